@@ -1,0 +1,33 @@
+"""The profile file: its schema, reading and writing, and what follows from it.
+
+Measuring imports JAX, and only when called; everything else here needs pydantic and numpy.
+May be imported by planner, simulate, report and cli; imports nothing of ours but the errors.
+"""
+
+from jaxcomm.profile.files import load, save
+from jaxcomm.profile.lateness import Straggler, straggler
+from jaxcomm.profile.schema import (
+    Bucket,
+    Collective,
+    Link,
+    Profile,
+    Provenance,
+    Sample,
+    json_schema,
+    validate,
+)
+
+__all__ = [
+    "Bucket",
+    "Collective",
+    "Link",
+    "Profile",
+    "Provenance",
+    "Sample",
+    "Straggler",
+    "json_schema",
+    "load",
+    "save",
+    "straggler",
+    "validate",
+]

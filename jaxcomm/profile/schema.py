@@ -1,0 +1,178 @@
+"""The profile: what was measured of a cluster, as frozen values that can only be valid.
+
+Times are in seconds, sizes in bytes. A profile is built with `validate` (errors name the place) and written by `files`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, Final, Literal, Self
+
+import pydantic
+from pydantic import BaseModel, ConfigDict, Field
+
+from jaxcomm.errors import ProfileError
+
+FORMAT: Final = "jaxcomm-profile"
+VERSION: Final = 1
+
+Seconds = Annotated[float, Field(ge=0, le=1e9, strict=True, allow_inf_nan=False)]
+Bytes = Annotated[int, Field(ge=1, le=2**60, strict=True)]
+Count = Annotated[int, Field(ge=0, le=2**60, strict=True)]
+Text = Annotated[str, Field(max_length=4096)]
+OpName = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "send_recv"]
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Sample(_Value):
+    """One timed collective: the whole buffer's bytes, and the seconds of one call."""
+
+    bytes: Bytes
+    seconds: Seconds
+
+
+class Link(_Value):
+    """The α–β model of one hop: a round that moves b bytes takes alpha_s + b * beta_s_per_byte.
+
+    `residual` is the relative rms of the fit over `samples` (0 when nothing was left to fit), `op` the collective that the
+    samples timed, and `source` says in words how the two numbers were found, and which of them was assumed.
+    """
+
+    alpha_s: Seconds
+    beta_s_per_byte: Seconds
+    samples: list[Sample] = []
+    residual: Seconds = 0.0
+    source: Text
+    op: OpName = "all_reduce"
+
+
+class Bucket(_Value):
+    """A gradient bucket: its size, and when in the step it is ready to be reduced."""
+
+    name: Text
+    bytes: Bytes
+    ready_s: Seconds
+
+
+class Collective(_Value):
+    """A measured whole allreduce: its size, and its seconds on the rank that arrives last."""
+
+    bytes: Bytes
+    seconds: Seconds
+
+
+class Provenance(_Value):
+    """Where the numbers come from: file or machine, tool, its versions, and the time of measuring (ISO 8601, UTC)."""
+
+    source: Text
+    tool: Text
+    versions: dict[str, Text] = {}
+    created: Text = ""
+
+
+class Profile(_Value):
+    """One group of ranks: its link, who arrives when, its gradient buckets, and how all that was measured.
+
+    `arrivals` has one row per step and one column per rank: seconds after the first rank of that step; empty when unknown.
+    `warmup_dropped` counts the steps left out of it because they were warm-up.
+    """
+
+    format: Literal["jaxcomm-profile"] = FORMAT
+    version: Literal[1] = VERSION
+    ranks: Annotated[int, Field(ge=2, le=65536, strict=True)]
+    link: Link
+    arrivals: list[list[Seconds]] = []
+    warmup_dropped: Count = 0
+    buckets: list[Bucket] = []
+    collective: Collective | None = None
+    provenance: Provenance
+
+    @pydantic.model_validator(mode="after")
+    def _one_column_per_rank(self) -> Self:
+        for step, row in enumerate(self.arrivals):
+            if len(row) != self.ranks:
+                raise ValueError(
+                    f"arrivals[{step}] has {len(row)} times for {self.ranks} ranks; one per rank is needed"
+                )
+        return self
+
+    def canonical_bytes(self) -> bytes:
+        """The bytes that `hash` covers: JSON with sorted keys, no spaces and ASCII only."""
+        return json.dumps(self.model_dump(), sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+    @property
+    def hash(self) -> str:
+        """Hex SHA-256 of the canonical bytes: equal profiles, and only they, have equal hashes."""
+        return hashlib.sha256(self.canonical_bytes()).hexdigest()
+
+
+def validate(document: Any, where: str) -> Profile:
+    """A profile from a JSON document, or an error that names the place.
+
+    Args:
+      document: the decoded JSON.
+      where: how to call its source in errors: a file name, mostly.
+
+    Returns:
+      The profile.
+
+    Raises:
+      ProfileError: not a profile, a later version, or a value that cannot be; with its JSON path and the cure.
+    """
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ProfileError(
+            f'{where}: not a jaxcomm profile: no "format": "{FORMAT}".\n'
+            "  Cure: make one with `jaxcomm profile`, or with `jaxcomm profile import FILE` from another tool's output."
+        )
+    version = document.get("version")
+    if isinstance(version, int) and version > VERSION:
+        raise ProfileError(
+            f"{where}: version is {version}; this jaxcomm reads version {VERSION}.\n"
+            "  Cure: upgrade jaxcomm, or make the profile again with this one."
+        )
+    try:
+        return Profile.model_validate(document)
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ProfileError(
+            f"{where}: {_explain(first)}.{_others(error.error_count() - 1)}\n"
+            "  Cure: measure again with `jaxcomm profile`, or mend the value by hand."
+        ) from None
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of profile.json, for editors and other programs."""
+    return Profile.model_json_schema()
+
+
+def json_path(location: tuple[int | str, ...]) -> str:
+    """A pydantic location as a JSON path: ("arrivals", 3, 1) is arrivals[3][1]."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")
+
+
+def _explain(error: Any) -> str:
+    path = json_path(error["loc"])
+    match error["type"]:
+        case "missing":
+            return f"{path} is missing"
+        case "extra_forbidden":
+            return f"{path} is not a field of a version {VERSION} profile"
+        case "value_error":
+            return str(error["ctx"]["error"])
+        case "finite_number":
+            return f"{path} is {error['input']}; it must be a finite number"
+    rule = error["msg"].removeprefix("Input should be ")
+    return f"{path} is {_short(error['input'])}; it must be {rule}"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _others(count: int) -> str:
+    return f" ({count} more errors.)" if count > 1 else " (1 more error.)" if count else ""
