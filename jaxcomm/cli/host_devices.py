@@ -1,0 +1,38 @@
+"""Gives JAX several host devices; to be called before JAX is imported."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+
+from jaxcomm.errors import JaxcommError
+
+_COUNT = "--xla_force_host_platform_device_count"
+
+
+def use_host_devices(count: int) -> None:
+    """Makes JAX show `count` CPU devices, keeping the user's other XLA flags.
+
+    Args:
+      count: number of devices, at least 2.
+
+    Raises:
+      JaxcommError: fewer than two devices, or JAX already runs with too few.
+    """
+    if count < 2:
+        raise JaxcommError(f"--devices is {count}; a collective needs at least 2")
+    if "jax" not in sys.modules:
+        others = re.sub(rf"{_COUNT}=\S*", "", os.environ.get("XLA_FLAGS", "")).split()
+        os.environ["XLA_FLAGS"] = " ".join([*others, f"{_COUNT}={count}"])
+        os.environ["JAX_PLATFORMS"] = "cpu"
+        # XLA:CPU may stop for ever with fewer than two threads a device in its pool.
+        os.environ["PJRT_NPROC"] = str(max(4 * count, int(os.environ.get("PJRT_NPROC") or 0)))
+    import jax
+
+    found = len(jax.devices("cpu"))
+    if found < count:
+        raise JaxcommError(
+            f"--devices is {count} but JAX started with {found} host devices.\n"
+            f"  Cure: start a new process with XLA_FLAGS={_COUNT}={count}"
+        )

@@ -1,0 +1,85 @@
+"""Argument types of the commands: sizes, ranges of ranks, late ranks. Each names the bad word and shows a good one."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentTypeError
+from typing import NamedTuple
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+_SIZE_STEP = 4
+
+
+class Late(NamedTuple):
+    """A rank that is made late, and by how many seconds."""
+
+    rank: int
+    seconds: float
+
+
+def size(text: str) -> int:
+    """Bytes of a size such as `64KiB`, `16MiB` or `1000`."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or match[2].upper() not in _UNITS or float(match[1]) <= 0:
+        raise ArgumentTypeError(f"{text!r} is not a size; write for example 64KiB or 16MiB")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def sizes(text: str) -> list[int]:
+    """Bytes of a list of sizes; `1KiB..1GiB` goes from the first to the last in steps of 4x."""
+    found: list[int] = []
+    for word in text.split(","):
+        first, dots, last = word.partition("..")
+        low, high = size(first), size(last if dots else first)
+        if high < low:
+            raise ArgumentTypeError(f"{word!r} runs backwards; write the smaller size first")
+        while low < high:
+            found.append(low)
+            low *= _SIZE_STEP
+        found.append(high)
+    return found
+
+
+def counts(text: str) -> list[int]:
+    """Positive integers of a list such as `2..32,64,128`."""
+    found: list[int] = []
+    for word in text.split(","):
+        first, dots, last = word.partition("..")
+        if not first.isdigit() or (dots and not last.isdigit()) or int(first) < 1:
+            raise ArgumentTypeError(f"{word!r} is not a positive number or a range; write for example 2..32,64")
+        found.extend(range(int(first), int(last if dots else first) + 1))
+    if not found:
+        raise ArgumentTypeError(f"{text!r} names no number; write for example 2..32,64")
+    return found
+
+
+def milliseconds(text: str) -> list[float]:
+    """Seconds of a list of milliseconds such as `0,5,20`."""
+    try:
+        found = [float(word) / 1e3 for word in text.split(",")]
+    except ValueError:
+        found = [-1.0]
+    if not all(0 <= seconds < float("inf") for seconds in found):
+        raise ArgumentTypeError(f"{text!r} is not a list of milliseconds; write for example 0,5,20")
+    return found
+
+
+def fraction(text: str) -> float:
+    """A share of one, written `2%` or `0.02`."""
+    word = text.strip()
+    try:
+        found = float(word[:-1]) / 100 if word.endswith("%") else float(word)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < 1:
+        raise ArgumentTypeError(f"{text!r} is not a share between 0 and 1; write for example 2% or 0.02")
+    return found
+
+
+def late(text: str) -> Late:
+    """A late rank, written `rank=3,ms=20`."""
+    match = re.fullmatch(r"rank=(\d+),ms=(\d+(?:\.\d+)?)", text.replace(" ", ""))
+    if match is None:
+        raise ArgumentTypeError(f"{text!r} is not a late rank; write for example rank=3,ms=20")
+    return Late(int(match[1]), float(match[2]) / 1e3)
