@@ -1,0 +1,64 @@
+# Every target sets up what it needs; where nothing changed, that takes a second. PYTHON=… chooses the Python of .venv.
+
+BIN := .venv/bin
+BAZEL ?= bazel
+FUZZ_SECONDS ?= 60
+
+CORE := jaxcomm/ffi/libjaxcomm_cpu.so
+CORE_SOURCES := CMakeLists.txt $(shell find cc -type d -o -name '*.cc' -o -name '*.h')
+FORMATTED := $(shell find cc -name '*.cc' -o -name '*.h')
+FUZZERS := $(basename $(shell find cc -name '*_fuzz.cc'))
+
+.PHONY: help setup demo bench test sanitize fuzz lint format clean
+
+help:
+	@echo 'make demo       the whole story on this machine; ARGS="--out DIR" reaches `jaxcomm demo`'
+	@echo 'make test       all Python and C++ tests; ARGS="-k ring" reaches pytest'
+	@echo 'make bench      the table over sizes; ARGS="--help" shows its options'
+	@echo 'make lint       ruff, mypy and clang-format; `make format` mends what they can mend'
+	@echo 'make sanitize   the C++ tests under the address, undefined-behaviour and thread sanitizers'
+	@echo 'make fuzz       each C++ fuzzer for FUZZ_SECONDS=$(FUZZ_SECONDS)'
+	@echo 'make setup      only what the others need: .venv, the C++ core, Bazel'
+	@echo 'make clean      removes all that was built, .venv too'
+
+setup: $(CORE)
+	@tools/setup.sh bazel
+
+demo: $(CORE)
+	@$(BIN)/jaxcomm demo $(ARGS)
+
+bench: $(CORE)
+	@$(BIN)/jaxcomm bench $(ARGS)
+
+test: setup
+	@tools/each.sh 'make test' '$(BIN)/python -m pytest $(ARGS)' '$(BAZEL) test //...'
+
+sanitize: setup
+	@tools/each.sh 'make sanitize' $(foreach kind,asan ubsan tsan,'$(BAZEL) test --config=$(kind) //...')
+
+fuzz: setup
+	@tools/setup.sh fuzz
+	@tools/each.sh 'make fuzz' $(foreach fuzzer,$(FUZZERS),'$(BAZEL) run --config=fuzz $(fuzzer) -- \
+	  -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=$(CURDIR)/build/fuzz-')
+
+lint: .venv/.installed
+	@tools/each.sh 'make lint' '$(BIN)/ruff check' '$(BIN)/ruff format --check' '$(BIN)/mypy' \
+	  '$(BIN)/clang-format --dry-run -Werror $(FORMATTED)'
+
+format: .venv/.installed
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+	@$(BIN)/clang-format -i $(FORMATTED)
+
+clean:
+	rm -rf .venv build $(CORE)
+	-$(BAZEL) clean
+
+.venv/.installed: pyproject.toml tools/setup.sh
+	@tools/setup.sh python
+	@touch $@
+
+# The installation above builds the core too; this brings it up to date with changed sources.
+$(CORE): .venv/.installed $(CORE_SOURCES)
+	@$(BIN)/cmake --build build/editable
+	@touch $@

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Sets up what the Makefile's targets need. Safe to repeat; quiet unless it has something to do or to report.
+#
+#   tools/setup.sh python   .venv with this package (editable), its C++ core, the demo's and the developers' packages
+#   tools/setup.sh bazel    Bazel and googletest, for the C++ tests
+#   tools/setup.sh fuzz     clang with libFuzzer
+#
+# The Debian packages have the same names in Debian 12 and Ubuntu 24.04 (there in `universe`).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+main() {
+  case "${1:-}" in
+    python) setup_python ;;
+    bazel) debian_packages bazel-bootstrap bazel-platforms bazel-rules-java bazel-rules-proto libgtest-dev ;;
+    fuzz) debian_packages clang "$(rt_package)" ;;
+    *) fail "usage: tools/setup.sh python|bazel|fuzz" ;;
+  esac
+}
+
+setup_python() {
+  command -v c++ >/dev/null || debian_packages g++
+  if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
+    local python
+    python=$(find_python) || { debian_packages python3 python3-venv; python=$(find_python); } ||
+      fail "no Python 3.11 or newer with venv was found. Cure: install one, then \`make setup PYTHON=/path/to/python3\`."
+    echo "Creating .venv with $python"
+    quietly "$python" -m venv --clear .venv
+  fi
+  echo "Installing Python packages into .venv and building the C++ core (minutes, the first time)"
+  # Without build isolation, the core is built against the very jaxlib it will run on, and CMake's paths stay valid.
+  quietly .venv/bin/python -m pip install 'scikit-build-core>=0.11' 'cmake>=3.25' 'ninja>=1.11' 'jax>=0.10.2,<0.13'
+  quietly .venv/bin/python -m pip install --no-build-isolation --editable '.[demo,dev]'
+}
+
+# The first Python that is new enough and can make a virtual environment.
+find_python() {
+  local python
+  for python in ${PYTHON:+"$PYTHON"} python3.13 python3.12 python3.11 python3; do
+    if "$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      echo "$python"
+      return
+    fi
+  done
+  return 1
+}
+
+# Installs those of the packages that are missing or, where it may not, says which and how.
+debian_packages() {
+  local missing=() package as_root=()
+  for package; do
+    dpkg-query --show --showformat='${Status}' "$package" 2>/dev/null | grep -q ' installed$' || missing+=("$package")
+  done
+  ((${#missing[@]})) || return 0
+  ((EUID == 0)) || as_root=(sudo -n)
+  if ! command -v apt-get >/dev/null || ! "${as_root[@]}" true 2>/dev/null; then
+    fail "missing Debian packages: ${missing[*]}. Cure: sudo apt-get install ${missing[*]}"
+  fi
+  echo "Installing Debian packages: ${missing[*]}"
+  quietly "${as_root[@]}" apt-get -q update
+  quietly "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qy --no-install-recommends install "${missing[@]}"
+}
+
+# Runs a command and shows what it printed only if it fails.
+quietly() {
+  local log
+  log=$(mktemp)
+  if ! "$@" >"$log" 2>&1 </dev/null; then
+    cat "$log" >&2
+    rm "$log"
+    fail "this failed: $*"
+  fi
+  rm "$log"
+}
+
+fail() {
+  echo "setup: $*" >&2
+  exit 1
+}
+
+main "$@"
