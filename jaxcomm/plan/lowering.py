@@ -1,0 +1,147 @@
+"""Lowering of a schedule's transfers to steps that sum several ranks' chunks and store the sum at several ranks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxcomm.errors import PlanError
+from jaxcomm.schedules import Op, Schedule
+
+
+class Step(NamedTuple):
+    """`rank` sums `reads` and stores the sum at `writes`; the order of a list of steps decides who comes first."""
+
+    chunk: int
+    rank: int
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+
+
+def lower(schedule: Schedule) -> list[Step]:
+    """The steps of the precondition and the schedule, round by round.
+
+    Sums into one chunk of one rank become one step as long as nobody reads in between; an exchange becomes one step,
+    so that both sides get the same bits; copies of a finished chunk become stores of the step that finished it. Sums of
+    different ranks stay apart: the early ranks' partial sums must be able to run while the late rank is away.
+    """
+    tables = [schedule.table()]
+    if schedule.precondition:
+        later = np.array([schedule.precondition.num_rounds, 0, 0, 0, 0], dtype=np.int32)
+        tables = [schedule.precondition.table(), schedule.table() + later]
+    table = np.concatenate(tables)
+    by_chunk = table[np.lexsort((table[:, 0], table[:, 3]))].tolist()
+    steps = []
+    for chunk, transfers in groupby(by_chunk, key=itemgetter(3)):
+        lowering = _Chunk(schedule, chunk)
+        for round_, together in groupby(transfers, key=itemgetter(0)):
+            lowering.round(round_, [(src, dst, op) for _, src, dst, _, op in together])
+        steps += lowering.finish()
+    steps.sort(key=itemgetter(0))
+    return [Step(chunk, rank, reads, tuple(sorted(writes))) for (_, chunk), rank, reads, writes in steps]
+
+
+class _Draft(NamedTuple):
+    when: tuple[int, int]  # round and chunk: the sort key
+    rank: int
+    reads: tuple[int, ...]
+    writes: set[int]
+
+
+class _Sum(NamedTuple):
+    round: int
+    sources: list[int]
+
+
+class _Chunk:
+    """The steps of one chunk. A sum is open until somebody reads it, or overwrites what it reads."""
+
+    def __init__(self, schedule: Schedule, chunk: int) -> None:
+        self._everybody = (1 << schedule.ranks) - 1
+        self._late = schedule.late
+        self._chunk = chunk
+        self._drafts: list[_Draft] = []
+        self._open: dict[int, _Sum] = {}
+        self._readers: dict[int, set[int]] = defaultdict(set)  # rank -> open sums that read its value
+        self._holds = [1 << rank for rank in range(schedule.ranks)]  # contributions, as a set of bits
+        self._maker: dict[int, int] = {}  # rank -> the step that made its value
+        self._touched: dict[int, int] = {}  # rank -> the last step that reads or writes its value
+
+    def round(self, round_: int, together: list[tuple[int, int, int]]) -> None:
+        """Takes the transfers (src, dst, op) of one round in an order in which nobody loses a value from before it."""
+        into: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for src, dst, op in together:
+            into[dst].append((src, op))
+        while into:
+            read = {src for dst, arrivals in into.items() for src, _ in arrivals if src != dst}
+            ready = [dst for dst in into if dst not in read]
+            for dst in ready:
+                for src, op in into.pop(dst):
+                    self._copy(round_, src, dst) if op == Op.COPY else self._reduce(round_, src, dst)
+            if not ready:
+                self._exchange(round_, into)
+
+    def finish(self) -> list[_Draft]:
+        """All steps of the chunk."""
+        self._close(list(self._open))
+        return self._drafts
+
+    def _reduce(self, round_: int, src: int, dst: int) -> None:
+        self._close([src, *self._readers[dst]])
+        if dst in self._open and src in self._open[dst].sources:
+            self._close([dst])  # a step reads a rank once
+        sources = self._open[dst].sources if dst in self._open else []
+        self._open[dst] = _Sum(round_, [*sources, src])
+        self._readers[src].add(dst)
+
+    def _copy(self, round_: int, src: int, dst: int) -> None:
+        self._close([src, dst, *self._readers[dst]])
+        maker = self._maker.get(src, -1)
+        if self._holds[src] == self._everybody and self._touched.get(dst, -1) <= maker != -1:
+            self._drafts[maker].writes.add(dst)
+            self._holds[dst] = self._everybody
+            self._maker[dst] = self._touched[dst] = maker
+        else:
+            self._add(round_, (dst, src), (src,), {dst})
+
+    def _exchange(self, round_: int, into: dict[int, list[tuple[int, int]]]) -> None:
+        """Takes one exchange out of `into`, in which every rank that receives is also read."""
+        sources = {dst: [src for src, _ in arrivals] for dst, arrivals in into.items()}
+        for a, arrivals in into.items():
+            b = arrivals[0][0]
+            alone = sum(a in s for s in sources.values()) == sum(b in s for s in sources.values()) == 1
+            if alone and into.get(b) == [(a, Op.REDUCE)] and arrivals == [(b, Op.REDUCE)]:
+                self._close([a, b, *self._readers[a], *self._readers[b]])
+                self._add(round_, (min(a, b), max(a, b)), (min(a, b), max(a, b)), {a, b})
+                del into[a], into[b]
+                return
+        raise PlanError(
+            f"round {round_}, chunk {self._chunk}: ranks {sorted(into)} overwrite what they read from each other. "
+            "Cure: only two ranks that add each other's chunk may do so in one round; put the others into a later one."
+        )
+
+    def _close(self, ranks: Iterable[int]) -> None:
+        for dst in ranks:
+            if dst in self._open:
+                round_, sources = self._open.pop(dst)
+                for src in sources:
+                    self._readers[src].discard(dst)
+                self._add(round_, (dst, *sources), tuple(sorted((dst, *sources))), {dst})
+
+    def _add(self, round_: int, helpers: tuple[int, ...], reads: tuple[int, ...], writes: set[int]) -> None:
+        """Appends a step, to be executed by the first of the helpers that is not late."""
+        rank = next(helper for helper in helpers if helper != self._late)
+        index = len(self._drafts)
+        self._drafts.append(_Draft((round_, self._chunk), rank, reads, writes))
+        value = 0
+        for r in reads:
+            value |= self._holds[r]
+            self._touched[r] = index
+        for w in writes:
+            self._holds[w] = value
+            self._maker[w] = self._touched[w] = index

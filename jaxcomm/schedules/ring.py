@@ -1,0 +1,36 @@
+"""Ring: bandwidth-optimal among ranks that arrive together."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jaxcomm.schedules.schedule import Op, Schedule, Table, check_ranks, join, rows
+
+
+def ring(ranks: int) -> Schedule:
+    """AllReduce around a ring: every chunk is summed along it once and then passed along it once.
+
+    Takes `2(ranks - 1)` rounds of one chunk per rank, the least volume when all ranks arrive together.
+
+    Args:
+      ranks: number of ranks n, at least 2; the buffer is cut into n chunks.
+
+    Raises:
+      ValueError: fewer than two ranks.
+
+    Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations".
+    """
+    check_ranks(ranks)
+    num_rounds = 2 * (ranks - 1)
+    return Schedule("ring", ranks, ranks, num_rounds, num_rounds, 1, ring_table, (tuple(range(ranks)),))
+
+
+def ring_table(members: tuple[int, ...], width: int = 1) -> Table:
+    """Ring among `members`, in this order; what the ring calls its piece p are the chunks p·width … p·width+width−1."""
+    n = len(members)
+    member = np.array(members)
+    step, i, j = np.ogrid[: n - 1, :n, :width]
+    dst = member[(i + 1) % n]
+    reduce = rows(step, member[i], dst, (i - step) % n * width + j, Op.REDUCE)
+    copy = rows(n - 1 + step, member[i], dst, (i + 1 - step) % n * width + j, Op.COPY)
+    return join([reduce, copy])

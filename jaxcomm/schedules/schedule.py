@@ -1,0 +1,160 @@
+"""What a schedule is: rounds of transfers, unrolled only when somebody asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jaxcomm.schedules.template import Template
+
+Table = NDArray[np.int32]
+
+
+class Op(IntEnum):
+    """What the receiver does with the chunk that arrives."""
+
+    REDUCE = 0
+    COPY = 1
+
+
+class Transfer(NamedTuple):
+    """One chunk on its way from `src` to `dst`."""
+
+    round: int
+    src: int
+    dst: int
+    chunk: int
+    op: Op
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Rounds of transfers after which every rank holds every chunk, reduced over all ranks.
+
+    At first every rank holds its own contribution to every chunk. The transfers of one round happen at once and read
+    the values from before the round: an exchange is two `REDUCE` transfers of the same chunk.
+
+    Two schedules are equal when they have the same fields. As the transfers are `unroll(*parameters)`, a schedule that
+    equals the one its constructor makes also has the constructor's transfers; one made from a table equals only itself.
+
+    Attributes:
+      kind: the algorithm, for people and for plans: "ring", "straggler", ...
+      ranks: number of ranks n.
+      num_chunks: equal pieces k that the buffer is cut into.
+      num_rounds: rounds after the late rank's arrival.
+      volume: sum over the rounds of the largest number of chunks that a rank sends, or receives, in that round.
+      ports: distinct peers that a rank may send to, and receive from, in one round.
+      unroll: makes the table of transfers from `parameters`; must be pure.
+      parameters: arguments of `unroll`.
+      precondition: what the other ranks run before the late one arrives, or None.
+      late: the straggler, or None.
+      template: the rotational template of a straggler schedule, or None.
+    """
+
+    kind: str
+    ranks: int
+    num_chunks: int
+    num_rounds: int
+    volume: int
+    ports: int
+    unroll: Callable[..., Table]
+    parameters: tuple[Any, ...]
+    precondition: Schedule | None = None
+    late: int | None = None
+    template: Template | None = None
+
+    @classmethod
+    def from_table(
+        cls,
+        table: ArrayLike,
+        *,
+        kind: str,
+        ranks: int,
+        num_chunks: int,
+        ports: int = 1,
+        precondition: Schedule | None = None,
+        late: int | None = None,
+    ) -> Schedule:
+        """A schedule with these transfers; rounds and volume are counted from the table.
+
+        Args:
+          table: integers [m, 5] with the columns round, src, dst, chunk, op, in any order of rows.
+          kind: name of the algorithm.
+          ranks: number of ranks.
+          num_chunks: number of chunks.
+          ports: distinct peers per rank, round and direction.
+          precondition: what the others run before.
+          late: the straggler.
+        """
+        rows = np.array(table, dtype=np.int32).reshape(-1, 5)
+        rows = rows[np.argsort(rows[:, 0], kind="stable")]
+        num_rounds, volume = measure(rows)
+        return cls(kind, ranks, num_chunks, num_rounds, volume, ports, lambda: rows, (), precondition, late)
+
+    def table(self) -> Table:
+        """The transfers as int32 [m, 5], columns round, src, dst, chunk, op; sorted by round and read-only."""
+        return self._unrolled
+
+    def transfers(self) -> Iterator[Transfer]:
+        """The transfers after the late rank's arrival, round by round."""
+        for round_, src, dst, chunk, op in self.table().tolist():
+            yield Transfer(round_, src, dst, chunk, Op(op))
+
+    def seconds(self, nbytes: int, alpha: float, beta: float) -> float:
+        """Predicted time after the late rank's arrival: `num_rounds·α + volume/num_chunks·nbytes·β`.
+
+        Args:
+          nbytes: size of the buffer s.
+          alpha: seconds per round.
+          beta: seconds per byte.
+        """
+        return self.num_rounds * alpha + self.volume / self.num_chunks * nbytes * beta
+
+    @cached_property
+    def _unrolled(self) -> Table:
+        table = self.unroll(*self.parameters)
+        table.setflags(write=False)
+        return table
+
+
+def measure(table: Table) -> tuple[int, int]:
+    """Rounds that the table spans, and its volume in chunks (see `Schedule`)."""
+    if not len(table):
+        return 0, 0
+    num_rounds, ranks = int(table[:, 0].max()) + 1, int(table[:, 1:3].max()) + 1
+    busiest = np.zeros(num_rounds, np.int64)
+    for column in (1, 2):
+        port = table[:, 0].astype(np.int64) * ranks + table[:, column]
+        chunks = np.bincount(port, minlength=num_rounds * ranks).reshape(num_rounds, ranks)
+        busiest = np.maximum(busiest, chunks.max(axis=1))
+    return num_rounds, int(busiest.sum())
+
+
+def rows(round_: ArrayLike, src: ArrayLike, dst: ArrayLike, chunk: ArrayLike, op: Op) -> Table:
+    """Table rows of the columns, broadcast against each other."""
+    columns = np.broadcast_arrays(round_, src, dst, chunk, np.int32(op))
+    return np.stack([column.ravel() for column in columns], axis=1).astype(np.int32)
+
+
+def join(parts: Iterable[Table]) -> Table:
+    """One table of all parts, sorted by round."""
+    table = np.concatenate([np.empty((0, 5), np.int32), *parts])
+    return table[np.argsort(table[:, 0], kind="stable")]
+
+
+def check_ranks(ranks: int) -> None:
+    """Raises ValueError unless a collective can be made among this many ranks."""
+    if ranks < 2:
+        raise ValueError(f"ranks is {ranks}; a collective needs at least 2")
+
+
+def check_rank(name: str, rank: int, ranks: int) -> None:
+    """Raises ValueError unless `rank` is one of the ranks."""
+    if not 0 <= rank < ranks:
+        raise ValueError(f"{name} is {rank}; with {ranks} ranks it must be in [0, {ranks - 1}]")
