@@ -1,0 +1,235 @@
+#include "cc/executor/call.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <iterator>
+#include <utility>
+
+namespace jaxcomm {
+namespace {
+
+// Long enough that the processor's prefetchers follow every stream, short enough to share an op between threads.
+constexpr int64_t kPieceBytes = 256 << 10;
+
+double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+std::string FormatBytes(int64_t bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
+    value /= 1024;
+    ++unit;
+  }
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.4g %s", value, kUnits[unit]);
+  return text;
+}
+
+std::string Join(const std::vector<uint32_t>& ranks) {
+  std::string text;
+  for (const uint32_t rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
+  return text;
+}
+
+}  // namespace
+
+Site::Site(std::string name, std::string axes, std::string plan, Kind kind, Reduction reduction,
+           std::shared_ptr<const Program> program)
+    : name_(std::move(name)),
+      axes_(std::move(axes)),
+      plan_(std::move(plan)),
+      kind_(kind),
+      reduction_(reduction),
+      program_(std::move(program)) {}
+
+Status Site::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
+  std::call_once(once_, [&] {
+    for (const Leaf& leaf : leaves) {
+      // Nothing is combined in an all-gather, so every type of that width will do.
+      reduces_.push_back(FindReduce(leaf.dtype, kind_ == Kind::kAllGather ? Reduction::kSum : reduction_));
+      if (reduces_.back() == nullptr) {
+        status_ = Status(Code::kUnimplemented, name_ + ": complex numbers have no order, so no max or min");
+        return;
+      }
+    }
+    layout_.emplace(leaves);
+    for (const Op& op : program_->ops()) {
+      work_ += (End(op) - Begin(op)) * static_cast<int64_t>(op.reads.size() + op.writes.size());
+    }
+    stats_ = stats.Site({name_, axes_, plan_, program_->ranks(), layout_->payload()});
+  });
+  return status_;
+}
+
+int64_t Site::Begin(const Op& op) const {
+  return kind_ == Kind::kAllReduce ? layout_->Bound(op.chunk, program_->chunks()) : 0;
+}
+
+int64_t Site::End(const Op& op) const {
+  return kind_ == Kind::kAllReduce ? layout_->Bound(op.chunk + 1, program_->chunks()) : layout_->extent();
+}
+
+Call::Call(std::shared_ptr<const Site> site, int64_t number, Clock::time_point start)
+    : site_(std::move(site)), number_(number), start_(start), ranks_(site_->program().ranks()) {
+  const Program& program = site_->program();
+  ops_left_ = static_cast<uint32_t>(program.ops().size());
+  blockers_.reserve(ops_left_);
+  for (const Op& op : program.ops()) blockers_.push_back(static_cast<uint32_t>(op.touches.size()) + op.num_waits);
+  pieces_left_.resize(ops_left_);
+  for (uint32_t rank = 0; rank < program.ranks(); ++rank) {
+    ranks_[rank].ops_left = static_cast<uint32_t>(program.ops_of(rank).size());
+  }
+}
+
+Progress Call::Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_point now) {
+  Progress progress;
+  std::lock_guard<std::mutex> lock(mutex_);
+  Rank& me = ranks_[rank];
+  if (me.arrived) {
+    progress.completions.push_back(
+        {rank, std::move(done), Status(Code::kInternal, Describe() + ": rank " + std::to_string(rank) + " came twice")});
+    return progress;
+  }
+  me.arrived = true;
+  me.at = now;
+  me.buffers = std::move(buffers);
+  me.done = std::move(done);
+  if (++arrived_ == ranks_.size()) everyone_arrived_.store(true, std::memory_order_release);
+  if (!failure_.ok()) {
+    progress.completions.push_back({rank, std::exchange(me.done, nullptr), failure_});
+    return progress;
+  }
+  for (const uint32_t op : site_->program().ops_of(rank)) {
+    if (--blockers_[op] == 0) Split(op, progress.pieces);
+  }
+  // A rank that no op touches (a group of one) is done when it comes.
+  if (me.ops_left == 0) {
+    progress.completions.push_back({rank, std::exchange(me.done, nullptr), Status()});
+  }
+  if (ops_left_ == 0 && everyone_arrived()) Close(now);
+  return progress;
+}
+
+void Call::Split(uint32_t op, std::vector<Piece>& pieces) {
+  const Op& it = site_->program().ops()[op];
+  int64_t begin = site_->Begin(it);
+  const int64_t end = site_->End(it);
+  do {  // an empty op is one empty piece, so that it finishes like any other
+    const int64_t next = std::min(begin + kPieceBytes, end);
+    pieces.push_back({op, begin, next});
+    ++pieces_left_[op];
+    begin = next;
+  } while (begin < end);
+}
+
+Progress Call::Run(const Piece& piece) {
+  Progress progress;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!failure_.ok()) return progress;
+    ++running_;
+    if (!everyone_arrived()) {
+      const Op& op = site_->program().ops()[piece.op];
+      early_work_ += (piece.end - piece.begin) * static_cast<int64_t>(op.reads.size() + op.writes.size());
+    }
+  }
+  Reduce(piece);
+  std::lock_guard<std::mutex> lock(mutex_);
+  --running_;
+  if (!failure_.ok()) {
+    if (running_ == 0) progress.completions = TakeWaiting();
+    return progress;
+  }
+  if (--pieces_left_[piece.op] == 0) FinishOp(piece.op, progress);
+  return progress;
+}
+
+void Call::FinishOp(uint32_t op, Progress& progress) {
+  const Op& it = site_->program().ops()[op];
+  for (const uint32_t next : it.successors) {
+    if (--blockers_[next] == 0) Split(next, progress.pieces);
+  }
+  for (const uint32_t rank : it.touches) {
+    if (--ranks_[rank].ops_left == 0) {
+      progress.completions.push_back({rank, std::exchange(ranks_[rank].done, nullptr), Status()});
+    }
+  }
+  if (--ops_left_ == 0 && everyone_arrived()) Close(Clock::now());
+}
+
+// Pointers into every rank's buffers for one part of one leaf, then one pass over them.
+void Call::Reduce(const Piece& piece) const {
+  const Op& op = site_->program().ops()[piece.op];
+  const Layout& layout = site_->layout();
+  const Kind kind = site_->kind();
+  thread_local std::vector<const std::byte*> sources;
+  thread_local std::vector<std::byte*> destinations;
+  sources.resize(op.reads.size());
+  destinations.resize(op.writes.size());
+  // One source is copied byte by byte: a float lane would quieten its signalling NaNs.
+  static const ReduceFn copy = FindReduce(DType::kU8, Reduction::kSum);
+  layout.ForEach(piece.begin, piece.end, [&](size_t leaf, int64_t offset, int64_t bytes) {
+    const int64_t slice = op.chunk * layout.leaves()[leaf].bytes;
+    const int64_t read_at = offset + (kind == Kind::kReduceScatter ? slice : 0);
+    const int64_t write_at = offset + (kind == Kind::kAllGather ? slice : 0);
+    for (size_t i = 0; i < op.reads.size(); ++i) sources[i] = ranks_[op.reads[i]].buffers.operands[leaf] + read_at;
+    for (size_t i = 0; i < op.writes.size(); ++i) {
+      destinations[i] = ranks_[op.writes[i]].buffers.results[leaf] + write_at;
+    }
+    const ReduceFn reduce = op.reads.size() == 1 ? copy : site_->reduces()[leaf];
+    reduce(sources.data(), sources.size(), destinations.data(), destinations.size(), static_cast<size_t>(bytes));
+  });
+}
+
+void Call::Close(Clock::time_point now) {
+  CallRecord record;
+  Clock::time_point first = ranks_[0].at, last = ranks_[0].at;
+  for (const Rank& rank : ranks_) {
+    first = std::min(first, rank.at);
+    last = std::max(last, rank.at);
+  }
+  for (const Rank& rank : ranks_) record.arrivals.push_back(Seconds(rank.at - first));
+  record.after_arrival = Seconds(now - last);
+  record.early_share =
+      site_->work() ? static_cast<double>(early_work_) / static_cast<double>(site_->work()) : 0;
+  site_->stats().Record(std::move(record));
+}
+
+Progress Call::Expire(Clock::time_point now) {
+  Progress progress;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!failure_.ok() || everyone_arrived()) return progress;
+  std::vector<uint32_t> here, missing;
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) (ranks_[rank].arrived ? here : missing).push_back(rank);
+  char waited[32];
+  std::snprintf(waited, sizeof(waited), "%.1f s", Seconds(now - start_));
+  failure_ = Status(Code::kDeadlineExceeded,
+                    "DeadlineError: " + Describe() + ": rank" + (missing.size() > 1 ? "s " : " ") + Join(missing) +
+                        " of " + std::to_string(ranks_.size()) + (missing.size() > 1 ? " have" : " has") +
+                        " not arrived after " + waited + "; " + Join(here) + (here.size() > 1 ? " wait." : " waits."));
+  site_->stats().RecordFailure();
+  if (running_ == 0) progress.completions = TakeWaiting();
+  return progress;
+}
+
+std::vector<Completion> Call::TakeWaiting() {
+  std::vector<Completion> completions;
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (!ranks_[rank].done) continue;
+    completions.push_back({rank, std::exchange(ranks_[rank].done, nullptr), failure_});
+  }
+  return completions;
+}
+
+bool Call::failed() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return !failure_.ok();
+}
+
+std::string Call::Describe() const {
+  return site_->name() + " #" + std::to_string(number_) + " over '" + site_->axes() + "' (" +
+         FormatBytes(site_->layout().payload()) + ", plan " + site_->plan() + ")";
+}
+
+}  // namespace jaxcomm

@@ -1,0 +1,146 @@
+// One collective in flight: who has arrived, which ops may run, who is done.
+//
+//   Call call(site, 412, Clock::now());
+//   std::vector<Piece> pieces = call.Arrive(rank, buffers, done, now);   // ops that this arrival made ready
+//   Progress progress = call.Run(pieces[0]);                             // more pieces, and ranks that are done
+//
+// Thread-safe; pieces of different ops may run on different threads. The caller runs every piece it is given exactly once
+// and invokes every completion it is given. After Fail nothing of any rank's memory is touched any more once the
+// completions that Fail or the last running piece hands out are invoked.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/executor/layout.h"
+#include "cc/executor/stats.h"
+#include "cc/executor/timer.h"
+#include "cc/kernels/reduce.h"
+#include "cc/program/program.h"
+
+namespace jaxcomm {
+
+// How a rank's buffers relate to the chunks of the program: an allreduce works in place on the whole buffer; a
+// reduce-scatter reads slice c of its operand for chunk c and stores its own slice as the result; an all-gather reads its
+// operand and stores slice c of the result.
+enum class Kind { kAllReduce, kReduceScatter, kAllGather };
+
+// What all calls of one call site have in common.
+class Site {
+ public:
+  Site(std::string name, std::string axes, std::string plan, Kind kind, Reduction reduction,
+       std::shared_ptr<const Program> program);
+
+  // Fixes the leaves at the first call; later calls find the same ones. For a reduce-scatter and an all-gather a leaf's
+  // bytes are those of one slice.
+  Status SetLeaves(const std::vector<Leaf>& leaves, Stats& stats);
+
+  const std::string& name() const { return name_; }
+  const std::string& axes() const { return axes_; }
+  const std::string& plan() const { return plan_; }
+  Kind kind() const { return kind_; }
+  const Program& program() const { return *program_; }
+  const Layout& layout() const { return *layout_; }
+  SiteStats& stats() const { return *stats_; }
+  const std::vector<ReduceFn>& reduces() const { return reduces_; }
+
+  // The bytes of the layout that an op works on.
+  int64_t Begin(const Op& op) const;
+  int64_t End(const Op& op) const;
+  // Bytes read and stored by a whole call.
+  int64_t work() const { return work_; }
+
+ private:
+  const std::string name_, axes_, plan_;
+  const Kind kind_;
+  const Reduction reduction_;
+  const std::shared_ptr<const Program> program_;
+  std::once_flag once_;
+  Status status_;
+  std::optional<Layout> layout_;
+  std::vector<ReduceFn> reduces_;  // one per leaf
+  std::shared_ptr<SiteStats> stats_;
+  int64_t work_ = 0;
+};
+
+// One rank's operands and results, one pointer per leaf; of an allreduce they are the same.
+struct Buffers {
+  std::vector<const std::byte*> operands;
+  std::vector<std::byte*> results;
+};
+
+using Done = std::function<void(const Status&)>;
+
+struct Piece {
+  uint32_t op;
+  int64_t begin, end;
+};
+
+struct Completion {
+  uint32_t rank;
+  Done done;
+  Status status;
+};
+
+struct Progress {
+  std::vector<Piece> pieces;
+  std::vector<Completion> completions;
+};
+
+class Call {
+ public:
+  Call(std::shared_ptr<const Site> site, int64_t number, Clock::time_point start);
+
+  const Site& site() const { return *site_; }
+  Clock::time_point start() const { return start_; }
+
+  // A rank brings its buffers. If the call has failed, the only completion is this rank's.
+  Progress Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_point now);
+  Progress Run(const Piece& piece);
+
+  // Ends the call with an error that names the ranks that are missing. Returns nothing if it is over already.
+  Progress Expire(Clock::time_point now);
+
+  bool failed() const;
+  bool everyone_arrived() const { return everyone_arrived_.load(std::memory_order_acquire); }
+
+ private:
+  void Reduce(const Piece& piece) const;
+  void Split(uint32_t op, std::vector<Piece>& pieces);
+  void FinishOp(uint32_t op, Progress& progress);
+  void Close(Clock::time_point now);
+  std::vector<Completion> TakeWaiting();
+  std::string Describe() const;
+
+  const std::shared_ptr<const Site> site_;
+  const int64_t number_;
+  const Clock::time_point start_;
+
+  mutable std::mutex mutex_;
+  struct Rank {
+    bool arrived = false;
+    Buffers buffers;
+    Done done;
+    Clock::time_point at;
+    uint32_t ops_left = 0;
+  };
+  std::vector<Rank> ranks_;
+  std::vector<uint32_t> blockers_;     // per op: ranks to arrive and ops to finish before it may run
+  std::vector<uint32_t> pieces_left_;  // per op
+  uint32_t arrived_ = 0;
+  uint32_t ops_left_;
+  uint32_t running_ = 0;
+  int64_t early_work_ = 0;
+  Status failure_;
+  std::atomic<bool> everyone_arrived_{false};
+};
+
+}  // namespace jaxcomm

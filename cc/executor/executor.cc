@@ -1,0 +1,112 @@
+#include "cc/executor/executor.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace jaxcomm {
+namespace {
+
+// Below this many bytes read and stored, handing work to another thread takes longer than doing it.
+constexpr int64_t kTinyWork = 1 << 20;
+
+}  // namespace
+
+Executor::Executor(unsigned num_threads) : pool_(num_threads) {}
+
+void Executor::Arrive(Key key, const std::shared_ptr<Site>& site, uint32_t rank, Buffers buffers, Done done) {
+  const Clock::time_point now = Clock::now();
+  const std::shared_ptr<Call> call = Meet({key.run, site.get(), key.group}, site);
+  Progress progress = call->Arrive(rank, std::move(buffers), std::move(done), now);
+  if (site->work() <= kTinyWork) RunHere(call, progress);
+  const auto mine = std::find_if(progress.completions.begin(), progress.completions.end(),
+                                 [rank](const Completion& completion) { return completion.rank == rank; });
+  std::vector<Completion> own;
+  if (mine != progress.completions.end()) {
+    own.push_back(std::move(*mine));
+    progress.completions.erase(mine);
+  }
+  Advance(call, std::move(progress));
+  for (const Completion& completion : own) completion.done(completion.status);
+}
+
+std::shared_ptr<Call> Executor::Meet(const FullKey& key, const std::shared_ptr<Site>& site) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto at = meetings_.try_emplace(key).first;
+  Meeting& meeting = at->second;
+  if (!meeting.call) {
+    meeting.call = std::make_shared<Call>(site, ++number_, Clock::now());
+    if (!watching_) ArmWatch();
+  }
+  const std::shared_ptr<Call> call = meeting.call;
+  // When all have joined, the next call with the same key, in a loop, is another one.
+  if (++meeting.joined == site->program().ranks()) meetings_.erase(at);
+  return call;
+}
+
+void Executor::RunHere(const std::shared_ptr<Call>& call, Progress& progress) {
+  while (!progress.pieces.empty()) {
+    std::vector<Piece> pieces = std::move(progress.pieces);
+    progress.pieces.clear();
+    for (const Piece& piece : pieces) {
+      Progress more = call->Run(piece);
+      std::move(more.pieces.begin(), more.pieces.end(), std::back_inserter(progress.pieces));
+      std::move(more.completions.begin(), more.completions.end(), std::back_inserter(progress.completions));
+    }
+  }
+}
+
+void Executor::Advance(const std::shared_ptr<Call>& call, Progress progress) {
+  std::vector<std::function<void()>> jobs;
+  jobs.reserve(progress.pieces.size());
+  for (const Piece& piece : progress.pieces) {
+    jobs.push_back([this, call, piece] { Advance(call, call->Run(piece)); });
+  }
+  if (!jobs.empty()) pool_.Submit(std::move(jobs));
+  Complete(std::move(progress.completions));
+}
+
+void Executor::Complete(std::vector<Completion> completions) {
+  for (Completion& completion : completions) {
+    threads_.Run([completion = std::move(completion)] { completion.done(completion.status); });
+  }
+}
+
+void Executor::ArmWatch() {
+  watching_ = true;
+  const double period = std::clamp(deadline_.load() / 20, 0.01, 0.25);
+  timer_.After(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(period)), [this] { Watch(); });
+}
+
+// Looks at every call that somebody has yet to join, and ends those that are overdue. A failed call stays, so that a rank
+// that comes late gets the same error, until its call site goes or nobody can come any more.
+void Executor::Watch() {
+  const Clock::time_point now = Clock::now();
+  const double deadline = deadline_.load();
+  std::vector<std::shared_ptr<Call>> overdue;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    bool waiting = false;
+    for (const auto& [key, meeting] : meetings_) {
+      const std::shared_ptr<Call>& call = meeting.call;
+      if (call->failed()) continue;
+      if (std::chrono::duration<double>(now - call->start()).count() >= deadline) {
+        overdue.push_back(call);
+      } else {
+        waiting = true;
+      }
+    }
+    watching_ = false;
+    if (waiting) ArmWatch();
+  }
+  for (const auto& call : overdue) Advance(call, call->Expire(now));
+}
+
+void Executor::Forget(const Site* site) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (auto at = meetings_.begin(); at != meetings_.end();) {
+    at = std::get<1>(at->first) == site ? meetings_.erase(at) : std::next(at);
+  }
+}
+
+}  // namespace jaxcomm

@@ -1,0 +1,74 @@
+// Runs collectives of the ranks of one process as their ops become possible.
+//
+//   Executor executor(/*threads=*/2);
+//   executor.Arrive({run_id, group}, site, rank, buffers, [](const Status& status) { ... });   // returns at once
+//
+// Arrive never blocks: a rank's arrival makes ops runnable, on a small pool of threads or, when the whole call is tiny,
+// right there. Every callback runs exactly once: in Arrive for the arriving rank if its call is over by then, otherwise
+// on a thread that no other callback shares, because it may go on to run the rest of a device's program and block there.
+// A call that is not complete at the deadline fails on every rank that waits, and on those that come later.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
+#include <vector>
+
+#include "cc/executor/call.h"
+#include "cc/executor/stats.h"
+#include "cc/executor/thread_cache.h"
+#include "cc/executor/timer.h"
+#include "cc/executor/worker_pool.h"
+
+namespace jaxcomm {
+
+class Executor {
+ public:
+  // Ranks meet in one call when run, call site and group are the same.
+  struct Key {
+    int64_t run;
+    int64_t group;
+  };
+
+  explicit Executor(unsigned num_threads);
+
+  void Arrive(Key key, const std::shared_ptr<Site>& site, uint32_t rank, Buffers buffers, Done done);
+
+  // The call site is gone: what failed calls keep for ranks that come late may go too.
+  void Forget(const Site* site);
+
+  void SetDeadline(double seconds) { deadline_.store(seconds); }
+  Stats& stats() { return stats_; }
+  Timer& timer() { return timer_; }
+  ThreadCache& threads() { return threads_; }
+
+ private:
+  using FullKey = std::tuple<int64_t, const Site*, int64_t>;
+
+  std::shared_ptr<Call> Meet(const FullKey& key, const std::shared_ptr<Site>& site);
+  void Advance(const std::shared_ptr<Call>& call, Progress progress);
+  void RunHere(const std::shared_ptr<Call>& call, Progress& progress);
+  void Complete(std::vector<Completion> completions);
+  void ArmWatch();
+  void Watch();
+
+  std::atomic<double> deadline_{60.0};
+  Stats stats_;
+  std::mutex mutex_;
+  struct Meeting {
+    std::shared_ptr<Call> call;
+    uint32_t joined = 0;
+  };
+  std::map<FullKey, Meeting> meetings_;  // calls that somebody has yet to join
+  int64_t number_ = 0;
+  bool watching_ = false;
+  // Destroyed first, in this order from the last: no thread may outlive what it uses.
+  ThreadCache threads_;
+  WorkerPool pool_;
+  Timer timer_;
+};
+
+}  // namespace jaxcomm

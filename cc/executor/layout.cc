@@ -1,0 +1,25 @@
+#include "cc/executor/layout.h"
+
+#include <utility>
+
+namespace jaxcomm {
+namespace {
+
+int64_t AlignUp(int64_t bytes) { return (bytes + Layout::kAlignment - 1) / Layout::kAlignment * Layout::kAlignment; }
+
+}  // namespace
+
+Layout::Layout(std::vector<Leaf> leaves) : leaves_(std::move(leaves)), starts_{0} {
+  for (const Leaf& leaf : leaves_) {
+    payload_ += leaf.bytes;
+    starts_.push_back(AlignUp(starts_.back() + leaf.bytes));
+  }
+}
+
+int64_t Layout::Bound(uint32_t chunk, uint32_t chunks) const {
+  // extent * chunk would overflow beyond 512 GiB with 2^24 chunks; lines of 64 bytes leave six bits more.
+  const int64_t lines = extent() / kAlignment;
+  return (lines * chunk + chunks - 1) / chunks * kAlignment;
+}
+
+}  // namespace jaxcomm

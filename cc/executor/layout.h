@@ -1,0 +1,54 @@
+// Where the leaves of a pytree lie in one range of bytes, so that a whole pytree is one collective without packing.
+//
+//   Layout layout({{DType::kF32, 4000}, {DType::kBF16, 6}});
+//   layout.ForEach(begin, end, [](size_t leaf, int64_t offset, int64_t bytes) { ... });
+//
+// Leaves follow each other, each beginning at a multiple of 64; the gaps hold nothing. Chunk bounds are multiples of 64
+// too, so that no element and no cache line is split, and the last chunk ends with the last leaf: no tail is lost.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "cc/kernels/reduce.h"
+
+namespace jaxcomm {
+
+struct Leaf {
+  DType dtype;
+  int64_t bytes;
+};
+
+class Layout {
+ public:
+  static constexpr int64_t kAlignment = 64;
+
+  explicit Layout(std::vector<Leaf> leaves);
+
+  const std::vector<Leaf>& leaves() const { return leaves_; }
+  int64_t payload() const { return payload_; }  // bytes of all leaves
+  int64_t extent() const { return starts_.back(); }
+
+  // Chunk c of k is [Bound(c, k), Bound(c + 1, k)).
+  int64_t Bound(uint32_t chunk, uint32_t chunks) const;
+
+  // Calls visit(leaf, offset in the leaf, bytes) for every part of a leaf in [begin, end), in order.
+  template <typename Visit>
+  void ForEach(int64_t begin, int64_t end, Visit visit) const {
+    auto next = std::upper_bound(starts_.begin(), starts_.end(), begin);
+    for (size_t leaf = static_cast<size_t>(next - starts_.begin()) - 1; leaf < leaves_.size(); ++leaf) {
+      if (starts_[leaf] >= end) return;
+      const int64_t from = std::max<int64_t>(begin - starts_[leaf], 0);
+      const int64_t to = std::min(end - starts_[leaf], leaves_[leaf].bytes);
+      if (from < to) visit(leaf, from, to - from);
+    }
+  }
+
+ private:
+  std::vector<Leaf> leaves_;
+  std::vector<int64_t> starts_;  // one more than leaves: the last is the extent
+  int64_t payload_ = 0;
+};
+
+}  // namespace jaxcomm

@@ -1,0 +1,103 @@
+#include "cc/executor/stats.h"
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+namespace jaxcomm {
+namespace {
+
+void WriteString(std::ostream& out, const std::string& text) {
+  out << '"';
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out << '\\';
+    if (static_cast<unsigned char>(c) >= 0x20) out << c;
+  }
+  out << '"';
+}
+
+template <typename T>
+void WriteList(std::ostream& out, const std::vector<T>& values) {
+  out << '[';
+  for (size_t i = 0; i < values.size(); ++i) out << (i ? "," : "") << values[i];
+  out << ']';
+}
+
+}  // namespace
+
+void SiteStats::Record(CallRecord call) {
+  const std::vector<double>& arrivals = call.arrivals;
+  const size_t last = static_cast<size_t>(std::max_element(arrivals.begin(), arrivals.end()) - arrivals.begin());
+  std::lock_guard<std::mutex> lock(mutex_);
+  wait_.resize(arrivals.size());
+  late_.resize(arrivals.size());
+  for (size_t rank = 0; rank < arrivals.size(); ++rank) wait_[rank] += arrivals[last] - arrivals[rank];
+  ++late_[last];
+  ++calls_;
+  transfer_ += call.after_arrival;
+  early_share_ += call.early_share;
+  recent_.push_back(std::move(call));
+  if (recent_.size() > kKept) recent_.pop_front();
+}
+
+void SiteStats::RecordFailure() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  ++failed_;
+}
+
+void SiteStats::Reset() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  calls_ = failed_ = 0;
+  transfer_ = early_share_ = 0;
+  wait_.clear();
+  late_.clear();
+  recent_.clear();
+}
+
+std::string SiteStats::Json(const SiteLabel& label) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::ostringstream out;
+  out.precision(9);
+  out << "{\"name\":";
+  WriteString(out, label.name);
+  out << ",\"axes\":";
+  WriteString(out, label.axes);
+  out << ",\"plan\":";
+  WriteString(out, label.plan);
+  out << ",\"ranks\":" << label.ranks << ",\"bytes\":" << label.bytes << ",\"calls\":" << calls_
+      << ",\"failed\":" << failed_ << ",\"transfer_s\":" << transfer_
+      << ",\"early_bytes_share\":" << (calls_ ? early_share_ / static_cast<double>(calls_) : 0) << ",\"wait_s\":";
+  WriteList(out, wait_);
+  out << ",\"late\":";
+  WriteList(out, late_);
+  out << ",\"arrivals\":[";
+  for (size_t i = 0; i < recent_.size(); ++i) {
+    out << (i ? "," : "");
+    WriteList(out, recent_[i].arrivals);
+  }
+  out << "],\"after_arrival_s\":[";
+  for (size_t i = 0; i < recent_.size(); ++i) out << (i ? "," : "") << recent_[i].after_arrival;
+  out << "]}";
+  return out.str();
+}
+
+std::shared_ptr<SiteStats> Stats::Site(const SiteLabel& label) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::shared_ptr<SiteStats>& site = sites_[label];
+  if (!site) site = std::make_shared<SiteStats>();
+  return site;
+}
+
+std::string Stats::Json() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::string json = "[";
+  for (const auto& [label, site] : sites_) json += (json.size() > 1 ? "," : "") + site->Json(label);
+  return json + "]";
+}
+
+void Stats::Reset() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& entry : sites_) entry.second->Reset();
+}
+
+}  // namespace jaxcomm

@@ -1,0 +1,69 @@
+// What happened at each call site: how long ranks waited, how long bytes moved, who was late.
+//
+//   std::shared_ptr<SiteStats> site = stats.Site({"psum", "data", "3f9a01c2", 8, 4096});
+//   site->Record(call);
+//   std::string json = stats.Json();
+//
+// Thread-safe. Call sites with the same label share one record, so that recompiling does not lose what was learnt.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace jaxcomm {
+
+struct SiteLabel {
+  std::string name, axes, plan;
+  uint32_t ranks;
+  int64_t bytes;
+
+  bool operator<(const SiteLabel& other) const {
+    return std::tie(name, axes, plan, ranks, bytes) <
+           std::tie(other.name, other.axes, other.plan, other.ranks, other.bytes);
+  }
+};
+
+struct CallRecord {
+  std::vector<double> arrivals;  // seconds after the first rank, by rank
+  double after_arrival;          // seconds from the last arrival to the end
+  double early_share;            // share of the work that was done before the last arrival
+};
+
+class SiteStats {
+ public:
+  static constexpr size_t kKept = 256;  // calls whose arrivals are kept
+
+  void Record(CallRecord call);
+  void RecordFailure();
+  std::string Json(const SiteLabel& label) const;
+  void Reset();
+
+ private:
+  mutable std::mutex mutex_;
+  int64_t calls_ = 0;
+  int64_t failed_ = 0;
+  double transfer_ = 0;
+  double early_share_ = 0;
+  std::vector<double> wait_;
+  std::vector<int64_t> late_;
+  std::deque<CallRecord> recent_;
+};
+
+class Stats {
+ public:
+  std::shared_ptr<SiteStats> Site(const SiteLabel& label);
+  std::string Json() const;
+  void Reset();
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<SiteLabel, std::shared_ptr<SiteStats>> sites_;
+};
+
+}  // namespace jaxcomm

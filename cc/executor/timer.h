@@ -1,0 +1,37 @@
+// Runs jobs later, on one thread.
+//
+//   Timer timer;
+//   timer.After(std::chrono::milliseconds(20), [] { ... });   // returns at once
+//
+// Jobs must be short and must not wait. The destructor drops jobs whose time has not come.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <thread>
+
+namespace jaxcomm {
+
+using Clock = std::chrono::steady_clock;
+
+class Timer {
+ public:
+  Timer();
+  ~Timer();
+
+  void After(Clock::duration delay, std::function<void()> job);
+
+ private:
+  void Work();
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::multimap<Clock::time_point, std::function<void()>> jobs_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace jaxcomm

@@ -1,0 +1,87 @@
+// The plain C functions that Python calls through ctypes. Text goes out through a buffer of the caller's: the return
+// value is the length the whole text needs, so that a caller whose buffer was too small can come again.
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cc/ffi/runtime.h"
+#include "cc/kernels/reduce.h"
+
+namespace jaxcomm {
+namespace {
+
+int64_t CopyOut(const std::string& text, char* out, int64_t capacity) {
+  if (capacity > 0) {
+    const size_t size = std::min(text.size(), static_cast<size_t>(capacity) - 1);
+    std::memcpy(out, text.data(), size);
+    out[size] = '\0';
+  }
+  return static_cast<int64_t>(text.size());
+}
+
+}  // namespace
+
+// Returns 0, or the length of an error message.
+JAXCOMM_EXPORT int64_t jaxcomm_register_program(const char* name, const void* bytes, int64_t num_bytes, char* error,
+                                                int64_t capacity) {
+  // The bytes of a Python object need not be aligned for words.
+  std::vector<uint32_t> words(static_cast<size_t>(num_bytes) / sizeof(uint32_t));
+  if (words.size() * sizeof(uint32_t) != static_cast<size_t>(num_bytes)) {
+    return CopyOut("program of " + std::to_string(num_bytes) + " bytes is not a whole number of words", error, capacity);
+  }
+  if (num_bytes > 0) std::memcpy(words.data(), bytes, static_cast<size_t>(num_bytes));
+  const Status status = ThePrograms().Add(name, words.data(), words.size());
+  return status.ok() ? 0 : CopyOut(status.message(), error, capacity);
+}
+
+JAXCOMM_EXPORT void jaxcomm_set_deadline(double seconds) { TheExecutor().SetDeadline(seconds); }
+
+JAXCOMM_EXPORT int64_t jaxcomm_stats(char* out, int64_t capacity) {
+  return CopyOut(TheExecutor().stats().Json(), out, capacity);
+}
+
+JAXCOMM_EXPORT void jaxcomm_reset_stats() { TheExecutor().stats().Reset(); }
+
+JAXCOMM_EXPORT const char* jaxcomm_kernel_isa() { return KernelIsa(); }
+
+// Seconds of one pass that reads `ranks` buffers of f32 and stores their sum to all of them, on every processor: what no
+// allreduce in this memory can beat. The median of some passes over warm buffers.
+JAXCOMM_EXPORT double jaxcomm_floor_seconds(int64_t ranks, int64_t bytes) {
+  constexpr int kPasses = 9;
+  constexpr size_t kLine = 64;
+  const size_t size = (static_cast<size_t>(bytes) + kLine - 1) / kLine * kLine;
+  std::vector<std::vector<std::byte>> memory(static_cast<size_t>(ranks), std::vector<std::byte>(size + kLine));
+  std::vector<std::byte*> buffers;
+  for (auto& buffer : memory) {
+    void* start = buffer.data();
+    size_t space = buffer.size();
+    buffers.push_back(static_cast<std::byte*>(std::align(kLine, size, start, space)));
+  }
+  const ReduceFn reduce = FindReduce(DType::kF32, Reduction::kSum);
+  const size_t num_threads = std::max(1u, std::thread::hardware_concurrency());
+  const auto share = [&](size_t thread) {
+    const size_t begin = size / kLine * thread / num_threads * kLine;
+    const size_t end = size / kLine * (thread + 1) / num_threads * kLine;
+    std::vector<std::byte*> at;
+    for (std::byte* buffer : buffers) at.push_back(buffer + begin);
+    reduce(at.data(), at.size(), at.data(), at.size(), end - begin);
+  };
+  std::vector<double> seconds;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    const Clock::time_point start = Clock::now();
+    std::vector<std::thread> helpers;
+    for (size_t thread = 1; thread < num_threads; ++thread) helpers.emplace_back(share, thread);
+    share(0);
+    for (std::thread& helper : helpers) helper.join();
+    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + kPasses / 2, seconds.end());
+  return seconds[kPasses / 2];
+}
+
+}  // namespace jaxcomm

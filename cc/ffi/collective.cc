@@ -1,0 +1,219 @@
+// The custom call "jaxcomm_collective": decode, look up, hand over, return the future.
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cc/executor/executor.h"
+#include "cc/ffi/runtime.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace jaxcomm {
+namespace {
+
+namespace ffi = xla::ffi;
+
+struct Seat {
+  int64_t group = -1;
+  uint32_t rank = 0;
+};
+
+// What XLA keeps for each call site of each executable.
+struct CallSite {
+  static ffi::TypeId id;
+  static ffi::TypeInfo info;
+
+  ~CallSite() {
+    if (site) TheExecutor().Forget(site.get());
+  }
+
+  std::shared_ptr<Site> site;
+  std::vector<Seat> seats;  // by device id
+};
+ffi::TypeId CallSite::id = {};
+ffi::TypeInfo CallSite::info = ffi::MakeTypeInfo<CallSite>();
+
+std::optional<Kind> ParseKind(std::string_view text) {
+  if (text == "all_reduce") return Kind::kAllReduce;
+  if (text == "reduce_scatter") return Kind::kReduceScatter;
+  if (text == "all_gather") return Kind::kAllGather;
+  return std::nullopt;
+}
+
+std::optional<Reduction> ParseReduction(std::string_view text) {
+  if (text == "sum") return Reduction::kSum;
+  if (text == "max") return Reduction::kMax;
+  if (text == "min") return Reduction::kMin;
+  return std::nullopt;
+}
+
+std::optional<DType> ParseDType(ffi::DataType dtype) {
+  switch (dtype) {
+    case ffi::DataType::S8:
+      return DType::kS8;
+    case ffi::DataType::S16:
+      return DType::kS16;
+    case ffi::DataType::S32:
+      return DType::kS32;
+    case ffi::DataType::S64:
+      return DType::kS64;
+    case ffi::DataType::U8:
+      return DType::kU8;
+    case ffi::DataType::U16:
+      return DType::kU16;
+    case ffi::DataType::U32:
+      return DType::kU32;
+    case ffi::DataType::U64:
+      return DType::kU64;
+    case ffi::DataType::F16:
+      return DType::kF16;
+    case ffi::DataType::BF16:
+      return DType::kBF16;
+    case ffi::DataType::F32:
+      return DType::kF32;
+    case ffi::DataType::F64:
+      return DType::kF64;
+    case ffi::DataType::C64:
+      return DType::kC64;
+    case ffi::DataType::C128:
+      return DType::kC128;
+    default:
+      return std::nullopt;
+  }
+}
+
+ffi::ErrorOr<std::unique_ptr<CallSite>> Instantiate(std::string_view name, std::string_view axes, std::string_view plan,
+                                                    std::string_view program_name, std::string_view kind_name,
+                                                    std::string_view reduction_name, ffi::Span<const int32_t> groups,
+                                                    int64_t group_size) {
+  const std::string who = std::string(name) + " over '" + std::string(axes) + "'";
+  const auto invalid = [](const std::string& message) { return ffi::Unexpected(ToError(InvalidArgument(message))); };
+  const std::optional<Kind> kind = ParseKind(kind_name);
+  const std::optional<Reduction> reduction = ParseReduction(reduction_name);
+  if (!kind || !reduction) {
+    return invalid(who + ": unknown kind '" + std::string(kind_name) + "' or reduction '" + std::string(reduction_name) +
+                   "'");
+  }
+  const std::shared_ptr<const Program> program = ThePrograms().Find(std::string(program_name));
+  if (!program) {
+    return invalid(who + ": program " + std::string(program_name) +
+                   " is not registered in this process; load its plan before running a compiled step");
+  }
+  if (group_size != program->ranks() || groups.size() % static_cast<size_t>(group_size) != 0) {
+    return invalid(who + ": the program is for " + std::to_string(program->ranks()) + " ranks, the axis has " +
+                   std::to_string(group_size));
+  }
+  auto call_site = std::make_unique<CallSite>();
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (groups[i] < 0) return invalid(who + ": device id " + std::to_string(groups[i]) + " is negative");
+    const size_t device = static_cast<size_t>(groups[i]);
+    if (device >= call_site->seats.size()) call_site->seats.resize(device + 1);
+    call_site->seats[device] = {static_cast<int64_t>(i) / group_size,
+                                static_cast<uint32_t>(static_cast<int64_t>(i) % group_size)};
+  }
+  call_site->site = std::make_shared<Site>(std::string(name), std::string(axes), std::string(plan), *kind, *reduction,
+                                           program);
+  return call_site;
+}
+
+Status ReadBuffers(const Site& site, const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
+                   std::vector<Leaf>& leaves, Buffers& buffers) {
+  if (args.size() != rets.size()) return Status(Code::kInternal, site.name() + ": operands and results differ in number");
+  for (size_t i = 0; i < args.size(); ++i) {
+    const ffi::AnyBuffer operand = *args.get<ffi::AnyBuffer>(i);
+    const ffi::AnyBuffer result = **rets.get<ffi::AnyBuffer>(i);
+    const std::optional<DType> dtype = ParseDType(operand.element_type());
+    if (!dtype) return Status(Code::kUnimplemented, site.name() + ": no reduction of this element type");
+    // The smaller side of a reduce-scatter or an all-gather is one slice.
+    const size_t bytes = site.kind() == Kind::kReduceScatter ? result.size_bytes() : operand.size_bytes();
+    const size_t ranks = site.program().ranks();
+    const bool shapes_fit = site.kind() == Kind::kAllReduce      ? result.size_bytes() == bytes
+                            : site.kind() == Kind::kReduceScatter ? operand.size_bytes() == bytes * ranks
+                                                                  : result.size_bytes() == bytes * ranks;
+    if (!shapes_fit || (site.kind() == Kind::kAllReduce && operand.untyped_data() != result.untyped_data())) {
+      return Status(Code::kInternal, site.name() + ": operand and result " + std::to_string(i) + " do not fit");
+    }
+    leaves.push_back({*dtype, static_cast<int64_t>(bytes)});
+    buffers.operands.push_back(static_cast<const std::byte*>(operand.untyped_data()));
+    buffers.results.push_back(static_cast<std::byte*>(result.untyped_data()));
+  }
+  return Status();
+}
+
+Status Start(CallSite* call_site, ffi::RunId run, int32_t device, const ffi::RemainingArgs& args,
+             const ffi::RemainingRets& rets, const ffi::Promise& promise) {
+  const std::shared_ptr<Site>& site = call_site->site;
+  if (device < 0 || static_cast<size_t>(device) >= call_site->seats.size() || call_site->seats[device].group < 0) {
+    return Status(Code::kInternal, site->name() + ": device " + std::to_string(device) + " is in no group");
+  }
+  std::vector<Leaf> leaves;
+  Buffers buffers;
+  Status status = ReadBuffers(*site, args, rets, leaves, buffers);
+  if (status.ok()) status = site->SetLeaves(leaves, TheExecutor().stats());
+  if (!status.ok()) return status;
+  const Seat seat = call_site->seats[device];
+  TheExecutor().Arrive({run.run_id, seat.group}, site, seat.rank, std::move(buffers), [promise](const Status& end) {
+    ffi::Promise mine = promise;
+    if (end.ok()) {
+      mine.SetAvailable();
+    } else {
+      mine.SetError(ToError(end));
+    }
+  });
+  return status;
+}
+
+ffi::Future Execute(CallSite* call_site, ffi::RunId run, int32_t device, ffi::RemainingArgs args,
+                    ffi::RemainingRets rets) {
+  ffi::Promise promise;
+  ffi::Future future(promise);
+  try {
+    const Status status = Start(call_site, run, device, args, rets, promise);
+    if (!status.ok()) promise.SetError(ToError(status));
+  } catch (const std::exception& error) {
+    promise.SetError(ToError(Status(Code::kInternal, error.what())));
+  }
+  return future;
+}
+
+XLA_FFI_DEFINE_HANDLER(kInstantiate, Instantiate,
+                       ffi::Ffi::BindInstantiate()
+                           .Attr<std::string_view>("name")
+                           .Attr<std::string_view>("axes")
+                           .Attr<std::string_view>("plan")
+                           .Attr<std::string_view>("program")
+                           .Attr<std::string_view>("kind")
+                           .Attr<std::string_view>("reduction")
+                           .Attr<ffi::Span<const int32_t>>("groups")
+                           .Attr<int64_t>("group_size"));
+
+XLA_FFI_DEFINE_HANDLER(kExecute, Execute,
+                       ffi::Ffi::Bind()
+                           .Ctx<ffi::State<CallSite>>()
+                           .Ctx<ffi::RunId>()
+                           .Ctx<ffi::DeviceOrdinal>()
+                           .RemainingArgs()
+                           .RemainingRets());
+
+}  // namespace
+
+// JAX registers targets before types, XLA wants the type first: so the type is registered when XLA first calls.
+JAXCOMM_EXPORT XLA_FFI_Error* JaxcommInstantiate(XLA_FFI_CallFrame* frame) {
+  static std::once_flag once;
+  static XLA_FFI_Error* error = nullptr;
+  std::call_once(once, [frame] {
+    error = ffi::Ffi::RegisterTypeId(frame->api, "jaxcomm.CallSite", &CallSite::id, &CallSite::info);
+  });
+  if (error != nullptr) return error;
+  return kInstantiate(frame);
+}
+
+JAXCOMM_EXPORT XLA_FFI_Error* JaxcommExecute(XLA_FFI_CallFrame* frame) { return kExecute(frame); }
+
+}  // namespace jaxcomm

@@ -1,0 +1,20 @@
+// The process's one executor and its registry of programs, and how a Status becomes an XLA error.
+#pragma once
+
+#include "cc/base/status.h"
+#include "cc/executor/executor.h"
+#include "cc/program/registry.h"
+#include "xla/ffi/api/ffi.h"
+
+// What the Python side looks up in the shared object; everything else is hidden.
+#define JAXCOMM_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace jaxcomm {
+
+// Live until the process ends: XLA's threads may still call when static destructors run.
+Executor& TheExecutor();
+ProgramRegistry& ThePrograms();
+
+xla::ffi::Error ToError(const Status& status);
+
+}  // namespace jaxcomm

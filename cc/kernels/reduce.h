@@ -1,0 +1,44 @@
+// Element-wise reductions of many buffers into many, vectorised, chosen for the processor at run time.
+//
+//   ReduceFn reduce = FindReduce(DType::kF32, Reduction::kSum);   // nullptr: no such reduction
+//   reduce(sources, 8, destinations, 8, bytes);                   // one pass: read 8, store 8
+//
+// A destination may be one of the sources (the very same address), never overlap one otherwise. Sources are combined in
+// the order given, so the same sources give the same bits wherever they are computed. bf16 and f16 accumulate in f32 and
+// are rounded once. Integer sums wrap; max and min propagate NaN. With one source it copies.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace jaxcomm {
+
+enum class DType : uint8_t { kS8, kS16, kS32, kS64, kU8, kU16, kU32, kU64, kF16, kBF16, kF32, kF64, kC64, kC128 };
+enum class Reduction : uint8_t { kSum, kMax, kMin };
+
+size_t ByteWidth(DType dtype);
+
+using ReduceFn = void (*)(const std::byte* const* sources, size_t num_sources, std::byte* const* destinations,
+                          size_t num_destinations, size_t bytes);
+
+ReduceFn FindReduce(DType dtype, Reduction reduction);
+
+// "avx512", "avx2", "neon" or "plain": what FindReduce chose on this processor.
+const char* KernelIsa();
+
+// One table per instruction set; each is compiled with that set's flags in a file of its own, so that what ships runs on
+// any processor of the architecture. Only reduce.cc and the tests call these.
+namespace avx512 {
+ReduceFn Find(DType dtype, Reduction reduction);
+}
+namespace avx2 {
+ReduceFn Find(DType dtype, Reduction reduction);
+}
+namespace neon {
+ReduceFn Find(DType dtype, Reduction reduction);
+}
+namespace plain {
+ReduceFn Find(DType dtype, Reduction reduction);
+}
+
+}  // namespace jaxcomm

@@ -1,0 +1,6 @@
+// Compiled for avx2; empty on other architectures.
+#if defined(__x86_64__)
+#define JAXCOMM_ISA avx2
+#define JAXCOMM_VECTOR_BYTES 32
+#include "cc/kernels/reduce_inl.h"
+#endif

@@ -1,0 +1,6 @@
+// Compiled for avx512; empty on other architectures.
+#if defined(__x86_64__)
+#define JAXCOMM_ISA avx512
+#define JAXCOMM_VECTOR_BYTES 64
+#include "cc/kernels/reduce_inl.h"
+#endif

@@ -1,0 +1,6 @@
+// Compiled for neon; empty on other architectures.
+#if defined(__aarch64__)
+#define JAXCOMM_ISA neon
+#define JAXCOMM_VECTOR_BYTES 16
+#include "cc/kernels/reduce_inl.h"
+#endif

@@ -1,0 +1,4 @@
+// Compiled for the architecture's oldest processor.
+#define JAXCOMM_ISA plain
+#define JAXCOMM_VECTOR_BYTES 16
+#include "cc/kernels/reduce_inl.h"

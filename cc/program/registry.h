@@ -1,0 +1,30 @@
+// Programs by name, where Python leaves them and call sites find them.
+//
+//   Status status = registry.Add("3f9a…", words, num_words);   // decodes and validates; the same name again is a no-op
+//   std::shared_ptr<const Program> program = registry.Find("3f9a…");   // nullptr if nobody added it
+//
+// Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "cc/program/program.h"
+
+namespace jaxcomm {
+
+class ProgramRegistry {
+ public:
+  Status Add(const std::string& name, const uint32_t* words, size_t num_words);
+  std::shared_ptr<const Program> Find(const std::string& name) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<const Program>> programs_;
+};
+
+}  // namespace jaxcomm

@@ -1,0 +1,143 @@
+"""The C++ core: loading it, registering its custom calls with XLA, and its plain functions.
+
+The only place that knows the shared object's file name and symbols. Importing it loads nothing; the first call does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jaxcomm.errors import JaxcommError, PlanError
+
+if TYPE_CHECKING:
+    import jax
+
+TARGET = "jaxcomm_collective"
+_DELAY = "jaxcomm_delay"
+_LIBRARY = Path(__file__).parent / "libjaxcomm_cpu.so"
+
+
+@functools.cache
+def _core() -> ctypes.CDLL:
+    try:
+        core = ctypes.CDLL(str(_LIBRARY))
+    except OSError as error:
+        raise JaxcommError(
+            f"jaxcomm's C++ core cannot be loaded: {error}.\n  Cure: install the package (`pip install .` or `make setup`)."
+        ) from error
+    core.jaxcomm_register_program.restype = ctypes.c_int64
+    core.jaxcomm_register_program.argtypes = (
+        ctypes.c_char_p,
+        ctypes.c_char_p,
+        ctypes.c_int64,
+        ctypes.c_char_p,
+        ctypes.c_int64,
+    )
+    core.jaxcomm_set_deadline.restype = None
+    core.jaxcomm_set_deadline.argtypes = (ctypes.c_double,)
+    core.jaxcomm_stats.restype = ctypes.c_int64
+    core.jaxcomm_stats.argtypes = (ctypes.c_char_p, ctypes.c_int64)
+    core.jaxcomm_reset_stats.restype = None
+    core.jaxcomm_reset_stats.argtypes = ()
+    core.jaxcomm_kernel_isa.restype = ctypes.c_char_p
+    core.jaxcomm_kernel_isa.argtypes = ()
+    core.jaxcomm_floor_seconds.restype = ctypes.c_double
+    core.jaxcomm_floor_seconds.argtypes = (ctypes.c_int64, ctypes.c_int64)
+    return core
+
+
+@functools.cache
+def register() -> None:
+    """Registers the custom calls with XLA's CPU backend, once."""
+    import jax
+
+    core = _core()
+    capsule = jax.ffi.pycapsule
+    stages = {"instantiate": capsule(core.JaxcommInstantiate), "execute": capsule(core.JaxcommExecute)}
+    jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
+    jax.ffi.register_ffi_target(_DELAY, capsule(core.JaxcommDelay), platform="cpu")
+
+
+@functools.lru_cache(maxsize=1024)
+def register_program(data: bytes) -> str:
+    """Hands an encoded program to the core and returns the name that a custom call finds it by.
+
+    Raises:
+      PlanError: the core's decoder refuses the program; the message says at which word.
+    """
+    name = hashlib.sha256(data).hexdigest()[:32]
+    error = ctypes.create_string_buffer(1024)
+    if _core().jaxcomm_register_program(name.encode(), data, len(data), error, len(error)):
+        raise PlanError(error.value.decode())
+    return name
+
+
+def set_deadline(seconds: float) -> None:
+    """Sets how long a collective may wait for its last rank, in seconds, from the next call on."""
+    if not (seconds > 0 and math.isfinite(seconds)):
+        raise ValueError(f"deadline_s is {seconds}; it must be a positive number of seconds")
+    _core().jaxcomm_set_deadline(seconds)
+
+
+def stats() -> list[dict[str, Any]]:
+    """What happened at each call site of this process since the start or the last `reset_stats`.
+
+    Per site: name, axes, plan, ranks, bytes, calls, failed; `wait_s` and `late` by rank (total seconds a rank waited for
+    the last one, how often it was the last one); `transfer_s`, total seconds from the last arrival to the end;
+    `early_bytes_share`, how much of the work was done before the last arrival; and of the last 256 calls `arrivals`
+    (seconds after the first rank, by rank) and `after_arrival_s`.
+    """
+    core = _core()
+    size = 1 << 16
+    while True:
+        text = ctypes.create_string_buffer(size)
+        needed = core.jaxcomm_stats(text, size)
+        if needed < size:
+            sites: list[dict[str, Any]] = json.loads(text.value)
+            return sites
+        size = needed + (needed >> 2) + 1
+
+
+def reset_stats() -> None:
+    """Forgets what `stats` has gathered."""
+    _core().jaxcomm_reset_stats()
+
+
+def kernel_isa() -> str:
+    """The instruction set that the reductions use on this processor: avx512, avx2, neon or plain."""
+    name: bytes = _core().jaxcomm_kernel_isa()
+    return name.decode()
+
+
+def floor_seconds(ranks: int, nbytes: int) -> float:
+    """Measures one pass over `ranks` warm buffers of `nbytes` that reads all and stores the sum to all, in seconds.
+
+    No allreduce between ranks that share this machine's memory can be faster.
+    """
+    seconds: float = _core().jaxcomm_floor_seconds(ranks, nbytes)
+    return seconds
+
+
+def delay(x: jax.Array, seconds: jax.Array | float) -> jax.Array:
+    """Hands `x` on, `seconds` later; for making a rank late on purpose.
+
+    Args:
+      x: an array; the result is the same array.
+      seconds: a scalar, read when the step runs, so that inside `shard_map` it may differ from rank to rank:
+        `delay(x, jnp.where(lax.axis_index("data") == 3, 0.02, 0.0))`.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    register()
+    vma = getattr(jax.typeof(x), "vma", frozenset())
+    out = jax.ShapeDtypeStruct(x.shape, x.dtype, vma=vma)
+    call = jax.ffi.ffi_call(_DELAY, out, input_output_aliases={0: 0})
+    result: jax.Array = call(x, jnp.asarray(seconds, jnp.float32))
+    return result
