@@ -4,7 +4,11 @@ Measuring imports JAX, and only when called; everything else here needs pydantic
 May be imported by planner, simulate, report and cli; imports nothing of ours but the errors.
 """
 
+from __future__ import annotations
+
 from jaxcomm.profile.files import load, save
+from jaxcomm.profile.fit import fit
+from jaxcomm.profile.importers import read_any
 from jaxcomm.profile.lateness import Straggler, straggler
 from jaxcomm.profile.schema import (
     Bucket,
@@ -25,8 +29,10 @@ __all__ = [
     "Provenance",
     "Sample",
     "Straggler",
+    "fit",
     "json_schema",
     "load",
+    "read_any",
     "save",
     "straggler",
     "validate",

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from jaxcomm.errors import ProfileError
-from jaxcomm.profile.schema import Profile, validate
+from jaxcomm.profile.schema import FORMAT, Profile, validate
 
 MAX_BYTES = 256 * 2**20
+LOOKED_FOR = f'"format": "{FORMAT}"'
 
 
 def load(path: str | os.PathLike[str]) -> Profile:
@@ -75,6 +76,11 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
             f"{os.fspath(path)}: is larger than {MAX_BYTES >> 20} MiB.\n  Cure: measure fewer steps, or cut the file."
         )
     return data
+
+
+def is_profile(data: bytes) -> bool:
+    """Whether the bytes look like a profile.json, of whatever version and however broken."""
+    return data.lstrip()[:1] == b"{" and FORMAT.encode() in data
 
 
 def decode(data: bytes, where: str) -> Profile:

@@ -14,10 +14,10 @@ from jaxcomm.profile.schema import Profile
 class Straggler:
     """The rank that is last most often.
 
-    `delays` has one entry per step: seconds from the next-slowest rank's arrival to this rank's, 0 when another rank was
-    last. The median, mean and maximum are over all steps, so a rank that is late now and then looks as rarely useful as it
-    is. `first_quarter_s` and `last_quarter_s` are the medians over the first and last quarter of the steps: their distance
-    is the drift.
+    `delays` has one entry per step: seconds from the next-slowest rank's arrival to this rank's, 0 when another rank
+    was last. The median, mean and maximum are over all steps, so a rank that is late now and then looks as rarely
+    useful as it is. `first_quarter_s` and `last_quarter_s` are the medians over the first and last quarter of the
+    steps: their distance is the drift.
     """
 
     rank: int

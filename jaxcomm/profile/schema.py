@@ -38,8 +38,8 @@ class Sample(_Value):
 class Link(_Value):
     """The α–β model of one hop: a round that moves b bytes takes alpha_s + b * beta_s_per_byte.
 
-    `residual` is the relative rms of the fit over `samples` (0 when nothing was left to fit), `op` the collective that the
-    samples timed, and `source` says in words how the two numbers were found, and which of them was assumed.
+    `residual` is the relative rms of the fit over `samples` (0 when nothing was left to fit), `op` the collective that
+    the samples timed, and `source` says in words how the two numbers were found, and which of them was assumed.
     """
 
     alpha_s: Seconds
@@ -77,8 +77,8 @@ class Provenance(_Value):
 class Profile(_Value):
     """One group of ranks: its link, who arrives when, its gradient buckets, and how all that was measured.
 
-    `arrivals` has one row per step and one column per rank: seconds after the first rank of that step; empty when unknown.
-    `warmup_dropped` counts the steps left out of it because they were warm-up.
+    `arrivals` has one row per step and one column per rank: seconds after the first rank of that step; empty when
+    unknown. `warmup_dropped` counts the steps left out of it because they were warm-up.
     """
 
     format: Literal["jaxcomm-profile"] = FORMAT

@@ -1,0 +1,73 @@
+"""Other tools' measurements as profiles: one module per format, found by content and not by name.
+
+A module says what it is (`NAME`), what it looks for (`LOOKED_FOR`), whether bytes are its format (`sniff`), and reads
+them (`read`). A new format is a new module and a row of `_IMPORTERS`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from pathlib import Path
+from typing import Protocol
+
+from jaxcomm.errors import ProfileError
+from jaxcomm.profile import files
+from jaxcomm.profile.importers import nccl_tests, training_log, xplane
+from jaxcomm.profile.schema import Profile
+
+__all__ = ["read_any"]
+
+
+class _Importer(Protocol):
+    NAME: str
+    LOOKED_FOR: str
+
+    def sniff(self, data: bytes) -> bool: ...
+
+    def read(self, data: bytes, where: str, created: str) -> Profile: ...
+
+
+_IMPORTERS: tuple[_Importer, ...] = (nccl_tests, training_log, xplane)
+
+
+def read_any(path: str | os.PathLike[str]) -> Profile:
+    """A profile from any file that can be read as one: a profile.json, or another tool's measurements.
+
+    Known are the output of nccl-tests (table or JSON), training logs with a line per rank and step, and traces of
+    `jax.profiler` (the .xplane.pb, or the folder given to `jax.profiler.trace`, if one process wrote it).
+
+    Args:
+      path: the file or folder.
+
+    Returns:
+      The profile. Its provenance names the file and tool; `link.source` says how α and β were found or assumed.
+
+    Raises:
+      ProfileError: the file cannot be read, no format fits, or its values cannot be (with the line or place).
+    """
+    file = _trace_in(Path(path)) if os.path.isdir(path) else Path(path)
+    data = files.read_bytes(file)
+    if files.is_profile(data):
+        return files.decode(data, str(file))
+    for importer in _IMPORTERS:
+        if importer.sniff(data):
+            written = datetime.datetime.fromtimestamp(file.stat().st_mtime, datetime.UTC)
+            name = os.fsencode(file.name).decode("utf-8", errors="replace")
+            return importer.read(data, name, written.isoformat(timespec="seconds"))
+    known = [f"{importer.NAME} ({importer.LOOKED_FOR})" for importer in _IMPORTERS]
+    raise ProfileError(
+        f"{file}: no known format. Looked for: profile.json ({files.LOOKED_FOR}), {', '.join(known)}.\n"
+        "  Cure: give one of these, or measure here with `jaxcomm profile`."
+    )
+
+
+def _trace_in(folder: Path) -> Path:
+    traces = sorted(folder.rglob("*.xplane.pb"))
+    newest = [trace for trace in traces if trace.parent == traces[-1].parent]
+    if len(newest) == 1:
+        return newest[0]
+    raise ProfileError(
+        f"{folder}: holds {len(newest)} .xplane.pb files of one trace; exactly one can be read, because the clocks of "
+        "several hosts differ.\n  Cure: name the file to read."
+    )

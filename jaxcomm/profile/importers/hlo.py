@@ -1,0 +1,125 @@
+"""The allreduces of a trace's programs: their sizes, and for jaxcomm's own their groups.
+
+A trace holds each compiled program as a serialised HloProto; ProfileData does not show it. The few fields needed are
+read from the protobuf wire format here, so that no protobuf package is needed. Field numbers: xplane.proto, hlo.proto
+and xla_data.proto of OpenXLA.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_TARGET = "jaxcomm_collective"
+_KIND = re.compile(r'kind = "all_reduce"')
+_GROUPS = re.compile(r"\bgroups = (?:array<i32: |dense<\[)([\d, ]+)")
+_GROUP_SIZE = re.compile(r"\bgroup_size = (\d{1,6}) ")
+_TUPLE = 13
+_ELEMENT_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 2, 8: 4, 9: 8, 10: 2, 11: 4, 12: 8, 15: 8, 16: 2, 18: 16}
+
+
+class AllReduce(NamedTuple):
+    """One allreduce instruction: bytes per rank, and its groups of device ids (empty: the trace's events tell)."""
+
+    bytes: int
+    groups: tuple[tuple[int, ...], ...]
+
+
+def allreduces(xspace: bytes) -> dict[tuple[str, str], AllReduce]:
+    """The allreduces of all programs in a serialised XSpace, by the names of their module and instruction.
+
+    Raises:
+      ValueError: the bytes are no protobuf.
+    """
+    found = {}
+    for program in _programs(xspace):
+        for module in _all(program, 1):  # HloProto.hlo_module
+            for computation in _all(module, 3):
+                for instruction in _all(computation, 2):
+                    if _is_allreduce(instruction):
+                        size = sum(_shape_bytes(shape) for shape in _all(instruction, 3))
+                        found[_text(module, 1), _text(instruction, 1)] = AllReduce(size, _groups(instruction))
+    return found
+
+
+def _programs(xspace: bytes) -> Iterator[bytes]:
+    for plane in _all(xspace, 1):
+        if _text(plane, 2) == "/host:metadata":
+            for entry in _all(plane, 4):  # XPlane.event_metadata, a map
+                for metadata in _all(entry, 2):
+                    for stat in _all(metadata, 5):
+                        yield from _all(stat, 6)  # XStat.bytes_value
+
+
+def _is_allreduce(instruction: bytes) -> bool:
+    if _text(instruction, 2) == "custom-call":
+        return _text(instruction, 28) == _TARGET and _KIND.search(_text(instruction, 43)) is not None
+    return _text(instruction, 2) in ("all-reduce", "all-reduce-start")
+
+
+def _groups(instruction: bytes) -> tuple[tuple[int, ...], ...]:
+    """The groups in a custom call's attributes, which HLO keeps as MLIR text in the backend config."""
+    attributes = _text(instruction, 43)
+    devices, size = _GROUPS.search(attributes), _GROUP_SIZE.search(attributes)
+    if not (devices and size and int(size[1])):
+        return ()
+    ids = [int(device) for device in devices[1].split(",")]
+    return tuple(tuple(ids[at : at + int(size[1])]) for at in range(0, len(ids), int(size[1])))
+
+
+def _shape_bytes(shape: bytes) -> int:
+    element = next((value for number, value in _fields(shape) if number == 2 and isinstance(value, int)), 0)
+    if element == _TUPLE:
+        return sum(_shape_bytes(part) for part in _all(shape, 4))
+    count = 1
+    for packed in _all(shape, 3):  # ShapeProto.dimensions
+        position = 0
+        while position < len(packed):
+            size, position = _varint(packed, position)
+            count *= size
+    return count * _ELEMENT_BYTES.get(element, 0)
+
+
+def _all(message: bytes, number: int) -> Iterator[bytes]:
+    return (value for field, value in _fields(message) if field == number and isinstance(value, bytes))
+
+
+def _text(message: bytes, number: int) -> str:
+    return next(_all(message, number), b"").decode("utf-8", errors="replace")
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    position = 0
+    while position < len(message):
+        key, position = _varint(message, position)
+        match key & 7:
+            case 0:
+                value, position = _varint(message, position)
+                yield key >> 3, value
+                continue
+            case 1:
+                size = 8
+            case 2:
+                size, position = _varint(message, position)
+            case 5:
+                size = 4
+            case _:
+                raise ValueError(f"wire type {key & 7} at byte {position}")
+        if position + size > len(message):
+            raise ValueError(f"a field of {size} bytes at byte {position} goes past the end")
+        yield key >> 3, message[position : position + size]
+        position += size
+
+
+def _varint(message: bytes, position: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if position >= len(message):
+            break
+        byte = message[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, position
+    raise ValueError(f"an integer at byte {position} does not end")

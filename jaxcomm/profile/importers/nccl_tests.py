@@ -1,0 +1,175 @@
+"""Output of nccl-tests (and rccl-tests): the printed table of `all_reduce_perf` and its kin, or its -J JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, get_args
+
+from jaxcomm.errors import ProfileError
+from jaxcomm.profile.fit import fit, rounds_and_share
+from jaxcomm.profile.schema import Collective, OpName, Profile, Provenance, Sample
+
+NAME = "nccl-tests output"
+LOOKED_FOR = "a '# size count type … time algbw busbw' header, or JSON with 'nccl_version' and 'results'"
+
+MAX_RANKS = 65536
+
+_OPS: dict[str, OpName] = {name.replace("_", ""): name for name in get_args(OpName)}
+_HEADER = re.compile(r"#\s+size\s.*?\b((?:cpu)?time\s+algbw\s+busbw\b.*)")
+_ROW = re.compile(r"(?:\s*\d+:)?\s*(\d{1,18})\s+\d+\s+[a-z]\w*\s+(.*)")  # `srun -l` puts "0:" before each line
+_RANK = re.compile(r"#\s*Rank\s+(\d{1,6})\s+(?:Group\s+(\d{1,6})\s)?.*\bdevice\b")
+_LAYOUT = re.compile(r"nThread\s+(\d{1,6})\s+nGpus\s+(\d{1,6})\b")
+_PROGRAM = re.compile(r"\b([a-z_]+)_perf\b")
+_VERSION = re.compile(r"nccl-tests version (\S{1,64})|NCCL version (\S{1,64})")
+
+
+def sniff(data: bytes) -> bool:
+    """Whether the table's header is there, or the JSON's keys."""
+    if data.lstrip()[:1] == b"{":
+        return b'"nccl_version"' in data and b'"results"' in data
+    return re.search(rb"#\s+size\s[^\n]*\btime\s+algbw\s+busbw\b", data) is not None
+
+
+def read(data: bytes, where: str, created: str) -> Profile:
+    """The profile of the link that nccl-tests timed: α and β, and no arrivals.
+
+    The out-of-place times are used, or the in-place ones where there are no others. Sizes of 0 are skipped.
+
+    Args:
+      data: the table or the JSON.
+      where: its name.
+      created: when it was written.
+
+    Returns:
+      The profile; `collective` is the largest size of an all_reduce.
+
+    Raises:
+      ProfileError: no row, a row that cannot be read, several collectives in one file, or an unknown number of ranks.
+    """
+    from_json = data.lstrip()[:1] == b"{"
+    samples, ranks, op, versions = (_read_json if from_json else _read_table)(data, where)
+    if not samples:
+        raise ProfileError(
+            f"{where}: holds no timed size.\n  Cure: run it to its end, with sizes above 0 (-b 8 -e 1G)."
+        )
+    if not 2 <= ranks <= MAX_RANKS:
+        raise ProfileError(
+            f"{where}: {ranks} ranks took part; a link needs 2 to {MAX_RANKS}.\n  Cure: run it with -g 2 or more."
+        )
+    largest = max(samples, key=lambda sample: sample.bytes)
+    return Profile(
+        ranks=ranks,
+        link=fit(samples, op, ranks, f"{where}: nccl-tests {op} on {ranks} ranks"),
+        collective=Collective(bytes=largest.bytes, seconds=largest.seconds) if op == "all_reduce" else None,
+        provenance=Provenance(source=where, tool="nccl-tests", versions=versions, created=created),
+    )
+
+
+def _read_table(data: bytes, where: str) -> tuple[list[Sample], int, OpName, dict[str, str]]:
+    text = data.decode("utf-8", errors="replace")
+    samples: list[Sample] = []
+    ratios: list[float] = []  # bus to algorithm bandwidth
+    columns = 0
+    lines = text.rstrip().split("\n")
+    for number, line in enumerate(lines, start=1):
+        if header := _HEADER.search(line):
+            if header[1].startswith("cpu"):
+                raise ProfileError(
+                    f"{where}:{number}: the times are the CPU's, which end before the collective does.\n"
+                    "  Cure: run nccl-tests without -C."
+                )
+            names = header[1].split()
+            columns = len(names) + names.count("timestamp")  # a time stamp is printed as two words
+            continue
+        row = _ROW.fullmatch(line)
+        if not (row and columns):
+            continue
+        # Counted from the right: the redop and root columns are blank for some collectives.
+        words = row[2].split()[-columns:]
+        if len(words) < columns and number == len(lines):
+            continue  # cut short while it was printed
+        values = [_number(word) for word in words[:3]]
+        if len(words) < columns or not all(0 <= value <= 1e15 for value in values):
+            raise ProfileError(
+                f"{where}:{number}: '{line.strip()[:80]}' does not hold the {columns} columns of the header.\n"
+                "  Cure: delete the line, or run nccl-tests again."
+            )
+        if int(row[1]) > 0:
+            samples.append(Sample(bytes=int(row[1]), seconds=values[0] / 1e6))
+            ratios.append(values[2] / values[1] if values[1] else math.nan)
+    ranks = _ranks_of_table(text, where)
+    op = _op_named(text, where) or _op_from_ratio(ratios, ranks, where)
+    versions = {"nccl" if nccl else "nccl-tests": tests or nccl for tests, nccl in _VERSION.findall(text)}
+    return samples, ranks, op, versions
+
+
+def _read_json(data: bytes, where: str) -> tuple[list[Sample], int, OpName, dict[str, str]]:
+    try:
+        document = json.loads(data)
+        config = document["config"]
+        groups = [device.get("group", 0) for device in config["devices"]]
+        # A process lists its first device only; the others follow from the layout.
+        ranks = int(config["nthreads"]) * int(config["ngpus"]) * groups.count(groups[0])
+        op = _op_named(str(document["args"][0]), where)
+        if op is None:
+            raise ValueError(f"args[0] names none of {', '.join(get_args(OpName))}")
+        samples = [sample for row in document["results"] if (sample := _sample_of_json(row))]
+        return samples, ranks, op, {"nccl": str(int(document["nccl_version"]))}
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError) as error:
+        if isinstance(error, ProfileError):
+            raise
+        what = f"no {error}" if isinstance(error, KeyError) else str(error)[:200]
+        raise ProfileError(
+            f"{where}: cannot be read as nccl-tests' JSON: {what}.\n  Cure: run nccl-tests -J to its end."
+        ) from None
+
+
+def _sample_of_json(row: dict[str, Any]) -> Sample | None:
+    times = row["out_of_place"] or row["in_place"]
+    size, microseconds = int(row["size"]), float(times["time"])
+    if not (0 <= size <= 10**18 and 0 <= microseconds <= 1e15):
+        raise ValueError(f"size {size} took {microseconds} µs")
+    return Sample(bytes=size, seconds=microseconds / 1e6) if size else None
+
+
+def _number(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        return math.nan
+
+
+def _ranks_of_table(text: str, where: str) -> int:
+    listed = _RANK.findall(text)
+    if listed:
+        return len({rank for rank, group in listed if group == listed[0][1]})
+    layout = _LAYOUT.search(text)
+    if layout:
+        return int(layout[1]) * int(layout[2])
+    raise ProfileError(
+        f"{where}: has neither '# Rank  0 Group …' lines nor 'nThread 1 nGpus 8'; the ranks are unknown.\n"
+        "  Cure: keep the lines above the table."
+    )
+
+
+def _op_named(text: str, where: str) -> OpName | None:
+    named = {_OPS[name.replace("_", "")] for name in _PROGRAM.findall(text) if name.replace("_", "") in _OPS}
+    if len(named) > 1:
+        raise ProfileError(
+            f"{where}: times {' and '.join(sorted(named))}; one link is fitted to one collective.\n"
+            "  Cure: keep each collective's output in a file of its own."
+        )
+    return named.pop() if named else None
+
+
+def _op_from_ratio(ratios: list[float], ranks: int, where: str) -> OpName:
+    """Older tables do not name the program; its bus bandwidth does: 2(n-1)/n of the other for all_reduce alone."""
+    _, share = rounds_and_share("all_reduce", ranks)
+    if ranks > 2 and ratios and math.isclose(ratios[-1], share, rel_tol=0.02):
+        return "all_reduce"
+    raise ProfileError(
+        f"{where}: does not say which collective was timed.\n  Cure: put the command above the table, "
+        "for example '# all_reduce_perf'."
+    )
