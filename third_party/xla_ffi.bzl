@@ -4,11 +4,12 @@ _FIND = "from importlib.util import find_spec; print(find_spec('jaxlib').submodu
 
 def _xla_ffi_headers_impl(repository_ctx):
     workspace = repository_ctx.path(Label("//:WORKSPACE")).dirname
-    python = repository_ctx.os.environ.get("JAXCOMM_PYTHON") or str(workspace.get_child(".venv/bin/python"))
-    found = repository_ctx.execute([python, "-c", _FIND])
-    include = repository_ctx.path(found.stdout + "/include")
-    if found.return_code != 0 or not include.get_child("xla/ffi/api/ffi.h").exists:
-        fail("{} has no jaxlib with FFI headers.\nCure: run `make setup`, or set JAXCOMM_PYTHON to a Python that has jaxlib.".format(python))
+    python = repository_ctx.os.environ.get("JAXCOMM_PYTHON") or "{}/.venv/bin/python".format(workspace)
+    jaxlib = repository_ctx.execute([python, "-c", _FIND]).stdout
+    include = repository_ctx.path("{}/include".format(jaxlib))
+    if not repository_ctx.path("{}/xla/ffi/api/ffi.h".format(include)).exists:
+        fail(("{} has no jaxlib with FFI headers. " +
+              "Cure: run `make setup`, or set JAXCOMM_PYTHON to a Python that has jaxlib.").format(python))
     repository_ctx.symlink(include, "include")
     repository_ctx.file("BUILD.bazel", """
 cc_library(

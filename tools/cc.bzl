@@ -20,6 +20,7 @@ def cc_folder(name, deps = [], exclude = [], test_deps = []):
     for test in native.glob(["*_test.cc"]):
         native.cc_test(
             name = test[:-len(".cc")],
+            size = "small",
             srcs = [test],
             deps = [":" + name, "@googletest//:gtest_main"] + deps + test_deps,
         )

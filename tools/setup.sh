@@ -13,7 +13,7 @@ main() {
   case "${1:-}" in
     python) setup_python ;;
     bazel) debian_packages bazel-bootstrap bazel-platforms bazel-rules-java bazel-rules-proto libgtest-dev ;;
-    fuzz) debian_packages clang "$(rt_package)" ;;
+    fuzz) debian_packages clang libclang-rt-dev ;;
     *) fail "usage: tools/setup.sh python|bazel|fuzz" ;;
   esac
 }
