@@ -27,29 +27,30 @@ class AllReduce(NamedTuple):
 
 
 def allreduces(xspace: bytes) -> dict[tuple[str, str], AllReduce]:
-    """The allreduces of all programs in a serialised XSpace, by the names of their module and instruction.
+    """The allreduces in a serialised XSpace, by program, as in "jit_step(8)", and instruction, as in "psum.7".
 
     Raises:
       ValueError: the bytes are no protobuf.
     """
     found = {}
-    for program in _programs(xspace):
+    for name, program in _programs(xspace):
         for module in _all(program, 1):  # HloProto.hlo_module
             for computation in _all(module, 3):
                 for instruction in _all(computation, 2):
                     if _is_allreduce(instruction):
                         size = sum(_shape_bytes(shape) for shape in _all(instruction, 3))
-                        found[_text(module, 1), _text(instruction, 1)] = AllReduce(size, _groups(instruction))
+                        found[name, _text(instruction, 1)] = AllReduce(size, _groups(instruction))
     return found
 
 
-def _programs(xspace: bytes) -> Iterator[bytes]:
+def _programs(xspace: bytes) -> Iterator[tuple[str, bytes]]:
     for plane in _all(xspace, 1):
         if _text(plane, 2) == "/host:metadata":
             for entry in _all(plane, 4):  # XPlane.event_metadata, a map
                 for metadata in _all(entry, 2):
                     for stat in _all(metadata, 5):
-                        yield from _all(stat, 6)  # XStat.bytes_value
+                        for program in _all(stat, 6):  # XStat.bytes_value
+                            yield _text(metadata, 2), program
 
 
 def _is_allreduce(instruction: bytes) -> bool:

@@ -30,9 +30,9 @@ _NCCL_KERNEL = re.compile(r"nccl(?:Dev)?Kernel_(?:AllReduce|ReduceScatter|AllGat
 
 
 class _Op(NamedTuple):
-    """A collective of a program, in one group of devices."""
+    """A collective of a program, in one group of devices. Its program is named as in "jit_step(8)"."""
 
-    module: str
+    program: str
     name: str
     devices: tuple[int, ...]  # () on GPU: all devices of the trace
 
@@ -106,9 +106,9 @@ def read(data: bytes, where: str, created: str) -> Profile:
         )
     op, timing = max(timings.items(), key=lambda item: item[1].waiting)
     ranks = timing.lateness.shape[1]
-    where_op = f"{where}: {len(timing.lateness)} executions of {op.name} in {op.module or 'the trace'}"
+    where_op = f"{where}: {len(timing.lateness)} executions of {op.name} in {op.program}"
     link = _link(timings, allreduces, ranks, where_op)
-    known = allreduces.get((op.module, op.name))
+    known = allreduces.get((op.program, op.name))
     return Profile(
         ranks=ranks,
         link=link,
@@ -128,7 +128,7 @@ def _cpu_calls(lines: list[Any], allreduces: dict[tuple[str, str], hlo.AllReduce
             stats = dict(event.stats)
             if "device_ordinal" in stats and "hlo_op" in stats:
                 instruction, start_s, end_s = stats, event.start_ns / 1e9, event.end_ns / 1e9
-                own = allreduces.get((instruction["hlo_module"], instruction["hlo_op"]))
+                own = allreduces.get((_program(stats), stats["hlo_op"]))
                 groups = own.groups if own else ()
             elif event.name == "Rendezvous" and event.start_ns / 1e9 <= end_s:
                 met = _RENDEZVOUS.match(str(stats.get("name", "")))
@@ -137,7 +137,7 @@ def _cpu_calls(lines: list[Any], allreduces: dict[tuple[str, str], hlo.AllReduce
                 continue
             for devices in groups:
                 if int(instruction["device_ordinal"]) in devices:
-                    op = _Op(str(instruction["hlo_module"]), str(instruction["hlo_op"]), devices)
+                    op = _Op(_program(instruction), str(instruction["hlo_op"]), devices)
                     yield _Call(op, instruction["run_id"], int(instruction["device_ordinal"]), start_s, end_s)
 
 
@@ -148,8 +148,12 @@ def _gpu_calls(planes: dict[str, list[Any]]) -> Iterator[_Call]:
                 for event in line.events if line.name.startswith("Stream") else ():
                     if kernel := _NCCL_KERNEL.match(event.name):
                         stats = dict(event.stats)
-                        op = _Op(str(stats.get("hlo_module", "")), str(stats.get("hlo_op", kernel[0])), ())
+                        op = _Op(_program(stats), str(stats.get("hlo_op", kernel[0])), ())
                         yield _Call(op, None, int(device[1]), event.start_ns / 1e9, event.end_ns / 1e9)
+
+
+def _program(stats: dict[str, Any]) -> str:
+    return f"{stats.get('hlo_module', 'unknown')}({stats.get('program_id', '')})"
 
 
 def _timings(calls: list[_Call], by_duration: bool) -> dict[_Op, _Timing]:
@@ -182,7 +186,7 @@ def _link(
     samples = [
         Sample(bytes=known.bytes, seconds=timing.median_on_last)
         for op, timing in timings.items()
-        if (known := allreduces.get((op.module, op.name)))
+        if (known := allreduces.get((op.program, op.name)))
         and timing.lateness.shape[1] == ranks
         and timing.median_on_last > 0
         and 0 < known.bytes <= MAX_BYTES
