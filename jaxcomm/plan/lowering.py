@@ -30,18 +30,20 @@ def lower(schedule: Schedule) -> list[Step]:
     so that both sides get the same bits; copies of a finished chunk become stores of the step that finished it. Sums of
     different ranks stay apart: the early ranks' partial sums must be able to run while the late rank is away.
     """
-    tables = [schedule.table()]
-    if schedule.precondition:
-        later = np.array([schedule.precondition.num_rounds, 0, 0, 0, 0], dtype=np.int32)
-        tables = [schedule.precondition.table(), schedule.table() + later]
-    table = np.concatenate(tables)
+    before = schedule.precondition
+    arrival = before.num_rounds if before else 0
+    table = schedule.table() + np.array([arrival, 0, 0, 0, 0], dtype=np.int32)
+    if before:
+        table = np.concatenate([before.table(), table])
     by_chunk = table[np.lexsort((table[:, 0], table[:, 3]))].tolist()
     steps = []
     for chunk, transfers in groupby(by_chunk, key=itemgetter(3)):
         lowering = _Chunk(schedule, chunk)
-        for round_, together in groupby(transfers, key=itemgetter(0)):
-            lowering.round(round_, [(src, dst, op) for _, src, dst, _, op in together])
-        steps += lowering.finish()
+        for _, phase in groupby(transfers, key=lambda transfer: transfer[0] >= arrival):
+            for round_, together in groupby(phase, key=itemgetter(0)):
+                lowering.round(round_, [(src, dst, op) for _, src, dst, _, op in together])
+            lowering.close()  # a sum of the precondition must not wait for the late rank
+        steps += lowering.drafts
     steps.sort(key=itemgetter(0))
     return [Step(chunk, rank, reads, tuple(sorted(writes))) for (_, chunk), rank, reads, writes in steps]
 
@@ -65,7 +67,7 @@ class _Chunk:
         self._everybody = (1 << schedule.ranks) - 1
         self._late = schedule.late
         self._chunk = chunk
-        self._drafts: list[_Draft] = []
+        self.drafts: list[_Draft] = []
         self._open: dict[int, _Sum] = {}
         self._readers: dict[int, set[int]] = defaultdict(set)  # rank -> open sums that read its value
         self._holds = [1 << rank for rank in range(schedule.ranks)]  # contributions, as a set of bits
@@ -86,10 +88,9 @@ class _Chunk:
             if not ready:
                 self._exchange(round_, into)
 
-    def finish(self) -> list[_Draft]:
-        """All steps of the chunk."""
+    def close(self) -> None:
+        """Makes every open sum a step."""
         self._close(list(self._open))
-        return self._drafts
 
     def _reduce(self, round_: int, src: int, dst: int) -> None:
         self._close([src, *self._readers[dst]])
@@ -103,7 +104,7 @@ class _Chunk:
         self._close([src, dst, *self._readers[dst]])
         maker = self._maker.get(src, -1)
         if self._holds[src] == self._everybody and self._touched.get(dst, -1) <= maker != -1:
-            self._drafts[maker].writes.add(dst)
+            self.drafts[maker].writes.add(dst)
             self._holds[dst] = self._everybody
             self._maker[dst] = self._touched[dst] = maker
         else:
@@ -136,8 +137,8 @@ class _Chunk:
     def _add(self, round_: int, helpers: tuple[int, ...], reads: tuple[int, ...], writes: set[int]) -> None:
         """Appends a step, to be executed by the first of the helpers that is not late."""
         rank = next(helper for helper in helpers if helper != self._late)
-        index = len(self._drafts)
-        self._drafts.append(_Draft((round_, self._chunk), rank, reads, writes))
+        index = len(self.drafts)
+        self.drafts.append(_Draft((round_, self._chunk), rank, reads, writes))
         value = 0
         for r in reads:
             value |= self._holds[r]

@@ -47,7 +47,7 @@ class Program:
     ops: tuple[ProgramOp, ...]
 
     def encode(self) -> bytes:
-        """Little-endian uint32 words: magic, version, ranks, chunks, ops; per op rank, chunk, three counts, three lists."""
+        """Little-endian uint32 words: magic, version, ranks, chunks, ops; per op rank, chunk, 3 counts, 3 lists."""
         words = [MAGIC, VERSION, self.ranks, self.chunks, len(self.ops)]
         for rank, chunk, reads, writes, waits in self.ops:
             words += (rank, chunk, len(reads), len(writes), len(waits), *reads, *writes, *waits)

@@ -5,10 +5,25 @@ schedule needs a template that has no closed form. Anybody may import this packa
 but the errors.
 """
 
+from jaxcomm.schedules.broadcast import broadcast
 from jaxcomm.schedules.direct import direct
 from jaxcomm.schedules.halving_doubling import halving_doubling
+from jaxcomm.schedules.hybrid import hybrid
 from jaxcomm.schedules.ring import ring
 from jaxcomm.schedules.schedule import Op, Schedule, Transfer
-from jaxcomm.schedules.template import Template
+from jaxcomm.schedules.straggler import straggler
+from jaxcomm.schedules.template import Template, template
 
-__all__ = ["Op", "Schedule", "Template", "Transfer", "direct", "halving_doubling", "ring"]
+__all__ = [
+    "Op",
+    "Schedule",
+    "Template",
+    "Transfer",
+    "broadcast",
+    "direct",
+    "halving_doubling",
+    "hybrid",
+    "ring",
+    "straggler",
+    "template",
+]

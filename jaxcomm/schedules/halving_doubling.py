@@ -26,10 +26,11 @@ def halving_doubling(ranks: int) -> Schedule:
     log = ranks.bit_length() - 1
     p = 1 << log
     folds = 2 if ranks > p else 0
-    return Schedule("halving_doubling", ranks, p, 2 * log + folds, 2 * (p - 1) + folds * p, 1, _table, (ranks, log))
+    return Schedule("halving_doubling", ranks, p, 2 * log + folds, 2 * (p - 1) + folds * p, 1, _table, (ranks,))
 
 
-def _table(ranks: int, log: int) -> Table:
+def _table(ranks: int) -> Table:
+    log = ranks.bit_length() - 1
     p = 1 << log
     rank, extra, chunks = np.arange(p)[:, None], np.arange(p, ranks)[:, None], np.arange(p)
     fold = 1 if ranks > p else 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from jaxcomm.schedules.schedule import Op, Schedule, Table, check_ranks, join, rows
@@ -22,10 +24,14 @@ def ring(ranks: int) -> Schedule:
     """
     check_ranks(ranks)
     num_rounds = 2 * (ranks - 1)
-    return Schedule("ring", ranks, ranks, num_rounds, num_rounds, 1, ring_table, (tuple(range(ranks)),))
+    return Schedule("ring", ranks, ranks, num_rounds, num_rounds, 1, _table, (ranks,))
 
 
-def ring_table(members: tuple[int, ...], width: int = 1) -> Table:
+def _table(ranks: int) -> Table:
+    return ring_table(range(ranks))
+
+
+def ring_table(members: Sequence[int], width: int = 1) -> Table:
     """Ring among `members`, in this order; what the ring calls its piece p are the chunks p·width … p·width+width−1."""
     n = len(members)
     member = np.array(members)

@@ -51,7 +51,7 @@ class Schedule:
       volume: sum over the rounds of the largest number of chunks that a rank sends, or receives, in that round.
       ports: distinct peers that a rank may send to, and receive from, in one round.
       unroll: makes the table of transfers from `parameters`; must be pure.
-      parameters: arguments of `unroll`.
+      parameters: arguments of `unroll`; for a schedule of this package also those of its constructor, in order.
       precondition: what the other ranks run before the late one arrives, or None.
       late: the straggler, or None.
       template: the rotational template of a straggler schedule, or None.
@@ -127,13 +127,13 @@ def measure(table: Table) -> tuple[int, int]:
     """Rounds that the table spans, and its volume in chunks (see `Schedule`)."""
     if not len(table):
         return 0, 0
-    num_rounds, ranks = int(table[:, 0].max()) + 1, int(table[:, 1:3].max()) + 1
-    busiest = np.zeros(num_rounds, np.int64)
+    ranks = int(table[:, 1:3].max()) + 1
+    rounds = np.unique(table[:, 0]).astype(np.int64)
+    busiest = np.zeros(len(rounds), np.int64)
     for column in (1, 2):
-        port = table[:, 0].astype(np.int64) * ranks + table[:, column]
-        chunks = np.bincount(port, minlength=num_rounds * ranks).reshape(num_rounds, ranks)
-        busiest = np.maximum(busiest, chunks.max(axis=1))
-    return num_rounds, int(busiest.sum())
+        ports, chunks = np.unique(table[:, 0].astype(np.int64) * ranks + table[:, column], return_counts=True)
+        np.maximum(busiest, np.maximum.reduceat(chunks, np.searchsorted(ports, rounds * ranks)), out=busiest)
+    return int(rounds[-1]) + 1, int(busiest.sum())
 
 
 def rows(round_: ArrayLike, src: ArrayLike, dst: ArrayLike, chunk: ArrayLike, op: Op) -> Table:

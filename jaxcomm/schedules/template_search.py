@@ -1,0 +1,172 @@
+"""Templates without a closed form, by an integer program whose size does not depend on the number of ranks.
+
+With L = ⌈log2 n⌉ a chunk travels for A = L + 1 rounds, so every rank holds two chunks that are still on their way. The
+ages 1..A are coloured so that a rank always holds one age of each colour: its state. What it receives leads to the next
+state; going from offset to offset (0, −1, −2, ...) the N others of one round form a closed walk through the states.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import product
+from typing import Any, NamedTuple
+
+from jaxcomm.errors import PlanError
+from jaxcomm.schedules.template import Template, Turn
+
+_EFFORT = 5.0  # CP-SAT's deterministic seconds per model, so that every machine finds the same template
+
+
+class _Move(NamedTuple):
+    state: tuple[int, ...]  # the age held of each colour
+    received: int  # age of the chunk received; 0 comes from the late rank
+    then: tuple[int, ...]
+
+
+def search(ranks: int) -> Template:
+    """A pairwise template when the ranks are even and it exists, otherwise a directed one.
+
+    Raises:
+      PlanError: OR-Tools is not installed, or no template was found.
+    """
+    last = (ranks - 1).bit_length()
+    colourings = sorted(product((0, 1), repeat=last - 1), key=lambda free: (free.count(0), free))
+    for pairwise in (True, False) if ranks % 2 == 0 else (False,):
+        for free in colourings:
+            turns = _solve(ranks - 1, _moves((*free, 1, 0)), pairwise)
+            if turns:
+                return Template.of_turns(ranks, (*free, 1, 0), turns)
+    raise PlanError(
+        f"no straggler schedule with {last} rounds more than chunks was found for {ranks} ranks. "
+        "Cure: use another number of ranks, or a ring."
+    )
+
+
+def _moves(colours: tuple[int, ...]) -> list[_Move]:
+    """All moves from a state with one age of each colour to such a state."""
+    greatest = len(colours)
+    ages = [[age for age in range(1, greatest + 1) if colours[age - 1] == colour] for colour in (0, 1)]
+    moves = []
+    for state in product(*ages):
+        kept = [age + 1 for age in state if age < greatest]
+        for received in range(greatest) if greatest in state else (greatest,):
+            held = sorted(kept + [received + 1] * (received < greatest), key=lambda age: colours[age - 1])
+            if [colours[age - 1] for age in held] == [0, 1]:
+                moves.append(_Move(state, received, tuple(held)))
+    return moves
+
+
+def _solve(others: int, moves: list[_Move], pairwise: bool) -> list[Turn] | None:
+    """The turns of a closed walk of `others` moves in which the receptions can be matched to senders."""
+    cp = _import_cp_model()
+    model = cp.CpModel()
+    times = [model.new_int_var(0, others, "") for _ in moves]
+    model.add(sum(times) == others)
+    model.add(sum(x for x, move in zip(times, moves, strict=True) if move.received == 0) == 1)
+    for state in {move.state for move in moves}:
+        leaving = sum(x for x, move in zip(times, moves, strict=True) if move.state == state)
+        model.add(leaving == sum(x for x, move in zip(times, moves, strict=True) if move.then == state))
+    matching = _swaps(model, moves, times) if pairwise else _sends(model, moves, times)
+
+    solver = cp.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = 1
+    solver.parameters.max_deterministic_time = _EFFORT
+    while solver.solve(model) in (cp.OPTIMAL, cp.FEASIBLE):
+        walk = _closed_walk(moves, [solver.value(x) for x in times])
+        if len(walk) == others:
+            chosen = {key: solver.value(variable) for key, variable in matching.items()}
+            return _turns(moves, walk, chosen, pairwise)
+        # The walk misses some moves: what it visits must be left by a move into other states, or be all there is.
+        inside = {moves[index].state for index in walk}
+        outward = [x for x, move in zip(times, moves, strict=True) if move.state in inside and move.then not in inside]
+        within = [x for x, move in zip(times, moves, strict=True) if move.state in inside]
+        alone, stuck = model.new_bool_var(""), model.new_bool_var("")
+        model.add(sum(outward) >= 1).only_enforce_if(alone.negated(), stuck.negated())
+        model.add(sum(within) == others).only_enforce_if(alone)
+        model.add(sum(within) == 0).only_enforce_if(stuck)
+    return None
+
+
+def _swaps(model: Any, moves: list[_Move], times: list[Any]) -> dict[tuple[int, int], Any]:
+    """How often a move of one kind swaps chunks with one of another kind: each sends what the other receives."""
+    others = times[0].proto.domain[1]
+    swaps: dict[tuple[int, int], Any] = {}
+    partners: list[list[Any]] = [[] for _ in moves]
+    for i, a in enumerate(moves):
+        for j, b in enumerate(moves[i:], i):
+            if a.received and b.received and a.received in b.state and b.received in a.state:
+                swaps[i, j] = model.new_int_var(0, others, "")
+                partners[i].append(swaps[i, j])
+                partners[j].append(swaps[i, j])  # twice if i == j: a swap among equals takes two of them
+    for move, x, with_ in zip(moves, times, partners, strict=True):
+        if move.received:
+            model.add(sum(with_) == x)
+    return swaps
+
+
+def _sends(model: Any, moves: list[_Move], times: list[Any]) -> dict[tuple[int, int], Any]:
+    """How often a move of one kind sends the chunk of an age; every age is sent as often as it is received."""
+    others = times[0].proto.domain[1]
+    sends = {
+        (i, age): model.new_int_var(0, others, "")
+        for i, move in enumerate(moves)
+        if move.received
+        for age in move.state
+    }
+    for i, move in enumerate(moves):
+        if move.received:
+            model.add(sum(sends[i, age] for age in move.state) == times[i])
+    for age in {move.received for move in moves} - {0}:
+        received = sum(x for x, move in zip(times, moves, strict=True) if move.received == age)
+        model.add(sum(x for (_, sent), x in sends.items() if sent == age) == received)
+    return sends
+
+
+def _closed_walk(moves: list[_Move], times: list[int]) -> list[int]:
+    """An Euler circuit (Hierholzer) of the moves, as often as given, that starts with the move from the late rank."""
+    left: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for index, (move, count) in enumerate(zip(moves, times, strict=True)):
+        if move.received:
+            left[move.state] += [index] * count
+    first = next(i for i, move in enumerate(moves) if move.received == 0 and times[i])
+    path, walk = [first], []
+    while path:
+        out = left[moves[path[-1]].then]
+        if out:
+            path.append(out.pop())
+        else:
+            walk.append(path.pop())
+    return walk[::-1]
+
+
+def _turns(moves: list[_Move], walk: list[int], chosen: dict[tuple[int, int], int], pairwise: bool) -> list[Turn]:
+    """Gives the offsets 0, −1, −2, ... the moves of the walk and matches them as chosen."""
+    others = len(walk)
+    offsets: dict[int, list[int]] = defaultdict(list)
+    receivers: dict[int, list[int]] = defaultdict(list)
+    for steps, index in enumerate(walk):
+        if steps:
+            offsets[index].append(others - steps)
+            receivers[moves[index].received].append(others - steps)
+    turns = [Turn(others, 0, 0), Turn(0, others, 0)]
+    for (i, j), count in chosen.items():
+        for _ in range(count):
+            u = offsets[i].pop()
+            if pairwise:
+                v = offsets[j].pop()
+                turns += Turn(u, v, moves[j].received), Turn(v, u, moves[i].received)
+            else:
+                turns.append(Turn(u, receivers[j].pop(), j))
+    return turns
+
+
+def _import_cp_model() -> Any:
+    try:
+        from ortools.sat.python import cp_model
+    except ImportError as error:
+        raise PlanError(
+            "a straggler schedule for this number of ranks needs the package ortools to find its template. "
+            "Cure: `pip install ortools`, or load a plan, which carries its template."
+        ) from error
+    return cp_model
