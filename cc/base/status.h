@@ -30,9 +30,7 @@ class Status {
   std::string message_;
 };
 
-inline Status InvalidArgument(std::string message) {
-  return Status(Code::kInvalidArgument, std::move(message));
-}
+inline Status InvalidArgument(std::string message) { return Status(Code::kInvalidArgument, std::move(message)); }
 
 template <typename T>
 class Result {

@@ -88,7 +88,8 @@ Progress Call::Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_poi
   Rank& me = ranks_[rank];
   if (me.arrived) {
     progress.completions.push_back(
-        {rank, std::move(done), Status(Code::kInternal, Describe() + ": rank " + std::to_string(rank) + " came twice")});
+        {rank, std::move(done),
+         Status(Code::kInternal, Describe() + ": rank " + std::to_string(rank) + " came twice")});
     return progress;
   }
   me.arrived = true;
@@ -191,8 +192,7 @@ void Call::Close(Clock::time_point now) {
   }
   for (const Rank& rank : ranks_) record.arrivals.push_back(Seconds(rank.at - first));
   record.after_arrival = Seconds(now - last);
-  record.early_share =
-      site_->work() ? static_cast<double>(early_work_) / static_cast<double>(site_->work()) : 0;
+  record.early_share = site_->work() ? static_cast<double>(early_work_) / static_cast<double>(site_->work()) : 0;
   site_->stats().Record(std::move(record));
 }
 

@@ -4,8 +4,8 @@
 //   std::vector<Piece> pieces = call.Arrive(rank, buffers, done, now);   // ops that this arrival made ready
 //   Progress progress = call.Run(pieces[0]);                             // more pieces, and ranks that are done
 //
-// Thread-safe; pieces of different ops may run on different threads. The caller runs every piece it is given exactly once
-// and invokes every completion it is given. After Fail nothing of any rank's memory is touched any more once the
+// Thread-safe; pieces of different ops may run on different threads. The caller runs every piece it is given exactly
+// once and invokes every completion it is given. After Fail nothing of any rank's memory is touched any more once the
 // completions that Fail or the last running piece hands out are invoked.
 #pragma once
 
@@ -29,8 +29,8 @@
 namespace jaxcomm {
 
 // How a rank's buffers relate to the chunks of the program: an allreduce works in place on the whole buffer; a
-// reduce-scatter reads slice c of its operand for chunk c and stores its own slice as the result; an all-gather reads its
-// operand and stores slice c of the result.
+// reduce-scatter reads slice c of its operand for chunk c and stores its own slice as the result; an all-gather reads
+// its operand and stores slice c of the result.
 enum class Kind { kAllReduce, kReduceScatter, kAllGather };
 
 // What all calls of one call site have in common.

@@ -78,8 +78,8 @@ void Executor::ArmWatch() {
   timer_.After(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(period)), [this] { Watch(); });
 }
 
-// Looks at every call that somebody has yet to join, and ends those that are overdue. A failed call stays, so that a rank
-// that comes late gets the same error, until its call site goes or nobody can come any more.
+// Looks at every call that somebody has yet to join, and ends those that are overdue. A failed call stays, so that a
+// rank that comes late gets the same error, until its call site goes or nobody can come any more.
 void Executor::Watch() {
   const Clock::time_point now = Clock::now();
   const double deadline = deadline_.load();

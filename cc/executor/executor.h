@@ -5,8 +5,8 @@
 //
 // Arrive never blocks: a rank's arrival makes ops runnable, on a small pool of threads or, when the whole call is tiny,
 // right there. Every callback runs exactly once: in Arrive for the arriving rank if its call is over by then, otherwise
-// on a thread that no other callback shares, because it may go on to run the rest of a device's program and block there.
-// A call that is not complete at the deadline fails on every rank that waits, and on those that come later.
+// on a thread that no other callback shares, because it may go on to run the rest of a device's program and block
+// there. A call that is not complete at the deadline fails on every rank that waits, and on those that come later.
 #pragma once
 
 #include <atomic>

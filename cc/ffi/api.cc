@@ -32,7 +32,8 @@ JAXCOMM_EXPORT int64_t jaxcomm_register_program(const char* name, const void* by
   // The bytes of a Python object need not be aligned for words.
   std::vector<uint32_t> words(static_cast<size_t>(num_bytes) / sizeof(uint32_t));
   if (words.size() * sizeof(uint32_t) != static_cast<size_t>(num_bytes)) {
-    return CopyOut("program of " + std::to_string(num_bytes) + " bytes is not a whole number of words", error, capacity);
+    return CopyOut("program of " + std::to_string(num_bytes) + " bytes is not a whole number of words", error,
+                   capacity);
   }
   if (num_bytes > 0) std::memcpy(words.data(), bytes, static_cast<size_t>(num_bytes));
   const Status status = ThePrograms().Add(name, words.data(), words.size());
@@ -49,12 +50,15 @@ JAXCOMM_EXPORT void jaxcomm_reset_stats() { TheExecutor().stats().Reset(); }
 
 JAXCOMM_EXPORT const char* jaxcomm_kernel_isa() { return KernelIsa(); }
 
-// Seconds of one pass that reads `ranks` buffers of f32 and stores their sum to all of them, on every processor: what no
-// allreduce in this memory can beat. The median of some passes over warm buffers.
+// Seconds of one pass that reads `ranks` buffers of f32 and stores their sum to all of them, on every processor: what
+// no allreduce in this memory can beat. The median of some rounds; small buffers are passed over often enough in each
+// that starting the threads does not count.
 JAXCOMM_EXPORT double jaxcomm_floor_seconds(int64_t ranks, int64_t bytes) {
-  constexpr int kPasses = 9;
+  constexpr int kRounds = 9;
   constexpr size_t kLine = 64;
+  constexpr size_t kRoundBytes = size_t{256} << 20;
   const size_t size = (static_cast<size_t>(bytes) + kLine - 1) / kLine * kLine;
+  const size_t passes = std::max<size_t>(1, kRoundBytes / (size * static_cast<size_t>(ranks)));
   std::vector<std::vector<std::byte>> memory(static_cast<size_t>(ranks), std::vector<std::byte>(size + kLine));
   std::vector<std::byte*> buffers;
   for (auto& buffer : memory) {
@@ -69,19 +73,19 @@ JAXCOMM_EXPORT double jaxcomm_floor_seconds(int64_t ranks, int64_t bytes) {
     const size_t end = size / kLine * (thread + 1) / num_threads * kLine;
     std::vector<std::byte*> at;
     for (std::byte* buffer : buffers) at.push_back(buffer + begin);
-    reduce(at.data(), at.size(), at.data(), at.size(), end - begin);
+    for (size_t pass = 0; pass < passes; ++pass) reduce(at.data(), at.size(), at.data(), at.size(), end - begin);
   };
   std::vector<double> seconds;
-  for (int pass = 0; pass < kPasses; ++pass) {
+  for (int round = 0; round < kRounds; ++round) {
     const Clock::time_point start = Clock::now();
     std::vector<std::thread> helpers;
     for (size_t thread = 1; thread < num_threads; ++thread) helpers.emplace_back(share, thread);
     share(0);
     for (std::thread& helper : helpers) helper.join();
-    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count() / static_cast<double>(passes));
   }
-  std::nth_element(seconds.begin(), seconds.begin() + kPasses / 2, seconds.end());
-  return seconds[kPasses / 2];
+  std::nth_element(seconds.begin(), seconds.begin() + kRounds / 2, seconds.end());
+  return seconds[kRounds / 2];
 }
 
 }  // namespace jaxcomm

@@ -97,8 +97,8 @@ ffi::ErrorOr<std::unique_ptr<CallSite>> Instantiate(std::string_view name, std::
   const std::optional<Kind> kind = ParseKind(kind_name);
   const std::optional<Reduction> reduction = ParseReduction(reduction_name);
   if (!kind || !reduction) {
-    return invalid(who + ": unknown kind '" + std::string(kind_name) + "' or reduction '" + std::string(reduction_name) +
-                   "'");
+    return invalid(who + ": unknown kind '" + std::string(kind_name) + "' or reduction '" +
+                   std::string(reduction_name) + "'");
   }
   const std::shared_ptr<const Program> program = ThePrograms().Find(std::string(program_name));
   if (!program) {
@@ -117,14 +117,15 @@ ffi::ErrorOr<std::unique_ptr<CallSite>> Instantiate(std::string_view name, std::
     call_site->seats[device] = {static_cast<int64_t>(i) / group_size,
                                 static_cast<uint32_t>(static_cast<int64_t>(i) % group_size)};
   }
-  call_site->site = std::make_shared<Site>(std::string(name), std::string(axes), std::string(plan), *kind, *reduction,
-                                           program);
+  call_site->site =
+      std::make_shared<Site>(std::string(name), std::string(axes), std::string(plan), *kind, *reduction, program);
   return call_site;
 }
 
 Status ReadBuffers(const Site& site, const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
                    std::vector<Leaf>& leaves, Buffers& buffers) {
-  if (args.size() != rets.size()) return Status(Code::kInternal, site.name() + ": operands and results differ in number");
+  if (args.size() != rets.size())
+    return Status(Code::kInternal, site.name() + ": operands and results differ in number");
   for (size_t i = 0; i < args.size(); ++i) {
     const ffi::AnyBuffer operand = *args.get<ffi::AnyBuffer>(i);
     const ffi::AnyBuffer result = **rets.get<ffi::AnyBuffer>(i);
@@ -133,7 +134,7 @@ Status ReadBuffers(const Site& site, const ffi::RemainingArgs& args, const ffi::
     // The smaller side of a reduce-scatter or an all-gather is one slice.
     const size_t bytes = site.kind() == Kind::kReduceScatter ? result.size_bytes() : operand.size_bytes();
     const size_t ranks = site.program().ranks();
-    const bool shapes_fit = site.kind() == Kind::kAllReduce      ? result.size_bytes() == bytes
+    const bool shapes_fit = site.kind() == Kind::kAllReduce       ? result.size_bytes() == bytes
                             : site.kind() == Kind::kReduceScatter ? operand.size_bytes() == bytes * ranks
                                                                   : result.size_bytes() == bytes * ranks;
     if (!shapes_fit || (site.kind() == Kind::kAllReduce && operand.untyped_data() != result.untyped_data())) {

@@ -25,17 +25,14 @@ ffi::Future Delay(ffi::AnyBuffer operand, ffi::BufferR0<ffi::DataType::F32> seco
     return future;
   }
   TheExecutor().timer().After(
-      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<float>(wait)), [promise] {
-        TheExecutor().threads().Run([promise]() mutable { promise.SetAvailable(); });
-      });
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<float>(wait)),
+      [promise] { TheExecutor().threads().Run([promise]() mutable { promise.SetAvailable(); }); });
   return future;
 }
 
-XLA_FFI_DEFINE_HANDLER(kDelay, Delay,
-                       ffi::Ffi::Bind()
-                           .Arg<ffi::AnyBuffer>()
-                           .Arg<ffi::BufferR0<ffi::DataType::F32>>()
-                           .Ret<ffi::AnyBuffer>());
+XLA_FFI_DEFINE_HANDLER(
+    kDelay, Delay,
+    ffi::Ffi::Bind().Arg<ffi::AnyBuffer>().Arg<ffi::BufferR0<ffi::DataType::F32>>().Ret<ffi::AnyBuffer>());
 
 }  // namespace
 

@@ -7,8 +7,7 @@
 namespace jaxcomm {
 
 Executor& TheExecutor() {
-  static Executor* executor =
-      std::make_unique<Executor>(std::max(1u, std::thread::hardware_concurrency())).release();
+  static Executor* executor = std::make_unique<Executor>(std::max(1u, std::thread::hardware_concurrency())).release();
   return *executor;
 }
 

@@ -4,8 +4,8 @@
 //   reduce(sources, 8, destinations, 8, bytes);                   // one pass: read 8, store 8
 //
 // A destination may be one of the sources (the very same address), never overlap one otherwise. Sources are combined in
-// the order given, so the same sources give the same bits wherever they are computed. bf16 and f16 accumulate in f32 and
-// are rounded once. Integer sums wrap; max and min propagate NaN. With one source it copies.
+// the order given, so the same sources give the same bits wherever they are computed. bf16 and f16 accumulate in f32
+// and are rounded once. Integer sums wrap; max and min propagate NaN. With one source it copies.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,8 @@ ReduceFn FindReduce(DType dtype, Reduction reduction);
 // "avx512", "avx2", "neon" or "plain": what FindReduce chose on this processor.
 const char* KernelIsa();
 
-// One table per instruction set; each is compiled with that set's flags in a file of its own, so that what ships runs on
-// any processor of the architecture. Only reduce.cc and the tests call these.
+// One table per instruction set; each is compiled with that set's flags in a file of its own, so that what ships runs
+// on any processor of the architecture. Only reduce.cc and the tests call these.
 namespace avx512 {
 ReduceFn Find(DType dtype, Reduction reduction);
 }

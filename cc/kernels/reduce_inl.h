@@ -120,7 +120,8 @@ struct Float16Lane {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
                         _mm512_maskz_cvtps_ph(0xffff, BitCast<__m512>(value), _MM_FROUND_TO_NEAREST_INT));
 #elif defined(__F16C__)
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(BitCast<__m256>(value), _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
+                     _mm256_cvtps_ph(BitCast<__m256>(value), _MM_FROUND_TO_NEAREST_INT));
 #elif defined(__aarch64__)
     vst1_u8(reinterpret_cast<uint8_t*>(to), vreinterpret_u8_f16(vcvt_f16_f32(BitCast<float32x4_t>(value))));
 #else

@@ -46,7 +46,8 @@ class Reader {
   }
 
   void Fail(const std::string& message) {
-    if (status_.ok()) status_ = InvalidArgument("program word " + std::to_string(at_ == 0 ? 0 : at_ - 1) + ": " + message);
+    if (status_.ok())
+      status_ = InvalidArgument("program word " + std::to_string(at_ == 0 ? 0 : at_ - 1) + ": " + message);
   }
 
   size_t left() const { return num_words_ - at_; }

@@ -3,12 +3,12 @@
 //   Result<Program> program = Program::Decode(words, num_words);   // refuses anything malformed
 //   for (const Op& op : program.value().ops()) ...
 //
-// An op reads one chunk from some ranks, combines it element by element in the order given, and stores the result to some
-// ranks. It may start when every rank it touches has arrived and the ops it waits for are done; the list is in an order
-// that satisfies all waits. A Program is immutable and may be shared between threads.
+// An op reads one chunk from some ranks, combines it element by element in the order given, and stores the result to
+// some ranks. It may start when every rank it touches has arrived and the ops it waits for are done; the list is in an
+// order that satisfies all waits. A Program is immutable and may be shared between threads.
 //
-// Encoding (little-endian uint32 words): magic "JCPG", version 1, ranks, chunks, number of ops; then per op: rank, chunk,
-// number of reads, of writes, of waits, and the three lists.
+// Encoding (little-endian uint32 words): magic "JCPG", version 1, ranks, chunks, number of ops; then per op: rank,
+// chunk, number of reads, of writes, of waits, and the three lists.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@
 namespace jaxcomm {
 
 struct Op {
-  uint32_t rank;   // who executes it, where ranks are processes of their own
+  uint32_t rank;  // who executes it, where ranks are processes of their own
   uint32_t chunk;
   std::vector<uint32_t> reads;
   std::vector<uint32_t> writes;

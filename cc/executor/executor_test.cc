@@ -1,0 +1,323 @@
+#include "cc/executor/executor.h"
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace jaxcomm {
+namespace {
+
+using std::chrono::milliseconds;
+
+struct TestOp {
+  uint32_t chunk;
+  std::vector<uint32_t> reads, writes, waits;
+};
+
+std::shared_ptr<const Program> MakeProgram(uint32_t ranks, uint32_t chunks, const std::vector<TestOp>& ops) {
+  std::vector<uint32_t> words = {Program::kMagic, 1, ranks, chunks, static_cast<uint32_t>(ops.size())};
+  for (const TestOp& op : ops) {
+    words.insert(words.end(), {op.writes[0], op.chunk, static_cast<uint32_t>(op.reads.size()),
+                               static_cast<uint32_t>(op.writes.size()), static_cast<uint32_t>(op.waits.size())});
+    for (const auto* list : {&op.reads, &op.writes, &op.waits}) words.insert(words.end(), list->begin(), list->end());
+  }
+  Result<Program> program = Program::Decode(words.data(), words.size());
+  EXPECT_TRUE(program.ok()) << program.status().message();
+  return std::make_shared<const Program>(std::move(program.value()));
+}
+
+std::vector<uint32_t> AllOf(uint32_t ranks) {
+  std::vector<uint32_t> all(ranks);
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+// Every chunk in one pass.
+std::shared_ptr<const Program> Direct(uint32_t ranks) {
+  std::vector<TestOp> ops;
+  for (uint32_t chunk = 0; chunk < ranks; ++chunk) ops.push_back({chunk, AllOf(ranks), AllOf(ranks), {}});
+  return MakeProgram(ranks, ranks, ops);
+}
+
+// The last rank joins after the others have summed each chunk.
+std::shared_ptr<const Program> LastJoins(uint32_t ranks) {
+  std::vector<TestOp> ops;
+  for (uint32_t chunk = 0; chunk + 1 < ranks; ++chunk) ops.push_back({chunk, AllOf(ranks - 1), {chunk}, {}});
+  for (uint32_t chunk = 0; chunk + 1 < ranks; ++chunk) {
+    ops.push_back({chunk, {chunk, ranks - 1}, AllOf(ranks), {chunk}});
+  }
+  return MakeProgram(ranks, ranks - 1, ops);
+}
+
+std::shared_ptr<Site> MakeSite(std::shared_ptr<const Program> program, Stats& stats, std::vector<Leaf> leaves,
+                               Kind kind = Kind::kAllReduce) {
+  auto site = std::make_shared<Site>("psum", "data", "test", kind, Reduction::kSum, std::move(program));
+  EXPECT_TRUE(site->SetLeaves(leaves, stats).ok());
+  return site;
+}
+
+// One float buffer per rank, in place, whose values are the rank's number.
+class Ranks {
+ public:
+  Ranks(uint32_t ranks, size_t elements) : buffers_(ranks, std::vector<float>(elements)) { Fill(); }
+
+  void Fill() {
+    for (size_t rank = 0; rank < buffers_.size(); ++rank) {
+      for (size_t i = 0; i < buffers_[rank].size(); ++i) buffers_[rank][i] = static_cast<float>(rank + i % 100);
+    }
+  }
+
+  std::future<Status> Arrive(Executor& executor, const std::shared_ptr<Site>& site, uint32_t rank, int64_t run = 1) {
+    auto promise = std::make_shared<std::promise<Status>>();
+    std::future<Status> future = promise->get_future();
+    auto* bytes = reinterpret_cast<std::byte*>(buffers_[rank].data());
+    executor.Arrive({run, 0}, site, rank, {{bytes}, {bytes}},
+                    [promise](const Status& status) { promise->set_value(status); });
+    return future;
+  }
+
+  void ExpectSummed() const {
+    const float ranks = static_cast<float>(buffers_.size());
+    for (const auto& buffer : buffers_) {
+      for (size_t i = 0; i < buffer.size(); ++i) {
+        ASSERT_EQ(buffer[i], ranks * (ranks - 1) / 2 + ranks * static_cast<float>(i % 100)) << i;
+      }
+    }
+  }
+
+ private:
+  std::vector<std::vector<float>> buffers_;
+};
+
+std::vector<Leaf> OneLeaf(size_t elements) { return {{DType::kF32, static_cast<int64_t>(elements * sizeof(float))}}; }
+
+class AllReduceTest : public testing::TestWithParam<std::tuple<bool, uint32_t, size_t>> {};
+
+TEST_P(AllReduceTest, SumsOnEveryRankWhoeverComesFirst) {
+  const auto [late_joins, ranks, elements] = GetParam();
+  Executor executor(2);
+  const auto site = MakeSite(late_joins ? LastJoins(ranks) : Direct(ranks), executor.stats(), OneLeaf(elements));
+  Ranks buffers(ranks, elements);
+  for (uint32_t first = 0; first < ranks; ++first) {
+    buffers.Fill();
+    std::vector<std::future<Status>> ends;
+    for (uint32_t i = 0; i < ranks; ++i) ends.push_back(buffers.Arrive(executor, site, (first + i) % ranks, first));
+    for (auto& end : ends) EXPECT_TRUE(end.get().ok());
+    buffers.ExpectSummed();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, AllReduceTest,
+                         testing::Combine(testing::Bool(), testing::Values(2u, 3u, 8u),
+                                          testing::Values(size_t{0}, size_t{1}, size_t{100}, size_t{5000},
+                                                          size_t{300001})));
+
+TEST(ExecutorTest, AGroupOfOneIsDoneAtOnce) {
+  Executor executor(1);
+  const auto site = MakeSite(MakeProgram(1, 1, {}), executor.stats(), OneLeaf(8));
+  Ranks buffers(1, 8);
+  EXPECT_TRUE(buffers.Arrive(executor, site, 0).get().ok());
+  buffers.ExpectSummed();
+}
+
+TEST(ExecutorTest, TheOthersWorkWhileOneIsAway) {
+  Executor executor(2);
+  const auto site = MakeSite(LastJoins(4), executor.stats(), OneLeaf(400000));
+  Ranks buffers(4, 400000);
+  std::vector<std::future<Status>> ends;
+  for (uint32_t rank = 0; rank < 3; ++rank) ends.push_back(buffers.Arrive(executor, site, rank));
+  std::this_thread::sleep_for(milliseconds(100));
+  ends.push_back(buffers.Arrive(executor, site, 3));
+  for (auto& end : ends) EXPECT_TRUE(end.get().ok());
+  buffers.ExpectSummed();
+  // 3 reads and 1 write of 3 chunks early, 2 reads and 4 writes late: 12 of 30.
+  EXPECT_NE(executor.stats().Json().find("\"early_bytes_share\":0.4"), std::string::npos) << executor.stats().Json();
+  EXPECT_NE(executor.stats().Json().find("\"late\":[0,0,0,1]"), std::string::npos) << executor.stats().Json();
+}
+
+// The same call site again and again from every rank's own thread, as a loop in a compiled step does it.
+TEST(ExecutorTest, LoopsOfThreadsNeverMixTheirCalls) {
+  constexpr uint32_t kRanks = 4;
+  constexpr size_t kElements = 3000;
+  Executor executor(2);
+  const auto site = MakeSite(LastJoins(kRanks), executor.stats(), OneLeaf(kElements));
+  std::vector<std::vector<float>> buffers(kRanks, std::vector<float>(kElements, 1));
+  std::vector<std::thread> threads;
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      auto* bytes = reinterpret_cast<std::byte*>(buffers[rank].data());
+      for (int step = 0; step < 300; ++step) {
+        std::promise<bool> done;
+        executor.Arrive({1, 0}, site, rank, {{bytes}, {bytes}},
+                        [&](const Status& status) { done.set_value(status.ok()); });
+        ASSERT_TRUE(done.get_future().get());
+        for (float& value : buffers[rank]) {
+          ASSERT_EQ(value, kRanks);
+          value = 1;
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(ExecutorTest, ManyCallSitesAtOnceInAnyOrder) {
+  constexpr uint32_t kRanks = 4, kSites = 32;
+  Executor executor(2);
+  std::vector<std::shared_ptr<Site>> sites;
+  std::vector<Ranks> buffers;
+  for (uint32_t i = 0; i < kSites; ++i) {
+    sites.push_back(MakeSite(Direct(kRanks), executor.stats(), OneLeaf(50 + i)));
+    buffers.emplace_back(kRanks, 50 + i);
+  }
+  std::vector<std::thread> threads;
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      std::vector<std::future<Status>> ends;
+      for (uint32_t i = 0; i < kSites; ++i) {
+        const uint32_t site = (i * 5 + rank * 7) % kSites;
+        ends.push_back(buffers[site].Arrive(executor, sites[site], rank));
+      }
+      for (auto& end : ends) EXPECT_TRUE(end.get().ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Ranks& ranks : buffers) ranks.ExpectSummed();
+}
+
+TEST(ExecutorTest, AMissingRankFailsTheOthersByNameAndTheNextCallWorks) {
+  Executor executor(2);
+  executor.SetDeadline(0.2);
+  const auto site = MakeSite(LastJoins(4), executor.stats(), OneLeaf(100));
+  Ranks buffers(4, 100);
+  const auto start = Clock::now();
+  std::vector<std::future<Status>> ends;
+  for (const uint32_t rank : {0u, 1u, 3u}) ends.push_back(buffers.Arrive(executor, site, rank));
+  for (auto& end : ends) {
+    const Status status = end.get();
+    EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
+    EXPECT_EQ(status.message().rfind(
+                  "DeadlineError: psum #1 over 'data' (400 B, plan test): rank 2 of 4 has not arrived after 0.", 0),
+              0u)
+        << status.message();
+    EXPECT_NE(status.message().find("; 0,1,3 wait."), std::string::npos) << status.message();
+  }
+  EXPECT_LT(Clock::now() - start, milliseconds(1200));
+  // The missing rank, when it comes at last, hears the same; then all is forgotten.
+  EXPECT_EQ(buffers.Arrive(executor, site, 2).get().code(), Code::kDeadlineExceeded);
+  buffers.Fill();
+  ends.clear();
+  for (uint32_t rank = 0; rank < 4; ++rank) ends.push_back(buffers.Arrive(executor, site, rank));
+  for (auto& end : ends) EXPECT_TRUE(end.get().ok());
+  buffers.ExpectSummed();
+}
+
+TEST(ExecutorTest, SeveralMissingRanksAreAllNamed) {
+  Executor executor(1);
+  executor.SetDeadline(0.05);
+  const auto site = MakeSite(Direct(3), executor.stats(), OneLeaf(100));
+  Ranks buffers(3, 100);
+  const std::string message = buffers.Arrive(executor, site, 1).get().message();
+  EXPECT_NE(message.find("ranks 0,2 of 3 have not arrived"), std::string::npos) << message;
+  EXPECT_NE(message.find("; 1 waits."), std::string::npos) << message;
+  executor.Forget(site.get());
+}
+
+TEST(ExecutorTest, ReduceScatterAndAllGatherKeepToTheirSlices) {
+  constexpr uint32_t kRanks = 3;
+  constexpr size_t kSlice = 70;
+  Executor executor(2);
+  std::vector<TestOp> scatter, gather;
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    scatter.push_back({rank, AllOf(kRanks), {rank}, {}});
+    gather.push_back({rank, {rank}, AllOf(kRanks), {}});
+  }
+  const auto scatter_site =
+      MakeSite(MakeProgram(kRanks, kRanks, scatter), executor.stats(), OneLeaf(kSlice), Kind::kReduceScatter);
+  const auto gather_site =
+      MakeSite(MakeProgram(kRanks, kRanks, gather), executor.stats(), OneLeaf(kSlice), Kind::kAllGather);
+  std::vector<std::vector<float>> operands(kRanks), slices(kRanks), results(kRanks);
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    for (size_t i = 0; i < kRanks * kSlice; ++i) operands[rank].push_back(static_cast<float>(i + rank));
+    slices[rank].resize(kSlice);
+    results[rank].resize(kRanks * kSlice);
+  }
+  const auto arrive_all = [&](const std::shared_ptr<Site>& site, auto& from, auto& to) {
+    std::vector<std::future<Status>> ends;
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      auto promise = std::make_shared<std::promise<Status>>();
+      ends.push_back(promise->get_future());
+      executor.Arrive(
+          {1, 0}, site, rank,
+          {{reinterpret_cast<const std::byte*>(from[rank].data())}, {reinterpret_cast<std::byte*>(to[rank].data())}},
+          [promise](const Status& status) { promise->set_value(status); });
+    }
+    for (auto& end : ends) EXPECT_TRUE(end.get().ok());
+  };
+  arrive_all(scatter_site, operands, slices);
+  arrive_all(gather_site, slices, results);
+  for (const auto& result : results) {
+    for (size_t i = 0; i < result.size(); ++i) ASSERT_EQ(result[i], static_cast<float>(3 * i + 3));
+  }
+}
+
+TEST(ExecutorTest, SeveralLeavesOfSeveralTypesAreOneCall) {
+  Executor executor(2);
+  const auto site = MakeSite(LastJoins(3), executor.stats(), {{DType::kF64, 24}, {DType::kS32, 0}, {DType::kS8, 5}});
+  std::vector<std::vector<double>> doubles(3, {1, 2, 3});
+  std::vector<std::vector<int8_t>> bytes(3, {1, 2, 3, 4, 100});
+  std::vector<std::future<Status>> ends;
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    auto promise = std::make_shared<std::promise<Status>>();
+    ends.push_back(promise->get_future());
+    auto* first = reinterpret_cast<std::byte*>(doubles[rank].data());
+    auto* last = reinterpret_cast<std::byte*>(bytes[rank].data());
+    executor.Arrive({1, 0}, site, rank, {{first, nullptr, last}, {first, nullptr, last}},
+                    [promise](const Status& status) { promise->set_value(status); });
+  }
+  for (auto& end : ends) EXPECT_TRUE(end.get().ok());
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(doubles[rank], (std::vector<double>{3, 6, 9}));
+    EXPECT_EQ(bytes[rank], (std::vector<int8_t>{3, 6, 9, 12, 44}));  // 300 wraps
+  }
+}
+
+TEST(ThreadCacheTest, AJobNeverQueuesBehindABlockedOne) {
+  std::promise<void> gate;
+  std::shared_future<void> open = gate.get_future().share();
+  std::vector<std::promise<void>> done(8);
+  ThreadCache threads;
+  for (size_t i = 0; i + 1 < done.size(); ++i) {
+    threads.Run([&, i] {
+      open.wait();
+      done[i].set_value();
+    });
+  }
+  threads.Run([&] { done.back().set_value(); });
+  done.back().get_future().wait();  // while seven are blocked
+  gate.set_value();
+  for (size_t i = 0; i + 1 < done.size(); ++i) done[i].get_future().wait();
+}
+
+TEST(TimerTest, JobsRunInTheOrderOfTheirTimes) {
+  std::vector<int> order;
+  std::promise<void> done;
+  Timer timer;
+  timer.After(milliseconds(60), [&] {
+    order.push_back(3);
+    done.set_value();
+  });
+  timer.After(milliseconds(1), [&] { order.push_back(1); });
+  timer.After(milliseconds(30), [&] { order.push_back(2); });
+  done.get_future().wait();
+  EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
+}
+
+}  // namespace
+}  // namespace jaxcomm

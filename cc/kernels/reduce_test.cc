@@ -1,0 +1,217 @@
+#include "cc/kernels/reduce.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace jaxcomm {
+namespace {
+
+struct Isa {
+  std::string name;
+  ReduceFn (*find)(DType, Reduction);
+};
+
+// The instruction sets that this processor can run.
+std::vector<Isa> Isas() {
+  std::vector<Isa> isas = {{"plain", plain::Find}};
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) isas.push_back({"avx2", avx2::Find});
+  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+    isas.push_back({"avx512", avx512::Find});
+#elif defined(__aarch64__)
+  isas.push_back({"neon", neon::Find});
+#endif
+  return isas;
+}
+
+constexpr DType kDTypes[] = {DType::kS8,  DType::kS16, DType::kS32, DType::kS64, DType::kU8,
+                             DType::kU16, DType::kU32, DType::kU64, DType::kF16, DType::kBF16,
+                             DType::kF32, DType::kF64, DType::kC64, DType::kC128};
+constexpr Reduction kReductions[] = {Reduction::kSum, Reduction::kMax, Reduction::kMin};
+
+std::vector<std::byte> RandomBytes(size_t size, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<std::byte> bytes(size);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+std::vector<std::byte> Combine(ReduceFn reduce, const std::vector<std::vector<std::byte>>& inputs) {
+  std::vector<const std::byte*> sources;
+  for (const auto& input : inputs) sources.push_back(input.data());
+  std::vector<std::byte> result(inputs[0].size());
+  std::byte* destination = result.data();
+  reduce(sources.data(), sources.size(), &destination, 1, result.size());
+  return result;
+}
+
+template <typename T>
+std::vector<T> As(const std::vector<std::byte>& bytes) {
+  std::vector<T> values(bytes.size() / sizeof(T));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
+  return values;
+}
+
+template <typename T>
+std::vector<std::byte> Bytes(const std::vector<T>& values) {
+  std::vector<std::byte> bytes(values.size() * sizeof(T));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+template <typename T>
+T Apply(Reduction reduction, T a, T b) {
+  if (reduction == Reduction::kMax) return a > b ? a : b;
+  if (reduction == Reduction::kMin) return a < b ? a : b;
+  return static_cast<T>(a + b);
+}
+
+// Integers and small whole floats, where every order of summation gives the same value.
+template <typename T>
+void ExpectMatchesScalar(DType dtype) {
+  for (const Isa& isa : Isas()) {
+    for (const Reduction reduction : kReductions) {
+      for (const size_t elements : {0u, 1u, 3u, 15u, 16u, 17u, 64u, 255u, 1000u}) {
+        std::mt19937 random(elements);
+        std::vector<std::vector<std::byte>> inputs;
+        std::vector<T> expected(elements);
+        for (int source = 0; source < 5; ++source) {
+          std::vector<T> values(elements);
+          for (size_t i = 0; i < elements; ++i) {
+            values[i] = static_cast<T>(static_cast<int64_t>(random() % 41) - 20);
+            expected[i] = source == 0 ? values[i] : Apply(reduction, expected[i], values[i]);
+          }
+          inputs.push_back(Bytes(values));
+        }
+        EXPECT_EQ(As<T>(Combine(isa.find(dtype, reduction), inputs)), expected) << isa.name << " " << elements;
+      }
+    }
+  }
+}
+
+TEST(ReduceTest, IntegersAndWholeFloatsMatchScalars) {
+  ExpectMatchesScalar<int8_t>(DType::kS8);
+  ExpectMatchesScalar<int16_t>(DType::kS16);
+  ExpectMatchesScalar<int32_t>(DType::kS32);
+  ExpectMatchesScalar<int64_t>(DType::kS64);
+  ExpectMatchesScalar<uint8_t>(DType::kU8);
+  ExpectMatchesScalar<uint16_t>(DType::kU16);
+  ExpectMatchesScalar<uint32_t>(DType::kU32);
+  ExpectMatchesScalar<uint64_t>(DType::kU64);
+  ExpectMatchesScalar<float>(DType::kF32);
+  ExpectMatchesScalar<double>(DType::kF64);
+}
+
+TEST(ReduceTest, SignedSumsWrap) {
+  for (const Isa& isa : Isas()) {
+    const auto top = Bytes(std::vector<int32_t>{std::numeric_limits<int32_t>::max()});
+    const auto one = Bytes(std::vector<int32_t>{1});
+    EXPECT_EQ(As<int32_t>(Combine(isa.find(DType::kS32, Reduction::kSum), {top, one}))[0],
+              std::numeric_limits<int32_t>::min());
+  }
+}
+
+TEST(ReduceTest, MaxAndMinPropagateNaN) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const Isa& isa : Isas()) {
+    for (const Reduction reduction : {Reduction::kMax, Reduction::kMin}) {
+      const auto result = As<float>(Combine(isa.find(DType::kF32, reduction), {Bytes(std::vector<float>{nan, 1, 2}),
+                                                                               Bytes(std::vector<float>{1, nan, 3})}));
+      EXPECT_TRUE(std::isnan(result[0]) && std::isnan(result[1])) << isa.name;
+      EXPECT_EQ(result[2], reduction == Reduction::kMax ? 3 : 2);
+    }
+  }
+}
+
+TEST(ReduceTest, BFloat16AccumulatesInF32AndRoundsOnce) {
+  // 256 + 1 + 1: in bf16 step by step both ones are lost, in f32 the sum is 258, a bf16 number.
+  const std::vector<uint16_t> big = {0x4380}, one = {0x3f80}, sum = {0x4381};
+  for (const Isa& isa : Isas()) {
+    EXPECT_EQ(As<uint16_t>(Combine(isa.find(DType::kBF16, Reduction::kSum), {Bytes(big), Bytes(one), Bytes(one)})),
+              sum);
+  }
+}
+
+TEST(ReduceTest, EveryHalfSurvivesARoundTrip) {
+  std::vector<uint16_t> all(65536);
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(i);
+  for (const Isa& isa : Isas()) {
+    for (const DType dtype : {DType::kF16, DType::kBF16}) {
+      const auto back = As<uint16_t>(Combine(isa.find(dtype, Reduction::kSum), {Bytes(all)}));
+      const uint16_t infinity = dtype == DType::kF16 ? 0x7c00 : 0x7f80;
+      for (size_t i = 0; i < all.size(); ++i) {
+        if ((all[i] & 0x7fff) <= infinity) {
+          ASSERT_EQ(back[i], all[i]) << isa.name;
+        } else {
+          ASSERT_GT(back[i] & 0x7fff, infinity) << isa.name;  // a NaN stays one
+        }
+      }
+    }
+  }
+}
+
+// Any bits, NaNs apart: which of two NaNs survives is the processor's choice.
+TEST(ReduceTest, InstructionSetsAgreeBitForBit) {
+  for (const Isa& isa : Isas()) {
+    for (const DType dtype : kDTypes) {
+      for (const Reduction reduction : kReductions) {
+        const ReduceFn reduce = isa.find(dtype, reduction);
+        const ReduceFn reference = plain::Find(dtype, reduction);
+        ASSERT_EQ(reduce == nullptr, reference == nullptr);
+        if (reduce == nullptr) continue;
+        std::vector<std::vector<std::byte>> inputs;
+        for (unsigned source = 0; source < 3; ++source) inputs.push_back(RandomBytes(16 * 1003, source));
+        const auto result = Combine(reduce, inputs);
+        const auto expected = Combine(reference, inputs);
+        const size_t width = ByteWidth(dtype) > 8 ? 8 : (dtype == DType::kC64 ? 4 : ByteWidth(dtype));
+        for (size_t at = 0; at < result.size(); at += width) {
+          if (std::memcmp(&result[at], &expected[at], width) == 0) continue;
+          uint64_t a = 0, b = 0;
+          std::memcpy(&a, &result[at], width);
+          std::memcpy(&b, &expected[at], width);
+          const uint64_t infinity = dtype == DType::kF16    ? 0x7c00
+                                    : dtype == DType::kBF16 ? 0x7f80
+                                    : width == 4            ? 0x7f800000
+                                                            : 0x7ff0000000000000;
+          const uint64_t magnitude = (uint64_t{1} << (8 * width - 1)) - 1;
+          ASSERT_TRUE((a & magnitude) > infinity && (b & magnitude) > infinity)
+              << isa.name << " dtype " << static_cast<int>(dtype) << " at byte " << at;
+        }
+      }
+    }
+  }
+}
+
+TEST(ReduceTest, StoresInPlaceToEverySource) {
+  for (const Isa& isa : Isas()) {
+    std::vector<std::vector<float>> buffers(8, std::vector<float>(1001));
+    std::vector<const std::byte*> sources;
+    std::vector<std::byte*> destinations;
+    for (size_t rank = 0; rank < buffers.size(); ++rank) {
+      for (size_t i = 0; i < buffers[rank].size(); ++i) buffers[rank][i] = static_cast<float>(rank + i);
+      sources.push_back(reinterpret_cast<const std::byte*>(buffers[rank].data()));
+      destinations.push_back(reinterpret_cast<std::byte*>(buffers[rank].data()));
+    }
+    isa.find(DType::kF32, Reduction::kSum)(sources.data(), 8, destinations.data(), 8, 1001 * sizeof(float));
+    for (const auto& buffer : buffers) {
+      for (size_t i = 0; i < buffer.size(); ++i) ASSERT_EQ(buffer[i], static_cast<float>(28 + 8 * i)) << isa.name;
+    }
+  }
+}
+
+TEST(ReduceTest, ComplexNumbersHaveNoOrder) {
+  for (const DType dtype : {DType::kC64, DType::kC128}) {
+    EXPECT_NE(FindReduce(dtype, Reduction::kSum), nullptr);
+    EXPECT_EQ(FindReduce(dtype, Reduction::kMax), nullptr);
+    EXPECT_EQ(FindReduce(dtype, Reduction::kMin), nullptr);
+  }
+}
+
+}  // namespace
+}  // namespace jaxcomm
