@@ -5,7 +5,7 @@ BAZEL ?= bazel
 FUZZ_SECONDS ?= 60
 
 CORE := jaxcomm/ffi/libjaxcomm_cpu.so
-CORE_SOURCES := CMakeLists.txt $(shell find cc -type d -o -name '*.cc' -o -name '*.h')
+CORE_SOURCES := CMakeLists.txt $(shell find cc -not -name '*_test.cc' -not -name BUILD.bazel)
 FORMATTED := $(shell find cc -name '*.cc' -o -name '*.h')
 FUZZERS := $(basename $(shell find cc -name '*_fuzz.cc'))
 
