@@ -29,7 +29,7 @@ def sniff(data: bytes) -> bool:
     """Whether the table's header is there, or the JSON's keys."""
     if data.lstrip()[:1] == b"{":
         return b'"nccl_version"' in data and b'"results"' in data
-    return re.search(rb"#\s+size\s[^\n]*\btime\s+algbw\s+busbw\b", data) is not None
+    return re.search(rb"#\s+size\s[^\n]*time\s+algbw\s+busbw\b", data) is not None
 
 
 def read(data: bytes, where: str, created: str) -> Profile:

@@ -64,8 +64,8 @@ class _Timing(NamedTuple):
 
 
 def sniff(data: bytes) -> bool:
-    """Whether the bytes begin with a message (the first plane) and name a plane of a host or device."""
-    return data[:1] == b"\n" and re.search(rb"/(?:host|device):", data) is not None and b"\x00" in data
+    """Whether the bytes begin with a message (the first plane), and a field names a plane of a host or device."""
+    return data[:1] == b"\n" and re.search(rb"\x12./(?:host|device):", data, re.DOTALL) is not None
 
 
 def read(data: bytes, where: str, created: str) -> Profile:

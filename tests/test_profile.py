@@ -1,0 +1,239 @@
+"""The profile file: what it refuses, what it keeps, and what follows from it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxcomm import profile
+from jaxcomm.errors import ProfileError
+from jaxcomm.profile.fit import relative_errors, rounds_and_share
+
+DOCUMENT: dict[str, Any] = {
+    "format": "jaxcomm-profile",
+    "version": 1,
+    "ranks": 4,
+    "link": {
+        "alpha_s": 3e-6,
+        "beta_s_per_byte": 1e-10,
+        "samples": [{"bytes": 1024, "seconds": 2e-5}],
+        "residual": 0.01,
+        "source": "made up",
+        "op": "all_reduce",
+    },
+    "arrivals": [[0.0, 0.001, 0.002, 0.009], [0.001, 0.0, 0.003, 0.008], [0.0, 0.004, 0.003, 0.002]],
+    "warmup_dropped": 1,
+    "buckets": [{"name": "layer0", "bytes": 4096, "ready_s": 0.01}],
+    "collective": {"bytes": 1024, "seconds": 2e-5},
+    "provenance": {"source": "test", "tool": "hand", "versions": {"jax": "0.10.2"}, "created": "2025-01-01T00:00:00"},
+}
+
+
+def changed(*path: Any, to: Any = None) -> dict[str, Any]:
+    """The document with the value at the path replaced, or removed if `to` is Ellipsis."""
+    document = copy.deepcopy(DOCUMENT)
+    place: Any = document
+    for step in path[:-1]:
+        place = place[step]
+    if to is ...:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = to
+    return document
+
+
+def with_arrivals(rows: list[list[float]]) -> profile.Profile:
+    return profile.validate(changed("arrivals", to=rows) | {"ranks": len(rows[0])}, "test")
+
+
+REFUSED = [
+    (changed("arrivals", 1, 2, to=math.nan), "arrivals[1][2] is nan; it must be a finite number"),
+    (changed("arrivals", 1, 2, to=math.inf), "arrivals[1][2] is inf"),
+    (changed("arrivals", 1, 2, to=-1e-9), "arrivals[1][2] is -1e-09; it must be greater than or equal to 0"),
+    (changed("arrivals", 1, 2, to="1"), "arrivals[1][2] is '1'"),
+    (changed("arrivals", 1, to=[0.0, 1.0]), "arrivals[1] has 2 times for 4 ranks"),
+    (changed("arrivals", to={}), "arrivals is {}"),
+    (changed("ranks", to=1), "ranks is 1; it must be greater than or equal to 2"),
+    (changed("ranks", to=True), "ranks is True"),
+    (changed("ranks", to=4.5), "ranks is 4.5"),
+    (changed("ranks", to=...), "ranks is missing"),
+    (changed("link", "alpha_s", to=-1.0), "link.alpha_s is -1.0"),
+    (changed("link", "op", to="gossip"), "link.op is 'gossip'"),
+    (changed("link", "samples", 0, "bytes", to=0), "link.samples[0].bytes is 0"),
+    (changed("buckets", 0, "ready", to=1.0), "buckets[0].ready is not a field"),
+    (changed("collective", "seconds", to=math.nan), "collective.seconds is nan"),
+    (changed("warmup_dropped", to=-1), "warmup_dropped is -1"),
+    (changed("version", to=2), "version is 2; this jaxcomm reads version 1.\n  Cure: upgrade"),
+    (changed("version", to="1"), "version is '1'"),
+    (changed("format", to="plan"), "not a jaxcomm profile"),
+    ([], "not a jaxcomm profile"),
+]
+
+
+@pytest.mark.parametrize(("document", "message"), REFUSED, ids=[message[:40] for _, message in REFUSED])
+def test_refuses_what_cannot_be(document: Any, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "profile.json"
+    file.write_text(json.dumps(document))
+    with pytest.raises(ProfileError) as error:
+        profile.load(file)
+    assert str(error.value).startswith(f"{file}: ")
+    assert message in str(error.value)
+    assert "\n  Cure: " in str(error.value)
+
+
+BROKEN_FILES = {
+    "empty": (b"", "is empty"),
+    "cut short": (json.dumps(DOCUMENT).encode()[:-40], "is not JSON"),
+    "not utf-8": (b'{"format": "jaxcomm-profile\xff"}', "is not JSON"),
+    "deep": (b'{"format":' + b"[" * 100_000, "is not JSON"),
+    "doubled": (b'{"format": "jaxcomm-profile", "ranks": 4, "ranks": 8}', "'ranks' stands twice"),
+    "long number": (b'{"format": "jaxcomm-profile", "ranks": ' + b"9" * 5000 + b"}", "is not JSON"),
+}
+
+
+@pytest.mark.parametrize(("data", "message"), BROKEN_FILES.values(), ids=BROKEN_FILES.keys())
+def test_refuses_broken_files(data: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "profile.json").write_bytes(data)
+    with pytest.raises(ProfileError, match=message):
+        profile.load(tmp_path / "profile.json")
+
+
+def test_refuses_files_that_cannot_be_read_or_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = profile.validate(DOCUMENT, "test")
+    with pytest.raises(ProfileError, match="cannot be read"):
+        profile.load(tmp_path / "absent.json")
+    with pytest.raises(ProfileError, match="cannot be written"):
+        profile.save(good, tmp_path / "absent" / "profile.json")
+    monkeypatch.setattr("jaxcomm.profile.files.MAX_BYTES", 100)
+    profile.save(good, tmp_path / "profile.json")
+    with pytest.raises(ProfileError, match="is larger than"):
+        profile.load(tmp_path / "profile.json")
+
+
+def test_saves_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "profile.json"
+    profile.save(profile.validate(DOCUMENT, "test"), file)
+    before = file.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(ProfileError, match="No space left"):
+        profile.save(profile.validate(changed("ranks", to=4), "test"), file)
+    assert file.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_survives_saving_and_hashes_its_content(tmp_path: Path) -> None:
+    first = profile.validate(DOCUMENT, "test")
+    profile.save(first, tmp_path / "profile.json")
+    again = profile.read_any(tmp_path / "profile.json")
+    assert again == first
+    assert again.hash == first.hash
+    assert profile.validate(changed("ranks", to=4), "test").hash == first.hash
+    assert profile.validate(changed("arrivals", 0, 0, to=1e-9), "test").hash != first.hash
+    assert json.loads(first.canonical_bytes()) == DOCUMENT
+
+
+def test_json_schema_agrees_with_the_checks() -> None:
+    schema = profile.json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(DOCUMENT, schema)
+    for document in (changed("ranks", to=1), changed("link", "op", to="gossip"), changed("more", to=1)):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(document, schema)
+
+
+LATE = {
+    "always": ([[0.0, 1.0, 5.0], [1.0, 0.0, 4.0]], 2, 2, [4.0, 3.0]),
+    "sometimes": ([[0.0, 1.0, 5.0], [9.0, 0.0, 1.0], [0.0, 0.0, 2.0]], 2, 2, [4.0, 0.0, 2.0]),
+    "tie of counts: the larger delay": ([[0.0, 1.0], [5.0, 0.0]], 0, 1, [0.0, 5.0]),
+    "tie of times: nobody": ([[0.0, 1.0, 1.0]], 0, 0, [0.0]),
+    "nobody": ([[0.0, 0.0], [0.0, 0.0]], 0, 0, [0.0, 0.0]),
+}
+
+
+@pytest.mark.parametrize(("rows", "rank", "late_steps", "delays"), LATE.values(), ids=LATE.keys())
+def test_straggler(rows: list[list[float]], rank: int, late_steps: int, delays: list[float]) -> None:
+    late = profile.straggler(with_arrivals(rows))
+    assert (late.rank, late.late_steps, late.steps) == (rank, late_steps, len(rows))
+    assert late.share == late_steps / len(rows)
+    assert late.delays == delays
+    assert (late.median_s, late.mean_s, late.max_s) == (np.median(delays), np.mean(delays), np.max(delays))
+
+
+def test_straggler_shows_drift_and_needs_arrivals() -> None:
+    rising = [[0.0, 0.001 * step] for step in range(1, 41)]
+    late = profile.straggler(with_arrivals(rising))
+    assert late.first_quarter_s == pytest.approx(0.0055)
+    assert late.last_quarter_s == pytest.approx(0.0355)
+    with pytest.raises(ProfileError, match="test: has no arrivals"):
+        profile.straggler(profile.validate(changed("arrivals", to=[]), "test"))
+
+
+OPS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "send_recv")
+
+
+@given(
+    op=st.sampled_from(OPS),
+    ranks=st.integers(2, 1024),
+    alpha=st.floats(1e-7, 1e-3),
+    beta=st.floats(1e-12, 1e-8),
+)
+def test_fit_finds_the_link_that_made_the_samples(op: Any, ranks: int, alpha: float, beta: float) -> None:
+    rounds, share = rounds_and_share(op, ranks)
+    sizes = [2**power for power in range(6, 34, 3)]
+    samples = [profile.Sample(bytes=size, seconds=rounds * alpha + share * size * beta) for size in sizes]
+    link = profile.fit(samples, op, ranks, "made up")
+    assert link.alpha_s == pytest.approx(alpha, rel=1e-6)
+    assert link.beta_s_per_byte == pytest.approx(beta, rel=1e-6)
+    assert link.residual < 1e-6
+    assert (link.op, link.samples) == (op, samples)
+
+
+def samples_of(seconds: Callable[[int], float], sizes: list[int]) -> list[profile.Sample]:
+    return [profile.Sample(bytes=size, seconds=seconds(size)) for size in sizes]
+
+
+def test_fit_is_never_negative_and_weighs_small_sizes() -> None:
+    sizes = [2**power for power in range(8, 31)]
+    # Twice the model at the largest size only: the fit must stay at the many others.
+    bent = samples_of(lambda size: (2 if size == sizes[-1] else 1) * (1e-5 + 1e-9 * size), sizes)
+    link = profile.fit(bent, "send_recv", 2, "bent")
+    assert link.alpha_s == pytest.approx(1e-5, rel=0.1)
+    assert link.residual == pytest.approx(np.sqrt(np.mean(np.square(relative_errors(link, 2)))))
+    assert relative_errors(link, 2)[-1] < -0.4
+    falling = profile.fit(samples_of(lambda size: 1 / size, sizes[:4]), "send_recv", 2, "falling")
+    assert falling.beta_s_per_byte == 0 and falling.alpha_s > 0 and "β too small to see" in falling.source
+    steep = profile.fit(samples_of(lambda size: 1e-12 * size**2, sizes[:4]), "send_recv", 2, "steep")
+    assert steep.alpha_s == 0 and steep.beta_s_per_byte > 0 and "α too small to see" in steep.source
+
+
+def test_fit_says_what_it_assumed() -> None:
+    link = profile.fit([profile.Sample(bytes=10**9, seconds=0.015)], "all_reduce", 4, "one")
+    assert link.alpha_s == 3e-6 and "α assumed 3 µs" in link.source
+    assert 6 * 3e-6 + 1.5 * 1e9 * link.beta_s_per_byte == pytest.approx(0.015)
+    short = profile.fit([profile.Sample(bytes=8, seconds=12e-6)], "all_reduce", 4, "short")
+    assert short.alpha_s == pytest.approx(1e-6) and "α assumed 1 µs, half of the time" in short.source
+    with pytest.raises(ProfileError, match="took 0 s"):
+        profile.fit([profile.Sample(bytes=8, seconds=0.0)], "all_reduce", 4, "zero")
+    with pytest.raises(ProfileError, match="no timed call"):
+        profile.fit([], "all_reduce", 4, "none")
+
+
+def test_reading_profiles_imports_no_jax() -> None:
+    script = "import sys, jaxcomm.profile; assert not {'jax', 'ortools'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True)
