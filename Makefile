@@ -9,7 +9,8 @@ CORE_SOURCES := CMakeLists.txt $(shell find cc -not -name '*_test.cc' -not -name
 FORMATTED := $(shell find cc -name '*.cc' -o -name '*.h')
 FUZZERS := $(basename $(shell find cc -name '*_fuzz.cc'))
 
-.PHONY: help setup demo bench test sanitize fuzz lint format clean
+.NOTPARALLEL:
+.PHONY: help setup bazel demo bench test sanitize fuzz lint format clean
 
 help:
 	@echo 'make demo       the whole story on this machine; ARGS="--out DIR" reaches `jaxcomm demo`'
@@ -21,7 +22,9 @@ help:
 	@echo 'make setup      only what the others need: .venv, the C++ core, Bazel'
 	@echo 'make clean      removes all that was built, .venv too'
 
-setup: $(CORE)
+setup: bazel $(CORE)
+
+bazel:
 	@tools/setup.sh bazel
 
 demo: $(CORE)
