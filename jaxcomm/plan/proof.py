@@ -1,0 +1,66 @@
+"""Proofs for whole plans: of what a file brings, quickly; and of everything that a plan can run."""
+
+from __future__ import annotations
+
+from jaxcomm.errors import PlanError
+from jaxcomm.plan.schema import Plan
+from jaxcomm.plan.values import Hybrid, Straggler
+from jaxcomm.plan.verifier import Proof, verify_schedule, verify_template
+from jaxcomm.schedules import Schedule
+
+
+def verify(subject: Plan | Schedule) -> Proof:
+    """Proves that a schedule, or every schedule of a plan, gives every rank the sum.
+
+    Args:
+      subject: a schedule, or a plan.
+
+    Returns:
+      What was proved; for a plan the counts are totals, and `chunks` the largest number of any schedule.
+
+    Raises:
+      PlanError: what is wrong; in a plan with the JSON path of the entry.
+    """
+    if isinstance(subject, Schedule):
+        return verify_schedule(subject)
+    found = proofs(subject)
+    counts = {"entries": len(subject.collectives), "schedules": len(found)}
+    for proof in found:
+        for name, count in proof.counts.items():
+            counts[name] = counts.get(name, 0) + count
+    chunks = max(proof.chunks for proof in found)
+    return Proof("plan", subject.ranks, chunks, counts, "; ".join(dict.fromkeys(proof.method for proof in found)))
+
+
+def proofs(plan: Plan) -> list[Proof]:
+    """The proof of each different schedule of a plan, in the order of its entries.
+
+    Raises:
+      PlanError: see `verify`.
+    """
+    found: dict[Schedule, Proof] = {}
+    for i, schedule in enumerate(plan.schedules):
+        if schedule not in found:
+            try:
+                found[schedule] = verify_schedule(schedule)
+            except PlanError as error:
+                raise PlanError(f"collectives[{i}].schedule: {error}") from None
+    return list(found.values())
+
+
+def check_template(plan: Plan) -> None:
+    """Proves the plan's template for every number of chunks that an entry uses it for.
+
+    Nothing else in a valid plan file can be wrong: the rest comes from the constructors in `jaxcomm.schedules`.
+
+    Raises:
+      PlanError: the template does not spread every chunk to every rank.
+    """
+    template = plan.rotation
+    if template is None:
+        return
+    specs = [entry.schedule for entry in plan.collectives]
+    covered = {spec.chunks for spec in specs if isinstance(spec, Straggler)}
+    covered |= {spec.covered for spec in specs if isinstance(spec, Hybrid)}
+    for chunks in sorted(covered - {1}):  # a single chunk is spread without a template
+        verify_template(template, chunks)

@@ -1,0 +1,173 @@
+"""The plan: which schedule every size of allreduce runs, as a frozen value that can only be consistent.
+
+Late ranks are named by role and bound to a rank in `roles`, so a plan follows a straggler that moves without being
+solved again.
+"""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, Final, Literal, Self
+
+import pydantic
+from pydantic import Field, computed_field
+
+from jaxcomm import schedules
+from jaxcomm.plan.values import (
+    Assumptions,
+    Broadcast,
+    Entry,
+    Hybrid,
+    Matches,
+    Plain,
+    Provenance,
+    Rank,
+    RoleName,
+    Rotation,
+    Sha256,
+    Spec,
+    Step,
+    Straggler,
+    Value,
+)
+from jaxcomm.schedules import Schedule, Template
+
+FORMAT: Final = "jaxcomm-plan"
+VERSION: Final = 1
+
+
+class Plan(Value):
+    """A plan file's content. Make one with `jaxcomm.planner.plan`, read one with `jaxcomm.plan.load`."""
+
+    format: Literal["jaxcomm-plan"] = FORMAT
+    version: Literal[1] = VERSION
+    matches: Matches
+    roles: Annotated[dict[RoleName, Rank], Field(default_factory=dict, max_length=64)]
+    template: Rotation | None = None
+    collectives: Annotated[tuple[Entry, ...], Field(min_length=1, max_length=4096)]
+    assumptions: Assumptions
+    step: Step | None = None
+    provenance: Provenance
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks that the plan is for."""
+        return self.matches.ranks
+
+    @computed_field  # type: ignore[prop-decorator]  # mypy knows no decorated properties; pydantic asks for this order
+    @cached_property
+    def hash(self) -> Sha256:
+        """Hex SHA-256 of the canonical bytes: equal plans, and only they, have equal hashes."""
+        return hashlib.sha256(self.canonical_bytes()).hexdigest()
+
+    def canonical_bytes(self) -> bytes:
+        """The bytes that `hash` covers: JSON in UTF-8 with sorted keys, no spaces, and without the field `hash`."""
+        return canonical(self.model_dump(mode="json", exclude={"hash"}))
+
+    def schedule_for(self, nbytes: int, dtype: str | None = None) -> Schedule | None:
+        """The schedule of an allreduce, or None when the plan is not for it.
+
+        Args:
+          nbytes: bytes of one rank's buffer.
+          dtype: JAX name of its element type; None asks regardless of it.
+        """
+        dtypes = self.matches.dtypes
+        if dtypes is not None and dtype is not None and dtype not in dtypes:
+            return None
+        return self.schedules[bisect.bisect_right(self.collectives, nbytes, key=lambda entry: entry.min_bytes) - 1]
+
+    @cached_property
+    def schedules(self) -> tuple[Schedule, ...]:
+        """The schedule of every entry of `collectives`, roles bound."""
+        return tuple(build(entry.schedule, self.ranks, self.roles, self.rotation) for entry in self.collectives)
+
+    @property
+    def rotation(self) -> Template | None:
+        """The template as the schedules take it."""
+        return Template(**self.template.model_dump()) if self.template else None
+
+    @pydantic.model_validator(mode="after")
+    def _covers_every_size(self) -> Self:
+        entries = self.collectives
+        if entries[0].min_bytes != 0:
+            raise ValueError(f"collectives[0].min_bytes is {entries[0].min_bytes}; the first entry must begin at 0")
+        for i, entry in enumerate(entries):
+            end = entry.max_bytes
+            if end is None:
+                if i + 1 < len(entries):
+                    raise ValueError(f"collectives[{i}].max_bytes is null; only the last entry may have no limit")
+                break
+            if end < entry.min_bytes:
+                raise ValueError(f"collectives[{i}].max_bytes is {end}, below its min_bytes {entry.min_bytes}")
+            if i + 1 == len(entries):
+                raise ValueError(f"collectives[{i}].max_bytes is {end}; the last entry must have no limit (null)")
+            if entries[i + 1].min_bytes != end + 1:
+                raise ValueError(
+                    f"collectives[{i + 1}].min_bytes is {entries[i + 1].min_bytes}; the entry before ends at {end}, "
+                    f"so it must be {end + 1}"
+                )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _fits_the_ranks(self) -> Self:
+        for name, rank in self.roles.items():
+            if rank >= self.ranks:
+                raise ValueError(f"roles.{name} is {rank}; with {self.ranks} ranks it must be in [0, {self.ranks - 1}]")
+        if self.template and self.template.ranks != self.ranks:
+            raise ValueError(f"template.ranks is {self.template.ranks}; matches.ranks is {self.ranks}")
+        for i, entry in enumerate(self.collectives):
+            self._check_spec(f"collectives[{i}].schedule", entry.schedule)
+        return self
+
+    def _check_spec(self, where: str, spec: Spec) -> None:
+        if isinstance(spec, Plain):
+            return
+        if spec.late not in self.roles:
+            raise ValueError(f'{where}.late is "{spec.late}", which roles does not bind')
+        if isinstance(spec, Straggler | Hybrid) and self.template is None:
+            raise ValueError(f"template is null, but {where} is a {spec.kind} schedule and runs by it")
+        if isinstance(spec, Hybrid) and spec.covered >= spec.chunks:
+            raise ValueError(f"{where}.covered is {spec.covered}; it must be below chunks, which is {spec.chunks}")
+        if isinstance(spec, Hybrid) and (spec.chunks - spec.covered) % self.ranks:
+            raise ValueError(
+                f"{where}.chunks - covered is {spec.chunks - spec.covered}; a ring over {self.ranks} ranks needs a "
+                f"multiple of {self.ranks}"
+            )
+
+
+def build(spec: Spec, ranks: int, roles: Mapping[str, int], template: Template | None) -> Schedule:
+    """The schedule that a spec stands for.
+
+    Args:
+      spec: the spec.
+      ranks: number of ranks.
+      roles: the rank of every role.
+      template: the rotational template for these ranks; None finds it anew where one is needed.
+    """
+    match spec:
+        case Plain(kind="ring"):
+            return schedules.ring(ranks)
+        case Plain(kind="halving_doubling"):
+            return schedules.halving_doubling(ranks)
+        case Plain():
+            return schedules.direct(ranks)
+        case Broadcast():
+            return schedules.broadcast(ranks, roles[spec.late])
+        case Straggler():
+            return schedules.straggler(ranks, roles[spec.late], spec.chunks, template)
+        case Hybrid():
+            return schedules.hybrid(ranks, roles[spec.late], spec.chunks, spec.covered, template)
+
+
+def canonical(document: Any) -> bytes:
+    """A JSON document's canonical bytes: sorted keys, no spaces, UTF-8, no NaN."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of plan.json, for editors and other programs."""
+    return Plan.model_json_schema(mode="serialization")

@@ -1,0 +1,173 @@
+"""The parts of a plan, as frozen values. Times are in seconds, sizes in bytes of one rank's buffer."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MAX_RANKS: Final = 4096
+MAX_CHUNKS: Final = 65536
+
+Ranks = Annotated[int, Field(ge=2, le=MAX_RANKS, strict=True)]
+Rank = Annotated[int, Field(ge=0, lt=MAX_RANKS, strict=True)]
+Chunks = Annotated[int, Field(ge=1, le=MAX_CHUNKS, strict=True)]
+Count = Annotated[int, Field(ge=0, le=2**60, strict=True)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=1e9, strict=True, allow_inf_nan=False)]
+RoleName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
+Token = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}$")]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Offsets = Annotated[tuple[Annotated[int, Field(ge=-1, le=MAX_RANKS, strict=True)], ...], Field(max_length=MAX_RANKS)]
+
+
+class Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Plain(Value):
+    """A schedule that treats all ranks alike."""
+
+    kind: Literal["ring", "halving_doubling", "direct"]
+
+
+class Broadcast(Value):
+    """The others allreduce while the late rank is away, swap the whole buffer with it, and pass it on."""
+
+    kind: Literal["broadcast"] = "broadcast"
+    late: RoleName
+
+
+class Straggler(Value):
+    """The others reduce-scatter `chunks` chunks while the late rank is away; then it joins."""
+
+    kind: Literal["straggler"] = "straggler"
+    late: RoleName
+    chunks: Chunks
+
+
+class Hybrid(Value):
+    """The first `covered` of `chunks` chunks by the straggler schedule, the rest by rings over all ranks."""
+
+    kind: Literal["hybrid"] = "hybrid"
+    late: RoleName
+    chunks: Chunks
+    covered: Chunks
+
+
+Spec = Annotated[Plain | Broadcast | Straggler | Hybrid, Field(discriminator="kind")]
+Verdict = Literal["chosen", "slower", "below_threshold", "window_taken", "too_many_ports", "ideal_delay"]
+
+
+class Alternative(Value):
+    """A schedule that was considered for an entry, and what became of it.
+
+    `seconds` is the mean over the profiled delays, from the late rank's arrival on, for the entry's reference size;
+    `gain` is what that saves of the fastest schedule that cannot use a delay, as a share (negative: it is slower).
+    Verdicts:
+
+      chosen           the entry's schedule
+      slower           predicted to take longer than the chosen one
+      below_threshold  faster than every plain schedule, but by less than `assumptions.min_gain`
+      window_taken     worthwhile alone, but other buckets of the step use the same delay, or backward hides it anyway
+      too_many_ports   needs more peers at once than `assumptions.ports`
+      ideal_delay      not on offer: what it would take if the delay always covered the others' part
+    """
+
+    schedule: Spec
+    seconds: Seconds
+    gain: Number
+    verdict: Verdict
+
+
+class Predicted(Value):
+    """Predicted seconds of one call of `reference_bytes`, mean over the delays, from the late rank's arrival on."""
+
+    reference_bytes: Count
+    seconds: Seconds
+    ring: Seconds
+    halving_doubling: Seconds
+    direct: Seconds
+    broadcast: Seconds
+    lower_bound: Seconds
+
+
+class Entry(Value):
+    """What calls of `min_bytes` to `max_bytes` bytes run, both included; `max_bytes` null means no limit."""
+
+    min_bytes: Count
+    max_bytes: Count | None
+    schedule: Spec
+    predicted: Predicted
+    alternatives: Annotated[tuple[Alternative, ...], Field(max_length=64)] = ()
+
+
+class Matches(Value):
+    """What a plan is for; null matches everything. Dtypes are JAX names such as "float32"."""
+
+    ranks: Ranks
+    dtypes: Annotated[tuple[Token, ...], Field(min_length=1, max_length=32)] | None = None
+    topology: Sha256 | None = None
+
+
+class Rotation(Value):
+    """The rotational template of this plan's straggler schedules (see `jaxcomm.schedules.Template`)."""
+
+    ranks: Ranks
+    colours: Annotated[Offsets, Field(max_length=32)]
+    send_peer: Offsets
+    send_age: Offsets
+    receive_peer: Offsets
+    receive_age: Offsets
+
+
+class Delay(Value):
+    """How late the straggler was, over all profiled steps; the quarters show the drift."""
+
+    steps: Count
+    late_steps: Count
+    median_s: Seconds
+    mean_s: Seconds
+    max_s: Seconds
+    first_quarter_s: Seconds
+    last_quarter_s: Seconds
+
+
+class Assumptions(Value):
+    """What the predictions rest on.
+
+    A round that moves b bytes takes `alpha_s + b·beta_s_per_byte`; `residual` is the relative rms of that fit over
+    `samples` timed calls (0 samples: assumed, not fitted), and `link_source` the profile's words on it. A rank can
+    exchange with `ports` peers at once. `delay` is null when nobody knows who is late.
+    """
+
+    alpha_s: Seconds
+    beta_s_per_byte: Seconds
+    residual: Seconds
+    samples: Count
+    link_source: Annotated[str, Field(max_length=4096)]
+    ports: Count
+    min_gain: Seconds
+    delay: Delay | None
+
+
+class Step(Value):
+    """Prediction for a step's gradient buckets together: the mean time from the late rank's last gradient to the last
+    sum, `plain_seconds` without and `seconds` with the schedules of this plan.
+    """
+
+    buckets: Count
+    bytes: Count
+    plain_seconds: Seconds
+    seconds: Seconds
+
+
+class Provenance(Value):
+    """Where the plan comes from: its profile, and how far its solver got (`gap`: relative distance to its bound)."""
+
+    profile: Sha256
+    solver: Token
+    status: Token
+    gap: Seconds
+    seed: Count
+    versions: dict[Token, Token]
