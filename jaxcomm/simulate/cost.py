@@ -1,0 +1,69 @@
+"""The α–β cost of a schedule when one rank is late: closed forms over a whole distribution of delays.
+
+A round that moves b bytes takes α + bβ. What the others do before the late rank arrives is hidden behind its delay, as
+far as the delay lasts; only the rest of it counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jaxcomm.schedules import Schedule
+
+PORTS: Final = 16  # peers that a rank drives at full speed at once: one host of accelerators, not a cluster
+
+
+class Delays:
+    """How late the late rank was, one value per step; all steps weigh the same."""
+
+    def __init__(self, seconds: Sequence[float] = ()) -> None:
+        """Takes the delays in seconds, at least 0; none means that all ranks arrive together."""
+        self.seconds: NDArray[np.float64] = np.sort(np.asarray(seconds if len(seconds) else [0.0], dtype=np.float64))
+        self._sums = np.concatenate([[0.0], np.cumsum(self.seconds)])
+
+    def exposed(self, before: ArrayLike) -> NDArray[np.float64]:
+        """Mean over the delays d of max(0, before - d): how much of `before` seconds of work a delay leaves to do."""
+        work = np.asarray(before, dtype=np.float64)
+        shorter = np.searchsorted(self.seconds, work)
+        exposed: NDArray[np.float64] = (shorter * work - self._sums[shorter]) / len(self.seconds)
+        return exposed
+
+
+def seconds(schedule: Schedule, nbytes: int, delays: Delays, alpha: float, beta: float) -> float:
+    """Mean time of a schedule from the late rank's arrival on.
+
+    Args:
+      schedule: any schedule; one without precondition gains nothing from a delay.
+      nbytes: size of the buffer.
+      delays: how late the late rank is.
+      alpha: seconds per round.
+      beta: seconds per byte.
+    """
+    before = schedule.precondition.seconds(nbytes, alpha, beta) if schedule.precondition else 0.0
+    return float(delays.exposed(before)) + schedule.seconds(nbytes, alpha, beta)
+
+
+def lower_bound(ranks: int, nbytes: int, delays: Delays, alpha: float, beta: float, ports: int = PORTS) -> float:
+    """Mean time that no allreduce can beat after the late rank's arrival.
+
+    With p ports, what a rank knows reaches at most p+1 times as many ranks per round, so log_{p+1}(n) rounds are
+    needed. For a delay of d·sβ the volume is at least max(1, (n-1)(2-d)/n) buffers: the late rank's port moves the
+    buffer once, and all ports together move 2(n-1) buffers, of which the delay hides what fits into it.
+
+    Args:
+      ranks: number of ranks n.
+      nbytes: size of the buffer s.
+      delays: how late the late rank is.
+      alpha: seconds per round α.
+      beta: seconds per byte β.
+      ports: peers that a rank can exchange with in one round.
+    """
+    rounds, reached = 0, 1
+    while reached < ranks:
+        rounds, reached = rounds + 1, reached * (ports + 1)
+    volume = np.maximum(nbytes * beta, (ranks - 1) / ranks * (2 * nbytes * beta - delays.seconds))
+    return rounds * alpha + float(volume.mean())

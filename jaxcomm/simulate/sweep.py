@@ -1,0 +1,82 @@
+"""Predicted times over ranks, sizes and delays: the straggler family, or a plan, against the usual schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from jaxcomm import schedules
+from jaxcomm.plan import Plan
+from jaxcomm.simulate import tune
+from jaxcomm.simulate.cost import PORTS, Delays, lower_bound, seconds
+
+
+@dataclass(frozen=True)
+class Row:
+    """Seconds from the late rank's arrival to the end, for one number of ranks, size and delay.
+
+    `straggler` is the best of the straggler family for this very delay, cut into `chunks` of which `covered` follow the
+    straggler schedule. `direct` is None where it needs more ports than there are, `plan` where the plan is for other
+    ranks.
+    """
+
+    ranks: int
+    nbytes: int
+    delay_s: float
+    ring: float
+    halving_doubling: float
+    direct: float | None
+    broadcast: float
+    straggler: float
+    chunks: int
+    covered: int
+    lower_bound: float
+    plan: float | None
+    plan_kind: str | None
+
+
+def sweep(
+    ranks: Sequence[int],
+    sizes: Sequence[int],
+    delays: Sequence[float],
+    alpha: float,
+    beta: float,
+    *,
+    plan: Plan | None = None,
+    ports: int = PORTS,
+) -> Iterator[Row]:
+    """One row per number of ranks, size and delay, in this order, each computed when it is asked for.
+
+    Args:
+      ranks: numbers of ranks.
+      sizes: bytes of the buffer.
+      delays: seconds that the late rank is late.
+      alpha: seconds per round.
+      beta: seconds per byte.
+      plan: a plan to predict as well.
+      ports: peers that a rank can exchange with at once.
+    """
+    for n in ranks:
+        ring, halving_doubling = schedules.ring(n), schedules.halving_doubling(n)
+        direct = schedules.direct(n) if n - 1 <= ports else None
+        broadcast = schedules.broadcast(n, 0)
+        for nbytes, delay in product(sizes, delays):
+            late = Delays([delay])
+            best = tune.best(n, nbytes, late, alpha, beta)
+            planned = plan.schedule_for(nbytes) if plan and plan.ranks == n else None
+            yield Row(
+                ranks=n,
+                nbytes=nbytes,
+                delay_s=delay,
+                ring=ring.seconds(nbytes, alpha, beta),
+                halving_doubling=halving_doubling.seconds(nbytes, alpha, beta),
+                direct=direct.seconds(nbytes, alpha, beta) if direct else None,
+                broadcast=seconds(broadcast, nbytes, late, alpha, beta),
+                straggler=best.seconds,
+                chunks=best.chunks,
+                covered=best.covered,
+                lower_bound=lower_bound(n, nbytes, late, alpha, beta, ports),
+                plan=seconds(planned, nbytes, late, alpha, beta) if planned else None,
+                plan_kind=planned.kind if planned else None,
+            )

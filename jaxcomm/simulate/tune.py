@@ -1,0 +1,156 @@
+"""How many chunks a straggler schedule should have, and how much of the buffer a hybrid should give to it."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxcomm.simulate.cost import Delays
+
+ALIGNMENT: Final = 64  # bytes; the executor cuts chunks at multiples of it
+MIN_CHUNK: Final = 1024  # bytes; below it, alignment costs more than a twentieth
+SLACK: Final = 1.001
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Tuned(NamedTuple):
+    """A member of the straggler family: `covered` of `chunks` by the straggler schedule (all of them: no rings).
+
+    `before` is the time of the others' ReduceScatter, `after` that of everything after it, `seconds` the mean time from
+    the late rank's arrival on.
+    """
+
+    chunks: int
+    covered: int
+    before: float
+    after: float
+    seconds: float
+
+
+class Grid(NamedTuple):
+    """Times of many members at once, in arrays of equal shape; see `Tuned`."""
+
+    chunks: Ints
+    covered: Ints
+    before: Floats
+    after: Floats
+
+    def best(self, delays: Delays) -> Tuned:
+        """Of the members within 0.1 % of the least mean time, the one with the fewest chunks: programs stay short."""
+        times = delays.exposed(self.before) + self.after
+        index = int(np.where(times <= times.min() * SLACK, self.chunks, np.iinfo(np.int64).max).argmin())
+        chunks, covered, before, after = (field.ravel()[index].item() for field in self)
+        return Tuned(chunks, covered, before, after, times.ravel()[index].item())
+
+
+def best(ranks: int, nbytes: int, delays: Delays, alpha: float, beta: float) -> Tuned:
+    """The better of `straggler` and `hybrid`."""
+    found = straggler(ranks, nbytes, delays, alpha, beta), hybrid(ranks, nbytes, delays, alpha, beta)
+    return min((member for member in found if member), key=lambda member: member.seconds)
+
+
+def straggler(ranks: int, nbytes: int, delays: Delays, alpha: float, beta: float) -> Tuned:
+    """The straggler schedule of the chunk count that takes the least mean time.
+
+    For a delay that covers the others' part this is k* = sqrt((L-1)·sβ/α) with L = ceil(log2 n), up to alignment.
+
+    Args:
+      ranks: number of ranks n.
+      nbytes: size of the buffer s.
+      delays: how late the late rank is.
+      alpha: seconds per round α.
+      beta: seconds per byte β.
+    """
+    limit = max_chunks(ranks, nbytes)
+    coarse = grid(ranks, nbytes, counts(limit, ranks - 1), np.array([0]), alpha, beta).best(delays)
+    near = _around(coarse.covered, limit)
+    return grid(ranks, nbytes, near, np.array([0]), alpha, beta).best(delays)
+
+
+def hybrid(ranks: int, nbytes: int, delays: Delays, alpha: float, beta: float) -> Tuned | None:
+    """The hybrid that takes the least mean time, or None when the buffer is too small to be cut that often.
+
+    Few chunks make rounds cheap, many cut the covered part to the delay; both counts are searched together.
+
+    Args:
+      ranks: number of ranks n.
+      nbytes: size of the buffer s.
+      delays: how late the late rank is.
+      alpha: seconds per round α.
+      beta: seconds per byte β.
+    """
+    limit = max_chunks(ranks, nbytes)
+    if limit <= ranks:
+        return None
+    covered, blocks = counts(limit - ranks, ranks - 1), counts((limit - 1) // ranks, 1)
+    coarse = grid(ranks, nbytes, covered, blocks, alpha, beta).best(delays)
+    covered = _around(coarse.covered, limit - ranks)
+    blocks = _around((coarse.chunks - coarse.covered) // ranks, (limit - 1) // ranks)
+    return grid(ranks, nbytes, covered, blocks, alpha, beta).best(delays)
+
+
+def covering(ranks: int, nbytes: int, longest: float, alpha: float, beta: float, count: int) -> list[Tuned]:
+    """Members that cover more and more: for `count` shares of `longest`, the fastest whose `before` fits.
+
+    Args:
+      ranks: number of ranks n.
+      nbytes: size of the buffer s.
+      longest: seconds, the longest delay worth covering.
+      alpha: seconds per round α.
+      beta: seconds per byte β.
+      count: how many at most.
+
+    Returns:
+      Members without duplicates; their `seconds` are those for a delay that covers `before`.
+    """
+    limit = max_chunks(ranks, nbytes)
+    blocks = np.append(0, counts(max(1, (limit - 1) // ranks), 1))
+    times = grid(ranks, nbytes, counts(limit, ranks - 1), blocks, alpha, beta)
+    found: dict[Tuned, None] = {}
+    for share in longest * np.geomspace(1 / 256, 1, count):
+        fits = times.before <= share
+        if fits.any():
+            found[Grid(*(field[fits] for field in times)).best(Delays([share]))] = None
+    return list(found)
+
+
+def grid(ranks: int, nbytes: int, covered: Ints, blocks: Ints, alpha: float, beta: float) -> Grid:
+    """Times of all pairs of a number of covered chunks and a number of chunks in each of the ring's `ranks` blocks.
+
+    Source: rounds and volumes of `jaxcomm.schedules.straggler` and `hybrid`.
+    """
+    k, m = covered[:, None].astype(np.int64), blocks[None, :].astype(np.int64)
+    chunks = k + m * ranks
+    units = -(-nbytes // (ALIGNMENT * chunks))
+    chunk = ALIGNMENT * units * beta
+    others = ranks - 1
+    before = (others - 1) * (alpha + -(-k // others) * chunk)
+    joined, lap = k - 1 + others.bit_length(), 2 * others
+    after = (joined + lap * (m > 0)) * alpha + (joined + lap * m) * chunk
+    allowed = (chunks <= max_chunks(ranks, nbytes)) | (chunks == chunks.min())
+    return Grid(chunks, np.broadcast_to(k, chunks.shape), before, np.where(allowed, after, np.inf))
+
+
+def max_chunks(ranks: int, nbytes: int) -> int:
+    """The most chunks worth having: no chunk below 1 KiB, and no program of more than some 2^18 operations."""
+    return max(1, min(nbytes // MIN_CHUNK, max(2 * ranks, min(4096, 2**18 // ranks))))
+
+
+def counts(limit: int, multiple: int) -> Ints:
+    """Chunk counts from 1 to `limit` worth trying: all small ones, then steps of 7 %, and the multiples near to them.
+
+    A number of chunks that is a multiple of the owners gives every owner as much to do.
+    """
+    steps = np.geomspace(1, limit, 1 + int(np.log(limit) / 0.07)).round().astype(np.int64)
+    steps = np.concatenate([np.arange(1, min(limit, 32) + 1), steps, steps // multiple * multiple])
+    return np.unique(steps[steps >= 1])
+
+
+def _around(count: int, limit: int) -> Ints:
+    """Counts within 8 % of one, at most about a hundred of them."""
+    low, high = max(1, int(count / 1.08)), min(limit, int(count * 1.08) + 2)
+    return np.unique(np.concatenate([np.linspace(low, high, 100).astype(np.int64), [min(count, limit)]]))
