@@ -1,0 +1,148 @@
+"""What one call of a given size could run, what each schedule would take, and which one to choose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from jaxcomm import simulate
+from jaxcomm.plan import build
+from jaxcomm.plan.values import (
+    Alternative,
+    Broadcast,
+    Entry,
+    Hybrid,
+    Plain,
+    Predicted,
+    Spec,
+    Straggler,
+    Verdict,
+)
+from jaxcomm.schedules import Template
+from jaxcomm.simulate import Delays, Tuned
+
+ROLE = "straggler"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a plan is made for.
+
+    `roles` binds "straggler" if it is known who is late, and is empty otherwise: then no schedule may count on a delay.
+    `template` is needed with it. For the rest see `jaxcomm.planner.plan`.
+    """
+
+    ranks: int
+    alpha: float
+    beta: float
+    delays: Delays
+    roles: dict[str, int]
+    template: Template | None
+    min_gain: float
+    ports: int
+
+    def cost(self, spec: Spec, nbytes: int) -> tuple[float, float]:
+        """Seconds before and after the late rank's arrival."""
+        schedule = build(spec, self.ranks, self.roles, self.template)
+        before = schedule.precondition.seconds(nbytes, self.alpha, self.beta) if schedule.precondition else 0.0
+        return before, schedule.seconds(nbytes, self.alpha, self.beta)
+
+    def seconds(self, spec: Spec, nbytes: int) -> float:
+        """Mean seconds from the late rank's arrival on."""
+        before, after = self.cost(spec, nbytes)
+        return float(self.delays.exposed(before)) + after
+
+
+def choose(setting: Setting, nbytes: int) -> Spec:
+    """The schedule for calls of this size.
+
+    A schedule that asks more of the network must pay: among those that cannot use a delay the reference is direct, or a
+    ring if there are too few ports; halving and doubling must gain `min_gain` over it. One that can use the delay must
+    gain as much over the winner.
+    """
+    choice = plain(setting, nbytes)
+    rivals = late_specs(setting, nbytes)
+    if not rivals:
+        return choice
+    rival = min(rivals, key=lambda spec: setting.seconds(spec, nbytes))
+    pays = setting.seconds(rival, nbytes) < (1 - setting.min_gain) * setting.seconds(choice, nbytes)
+    return rival if pays else choice
+
+
+def plain(setting: Setting, nbytes: int) -> Plain:
+    """The choice among the schedules that cannot use a delay."""
+    reference = Plain(kind="direct" if setting.ranks - 1 <= setting.ports else "ring")
+    rival = Plain(kind="halving_doubling")
+    pays = setting.seconds(rival, nbytes) < (1 - setting.min_gain) * setting.seconds(reference, nbytes)
+    return rival if pays else reference
+
+
+def late_specs(setting: Setting, nbytes: int) -> list[Spec]:
+    """The best of every kind that uses the delay of the late rank; empty if nobody is known to be late."""
+    if not setting.roles:
+        return []
+    link = setting.alpha, setting.beta
+    found = [simulate.straggler(setting.ranks, nbytes, setting.delays, *link)]
+    mixed = simulate.hybrid(setting.ranks, nbytes, setting.delays, *link)
+    return [Broadcast(late=ROLE), *(tuned_spec(member) for member in (*found, mixed) if member)]
+
+
+def tuned_spec(member: Tuned) -> Spec:
+    """The spec of a tuned member of the straggler family."""
+    if member.covered == member.chunks:
+        return Straggler(late=ROLE, chunks=member.chunks)
+    return Hybrid(late=ROLE, chunks=member.chunks, covered=member.covered)
+
+
+def entry(setting: Setting, low: int, high: int | None, nbytes: int, choice: Spec) -> Entry:
+    """The plan's entry for a byte range, with everything that was considered for calls of `nbytes`."""
+    plain_specs: list[Spec] = [Plain(kind="ring"), Plain(kind="halving_doubling"), Plain(kind="direct")]
+    times = {spec: setting.seconds(spec, nbytes) for spec in [*plain_specs, *late_specs(setting, nbytes), choice]}
+    base = min(times[spec] for spec in plain_specs if not _too_many_ports(setting, spec))
+
+    def row(spec: Spec, seconds: float, verdict: Verdict) -> Alternative:
+        gain = 1 - seconds / base if base > 0 else 0.0
+        return Alternative(schedule=spec, seconds=figures(seconds), gain=figures(gain), verdict=verdict)
+
+    rows = [row(spec, seconds, _verdict(setting, times, spec, choice)) for spec, seconds in times.items()]
+    if setting.roles:
+        rows += [row(spec, setting.cost(spec, nbytes)[1], "ideal_delay") for spec in _ideal_specs(setting, nbytes)]
+    delays, link = setting.delays, (setting.alpha, setting.beta)
+    broadcast = build(Broadcast(late=ROLE), setting.ranks, {ROLE: 0}, None)
+    predicted = Predicted(
+        reference_bytes=nbytes,
+        seconds=figures(times[choice]),
+        ring=figures(times[plain_specs[0]]),
+        halving_doubling=figures(times[plain_specs[1]]),
+        direct=figures(times[plain_specs[2]]),
+        broadcast=figures(simulate.seconds(broadcast, nbytes, delays, *link)),
+        lower_bound=figures(simulate.lower_bound(setting.ranks, nbytes, delays, *link, setting.ports)),
+    )
+    return Entry(min_bytes=low, max_bytes=high, schedule=choice, predicted=predicted, alternatives=tuple(rows))
+
+
+def figures(value: float) -> float:
+    """Nine significant figures: more would differ between machines that add in another order."""
+    return float(f"{value:.9g}")
+
+
+def _verdict(setting: Setting, times: dict[Spec, float], spec: Spec, choice: Spec) -> Verdict:
+    if spec == choice:
+        return "chosen"
+    if _too_many_ports(setting, spec):
+        return "too_many_ports"
+    if times[spec] >= times[choice]:
+        return "slower"
+    worthwhile = times[spec] < (1 - setting.min_gain) * times[choice]
+    return "window_taken" if worthwhile else "below_threshold"
+
+
+def _too_many_ports(setting: Setting, spec: Spec) -> bool:
+    return spec.kind == "direct" and setting.ranks - 1 > setting.ports
+
+
+def _ideal_specs(setting: Setting, nbytes: int) -> list[Spec]:
+    """The paper's chunk count, and the best one, for a delay that always covers the others' part."""
+    always = simulate.straggler(setting.ranks, nbytes, Delays([np.inf]), setting.alpha, setting.beta)
+    return [Straggler(late=ROLE, chunks=chunks) for chunks in dict.fromkeys((setting.ranks - 1, always.chunks))]

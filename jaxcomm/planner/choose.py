@@ -1,0 +1,171 @@
+"""The planner: from a profile to a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import metadata
+from typing import Final
+
+from jaxcomm import schedules
+from jaxcomm.errors import ProfileError
+from jaxcomm.plan import Plan
+from jaxcomm.plan.values import (
+    MAX_RANKS,
+    Assumptions,
+    Delay,
+    Matches,
+    Provenance,
+    Rotation,
+    Spec,
+    Step,
+)
+from jaxcomm.planner.assess import ROLE, Setting, choose, figures, late_specs, plain, tuned_spec
+from jaxcomm.planner.buckets import Assignment, Log, Option, assign
+from jaxcomm.planner.ranges import entries
+from jaxcomm.profile import Profile, straggler
+from jaxcomm.simulate import PORTS, Delays, tune
+
+OPTIONS: Final = 32  # straggler schedules that a bucket may choose from
+MAX_SIZES: Final = 1000
+
+Progress = Callable[[str, float], None]
+
+
+def plan(
+    profile: Profile,
+    *,
+    time_limit: float = 10.0,
+    seed: int = 0,
+    min_gain: float = 0.02,
+    ports: int = PORTS,
+    progress: Progress | None = None,
+    log: Log = None,
+) -> Plan:
+    """The plan with the least predicted time for the cluster that a profile describes.
+
+    Every size of allreduce gets the schedule whose mean time over the profiled delays is least. One that uses the delay
+    of the late rank must save at least `min_gain` of the best that does not, else it is refused and the entry says so.
+    The buckets of a step share one delay. Equal arguments give equal bytes.
+
+    Args:
+      profile: the measurements.
+      time_limit: seconds for distributing the delay over the buckets, roughly: the limit is on the solver's work, which
+        is the same on every machine.
+      seed: of the solver.
+      min_gain: the least saving that is worth a schedule which asks more of the network, as a share in [0, 1).
+      ports: peers that a rank can exchange with at once at full speed; direct needs `ranks - 1`.
+      progress: called with the name of a stage and the finished share of it.
+      log: receives the lines of the solver's log.
+
+    Returns:
+      The plan; `collectives[i].alternatives` holds everything that was considered, and why it was not taken.
+
+    Raises:
+      ProfileError: more ranks, or more sizes of buckets, than a plan can hold.
+      JaxcommError: OR-Tools is needed and not installed.
+    """
+    if profile.ranks > MAX_RANKS:
+        raise ProfileError(f"ranks is {profile.ranks}; a plan is for at most {MAX_RANKS}.\n  Cure: plan per group.")
+    report = progress or (lambda stage, share: None)
+    setting, delay = _setting(profile, min_gain, ports)
+    assignment = _assign(profile, setting, time_limit, seed, log)
+    if assignment:
+        known = assignment.choice
+    else:
+        known = {profile.collective.bytes: choose(setting, profile.collective.bytes)} if profile.collective else {}
+    found = entries(setting, known, report)
+    report("sizes", 1.0)
+    return Plan(
+        matches=Matches(ranks=profile.ranks),
+        roles=setting.roles,
+        template=_rotation(setting) if any(entry.schedule.kind in ("straggler", "hybrid") for entry in found) else None,
+        collectives=found,
+        assumptions=Assumptions(
+            alpha_s=profile.link.alpha_s,
+            beta_s_per_byte=profile.link.beta_s_per_byte,
+            residual=profile.link.residual,
+            samples=len(profile.link.samples),
+            link_source=profile.link.source,
+            ports=ports,
+            min_gain=min_gain,
+            delay=delay,
+        ),
+        step=_step(profile, assignment) if assignment else None,
+        provenance=Provenance(
+            profile=profile.hash,
+            solver="cp_sat" if assignment else "none",
+            status=assignment.status if assignment else "NOT_NEEDED",
+            gap=figures(assignment.gap) if assignment else 0.0,
+            seed=seed,
+            versions={package: _version(package) for package in ("jaxcomm", "ortools")},
+        ),
+    )
+
+
+def _setting(profile: Profile, min_gain: float, ports: int) -> tuple[Setting, Delay | None]:
+    link = profile.link.alpha_s, profile.link.beta_s_per_byte
+    if not profile.arrivals:
+        return Setting(profile.ranks, *link, Delays(), {}, None, min_gain, ports), None
+    late = straggler(profile)
+    delay = Delay(
+        steps=late.steps,
+        late_steps=late.late_steps,
+        median_s=late.median_s,
+        mean_s=late.mean_s,
+        max_s=late.max_s,
+        first_quarter_s=late.first_quarter_s,
+        last_quarter_s=late.last_quarter_s,
+    )
+    template = schedules.template(profile.ranks)
+    return Setting(profile.ranks, *link, Delays(late.delays), {ROLE: late.rank}, template, min_gain, ports), delay
+
+
+def _assign(profile: Profile, setting: Setting, time_limit: float, seed: int, log: Log) -> Assignment | None:
+    """What the buckets run, if there are any and a delay that they share."""
+    if not profile.buckets or not setting.roles:
+        return None
+    sizes = sorted({bucket.bytes for bucket in profile.buckets})
+    if len(sizes) > MAX_SIZES:
+        raise ProfileError(
+            f"buckets has {len(sizes)} different sizes; a plan has room for {MAX_SIZES}.\n"
+            "  Cure: gather small gradients into buckets of some 25 MB."
+        )
+    options = {nbytes: _options(setting, nbytes) for nbytes in sizes}
+    return assign(
+        profile.buckets,
+        options,
+        setting.delays,
+        min_gain=setting.min_gain,
+        time_limit=time_limit,
+        seed=seed,
+        log=log,
+    )
+
+
+def _options(setting: Setting, nbytes: int) -> list[Option]:
+    """What a bucket of this size may run: the plain choice first, then the family from little to much covered."""
+    longest = float(setting.delays.seconds[-1])
+    members = tune.covering(setting.ranks, nbytes, longest, setting.alpha, setting.beta, OPTIONS)
+    specs: list[Spec] = [plain(setting, nbytes), *late_specs(setting, nbytes)]
+    specs += [tuned_spec(member) for member in members]
+    return [Option(spec, *setting.cost(spec, nbytes)) for spec in dict.fromkeys(specs)]
+
+
+def _step(profile: Profile, assignment: Assignment) -> Step:
+    return Step(
+        buckets=len(profile.buckets),
+        bytes=sum(bucket.bytes for bucket in profile.buckets),
+        plain_seconds=figures(assignment.plain_seconds),
+        seconds=figures(assignment.seconds),
+    )
+
+
+def _rotation(setting: Setting) -> Rotation | None:
+    return Rotation.model_validate(setting.template.to_json()) if setting.template else None
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "unknown"
