@@ -240,8 +240,8 @@ def mutated(draw: st.DrawFn) -> bytes:
     lines = draw(st.sampled_from(SEEDS)).read_bytes().split(b"\n")
     order = draw(st.lists(st.integers(0, len(lines) - 1), max_size=2 * len(lines)) | st.just(range(len(lines))))
     data = bytearray(b"\n".join(lines[index] for index in order))
-    for _ in range(draw(st.integers(0, 6)) if data else 0):
-        at = draw(st.integers(0, len(data) - 1))
+    for _ in range(draw(st.integers(0, 6))):
+        at = draw(st.integers(0, len(data)))
         data[at : at + draw(st.integers(0, 3))] = draw(st.binary(max_size=3) | st.sampled_from([b"nan", b"-1", b"1e9"]))
     return bytes(data)
 

@@ -32,6 +32,7 @@ DOCUMENT: dict[str, Any] = {
         "residual": 0.01,
         "source": "made up",
         "op": "all_reduce",
+        "schedule": "ring",
     },
     "arrivals": [[0.0, 0.001, 0.002, 0.009], [0.001, 0.0, 0.003, 0.008], [0.0, 0.004, 0.003, 0.002]],
     "warmup_dropped": 1,
@@ -189,19 +190,24 @@ OPS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", 
 
 @given(
     op=st.sampled_from(OPS),
+    schedule=st.sampled_from(["ring", "direct"]),
     ranks=st.integers(2, 1024),
     alpha=st.floats(1e-7, 1e-3),
     beta=st.floats(1e-12, 1e-8),
 )
-def test_fit_finds_the_link_that_made_the_samples(op: Any, ranks: int, alpha: float, beta: float) -> None:
-    rounds, share = rounds_and_share(op, ranks)
+def test_fit_finds_the_link_that_made_the_samples(
+    op: Any, schedule: Any, ranks: int, alpha: float, beta: float
+) -> None:
+    rounds, share = rounds_and_share(op, ranks, schedule)
     sizes = [2**power for power in range(6, 34, 3)]
     samples = [profile.Sample(bytes=size, seconds=rounds * alpha + share * size * beta) for size in sizes]
-    link = profile.fit(samples, op, ranks, "made up")
+    link = profile.fit(samples, op, ranks, "made up", schedule)
     assert link.alpha_s == pytest.approx(alpha, rel=1e-6)
     assert link.beta_s_per_byte == pytest.approx(beta, rel=1e-6)
     assert link.residual < 1e-6
-    assert (link.op, link.samples) == (op, samples)
+    assert (link.op, link.schedule, link.samples) == (op, schedule, samples)
+    assert rounds_and_share("all_reduce", ranks) == (2 * ranks - 2, (2 * ranks - 2) / ranks)
+    assert rounds_and_share("all_reduce", ranks, "direct") == (2, (2 * ranks - 2) / ranks)
 
 
 def samples_of(seconds: Callable[[int], float], sizes: list[int]) -> list[profile.Sample]:
@@ -232,6 +238,38 @@ def test_fit_says_what_it_assumed() -> None:
         profile.fit([profile.Sample(bytes=8, seconds=0.0)], "all_reduce", 4, "zero")
     with pytest.raises(ProfileError, match="no timed call"):
         profile.fit([], "all_reduce", 4, "none")
+
+
+def test_measures_this_machine() -> None:
+    measured = profile.measure(4, sizes=[4096, 262147], steps=300, inject={2: 0.002})
+    assert measured.ranks == 4
+    assert [sample.bytes for sample in measured.link.samples] == [4096, 262144]
+    assert measured.link.schedule == "direct" and measured.link.beta_s_per_byte > 0
+    assert measured.collective is not None and measured.collective.bytes == 262144
+    assert len(measured.arrivals) == 300, "more than the core keeps, so in two loops"
+    late = profile.straggler(measured)
+    assert (late.rank, late.share > 0.9) == (2, True)
+    assert 0.001 < late.median_s < 0.004
+    assert "rank 2 made 2 ms late" in measured.provenance.source
+
+
+WRONG_ARGUMENTS = [
+    ((1, [4], 1, {}), "devices is 1"),
+    ((4, [], 1, {}), "sizes is empty"),
+    ((4, [3], 1, {}), "sizes has 3"),
+    ((4, [4], 0, {}), "steps is 0"),
+    ((4, [4], 1, {4: 0.1}), "inject names rank 4; the ranks are 0 to 3"),
+    ((4, [4], 1, {0: math.nan}), "late by nan s"),
+    ((4, [4], 1, {0: -1.0}), "late by -1.0 s"),
+    ((64, [4], 1, {}), "devices is 64, but JAX has 8 CPU devices"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG_ARGUMENTS, ids=[message for _, message in WRONG_ARGUMENTS])
+def test_measure_refuses(arguments: Any, message: str) -> None:
+    devices, sizes, steps, inject = arguments
+    with pytest.raises(ProfileError, match=message):
+        profile.measure(devices, sizes, steps, inject=inject)
 
 
 def test_reading_profiles_imports_no_jax() -> None:

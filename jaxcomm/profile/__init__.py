@@ -10,6 +10,7 @@ from jaxcomm.profile.files import load, save
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.importers import read_any
 from jaxcomm.profile.lateness import Straggler, straggler
+from jaxcomm.profile.measure import measure
 from jaxcomm.profile.schema import (
     Bucket,
     Collective,
@@ -32,6 +33,7 @@ __all__ = [
     "fit",
     "json_schema",
     "load",
+    "measure",
     "read_any",
     "save",
     "straggler",

@@ -7,26 +7,27 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxcomm.errors import ProfileError
-from jaxcomm.profile.schema import Link, OpName, Sample
+from jaxcomm.profile.schema import Link, OpName, Sample, ScheduleName
 
 ASSUMED_ALPHA_S = 3e-6
 ASSUMED_BETA_S = 1e-10
 
 
-def fit(samples: Sequence[Sample], op: OpName, ranks: int, source: str) -> Link:
+def fit(samples: Sequence[Sample], op: OpName, ranks: int, source: str, schedule: ScheduleName = "ring") -> Link:
     """The α and β of one hop that explain the samples best, neither below 0.
 
     A collective is taken as the ring that NCCL and MPI use for large buffers: an allreduce of s bytes over n ranks is
-    T = 2(n-1) α + 2(n-1)/n s β; see `rounds_and_share` for the others. Each sample's error is weighed relative to its
-    own time, so that microseconds at 1 KiB count as much as milliseconds at 1 GiB. With one size only, α cannot be
-    told from β: then α is assumed 3 µs (a GPU launch and one NVLink or InfiniBand hop), but at most half of the time,
-    β takes the rest, and `source` says so.
+    T = 2(n-1) α + 2(n-1)/n s β, or with the direct schedule 2 α + 2(n-1)/n s β; see `rounds_and_share` for the others.
+    Each sample's error is weighed relative to its own time, so that microseconds at 1 KiB count as much as
+    milliseconds at 1 GiB. With one size only, α cannot be told from β: then α is assumed 3 µs (a GPU launch and one
+    NVLink or InfiniBand hop), but at most half of the time, β takes the rest, and `source` says so.
 
     Args:
       samples: one or more timed calls; several of one size are welcome.
       op: the collective that they timed.
       ranks: how many ranks took part.
       source: where the samples come from, in words; how they were fitted is added to it.
+      schedule: what the collective ran: "ring", or "direct", in which all ranks exchange at once.
 
     Returns:
       The link, with the samples and the relative rms of what the model leaves.
@@ -41,15 +42,30 @@ def fit(samples: Sequence[Sample], op: OpName, ranks: int, source: str) -> Link:
             f"{source}: {'a timed call took 0 s' if samples else 'no timed call'}; α and β need times above 0.\n"
             "  Cure: measure again, with sizes that take at least a microsecond."
         )
-    if len({sample.bytes for sample in samples}) == 1:
-        return _with_assumed_alpha(samples, op, ranks, source)
+    terms = _terms(samples, op, ranks, schedule)
     seconds = np.array([sample.seconds for sample in samples])
-    terms = _terms(samples, op, ranks) / seconds[:, None]
-    alpha, beta = _non_negative_least_squares(terms, np.ones(len(samples)))
-    how = f"relative least squares over {len(samples)} samples"
-    if alpha == 0 or beta == 0:
-        how += f", {'α' if alpha == 0 else 'β'} too small to see"
-    return _link(samples, op, ranks, alpha, beta, f"{source}; {how}")
+    if len({sample.bytes for sample in samples}) > 1:
+        alpha, beta = _non_negative_least_squares(terms / seconds[:, None], np.ones(len(samples)))
+        how = f"relative least squares over {len(samples)} samples"
+        if alpha == 0 or beta == 0:
+            how += f", {'α' if alpha == 0 else 'β'} too small to see"
+    else:
+        rounds, moved = map(float, terms[0])
+        median = float(np.median(seconds))
+        alpha = min(ASSUMED_ALPHA_S, median / 2 / rounds)
+        beta = (median - rounds * alpha) / moved
+        what = f"{alpha * 1e6:.2g} µs" + ("" if alpha == ASSUMED_ALPHA_S else ", half of the time")
+        how = f"one size only: α assumed {what}; β from {op} by {schedule} in {median * 1e3:.4g} ms"
+    residual = np.sqrt(np.mean(np.square(terms @ np.array([alpha, beta]) / seconds - 1)))
+    return Link(
+        alpha_s=alpha,
+        beta_s_per_byte=beta,
+        samples=list(samples),
+        residual=float(residual),
+        source=f"{source}; {how}"[:4096],
+        op=op,
+        schedule=schedule,
+    )
 
 
 def assumed(source: str) -> Link:
@@ -60,50 +76,31 @@ def assumed(source: str) -> Link:
 
 def relative_errors(link: Link, ranks: int) -> list[float]:
     """The model's relative error for each of the link's samples: +0.1 where it predicts 10 % more than measured."""
-    return _errors(link.samples, link.op, ranks, link.alpha_s, link.beta_s_per_byte)
+    seconds = np.array([sample.seconds for sample in link.samples])
+    model = np.array([link.alpha_s, link.beta_s_per_byte])
+    return list(map(float, _terms(link.samples, link.op, ranks, link.schedule) @ model / seconds - 1))
 
 
-def rounds_and_share(op: OpName, ranks: int) -> tuple[int, float]:
-    """How many rounds a ring takes for the collective, and the share of the buffer that a rank sends in all of them.
+def rounds_and_share(op: OpName, ranks: int, schedule: ScheduleName = "ring") -> tuple[int, float]:
+    """How many rounds the collective takes, and the share of the buffer that a rank sends in all of them.
 
     The buffer is the whole one: the input of reduce_scatter, the output of all_gather (as nccl-tests counts).
     """
     others = ranks - 1
     match op:
         case "all_reduce":
-            return 2 * others, 2 * others / ranks
+            rounds, share = 2 * others, 2 * others / ranks
         case "reduce_scatter" | "all_gather" | "all_to_all":
-            return others, others / ranks
+            rounds, share = others, others / ranks
         case "broadcast" | "reduce":
-            return others, 1.0
+            rounds, share = others, 1.0
         case "send_recv":
             return 1, 1.0
+    return (rounds // others if schedule == "direct" else rounds), share
 
 
-def _with_assumed_alpha(samples: Sequence[Sample], op: OpName, ranks: int, source: str) -> Link:
-    rounds, share = rounds_and_share(op, ranks)
-    median = float(np.median([sample.seconds for sample in samples]))
-    alpha = min(ASSUMED_ALPHA_S, median / 2 / rounds)
-    beta = (median - rounds * alpha) / (share * samples[0].bytes)
-    what = f"{alpha * 1e6:.2g} µs" + ("" if alpha == ASSUMED_ALPHA_S else ", half of the time")
-    how = f"one size only: α assumed {what}; β from a ring's {op} in {median * 1e3:.4g} ms"
-    return _link(samples, op, ranks, alpha, beta, f"{source}; {how}")
-
-
-def _link(samples: Sequence[Sample], op: OpName, ranks: int, alpha: float, beta: float, source: str) -> Link:
-    residual = float(np.sqrt(np.mean(np.square(_errors(samples, op, ranks, alpha, beta)))))
-    return Link(
-        alpha_s=alpha, beta_s_per_byte=beta, samples=list(samples), residual=residual, source=source[:4096], op=op
-    )
-
-
-def _errors(samples: Sequence[Sample], op: OpName, ranks: int, alpha: float, beta: float) -> list[float]:
-    seconds = np.array([sample.seconds for sample in samples])
-    return list(map(float, _terms(samples, op, ranks) @ np.array([alpha, beta]) / seconds - 1))
-
-
-def _terms(samples: Sequence[Sample], op: OpName, ranks: int) -> np.ndarray:
-    rounds, share = rounds_and_share(op, ranks)
+def _terms(samples: Sequence[Sample], op: OpName, ranks: int, schedule: ScheduleName) -> np.ndarray:
+    rounds, share = rounds_and_share(op, ranks, schedule)
     return np.array([[rounds, share * sample.bytes] for sample in samples], dtype=float)
 
 

@@ -22,6 +22,7 @@ Bytes = Annotated[int, Field(ge=1, le=2**60, strict=True)]
 Count = Annotated[int, Field(ge=0, le=2**60, strict=True)]
 Text = Annotated[str, Field(max_length=4096)]
 OpName = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "send_recv"]
+ScheduleName = Literal["ring", "direct"]
 
 
 class _Value(BaseModel):
@@ -39,7 +40,8 @@ class Link(_Value):
     """The α–β model of one hop: a round that moves b bytes takes alpha_s + b * beta_s_per_byte.
 
     `residual` is the relative rms of the fit over `samples` (0 when nothing was left to fit), `op` the collective that
-    the samples timed, and `source` says in words how the two numbers were found, and which of them was assumed.
+    the samples timed, `schedule` what it is taken to have run, and `source` says in words how the two numbers were
+    found, and which of them was assumed.
     """
 
     alpha_s: Seconds
@@ -48,6 +50,7 @@ class Link(_Value):
     residual: Seconds = 0.0
     source: Text
     op: OpName = "all_reduce"
+    schedule: ScheduleName = "ring"
 
 
 class Bucket(_Value):
