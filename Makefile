@@ -63,5 +63,5 @@ clean:
 
 # The installation above builds the core too; this brings it up to date with changed sources.
 $(CORE): .venv/.installed $(CORE_SOURCES)
-	@$(BIN)/cmake --build build/editable
+	@$(BIN)/cmake --build build/editable -- --quiet
 	@touch $@
