@@ -94,7 +94,7 @@ class Schedule:
         """
         rows = np.array(table, dtype=np.int32).reshape(-1, 5)
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
-        num_rounds, volume = measure(rows)
+        num_rounds, volume = measure(*loads(rows))
         return cls(kind, ranks, num_chunks, num_rounds, volume, ports, lambda: rows, (), precondition, late)
 
     def table(self) -> Table:
@@ -123,23 +123,50 @@ class Schedule:
         return table
 
 
-def measure(table: Table) -> tuple[int, int]:
-    """Rounds that the table spans, and its volume in chunks (see `Schedule`)."""
-    if not len(table):
+class Load(NamedTuple):
+    """What passes through the ports in one direction: one entry per round and rank that sends (or receives)."""
+
+    round: NDArray[np.int32]
+    rank: NDArray[np.int32]
+    peers: NDArray[np.int32]  # distinct ranks at the other end
+    chunks: NDArray[np.int32]
+
+
+def loads(table: Table) -> tuple[Load, Load]:
+    """The loads of sending and of receiving, sorted by round."""
+    ranks = int(table[:, 1:3].max()) + 1 if len(table) else 1
+
+    def load(own: int, other: int) -> Load:
+        links = np.sort((table[:, 0].astype(np.int64) * ranks + table[:, own]) * ranks + table[:, other])
+        another = np.diff(links, prepend=-1) != 0
+        ports = links // ranks
+        starts = np.flatnonzero(np.diff(ports, prepend=-1))
+        peers = np.add.reduceat(another, starts, dtype=np.int32) if len(starts) else np.empty(0, np.int32)
+        chunks = np.diff(starts, append=len(ports)).astype(np.int32)
+        ports = ports[starts]
+        return Load((ports // ranks).astype(np.int32), (ports % ranks).astype(np.int32), peers, chunks)
+
+    return load(1, 2), load(2, 1)
+
+
+def measure(*load: Load) -> tuple[int, int]:
+    """Rounds that the loads span, and their volume in chunks (see `Schedule`)."""
+    if not len(load[0].round):
         return 0, 0
-    ranks = int(table[:, 1:3].max()) + 1
-    rounds = np.unique(table[:, 0]).astype(np.int64)
-    busiest = np.zeros(len(rounds), np.int64)
-    for column in (1, 2):
-        ports, chunks = np.unique(table[:, 0].astype(np.int64) * ranks + table[:, column], return_counts=True)
-        np.maximum(busiest, np.maximum.reduceat(chunks, np.searchsorted(ports, rounds * ranks)), out=busiest)
-    return int(rounds[-1]) + 1, int(busiest.sum())
+    busiest = []
+    for round_, _, _, chunks in load:
+        starts = np.flatnonzero(np.diff(round_, prepend=-1))
+        busiest.append(np.maximum.reduceat(chunks, starts))
+    return int(load[0].round[-1]) + 1, int(np.maximum(*busiest).sum())
 
 
 def rows(round_: ArrayLike, src: ArrayLike, dst: ArrayLike, chunk: ArrayLike, op: Op) -> Table:
     """Table rows of the columns, broadcast against each other."""
-    columns = np.broadcast_arrays(round_, src, dst, chunk, np.int32(op))
-    return np.stack([column.ravel() for column in columns], axis=1).astype(np.int32)
+    columns = [np.asarray(column) for column in (round_, src, dst, chunk, op)]
+    table = np.empty((*np.broadcast_shapes(*(column.shape for column in columns)), 5), np.int32)
+    for index, column in enumerate(columns):
+        table[..., index] = column
+    return table.reshape(-1, 5)
 
 
 def join(parts: Iterable[Table]) -> Table:
