@@ -54,14 +54,14 @@ std::vector<std::byte> Combine(ReduceFn reduce, const std::vector<std::vector<st
 template <typename T>
 std::vector<T> As(const std::vector<std::byte>& bytes) {
   std::vector<T> values(bytes.size() / sizeof(T));
-  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
+  if (!values.empty()) std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
   return values;
 }
 
 template <typename T>
 std::vector<std::byte> Bytes(const std::vector<T>& values) {
   std::vector<std::byte> bytes(values.size() * sizeof(T));
-  std::memcpy(bytes.data(), values.data(), bytes.size());
+  if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
   return bytes;
 }
 

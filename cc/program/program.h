@@ -33,7 +33,7 @@ class Program {
  public:
   static constexpr uint32_t kMagic = 0x4750434A;
   static constexpr uint32_t kVersion = 1;
-  static constexpr uint32_t kMaxRanks = 1 << 16;
+  static constexpr uint32_t kMaxRanks = 1 << 12;
   static constexpr uint32_t kMaxChunks = 1 << 24;
 
   static Result<Program> Decode(const uint32_t* words, size_t num_words);
