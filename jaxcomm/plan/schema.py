@@ -87,8 +87,12 @@ class Plan(Value):
 
     @property
     def rotation(self) -> Template | None:
-        """The template as the schedules take it."""
-        return Template(**self.template.model_dump()) if self.template else None
+        """The template as the schedules take it.
+
+        Raises:
+          PlanError: its tables are of the wrong length, or their values out of bounds.
+        """
+        return Template.from_json(self.template.model_dump(mode="json")) if self.template else None
 
     @pydantic.model_validator(mode="after")
     def _covers_every_size(self) -> Self:
