@@ -61,7 +61,8 @@ class Template:
         if receives != among | {Turn(others, 0, 0)}:
             odd = min(receives ^ (among | {Turn(others, 0, 0)}))
             raise PlanError(f"template: {odd} is in the table of senders or of receivers, but not in both.{_CURE}")
-        if home != {Turn(0, others, 0)} and not (len(home) == 1 and self.home.age in range(1, ages + 1)):
+        returns = {(turn.dst, 1 <= turn.age <= ages) for turn in home}
+        if home != {Turn(0, others, 0)} and (len(home) != 1 or returns != {(others, True)}):
             raise PlanError(f"template: {sorted(home)} are not one row to the late rank.{_CURE}")
 
     @property
