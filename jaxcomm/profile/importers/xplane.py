@@ -2,7 +2,7 @@
 
 On CPU each device's thread has an event per instruction (with device_ordinal and run_id), and within a collective's a
 `Rendezvous` event that names the devices that meet. jaxcomm's own calls meet elsewhere: their instruction is enough.
-On GPU the NCCL kernels stand on the streams of one plane per device.
+On GPU the NCCL kernels stand on the streams of one plane per device; all devices of the trace are taken as one group.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _cpu_calls(lines: list[Any], allreduces: dict[tuple[str, str], hlo.AllReduce
                 instruction, start_s, end_s = stats, event.start_ns / 1e9, event.end_ns / 1e9
                 own = allreduces.get((_program(stats), stats["hlo_op"]))
                 groups = own.groups if own else ()
-            elif event.name == "Rendezvous" and event.start_ns / 1e9 <= end_s:
+            elif event.name == "Rendezvous" and instruction and event.start_ns / 1e9 <= end_s:
                 met = _RENDEZVOUS.match(str(stats.get("name", "")))
                 groups = (tuple(int(device) for device in met[1].split(",")),) if met else ()
             else:
