@@ -136,8 +136,7 @@ def delay(x: jax.Array, seconds: jax.Array | float) -> jax.Array:
     import jax.numpy as jnp
 
     register()
-    vma = getattr(jax.typeof(x), "vma", frozenset())
-    out = jax.ShapeDtypeStruct(x.shape, x.dtype, vma=vma)
-    call = jax.ffi.ffi_call(_DELAY, out, input_output_aliases={0: 0})
+    # The result's type is the operand's own, so that it varies over the same axes.
+    call = jax.ffi.ffi_call(_DELAY, jax.typeof(x), input_output_aliases={0: 0})
     result: jax.Array = call(x, jnp.asarray(seconds, jnp.float32))
     return result
