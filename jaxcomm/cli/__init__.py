@@ -14,6 +14,7 @@ import sys
 import textwrap
 from argparse import RawDescriptionHelpFormatter
 from collections.abc import Sequence
+from importlib import metadata
 
 from absl.flags import argparse_flags
 
@@ -52,6 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return OK
     except (JaxcommError, OSError) as error:
         return _fail(str(error))
+    except metadata.PackageNotFoundError:
+        return _fail("jaxcomm is not installed here, so its version is unknown.\n  Cure: pip install .")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "jaxcomm":
             raise
@@ -65,7 +68,7 @@ def _dispatch(words: list[str]) -> int:
         print(_overview())
         return OK
     if words[0] == "--version":
-        print(f"jaxcomm {importlib.import_module('jaxcomm').__version__}")
+        print(f"jaxcomm {metadata.version('jaxcomm')}")
         return OK
     name = next((name for name in (" ".join(words[:2]), words[0]) if name in COMMANDS), None)
     if name is None:

@@ -18,7 +18,7 @@ _KINDS = {
 _LATE = "#c0392b"
 _INK = "#222222"
 _LABEL_ALL = 16  # up to this many ranks every row and round is labelled, and a box names its sender
-_PHASE_ROUNDS = 72  # columns drawn of each phase; of a longer one the start and the end
+_FEW_ROUNDS, _MANY_ROUNDS = 30, 72  # drawn of each phase of a picture with all and with thinned labels
 
 
 class _Column(NamedTuple):
@@ -31,7 +31,7 @@ class _Column(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """Where things are, in pixels; `unit` is the size of one ordinary letter."""
+    """Where things are, in pixels; `unit` is the size of one ordinary letter, `followed` the chunk that is outlined."""
 
     columns: list[_Column]
     gaps: list[float]
@@ -42,21 +42,23 @@ class _Layout(NamedTuple):
     top: float
     bottom: float
     unit: float
+    followed: int
 
 
 def svg(schedule: Schedule, title: str | None = None) -> str:
     """Draws a schedule round by round, what the others do before the late rank's arrival left of the arrival line.
 
     Args:
-      schedule: any schedule. Of a phase with more than 72 rounds only the start and the end are drawn, and the picture
-        says so.
+      schedule: any schedule. Of a phase with more than 30 rounds (72 with more than 16 ranks) only the start and the
+        end are drawn, and the picture says so.
       title: the headline; None describes the schedule.
 
     Returns:
       An SVG document with one `<rect class="box reduce|exchange|copy">` per rank and drawn round in which it receives.
     """
     layout = _lay_out(schedule)
-    width, height = layout.right + 1.5 * layout.unit, layout.bottom + 10 * layout.unit
+    legend, end = _legend(layout)
+    width, height = layout.right + 1.5 * layout.unit, end + 1.5 * layout.unit
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
         f'viewBox="0 0 {width:g} {height:g}" font-family="DejaVu Sans, Helvetica, Arial, sans-serif" fill="{_INK}">',
@@ -68,7 +70,7 @@ def svg(schedule: Schedule, title: str | None = None) -> str:
         *_boxes(schedule, layout),
         *_marks(schedule, layout),
         *_round_labels(schedule, layout),
-        *_legend(schedule, layout),
+        *legend,
         "</svg>\n",
     ]
     return "\n".join(parts)
@@ -78,7 +80,8 @@ def _lay_out(schedule: Schedule) -> _Layout:
     box = (40.0, 32.0) if schedule.ranks <= _LABEL_ALL else (24.0, 16.0)
     before = schedule.precondition
     phases = [(before, -before.num_rounds), (schedule, 1)] if before else [(schedule, 1)]
-    drawn = sum(min(phase.num_rounds, _PHASE_ROUNDS) for phase, _ in phases)
+    limit = _limit(schedule)
+    drawn = sum(min(phase.num_rounds, limit) for phase, _ in phases)
     unit = max(12.0, drawn * box[0] / 110)
     left = 7.5 * unit
     columns: list[_Column] = []
@@ -88,17 +91,23 @@ def _lay_out(schedule: Schedule) -> _Layout:
         if phase is schedule and before:
             arrival = x + 0.8 * unit
             x += 1.6 * unit
-        hidden = phase.num_rounds - _PHASE_ROUNDS
+        hidden = phase.num_rounds - limit
         for number in range(phase.num_rounds):
-            if hidden > 0 and _PHASE_ROUNDS // 2 <= number < _PHASE_ROUNDS // 2 + hidden:
-                if number == _PHASE_ROUNDS // 2:
+            if hidden > 0 and limit // 2 <= number < limit // 2 + hidden:
+                if number == limit // 2:
                     gaps.append(x + unit)
                     x += 2 * unit
                 continue
             columns.append(_Column(phase, number, first_label + number, x))
             x += box[0]
     top = (7.5 if before else 5.0) * unit
-    return _Layout(columns, gaps, arrival, box, left, max(x, 56 * unit), top, top + schedule.ranks * box[1], unit)
+    bottom = top + schedule.ranks * box[1]
+    followed = min(schedule.num_chunks // 2, limit // 4)  # a chunk whose way is drawn, also where the middle is not
+    return _Layout(columns, gaps, arrival, box, left, max(x, 56 * unit), top, bottom, unit, followed)
+
+
+def _limit(schedule: Schedule) -> int:
+    return _FEW_ROUNDS if schedule.ranks <= _LABEL_ALL else _MANY_ROUNDS
 
 
 def _headline(schedule: Schedule, layout: _Layout, title: str | None) -> Iterator[str]:
@@ -110,7 +119,7 @@ def _headline(schedule: Schedule, layout: _Layout, title: str | None) -> Iterato
     note = "A box: the number of the chunk that this rank receives (×m: m chunks)"
     note += ", and ← its sender." if schedule.ranks <= _LABEL_ALL else "."
     if layout.gaps:
-        note += f" Of a phase of more than {_PHASE_ROUNDS} rounds the middle is left out (…)."
+        note += f" Of a phase of more than {_limit(schedule)} rounds the middle is left out (…)."
     yield _text(layout.left, 1.8 * unit, title, 1.5 * unit, 'font-weight="bold"')
     yield _text(layout.left, 3.5 * unit, note, unit)
 
@@ -140,7 +149,6 @@ def _rows(schedule: Schedule, layout: _Layout) -> Iterator[str]:
 
 def _boxes(schedule: Schedule, layout: _Layout) -> Iterator[str]:
     width, height = layout.box
-    followed = schedule.num_chunks // 2
     for phase in {id(column.phase): column.phase for column in layout.columns}.values():
         x_of = {column.round: column.x for column in layout.columns if column.phase is phase}
         received: dict[tuple[int, int], list[Transfer]] = defaultdict(list)
@@ -156,7 +164,7 @@ def _boxes(schedule: Schedule, layout: _Layout) -> Iterator[str]:
             if (number, rank, first.src, first.chunk) in reduces and kind == "reduce":
                 kind = "exchange"
             chunks = sorted({transfer.chunk for transfer in group})
-            line = (_INK, 2.4) if followed in chunks else ("#777777", 0.6)
+            line = (_INK, 2.4) if layout.followed in chunks else ("#777777", 0.6)
             x, y = x_of[number], layout.top + rank * height
             yield (
                 f'<rect class="box {kind}" x="{x + 1.5:g}" y="{y + 1.5:g}" width="{width - 3:g}" '
@@ -207,23 +215,23 @@ def _round_labels(schedule: Schedule, layout: _Layout) -> Iterator[str]:
     yield _text(middle, layout.bottom + 3.1 * unit, name, 1.1 * unit, 'text-anchor="middle"')
 
 
-def _legend(schedule: Schedule, layout: _Layout) -> Iterator[str]:
+def _legend(layout: _Layout) -> tuple[list[str], float]:
+    """The keys, and the height at which they end."""
     unit = layout.unit
-    keys = [
-        (f'fill="{fill}" stroke="#777777" stroke-width="0.6"', f"{k}: {words}") for k, (fill, words) in _KINDS.items()
-    ]
-    outline = f'fill="white" stroke="{_INK}" stroke-width="2.4"'
-    keys.append((outline, f"dark outline: the way of chunk {schedule.num_chunks // 2}"))
+    thin, thick = 'stroke="#777777" stroke-width="0.6"', f'stroke="{_INK}" stroke-width="2.4"'
+    keys = [(f'fill="{fill}" {thin}', f"{kind}: {meaning}") for kind, (fill, meaning) in _KINDS.items()]
+    keys.append((f'fill="white" {thick}', f"dark outline: the way of chunk {layout.followed}"))
     if layout.arrival is not None:
         keys.append(('fill="url(#away)"', "the late rank is away"))
-    x, y = layout.left, layout.bottom + 5 * unit
+    parts, x, y = [], layout.left, layout.bottom + 5 * unit
     for look, words in keys:
         width = (3.4 + 0.58 * len(words)) * unit
         if x + width > layout.right + 3 * unit:
             x, y = layout.left, y + 1.8 * unit
-        yield f'<rect class="key" x="{x:g}" y="{y - unit:g}" width="{1.6 * unit:g}" height="{1.2 * unit:g}" {look}/>'
-        yield _text(x + 2.1 * unit, y, words, unit)
+        box = f'x="{x:g}" y="{y - unit:g}" width="{1.6 * unit:g}" height="{1.2 * unit:g}"'
+        parts += [f'<rect class="key" {box} {look}/>', _text(x + 2.1 * unit, y, words, unit)]
         x += width
+    return parts, y
 
 
 def _text(x: float, y: float, words: str, size: float, look: str = "") -> str:

@@ -1,0 +1,83 @@
+"""Times jaxcomm.psum beside lax.psum, and beside the floor of this machine's memory."""
+
+from __future__ import annotations
+
+import statistics
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from jaxcomm import collectives, ffi, plan
+from jaxcomm.cli import spmd
+from jaxcomm.cli.timing import Side, take_turns
+
+SMALL = 1024  # bytes of each of several calls in one jit
+
+
+def measure(args: Namespace, nbytes: int, calls: int, each_round: Callable[[], object]) -> dict[str, Any]:
+    """One row: `calls` independent psums of `nbytes` bytes a rank in one jit, by both sides, turn by turn.
+
+    Args:
+      args: the command's `devices`, `rounds` and `plan`.
+      nbytes: bytes of one rank's f32 buffer, rounded up to whole numbers.
+      calls: number of psums.
+      each_round: called after every round.
+
+    Returns:
+      Medians in seconds, their ratio, bandwidths, the floor, and how many elements differed from lax on integers.
+    """
+    ranks, count = args.devices, -(-nbytes // 4)
+    mesh = spmd.mesh(ranks)
+    loaded = plan.load(args.plan, ranks=ranks) if args.plan else None
+    schedule = loaded.schedule_for(4 * count, "float32") if loaded else None
+    lax_psum: Any = jax.lax.psum  # untyped in JAX
+    lax_step = _step(mesh, lambda x: lax_psum(x, spmd.AXIS))
+    our_step = _step(mesh, lambda x: collectives.psum(x, spmd.AXIS, plan=loaded))
+    wrong = sum(
+        int((np.asarray(ours) != np.asarray(theirs)).sum())
+        for ours, theirs in zip(
+            our_step(_integers(mesh, count, calls)), lax_step(_integers(mesh, count, calls)), strict=True
+        )
+    )
+    # Zeros stay zeros, so that outputs can be inputs for ever.
+    zeros = spmd.place(np.zeros((ranks, count), np.float32), mesh, spmd.SPLIT)
+    start = [[jnp.copy(zeros) for _ in range(calls)] for _ in range(2)]
+    del zeros
+    sides = {"lax": Side(lax_step, start.pop()), "jaxcomm": Side(our_step, start.pop())}
+    seconds = {name: statistics.median(found) for name, found in take_turns(sides, args.rounds, each_round).items()}
+    floor = calls * ffi.floor_seconds(ranks, 4 * count)
+    return {
+        "bytes": 4 * count,
+        "calls": calls,
+        "schedule": schedule.kind if schedule else "default",
+        "lax_s": seconds["lax"],
+        "jaxcomm_s": seconds["jaxcomm"],
+        "ratio": seconds["lax"] / seconds["jaxcomm"],
+        "gb_per_s": calls * 4 * count / seconds["jaxcomm"] / 1e9,
+        "bus_gb_per_s": calls * 4 * count / seconds["jaxcomm"] / 1e9 * 2 * (ranks - 1) / ranks,
+        "floor_s": floor,
+        "over_floor": seconds["jaxcomm"] / floor,
+        "wrong": wrong,
+    }
+
+
+def _step(mesh: Mesh, psum: Callable[[jax.Array], jax.Array]) -> Callable[[list[jax.Array]], list[jax.Array]]:
+    mapped = jax.shard_map(
+        lambda values: [psum(value) for value in values],
+        mesh=mesh,
+        in_specs=spmd.SPLIT,
+        out_specs=spmd.SPLIT,
+        check_vma=False,
+    )
+    step: Callable[[list[jax.Array]], list[jax.Array]] = jax.jit(mapped, donate_argnums=0)
+    return step
+
+
+def _integers(mesh: Mesh, count: int, calls: int) -> list[jax.Array]:
+    values = np.random.default_rng(0).integers(-8, 8, (mesh.size, count)).astype(np.float32)
+    return [spmd.place(values + call, mesh, spmd.SPLIT) for call in range(calls)]

@@ -1,0 +1,40 @@
+"""`jaxcomm explain`: a plan in words, and as a picture."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from jaxcomm import plan
+from jaxcomm.cli import output, values
+from jaxcomm.report import explanation, timeline
+
+EXAMPLE = """
+    jaxcomm explain plan.json
+    jaxcomm explain plan.json --svg timeline.svg --bytes 16MiB
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declares the command's options."""
+    parser.add_argument("plan", help="a plan file")
+    parser.add_argument("--svg", metavar="FILE", help="also draw the rounds of one schedule of the plan, by rank")
+    parser.add_argument(
+        "--bytes", type=values.size, metavar="SIZE", help="draw the schedule of this size (the one that saves most)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the plan, with what it was compared with, as JSON")
+
+
+def run(args: Namespace) -> int:
+    """Explains and draws."""
+    loaded = plan.load(args.plan)
+    if args.json:
+        output.print_json(loaded.model_dump(mode="json"))
+    else:
+        print(explanation.explanation(loaded))
+    if args.svg:
+        schedule = loaded.schedule_for(args.bytes) if args.bytes else explanation.headline(loaded)[1]
+        assert schedule is not None  # without a dtype a plan has a schedule for every size
+        output.write(args.svg, timeline.svg(schedule))
+        if not args.json:
+            print(f"\nTimeline: {args.svg}")
+    return 0

@@ -1,0 +1,57 @@
+"""`jaxcomm plan`: from a profile to a plan file."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+
+from jaxcomm import plan, planner, profile, simulate
+from jaxcomm.cli import output, progress, values
+from jaxcomm.report import explanation
+
+EXAMPLE = """
+    jaxcomm plan profile.json --out plan.json
+    jaxcomm plan profile.json --min-gain 5% --time-limit 30 --solver-log
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declares the command's options."""
+    parser.add_argument("profile", help="a profile, from `jaxcomm profile`")
+    parser.add_argument("--out", default="plan.json", help="the plan to write (plan.json)")
+    parser.add_argument("--time-limit", type=float, default=10.0, metavar="S", help="seconds for the solver (10)")
+    parser.add_argument(
+        "--min-gain", type=values.fraction, default=0.02, metavar="SHARE", help="what using the delay must save (2%%)"
+    )
+    parser.add_argument("--ports", type=int, default=simulate.PORTS, help=f"peers of a rank at once ({simulate.PORTS})")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the solver (0)")
+    parser.add_argument("--solver-log", action="store_true", help="show the solver's log on standard error")
+    parser.add_argument("--dry-run", action="store_true", help="plan and show, write nothing")
+    parser.add_argument("--json", action="store_true", help="print the plan as JSON")
+
+
+def run(args: Namespace) -> int:
+    """Plans, proves, shows and writes."""
+    measured = profile.load(args.profile)
+    log = (lambda line: print(line, file=sys.stderr)) if args.solver_log else None
+    with progress.bar(1.0, "planning") as bar:
+        made = planner.plan(
+            measured,
+            time_limit=args.time_limit,
+            seed=args.seed,
+            min_gain=args.min_gain,
+            ports=args.ports,
+            progress=lambda stage, share: bar.update(share - bar.n),
+            log=log,
+        )
+    plan.verify(made)
+    if not args.dry_run:
+        plan.save(made, args.out)
+    if args.json:
+        output.print_json(made.model_dump(mode="json"))
+        return 0
+    print(f"Plan {made.hash[:12]} for {made.ranks} ranks; predicted times from the late rank's arrival on\n")
+    print(explanation.summary(made))
+    written = f"Plan: {args.out}; next: jaxcomm explain {args.out} --svg timeline.svg"
+    print("\nNothing was written (--dry-run)." if args.dry_run else f"\n{written}")
+    return 0

@@ -1,0 +1,63 @@
+"""`jaxcomm profile`: measures the host devices of this machine."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from jaxcomm import profile
+from jaxcomm.cli import output, progress, values
+from jaxcomm.cli.host_devices import use_host_devices
+from jaxcomm.profile.measure import CALLS_PER_SIZE, SIZES, measure
+from jaxcomm.report import measurements
+from jaxcomm.report.tables import bytes_text, seconds_text
+
+EXAMPLE = """
+    jaxcomm profile --devices 8 --out profile.json
+    jaxcomm profile --devices 8 --inject rank=3,ms=10 --dry-run
+    jaxcomm profile import training.log --out profile.json     (another tool's measurements)
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declares the command's options."""
+    low, high = bytes_text(min(SIZES)), bytes_text(max(SIZES))
+    parser.add_argument("--devices", type=int, default=8, help="host devices, at least 2 (8)")
+    parser.add_argument(
+        "--sizes",
+        type=values.sizes,
+        default=list(SIZES),
+        help=f"bytes a rank; A..B in steps of 4x ({low}..{high})",
+    )
+    parser.add_argument("--steps", type=int, default=50, help="steps of which the arrivals are recorded (50)")
+    parser.add_argument(
+        "--inject",
+        type=values.late,
+        action="append",
+        default=[],
+        metavar="rank=R,ms=T",
+        help="make a rank late on purpose; may be given several times",
+    )
+    parser.add_argument("--out", default="profile.json", help="the profile to write (profile.json)")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be measured, measure nothing")
+    parser.add_argument("--json", action="store_true", help="print the profile as JSON")
+
+
+def run(args: Namespace) -> int:
+    """Measures, shows and writes."""
+    inject = {late.rank: late.seconds for late in args.inject}
+    if args.dry_run:
+        late = "".join(f", rank {rank} late by {seconds_text(seconds)}" for rank, seconds in inject.items())
+        sizes = ", ".join(map(bytes_text, args.sizes))
+        print(f"Would time {CALLS_PER_SIZE} psums between {args.devices} host devices at each of {sizes};")
+        print(f"then record who arrives when in {args.steps} steps{late}; then write {args.out}.")
+        return 0
+    use_host_devices(args.devices)
+    with progress.clock(f"measuring {len(args.sizes)} sizes and {args.steps} steps"):
+        found = measure(args.devices, args.sizes, args.steps, inject=inject)
+    profile.save(found, args.out)
+    if args.json:
+        output.print_json(found.model_dump())
+    else:
+        print(measurements.summary(found))
+        print(f"\nProfile: {args.out}; next: jaxcomm plan {args.out}")
+    return 0

@@ -1,0 +1,111 @@
+"""`jaxcomm simulate`: the α–β time of every schedule over sizes, delays and ranks."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+
+from jaxcomm import plan, profile, simulate
+from jaxcomm.cli import output, progress, values
+from jaxcomm.errors import JaxcommError
+from jaxcomm.report import plots
+from jaxcomm.report.tables import bytes_text, seconds_text, table
+from jaxcomm.simulate import Row
+
+EXAMPLE = """
+    jaxcomm simulate --ranks 8,64,1024 --sizes 1KiB..1GiB --delay-ms 0,20 --alpha-us 10 --gbps 25 --plot times.png
+    jaxcomm simulate --profile profile.json --plan plan.json --sizes 1MiB,16MiB
+"""
+
+_MAX_RANKS = 1024
+_COLUMNS = {
+    "ring": "ring",
+    "halving_doubling": "halving/doubling",
+    "direct": "direct",
+    "broadcast": "broadcast",
+    "straggler": "straggler",
+    "plan": "plan",
+    "lower_bound": "lower bound",
+}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declares the command's options."""
+    parser.add_argument("--ranks", type=values.counts, default=[8, 64, 1024], help="numbers of ranks (8,64,1024)")
+    parser.add_argument(
+        "--sizes", type=values.sizes, default=values.sizes("1KiB..1GiB"), help="sizes; A..B in steps of 4x (1KiB..1GiB)"
+    )
+    parser.add_argument("--delay-ms", type=values.milliseconds, help="how late one rank is (0,20)")
+    parser.add_argument("--alpha-us", type=float, default=10.0, help="latency of a round in microseconds (10)")
+    parser.add_argument("--gbps", type=float, default=25.0, help="gigabytes per second of a rank (25)")
+    parser.add_argument("--profile", help="take the ranks, the link and the median delay from this profile")
+    parser.add_argument("--plan", help="also predict this plan, for its number of ranks")
+    parser.add_argument("--ports", type=int, default=simulate.PORTS, help=f"peers of a rank at once ({simulate.PORTS})")
+    parser.add_argument("--plot", metavar="FILE.png", help="also draw the table, both axes logarithmic")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+
+
+def run(args: Namespace) -> int:
+    """Predicts, prints and plots."""
+    if not (args.alpha_us >= 0 and 0 < args.gbps < float("inf") and args.ports > 0):
+        raise JaxcommError(
+            f"--alpha-us is {args.alpha_us:g}, --gbps {args.gbps:g} and --ports {args.ports}; "
+            "a latency must be at least 0, a bandwidth above 0, and a rank needs a port"
+        )
+    if not 2 <= min(args.ranks) <= max(args.ranks) <= _MAX_RANKS:
+        raise JaxcommError(f"--ranks goes from {min(args.ranks)} to {max(args.ranks)}; it must stay in 2..{_MAX_RANKS}")
+    alpha, beta, ranks, delays = args.alpha_us / 1e6, 1e-9 / args.gbps, args.ranks, args.delay_ms or [0.0, 0.02]
+    if args.profile:
+        measured = profile.load(args.profile)
+        alpha, beta, ranks = measured.link.alpha_s, measured.link.beta_s_per_byte, [measured.ranks]
+        if args.delay_ms is None and measured.arrivals:
+            delays = [profile.straggler(measured).median_s]
+    planned = plan.load(args.plan) if args.plan else None
+    rows = simulate.sweep(ranks, args.sizes, delays, alpha, beta, plan=planned, ports=args.ports)
+    with progress.bar(len(ranks) * len(args.sizes) * len(delays), "simulating") as bar:
+        found = []
+        for row in rows:
+            found.append(row)
+            bar.update()
+    if args.json:
+        document = {"alpha_s": alpha, "beta_s_per_byte": beta, "rows": [dataclasses.asdict(row) for row in found]}
+        output.print_json(document)
+    else:
+        print(f"{seconds_text(alpha)} and {1e-9 / beta:.3g} GB/s a round; times from the late rank's arrival on")
+        names = [key for key in _COLUMNS if any(getattr(row, key) is not None for row in found)]
+        header = ["ranks", "bytes", "late by", *(_COLUMNS[key] for key in names), "chunks", "fastest", "saves"]
+        print(table(header, [_cells(row, names) for row in found]))
+        print(
+            "chunks: of the straggler column, which is the best of its family; saves: of the faster of ring and halving"
+        )
+    if args.plot:
+        picture = plots.png([*_panels(found)], x="bytes of one rank's buffer", y="seconds after the arrival", log=True)
+        output.write(args.plot, picture)
+    return 0
+
+
+def _cells(row: Row, names: list[str]) -> list[object]:
+    seconds = [getattr(row, name) for name in names]
+    shown = [None if each is None else seconds_text(each) for each in seconds]
+    chunks = str(row.chunks) if row.covered == row.chunks else f"{row.chunks} ({row.covered} covered)"
+    plain = {"ring": row.ring, "halving/doubling": row.halving_doubling, "direct": row.direct or math.inf}
+    fastest = min(plain, key=lambda name: plain[name])
+    gain = 1 - row.straggler / plain[fastest]
+    verdict = ["straggler", f"{gain:.0%}"] if gain > 0 else [fastest, None]
+    return [row.ranks, bytes_text(row.nbytes), seconds_text(row.delay_s), *shown, chunks, *verdict]
+
+
+def _panels(found: list[Row]) -> Iterator[list[plots.Panel]]:
+    for delay in dict.fromkeys(row.delay_s for row in found):
+        panels = []
+        for ranks in dict.fromkeys(row.ranks for row in found):
+            here = [row for row in found if (row.ranks, row.delay_s) == (ranks, delay)]
+            lines = {}
+            for key, name in _COLUMNS.items():
+                points = [(row.nbytes, getattr(row, key)) for row in here if getattr(row, key) is not None]
+                if points:
+                    lines[name] = ([float(x) for x, _ in points], [y for _, y in points])
+            panels.append(plots.Panel(f"{ranks} ranks, one late by {seconds_text(delay)}", lines))
+        yield panels

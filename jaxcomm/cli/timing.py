@@ -1,0 +1,51 @@
+"""Timing of several sides in one process, turn by turn, so that what disturbs the machine disturbs all of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jaxcomm.cli import spmd
+
+_BLOCK_S = 0.1
+_MOST_CALLS = 50
+
+
+class Side:
+    """A jitted step whose donated outputs are its next inputs; a call waits for the outputs."""
+
+    def __init__(self, step: Callable[[Any], Any], start: Any) -> None:
+        """Runs the step twice, which compiles it and touches its memory.
+
+        Args:
+          step: takes and returns values of one kind.
+          start: the first inputs; donated.
+        """
+        self._step, self._values = step, start
+        for _ in range(2):
+            self()
+
+    def __call__(self) -> float:
+        """One call; the seconds it took."""
+        start = time.perf_counter()
+        self._values = spmd.wait(self._step(self._values))
+        return time.perf_counter() - start
+
+
+def take_turns(sides: Mapping[str, Side], rounds: int, each_round: Callable[[], object]) -> dict[str, list[float]]:
+    """Seconds of each call: in every round each side has its turn of as many calls as last about 0.1 s.
+
+    Args:
+      sides: what to time, by name.
+      rounds: number of turns of every side.
+      each_round: called after every round, for a progress bar.
+    """
+    slowest = max(side() for side in sides.values())
+    calls = min(_MOST_CALLS, max(2, round(_BLOCK_S / slowest)))
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, side in sides.items():
+            seconds[name] += [side() for _ in range(calls)]
+        each_round()
+    return seconds

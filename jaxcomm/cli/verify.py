@@ -1,0 +1,123 @@
+"""`jaxcomm verify`: proves plan files and the built-in schedules, one line each."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from jaxcomm import plan, schedules
+from jaxcomm.cli import output, progress, values
+from jaxcomm.errors import JaxcommError, PlanError
+from jaxcomm.plan import program, verifier
+from jaxcomm.report.explanation import range_text
+from jaxcomm.report.tables import seconds_text
+from jaxcomm.schedules import Schedule
+
+EXAMPLE = """
+    jaxcomm verify plan.json
+    jaxcomm verify --schedule straggler --ranks 2..32,64,128,256
+    jaxcomm verify --all-schedules
+"""
+
+_RANKS = "2..32,64,128,256"
+
+# The late rank is one in the middle, so that relabelling is proved with it; the others are on both sides of it.
+_KINDS: dict[str, Callable[[int, int], Schedule]] = {
+    "ring": lambda ranks, chunks: schedules.ring(ranks),
+    "halving_doubling": lambda ranks, chunks: schedules.halving_doubling(ranks),
+    "direct": lambda ranks, chunks: schedules.direct(ranks),
+    "broadcast": lambda ranks, chunks: schedules.broadcast(ranks, ranks // 2),
+    "straggler": lambda ranks, chunks: schedules.straggler(ranks, ranks // 2, chunks),
+    "hybrid": lambda ranks, chunks: schedules.hybrid(ranks, ranks // 2, chunks + ranks, chunks),
+}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declares the command's options."""
+    parser.add_argument("files", nargs="*", metavar="FILE", help="plan files")
+    parser.add_argument(
+        "--schedule",
+        action="append",
+        default=[],
+        choices=[*_KINDS],
+        help="prove this built-in schedule; may be repeated",
+    )
+    parser.add_argument("--all-schedules", action="store_true", help="prove every built-in schedule")
+    parser.add_argument(
+        "--ranks", type=values.counts, default=values.counts(_RANKS), help=f"numbers of ranks ({_RANKS})"
+    )
+    parser.add_argument(
+        "--chunks",
+        type=values.counts,
+        help="chunk counts of straggler and hybrid (1, n-1 and 2n+1, where n is the ranks)",
+    )
+    parser.add_argument("--programs", action="store_true", help="also compile each schedule and prove what then runs")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
+
+
+def run(args: Namespace) -> int:
+    """Proves everything that was named, and fails at the end if one proof did."""
+    kinds = [*_KINDS] if args.all_schedules else args.schedule
+    if not args.files and not kinds:
+        raise JaxcommError("nothing to verify.\n  Cure: name a plan file, or --schedule KIND, or --all-schedules")
+    subjects = [*_of_files(args.files), *_built_in(kinds, args.ranks, args.chunks)]
+    rows = []
+    with progress.bar(len(subjects), "proving") as bar:
+        for name, schedule in subjects:
+            row = _prove(name, schedule, args.programs)
+            rows.append(row)
+            if not args.json:
+                bar.write(_line(row), file=sys.stdout)
+            bar.update()
+    failed = [row for row in rows if row["error"]]
+    if args.json:
+        output.print_json({"proved": len(rows) - len(failed), "failed": len(failed), "rows": rows})
+    if failed:
+        raise JaxcommError(f"{len(failed)} of {len(rows)} not proved; the first: {failed[0]['error']}")
+    if not args.json:
+        print(f"{len(rows)} of {len(rows)} proved: every rank ends with every contribution exactly once")
+    return 0
+
+
+def _of_files(files: list[str]) -> Iterator[tuple[str, Schedule]]:
+    for file in files:
+        loaded = plan.load(file)
+        for entry, schedule in zip(loaded.collectives, loaded.schedules, strict=True):
+            yield f"{file}, {range_text(entry)}: {schedule.kind}", schedule
+
+
+def _built_in(kinds: list[str], ranks: list[int], chunks: list[int] | None) -> Iterator[tuple[str, Schedule]]:
+    for kind, n in itertools.product(kinds, ranks):
+        counts = (chunks or sorted({1, n - 1, 2 * n + 1})) if kind in ("straggler", "hybrid") else [1]
+        for k in counts:
+            try:
+                yield kind, _KINDS[kind](n, k)
+            except ValueError as error:
+                raise JaxcommError(f"{kind}: {error}") from None
+
+
+def _prove(name: str, schedule: Schedule, programs: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": name, "kind": schedule.kind, "ranks": schedule.ranks, "chunks": schedule.num_chunks}
+    start = time.perf_counter()
+    try:
+        proof = verifier.verify_schedule(schedule)
+        row |= {**proof.counts, "by": proof.method}
+        if programs:
+            row |= verifier.verify_program(program.compile(schedule), schedule).counts
+    except PlanError as error:
+        return row | {"error": str(error)}
+    return row | {"error": None, "seconds": time.perf_counter() - start}
+
+
+def _line(row: dict[str, Any]) -> str:
+    if row["error"]:
+        return f"FAILED  {row['name']}: {row['ranks']} ranks, {row['chunks']} chunks: {row['error']}"
+    names = ("ranks", "chunks", "rounds", "transfers", "operations")
+    counts = ", ".join(f"{row[name]} {name}" for name in names if name in row)
+    before = f" after {row['before']} of the others" if row.get("before") else ""
+    proof = "exactly once, free of races" if "operations" in row else "exactly once"
+    return f"proved  {row['name']}: {counts}{before}: {proof}, by {row['by']}; {seconds_text(row['seconds'])}"

@@ -1,0 +1,172 @@
+"""A plan in words and tables: what it runs, why, what it was compared with, and when it would not help."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from jaxcomm.plan.schema import Plan
+from jaxcomm.plan.values import Broadcast, Entry, Hybrid, Spec, Straggler
+from jaxcomm.report.tables import bytes_text, seconds_text, table
+from jaxcomm.schedules import Schedule
+
+_VERDICTS = {
+    "chosen": "chosen",
+    "slower": "slower",
+    "below_threshold": "gains less than the threshold",
+    "window_taken": "other buckets use the delay",
+    "too_many_ports": "needs more peers at once",
+    "ideal_delay": "only if always late enough",
+}
+
+
+def explanation(plan: Plan) -> str:
+    """The whole explanation of a plan, as plain text.
+
+    Args:
+      plan: a verified plan.
+
+    Returns:
+      Paragraphs and tables, without a trailing newline.
+    """
+    return "\n\n".join(
+        [
+            f"Plan {plan.hash[:12]} for {plan.ranks} ranks{_late(plan)}.",
+            "What runs, by bytes of one rank's buffer, and its predicted time from the late rank's arrival on\n"
+            + textwrap.indent(summary(plan), "  "),
+            "What that rests on\n" + _list(_assumptions(plan)),
+            *(
+                _comparison(plan, entry, schedule)
+                for entry, schedule in zip(plan.collectives, plan.schedules, strict=True)
+            ),
+            "When this would not help\n" + _list(_limits(plan)),
+        ]
+    )
+
+
+def summary(plan: Plan) -> str:
+    """One row per byte range: what runs, its predicted time, and what else was on offer."""
+    rows = []
+    for entry in plan.collectives:
+        seconds = entry.predicted
+        others = (seconds.seconds, seconds.ring, seconds.halving_doubling, seconds.broadcast, seconds.lower_bound)
+        rows.append(
+            [
+                range_text(entry),
+                spec_text(entry.schedule),
+                bytes_text(seconds.reference_bytes),
+                *map(seconds_text, others),
+                f"{1 - seconds.seconds / _plain_seconds(plan, entry):.0%}",
+            ]
+        )
+    return table(["bytes", "runs", "at", "time", "ring", "halving/doubling", "broadcast", "bound", "saves"], rows)
+
+
+def range_text(entry: Entry) -> str:
+    """The byte range of an entry, such as `64 KiB – 1 MiB`; its end is not in it."""
+    low = bytes_text(entry.min_bytes) if entry.min_bytes else "0"
+    if entry.max_bytes is None:
+        return f"{low} and more"
+    return low if entry.max_bytes == entry.min_bytes else f"{low} – {bytes_text(entry.max_bytes + 1)}"
+
+
+def spec_text(spec: Spec) -> str:
+    """A schedule with its parameters, such as `straggler, 14 chunks`."""
+    match spec:
+        case Straggler():
+            return f"straggler, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
+        case Hybrid():
+            return f"hybrid, {spec.covered} of {spec.chunks} chunks"
+    return spec.kind.replace("_", "/")
+
+
+def headline(plan: Plan) -> tuple[Entry, Schedule]:
+    """The entry that saves the largest share, with its schedule: the one to look at first."""
+
+    def share(pair: tuple[Entry, Schedule]) -> float:
+        return 1 - pair[0].predicted.seconds / _plain_seconds(plan, pair[0])
+
+    return max(zip(plan.collectives, plan.schedules, strict=True), key=share)
+
+
+def _plain_seconds(plan: Plan, entry: Entry) -> float:
+    """The predicted time of the fastest schedule that uses no delay."""
+    seconds = entry.predicted
+    direct = [seconds.direct] if plan.assumptions.ports >= plan.ranks - 1 else []
+    return max(min(seconds.ring, seconds.halving_doubling, *direct), 1e-12)
+
+
+def _late(plan: Plan) -> str:
+    return "".join(f"; {name} is rank {rank}" for name, rank in sorted(plan.roles.items()))
+
+
+def _assumptions(plan: Plan) -> Iterator[str]:
+    given, made = plan.assumptions, plan.provenance
+    speed = f"{1e-9 / given.beta_s_per_byte:.3g} GB/s" if given.beta_s_per_byte else "no limit of bandwidth"
+    fit = f"{given.samples} timed calls, residual {given.residual:.1%}" if given.samples else "assumed, not fitted"
+    yield f"A round takes {seconds_text(given.alpha_s)} and moves {speed} per rank ({fit}; {given.link_source})."
+    if (delay := given.delay) is None:
+        yield "Nobody measured who is late, so no schedule that uses a delay was considered."
+    else:
+        yield (
+            f"The straggler was last in {delay.late_steps} of {delay.steps} steps, behind the next rank by "
+            f"{seconds_text(delay.median_s)} (median; mean {seconds_text(delay.mean_s)}, "
+            f"greatest {seconds_text(delay.max_s)}; first quarter of the steps {seconds_text(delay.first_quarter_s)}, "
+            f"last quarter {seconds_text(delay.last_quarter_s)})."
+        )
+    yield f"A rank exchanges with {given.ports} peer{'s' * (given.ports != 1)} at once."
+    yield f"A schedule that uses the delay must save {100 * given.min_gain:.3g}% of the fastest that cannot."
+    if plan.step:
+        yield (
+            f"The {plan.step.buckets} gradient buckets of a step, {bytes_text(plan.step.bytes)} together: "
+            f"{seconds_text(plan.step.seconds)} from the late rank's last gradient to the last sum, "
+            f"{seconds_text(plan.step.plain_seconds)} without this plan."
+        )
+    yield f"Made from profile {made.profile[:12]} by {made.solver}: {made.status}, gap {made.gap:.2%}."
+
+
+def _comparison(plan: Plan, entry: Entry, schedule: Schedule) -> str:
+    header = ["considered", f"at {bytes_text(entry.predicted.reference_bytes)}", "saves", "verdict"]
+    offers = sorted(entry.alternatives, key=lambda offer: offer.verdict != "ideal_delay")
+    # What only a delay that always suffices would allow is worth a row where it differs from what is on offer.
+    distinct = {(offer.schedule, offer.seconds): offer for offer in offers}.values()
+    cells = [
+        [spec_text(offer.schedule), seconds_text(offer.seconds), f"{offer.gain:+.1%}", _VERDICTS[offer.verdict]]
+        for offer in sorted(distinct, key=lambda offer: offer.seconds)
+    ]
+    return "\n".join(
+        [
+            f"{range_text(entry)}: why {spec_text(entry.schedule)}",
+            *(f"  {line}" for line in _meaning(plan, entry, schedule)),
+            textwrap.indent(table(header, cells), "  "),
+        ]
+    )
+
+
+def _meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
+    if schedule.precondition is None:
+        yield f"All ranks take part from the start: {schedule.num_rounds} rounds, {schedule.num_chunks} chunks."
+        return
+    verb = "allreduce" if isinstance(entry.schedule, Broadcast) else "reduce-scatter"
+    yield (
+        f"While rank {schedule.late} is away the other {schedule.ranks - 1} {verb} in "
+        f"{schedule.precondition.num_rounds} rounds; once it is there, {schedule.num_rounds} rounds finish the sum."
+    )
+    size, link = entry.predicted.reference_bytes, plan.assumptions
+    before = schedule.precondition.seconds(size, link.alpha_s, link.beta_s_per_byte)
+    after = schedule.seconds(size, link.alpha_s, link.beta_s_per_byte)
+    needed = max(0.0, before + after - _plain_seconds(plan, entry))
+    yield f"It pays from a delay of {seconds_text(needed)} on, and gains all it can from {seconds_text(before)} on."
+
+
+def _limits(plan: Plan) -> Iterator[str]:
+    if any(schedule.precondition for schedule in plan.schedules):
+        yield "The late rank comes sooner than its schedule pays; from which delay on it does, stands above."
+        yield "Another rank is late: bind the role to it when the plan is loaded; no new plan is needed."
+    else:
+        yield "No schedule of this plan uses a delay: a late rank costs all of its lateness."
+    yield "Other ranks, links or sizes than those measured: profile and plan again."
+
+
+def _list(lines: Iterator[str]) -> str:
+    return "\n".join(textwrap.fill(line, 110, initial_indent="  - ", subsequent_indent="    ") for line in lines)

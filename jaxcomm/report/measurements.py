@@ -1,0 +1,49 @@
+"""A profile in a short table: the link, who is late, and what is summed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jaxcomm import profile
+from jaxcomm.profile import Profile
+from jaxcomm.report.tables import bytes_text, seconds_text, table
+
+
+def summary(measured: Profile) -> str:
+    """One row per fact.
+
+    Args:
+      measured: a profile.
+
+    Returns:
+      Lines without a trailing newline.
+    """
+    return table(["profile", "value"], [*_rows(measured)])
+
+
+def _rows(measured: Profile) -> Iterator[tuple[str, str]]:
+    link = measured.link
+    yield "ranks", str(measured.ranks)
+    yield "α, a round", seconds_text(link.alpha_s)
+    yield "β, a rank", f"{1e-9 / link.beta_s_per_byte:.3g} GB/s" if link.beta_s_per_byte else "0 s a byte"
+    yield "fit", f"residual {link.residual:.1%} of {len(link.samples)} timed calls" if link.samples else "assumed"
+    if measured.arrivals:
+        late = profile.straggler(measured)
+        yield "straggler", f"rank {late.rank}, last in {late.late_steps} of {late.steps} steps ({late.share:.0%})"
+        yield (
+            "its delay",
+            f"median {seconds_text(late.median_s)}, mean {seconds_text(late.mean_s)}, "
+            f"greatest {seconds_text(late.max_s)}",
+        )
+        yield (
+            "its drift",
+            f"first quarter {seconds_text(late.first_quarter_s)}, last quarter {seconds_text(late.last_quarter_s)}",
+        )
+    else:
+        yield "straggler", "unknown: no arrivals in this profile"
+    if measured.collective:
+        yield "a collective", f"{bytes_text(measured.collective.bytes)} in {seconds_text(measured.collective.seconds)}"
+    if measured.buckets:
+        total = sum(bucket.bytes for bucket in measured.buckets)
+        yield "buckets", f"{len(measured.buckets)}, {bytes_text(total)} together"
+    yield "source", measured.provenance.source

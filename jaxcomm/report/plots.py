@@ -1,0 +1,54 @@
+"""Line plots as PNG, drawn without a display."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from jaxcomm.report.tables import bytes_text
+
+
+class Panel(NamedTuple):
+    """One pair of axes: a title and its lines, by name in the legend."""
+
+    title: str
+    lines: Mapping[str, tuple[Sequence[float], Sequence[float]]]
+
+
+def png(rows: Sequence[Sequence[Panel]], *, x: str, y: str, log: bool = False) -> bytes:
+    """Draws rows of panels that share their axes.
+
+    Args:
+      rows: panels, as many in each row.
+      x: name and unit of the horizontal axis.
+      y: name and unit of the vertical axis.
+      log: whether both axes are logarithmic; the horizontal one then counts bytes.
+
+    Returns:
+      The bytes of a PNG file.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(1.0 + 4.6 * len(rows[0]), 1.0 + 3.4 * len(rows)), layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(len(rows), len(rows[0]), squeeze=False, sharex=True, sharey=True)
+    styles = ["-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1))]  # lines that coincide, and grey prints, stay readable
+    for axes, panel in zip(grid.flat, [panel for row in rows for panel in row], strict=True):
+        for number, (name, (xs, ys)) in enumerate(panel.lines.items()):
+            axes.plot(xs, ys, label=name, linestyle=styles[number % len(styles)], linewidth=1.8)
+        axes.set_title(panel.title, fontsize=10)
+        axes.grid(visible=True, alpha=0.3)
+        if log:
+            axes.set_xscale("log", base=4)
+            axes.xaxis.set_major_formatter(lambda size, _: bytes_text(size))
+            axes.set_yscale("log")
+    for axes in grid[-1]:
+        axes.set_xlabel(x)
+    for axes in grid[:, 0]:
+        axes.set_ylabel(y)
+    grid[0][0].legend(fontsize=8)
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=130, format="png")
+    return picture.getvalue()
