@@ -1,0 +1,57 @@
+"""Collective communication for JAX that is planned from measurements of the cluster it runs on.
+
+Profile the cluster, plan from the profile, run the plan: `jaxcomm.psum` and its siblings are `jax.lax`'s, with a plan.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jaxcomm import plan, schedules
+    from jaxcomm.collectives import all_gather, pmax, pmean, pmin, psum, psum_scatter, replace_lax
+    from jaxcomm.communicator import init, use_plan
+    from jaxcomm.errors import JaxcommError, PlanError, ProfileError
+    from jaxcomm.ffi import stats
+
+# Where each public name lives. They are imported when first used: planning needs no JAX, and running no OR-Tools.
+_HOMES = {
+    **dict.fromkeys(["psum", "pmean", "pmax", "pmin", "psum_scatter", "all_gather", "replace_lax"], "collectives"),
+    **dict.fromkeys(["init", "use_plan"], "communicator"),
+    **dict.fromkeys(["JaxcommError", "PlanError", "ProfileError"], "errors"),
+    "stats": "ffi",
+    "plan": "",
+    "schedules": "",
+}
+
+__all__ = [
+    "JaxcommError",
+    "PlanError",
+    "ProfileError",
+    "all_gather",
+    "init",
+    "plan",
+    "pmax",
+    "pmean",
+    "pmin",
+    "psum",
+    "psum_scatter",
+    "replace_lax",
+    "schedules",
+    "stats",
+    "use_plan",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'jaxcomm' has no attribute {name!r}")
+    home = importlib.import_module(f"jaxcomm.{_HOMES[name] or name}")
+    value = getattr(home, name) if _HOMES[name] else home
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,14 @@
+"""Collectives for jitted steps: lax's semantics, one call for a whole tree, and a plan to follow.
+
+The public functions (api) trace lax's and bind primitives of ours in place of lax's (reroute, primitive). Compiled,
+those are calls of the core (lowering, request), also where XLA still partitions the step (partition); replacement does
+the same for layers that call lax. May be imported by cli and train; imports communicator, ffi and jax_compat.
+"""
+
+from jaxcomm.collectives import lowering
+from jaxcomm.collectives.api import all_gather, pmax, pmean, pmin, psum, psum_scatter
+from jaxcomm.collectives.replacement import replace_lax
+
+__all__ = ["all_gather", "pmax", "pmean", "pmin", "psum", "psum_scatter", "replace_lax"]
+
+lowering.register()

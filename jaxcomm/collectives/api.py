@@ -1,0 +1,128 @@
+"""The collectives that users call: lax's, with a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+from jax import lax
+
+from jaxcomm import communicator
+from jaxcomm.collectives.primitive import replace_collectives
+
+AxisName = Hashable | Sequence[Hashable]
+Groups = Sequence[Sequence[int]] | None
+
+
+def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, plan: communicator.PlanLike = None) -> Any:
+    """Sums `x` over the ranks of `axis_name`, as `jax.lax.psum` does; a whole tree is one call.
+
+    All ranks get the same bits.
+
+    Args:
+      x: array or tree of arrays. Booleans count as int32; Python numbers are multiplied by the number of ranks.
+      axis_name: axis of the mesh, or several.
+      axis_index_groups: groups of indices along the axis that sum among themselves, all of one size.
+      plan: path of a plan file, or a `jaxcomm.plan.Plan`; None runs the active plan (`jaxcomm.use_plan`), or without
+        one the direct schedule.
+
+    Raises:
+      NameError: no such axis here.
+      TypeError: an element type that the core does not do.
+      PlanError: the plan is for another number of ranks.
+    """
+    return _call(lax.psum, plan, x, axis_name, axis_index_groups=axis_index_groups)
+
+
+def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, plan: communicator.PlanLike = None) -> Any:
+    """Averages `x` over the ranks of `axis_name`, as `jax.lax.pmean` does. Arguments and errors are those of `psum`."""
+    return _call(lax.pmean, plan, x, axis_name, axis_index_groups=axis_index_groups)
+
+
+def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, plan: communicator.PlanLike = None) -> Any:
+    """The largest `x` of the ranks of `axis_name`, as `jax.lax.pmax`: not differentiable. Arguments as for `psum`."""
+    return _call(lax.pmax, plan, x, axis_name, axis_index_groups=axis_index_groups)
+
+
+def pmin(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, plan: communicator.PlanLike = None) -> Any:
+    """The smallest `x` of the ranks of `axis_name`, as `jax.lax.pmin`: not differentiable. Arguments as for `psum`."""
+    return _call(lax.pmin, plan, x, axis_name, axis_index_groups=axis_index_groups)
+
+
+def psum_scatter(
+    x: Any,
+    axis_name: AxisName,
+    *,
+    scatter_dimension: int = 0,
+    axis_index_groups: Groups = None,
+    tiled: bool = False,
+) -> Any:
+    """Sums `x` over the ranks of `axis_name` and leaves each rank its part, as `jax.lax.psum_scatter` does.
+
+    Runs the direct schedule: plans are for all-reduces.
+
+    Args:
+      x: array or tree of arrays.
+      axis_name: axis of the mesh, or a tuple of them, the first of which counts slowest.
+      scatter_dimension: the dimension that is cut.
+      axis_index_groups: as for `psum`.
+      tiled: False: the dimension has one index per rank and is dropped. True: it is divided by the number of ranks.
+
+    Raises:
+      NameError, TypeError: as for `psum`.
+      ValueError: a dimension that the ranks do not divide.
+    """
+    dimensions = {"scatter_dimension": scatter_dimension, "tiled": tiled}
+    return _call(lax.psum_scatter, None, x, axis_name, axis_index_groups=axis_index_groups, **dimensions)
+
+
+def all_gather(
+    x: Any,
+    axis_name: AxisName,
+    *,
+    axis_index_groups: Groups = None,
+    axis: int = 0,
+    tiled: bool = False,
+    to: str = "varying",
+) -> Any:
+    """Gathers the `x` of all ranks of `axis_name`, as `jax.lax.all_gather` does.
+
+    Runs the direct schedule: plans are for all-reduces.
+
+    Args:
+      x: array or tree of arrays.
+      axis_name: axis of the mesh, or a tuple of them, the first of which counts slowest.
+      axis_index_groups: as for `psum`.
+      axis: the dimension of the result that the ranks lie along.
+      tiled: False: a new dimension. True: the operands are concatenated along an existing one.
+      to: type of the result under check_vma, as in lax: "varying", "invarying" or "reduced".
+
+    Raises:
+      NameError, TypeError: as for `psum`.
+    """
+    dimensions = {"axis": axis, "tiled": tiled, "to": to}
+    return _call(lax.all_gather, None, x, axis_name, axis_index_groups=axis_index_groups, **dimensions)
+
+
+def _call(
+    function: Callable[..., Any], plan: communicator.PlanLike, x: Any, axis_name: AxisName, **options: Any
+) -> Any:
+    _check_axes(function.__name__, axis_name)
+    call = partial(function, axis_name=axis_name, **options)
+    return replace_collectives(call, communicator.plan_hash(plan))(x)
+
+
+def _check_axes(name: str, axis_name: AxisName) -> None:
+    for axis in axis_name if isinstance(axis_name, tuple | list) else (axis_name,):
+        if isinstance(axis, int):  # a dimension of the array
+            continue
+        try:
+            lax.axis_size(axis)
+        except NameError as error:
+            bound = jax.sharding.get_abstract_mesh().manual_axes
+            raise NameError(
+                f"jaxcomm.{name}: there is no axis {axis!r} here; the mesh axes in scope are {bound}.\n"
+                "  Cure: call it inside jax.shard_map over a mesh that has it, or under jax.vmap with this axis_name."
+            ) from error

@@ -1,0 +1,111 @@
+"""What a collective becomes when a step is compiled: on CPUs a call of the core, elsewhere what lax makes of it."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
+
+from jaxcomm import communicator, ffi, jax_compat
+from jaxcomm.collectives.partition import partitioned_call
+from jaxcomm.collectives.primitive import COLLECTIVES, PRIMITIVES
+from jaxcomm.collectives.request import Request
+from jaxcomm.errors import JaxcommError
+
+_logger = logging.getLogger("jaxcomm")
+
+
+def register() -> None:
+    """Tells JAX how our primitives are lowered."""
+    for lax, ours in PRIMITIVES.items():
+        jax_compat.require_devices(ours)
+        mlir.register_lowering(ours, partial(lower_to_core, lax), platform="cpu", cacheable=False)
+        mlir.register_lowering(ours, partial(_lower_to_lax, lax), cacheable=False)
+
+
+def lower_to_core(
+    lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, **params: Any
+) -> Sequence[Any]:
+    """The lowering rule for CPUs of our counterpart of `lax`."""
+    collective = COLLECTIVES[lax.name]
+    axes = params["axes"] if collective.kind == "all_reduce" else params["axis_name"]
+    axes = axes if isinstance(axes, tuple) else (axes,)
+    where = f"{collective.name} over '{','.join(map(str, axes))}'"
+    scope: Any = context.module_context.axis_context
+    positions = _groups(scope.mesh, axes, params.get("axis_index_groups"), where)
+    if positions.shape[1] == 1:
+        results: Sequence[Any] = mlir.lower_fun(partial(_alone, collective.kind), multiple_results=True)(
+            context, *operands
+        )
+        return results
+    communicator.start()
+    try:
+        ids = np.array([device.id for device in jax_compat.devices(scope.mesh)])
+    except LookupError as error:
+        raise JaxcommError(f"{where}: {error}.\n  Cure: lower for devices, not for an abstract mesh.") from error
+    request = Request(
+        collective.name, collective.kind, collective.reduction, ",".join(map(str, axes)), plan, ids[positions].tolist()
+    )
+    avals: Sequence[Any] = context.avals_in
+    attributes = request.attributes([(aval.shape, aval.dtype) for aval in avals])
+    if any(size > 1 for axis, size in scope.mesh.shape.items() if axis not in scope.manual_axes):
+        return partitioned_call(context, operands, request)  # which chooses again, for the sizes of shards
+    aliases = {i: i for i in range(len(operands))} if collective.kind == "all_reduce" else None
+    results = jax.ffi.ffi_lowering(ffi.TARGET, operand_output_aliases=aliases)(context, *operands, **attributes)
+    return results
+
+
+def _groups(
+    mesh: Any, axes: tuple[Any, ...], index_groups: tuple[tuple[int, ...], ...] | None, where: str
+) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Positions in the mesh, [groups, ranks]: the ranks of a group count along `axes`, the first of them slowest."""
+    names = list(mesh.shape)
+    positions = np.arange(mesh.size).reshape(tuple(mesh.shape.values()))
+    over = [names.index(axis) for axis in axes]
+    rest = [i for i in range(len(names)) if i not in over]
+    table = positions.transpose(rest + over).reshape(-1, math.prod(mesh.shape[axis] for axis in axes))
+    if index_groups is None:
+        return table
+    if len({len(group) for group in index_groups}) > 1:
+        raise NotImplementedError(
+            f"{where}: axis_index_groups have {[len(group) for group in index_groups]} ranks.\n"
+            "  Cure: make groups of one size, or call jax.lax for this one."
+        )
+    if (members := sum(len(group) for group in index_groups)) != table.shape[1]:
+        raise ValueError(
+            f"{where}: axis_index_groups have {members} of the {table.shape[1]} ranks.\n  Cure: name each rank once."
+        )
+    return np.concatenate([table[:, list(group)] for group in index_groups])
+
+
+def _alone(kind: str, *operands: jax.Array) -> Sequence[jax.Array]:
+    match kind:
+        case "all_reduce":
+            return operands
+        case "reduce_scatter":
+            return [operand[0] for operand in operands]
+        case _:
+            return [operand[None] for operand in operands]
+
+
+def _lower_to_lax(
+    lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, **params: Any
+) -> Sequence[Any]:
+    _say_once(", ".join(context.module_context.platforms))
+    results: Sequence[Any] = mlir.lower_fun(lambda *xs: [lax.bind(x, **params) for x in xs], multiple_results=True)(
+        context, *operands
+    )
+    return results
+
+
+@functools.cache
+def _say_once(platform: str) -> None:
+    _logger.warning("jaxcomm has no core for %s yet: its collectives run as jax.lax's there, without a plan.", platform)

@@ -1,0 +1,111 @@
+"""A collective in a step that XLA still partitions, over the axes that `shard_map` left automatic.
+
+XLA gathers the operands of a custom call that it does not know. So it gets one that it asks us about: each operand may
+stay as it is sharded, and the answer is the call on one shard.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.interpreters import mlir
+
+from jaxcomm import ffi, jax_compat
+from jaxcomm.collectives.request import Operand, Request
+
+_TARGET = "jaxcomm_partitioned"
+_TYPES = {
+    **{f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"ui{bits}" for bits in (8, 16, 32, 64)},
+    **{f"float{bits}": f"f{bits}" for bits in (16, 32, 64)},
+    "bfloat16": "bf16",
+    "complex64": "complex<f32>",
+    "complex128": "complex<f64>",
+}
+
+
+def partitioned_call(context: mlir.LoweringRuleContext, operands: Sequence[Any], request: Request) -> Sequence[Any]:
+    """The custom call that `_partition` replaces, with a rule by which Shardy leaves its operands as they are."""
+    _register()
+    results: Sequence[Any] = jax.ffi.ffi_lowering(_TARGET, api_version=2, backend_config=request.to_json())(
+        context, *operands
+    )
+    results[0].owner.attributes["sdy.sharding_rule"] = jax_compat.elementwise_rule(
+        [operand.type for operand in operands], [result.type for result in results]
+    )
+    return results
+
+
+@functools.cache
+def _register() -> None:
+    jax_compat.register_partitioner(_TARGET, _partition)
+
+
+def _partition(
+    operands: Sequence[Any], shardings: Sequence[Any], result: Any, result_sharding: Any, config: bytes
+) -> tuple[bytes, Sequence[Any], Any]:
+    """XLA's question and our answer: the module that runs on one shard, and its operands' and results' shardings."""
+    request = Request.from_json(config)
+    wanted = result_sharding.tuple_elements() if result.is_tuple() else [result_sharding]
+    results = result.tuple_shapes() if result.is_tuple() else [result]
+    if request.kind == "reduce_scatter":  # its operands have one dimension more, the first, which stays whole
+        shardings = [jax_compat.add_dimension(sharding) for sharding in wanted]
+    elif request.kind == "all_gather":
+        wanted = [jax_compat.add_dimension(sharding) for sharding in shardings]
+    else:
+        shardings = wanted
+    module = _module(request, _shards(operands, shardings), _shards(results, wanted))
+    together = jax_compat.tuple_sharding(result, wanted) if result.is_tuple() else wanted[0]
+    return module.encode(), shardings, together
+
+
+def _shards(shapes: Sequence[Any], shardings: Sequence[Any]) -> list[Operand]:
+    tiles = [sharding.tile(shape) for shape, sharding in zip(shapes, shardings, strict=True)]
+    return [(tuple(tile.dimensions()), tile.numpy_dtype()) for tile in tiles]
+
+
+def _module(request: Request, operands: Sequence[Operand], results: Sequence[Operand]) -> str:
+    """StableHLO of the core's custom call."""
+    attributes = ", ".join(f"{name} = {_attribute(value)}" for name, value in request.attributes(operands).items())
+    names = [f"%x{i}" for i in range(len(operands))]
+    types = [_type(operand) for operand in operands]
+    result_types = ", ".join(_type(result) for result in results)
+    aliases = ", ".join(
+        f"#stablehlo.output_operand_alias<output_tuple_indices = [{i if len(results) > 1 else ''}], "
+        f"operand_index = {i}, operand_tuple_indices = []>"
+        for i in range(len(operands) if request.kind == "all_reduce" else 0)
+    )
+    return f"""
+module {{
+  func.func public @main({", ".join(map("{}: {}".format, names, types))}) -> ({result_types}) {{
+    %y:{len(results)} = stablehlo.custom_call @{ffi.TARGET}({", ".join(names)}) {{
+      api_version = 4 : i32, backend_config = {{{attributes}}}, output_operand_aliases = [{aliases}],
+      operand_layouts = [{", ".join(map(_layout, operands))}], result_layouts = [{", ".join(map(_layout, results))}]
+    }} : ({", ".join(types)}) -> ({result_types})
+    return {", ".join(f"%y#{i}" for i in range(len(results)))} : {result_types}
+  }}
+}}
+"""
+
+
+def _type(operand: Operand) -> str:
+    shape, dtype = operand
+    return f"tensor<{''.join(f'{size}x' for size in shape)}{_TYPES[dtype.name]}>"
+
+
+def _layout(operand: Operand) -> str:
+    rank = len(operand[0])
+    return f"dense<{list(range(rank - 1, -1, -1)) if rank else ''}> : tensor<{rank}xindex>"  # row-major
+
+
+def _attribute(value: Any) -> str:
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, np.ndarray):
+        return f"dense<{value.tolist()}> : tensor<{value.size}xi32>"
+    return f"{value} : i64"

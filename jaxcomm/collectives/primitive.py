@@ -1,0 +1,170 @@
+"""A primitive of ours for each collective of lax: typed and transformed like lax's, with many operands and a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching
+
+from jaxcomm import jax_compat
+from jaxcomm.collectives.reroute import reroute
+
+_REAL = frozenset(
+    f"{kind}{bits}"
+    for kind, sizes in {"int": (8, 16, 32, 64), "uint": (8, 16, 32, 64), "float": (16, 32, 64)}.items()
+    for bits in sizes
+) | {"bfloat16"}
+_COMPLEX = {"complex64", "complex128"}
+
+
+class Collective(NamedTuple):
+    """A collective in the core's words.
+
+    Attributes:
+      name: the public function, for messages.
+      kind: "all_reduce" (the result is like the operand), "reduce_scatter" ([n, …] to […]) or "all_gather" ([…] to
+        [n, …]).
+      reduction: "sum", "max" or "min"; "sum" where nothing is reduced.
+      dtypes: the element types that the core does.
+    """
+
+    name: str
+    kind: str
+    reduction: str
+    dtypes: frozenset[str]
+
+
+_PSUM = Collective("psum", "all_reduce", "sum", _REAL | _COMPLEX)
+_PMAX = Collective("pmax", "all_reduce", "max", _REAL)
+_PMIN = Collective("pmin", "all_reduce", "min", _REAL)
+_PSUM_SCATTER = Collective("psum_scatter", "reduce_scatter", "sum", _REAL | _COMPLEX)
+_ALL_GATHER = Collective("all_gather", "all_gather", "sum", _REAL | _COMPLEX)
+
+# By the name of lax's primitive. It has several for one function, which differ in the types that check_vma sees.
+COLLECTIVES = {
+    "psum": _PSUM,
+    "psum_invariant": _PSUM,
+    "unreduced_psum": _PSUM,
+    "pmax": _PMAX,
+    "unreduced_pmax": _PMAX,
+    "pmin": _PMIN,
+    "unreduced_pmin": _PMIN,
+    "reduce_scatter": _PSUM_SCATTER,
+    "unreduced_reduce_scatter": _PSUM_SCATTER,
+    "all_gather": _ALL_GATHER,
+    "all_gather_invariant": _ALL_GATHER,
+    "all_gather_reduced": _ALL_GATHER,
+}
+
+
+def replace_collectives(function: Callable[..., Any], plan: str) -> Callable[..., Any]:
+    """Returns `function` with ours in place of every collective that lax binds in it.
+
+    Args:
+      function: takes arrays and calls `jax.lax`.
+      plan: hash of the plan that the all-reduces follow, or "" for the default schedules.
+    """
+    return reroute(function, {lax: partial(_bind, lax, plan) for lax in PRIMITIVES})
+
+
+def _bind(lax: Primitive, plan: str, params: dict[str, Any], operands: Sequence[Any]) -> Sequence[Any]:
+    """Binds ours, with operands of the form that the core takes: booleans as bytes, the ranks' dimension first."""
+    kind = COLLECTIVES[lax.name].kind
+    boolean = [kind != "reduce_scatter" and jax.typeof(x).dtype == jnp.bool_ for x in operands]
+    operands = [
+        jax.lax.convert_element_type(x, jnp.uint8) if byte else x for x, byte in zip(operands, boolean, strict=True)
+    ]
+    bind = partial(PRIMITIVES[lax].bind, plan=plan if kind == "all_reduce" else "")
+    match kind:
+        case "all_reduce":
+            positional = tuple(axis for axis in params["axes"] if isinstance(axis, int))
+            named = tuple(axis for axis in params["axes"] if not isinstance(axis, int))
+            if positional:
+                operands = [lax.bind(x, **params | {"axes": positional}) for x in operands]
+            results = bind(*operands, **params | {"axes": named}) if named else operands
+        case "reduce_scatter":
+            operands = [_split(x, **params) for x in operands]
+            results = bind(*operands, **params | {"scatter_dimension": 0, "tiled": False})
+        case _:
+            results = bind(*operands, **params | {"all_gather_dimension": 0, "tiled": False})
+            results = [_join(x, **params) for x in results]
+    return [x.astype(jnp.bool_) if byte else x for x, byte in zip(results, boolean, strict=True)]
+
+
+def _split(x: jax.Array, *, scatter_dimension: int, axis_size: int, tiled: bool, **_: Any) -> jax.Array:
+    dimension = scatter_dimension % x.ndim
+    if tiled:
+        x = x.reshape(*x.shape[:dimension], axis_size, -1, *x.shape[dimension + 1 :])
+    return jnp.moveaxis(x, dimension, 0)
+
+
+def _join(x: jax.Array, *, all_gather_dimension: int, tiled: bool, **_: Any) -> jax.Array:
+    x = jnp.moveaxis(x, 0, all_gather_dimension)
+    if tiled:
+        x = jax.lax.collapse(x, all_gather_dimension, all_gather_dimension + 2)
+    return x
+
+
+def _primitive(lax: Primitive) -> Primitive:
+    """Ours for `lax`: its rules are lax's, operand by operand, with the collectives that these bind replaced."""
+    collective = COLLECTIVES[lax.name]
+    ours = Primitive(f"jaxcomm_{lax.name}")
+    ours.multiple_results = True
+
+    def abstract_eval(*avals: Any, plan: str, **params: Any) -> tuple[list[Any], set[Any]]:
+        del plan
+        results, effects = zip(*[lax.abstract_eval(aval, **params) for aval in avals], strict=True)
+        for aval in avals:
+            if aval.dtype.name not in collective.dtypes:
+                raise TypeError(
+                    f"jaxcomm.{collective.name} cannot take {aval.dtype.name}; it takes "
+                    f"{', '.join(sorted(collective.dtypes))}.\n  Cure: convert it, or call jax.lax.{collective.name}."
+                )
+        return list(results), set().union(*effects)
+
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+        if lax not in ad.primitive_jvps:
+            raise NotImplementedError(
+                f"Differentiation rule for 'jaxcomm.{collective.name}' not implemented; nor has lax one."
+            )
+        results = ours.bind(*primals, **params)
+        moving = [i for i, tangent in enumerate(tangents) if not isinstance(tangent, ad.Zero)]
+        changes = [ad.Zero(jax.typeof(result).to_tangent_aval()) for result in results]
+        for i, change in zip(moving, ours.bind(*[tangents[i] for i in moving], **params), strict=True):
+            changes[i] = change
+        return results, changes
+
+    def transpose(cotangents: Sequence[Any], *operands: Any, plan: str, **params: Any) -> Sequence[Any]:
+        rule = ad.primitive_transposes[lax]
+        moving = [i for i, cotangent in enumerate(cotangents) if not isinstance(cotangent, ad.Zero)]
+
+        def transposes(*cotangents: Any) -> list[Any]:
+            return [rule(ct, operands[i], **params)[0] for i, ct in zip(moving, cotangents, strict=True)]
+
+        results: list[Any] = [ad.Zero(operand.aval) for operand in operands]
+        moved = replace_collectives(transposes, plan)(*[cotangents[i] for i in moving])
+        for i, result in zip(moving, moved, strict=True):
+            results[i] = result
+        return results
+
+    def batch(axis: Any, operands: Sequence[Any], dims: Sequence[Any], *, plan: str, **params: Any) -> Any:
+        rule = batching.fancy_primitive_batchers[lax]
+
+        def batches(*operands: Any) -> list[Any]:
+            return [rule(axis, (x,), (dim,), **params) for x, dim in zip(operands, dims, strict=True)]
+
+        return zip(*replace_collectives(batches, plan)(*operands), strict=True)
+
+    ours.def_effectful_abstract_eval(abstract_eval)
+    ad.primitive_jvps[ours] = jvp
+    ad.primitive_transposes[ours] = transpose
+    batching.fancy_primitive_batchers[ours] = batch
+    return ours
+
+
+PRIMITIVES = {lax: _primitive(lax) for lax in jax_compat.lax_collectives()}

@@ -1,0 +1,52 @@
+"""An opt-in for layers that call jax.lax themselves, such as Flax's BatchNorm: their sums run on the core too."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
+
+from jaxcomm import communicator, jax_compat
+from jaxcomm.collectives.lowering import lower_to_core
+from jaxcomm.collectives.primitive import COLLECTIVES
+
+# JAX compiles anew where it changes.
+_replacing = jax.make_user_context(False)
+
+
+@contextlib.contextmanager
+def replace_lax() -> Iterator[None]:
+    """Inside it, `jax.lax.psum` and `pmean` follow the active plan, for steps that are compiled inside it for CPUs.
+
+    A jitted step is compiled once for inside and once for outside. Each array is a call of its own, as in lax; and what
+    the core does not do, such as 8-bit floats, stays lax's.
+    """
+    _register()
+    with _replacing(True):
+        yield
+
+
+@functools.cache
+def _register() -> None:
+    for lax in jax_compat.lax_collectives():
+        if lax.name in ("psum", "psum_invariant"):
+            jax_compat.require_devices(lax)
+            rule = partial(_lower, lax, jax_compat.lowering_of(lax))
+            mlir.register_lowering(lax, rule, platform="cpu", cacheable=False)
+
+
+def _lower(
+    lax: Primitive, rule: Callable[..., Any], context: mlir.LoweringRuleContext, operand: Any, **params: Any
+) -> Sequence[Any]:
+    aval: Any = context.avals_in[0]
+    ours = aval.dtype.name in COLLECTIVES[lax.name].dtypes and not any(isinstance(axis, int) for axis in params["axes"])
+    if _replacing.value and ours:
+        return lower_to_core(lax, context, operand, plan=communicator.plan_hash(None), **params)
+    results: Sequence[Any] = rule(context, operand, **params)
+    return results

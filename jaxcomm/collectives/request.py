@@ -1,0 +1,69 @@
+"""What the core is asked for: a collective, its groups of devices, and the plan to follow."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from jaxcomm import communicator
+
+Operand = tuple[tuple[int, ...], np.dtype[Any]]  # shape on one device, and element type
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """A collective over groups of devices.
+
+    Attributes:
+      name: the public function, for messages.
+      kind: "all_reduce", "reduce_scatter" or "all_gather".
+      reduction: "sum", "max" or "min".
+      axes: the axes' names, for messages.
+      plan: hash of a plan, or "".
+      groups: device ids of each group, in the order of its ranks; all of one size.
+    """
+
+    name: str
+    kind: str
+    reduction: str
+    axes: str
+    plan: str
+    groups: Sequence[Sequence[int]]
+
+    def attributes(self, operands: Sequence[Operand]) -> dict[str, Any]:
+        """The attributes of the custom call; equal on all processes."""
+        ranks = len(self.groups[0])
+        nbytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in operands)
+        dtypes = {dtype.name for _, dtype in operands}
+        choice = communicator.choose(
+            self.kind,
+            ranks,
+            nbytes,
+            dtypes.pop() if len(dtypes) == 1 else None,
+            self.plan,
+            f"{self.name} over '{self.axes}'",
+        )
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "reduction": self.reduction,
+            "axes": self.axes,
+            "program": choice.program,
+            "plan": choice.plan,
+            "groups": np.array(self.groups, np.int32).reshape(-1),
+            "group_size": np.int64(ranks),
+        }
+
+    def to_json(self) -> str:
+        """Text that `from_json` reads."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """The inverse of `to_json`."""
+        return cls(**json.loads(text))

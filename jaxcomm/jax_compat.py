@@ -1,0 +1,123 @@
+"""Every private JAX name that jaxcomm uses, and nothing else.
+
+Each was read in, and is tested on, JAX 0.10.2, 0.11.2 and 0.12.0; `tests/test_jax_compat.py` has one test per function.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax._src import dispatch
+from jax._src.custom_partitioning_sharding_rule import sdy_sharding_rule_to_mlir, str_to_sdy_sharding_rule
+from jax._src.interpreters import mlir
+from jax._src.lax import parallel
+from jax._src.sharding_impls import ShardingContext
+from jax.extend.core import Primitive
+from jaxlib import xla_client
+
+# Not every JAX version has all.
+_COLLECTIVES = (
+    "psum_p",
+    "pmax_p",
+    "pmin_p",
+    "psum_invariant_p",
+    "unreduced_psum_p",
+    "unreduced_pmax_p",
+    "unreduced_pmin_p",
+    "reduce_scatter_p",
+    "unreduced_reduce_scatter_p",
+    "all_gather_p",
+    "all_gather_invariant_p",
+    "all_gather_reduced_p",
+)
+
+
+def lax_collectives() -> list[Primitive]:
+    """The primitives behind lax's reductions and gathers."""
+    return [getattr(parallel, name) for name in _COLLECTIVES if hasattr(parallel, name)]
+
+
+def lowering_of(primitive: Primitive) -> Callable[..., Any]:
+    """The lowering rule that JAX uses where no platform has its own."""
+    rule: Callable[..., Any] = mlir._lowerings[primitive].rule
+    return rule
+
+
+def require_devices(primitive: Primitive) -> None:
+    """Makes a jit that contains `primitive` lower anew for each device assignment, and tell it to `devices`."""
+    dispatch.prim_requires_devices_during_lowering.add(primitive)
+
+
+def devices(mesh: Any) -> Sequence[Any]:
+    """The devices of the mesh that is being lowered for, in the order of its positions.
+
+    Inside a nested `shard_map` JAX lowers with an abstract mesh, which has none. The jit around it knows them, and only
+    its stack frame does.
+
+    Args:
+      mesh: concrete, or abstract while a lowering rule runs.
+
+    Raises:
+      LookupError: an abstract mesh that is lowered for no devices, as `jax.export` does.
+    """
+    if not isinstance(mesh, jax.sharding.AbstractMesh):
+        return tuple(mesh.devices.flat)
+    frame = sys._getframe()
+    while (frame := frame.f_back) is not None:  # type: ignore[assignment]  # None ends the loop
+        for value in frame.f_locals.values():
+            if isinstance(value, ShardingContext) and value.device_assignment is not None:
+                return value.device_assignment
+    raise LookupError(f"no devices are assigned to the mesh {mesh}")
+
+
+def elementwise_rule(operands: Sequence[Any], results: Sequence[Any]) -> Any:
+    """A Shardy rule by which result i is sharded like operand i; a first dimension that only one of them has is not.
+
+    Args:
+      operands: MLIR types.
+      results: MLIR types.
+    """
+    left, right, whole = [], [], []
+    for i, pair in enumerate(zip(operands, results, strict=True)):
+        ranks = [len(value.shape) for value in pair]
+        dims = [f"x{i}d{j}" for j in range(max(ranks))]
+        whole += dims[: max(ranks) - min(ranks)]
+        left.append(" ".join(dims[max(ranks) - ranks[0] :]))
+        right.append(" ".join(dims[max(ranks) - ranks[1] :]))
+    rule = str_to_sdy_sharding_rule(f"{', '.join(left)} -> {', '.join(right)}", need_replication_factors=tuple(whole))
+    return sdy_sharding_rule_to_mlir(rule, list(operands), list(results))
+
+
+def register_partitioner(target: str, partition: Callable[..., Any]) -> None:
+    """Lets Python partition the custom calls to `target` in this process's CPU programs.
+
+    Args:
+      target: the custom call's name.
+      partition: (operand shapes, operand shardings, result shape, result sharding, backend config) -> (StableHLO of one
+        partition, operand shardings, result sharding), in XLA's types.
+    """
+    xla_client.register_custom_call_partitioner(
+        target,
+        lambda sharding, shape, config: sharding,
+        partition,
+        lambda operands, shardings, result, config: (
+            None
+        ),  # only asked where Shardy, which has the rule, is switched off
+        can_side_effecting_have_replicated_sharding=True,
+    )
+
+
+def tuple_sharding(shape: Any, shardings: Sequence[Any]) -> Any:
+    """XLA's sharding of a tuple of this XLA shape."""
+    return xla_client.HloSharding.tuple_sharding(shape, shardings)
+
+
+def add_dimension(sharding: Any) -> Any:
+    """XLA's sharding of an array that has one dimension more, the first, which is whole."""
+    proto = sharding.to_proto()
+    if proto.tile_assignment_dimensions:
+        proto.tile_assignment_dimensions = [1, *proto.tile_assignment_dimensions]
+    return xla_client.HloSharding.from_proto(proto)
