@@ -185,7 +185,7 @@ def _solve(
         raise JaxcommError(message) from None
     time, first_before, first_after = step.moments(delays)
     work = sum(max(option.before + option.after for option in step.options[size]) for size in step.sizes)
-    tick = (float(time.max()) + work) / TICKS
+    tick = (float(time.max()) + work) / TICKS or 1.0
 
     def ticks(seconds: float) -> int:
         return round(seconds / tick)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import metadata
 from typing import Final
 
@@ -104,8 +105,9 @@ def plan(
 
 def _setting(profile: Profile, min_gain: float, ports: int) -> tuple[Setting, Delay | None]:
     link = profile.link.alpha_s, profile.link.beta_s_per_byte
+    nobody = Setting(profile.ranks, *link, Delays(), {}, None, min_gain, ports)
     if not profile.arrivals:
-        return Setting(profile.ranks, *link, Delays(), {}, None, min_gain, ports), None
+        return nobody, None
     late = straggler(profile)
     delay = Delay(
         steps=late.steps,
@@ -116,8 +118,10 @@ def _setting(profile: Profile, min_gain: float, ports: int) -> tuple[Setting, De
         first_quarter_s=late.first_quarter_s,
         last_quarter_s=late.last_quarter_s,
     )
-    template = schedules.template(profile.ranks)
-    return Setting(profile.ranks, *link, Delays(late.delays), {ROLE: late.rank}, template, min_gain, ports), delay
+    if not late.late_steps:
+        return nobody, delay
+    roles, template = {ROLE: late.rank}, schedules.template(profile.ranks)
+    return replace(nobody, delays=Delays(late.delays), roles=roles, template=template), delay
 
 
 def _assign(profile: Profile, setting: Setting, time_limit: float, seed: int, log: Log) -> Assignment | None:
