@@ -1,0 +1,125 @@
+"""The C++ core as a compiled step meets it: what runs while a rank is away, what memory it touches, what it refuses."""
+
+from __future__ import annotations
+
+import resource
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jaxcomm import ffi, schedules
+from jaxcomm.errors import PlanError
+from jaxcomm.plan.program import compile
+
+RANKS = 8
+ELEMENTS = 1 << 18
+
+
+@pytest.fixture(scope="module")
+def mesh():
+    ffi.register()
+    return jax.make_mesh((RANKS,), ("data",), axis_types=(AxisType.Auto,))
+
+
+def all_reduce(x, program, plan="test"):
+    """The custom call itself, over eight devices."""
+    call = jax.ffi.ffi_call(ffi.TARGET, jax.typeof(x), input_output_aliases={0: 0})
+    attributes = {"name": "psum", "axes": "data", "plan": plan, "kind": "all_reduce", "reduction": "sum"}
+    groups = np.arange(RANKS, dtype=np.int32)
+    return call(x, program=program, groups=groups, group_size=np.int64(RANKS), **attributes)
+
+
+def jitted(mesh, step):
+    mapped = jax.shard_map(step, mesh=mesh, in_specs=P("data"), out_specs=P("data"), check_vma=False)
+    return jax.jit(mapped, donate_argnums=0)
+
+
+def site(plan):
+    return next(record for record in ffi.stats() if record["plan"] == plan)
+
+
+def late(x, seconds):
+    return ffi.delay(x, jnp.where(lax.axis_index("data") == 3, seconds, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "early_share"),
+    [
+        # Of 18 reads and stores per chunk 8 are the others' sum (7 reads, 1 store); the rest needs the late rank.
+        (schedules.straggler(RANKS, 3, 14), 8 / 18),
+        (schedules.direct(RANKS), 0),
+    ],
+    ids=lambda value: getattr(value, "kind", ""),
+)
+def test_the_others_reduce_while_one_rank_is_away(mesh, schedule, early_share):
+    program = ffi.register_program(compile(schedule))
+    step = jitted(mesh, lambda x: all_reduce(late(x, 0.05), program, f"away {schedule.kind}"))
+    x = jax.device_put(np.ones((RANKS, ELEMENTS), np.float32), NamedSharding(mesh, P("data")))
+    assert (np.asarray(step(x)) == RANKS).all()
+    record = site(f"away {schedule.kind}")
+    assert record["late"] == [0, 0, 0, 1, 0, 0, 0, 0]
+    assert min(record["wait_s"][:3]) > 0.01
+    assert record["early_bytes_share"] == pytest.approx(early_share, abs=0.02)
+
+
+def test_a_warmed_call_touches_no_new_memory(mesh):
+    program = ffi.register_program(compile(schedules.ring(RANKS)))
+    step = jitted(mesh, lambda x: all_reduce(x, program))
+    x = jax.device_put(np.zeros((RANKS, ELEMENTS), np.float32), NamedSharding(mesh, P("data")))
+    for _ in range(20):
+        x = step(x).block_until_ready()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    calls = 20
+    for _ in range(calls):
+        x = step(x).block_until_ready()
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    one_copy = RANKS * ELEMENTS * 4 // resource.getpagesize()
+    # Python and XLA touch a page now and then; one copy of one rank's buffer would touch 256 in each call.
+    assert faults < calls * one_copy / RANKS / 8, faults
+
+
+def test_delay_hands_its_operand_on(mesh):
+    for check_vma in (True, False):
+        mapped = jax.shard_map(
+            lambda x: lax.psum(late(x, 0.001), "data"),
+            mesh=mesh,
+            in_specs=P("data"),
+            out_specs=P(),
+            check_vma=check_vma,
+        )
+        assert (np.asarray(jax.jit(mapped)(jnp.arange(RANKS * 2.0))) == [56, 64]).all()
+
+
+def test_a_program_that_nobody_registered_is_named(mesh):
+    step = jitted(mesh, lambda x: all_reduce(x, "0123abcd"))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="psum over 'data': program 0123abcd is not registered"):
+        step(np.zeros((RANKS, 4), np.float32))
+
+
+def test_a_program_for_other_ranks_is_refused(mesh):
+    program = ffi.register_program(compile(schedules.direct(4)))
+    step = jitted(mesh, lambda x: all_reduce(x, program))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="the program is for 4 ranks, the axis has 8"):
+        step(np.zeros((RANKS, 4), np.float32))
+
+
+@pytest.mark.parametrize("data", [b"", b"abc", compile(schedules.ring(4))[:-4], b"\0" * 20])
+def test_malformed_programs_are_refused_with_the_place(data):
+    with pytest.raises(PlanError, match="program"):
+        ffi.register_program(data)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf")])
+def test_deadlines_are_positive(seconds):
+    with pytest.raises(ValueError, match="deadline_s"):
+        ffi.set_deadline(seconds)
+
+
+def test_the_core_says_what_it_runs_on():
+    assert ffi.kernel_isa() in {"avx512", "avx2", "neon", "plain"}
+    assert 0 < ffi.floor_seconds(2, 4096) < 1
