@@ -17,6 +17,8 @@ class ChunkRun:
     def __init__(self, chunk: int, ranks: int) -> None:
         self._chunk = chunk
         self._holds = [frozenset([rank]) for rank in range(ranks)]
+        self._bits = list(range(ranks))  # equal numbers stand for equal bits
+        self._sums: dict[tuple[int, ...], int] = {}  # the bits added up, in this order -> the bits of the sum
         self._ops: list[int] = []  # program indices; the sets of bits below number the chunk's operations by position
         self._finished: dict[int, int] = {}  # op -> the operations that have finished when it has
         self._writer = [0] * ranks
@@ -49,16 +51,24 @@ class ChunkRun:
         self._finished[index] = finished | bit
         for rank in op.reads:
             self._readers[rank] |= bit
+        terms = tuple(self._bits[rank] for rank in op.reads)
+        bits = terms[0] if len(terms) == 1 else self._sums.setdefault(terms, len(self._holds) + len(self._sums))
         for rank in op.writes:
-            self._holds[rank], self._writer[rank], self._readers[rank] = value, bit, 0
+            self._holds[rank], self._bits[rank], self._writer[rank], self._readers[rank] = value, bits, bit, 0
         return value
 
     def check_complete(self) -> None:
-        """Raises PlanError unless every rank holds every contribution."""
+        """Raises PlanError unless every rank holds every contribution, with the same bits."""
         for rank, held in enumerate(self._holds):
             if len(held) < len(self._holds):
                 missing = sorted(set(range(len(self._holds))) - held)
                 raise PlanError(
                     f"program: at the end chunk {self._chunk} of rank {rank} lacks the contribution of ranks {missing}."
                     f"{CURE}"
+                )
+        for rank, bits in enumerate(self._bits):
+            if bits != self._bits[0]:
+                raise PlanError(
+                    f"program: at the end chunk {self._chunk} of rank {rank} was added up in another order than that "
+                    f"of rank 0, so that their bits may differ.{CURE}"
                 )

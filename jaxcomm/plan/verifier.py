@@ -40,7 +40,7 @@ class Proof:
 
     def __str__(self) -> str:
         counts = ", ".join(f"{count} {name}" for name, count in self.counts.items())
-        return f"{self.subject}: {self.ranks} ranks, {self.chunks} chunks, {counts}; exactly once by {self.method}"
+        return f"{self.subject}: {self.ranks} ranks, {self.chunks} chunks, {counts}; proved by {self.method}"
 
 
 def verify_schedule(schedule: Schedule) -> Proof:
@@ -58,6 +58,8 @@ def verify_schedule(schedule: Schedule) -> Proof:
             f"{schedule.kind}: {schedule.ranks} ranks and {schedule.num_chunks} chunks; "
             f"there must be 2 to {MAX_RANKS} ranks and at least one chunk.{CURE}"
         )
+    if schedule.late is not None and not 0 <= schedule.late < schedule.ranks:
+        raise PlanError(f"{schedule.kind}: its late rank {schedule.late} is none of {schedule.ranks} ranks.{CURE}")
     if _is_composed(schedule):
         return _compose(schedule)
     if schedule.template:
@@ -106,10 +108,7 @@ def verify_template(template: Template, chunks: int) -> Proof:
 
 
 def verify_program(program: Program | bytes, schedule: Schedule | None = None) -> Proof:
-    """Proves that an AllReduce program is free of races and gives every rank the sum, whatever the ranks' speeds.
-
-    Two operations conflict when one writes what the other reads or writes; the waits must order them, directly or
-    through other operations on the chunk.
+    """Proves that an AllReduce program gives every rank the sum, with the same bits, whatever the ranks' speeds.
 
     Args:
       program: the program, or its bytes.
@@ -145,7 +144,7 @@ def verify_program(program: Program | bytes, schedule: Schedule | None = None) -
                 f"program: chunk {min(waiting)} of the others is not reduced while the late rank {late} is away.{CURE}"
             )
     counts = {"operations": len(program.ops)} | ({"of them early": sum(early)} if late is not None else {})
-    return Proof("program", ranks, chunks, counts, "execution; free of races")
+    return Proof("program", ranks, chunks, counts, "execution of every operation, free of races")
 
 
 def _is_composed(schedule: Schedule) -> bool:
@@ -194,9 +193,13 @@ def _execute(schedule: Schedule) -> Proof:
     if before is not None:
         if (before.ranks, before.num_chunks, before.late) != (ranks, chunks, schedule.late) or before.late is None:
             raise PlanError(f"{kind}: its precondition is for other ranks, chunks or another late rank.{CURE}")
+        if before.precondition:
+            raise PlanError(f"{kind}: its precondition has a precondition.{CURE}")
         early = _checked_table(before)
         _refuse_first(before.kind, early, (early[:, 1:3] == before.late).any(axis=1), "involves the late rank")
-    counts = {"rounds": schedule.num_rounds, "transfers": len(table), "transfers before": len(early)}
+    counts = {"rounds": schedule.num_rounds, "transfers": len(table)}
+    if before is not None:
+        counts["transfers before"] = len(early)
     if before is None and _chunks_are_turns(table, ranks, chunks):
         table, chunks = table[table[:, 3] == 0], 1
     width = max(1, _BLOCK // (max(len(table) // chunks, ranks) * -(-ranks // 64) * 8))

@@ -63,10 +63,10 @@ def _solve(others: int, moves: list[_Move], pairwise: bool) -> list[Turn] | None
     times = [model.new_int_var(0, others, "") for _ in moves]
     model.add(sum(times) == others)
     model.add(sum(x for x, move in zip(times, moves, strict=True) if move.received == 0) == 1)
-    for state in {move.state for move in moves}:
+    for state in sorted({move.state for move in moves}):
         leaving = sum(x for x, move in zip(times, moves, strict=True) if move.state == state)
         model.add(leaving == sum(x for x, move in zip(times, moves, strict=True) if move.then == state))
-    matching = _swaps(model, moves, times) if pairwise else _sends(model, moves, times)
+    matching = (_swaps if pairwise else _sends)(model, moves, times, others)
 
     solver = cp.CpSolver()
     solver.parameters.num_workers = 1
@@ -77,20 +77,21 @@ def _solve(others: int, moves: list[_Move], pairwise: bool) -> list[Turn] | None
         if len(walk) == others:
             chosen = {key: solver.value(variable) for key, variable in matching.items()}
             return _turns(moves, walk, chosen, pairwise)
-        # The walk misses some moves: what it visits must be left by a move into other states, or be all there is.
-        inside = {moves[index].state for index in walk}
-        outward = [x for x, move in zip(times, moves, strict=True) if move.state in inside and move.then not in inside]
-        within = [x for x, move in zip(times, moves, strict=True) if move.state in inside]
-        alone, stuck = model.new_bool_var(""), model.new_bool_var("")
-        model.add(sum(outward) >= 1).only_enforce_if(alone.negated(), stuck.negated())
-        model.add(sum(within) == others).only_enforce_if(alone)
-        model.add(sum(within) == 0).only_enforce_if(stuck)
+        # The walk misses moves elsewhere. Use none there, or none here, or one that leads from here to there.
+        visited = {moves[index].state for index in walk}
+        inside = sum(x for x, move in zip(times, moves, strict=True) if move.state in visited)
+        onwards = sum(
+            x for x, move in zip(times, moves, strict=True) if move.state in visited and move.then not in visited
+        )
+        nothing, everything = model.new_bool_var(""), model.new_bool_var("")
+        model.add(inside == 0).only_enforce_if(nothing)
+        model.add(inside == others).only_enforce_if(everything)
+        model.add(onwards >= 1).only_enforce_if(nothing.negated(), everything.negated())
     return None
 
 
-def _swaps(model: Any, moves: list[_Move], times: list[Any]) -> dict[tuple[int, int], Any]:
+def _swaps(model: Any, moves: list[_Move], times: list[Any], others: int) -> dict[tuple[int, int], Any]:
     """How often a move of one kind swaps chunks with one of another kind: each sends what the other receives."""
-    others = times[0].proto.domain[1]
     swaps: dict[tuple[int, int], Any] = {}
     partners: list[list[Any]] = [[] for _ in moves]
     for i, a in enumerate(moves):
@@ -99,15 +100,14 @@ def _swaps(model: Any, moves: list[_Move], times: list[Any]) -> dict[tuple[int, 
                 swaps[i, j] = model.new_int_var(0, others, "")
                 partners[i].append(swaps[i, j])
                 partners[j].append(swaps[i, j])  # twice if i == j: a swap among equals takes two of them
-    for move, x, with_ in zip(moves, times, partners, strict=True):
+    for move, x, swapped in zip(moves, times, partners, strict=True):
         if move.received:
-            model.add(sum(with_) == x)
+            model.add(sum(swapped) == x)
     return swaps
 
 
-def _sends(model: Any, moves: list[_Move], times: list[Any]) -> dict[tuple[int, int], Any]:
+def _sends(model: Any, moves: list[_Move], times: list[Any], others: int) -> dict[tuple[int, int], Any]:
     """How often a move of one kind sends the chunk of an age; every age is sent as often as it is received."""
-    others = times[0].proto.domain[1]
     sends = {
         (i, age): model.new_int_var(0, others, "")
         for i, move in enumerate(moves)
@@ -117,7 +117,7 @@ def _sends(model: Any, moves: list[_Move], times: list[Any]) -> dict[tuple[int, 
     for i, move in enumerate(moves):
         if move.received:
             model.add(sum(sends[i, age] for age in move.state) == times[i])
-    for age in {move.received for move in moves} - {0}:
+    for age in sorted({move.received for move in moves} - {0}):
         received = sum(x for x, move in zip(times, moves, strict=True) if move.received == age)
         model.add(sum(x for (_, sent), x in sends.items() if sent == age) == received)
     return sends

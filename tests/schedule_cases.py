@@ -1,0 +1,74 @@
+"""The schedules that the tests run over, and their execution on numbers without the package's own executors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxcomm import schedules
+from jaxcomm.schedules import Schedule
+
+Numbers = NDArray[np.int64]
+
+# Schedules for any number of ranks. The late rank is the first, the last and in between; chunks are fewer and more.
+CASES: dict[str, Callable[[int], Schedule]] = {
+    "ring": schedules.ring,
+    "halving_doubling": schedules.halving_doubling,
+    "direct": schedules.direct,
+    "broadcast from rank 0": lambda n: schedules.broadcast(n, 0),
+    "broadcast from the middle": lambda n: schedules.broadcast(n, n // 2),
+    "straggler, 1 chunk": lambda n: schedules.straggler(n, n - 1, 1),
+    "straggler, 2 chunks": lambda n: schedules.straggler(n, 0, 2),
+    "straggler, 3 chunks": lambda n: schedules.straggler(n, n // 2, 3),
+    "straggler, 5 chunks": lambda n: schedules.straggler(n, n - 1, 5),
+    "straggler, n - 1 chunks": lambda n: schedules.straggler(n, n // 3, n - 1),
+    "straggler, 2n + 1 chunks": lambda n: schedules.straggler(n, n - 1, 2 * n + 1),
+    "hybrid, 1 of n + 1 chunks covered": lambda n: schedules.hybrid(n, n // 2, n + 1, 1),
+    "hybrid, n of 3n chunks covered": lambda n: schedules.hybrid(n, 0, 3 * n, n),
+    "hybrid, all covered": lambda n: schedules.hybrid(n, n - 1, n, n),
+}
+
+
+def by_hand(schedule: Schedule, table: object = None) -> Schedule:
+    """The schedule of these transfers (by default the same ones) that knows no constructor and no template."""
+    return Schedule.from_table(
+        schedule.table() if table is None else table,
+        kind=schedule.kind,
+        ranks=schedule.ranks,
+        num_chunks=schedule.num_chunks,
+        ports=schedule.ports,
+        precondition=schedule.precondition,
+        late=schedule.late,
+    )
+
+
+def random_numbers(schedule: Schedule, seed: int = 0) -> Numbers:
+    """One 64-bit number per rank and chunk; sums are mod 2^64, so a wrong sum equals the right one by no accident."""
+    whole = np.iinfo(np.int64)
+    shape = (schedule.ranks, schedule.num_chunks)
+    return np.random.default_rng(seed).integers(whole.min, whole.max, shape, dtype=np.int64)
+
+
+def execute(schedule: Schedule, buffers: Numbers) -> Numbers:
+    """What the ranks hold in the end. What the precondition reduces is lost where it is not complete."""
+    held = buffers.copy()
+    before = schedule.precondition
+    if before is not None:
+        _run(held, before.table().tolist())
+        others = [rank for rank in range(schedule.ranks) if rank != schedule.late]
+        reduced = np.isin(np.arange(schedule.num_chunks), before.table()[:, 3])
+        lost = reduced & (held[others] != buffers[others].sum(axis=0))
+        held[others] = np.where(lost, random_numbers(schedule, seed=99)[others], held[others])
+    _run(held, schedule.table().tolist())
+    return held
+
+
+def _run(held: Numbers, transfers: list[list[int]]) -> None:
+    for round_ in sorted({transfer[0] for transfer in transfers}):
+        old = held.copy()
+        for when, src, dst, chunk, op in transfers:
+            if when == round_:
+                kept = held[dst : dst + 1, chunk] if op == schedules.Op.REDUCE else 0
+                held[dst, chunk : chunk + 1] = old[src : src + 1, chunk] + kept
