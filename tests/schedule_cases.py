@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxcomm import schedules
+from jaxcomm.errors import PlanError
+from jaxcomm.plan.verifier import verify_schedule
 from jaxcomm.schedules import Schedule
 
 Numbers = NDArray[np.int64]
@@ -63,6 +65,22 @@ def execute(schedule: Schedule, buffers: Numbers) -> Numbers:
         held[others] = np.where(lost, random_numbers(schedule, seed=99)[others], held[others])
     _run(held, schedule.table().tolist())
     return held
+
+
+def proves(schedule: Schedule) -> bool:
+    try:
+        verify_schedule(schedule)
+    except PlanError:
+        return False
+    return True
+
+
+def adds_up(schedule: Schedule) -> bool:
+    """Whether two executions on random numbers give the sum."""
+    return all(
+        (execute(schedule, buffers) == buffers.sum(axis=0)).all()
+        for buffers in (random_numbers(schedule, seed) for seed in (1, 2))
+    )
 
 
 def _run(held: Numbers, transfers: list[list[int]]) -> None:

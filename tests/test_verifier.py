@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from schedule_cases import CASES, by_hand, execute, random_numbers
+from schedule_cases import CASES, by_hand, proves
 
 from jaxcomm import schedules
 from jaxcomm.errors import PlanError
@@ -18,103 +18,7 @@ from jaxcomm.plan.verifier import verify_schedule, verify_template
 from jaxcomm.schedules import Op, Schedule, Template, template
 from jaxcomm.schedules.template import Turn
 
-ROUND, SRC, DST, CHUNK, OP = range(5)
 Rows = list[list[int]]
-
-
-def proves(schedule: Schedule) -> bool:
-    try:
-        verify_schedule(schedule)
-    except PlanError:
-        return False
-    return True
-
-
-def adds_up(schedule: Schedule) -> bool:
-    """Whether two executions on random numbers give the sum."""
-    return all(
-        (execute(schedule, buffers) == buffers.sum(axis=0)).all()
-        for buffers in (random_numbers(schedule, seed) for seed in (1, 2))
-    )
-
-
-def change(column: int, values: Callable[[Schedule], int]) -> Callable[[random.Random, Schedule, Rows], None]:
-    def change_one(dice: random.Random, schedule: Schedule, rows: Rows) -> None:
-        dice.choice(rows)[column] = dice.randrange(values(schedule))
-
-    return change_one
-
-
-def swap(column: int) -> Callable[[random.Random, Schedule, Rows], None]:
-    def swap_two(dice: random.Random, schedule: Schedule, rows: Rows) -> None:
-        a, b = dice.choice(rows), dice.choice(rows)
-        a[column], b[column] = b[column], a[column]
-
-    return swap_two
-
-
-def drop(dice: random.Random, schedule: Schedule, rows: Rows) -> None:
-    del rows[dice.randrange(len(rows))]
-
-
-def repeat(dice: random.Random, schedule: Schedule, rows: Rows) -> None:
-    rows.append(list(dice.choice(rows)))
-
-
-def repeat_later(dice: random.Random, schedule: Schedule, rows: Rows) -> None:
-    rows.append(list(dice.choice(rows)))
-    rows[-1][ROUND] = schedule.num_rounds - 1
-
-
-BREAKS: dict[str, Callable[[random.Random, Schedule, Rows], None]] = {
-    "drop a transfer": drop,
-    "send one twice": repeat,
-    "send one again in the last round": repeat_later,
-    "swap two transfers' rounds": swap(ROUND),
-    "swap two senders": swap(SRC),
-    "swap two receivers": swap(DST),
-    "swap two chunks": swap(CHUNK),
-    "move a transfer to another round": change(ROUND, lambda schedule: schedule.num_rounds),
-    "send from another rank": change(SRC, lambda schedule: schedule.ranks),
-    "send to another rank": change(DST, lambda schedule: schedule.ranks),
-    "send another chunk": change(CHUNK, lambda schedule: schedule.num_chunks),
-    "take the other op": change(OP, lambda schedule: len(Op)),
-}
-
-
-@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 7, 8])
-@pytest.mark.parametrize("damage", BREAKS)
-def test_every_break_that_changes_the_result_is_caught(damage: str, ranks: int) -> None:
-    dice = random.Random(f"{damage} {ranks}")
-    wrong = 0
-    for name, case in CASES.items():
-        schedule = case(ranks)
-        for _ in range(5):
-            rows = schedule.table().tolist()
-            BREAKS[damage](dice, schedule, rows)
-            broken = dataclasses.replace(by_hand(schedule, rows), ports=ranks)  # no port limit stands in for the proof
-            if not adds_up(broken):
-                wrong += 1
-                assert not proves(broken), (name, rows)
-    assert wrong > 10  # the test means something: most breaks do change the result
-
-
-@pytest.mark.parametrize("ranks", [3, 4, 6, 7])
-@pytest.mark.parametrize("damage", BREAKS)
-def test_every_break_of_a_precondition_is_caught(damage: str, ranks: int) -> None:
-    dice = random.Random(f"{damage} {ranks}")
-    for name, case in CASES.items():
-        schedule = case(ranks)
-        if schedule.precondition is None or not len(schedule.precondition.table()):
-            continue
-        for _ in range(3):
-            rows = schedule.precondition.table().tolist()
-            BREAKS[damage](dice, schedule.precondition, rows)
-            before = dataclasses.replace(by_hand(schedule.precondition, rows), ports=ranks)
-            broken = dataclasses.replace(by_hand(schedule), precondition=before)
-            touches_late = any(schedule.late in (row[SRC], row[DST]) for row in rows)
-            if touches_late or not adds_up(broken):
-                assert not proves(broken), (name, rows)
 
 
 def small(rows: Rows, **sizes: Any) -> Schedule:
@@ -192,8 +96,7 @@ def turn_of_age(age: int) -> Turn:
 
 
 def changed_template(changes: dict[Turn, Turn]) -> Template:
-    rows = [changes.get(turn, turn) for turn in (*template(8).turns, Turn(7, 0, 0))]
-    return Template.of_turns(8, template(8).colours, rows)
+    return Template.of_turns(8, template(8).colours, (changes.get(turn, turn) for turn in template(8).turns))
 
 
 @pytest.mark.parametrize(
@@ -262,10 +165,7 @@ def test_a_schedule_is_not_proved_by_its_name(name: str) -> None:
 
 def broken_template(dice: random.Random, ranks: int) -> Template | None:
     """A random consistent template that differs from the right one in a few rows; None when the change made it none."""
-    others = ranks - 1
     turns = list(template(ranks).turns)
-    if Turn(others, 0, 0) not in turns:
-        turns.append(Turn(others, 0, 0))
     for _ in range(dice.choice([1, 1, 2])):
         i, j = dice.randrange(len(turns)), dice.randrange(len(turns))
         a, b = turns[i], turns[j]

@@ -16,7 +16,7 @@ from jaxcomm.plan.lowering import Step, lower
 from jaxcomm.schedules import Schedule
 
 MAGIC, VERSION = 0x4750434A, 1  # "JCPG" in little-endian bytes
-MAX_RANKS, MAX_CHUNKS = 1 << 12, 1 << 20  # bounds on what a damaged file can make us allocate
+MAX_RANKS, MAX_CHUNKS = 1 << 12, 1 << 24  # bounds on what a damaged file can make us allocate
 _HEADER = 5
 
 

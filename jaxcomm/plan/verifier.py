@@ -81,15 +81,14 @@ def verify_template(template: Template, chunks: int) -> Proof:
     if chunks < 2:
         raise PlanError(f"template: {chunks} chunks; a template serves 2 or more.")
     since: dict[int, int] = {0: 0}  # distance from the chunk's owner -> the age at which the chunk arrives
-    among = [turn for turn in template.turns if turn.dst != others]
-    for turn in among:
+    for turn in template.among:
         distance = (turn.dst + turn.age) % others
         if distance in since:
             raise PlanError(f"template: {turn} brings a chunk to a rank that gets it in another row, too.{CURE}")
         since[distance] = turn.age
     if len(since) < others:
         raise PlanError(f"template: a chunk reaches {len(since)} of {others} ranks.{CURE}")
-    for turn in (*among, template.home):
+    for turn in (*template.among, template.home):
         if turn.age and since[(turn.src + turn.age) % others] >= turn.age:
             raise PlanError(f"template: {turn} sends a chunk that its sender does not hold yet.{CURE}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -63,11 +63,11 @@ class Schedule:
     num_rounds: int
     volume: int
     ports: int
-    unroll: Callable[..., Table]
-    parameters: tuple[Any, ...]
+    unroll: Callable[..., Table] = field(repr=False)
+    parameters: tuple[Any, ...] = field(repr=False)
     precondition: Schedule | None = None
     late: int | None = None
-    template: Template | None = None
+    template: Template | None = field(default=None, repr=False)
 
     @classmethod
     def from_table(
@@ -149,15 +149,14 @@ def loads(table: Table) -> tuple[Load, Load]:
     return load(1, 2), load(2, 1)
 
 
-def measure(*load: Load) -> tuple[int, int]:
+def measure(sends: Load, receives: Load) -> tuple[int, int]:
     """Rounds that the loads span, and their volume in chunks (see `Schedule`)."""
-    if not len(load[0].round):
+    if not len(sends.round):
         return 0, 0
-    busiest = []
-    for round_, _, _, chunks in load:
-        starts = np.flatnonzero(np.diff(round_, prepend=-1))
-        busiest.append(np.maximum.reduceat(chunks, starts))
-    return int(load[0].round[-1]) + 1, int(np.maximum(*busiest).sum())
+    busiest = [
+        np.maximum.reduceat(load.chunks, np.flatnonzero(np.diff(load.round, prepend=-1))) for load in (sends, receives)
+    ]
+    return int(sends.round[-1]) + 1, int(np.maximum(*busiest).sum())
 
 
 def rows(round_: ArrayLike, src: ArrayLike, dst: ArrayLike, chunk: ArrayLike, op: Op) -> Table:

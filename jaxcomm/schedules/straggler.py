@@ -63,8 +63,7 @@ def straggler_table(ranks: int, late: int, chunks: int, template: Template | Non
     if template is None:
         return spread_table(ranks, late, 1)
     chunk = np.arange(first, chunks)
-    among = np.array([turn for turn in template.turns if turn.dst != others] or np.empty((0, 3))).T.astype(int)
-    src, dst, age = among[:, :, None]
+    src, dst, age = np.array(template.among, int).reshape(-1, 3).T[:, :, None]
     round_ = chunk + age
     steady = rows(round_, (round_ + src) % others, (round_ + dst) % others, chunk, Op.COPY)
     steady = steady[steady[:, 0] < chunks]
@@ -92,8 +91,7 @@ def _late_rank(others: int, chunks: int, template: Template, chunk: NDArray[np.i
 def _tail(others: int, chunks: int, template: Template, steady: Table) -> Iterator[Table]:
     """The rounds from `chunks` on, without copies of a chunk that the receiver already has."""
     rounds = chunks - 1 + others.bit_length()
-    among = [turn for turn in template.turns if turn.dst != others]
-    src, dst, age = np.array([Turn(others, 0, 0), *among]).T
+    src, dst, age = np.array([Turn(others, 0, 0), *template.among]).T
     # Row c of these tables is chunk oldest + c; older chunks are not on their way any more.
     oldest = max(0, chunks - len(template.colours))
     has = np.zeros((chunks - oldest, others), bool)

@@ -84,12 +84,14 @@ class Template:
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """What the N ranks send, row by row."""
-        return tuple(
-            Turn(src, dst, age)
-            for src, (dst, age) in enumerate(zip(self.send_peer, self.send_age, strict=True))
-            if dst != NOBODY
-        )
+        """All rows: the one from the late rank (offset N), then those of the others by their offset."""
+        sends = zip(range(self.ranks - 1), self.send_peer, self.send_age, strict=True)
+        return (Turn(self.ranks - 1, 0, 0), *(Turn(*send) for send in sends if send[1] != NOBODY))
+
+    @property
+    def among(self) -> tuple[Turn, ...]:
+        """The rows from one of the others to another."""
+        return tuple(turn for turn in self.turns if self.ranks - 1 not in (turn.src, turn.dst))
 
     @property
     def pairwise(self) -> bool:
