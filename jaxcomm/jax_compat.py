@@ -73,21 +73,21 @@ def devices(mesh: Any) -> Sequence[Any]:
     raise LookupError(f"no devices are assigned to the mesh {mesh}")
 
 
-def elementwise_rule(operands: Sequence[Any], results: Sequence[Any]) -> Any:
-    """A Shardy rule by which result i is sharded like operand i; a first dimension that only one of them has is not.
+def elementwise_rule(operands: Sequence[Any], results: Sequence[Any], whole: bool) -> Any:
+    """A Shardy rule by which result i is sharded like operand i.
 
     Args:
       operands: MLIR types.
-      results: MLIR types.
+      results: MLIR types of the same ranks.
+      whole: whether the first dimensions, which then may differ in size, must not be sharded.
     """
-    left, right, whole = [], [], []
-    for i, pair in enumerate(zip(operands, results, strict=True)):
-        ranks = [len(value.shape) for value in pair]
-        dims = [f"x{i}d{j}" for j in range(max(ranks))]
-        whole += dims[: max(ranks) - min(ranks)]
-        left.append(" ".join(dims[max(ranks) - ranks[0] :]))
-        right.append(" ".join(dims[max(ranks) - ranks[1] :]))
-    rule = str_to_sdy_sharding_rule(f"{', '.join(left)} -> {', '.join(right)}", need_replication_factors=tuple(whole))
+    left, right, unsharded = [], [], []
+    for i, operand in enumerate(operands):
+        dims = [f"x{i}d{j}" for j in range(len(operand.shape))]
+        left.append(" ".join(dims))
+        right.append(" ".join([f"y{i}", *dims[1:]] if whole else dims))
+        unsharded += [dims[0], f"y{i}"] if whole else []
+    rule = str_to_sdy_sharding_rule(f"{', '.join(left)} -> {', '.join(right)}", need_replication_factors=tuple(unsharded))
     return sdy_sharding_rule_to_mlir(rule, list(operands), list(results))
 
 
@@ -108,16 +108,3 @@ def register_partitioner(target: str, partition: Callable[..., Any]) -> None:
         ),  # only asked where Shardy, which has the rule, is switched off
         can_side_effecting_have_replicated_sharding=True,
     )
-
-
-def tuple_sharding(shape: Any, shardings: Sequence[Any]) -> Any:
-    """XLA's sharding of a tuple of this XLA shape."""
-    return xla_client.HloSharding.tuple_sharding(shape, shardings)
-
-
-def add_dimension(sharding: Any) -> Any:
-    """XLA's sharding of an array that has one dimension more, the first, which is whole."""
-    proto = sharding.to_proto()
-    if proto.tile_assignment_dimensions:
-        proto.tile_assignment_dimensions = [1, *proto.tile_assignment_dimensions]
-    return xla_client.HloSharding.from_proto(proto)

@@ -42,10 +42,7 @@ def lower_to_core(
     scope: Any = context.module_context.axis_context
     positions = _groups(scope.mesh, axes, params.get("axis_index_groups"), where)
     if positions.shape[1] == 1:
-        results: Sequence[Any] = mlir.lower_fun(partial(_alone, collective.kind), multiple_results=True)(
-            context, *operands
-        )
-        return results
+        return operands
     communicator.start()
     try:
         ids = np.array([device.id for device in jax_compat.devices(scope.mesh)])
@@ -59,7 +56,7 @@ def lower_to_core(
     if any(size > 1 for axis, size in scope.mesh.shape.items() if axis not in scope.manual_axes):
         return partitioned_call(context, operands, request)  # which chooses again, for the sizes of shards
     aliases = {i: i for i in range(len(operands))} if collective.kind == "all_reduce" else None
-    results = jax.ffi.ffi_lowering(ffi.TARGET, operand_output_aliases=aliases)(context, *operands, **attributes)
+    results: Sequence[Any] = jax.ffi.ffi_lowering(ffi.TARGET, operand_output_aliases=aliases)(context, *operands, **attributes)
     return results
 
 
@@ -84,16 +81,6 @@ def _groups(
             f"{where}: axis_index_groups have {members} of the {table.shape[1]} ranks.\n  Cure: name each rank once."
         )
     return np.concatenate([table[:, list(group)] for group in index_groups])
-
-
-def _alone(kind: str, *operands: jax.Array) -> Sequence[jax.Array]:
-    match kind:
-        case "all_reduce":
-            return operands
-        case "reduce_scatter":
-            return [operand[0] for operand in operands]
-        case _:
-            return [operand[None] for operand in operands]
 
 
 def _lower_to_lax(

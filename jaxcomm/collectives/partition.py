@@ -36,7 +36,7 @@ def partitioned_call(context: mlir.LoweringRuleContext, operands: Sequence[Any],
         context, *operands
     )
     results[0].owner.attributes["sdy.sharding_rule"] = jax_compat.elementwise_rule(
-        [operand.type for operand in operands], [result.type for result in results]
+        [operand.type for operand in operands], [result.type for result in results], request.kind != "all_reduce"
     )
     return results
 
@@ -50,18 +50,11 @@ def _partition(
     operands: Sequence[Any], shardings: Sequence[Any], result: Any, result_sharding: Any, config: bytes
 ) -> tuple[bytes, Sequence[Any], Any]:
     """XLA's question and our answer: the module that runs on one shard, and its operands' and results' shardings."""
-    request = Request.from_json(config)
-    wanted = result_sharding.tuple_elements() if result.is_tuple() else [result_sharding]
+    del shardings  # the operands may be moved, but by the rule need not be
     results = result.tuple_shapes() if result.is_tuple() else [result]
-    if request.kind == "reduce_scatter":  # its operands have one dimension more, the first, which stays whole
-        shardings = [jax_compat.add_dimension(sharding) for sharding in wanted]
-    elif request.kind == "all_gather":
-        wanted = [jax_compat.add_dimension(sharding) for sharding in shardings]
-    else:
-        shardings = wanted
-    module = _module(request, _shards(operands, shardings), _shards(results, wanted))
-    together = jax_compat.tuple_sharding(result, wanted) if result.is_tuple() else wanted[0]
-    return module.encode(), shardings, together
+    wanted = result_sharding.tuple_elements() if result.is_tuple() else [result_sharding]
+    module = _module(Request.from_json(config), _shards(operands, wanted), _shards(results, wanted))
+    return module.encode(), wanted, result_sharding
 
 
 def _shards(shapes: Sequence[Any], shardings: Sequence[Any]) -> list[Operand]:

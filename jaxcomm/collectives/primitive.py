@@ -27,8 +27,8 @@ class Collective(NamedTuple):
 
     Attributes:
       name: the public function, for messages.
-      kind: "all_reduce" (the result is like the operand), "reduce_scatter" ([n, …] to […]) or "all_gather" ([…] to
-        [n, …]).
+      kind: "all_reduce" (the result is like the operand), "reduce_scatter" ([n·m, …] to [m, …]) or "all_gather" ([m, …]
+        to [n·m, …]), for n ranks.
       reduction: "sum", "max" or "min"; "sum" where nothing is reduced.
       dtypes: the element types that the core does.
     """
@@ -73,41 +73,27 @@ def replace_collectives(function: Callable[..., Any], plan: str) -> Callable[...
 
 
 def _bind(lax: Primitive, plan: str, params: dict[str, Any], operands: Sequence[Any]) -> Sequence[Any]:
-    """Binds ours, with operands of the form that the core takes: booleans as bytes, the ranks' dimension first."""
+    """Binds ours, in the form that the core takes: booleans are bytes, and the first dimension is cut or grows."""
     kind = COLLECTIVES[lax.name].kind
     boolean = [kind != "reduce_scatter" and jax.typeof(x).dtype == jnp.bool_ for x in operands]
-    operands = [
-        jax.lax.convert_element_type(x, jnp.uint8) if byte else x for x, byte in zip(operands, boolean, strict=True)
-    ]
+    operands = [jax.lax.convert_element_type(x, jnp.uint8) if byte else x for x, byte in zip(operands, boolean, strict=True)]
     bind = partial(PRIMITIVES[lax].bind, plan=plan if kind == "all_reduce" else "")
-    match kind:
-        case "all_reduce":
-            positional = tuple(axis for axis in params["axes"] if isinstance(axis, int))
-            named = tuple(axis for axis in params["axes"] if not isinstance(axis, int))
-            if positional:
-                operands = [lax.bind(x, **params | {"axes": positional}) for x in operands]
-            results = bind(*operands, **params | {"axes": named}) if named else operands
-        case "reduce_scatter":
-            operands = [_split(x, **params) for x in operands]
-            results = bind(*operands, **params | {"scatter_dimension": 0, "tiled": False})
-        case _:
-            results = bind(*operands, **params | {"all_gather_dimension": 0, "tiled": False})
-            results = [_join(x, **params) for x in results]
+    if kind == "all_reduce":
+        positional = tuple(axis for axis in params["axes"] if isinstance(axis, int))
+        named = tuple(axis for axis in params["axes"] if not isinstance(axis, int))
+        if positional:
+            operands = [lax.bind(x, **params | {"axes": positional}) for x in operands]
+        results = bind(*operands, **params | {"axes": named}) if named else operands
+    else:
+        name = "scatter_dimension" if kind == "reduce_scatter" else "all_gather_dimension"
+        dimension, tiled, first = params[name], params["tiled"], {name: 0, "tiled": True}
+        if kind == "all_gather" and not tiled:
+            operands = [jnp.expand_dims(x, dimension) for x in operands]
+        results = bind(*[jnp.moveaxis(x, dimension, 0) for x in operands], **params | first)
+        results = [jnp.moveaxis(x, 0, dimension) for x in results]
+        if kind == "reduce_scatter" and not tiled:
+            results = [jnp.squeeze(x, dimension) for x in results]
     return [x.astype(jnp.bool_) if byte else x for x, byte in zip(results, boolean, strict=True)]
-
-
-def _split(x: jax.Array, *, scatter_dimension: int, axis_size: int, tiled: bool, **_: Any) -> jax.Array:
-    dimension = scatter_dimension % x.ndim
-    if tiled:
-        x = x.reshape(*x.shape[:dimension], axis_size, -1, *x.shape[dimension + 1 :])
-    return jnp.moveaxis(x, dimension, 0)
-
-
-def _join(x: jax.Array, *, all_gather_dimension: int, tiled: bool, **_: Any) -> jax.Array:
-    x = jnp.moveaxis(x, 0, all_gather_dimension)
-    if tiled:
-        x = jax.lax.collapse(x, all_gather_dimension, all_gather_dimension + 2)
-    return x
 
 
 def _primitive(lax: Primitive) -> Primitive:
