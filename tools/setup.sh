@@ -5,7 +5,7 @@
 #   tools/setup.sh bazel    Bazel and googletest, for the C++ tests
 #   tools/setup.sh fuzz     clang with libFuzzer
 #
-# The Debian packages have the same names in Debian 12 and Ubuntu 24.04 (there in `universe`).
+# Package names are those of Debian 12, where this was tried; Ubuntu 24.04 inherits them (component `universe`).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
