@@ -87,7 +87,9 @@ def elementwise_rule(operands: Sequence[Any], results: Sequence[Any], whole: boo
         left.append(" ".join(dims))
         right.append(" ".join([f"y{i}", *dims[1:]] if whole else dims))
         unsharded += [dims[0], f"y{i}"] if whole else []
-    rule = str_to_sdy_sharding_rule(f"{', '.join(left)} -> {', '.join(right)}", need_replication_factors=tuple(unsharded))
+    rule = str_to_sdy_sharding_rule(
+        f"{', '.join(left)} -> {', '.join(right)}", need_replication_factors=tuple(unsharded)
+    )
     return sdy_sharding_rule_to_mlir(rule, list(operands), list(results))
 
 

@@ -254,3 +254,23 @@ def test_an_axis_of_one_rank() -> None:
     compare(lambda ops: jax.jit(sharded(lambda x: each(REDUCTIONS, ops, x, "d"), P("d"), P(), True, mesh))(X))
     compare(lambda ops: jax.jit(sharded(lambda x: ops.all_gather(x, "d"), P("d"), P("d"), True, mesh))(X))
     compare(lambda ops: jax.jit(sharded(lambda x: ops.psum_scatter(x[:1], "d"), P("d"), P("d"), True, mesh))(X))
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_other_platforms_run_lax_and_say_so_once(platform: str, caplog: pytest.LogCaptureFixture) -> None:
+    def body(x: Any) -> Any:
+        return (
+            jaxcomm.psum({"x": x, "n": x.sum()}, "d"),
+            jaxcomm.pmax(x, "d"),
+            jaxcomm.all_gather(x, "d", to="invarying"),
+        )
+
+    step = jax.jit(sharded(body, P("d"), P(), True))
+    for _ in range(2):
+        text = step.trace(X).lower(lowering_platforms=(platform,)).as_text()
+        assert "jaxcomm" not in text
+        assert text.count("stablehlo.all_reduce") == 3
+        assert "stablehlo.all_gather" in text
+    records = [record for record in caplog.records if record.name == "jaxcomm"]
+    assert len(records) == 1
+    assert f"jaxcomm has no core for {platform} yet" in records[0].getMessage()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax.sharding import AxisType, NamedSharding
-from lax_cases import MESH, MESH_2D, P, W, X, both_modes, compare, sharded
+from lax_cases import MESH_2D, P, W, X, both_modes, compare, sharded
 
 import jaxcomm
 
@@ -55,14 +53,18 @@ def vmap_scatter_and_gather(ops: Any, vma: bool) -> Any:
         wide = jnp.tile(x, (8, 1)) + jnp.arange(8.0)[:, None]
         scatters = jax.vmap(lambda y: ops.psum_scatter(y, "d", tiled=True), in_axes=1)(wide)
         along = jax.vmap(lambda y: ops.psum_scatter(y, "d", scatter_dimension=1), out_axes=1)(wide.reshape(2, 3, 8))
-        gathers = [jax.vmap(lambda y, t=t: ops.all_gather(y, "d", axis=-1, tiled=t), in_axes=1)(x) for t in (True, False)]
+        gathers = [
+            jax.vmap(lambda y, t=t: ops.all_gather(y, "d", axis=-1, tiled=t), in_axes=1)(x) for t in (True, False)
+        ]
         return jax.tree.map(lambda y: y.reshape(1, -1), [scatters, along, gathers])
 
     return jax.jit(sharded(body, P("d"), P("d"), vma))(X)
 
 
 def vmap_spmd_axis(ops: Any, vma: bool) -> Any:
-    step = sharded(lambda x: (ops.psum(x, "a"), ops.all_gather(x, "a", tiled=True)), P("a"), (P(), P("a")), vma, MESH_2D)
+    step = sharded(
+        lambda x: (ops.psum(x, "a"), ops.all_gather(x, "a", tiled=True)), P("a"), (P(), P("a")), vma, MESH_2D
+    )
     return jax.jit(jax.vmap(step, spmd_axis_name="b"))(np.stack([X, 2 * X]))
 
 
@@ -237,7 +239,9 @@ def operand_used_again(ops: Any, vma: bool) -> Any:
 
 def jit_inside(ops: Any, vma: bool) -> Any:
     double = jax.jit(lambda y: ops.psum(y, "d"))
-    return jax.jit(sharded(lambda x: double(x) + double(x * 3) + jax.jit(lambda y: ops.psum(2 * y, "d"))(x), P("d"), P(), vma))(X)
+    return jax.jit(
+        sharded(lambda x: double(x) + double(x * 3) + jax.jit(lambda y: ops.psum(2 * y, "d"))(x), P("d"), P(), vma)
+    )(X)
 
 
 def nested_shard_map(ops: Any, vma: bool) -> Any:
@@ -249,9 +253,7 @@ def nested_shard_map(ops: Any, vma: bool) -> Any:
         specs = {"in_specs": P(None, "b"), "out_specs": (P(), P("b")), "axis_names": {"b"}, "check_vma": vma}
         return jax.shard_map(inner, **specs)(y)
 
-    step = jax.shard_map(
-        outer, mesh=MESH_2D, in_specs=P("a"), out_specs=P("a"), axis_names={"a"}, check_vma=vma
-    )
+    step = jax.shard_map(outer, mesh=MESH_2D, in_specs=P("a"), out_specs=P("a"), axis_names={"a"}, check_vma=vma)
     return jax.jit(step)(X)
 
 
@@ -275,7 +277,11 @@ def without_jit(ops: Any, vma: bool) -> Any:
         return sharded(lambda x: ops.psum(x, "d") * 2, P("d"), P(), vma)(X)
 
 
-CASES = [value for value in list(globals().values()) if getattr(value, "__annotations__", {}).keys() == {"ops", "vma", "return"}]
+CASES = [
+    value
+    for value in list(globals().values())
+    if getattr(value, "__annotations__", {}).keys() == {"ops", "vma", "return"}
+]
 CASES.remove(loss)
 
 

@@ -56,7 +56,9 @@ def lower_to_core(
     if any(size > 1 for axis, size in scope.mesh.shape.items() if axis not in scope.manual_axes):
         return partitioned_call(context, operands, request)  # which chooses again, for the sizes of shards
     aliases = {i: i for i in range(len(operands))} if collective.kind == "all_reduce" else None
-    results: Sequence[Any] = jax.ffi.ffi_lowering(ffi.TARGET, operand_output_aliases=aliases)(context, *operands, **attributes)
+    results: Sequence[Any] = jax.ffi.ffi_lowering(ffi.TARGET, operand_output_aliases=aliases)(
+        context, *operands, **attributes
+    )
     return results
 
 

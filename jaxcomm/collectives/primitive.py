@@ -76,7 +76,9 @@ def _bind(lax: Primitive, plan: str, params: dict[str, Any], operands: Sequence[
     """Binds ours, in the form that the core takes: booleans are bytes, and the first dimension is cut or grows."""
     kind = COLLECTIVES[lax.name].kind
     boolean = [kind != "reduce_scatter" and jax.typeof(x).dtype == jnp.bool_ for x in operands]
-    operands = [jax.lax.convert_element_type(x, jnp.uint8) if byte else x for x, byte in zip(operands, boolean, strict=True)]
+    operands = [
+        jax.lax.convert_element_type(x, jnp.uint8) if byte else x for x, byte in zip(operands, boolean, strict=True)
+    ]
     bind = partial(PRIMITIVES[lax].bind, plan=plan if kind == "all_reduce" else "")
     if kind == "all_reduce":
         positional = tuple(axis for axis in params["axes"] if isinstance(axis, int))

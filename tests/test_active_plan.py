@@ -1,0 +1,228 @@
+"""Plans at work: which schedule a call follows, where the plan comes from, and what a wrong one says."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from lax_cases import MESH, MESH_2D, P, sharded
+
+import jaxcomm
+from jaxcomm import communicator, ffi, schedules
+from jaxcomm.plan import Plan
+from jaxcomm.plan.program import compile
+
+ALL_SIZES = ["min_bytes", "max_bytes", "schedule"]
+X = np.random.default_rng(1).standard_normal((8, 1000)).astype(np.float32)
+
+
+def make(*entries: tuple[int, int | None, dict[str, Any]], ranks: int = 8, dtypes: list[str] | None = None) -> Plan:
+    seconds = dict.fromkeys(["seconds", "ring", "halving_doubling", "direct", "broadcast", "lower_bound"], 1e-5)
+    rows = [dict(zip(ALL_SIZES, entry, strict=True)) for entry in entries]
+    late = any("late" in row["schedule"] for row in rows)
+    return Plan.model_validate(
+        {
+            "matches": {"ranks": ranks, "dtypes": dtypes},
+            "roles": {"straggler": 3} if late else {},
+            "template": schedules.template(ranks).to_json() if late else None,
+            "collectives": [{**row, "predicted": {"reference_bytes": 4096, **seconds}} for row in rows],
+            "assumptions": {
+                **dict.fromkeys(["alpha_s", "beta_s_per_byte", "residual", "min_gain"], 1e-6),
+                "samples": 0,
+                "link_source": "assumed",
+                "ports": 8,
+                "delay": None,
+            },
+            "provenance": {
+                "profile": "0" * 64,
+                "solver": "none",
+                "status": "made",
+                "gap": 0.0,
+                "seed": 0,
+                "versions": {},
+            },
+        }
+    )
+
+
+SPECS: dict[str, dict[str, Any]] = {
+    "ring": {"kind": "ring"},
+    "halving_doubling": {"kind": "halving_doubling"},
+    "direct": {"kind": "direct"},
+    "broadcast": {"kind": "broadcast", "late": "straggler"},
+    "straggler": {"kind": "straggler", "late": "straggler", "chunks": 10},
+    "hybrid": {"kind": "hybrid", "late": "straggler", "chunks": 18, "covered": 10},
+}
+RING = make((0, None, SPECS["ring"]))
+
+
+def total(x: Any, **options: Any) -> Any:
+    return jax.jit(sharded(lambda x: jaxcomm.psum(x, "d", **options), P("d"), P(), True))(x)
+
+
+def plans_seen() -> set[str]:
+    """The plans of all calls since the last `reset_stats`."""
+    return {site["plan"] for site in ffi.stats() if site["calls"]}
+
+
+@pytest.fixture(autouse=True)
+def nothing_before_or_after() -> Iterator[None]:
+    jaxcomm.use_plan(None)
+    ffi.reset_stats()
+    yield
+    jaxcomm.use_plan(None)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "complex64"])
+@pytest.mark.parametrize("kind", SPECS)
+def test_every_schedule_computes_the_sum(kind: str, dtype: str) -> None:
+    plan = make((0, None, SPECS[kind]))
+    x = (X * 10).astype(dtype)
+    result = total({"x": x, "n": x[:, :3]}, plan=plan)
+    wide = np.complex128 if dtype == "complex64" else np.float64
+    for ours, operand in ((result["x"], x), (result["n"], x[:, :3])):
+        tolerance = 2e-1 if dtype == "bfloat16" else 1e-4
+        np.testing.assert_allclose(
+            np.asarray(ours).astype(wide), operand.astype(wide).sum(0, keepdims=True), rtol=tolerance, atol=tolerance
+        )
+        assert len({np.asarray(shard.data).tobytes() for shard in ours.addressable_shards}) == 1
+    assert plans_seen() == {plan.hash[:8]}
+
+
+@pytest.mark.parametrize("nbytes", [1, 4095, 4096, 10**6])
+def test_each_size_has_its_schedule(nbytes: int) -> None:
+    plan = make((0, 4095, SPECS["direct"]), (4096, None, SPECS["straggler"]))
+    choice = communicator.choose("all_reduce", 8, nbytes, "float32", communicator.plan_hash(plan), "psum over 'd'")
+    assert choice.program == ffi.register_program(compile(plan.schedule_for(nbytes)))
+
+
+def test_without_a_plan_all_run_directly() -> None:
+    total(X)
+    assert plans_seen() == {"direct"}
+    direct = ffi.register_program(compile(schedules.direct(8)))
+    assert communicator.choose("all_reduce", 8, 10**9, None, "", "") == (direct, "direct")
+
+
+def test_a_plan_for_other_element_types_leaves_the_call_direct() -> None:
+    total(X, plan=make((0, None, SPECS["ring"]), dtypes=["bfloat16"]))
+    assert plans_seen() == {"direct"}
+
+
+def test_a_plan_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    jaxcomm.plan.save(RING, path)
+    total(X, plan=path)
+    with jaxcomm.use_plan(str(path)):
+        total(X)
+    assert plans_seen() == {RING.hash[:8]}
+
+
+def test_a_plan_counts_in_a_with_statement_and_from_a_setter() -> None:
+    other = make((0, None, SPECS["halving_doubling"]))
+    seen = []
+
+    def note() -> None:
+        seen.append(communicator.plan_hash(None))
+
+    with jaxcomm.use_plan(RING):
+        note()
+        with jaxcomm.use_plan(other):
+            note()
+            with jaxcomm.use_plan(None):
+                note()
+        note()
+    note()
+    jaxcomm.use_plan(other)
+    note()
+    thread = threading.Thread(target=note)
+    thread.start()
+    thread.join()
+    with jaxcomm.use_plan(RING):
+        note()
+    note()
+    assert seen == [RING.hash, other.hash, "", RING.hash, "", other.hash, other.hash, RING.hash, other.hash]
+
+
+def test_a_step_is_compiled_once_for_each_plan() -> None:
+    traces = []
+
+    @jax.jit
+    def step(x: Any) -> Any:
+        traces.append(communicator.plan_hash(None)[:8])
+        return sharded(lambda x: jaxcomm.pmean(x, "d"), P("d"), P(), True)(x)
+
+    same = make((0, None, SPECS["ring"]))
+    for plan in (None, RING, None, same, RING, None):
+        with jaxcomm.use_plan(plan):
+            np.testing.assert_allclose(step(X), X.mean(0, keepdims=True), rtol=1e-4, atol=1e-5)
+    assert traces == ["", RING.hash[:8]]
+    assert plans_seen() == {"direct", RING.hash[:8]}
+
+
+def test_a_plan_leads_through_gradients_and_batches() -> None:
+    def loss(w: Any, x: Any) -> Any:
+        rows = jax.vmap(lambda row: jaxcomm.psum(row, "d", plan=RING), in_axes=1, out_axes=1)(x * w)
+        return (rows**2).sum()
+
+    step = jax.jit(jax.grad(sharded(loss, (P(), P("d")), P(), False)))
+    step(np.float32(2), X[:, :5])
+    assert plans_seen() == {RING.hash[:8]}
+
+
+def test_a_plan_for_other_ranks_names_both_numbers_and_the_cure() -> None:
+    message = (
+        rf"psum over 'a': plan {RING.hash[:8]} is for 8 ranks; this call has 4.\n  Cure: give the call a plan for 4 "
+        r"ranks \(`plan=`\), or make it under `with jaxcomm.use_plan\(None\)`"
+    )
+    step = lambda: jax.jit(sharded(lambda x: jaxcomm.psum(x, "a"), P("a"), P(), True, MESH_2D))(X)  # noqa: E731
+    with jaxcomm.use_plan(RING), pytest.raises(jaxcomm.PlanError, match=message):
+        step()
+    partial = jax.shard_map(
+        lambda x: jaxcomm.psum(x, "a", plan=RING), mesh=MESH_2D, in_specs=P("a"), out_specs=P(), axis_names={"a"}
+    )
+    with pytest.raises(jaxcomm.PlanError, match=message):
+        jax.jit(partial)(X)
+    np.testing.assert_allclose(step()[0], X.reshape(4, 2, -1).sum(0)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_plan_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
+    broken = tmp_path / "plan.json"
+    broken.write_text("{}")
+    jaxcomm.use_plan(RING)
+    for attempt in (jaxcomm.use_plan, lambda plan: jaxcomm.init(plan=plan), lambda plan: total(X, plan=plan)):
+        with pytest.raises(jaxcomm.PlanError, match=r"plan\.json"):
+            attempt(broken)
+    assert communicator.plan_hash(None) == RING.hash
+
+
+def test_init_takes_a_plan_that_fits_the_mesh() -> None:
+    for mesh in (None, MESH, MESH_2D):
+        jaxcomm.init(mesh, plan=RING)
+        assert communicator.plan_hash(None) == RING.hash
+        jaxcomm.use_plan(None)
+    jaxcomm.init()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (
+            {"plan": make((0, None, SPECS["ring"]), ranks=3)},
+            jaxcomm.PlanError,
+            "is for 3 ranks, but the mesh's axes have",
+        ),
+        ({"rails": ["eth0"]}, jaxcomm.JaxcommError, r"rails is \['eth0'\], but this build has one rail"),
+        ({"deadline_s": 0}, jaxcomm.JaxcommError, "deadline_s is 0; it must be a positive number of seconds"),
+        ({"deadline_s": float("nan")}, jaxcomm.JaxcommError, "deadline_s is nan"),
+        ({"deadline_s": "soon"}, jaxcomm.JaxcommError, "deadline_s is 'soon'"),
+    ],
+)
+def test_init_refuses_what_it_cannot_do(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        jaxcomm.init(MESH_2D, **{"plan": RING, **options})
+    assert communicator.plan_hash(None) == ""

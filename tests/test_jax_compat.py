@@ -1,0 +1,108 @@
+"""Every private JAX name that jaxcomm uses still means what it did, on the JAX version that is installed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
+from jax.sharding import AbstractMesh
+from lax_cases import MESH_2D, P, X
+
+from jaxcomm import jax_compat
+from jaxcomm.collectives.primitive import COLLECTIVES
+
+
+def probe(name: str, rule: Any) -> Primitive:
+    """A primitive that hands its operand on and calls `rule` with the context when it is lowered."""
+    primitive = Primitive(name)
+    primitive.def_abstract_eval(lambda aval: aval)
+    jax_compat.require_devices(primitive)
+
+    def lower(context: Any, operand: Any) -> Any:
+        rule(context)
+        return [operand]
+
+    mlir.register_lowering(primitive, lower, cacheable=False)
+    return primitive
+
+
+def test_all_collectives_of_lax_are_known() -> None:
+    names = {primitive.name for primitive in jax_compat.lax_collectives()}
+    assert {"psum", "psum_invariant", "pmax", "pmin", "reduce_scatter", "all_gather", "all_gather_invariant"} <= names
+    assert names <= COLLECTIVES.keys()
+
+
+@pytest.mark.parametrize("primitive", jax_compat.lax_collectives(), ids=lambda primitive: primitive.name)
+def test_lowering_of(primitive: Primitive) -> None:
+    assert callable(jax_compat.lowering_of(primitive))
+
+
+def test_devices_of_a_mesh_and_of_the_jit_around_an_abstract_one() -> None:
+    mesh = jax.sharding.Mesh(np.array(jax.devices())[[3, 1, 7, 0, 2, 6, 5, 4]].reshape(4, 2), ("a", "b"))
+    seen: list[Any] = []
+
+    def note(context: Any) -> None:
+        seen.append(
+            (
+                type(context.module_context.axis_context.mesh),
+                jax_compat.devices(context.module_context.axis_context.mesh),
+            )
+        )
+
+    hand_on = probe("hand_on", note).bind
+    inner = jax.shard_map(hand_on, in_specs=P(None, "b"), out_specs=P(None, "b"), axis_names={"b"})
+    step = jax.shard_map(lambda x: inner(hand_on(x)), mesh=mesh, in_specs=P("a"), out_specs=P("a"), axis_names={"a"})
+    np.testing.assert_array_equal(jax.jit(step)(X), X)
+    devices = tuple(mesh.devices.flat)
+    assert seen == [(jax.sharding.Mesh, devices), (AbstractMesh, devices)]
+
+
+def test_devices_of_an_abstract_mesh_alone() -> None:
+    with pytest.raises(LookupError, match="no devices are assigned to the mesh"):
+        jax_compat.devices(MESH_2D.abstract_mesh)
+
+
+def test_the_same_step_on_other_devices_is_lowered_anew() -> None:
+    lowered = []
+    hand_on = probe("hand_on_again", lambda context: lowered.append(context)).bind
+    step = jax.jit(lambda x: jax.shard_map(hand_on, in_specs=P("a"), out_specs=P("a"))(x))
+    for order in ([0, 1], [1, 0], [0, 1]):
+        mesh = jax.sharding.Mesh(np.array(jax.devices())[order], ("a",))
+        with jax.set_mesh(mesh):
+            step(jax.device_put(jnp.arange(4.0), jax.NamedSharding(mesh, P("a"))))
+    assert len(lowered) == 2
+
+
+def test_a_partitioner_is_asked_and_the_rule_keeps_the_sharding() -> None:
+    """A custom call that XLA does not know: the partitioner answers with the sine of one shard."""
+    asked = []
+
+    def partition(operands: Any, shardings: Any, result: Any, sharding: Any, config: bytes) -> Any:
+        shape = sharding.tile(result)
+        asked.append((config, tuple(shape.dimensions()), shape.numpy_dtype()))
+        kind = f"tensor<{'x'.join(map(str, shape.dimensions()))}xf32>"
+        module = (
+            f"func.func public @main(%x: {kind}) -> {kind} {{ %y = stablehlo.sine %x : {kind} return %y : {kind} }}"
+        )
+        return module.encode(), [sharding], sharding
+
+    def lower(context: Any, operand: Any) -> Any:
+        results = jax.ffi.ffi_lowering("jaxcomm_probe", api_version=2, backend_config="hello")(context, operand)
+        rule = jax_compat.elementwise_rule([operand.type], [results[0].type], whole=False)
+        results[0].owner.attributes["sdy.sharding_rule"] = rule
+        return results
+
+    jax_compat.register_partitioner("jaxcomm_probe", partition)
+    sine = Primitive("jaxcomm_probe")
+    sine.def_abstract_eval(lambda aval: aval)
+    mlir.register_lowering(sine, lower)
+    x = jax.device_put(X, jax.NamedSharding(MESH_2D, P("a", "b")))
+    result = jax.jit(sine.bind)(x)
+    np.testing.assert_allclose(result, np.sin(X), rtol=1e-6)
+    assert result.sharding.spec == P("a", "b")
+    assert set(asked) == {(b"hello", (2, 3), np.dtype(np.float32))}
