@@ -1,4 +1,4 @@
-// The custom call "jaxcomm_delay": hands its operand on, as many seconds later as its second operand says.
+// The custom call "jaxcomm_delay": hands its operands on, as many seconds later as the last of them says.
 
 #include <chrono>
 #include <cmath>
@@ -12,27 +12,40 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-ffi::Future Delay(ffi::AnyBuffer operand, ffi::BufferR0<ffi::DataType::F32> seconds,
-                  ffi::Result<ffi::AnyBuffer> result) {
+Status HandOn(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets, float& seconds) {
+  if (args.size() != rets.size() + 1) return InvalidArgument("delay: it takes its results' operands and the seconds");
+  const auto wait = args.get<ffi::BufferR0<ffi::DataType::F32>>(rets.size());
+  if (!wait.has_value()) return InvalidArgument("delay: the seconds must be one float32");
+  seconds = *wait->typed_data();
+  for (size_t i = 0; i < rets.size(); ++i) {
+    const ffi::AnyBuffer operand = *args.get<ffi::AnyBuffer>(i);
+    const ffi::AnyBuffer result = **rets.get<ffi::AnyBuffer>(i);
+    if (result.size_bytes() != operand.size_bytes()) return InvalidArgument("delay: operand and result differ in size");
+    if (result.untyped_data() != operand.untyped_data()) {
+      std::memcpy(result.untyped_data(), operand.untyped_data(), operand.size_bytes());
+    }
+  }
+  return Status();
+}
+
+ffi::Future Delay(ffi::RemainingArgs args, ffi::RemainingRets rets) {
   ffi::Promise promise;
   ffi::Future future(promise);
-  const float wait = *seconds.typed_data();
-  if (result->untyped_data() != operand.untyped_data()) {
-    std::memcpy(result->untyped_data(), operand.untyped_data(), operand.size_bytes());
-  }
-  if (!(wait > 0) || !std::isfinite(wait)) {
+  float seconds = 0;
+  const Status status = HandOn(args, rets, seconds);
+  if (!status.ok()) {
+    promise.SetError(ToError(status));
+  } else if (!(seconds > 0) || !std::isfinite(seconds)) {
     promise.SetAvailable();
-    return future;
+  } else {
+    TheExecutor().timer().After(
+        std::chrono::duration_cast<Clock::duration>(std::chrono::duration<float>(seconds)),
+        [promise] { TheExecutor().threads().Run([promise]() mutable { promise.SetAvailable(); }); });
   }
-  TheExecutor().timer().After(
-      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<float>(wait)),
-      [promise] { TheExecutor().threads().Run([promise]() mutable { promise.SetAvailable(); }); });
   return future;
 }
 
-XLA_FFI_DEFINE_HANDLER(
-    kDelay, Delay,
-    ffi::Ffi::Bind().Arg<ffi::AnyBuffer>().Arg<ffi::BufferR0<ffi::DataType::F32>>().Ret<ffi::AnyBuffer>());
+XLA_FFI_DEFINE_HANDLER(kDelay, Delay, ffi::Ffi::Bind().RemainingArgs().RemainingRets());
 
 }  // namespace
 

@@ -29,7 +29,7 @@ def _core() -> ctypes.CDLL:
         core = ctypes.CDLL(str(_LIBRARY))
     except OSError as error:
         raise JaxcommError(
-            f"jaxcomm's C++ core cannot be loaded: {error}.\n  Cure: install the package (`pip install .` or `make setup`)."
+            f"jaxcomm's C++ core cannot be loaded: {error}.\n  Cure: install the package, by `pip install .` or `make setup`."
         ) from error
     core.jaxcomm_register_program.restype = ctypes.c_int64
     core.jaxcomm_register_program.argtypes = (
@@ -88,8 +88,8 @@ def set_deadline(seconds: float) -> None:
 def stats() -> list[dict[str, Any]]:
     """What happened at each call site of this process since the start or the last `reset_stats`.
 
-    Per site: name, axes, plan, ranks, bytes, calls, failed; `wait_s` and `late` by rank (total seconds a rank waited for
-    the last one, how often it was the last one); `transfer_s`, total seconds from the last arrival to the end;
+    Per site: name, axes, plan, ranks, bytes, calls, failed; `wait_s` and `late` by rank (total seconds a rank waited
+    for the last one, how often it was the last one); `transfer_s`, total seconds from the last arrival to the end;
     `early_bytes_share`, how much of the work was done before the last arrival; and of the last 256 calls `arrivals`
     (seconds after the first rank, by rank) and `after_arrival_s`.
     """
@@ -124,19 +124,22 @@ def floor_seconds(ranks: int, nbytes: int) -> float:
     return seconds
 
 
-def delay(x: jax.Array, seconds: jax.Array | float) -> jax.Array:
+def delay(x: Any, seconds: jax.Array | float) -> Any:
     """Hands `x` on, `seconds` later; for making a rank late on purpose.
 
     Args:
-      x: an array; the result is the same array.
+      x: an array or a tree of arrays; the result is the same.
       seconds: a scalar, read when the step runs, so that inside `shard_map` it may differ from rank to rank:
-        `delay(x, jnp.where(lax.axis_index("data") == 3, 0.02, 0.0))`.
+        `delay(grads, jnp.where(lax.axis_index("data") == 3, 0.02, 0.0))`.
     """
     import jax
     import jax.numpy as jnp
 
     register()
-    # The result's type is the operand's own, so that it varies over the same axes.
-    call = jax.ffi.ffi_call(_DELAY, jax.typeof(x), input_output_aliases={0: 0})
-    result: jax.Array = call(x, jnp.asarray(seconds, jnp.float32))
-    return result
+    leaves: list[Any]
+    tree: Any
+    leaves, tree = jax.tree.flatten(x)
+    # The results' types are the operands' own, so that they vary over the same axes.
+    types = [jax.typeof(leaf) for leaf in leaves]
+    call = jax.ffi.ffi_call(_DELAY, types, input_output_aliases={i: i for i in range(len(leaves))})
+    return tree.unflatten(call(*leaves, jnp.asarray(seconds, jnp.float32)))
