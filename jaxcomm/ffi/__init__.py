@@ -29,7 +29,7 @@ def _core() -> ctypes.CDLL:
         core = ctypes.CDLL(str(_LIBRARY))
     except OSError as error:
         raise JaxcommError(
-            f"jaxcomm's C++ core cannot be loaded: {error}.\n  Cure: install the package, by `pip install .` or `make setup`."
+            f"jaxcomm's C++ core cannot be loaded: {error}.\n  Cure: install the package (`make setup`)."
         ) from error
     core.jaxcomm_register_program.restype = ctypes.c_int64
     core.jaxcomm_register_program.argtypes = (
@@ -58,7 +58,7 @@ def register() -> None:
     import jax
 
     core = _core()
-    capsule = jax.ffi.pycapsule
+    capsule: Any = jax.ffi.pycapsule
     stages = {"instantiate": capsule(core.JaxcommInstantiate), "execute": capsule(core.JaxcommExecute)}
     jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
     jax.ffi.register_ffi_target(_DELAY, capsule(core.JaxcommDelay), platform="cpu")
