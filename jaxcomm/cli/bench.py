@@ -49,10 +49,11 @@ def run(args: Namespace) -> int:
     use_host_devices(args.devices)
     from jaxcomm.cli import bench_late, bench_psum
 
+    plans = {name: bench_late.single(name, args.devices, args.late) for name in args.schedules} if args.late else {}
     cases = args.calls if args.calls and not args.late else args.sizes
     with progress.bar(len(cases) * args.rounds, "measuring") as bar:
         if args.late:
-            rows = [bench_late.measure(args, size, bar.update) for size in args.sizes]
+            rows = [bench_late.measure(plans, args.late, size, args.rounds, bar.update) for size in args.sizes]
         elif args.calls:
             rows = [bench_psum.measure(args, bench_psum.SMALL, calls, bar.update) for calls in args.calls]
         else:

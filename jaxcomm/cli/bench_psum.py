@@ -49,8 +49,14 @@ def measure(args: Namespace, nbytes: int, calls: int, each_round: Callable[[], o
     start = [[jnp.copy(zeros) for _ in range(calls)] for _ in range(2)]
     del zeros
     sides = {"lax": Side(lax_step, start.pop()), "jaxcomm": Side(our_step, start.pop())}
-    seconds = {name: statistics.median(found) for name, found in take_turns(sides, args.rounds, each_round).items()}
-    floor = calls * ffi.floor_seconds(ranks, 4 * count)
+    floors: list[float] = []
+
+    def after_round() -> None:
+        floors.append(calls * ffi.floor_seconds(ranks, 4 * count))
+        each_round()
+
+    seconds = {name: statistics.median(found) for name, found in take_turns(sides, args.rounds, after_round).items()}
+    floor, rate = statistics.median(floors), calls * 4 * count / seconds["jaxcomm"] / 1e9
     return {
         "bytes": 4 * count,
         "calls": calls,
@@ -58,8 +64,8 @@ def measure(args: Namespace, nbytes: int, calls: int, each_round: Callable[[], o
         "lax_s": seconds["lax"],
         "jaxcomm_s": seconds["jaxcomm"],
         "ratio": seconds["lax"] / seconds["jaxcomm"],
-        "gb_per_s": calls * 4 * count / seconds["jaxcomm"] / 1e9,
-        "bus_gb_per_s": calls * 4 * count / seconds["jaxcomm"] / 1e9 * 2 * (ranks - 1) / ranks,
+        "gb_per_s": rate,
+        "bus_gb_per_s": rate * 2 * (ranks - 1) / ranks,
         "floor_s": floor,
         "over_floor": seconds["jaxcomm"] / floor,
         "wrong": wrong,

@@ -27,14 +27,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Explains and draws."""
     loaded = plan.load(args.plan)
-    if args.json:
-        output.print_json(loaded.model_dump(mode="json"))
-    else:
-        print(explanation.explanation(loaded))
     if args.svg:
         schedule = loaded.schedule_for(args.bytes) if args.bytes else explanation.headline(loaded)[1]
         assert schedule is not None  # without a dtype a plan has a schedule for every size
         output.write(args.svg, timeline.svg(schedule))
-        if not args.json:
+    if args.json:
+        output.print_json(loaded.model_dump(mode="json"))
+    else:
+        print(explanation.explanation(loaded))
+        if args.svg:
             print(f"\nTimeline: {args.svg}")
     return 0

@@ -69,6 +69,9 @@ def run(args: Namespace) -> int:
         for row in rows:
             found.append(row)
             bar.update()
+    if args.plot:
+        picture = plots.png([*_panels(found)], x="bytes of one rank's buffer", y="seconds after the arrival", log=True)
+        output.write(args.plot, picture)
     if args.json:
         document = {"alpha_s": alpha, "beta_s_per_byte": beta, "rows": [dataclasses.asdict(row) for row in found]}
         output.print_json(document)
@@ -80,9 +83,6 @@ def run(args: Namespace) -> int:
         print(
             "chunks: of the straggler column, which is the best of its family; saves: of the faster of ring and halving"
         )
-    if args.plot:
-        picture = plots.png([*_panels(found)], x="bytes of one rank's buffer", y="seconds after the arrival", log=True)
-        output.write(args.plot, picture)
     return 0
 
 

@@ -80,6 +80,11 @@ def spec_text(spec: Spec) -> str:
     return spec.kind.replace("_", "/")
 
 
+def entry_for(plan: Plan, nbytes: int) -> Entry:
+    """The entry that calls of this size run."""
+    return next(entry for entry in reversed(plan.collectives) if entry.min_bytes <= nbytes)
+
+
 def headline(plan: Plan) -> tuple[Entry, Schedule]:
     """The entry that saves the largest share, with its schedule: the one to look at first."""
 
@@ -118,11 +123,15 @@ def _assumptions(plan: Plan) -> Iterator[str]:
     yield f"A schedule that uses the delay must save {100 * given.min_gain:.3g}% of the fastest that cannot."
     if plan.step:
         yield (
-            f"The {plan.step.buckets} gradient buckets of a step, {bytes_text(plan.step.bytes)} together: "
+            f"The {plan.step.buckets} gradient bucket{'s' * (plan.step.buckets != 1)} of a step, "
+            f"{bytes_text(plan.step.bytes)} together: "
             f"{seconds_text(plan.step.seconds)} from the late rank's last gradient to the last sum, "
             f"{seconds_text(plan.step.plain_seconds)} without this plan."
         )
-    yield f"Made from profile {made.profile[:12]} by {made.solver}: {made.status}, gap {made.gap:.2%}."
+    solver = (
+        f"by {made.solver}, {made.status.lower()}, gap {made.gap:.2%}" if made.solver != "none" else "without a solver"
+    )
+    yield f"Made from profile {made.profile[:12]} {solver}."
 
 
 def _comparison(plan: Plan, entry: Entry, schedule: Schedule) -> str:

@@ -1,0 +1,167 @@
+"""`jaxcomm demo`: profile, plan, verify, train and report, with one rank late on purpose."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from jaxcomm import plan, planner, profile, schedules, simulate
+from jaxcomm.cli import output, progress, values
+from jaxcomm.cli.host_devices import use_host_devices
+from jaxcomm.cli.values import Late
+from jaxcomm.errors import JaxcommError
+from jaxcomm.plan import Plan
+from jaxcomm.profile import Profile
+from jaxcomm.profile.measure import SIZES, measure
+from jaxcomm.report import plots, story, timeline
+from jaxcomm.report.explanation import entry_for, spec_text
+from jaxcomm.report.tables import seconds_text
+
+EXAMPLE = """
+    jaxcomm demo
+    jaxcomm demo --late rank=5,ms=40 --steps 100 --out my-demo
+"""
+
+_BLOCK = 5  # steps of one training before it is the other one's turn
+_WARM_UP = 5  # steps of each training that are not timed: they compile, and touch their memory
+_ROUNDS = 5
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declares the command's options."""
+    parser.add_argument("--out", default="jaxcomm-demo", help="folder for the report and the pictures (jaxcomm-demo)")
+    parser.add_argument("--devices", type=int, default=8, help="host devices (8)")
+    parser.add_argument(
+        "--late", type=values.late, default=Late(3, 0.02), metavar="rank=R,ms=T", help="who is late (rank=3,ms=20)"
+    )
+    parser.add_argument("--steps", type=int, default=60, help="training steps of each side (60)")
+    parser.add_argument("--hidden", type=int, default=2048, help="units of the two hidden layers (2048: 16.6 MiB)")
+    parser.add_argument("--batch", type=int, default=4, help="images a device and step (4)")
+    parser.add_argument("--seed", type=int, default=0, help="of the parameters and the order of the images (0)")
+    parser.add_argument("--json", action="store_true", help="print report.json instead of the last screen")
+
+
+def run(args: Namespace) -> int:
+    """Runs the whole story."""
+    start = time.perf_counter()
+    if args.late.rank >= args.devices:
+        raise JaxcommError(
+            f"--late names rank {args.late.rank}; with {args.devices} devices the ranks go to {args.devices - 1}"
+        )
+    if args.steps <= _WARM_UP:
+        raise JaxcommError(f"--steps is {args.steps}; the first {_WARM_UP} only warm up, so more are needed")
+    use_host_devices(args.devices)
+    out = Path(args.out)
+    out.mkdir(parents=True, exist_ok=True)
+    with progress.clock("1/4 profiling"):
+        measured = measure(args.devices, SIZES, 50, inject={args.late.rank: args.late.seconds})
+        profile.save(measured, out / "profile.json")
+    with progress.clock("2/4 planning and proving"):
+        made = planner.plan(measured)
+        proof = plan.verify(made)
+        plan.save(made, out / "plan.json")
+    trained = _train(args, made)
+    with progress.clock("4/4 measuring the collective alone"):
+        report = _report(args, measured, made, trained) | {"proof": str(proof)}
+    lines = {f"{name}.pmean": (range(1, args.steps + 1), trained[name].losses) for name in ("lax", "jaxcomm")}
+    panel = plots.Panel(
+        f"{args.devices} devices, rank {args.late.rank} late by {seconds_text(args.late.seconds)}", lines
+    )
+    output.write(out / "loss.png", plots.png([[panel]], x="step", y="training loss"))
+    schedule = made.schedule_for(report["gradient_bytes"])
+    assert schedule is not None  # without a dtype a plan has a schedule for every size
+    output.write(out / "timeline.svg", timeline.svg(schedule))
+    report["seconds"] = time.perf_counter() - start
+    output.write_json(out / "report.json", report)
+    output.write(out / "report.md", story.markdown(report))
+    if args.json:
+        output.print_json(report)
+    else:
+        print(story.screen(report, args.out))
+    return 0
+
+
+def _train(args: Namespace, made: Plan) -> dict[str, Any]:
+    """Both trainings, block by block in turn; the record of jaxcomm's collective is in the core's statistics."""
+    import jax
+    import jax.numpy as jnp
+
+    from jaxcomm import collectives, ffi
+    from jaxcomm.cli import digits, spmd
+
+    def delay(images: jax.Array) -> jax.Array:
+        late = jax.lax.axis_index(spmd.AXIS) == args.late.rank
+        return ffi.delay(images, jnp.where(late, args.late.seconds, 0.0))
+
+    def planned(tree: Any, axis: str) -> Any:
+        return collectives.pmean(tree, axis, plan=made)
+
+    shape = {"devices": args.devices, "hidden": args.hidden, "batch": args.batch, "seed": args.seed}
+    sides = {
+        "lax": digits.Training(jax.lax.pmean, delay, **shape),
+        "jaxcomm": digits.Training(planned, delay, **shape),
+    }
+    ffi.reset_stats()
+    with progress.bar(2 * args.steps, "3/4 training, twice") as bar:
+        for first in range(0, args.steps, _BLOCK):
+            for side in sides.values():
+                for _ in range(first, min(first + _BLOCK, args.steps)):
+                    side.step()
+                    bar.update()
+    return sides
+
+
+def _report(args: Namespace, measured: Profile, made: Plan, trained: dict[str, Any]) -> dict[str, Any]:
+    """What report.json holds; the gains are shares of the step with lax.pmean."""
+    import jax
+    import numpy as np
+
+    from jaxcomm import ffi
+    from jaxcomm.cli import bench_late
+
+    [trained_site] = [site for site in ffi.stats() if site["calls"]]
+    nbytes = trained["jaxcomm"].gradient_bytes
+    late, link = profile.straggler(measured), measured.link
+    schedules_ = {"plan": made.schedule_for(nbytes), "ring": schedules.ring(args.devices)}
+    delays = simulate.Delays(late.delays)
+    predicted = {
+        name: simulate.seconds(schedule, nbytes, delays, link.alpha_s, link.beta_s_per_byte)
+        for name, schedule in schedules_.items()
+        if schedule
+    }
+    plans = {"ring": bench_late.single("ring", args.devices, args.late), "plan": made}
+    alone = bench_late.measure(plans, args.late, nbytes, _ROUNDS, lambda: None)["schedules"]
+    step = {name: statistics.median(side.seconds[_WARM_UP:]) for name, side in trained.items()}
+    differences = jax.tree.map(
+        lambda ours, theirs: float(np.abs(np.asarray(ours) - np.asarray(theirs)).max()),
+        trained["jaxcomm"].params,
+        trained["lax"].params,
+    )
+    return {
+        "devices": args.devices,
+        "gradient_bytes": nbytes,
+        "straggler": {
+            "rank": late.rank,
+            "late_steps": late.late_steps,
+            "steps": late.steps,
+            "median_ms": 1e3 * late.median_s,
+        },
+        "schedule": spec_text(entry_for(made, nbytes).schedule),
+        "steps": args.steps,
+        "last_in_training": trained_site["late"],
+        "final_loss_lax": trained["lax"].losses[-1],
+        "final_loss_jaxcomm": trained["jaxcomm"].losses[-1],
+        "max_abs_param_diff": max(jax.tree.leaves(differences)),
+        "step_ms_lax": 1e3 * step["lax"],
+        "step_ms_jaxcomm": 1e3 * step["jaxcomm"],
+        "predicted_gain": (predicted["ring"] - predicted["plan"]) / step["lax"],
+        "measured_gain": 1 - step["jaxcomm"] / step["lax"],
+        "collective_ms": {
+            "predicted": {name: 1e3 * seconds for name, seconds in predicted.items()},
+            "measured": {row["schedule"]: 1e3 * row["after_arrival_s"] for row in alone},
+        },
+        "plan_hash": made.hash,
+    }

@@ -1,0 +1,307 @@
+"""The commands as a user meets them: help, exit codes, errors without a traceback, JSON, files."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from jaxcomm import plan, profile, schedules
+from jaxcomm.cli import COMMANDS, main, values
+from jaxcomm.errors import JaxcommError
+from jaxcomm.profile import Link, Profile, Provenance
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def profiled(tmp_path: Path) -> Path:
+    """A profile of eight ranks of which rank 3 is 20 ms late."""
+    found = Profile(
+        ranks=8,
+        link=Link(alpha_s=1e-6, beta_s_per_byte=1e-10, source="a test"),
+        arrivals=[[0.02 * (rank == 3) for rank in range(8)]] * 4,
+        provenance=Provenance(source="a test", tool="pytest"),
+    )
+    profile.save(found, tmp_path / "profile.json")
+    return tmp_path / "profile.json"
+
+
+@pytest.fixture
+def planned(profiled: Path) -> Path:
+    """The plan that `jaxcomm plan` makes of it."""
+    out = profiled.with_name("plan.json")
+    assert main(["plan", str(profiled), "--out", str(out)]) == 0
+    return out
+
+
+def document(capsys: Capture, *words: str) -> dict:
+    capsys.readouterr()
+    assert main([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_a_description_options_and_an_example(command: str, capsys: Capture) -> None:
+    assert main([*command.split(), "--help"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: jaxcomm {command} ")
+    assert COMMANDS[command][1:] in " ".join(text.split())
+    assert f"example:\n  jaxcomm {command} " in text or f"example:\n  jaxcomm {command}\n" in text
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
+def test_overview_lists_every_command(words: list[str], capsys: Capture) -> None:
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    assert all(f"  {name} " in text and summary in text for name, summary in COMMANDS.items())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["simulat"], "did you mean `jaxcomm simulate`?"),
+        (["xyzzy"], "the commands are: demo, profile"),
+        (["plan"], "the following arguments are required: profile"),
+        (["plan", "p.json", "--min-gain", "200%"], "'200%' is not a share between 0 and 1"),
+        (["simulate", "--sizes", "3fo"], "'3fo' is not a size; write for example 64KiB"),
+        (["simulate", "--sizes", "2MiB..1MiB"], "runs backwards"),
+        (["simulate", "--ranks", "8..4"], "'8..4'"),
+        (["simulate", "--nonsense"], "unrecognized arguments: --nonsense"),
+        (["verify", "--schedule", "rings"], "invalid choice: 'rings'"),
+        (["bench", "--late", "rank=3"], "write for example rank=3,ms=20"),
+        (["bench", "--peer", "nccl"], "invalid choice: 'nccl'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_usage_is_2_and_says_what(words: list[str], said: str, capsys: Capture) -> None:
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert said in error and "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["plan", "nowhere.json"], "error: nowhere.json: cannot be read: No such file"),
+        (["explain", "nowhere.json"], "error: nowhere.json: cannot be read: No such file"),
+        (["verify", "nowhere.json"], "error: nowhere.json: cannot be read: No such file"),
+        (["profile", "import", "nowhere.log"], "error: nowhere.log: cannot be read: No such file"),
+        (["verify"], "error: nothing to verify"),
+        (["verify", "--schedule", "ring", "--ranks", "1"], "error: ring: ranks is 1; a collective needs at least 2"),
+        (["simulate", "--ranks", "2048"], "error: --ranks goes from 2048 to 2048; it must stay in 2..1024"),
+        (["simulate", "--gbps", "0"], "error: --alpha-us is 10, --gbps 0"),
+        (
+            ["simulate", "--plot", "/nowhere/x.png", "--ranks", "8", "--sizes", "1KiB"],
+            "error: /nowhere/x.png: cannot be",
+        ),
+        (["bench", "--devices", "1"], "error: --devices is 1; a collective needs at least 2"),
+        (["bench", "--devices", "64"], "error: --devices is 64 but JAX started with 8 host devices"),
+        (["bench", "--rounds", "0"], "error: --rounds is 0"),
+        (["bench", "--late", "rank=8,ms=1"], "error: --late names rank 8; with 8 devices the ranks are 0 to 7"),
+        (["bench", "--late", "rank=3,ms=1", "--schedules", "ring:4"], "error: --schedules has 'ring:4'"),
+        (["profile", "--inject", "rank=9,ms=1"], "error: inject names rank 9; the ranks are 0 to 7"),
+        (["demo", "--late", "rank=8,ms=1"], "error: --late names rank 8"),
+        (["demo", "--steps", "1"], "error: --steps is 1"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_mistake_is_1_with_one_clear_error(
+    words: list[str], said: str, capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 1
+    captured = capsys.readouterr()
+    assert said in captured.err and "Traceback" not in captured.err and captured.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mistake_in_a_process_of_its_own_has_the_exit_code_and_no_traceback() -> None:
+    code = "import sys; from jaxcomm.cli import main; sys.exit(main(['plan', 'nowhere.json']))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout) == (1, "")
+    assert found.stderr.startswith("error: nowhere.json: ")
+
+
+def test_what_needs_no_jax_imports_no_jax(profiled: Path) -> None:
+    words = [["--help"], ["plan", str(profiled), "--dry-run"], ["verify", "--schedule", "ring", "--ranks", "2"]]
+    code = f"import sys; from jaxcomm.cli import main; [main(w) for w in {words}]; sys.exit('jax' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_host_devices_keep_the_users_flags() -> None:
+    code = (
+        "import os; from jaxcomm.cli.host_devices import use_host_devices; use_host_devices(3); import jax; "
+        "print(len(jax.devices()), os.environ['PJRT_NPROC'], os.environ['XLA_FLAGS'])"
+    )
+    flags = "--xla_cpu_enable_fast_math=false --xla_force_host_platform_device_count=5"
+    environment = {**os.environ, "XLA_FLAGS": flags, "PJRT_NPROC": "2"}
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == [
+        "3",
+        "12",
+        "--xla_cpu_enable_fast_math=false",
+        "--xla_force_host_platform_device_count=3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "value"),
+    [
+        (values.sizes, "1KiB,1.5MiB,1000", [1024, 1572864, 1000]),
+        (values.sizes, "1KiB..20KiB", [1024, 4096, 16384, 20480]),
+        (values.counts, "2..4,64", [2, 3, 4, 64]),
+        (values.milliseconds, "0,20", [0.0, 0.02]),
+        (values.fraction, "2%", 0.02),
+        (values.fraction, "0.5", 0.5),
+        (values.late, "rank=3,ms=20", (3, 0.02)),
+    ],
+)
+def test_values(parse: Callable[[str], object], text: str, value: object) -> None:
+    assert parse(text) == value
+
+
+def test_plan_writes_the_same_bytes_twice_and_explain_reads_them(
+    planned: Path, profiled: Path, capsys: Capture
+) -> None:
+    again = planned.with_name("again.json")
+    shown = document(capsys, "plan", str(profiled), "--out", str(again))
+    assert again.read_bytes() == planned.read_bytes()
+    assert shown == json.loads(planned.read_text()) == document(capsys, "explain", str(planned))
+    assert main(["explain", str(planned)]) == 0
+    assert "straggler is rank 3" in capsys.readouterr().out
+
+
+def test_dry_run_writes_nothing(profiled: Path, capsys: Capture) -> None:
+    nothing = profiled.with_name("nothing.json")
+    for words in (["plan", str(profiled)], ["profile", "import", str(profiled)], ["profile"]):
+        assert main([*words, "--out", str(nothing), "--dry-run"]) == 0
+    assert not nothing.exists()
+    assert "Would time" in capsys.readouterr().out
+
+
+def test_explain_draws_the_schedule_of_a_size(planned: Path) -> None:
+    picture = planned.with_name("timeline.svg")
+    assert main(["explain", str(planned), "--svg", str(picture), "--bytes", "1MiB"]) == 0
+    chunks = plan.load(planned).schedule_for(2**20).num_chunks
+    assert f"straggler allreduce, 8 ranks, {chunks} chunks" in "".join(ElementTree.parse(picture).getroot().itertext())
+
+
+def test_verify_proves_a_plan_and_every_kind_of_schedule(planned: Path, capsys: Capture) -> None:
+    entries = len(plan.load(planned).collectives)
+    assert document(capsys, "verify", str(planned))["proved"] == entries
+    found = document(capsys, "verify", "--all-schedules", "--ranks", "2,3,8", "--programs")
+    assert {row["kind"] for row in found["rows"]} == {
+        "ring", "halving_doubling", "direct", "broadcast", "straggler", "hybrid",
+    }  # fmt: skip
+    assert all(row["operations"] > 0 and row["seconds"] >= 0 for row in found["rows"])
+
+
+def test_verify_prints_one_line_per_schedule(capsys: Capture) -> None:
+    assert main(["verify", "--schedule", "straggler", "--ranks", "8", "--chunks", "7,14"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("proved  straggler: 8 ranks, 7 chunks, 9 rounds")
+    assert lines[1].startswith("proved  straggler: 8 ranks, 14 chunks, 16 rounds")
+    assert lines[2:] == ["2 of 2 proved: every rank ends with every contribution exactly once"]
+
+
+def test_verify_refuses_a_plan_that_was_edited(planned: Path, capsys: Capture) -> None:
+    planned.write_text(planned.read_text().replace('"kind": "direct"', '"kind": "ring"', 1))
+    assert main(["verify", str(planned)]) == 1
+    assert "hash" in capsys.readouterr().err
+
+
+def test_verify_reports_a_wrong_schedule(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    half = schedules.ring(4).table()[:12]  # the ring's ReduceScatter alone
+    wrong = schedules.Schedule.from_table(half, kind="ring", ranks=4, num_chunks=4)
+    monkeypatch.setattr(schedules, "ring", lambda ranks: wrong)
+    assert main(["verify", "--schedule", "ring", "--ranks", "4"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out.startswith("FAILED  ring: 4 ranks, 4 chunks: ") and "1 of 1 not proved" in captured.err
+
+
+def test_simulate_prints_plots_and_agrees_with_the_schedules(tmp_path: Path, capsys: Capture) -> None:
+    picture = tmp_path / "times.png"
+    words = ["simulate", "--ranks", "8,1024", "--sizes", "1KiB,64MiB", "--delay-ms", "0,20", "--plot", str(picture)]
+    found = document(capsys, *words)
+    assert len(found["rows"]) == 8
+    row = found["rows"][0]
+    assert row["ring"] == pytest.approx(schedules.ring(8).seconds(1024, found["alpha_s"], found["beta_s_per_byte"]))
+    assert all(row["lower_bound"] <= min(row["ring"], row["straggler"]) for row in found["rows"])
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert main(words) == 0
+    assert "1024" in capsys.readouterr().out
+
+
+def test_simulate_takes_ranks_link_and_delay_from_a_profile(profiled: Path, planned: Path, capsys: Capture) -> None:
+    found = document(capsys, "simulate", "--profile", str(profiled), "--plan", str(planned), "--sizes", "16MiB")
+    [row] = found["rows"]
+    assert (found["alpha_s"], row["ranks"], row["delay_s"]) == (1e-6, 8, pytest.approx(0.02))
+    assert row["plan_kind"] == plan.load(planned).schedule_for(2**24).kind
+
+
+def test_profile_measures_the_injected_straggler(tmp_path: Path, capsys: Capture) -> None:
+    out = tmp_path / "profile.json"
+    found = document(
+        capsys, "profile", "--sizes", "4KiB,64KiB", "--steps", "5", "--inject", "rank=5,ms=30", "--out", str(out)
+    )
+    assert found == json.loads(out.read_text())
+    late = profile.straggler(profile.load(out))
+    assert (late.rank, late.late_steps) == (5, 5)
+    assert 0.02 < late.median_s < 0.2
+
+
+def test_bench_sums_right_beside_lax(tmp_path: Path, capsys: Capture, planned: Path) -> None:
+    out = tmp_path / "bench.json"
+    words = ["bench", "--sizes", "1KiB,64KiB", "--rounds", "2", "--plan", str(planned), "--out", str(out)]
+    found = document(capsys, *words)
+    assert found == json.loads(out.read_text())
+    for row, size in zip(found["rows"], (1024, 65536), strict=True):
+        assert (row["bytes"], row["wrong"], row["schedule"]) == (size, 0, plan.load(planned).schedule_for(size).kind)
+        assert row["ratio"] == pytest.approx(row["lax_s"] / row["jaxcomm_s"])
+        assert row["over_floor"] == pytest.approx(row["jaxcomm_s"] / row["floor_s"])
+    found = document(capsys, "bench", "--calls", "4", "--rounds", "1")
+    assert [(row["calls"], row["bytes"], row["wrong"]) for row in found["rows"]] == [(4, 1024, 0)]
+
+
+def test_bench_times_schedules_from_the_late_ranks_arrival(capsys: Capture) -> None:
+    words = ["bench", "--late", "rank=3,ms=30", "--schedules", "ring,straggler:7", "--sizes", "1MiB", "--rounds", "1"]
+    [row] = document(capsys, *words)["rows"]
+    ring, straggler = row["schedules"]
+    assert (ring["schedule"], straggler["schedule"], ring["calls"]) == ("ring", "straggler:7", 10)
+    assert ring["last"] > 0 and 0 < straggler["after_arrival_s"] < 0.03
+    assert straggler["early_share"] > ring["early_share"]
+    assert main([*words]) == 0
+    assert "arrival to end" in capsys.readouterr().out
+
+
+def test_a_disagreement_with_lax_fails_the_bench(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    from jaxcomm import collectives
+
+    monkeypatch.setattr(collectives, "psum", lambda x, axis, plan: 2 * x)
+    assert main(["bench", "--sizes", "1KiB", "--rounds", "1"]) == 1
+    assert "elements differ from lax.psum" in capsys.readouterr().err
+
+
+def test_an_unexpected_exception_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(path: str) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(plan, "load", broken)
+    with pytest.raises(ZeroDivisionError):
+        main(["explain", "plan.json"])
+
+
+def test_an_error_of_ours_is_a_mistake(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    def broken(path: str) -> None:
+        raise JaxcommError("it is so.\n  Cure: none")
+
+    monkeypatch.setattr(plan, "load", broken)
+    assert main(["explain", "plan.json"]) == 1
+    assert capsys.readouterr().err == "error: it is so.\n  Cure: none\n"

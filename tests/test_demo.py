@@ -1,0 +1,53 @@
+"""The demo at a tiny scale: everything that it promises to write is there and consistent."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from jaxcomm import plan, profile
+from jaxcomm.cli import main
+
+pytest.importorskip("flax", reason="the demo trains a Flax model")
+pytest.importorskip("sklearn", reason="the demo trains on scikit-learn's digits")
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("demo") / "out"
+    assert main(["demo", "--out", str(out), "--steps", "12", "--hidden", "64", "--late", "rank=5,ms=30"]) == 0
+    return out
+
+
+def test_files(demo: Path) -> None:
+    names = {"report.json", "report.md", "loss.png", "timeline.svg", "plan.json", "profile.json"}
+    assert {path.name for path in demo.iterdir()} == names
+    assert (demo / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert "rank" in "".join(ElementTree.parse(demo / "timeline.svg").getroot().itertext())
+    page = (demo / "report.md").read_text()
+    assert all(f"({name})" in page for name in names - {"report.md"})
+
+
+def test_report(demo: Path) -> None:
+    report = json.loads((demo / "report.json").read_text())
+    made, late = plan.load(demo / "plan.json", ranks=8), profile.straggler(profile.load(demo / "profile.json"))
+    assert (report["devices"], report["steps"], report["plan_hash"]) == (8, 12, made.hash)
+    assert report["straggler"]["rank"] == late.rank == 5
+    assert 20 < report["straggler"]["median_ms"] < 200
+    assert made.roles.get("straggler") == 5
+    assert sum(report["last_in_training"]) == 12
+    assert report["measured_gain"] == pytest.approx(1 - report["step_ms_jaxcomm"] / report["step_ms_lax"])
+    assert report["step_ms_jaxcomm"] > 30  # rank 5 is that late in every step
+    saved = report["collective_ms"]["predicted"]["ring"] - report["collective_ms"]["predicted"]["plan"]
+    assert report["predicted_gain"] == pytest.approx(saved / report["step_ms_lax"])
+
+
+def test_both_trainings_learn_the_same(demo: Path) -> None:
+    report = json.loads((demo / "report.json").read_text())
+    assert report["max_abs_param_diff"] < 1e-5
+    assert report["final_loss_jaxcomm"] == pytest.approx(report["final_loss_lax"], abs=1e-5)
+    assert report["final_loss_lax"] < math.log(10)  # better than guessing
