@@ -1,24 +1,19 @@
 """Which gradient buckets of a step use the late rank's delay, and how much of each: one delay, shared by all of them.
 
-The network works off a queue. Bucket b's precondition enters it when the others have the bucket, at r_b; the rest of
-b's schedule when the late rank has it, at r_b + d. Whatever the order of service, such a queue is empty at
-
-    E(d) = max over τ in {r_b} ∪ {r_b + d} of τ + Σ_{r_b >= τ} before_b + Σ_{r_b + d >= τ} after_b,
-
-so the end of the step is linear in what is chosen, and one inequality per τ and delay states it exactly.
+The end of a step is the greatest of some sums of what the buckets take (see `queue`), so one linear inequality per sum
+and delay states it exactly, and CP-SAT finds the choice with the earliest end.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan.values import Spec
+from jaxcomm.planner.queue import Floats, Ints, Queue, Work
 from jaxcomm.profile import Bucket
 from jaxcomm.simulate import Delays
 
@@ -27,8 +22,6 @@ TICKS: Final = 2**24  # the horizon in the solver's integers
 WORK_PER_SECOND: Final = 0.2  # the solver's deterministic time, on the machine where it was measured
 GAP: Final = 1e-4  # the solver stops when it is this close to its bound
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Log = Callable[[str], None] | None
 
 
@@ -38,6 +31,11 @@ class Option(NamedTuple):
     spec: Spec
     before: float
     after: float
+
+    @property
+    def times(self) -> tuple[float, float]:
+        """Both of them."""
+        return self.before, self.after
 
 
 class Assignment(NamedTuple):
@@ -80,97 +78,72 @@ def assign(
     Raises:
       JaxcommError: OR-Tools is not installed.
     """
-    step = _Step(buckets, options, min_gain)
-    plain = dict.fromkeys(options, 0)
-    few, weights = _scenarios(delays)
-    start = _greedy(step, few, weights)
-    choice, status, gap = _solve(step, few, weights, start, time_limit, seed, log)
+    step = _Step(sorted(buckets, key=lambda bucket: bucket.ready_s), options, min_gain)
+    groups = np.array_split(delays.seconds, min(SCENARIOS, len(delays.seconds)))
+    few, weights = np.array([group.mean() for group in groups]), np.array([len(group) for group in groups])
+    queue = step.queue(few)
+    start = _greedy(step, queue, weights)
+    choice, status, gap = _solve(step, queue, weights, start, time_limit, seed, log)
+    everything = step.queue(delays.seconds)
     return Assignment(
         {size: options[size][index].spec for size, index in choice.items()},
-        float(step.exposed(plain, delays.seconds).mean()),
-        float(step.exposed(choice, delays.seconds).mean()),
+        float(everything.exposed(step.work(dict.fromkeys(options, 0))).mean()),
+        float(everything.exposed(step.work(choice)).mean()),
         status,
         gap,
     )
 
 
-class _Moments(NamedTuple):
-    """The times τ of the module's formula, one row each and one column per delay.
-
-    `before` and `after`: the first bucket of which the one and the other part enters the queue at τ or later.
-    """
-
-    time: Floats
-    before: Ints
-    after: Ints
-
-
-class _Step:
+class _Step(NamedTuple):
     """The buckets in the order in which they are ready, and the options of their sizes."""
 
-    def __init__(self, buckets: Sequence[Bucket], options: Mapping[int, Sequence[Option]], min_gain: float) -> None:
-        order = sorted(buckets, key=lambda bucket: bucket.ready_s)
-        self.sizes = [bucket.bytes for bucket in order]
-        self.ready = np.array([bucket.ready_s for bucket in order])
-        self.options = options
-        counts = Counter(self.sizes)
-        self.penalty = {size: min_gain * options[size][0].after * counts[size] for size in options}
+    buckets: Sequence[Bucket]
+    options: Mapping[int, Sequence[Option]]
+    min_gain: float
 
-    def moments(self, delays: Floats) -> _Moments:
-        """Every τ for every delay."""
-        ready = self.ready[:, None]
-        first = np.searchsorted(self.ready, ready)
-        late = _Moments(ready + delays, np.searchsorted(self.ready, ready + delays), first)
-        early = _Moments(ready + 0 * delays, first, np.searchsorted(self.ready, ready - delays))
-        both = (
-            np.concatenate([np.broadcast_to(part, early.time.shape) for part in pair])
-            for pair in zip(late, early, strict=True)
-        )
-        return _Moments(*both)
+    def queue(self, delays: Floats) -> Queue:
+        """The network's queue, as far as any choice of options can decide its end."""
+        times = [np.array([option.times for option in self.options[bucket.bytes]]) for bucket in self.buckets]
+        least = Work(*np.array([each.min(axis=0) for each in times]).T)
+        most = Work(*np.array([each.max(axis=0) for each in times]).T)
+        return Queue.of(np.array([bucket.ready_s for bucket in self.buckets]), delays).pruned(least, most)
 
-    def exposed(self, choice: Mapping[int, int], delays: Floats, moments: _Moments | None = None) -> Floats:
-        """E(d) - r_last - d for each delay: how long the step waits for the network after the last gradient."""
-        time, first_before, first_after = moments or self.moments(delays)
-        taken = [self.options[size][choice[size]] for size in self.sizes]
-        before, after = (np.append(np.cumsum(part[::-1])[::-1], 0.0) for part in _columns(taken))
-        ends = (time + before[first_before] + after[first_after]).max(axis=0)
-        return np.asarray(ends - self.ready[-1] - delays)
+    def work(self, choice: Mapping[int, int]) -> Work:
+        """What the buckets take with these options."""
+        return Work(*np.array([self.options[bucket.bytes][choice[bucket.bytes]].times for bucket in self.buckets]).T)
 
-    def cost(self, choice: Mapping[int, int], delays: Floats, weights: Ints, moments: _Moments) -> float:
-        """What the solver minimises: the weighted mean of `exposed`, plus what every departure from plain must save."""
-        departures = sum(self.penalty[size] for size, index in choice.items() if index)
-        return float(np.average(self.exposed(choice, delays, moments), weights=weights)) + departures
+    def dues(self) -> dict[int, float]:
+        """What all buckets of a size must save together to take another option than the first."""
+        dues = dict.fromkeys(self.options, 0.0)
+        for bucket in self.buckets:
+            dues[bucket.bytes] += self.min_gain * self.options[bucket.bytes][0].after
+        return dues
 
 
-def _columns(options: Sequence[Option]) -> tuple[Floats, Floats]:
-    return np.array([option.before for option in options]), np.array([option.after for option in options])
-
-
-def _scenarios(delays: Delays) -> tuple[Floats, Ints]:
-    groups = np.array_split(delays.seconds, min(SCENARIOS, len(delays.seconds)))
-    return np.array([group.mean() for group in groups]), np.array([len(group) for group in groups])
-
-
-def _greedy(step: _Step, delays: Floats, weights: Ints) -> dict[int, int]:
+def _greedy(step: _Step, queue: Queue, weights: Ints) -> dict[int, int]:
     """A good start: size by size, the largest first, the best option while the others stay, until nothing changes."""
-    moments = step.moments(delays)
+    dues = step.dues()
     choice = dict.fromkeys(sorted(step.options, reverse=True), 0)
+    work = step.work(choice)
     changed = True
     while changed:
         changed = False
         for size, old in choice.items():
-            costs = [
-                step.cost({**choice, size: index}, delays, weights, moments) for index in range(len(step.options[size]))
-            ]
-            best = int(np.argmin(costs))
-            if costs[best] < costs[old]:
-                choice[size], changed = best, True
+            here = np.array([bucket.bytes == size for bucket in step.buckets])
+            costs = []
+            for index, option in enumerate(step.options[size]):
+                work.before[here], work.after[here] = option.before, option.after
+                exposed = np.average(queue.exposed(work), weights=weights)
+                costs.append(exposed + (dues[size] if index else 0.0))
+            best = min(range(len(costs)), key=lambda index: (costs[index], index != old))
+            work.before[here], work.after[here] = step.options[size][best].times
+            choice[size], changed = best, changed or best != old
     return choice
 
 
 def _solve(
     step: _Step,
-    delays: Floats,
+    queue: Queue,
     weights: Ints,
     start: Mapping[int, int],
     time_limit: float,
@@ -183,9 +156,8 @@ def _solve(
     except ModuleNotFoundError:
         message = "planning gradient buckets needs the package ortools.\n  Cure: pip install ortools."
         raise JaxcommError(message) from None
-    time, first_before, first_after = step.moments(delays)
-    work = sum(max(option.before + option.after for option in step.options[size]) for size in step.sizes)
-    tick = (float(time.max()) + work) / TICKS or 1.0
+    most = sum(max(sum(option.times) for option in step.options[bucket.bytes]) for bucket in step.buckets)
+    tick = (float(queue.time.max()) + most) / TICKS or 1.0
 
     def ticks(seconds: float) -> int:
         return round(seconds / tick)
@@ -200,21 +172,21 @@ def _solve(
         for index, literal in enumerate(chosen):
             model.add_hint(literal, index == start[size])
 
-    left: dict[str, list[cp_model.IntVar]] = {}
-    for part in ("before", "after"):
+    left = []
+    for part in (0, 1):
         sums = [model.new_constant(0)]
-        for size in reversed(step.sizes):
+        for bucket in reversed(step.buckets):
             total = model.new_int_var(0, 2 * TICKS, "")
-            one = [ticks(getattr(option, part)) for option in step.options[size]]
-            model.add(total == sums[-1] + cp_model.LinearExpr.weighted_sum(take[size], one))
+            seconds = [ticks(option.times[part]) for option in step.options[bucket.bytes]]
+            model.add(total == sums[-1] + cp_model.LinearExpr.weighted_sum(take[bucket.bytes], seconds))
             sums.append(total)
-        left[part] = sums[::-1]
-    ends = [model.new_int_var(0, 2 * TICKS, "") for _ in delays]
-    for column, end in enumerate(ends):
-        for row in range(len(time)):
-            before, after = left["before"][first_before[row, column]], left["after"][first_after[row, column]]
-            model.add(end >= ticks(float(time[row, column])) + before + after)
-    departures = [ticks(step.penalty[size] * weights.sum()) * (1 - chosen[0]) for size, chosen in take.items()]
+        left.append(sums[::-1])
+    ends = [model.new_int_var(0, 2 * TICKS, "") for _ in weights]
+    for row, column in np.ndindex(queue.time.shape):
+        before, after = left[0][queue.before[row, column]], left[1][queue.after[row, column]]
+        model.add(ends[column] >= ticks(float(queue.time[row, column])) + before + after)
+    steps = int(weights.sum())
+    departures = [ticks(due * steps) * (1 - take[size][0]) for size, due in step.dues().items()]
     model.minimize(cp_model.LinearExpr.weighted_sum(ends, weights.tolist()) + sum(departures))
 
     solver = cp_model.CpSolver()

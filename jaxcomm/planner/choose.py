@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import metadata
@@ -26,7 +27,8 @@ from jaxcomm.planner.ranges import entries
 from jaxcomm.profile import Profile, straggler
 from jaxcomm.simulate import PORTS, Delays, tune
 
-OPTIONS: Final = 32  # straggler schedules that a bucket may choose from
+OPTIONS: Final = 24  # straggler schedules that a bucket may choose from
+LARGE: Final = 128  # bucket sizes that may use the delay: those with the most bytes
 MAX_SIZES: Final = 1000
 
 Progress = Callable[[str, float], None]
@@ -75,7 +77,6 @@ def plan(
     else:
         known = {profile.collective.bytes: choose(setting, profile.collective.bytes)} if profile.collective else {}
     found = entries(setting, known, report)
-    report("sizes", 1.0)
     return Plan(
         matches=Matches(ranks=profile.ranks),
         roles=setting.roles,
@@ -134,7 +135,9 @@ def _assign(profile: Profile, setting: Setting, time_limit: float, seed: int, lo
             f"buckets has {len(sizes)} different sizes; a plan has room for {MAX_SIZES}.\n"
             "  Cure: gather small gradients into buckets of some 25 MB."
         )
-    options = {nbytes: _options(setting, nbytes) for nbytes in sizes}
+    total = Counter(bucket.bytes for bucket in profile.buckets)
+    large = sorted(sizes, key=lambda nbytes: nbytes * total[nbytes])[-LARGE:]
+    options = {nbytes: _options(setting, nbytes, nbytes in large) for nbytes in sizes}
     return assign(
         profile.buckets,
         options,
@@ -146,12 +149,13 @@ def _assign(profile: Profile, setting: Setting, time_limit: float, seed: int, lo
     )
 
 
-def _options(setting: Setting, nbytes: int) -> list[Option]:
-    """What a bucket of this size may run: the plain choice first, then the family from little to much covered."""
-    longest = float(setting.delays.seconds[-1])
-    members = tune.covering(setting.ranks, nbytes, longest, setting.alpha, setting.beta, OPTIONS)
-    specs: list[Spec] = [plain(setting, nbytes), *late_specs(setting, nbytes)]
-    specs += [tuned_spec(member) for member in members]
+def _options(setting: Setting, nbytes: int, large: bool) -> list[Option]:
+    """What a bucket of this size may run: the plain choice; if large also the family, from little to all covered."""
+    specs: list[Spec] = [plain(setting, nbytes)]
+    if large:
+        longest = float(setting.delays.seconds[-1])
+        members = tune.covering(setting.ranks, nbytes, longest, setting.alpha, setting.beta, OPTIONS)
+        specs += [*late_specs(setting, nbytes), *map(tuned_spec, members)]
     return [Option(spec, *setting.cost(spec, nbytes)) for spec in dict.fromkeys(specs)]
 
 

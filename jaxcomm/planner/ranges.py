@@ -8,8 +8,10 @@ from typing import Final
 from jaxcomm.plan.values import Entry, Spec
 from jaxcomm.planner.assess import Setting, choose, entry
 
-SMALLEST, LARGEST = 2**8, 2**34  # bytes; below and above, the choice of the last octave holds
-TOLERANCE: Final = 1.005
+SMALLEST, LARGEST = 2**8, 2**34  # bytes; the choice there holds below and above
+STEPS: Final = 4  # sizes per octave that are looked at
+FINEST: Final = 1.02  # ratio of the ends of a range that is not divided further
+TOLERANCE: Final = 1.02  # how much longer than the best an entry may take for a size of its range
 
 
 def entries(setting: Setting, known: Mapping[int, Spec], progress: Callable[[str, float], None]) -> tuple[Entry, ...]:
@@ -20,33 +22,53 @@ def entries(setting: Setting, known: Mapping[int, Spec], progress: Callable[[str
       known: the choice for sizes that are known to occur; each gets an entry of its own.
       progress: called with a stage and the finished share of it.
     """
-    lows = _changes(setting, max([LARGEST, *known]), progress)
-    cuts = sorted({*lows, *known, *(nbytes + 1 for nbytes in known)})
-    found = []
+    largest = max([LARGEST, *known]).bit_length()
+    sizes = [round(2 ** (step / STEPS)) for step in range(STEPS * (SMALLEST.bit_length() - 1), STEPS * largest + 1)]
+    cuts = sorted({*_lows(setting, sizes, progress), *known, *(nbytes + 1 for nbytes in known)})
+    found: list[Entry] = []
     for low, following in zip(cuts, [*cuts[1:], None], strict=True):
-        high = None if following is None else following - 1
-        end = max(LARGEST, 4 * low) if high is None else high
-        middle = min(end, round((max(low, SMALLEST) * end) ** 0.5))
-        spec = known[low] if low in known else choose(setting, middle)
-        found.append(entry(setting, low, high, low if low in known else middle, spec))
+        if low in known:
+            found.append(entry(setting, low, low, low, known[low]))
+        else:
+            found += _refined(setting, low, None if following is None else following - 1)
     return tuple(found)
 
 
-def _changes(setting: Setting, largest: int, progress: Callable[[str, float], None]) -> list[int]:
-    """Where the choice changes: to another kind exactly there, to other chunk counts at a power of two nearby."""
-    lows, centre, spec = [0], SMALLEST, choose(setting, SMALLEST)
-    octaves = range(SMALLEST.bit_length() - 1, largest.bit_length() + 1)
-    for octave in octaves:
-        progress("sizes", (octave - octaves.start) / len(octaves))
-        before, centre = centre, round(2 ** (octave + 0.5))
-        best = choose(setting, centre)
-        if best.kind != spec.kind:
-            lows.append(_change(setting, before, centre, spec.kind))
-        elif setting.seconds(spec, centre) > TOLERANCE * setting.seconds(best, centre):
-            lows.append(2**octave)
+def _refined(setting: Setting, low: int, high: int | None) -> list[Entry]:
+    """The entry for a range, or several where the choice for its middle would not serve all of it."""
+    start, end = max(low, SMALLEST), max(LARGEST, 4 * low) if high is None else high
+    quarters = [min(end, round(start * (end / start) ** (i / 4))) if end else 0 for i in range(5)]
+    middle = quarters[2]
+    spec = choose(setting, middle)
+    if end < FINEST * start or all(_serves(setting, spec, nbytes, choose(setting, nbytes)) for nbytes in quarters):
+        return [entry(setting, low, high, middle, spec)]
+    return [*_refined(setting, low, middle), *_refined(setting, middle + 1, high)]
+
+
+def _serves(setting: Setting, spec: Spec, nbytes: int, best: Spec) -> bool:
+    return spec == best or setting.seconds(spec, nbytes) <= TOLERANCE * setting.seconds(best, nbytes)
+
+
+def _lows(setting: Setting, sizes: list[int], progress: Callable[[str, float], None]) -> list[int]:
+    """Where the ranges begin: each goes as far as the choice for its middle serves all of its sizes."""
+    choices = []
+    for i, nbytes in enumerate(sizes):
+        choices.append(choose(setting, nbytes))
+        progress("sizes", (i + 1) / len(sizes))
+
+    lows, first, last = [0], 0, 1
+    while last < len(sizes):
+        middle = choices[(first + last) // 2]
+        here = range(first, last + 1)
+        if all(middle.kind == choices[i].kind and _serves(setting, middle, sizes[i], choices[i]) for i in here):
+            last += 1
+        elif choices[last - 1].kind != choices[last].kind:
+            lows.append(_change(setting, sizes[last - 1], sizes[last], choices[last - 1].kind))
+            first, last = last, last + 1
         else:
-            continue
-        spec = best
+            first = max(last - 1, first + 1)
+            lows.append(sizes[first])
+            last = first + 1
     return lows
 
 
