@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
+import jax
 import pytest
 
 from jaxcomm import plan, profile, schedules
@@ -115,6 +116,7 @@ def test_bad_usage_is_2_and_says_what(words: list[str], said: str, capsys: Captu
 def test_a_mistake_is_1_with_one_clear_error(
     words: list[str], said: str, capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert len(jax.devices()) == 8  # JAX runs: the commands cannot ask it for other devices any more
     monkeypatch.chdir(tmp_path)
     assert main(words) == 1
     captured = capsys.readouterr()

@@ -80,9 +80,7 @@ def run(args: Namespace) -> int:
         names = [key for key in _COLUMNS if any(getattr(row, key) is not None for row in found)]
         header = ["ranks", "bytes", "late by", *(_COLUMNS[key] for key in names), "chunks", "fastest", "saves"]
         print(table(header, [_cells(row, names) for row in found]))
-        print(
-            "chunks: of the straggler column, which is the best of its family; saves: of the faster of ring and halving"
-        )
+        print("straggler: the best of its family, in so many chunks; saves: of the fastest that uses no delay")
     return 0
 
 
