@@ -22,7 +22,7 @@ from jaxcomm import plan, schedules
 from jaxcomm.errors import PlanError
 from jaxcomm.plan.files import MAX_BYTES, validate
 from jaxcomm.plan.schema import canonical
-from jaxcomm.schedules.template import Template, Turn
+from jaxcomm.schedules.template import Template
 
 RANKS = 6
 FUZZ_EXAMPLES = int(os.environ.get("JAXCOMM_FUZZ_EXAMPLES", "600"))  # raise to 10000 or more for a long hunt
@@ -486,10 +486,9 @@ def test_a_template_that_misses_a_rank_is_found_out(file: Path) -> None:
             for wrong in (value - 1, value + 1):
                 with pytest.raises(PlanError, match="template"):
                     load(file, sealed(changed("template", table, index, to=wrong)))
-    late = RANKS - 1
-    first, second, *rest = (turn for turn in template.turns if turn.dst != late)
-    assert first.age != second.age
-    swapped = [first._replace(age=second.age), second._replace(age=first.age), *rest, template.home, Turn(late, 0, 0)]
+    first, second, *rest = sorted(template.turns, key=lambda turn: -turn.age)
+    assert first.age > second.age > 0
+    swapped = [first._replace(age=second.age), second._replace(age=first.age), *rest]
     consistent = Template.of_turns(RANKS, template.colours, swapped).to_json()
     with pytest.raises(PlanError, match=r"template: a chunk reaches|template: Turn.* (brings|sends) a chunk"):
         load(file, sealed(changed("template", to=consistent)))

@@ -335,6 +335,29 @@ def test_profiles_beyond_a_plan_are_refused() -> None:
         planner.plan(made(5000, None))
 
 
+@pytest.mark.parametrize("options", [{"ports": 0}, {"min_gain": 1.0}, {"min_gain": -0.1}, {"min_gain": float("nan")}])
+def test_arguments_out_of_range_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(JaxcommError, match=r"ports is .* and min_gain .*\n  Cure:"):
+        planner.plan(made(), **options)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    ranks=st.integers(2, 40),
+    delays=st.lists(st.sampled_from([0.0, 1e-9, 1e-3, 1.0, 1e9]), max_size=4),
+    known=st.sampled_from([None, 1, 2, 255, 257, 2**60]),
+    sizes=st.lists(st.sampled_from([1, 63, 1000, 2**33, 2**60]), max_size=3),
+    alpha=st.sampled_from([0.0, 1e-12, 1e-3, 1e9]),
+    beta=st.sampled_from([0.0, 1e-15, 1e-9, 1e9]),
+)
+def test_any_profile_gives_a_plan(
+    ranks: int, delays: list[float], known: int | None, sizes: list[int], alpha: float, beta: float
+) -> None:
+    buckets = [Bucket(name="b", bytes=size, ready_s=0.001 * i) for i, size in enumerate(sizes)]
+    result = planner.plan(made(ranks, delays, buckets, known, alpha, beta), time_limit=1.0)
+    assert all(schedule.ranks == ranks for schedule in result.schedules)
+
+
 def test_progress_and_the_solvers_log_are_reported() -> None:
     stages: list[tuple[str, float]] = []
     lines: list[str] = []

@@ -9,7 +9,7 @@ from importlib import metadata
 from typing import Final
 
 from jaxcomm import schedules
-from jaxcomm.errors import ProfileError
+from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.plan import Plan
 from jaxcomm.plan.values import (
     MAX_RANKS,
@@ -65,8 +65,12 @@ def plan(
 
     Raises:
       ProfileError: more ranks, or more sizes of buckets, than a plan can hold.
-      JaxcommError: OR-Tools is needed and not installed.
+      JaxcommError: OR-Tools is needed and not installed, or an argument is out of range.
     """
+    if ports < 1 or not 0 <= min_gain < 1:
+        raise JaxcommError(
+            f"ports is {ports} and min_gain {min_gain}.\n  Cure: at least one port, and a share from 0 to below 1."
+        )
     if profile.ranks > MAX_RANKS:
         raise ProfileError(f"ranks is {profile.ranks}; a plan is for at most {MAX_RANKS}.\n  Cure: plan per group.")
     report = progress or (lambda stage, share: None)

@@ -37,7 +37,7 @@ def entries(setting: Setting, known: Mapping[int, Spec], progress: Callable[[str
 def _refined(setting: Setting, low: int, high: int | None) -> list[Entry]:
     """The entry for a range, or several where the choice for its middle would not serve all of it."""
     start, end = max(low, SMALLEST), max(LARGEST, 4 * low) if high is None else high
-    quarters = [min(end, round(start * (end / start) ** (i / 4))) if end else 0 for i in range(5)]
+    quarters = [min(end, round(start * (end / start) ** (i / 4))) for i in range(5)]
     middle = quarters[2]
     spec = choose(setting, middle)
     if end < FINEST * start or all(_serves(setting, spec, nbytes, choose(setting, nbytes)) for nbytes in quarters):
