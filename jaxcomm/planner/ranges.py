@@ -30,19 +30,19 @@ def entries(setting: Setting, known: Mapping[int, Spec], progress: Callable[[str
         if low in known:
             found.append(entry(setting, low, low, low, known[low]))
         else:
-            found += _refined(setting, low, None if following is None else following - 1)
+            found += _refined(setting, low, None if following is None else following - 1, sizes[-1])
     return tuple(found)
 
 
-def _refined(setting: Setting, low: int, high: int | None) -> list[Entry]:
+def _refined(setting: Setting, low: int, high: int | None, largest: int) -> list[Entry]:
     """The entry for a range, or several where the choice for its middle would not serve all of it."""
-    start, end = max(low, SMALLEST), max(LARGEST, 4 * low) if high is None else high
+    start, end = max(low, SMALLEST), max(low, largest) if high is None else high
     quarters = [min(end, round(start * (end / start) ** (i / 4))) for i in range(5)]
     middle = quarters[2]
     spec = choose(setting, middle)
     if end < FINEST * start or all(_serves(setting, spec, nbytes, choose(setting, nbytes)) for nbytes in quarters):
         return [entry(setting, low, high, middle, spec)]
-    return [*_refined(setting, low, middle), *_refined(setting, middle + 1, high)]
+    return [*_refined(setting, low, middle, largest), *_refined(setting, middle + 1, high, largest)]
 
 
 def _serves(setting: Setting, spec: Spec, nbytes: int, best: Spec) -> bool:
