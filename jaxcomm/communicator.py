@@ -40,8 +40,8 @@ def init(
       mesh: if given, `plan` must fit one of its axes, or several together.
       plan: what all-reduces follow from now on, as by `use_plan(plan)`; None leaves the active plan.
       rails: None; this build has one rail.
-      deadline_s: seconds that a collective waits for its last rank before it fails; None takes the environment's
-        JAXCOMM_DEADLINE_S, or 60.
+      deadline_s: seconds that a collective waits for its last rank before it fails; None leaves it: at first it is the
+        environment's JAXCOMM_DEADLINE_S, or 60.
 
     Raises:
       PlanError: the plan cannot be read, or fits no axis of the mesh.
@@ -147,6 +147,13 @@ def choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, whe
     if schedule is None:
         return Choice(_compiled(schedules.direct(ranks)), "direct")
     return Choice(_compiled(schedule), plan[:8])
+
+
+def compile_plan(plan: str) -> None:
+    """Hands all programs of a plan to the core, for executables whose choice among them was made in another process."""
+    if plan:
+        for schedule in _plans[plan].schedules:
+            _compiled(schedule)
 
 
 @functools.cache

@@ -37,8 +37,8 @@ def sharded(function: Callable[..., Any], in_specs: Any, out_specs: Any, vma: bo
 def compare(case: Callable[[Any], Any]) -> None:
     """Asserts that `case(jax.lax)` and `case(jaxcomm)` raise the same type of error, or return the same.
 
-    The same means: trees, shapes, types and weak types; on each device integers exactly, floats within rounding; and the
-    same bits on all devices, where lax has them.
+    The same means: trees, shapes, types and weak types; on each device integers exactly, floats within rounding; and
+    the same bits on all devices, where lax has them.
     """
     with jax.enable_x64(True):
         try:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -226,3 +229,26 @@ def test_init_refuses_what_it_cannot_do(options: dict[str, Any], error: type[Exc
     with pytest.raises(error, match=message):
         jaxcomm.init(MESH_2D, **{"plan": RING, **options})
     assert communicator.plan_hash(None) == ""
+
+
+def test_an_executable_from_the_cache_finds_its_program(tmp_path: Path) -> None:
+    """The shard's size picks the schedule while XLA compiles, which the second process does not do."""
+    script = """
+import conftest, jax, numpy as np
+from lax_cases import MESH_2D, P
+from test_active_plan import SPECS, make
+import jaxcomm
+plan = make((0, 1000, SPECS["ring"]), (1001, None, SPECS["direct"]), ranks=4)
+step = jax.shard_map(
+    lambda x: jaxcomm.psum(x, "a", plan=plan), mesh=MESH_2D, in_specs=P("a"), out_specs=P(), axis_names={"a"}
+)
+x = jax.device_put(np.ones((4, 300), np.float32), jax.NamedSharding(MESH_2D, P("a", "b")))
+print(np.asarray(jax.jit(step)(x)).sum())
+"""
+    options = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    environment = {**os.environ, **options, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-W", "error::UserWarning", "-c", script]
+    for _ in range(2):
+        result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+        assert result.stdout == "1200.0\n"
+    assert any(path.name.endswith("-cache") for path in tmp_path.iterdir())

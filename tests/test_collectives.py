@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ import pytest
 from lax_cases import MESH_2D, P, X, both_modes, compare, sharded
 
 import jaxcomm
+from jaxcomm.collectives import lowering
 
 REDUCTIONS = ["psum", "pmean", "pmax", "pmin"]
 ALL = [*REDUCTIONS, "psum_scatter", "all_gather"]
@@ -82,6 +83,7 @@ TREES = {
     "mixed": lambda x: {"a": x, "b": (x.sum(), (x[0, :2] * 10).astype(jnp.int32)), "c": x > 0, "z": x[:, :0]},
     "constants": lambda x: {"one": 1, "half": 0.5, "true": True, "numpy": np.arange(3), "jax": jnp.ones(2), "x": x},
     "none": lambda x: (None, x, []),
+    "the same twice": lambda x: (x, x, {"again": x}),
     "empty": lambda x: {},
 }
 
@@ -126,7 +128,6 @@ def test_axes(axes: str, vma: bool) -> None:
 ODD_AXES = {
     "list": (["a", "b"], P()),
     "none": ((), P("a", "b")),
-    "twice": (("a", "a"), P(None, "b")),
     "positional": (0, P("b")),
     "positional and named": (("a", 0), P("b")),
 }
@@ -247,6 +248,21 @@ def test_devices_in_another_order() -> None:
 def test_a_mesh_of_some_devices() -> None:
     mesh = jax.sharding.Mesh(np.array(jax.devices())[[5, 2, 7]], ("d",))
     compare(lambda ops: jax.jit(sharded(lambda x: ops.psum(x, "d"), P("d"), P(), True, mesh))(X[:6]))
+
+
+def test_ranks_in_several_processes_are_refused() -> None:
+    class Elsewhere(NamedTuple):
+        id: int
+        process_index: int
+
+    class Mesh(NamedTuple):
+        devices: np.ndarray[Any, Any]
+
+    devices = np.array([None, None])
+    devices[:] = [Elsewhere(0, 0), Elsewhere(2048, 1)]
+    with pytest.raises(jaxcomm.JaxcommError, match=r"psum over 'd': its ranks live in 2 processes; this build's core"):
+        lowering._device_ids(Mesh(devices), [[0, 1]], "psum over 'd'")
+    assert lowering._device_ids(Mesh(devices), [[0], [1]], "") == [[0], [2048]]
 
 
 def test_an_axis_of_one_rank() -> None:

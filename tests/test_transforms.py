@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -186,6 +187,11 @@ def transposed(ops: Any, vma: bool) -> Any:
     return jax.jit(lambda x: jax.linear_transpose(total, X)(x))(X[:1])
 
 
+def transposed_beside_a_constant(ops: Any, vma: bool) -> Any:
+    total = sharded(lambda x, c: ops.psum({"x": x, "c": c}, "d")["x"] * 2, (P("d"), P("d")), P(), vma)
+    return jax.jit(lambda x: jax.linear_transpose(lambda x: total(x, X), X)(x))(X[:1])
+
+
 def scan(ops: Any, vma: bool) -> Any:
     def body(x: Any) -> Any:
         def step(c: Any, _: Any) -> Any:
@@ -289,6 +295,18 @@ CASES.remove(loss)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_transformation(case: Callable[[Any, bool], Any], vma: bool) -> None:
     compare(lambda ops: case(ops, vma))
+
+
+def test_what_nobody_reads_does_not_travel() -> None:
+    """The second pass of a rematerialised step needs one leaf of the tree, so it sums only that."""
+
+    def body(x: Any) -> Any:
+        sums = jaxcomm.psum({"used": x, "not used": x * 2}, "d")
+        return jnp.sum(jnp.sin(jnp.sin(sums["used"]))) + jnp.sum(sums["not used"])
+
+    step = jax.grad(sharded(jax.checkpoint(body), P("d"), P(), True))
+    calls = re.findall(r"jaxcomm_psum_invariant\[.*?\]((?: \w+)+)", str(jax.make_jaxpr(step)(X)), flags=re.DOTALL)
+    assert sorted(len(operands.split()) for operands in calls) == [1, 2]
 
 
 def test_vmap_of_a_scatter_with_the_mapped_dimension_last() -> None:

@@ -44,17 +44,13 @@ def lower_to_core(
     if positions.shape[1] == 1:
         return operands
     communicator.start()
-    try:
-        ids = np.array([device.id for device in jax_compat.devices(scope.mesh)])
-    except LookupError as error:
-        raise JaxcommError(f"{where}: {error}.\n  Cure: lower for devices, not for an abstract mesh.") from error
-    request = Request(
-        collective.name, collective.kind, collective.reduction, ",".join(map(str, axes)), plan, ids[positions].tolist()
-    )
+    groups = _device_ids(scope.mesh, positions, where)
+    request = Request(collective.name, collective.kind, collective.reduction, ",".join(map(str, axes)), plan, groups)
     avals: Sequence[Any] = context.avals_in
     attributes = request.attributes([(aval.shape, aval.dtype) for aval in avals])
     if any(size > 1 for axis, size in scope.mesh.shape.items() if axis not in scope.manual_axes):
-        return partitioned_call(context, operands, request)  # which chooses again, for the sizes of shards
+        communicator.compile_plan(plan)  # the choice falls anew for the sizes of shards, but not if JAX has it cached
+        return partitioned_call(context, operands, request)
     aliases = {i: i for i in range(len(operands))} if collective.kind == "all_reduce" else None
     results: Sequence[Any] = jax.ffi.ffi_lowering(ffi.TARGET, operand_output_aliases=aliases)(
         context, *operands, **attributes
@@ -83,6 +79,21 @@ def _groups(
             f"{where}: axis_index_groups have {members} of the {table.shape[1]} ranks.\n  Cure: name each rank once."
         )
     return np.concatenate([table[:, list(group)] for group in index_groups])
+
+
+def _device_ids(mesh: Any, positions: Any, where: str) -> list[list[int]]:
+    try:
+        devices = jax_compat.devices(mesh)
+    except LookupError as error:
+        raise JaxcommError(f"{where}: {error}.\n  Cure: lower for devices, not for an abstract mesh.") from error
+    groups = [[devices[position] for position in group] for group in positions]
+    for group in groups:
+        if len(processes := {device.process_index for device in group}) > 1:
+            raise JaxcommError(
+                f"{where}: its ranks live in {len(processes)} processes; this build's core reduces within one.\n"
+                "  Cure: run the ranks of this axis in one process, or call jax.lax for this one."
+            )
+    return [[device.id for device in group] for group in groups]
 
 
 def _lower_to_lax(

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching
+from jax.extend.core import JaxprEqn, Primitive
+from jax.interpreters import ad, batching, partial_eval
 
 from jaxcomm import jax_compat
 from jaxcomm.collectives.reroute import reroute
@@ -129,12 +129,13 @@ def _primitive(lax: Primitive) -> Primitive:
 
     def transpose(cotangents: Sequence[Any], *operands: Any, plan: str, **params: Any) -> Sequence[Any]:
         rule = ad.primitive_transposes[lax]
-        moving = [i for i, cotangent in enumerate(cotangents) if not isinstance(cotangent, ad.Zero)]
+        linear = [ad.is_undefined_primal(operand) for operand in operands]
+        moving = [i for i, cotangent in enumerate(cotangents) if linear[i] and not isinstance(cotangent, ad.Zero)]
 
         def transposes(*cotangents: Any) -> list[Any]:
             return [rule(ct, operands[i], **params)[0] for i, ct in zip(moving, cotangents, strict=True)]
 
-        results: list[Any] = [ad.Zero(operand.aval) for operand in operands]
+        results = [ad.Zero(x.aval) if is_linear else None for x, is_linear in zip(operands, linear, strict=True)]
         moved = replace_collectives(transposes, plan)(*[cotangents[i] for i in moving])
         for i, result in zip(moving, moved, strict=True):
             results[i] = result
@@ -148,10 +149,17 @@ def _primitive(lax: Primitive) -> Primitive:
 
         return zip(*replace_collectives(batches, plan)(*operands), strict=True)
 
+    def eliminate(used: list[bool], eqn: JaxprEqn) -> tuple[list[bool], JaxprEqn | None]:
+        """A tree is one call, but what nobody reads of it need not travel."""
+        operands = [x for x, keep in zip(eqn.invars, used, strict=True) if keep]
+        results = [x for x, keep in zip(eqn.outvars, used, strict=True) if keep]
+        return used, eqn.replace(invars=operands, outvars=results) if results else None
+
     ours.def_effectful_abstract_eval(abstract_eval)
     ad.primitive_jvps[ours] = jvp
     ad.primitive_transposes[ours] = transpose
     batching.fancy_primitive_batchers[ours] = batch
+    partial_eval.dce_rules[ours] = eliminate
     return ours
 
 
