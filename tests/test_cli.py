@@ -77,6 +77,7 @@ def test_overview_lists_every_command(words: list[str], capsys: Capture) -> None
         (["simulate", "--nonsense"], "unrecognized arguments: --nonsense"),
         (["verify", "--schedule", "rings"], "invalid choice: 'rings'"),
         (["bench", "--late", "rank=3"], "write for example rank=3,ms=20"),
+        (["bench", "--late", "rank=3,ms=0"], "write for example rank=3,ms=20"),
         (["bench", "--peer", "nccl"], "invalid choice: 'nccl'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -246,6 +247,20 @@ def test_simulate_takes_ranks_link_and_delay_from_a_profile(profiled: Path, plan
     [row] = found["rows"]
     assert (found["alpha_s"], row["ranks"], row["delay_s"]) == (1e-6, 8, pytest.approx(0.02))
     assert row["plan_kind"] == plan.load(planned).schedule_for(2**24).kind
+
+
+def test_profile_dry_run_says_what_it_would_do(capsys: Capture) -> None:
+    found = document(
+        capsys, "profile", "--dry-run", "--inject", "rank=1,ms=3", "--inject", "rank=2,ms=4", "--steps", "7"
+    )
+    assert (found["devices"], found["steps"]) == (8, 7)
+    assert found["inject"] == [{"rank": 1, "seconds": 0.003}, {"rank": 2, "seconds": 0.004}]
+
+
+def test_python_m_is_the_command() -> None:
+    words = [sys.executable, "-m", "jaxcomm.cli", "verify", "--schedule", "ring", "--ranks", "2"]
+    found = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert found.stdout.startswith("proved  ring: 2 ranks, 2 chunks, 2 rounds, 4 transfers")
 
 
 def test_profile_measures_the_injected_straggler(tmp_path: Path, capsys: Capture) -> None:

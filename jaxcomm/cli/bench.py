@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 from typing import Any
 
+from jaxcomm import plan
 from jaxcomm.cli import output, progress, values
 from jaxcomm.cli.host_devices import use_host_devices
 from jaxcomm.errors import JaxcommError
@@ -49,16 +51,20 @@ def run(args: Namespace) -> int:
     use_host_devices(args.devices)
     from jaxcomm.cli import bench_late, bench_psum
 
+    loaded = plan.load(args.plan, ranks=args.devices) if args.plan else None
     plans = {name: bench_late.single(name, args.devices, args.late) for name in args.schedules} if args.late else {}
     cases = args.calls if args.calls and not args.late else args.sizes
     with progress.bar(len(cases) * args.rounds, "measuring") as bar:
         if args.late:
             rows = [bench_late.measure(plans, args.late, size, args.rounds, bar.update) for size in args.sizes]
         elif args.calls:
-            rows = [bench_psum.measure(args, bench_psum.SMALL, calls, bar.update) for calls in args.calls]
+            rows = [
+                bench_psum.measure(args.devices, loaded, bench_psum.SMALL, calls, args.rounds, bar.update)
+                for calls in args.calls
+            ]
         else:
-            rows = [bench_psum.measure(args, size, 1, bar.update) for size in args.sizes]
-    document = {"command": "jaxcomm bench", "devices": args.devices, "rounds": args.rounds, "rows": rows}
+            rows = [bench_psum.measure(args.devices, loaded, size, 1, args.rounds, bar.update) for size in args.sizes]
+    document = {"peer": args.peer, "devices": args.devices, "rounds": args.rounds, "rows": rows}
     if args.out:
         output.write_json(args.out, document)
     if args.json:
@@ -72,60 +78,35 @@ def run(args: Namespace) -> int:
 
 
 def _psum_table(rows: list[dict[str, Any]]) -> str:
-    header = [
-        "bytes",
-        "calls",
-        "schedule",
-        "lax",
-        "jaxcomm",
-        "lax/jaxcomm",
-        "GB/s",
-        "bus GB/s",
-        "floor",
-        "jaxcomm/floor",
-        "wrong",
-    ]
-    cells = [
-        [
-            bytes_text(row["bytes"]),
-            row["calls"],
-            row["schedule"],
-            seconds_text(row["lax_s"]),
-            seconds_text(row["jaxcomm_s"]),
-            f"{row['ratio']:.2f}",
-            f"{row['gb_per_s']:.3g}",
-            f"{row['bus_gb_per_s']:.3g}",
-            seconds_text(row["floor_s"]),
-            f"{row['over_floor']:.2f}",
-            row["wrong"],
-        ]
-        for row in rows
-    ]
-    return f"{table(header, cells)}\n{_NOTE}"
+    columns: dict[str, Callable[[dict[str, Any]], object]] = {
+        "bytes": lambda row: bytes_text(row["bytes"]),
+        "calls": lambda row: row["calls"],
+        "schedule": lambda row: row["schedule"],
+        "lax": lambda row: seconds_text(row["lax_s"]),
+        "jaxcomm": lambda row: seconds_text(row["jaxcomm_s"]),
+        "lax/jaxcomm": lambda row: f"{row['ratio']:.2f}",
+        "GB/s": lambda row: f"{row['gb_per_s']:.3g}",
+        "bus GB/s": lambda row: f"{row['bus_gb_per_s']:.3g}",
+        "floor": lambda row: seconds_text(row["floor_s"]),
+        "jaxcomm/floor": lambda row: f"{row['over_floor']:.3g}",
+        "wrong": lambda row: row["wrong"],
+    }
+    return f"{table([*columns], [[cell(row) for cell in columns.values()] for row in rows])}\n{_NOTE}"
 
 
 def _late_table(rows: list[dict[str, Any]]) -> str:
-    lines = []
-    for row in rows:
-        first = row["schedules"][0]["after_arrival_s"]
-        for side in row["schedules"]:
-            ratio = f"{first / side['after_arrival_s']:.2f}"
-            lines.append(
-                [
-                    bytes_text(row["bytes"]),
-                    side["schedule"],
-                    seconds_text(side["after_arrival_s"]),
-                    ratio,
-                    f"{side['early_share']:.0%}",
-                    f"{side['last']} of {side['calls']}",
-                ]
-            )
-    header = [
-        "bytes",
-        "schedule",
-        "arrival to end",
-        f"{rows[0]['schedules'][0]['schedule']}/this",
-        "done before",
-        "was last",
+    first = rows[0]["schedules"][0]["schedule"]
+    cells = [
+        [
+            bytes_text(row["bytes"]),
+            side["schedule"],
+            seconds_text(side["after_arrival_s"]),
+            f"{row['schedules'][0]['after_arrival_s'] / side['after_arrival_s']:.2f}",
+            f"{side['early_share']:.0%}",
+            f"{side['last']} of {side['calls']}",
+        ]
+        for row in rows
+        for side in row["schedules"]
     ]
-    return table(header, lines) + "\nMedians over the calls in which the late rank was the last to arrive."
+    header = ["bytes", "schedule", "arrival to end", f"{first}/this", "done before", "was last"]
+    return f"{table(header, cells)}\nMedians over the calls in which the late rank was the last to arrive."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
@@ -12,32 +11,35 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxcomm import collectives, ffi, plan
+from jaxcomm import collectives, ffi
 from jaxcomm.cli import spmd
 from jaxcomm.cli.timing import Side, take_turns
+from jaxcomm.plan import Plan
 
 SMALL = 1024  # bytes of each of several calls in one jit
 
 
-def measure(args: Namespace, nbytes: int, calls: int, each_round: Callable[[], object]) -> dict[str, Any]:
+def measure(
+    ranks: int, plan: Plan | None, nbytes: int, calls: int, rounds: int, each_round: Callable[[], object]
+) -> dict[str, Any]:
     """One row: `calls` independent psums of `nbytes` bytes a rank in one jit, by both sides, turn by turn.
 
     Args:
-      args: the command's `devices`, `rounds` and `plan`.
+      ranks: number of devices.
+      plan: what jaxcomm runs; None leaves it the default.
       nbytes: bytes of one rank's f32 buffer, rounded up to whole numbers.
       calls: number of psums.
+      rounds: turns of each side.
       each_round: called after every round.
 
     Returns:
       Medians in seconds, their ratio, bandwidths, the floor, and how many elements differed from lax on integers.
     """
-    ranks, count = args.devices, -(-nbytes // 4)
-    mesh = spmd.mesh(ranks)
-    loaded = plan.load(args.plan, ranks=ranks) if args.plan else None
-    schedule = loaded.schedule_for(4 * count, "float32") if loaded else None
+    count, mesh = -(-nbytes // 4), spmd.mesh(ranks)
+    schedule = plan.schedule_for(4 * count, "float32") if plan else None
     lax_psum: Any = jax.lax.psum  # untyped in JAX
     lax_step = _step(mesh, lambda x: lax_psum(x, spmd.AXIS))
-    our_step = _step(mesh, lambda x: collectives.psum(x, spmd.AXIS, plan=loaded))
+    our_step = _step(mesh, lambda x: collectives.psum(x, spmd.AXIS, plan=plan))
     wrong = sum(
         int((np.asarray(ours) != np.asarray(theirs)).sum())
         for ours, theirs in zip(
@@ -55,7 +57,7 @@ def measure(args: Namespace, nbytes: int, calls: int, each_round: Callable[[], o
         floors.append(calls * ffi.floor_seconds(ranks, 4 * count))
         each_round()
 
-    seconds = {name: statistics.median(found) for name, found in take_turns(sides, args.rounds, after_round).items()}
+    seconds = {name: statistics.median(found) for name, found in take_turns(sides, rounds, after_round).items()}
     floor, rate = statistics.median(floors), calls * 4 * count / seconds["jaxcomm"] / 1e9
     return {
         "bytes": 4 * count,

@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from jaxcomm import plan, planner, profile, schedules, simulate
+from jaxcomm import plan, planner, profile, simulate
 from jaxcomm.cli import output, progress, values
 from jaxcomm.cli.host_devices import use_host_devices
 from jaxcomm.cli.values import Late
@@ -92,7 +92,7 @@ def _train(args: Namespace, made: Plan) -> dict[str, Any]:
     from jaxcomm import collectives, ffi
     from jaxcomm.cli import digits, spmd
 
-    def delay(images: jax.Array) -> jax.Array:
+    def delay(images: jax.Array) -> Any:
         late = jax.lax.axis_index(spmd.AXIS) == args.late.rank
         return ffi.delay(images, jnp.where(late, args.late.seconds, 0.0))
 
@@ -125,14 +125,12 @@ def _report(args: Namespace, measured: Profile, made: Plan, trained: dict[str, A
     [trained_site] = [site for site in ffi.stats() if site["calls"]]
     nbytes = trained["jaxcomm"].gradient_bytes
     late, link = profile.straggler(measured), measured.link
-    schedules_ = {"plan": made.schedule_for(nbytes), "ring": schedules.ring(args.devices)}
-    delays = simulate.Delays(late.delays)
+    plans = {name: bench_late.single(name, args.devices, args.late) for name in ("ring", "direct")} | {"plan": made}
     predicted = {
-        name: simulate.seconds(schedule, nbytes, delays, link.alpha_s, link.beta_s_per_byte)
-        for name, schedule in schedules_.items()
-        if schedule
+        name: simulate.seconds(schedule, nbytes, simulate.Delays(late.delays), link.alpha_s, link.beta_s_per_byte)
+        for name, each in plans.items()
+        if (schedule := each.schedule_for(nbytes))
     }
-    plans = {"ring": bench_late.single("ring", args.devices, args.late), "plan": made}
     alone = bench_late.measure(plans, args.late, nbytes, _ROUNDS, lambda: None)["schedules"]
     step = {name: statistics.median(side.seconds[_WARM_UP:]) for name, side in trained.items()}
     differences = jax.tree.map(
@@ -151,6 +149,7 @@ def _report(args: Namespace, measured: Profile, made: Plan, trained: dict[str, A
         },
         "schedule": spec_text(entry_for(made, nbytes).schedule),
         "steps": args.steps,
+        "timed_steps": args.steps - _WARM_UP,
         "last_in_training": trained_site["late"],
         "final_loss_lax": trained["lax"].losses[-1],
         "final_loss_jaxcomm": trained["jaxcomm"].losses[-1],

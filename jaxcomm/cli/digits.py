@@ -43,7 +43,7 @@ class Training:
     def __init__(
         self,
         pmean: Callable[[Any, str], Any],
-        delay: Callable[[jax.Array], jax.Array],
+        delay: Callable[[jax.Array], Any],
         *,
         devices: int,
         hidden: int,

@@ -45,6 +45,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Measures, shows and writes."""
     inject = {late.rank: late.seconds for late in args.inject}
+    if args.dry_run and args.json:
+        lates = [late._asdict() for late in args.inject]
+        output.print_json({"devices": args.devices, "sizes": args.sizes, "steps": args.steps, "inject": lates})
+        return 0
     if args.dry_run:
         late = "".join(f", rank {rank} late by {seconds_text(seconds)}" for rank, seconds in inject.items())
         sizes = ", ".join(map(bytes_text, args.sizes))

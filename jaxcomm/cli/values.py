@@ -80,6 +80,6 @@ def fraction(text: str) -> float:
 def late(text: str) -> Late:
     """A late rank, written `rank=3,ms=20`."""
     match = re.fullmatch(r"rank=(\d+),ms=(\d+(?:\.\d+)?)", text.replace(" ", ""))
-    if match is None:
+    if match is None or not float(match[2]):
         raise ArgumentTypeError(f"{text!r} is not a late rank; write for example rank=3,ms=20")
     return Late(int(match[1]), float(match[2]) / 1e3)

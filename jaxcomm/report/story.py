@@ -61,10 +61,10 @@ def markdown(report: dict[str, Any]) -> str:
 
 {_alone(report)}
 
-| from the late rank's arrival to the end, ms | ring | plan |
-|---|---|---|
-| predicted | {alone["predicted"]["ring"]:.2f} | {alone["predicted"]["plan"]:.2f} |
-| measured, same executor | {alone["measured"]["ring"]:.2f} | {alone["measured"]["plan"]:.2f} |
+| from the late rank's arrival to the end, ms | {" | ".join(alone["measured"])} |
+|---|---|---|---|
+| predicted | {_milliseconds(alone["predicted"])} |
+| measured, same executor | {_milliseconds(alone["measured"])} |
 
 Proved: {report["proof"]}.
 
@@ -97,7 +97,7 @@ def _gained(report: dict[str, Any]) -> str:
     verdict = f"{gain:.0%} less" if gain > 0 else f"{-gain:.0%} more, so nothing was gained here"
     return (
         f"A training step takes {ours:.1f} ms with jaxcomm.pmean and {theirs:.1f} ms with lax.pmean: {verdict} "
-        f"(medians of {report['steps']} steps each, taking turns)."
+        f"(medians of {report['timed_steps']} steps each, taking turns)."
     )
 
 
@@ -105,8 +105,12 @@ def _alone(report: dict[str, Any]) -> str:
     measured = report["collective_ms"]["measured"]
     return (
         f"The collective alone ends {measured['plan']:.2f} ms after the late rank's arrival under the plan, "
-        f"{measured['ring']:.2f} ms under a ring."
+        f"{measured['direct']:.2f} ms without a plan (direct) and {measured['ring']:.2f} ms under a ring."
     )
+
+
+def _milliseconds(by_name: dict[str, float]) -> str:
+    return " | ".join(f"{value:.2f}" for value in by_name.values())
 
 
 def _checked(report: dict[str, Any]) -> str:
