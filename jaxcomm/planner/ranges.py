@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from jaxcomm.plan.values import Entry, Spec
@@ -35,22 +35,35 @@ def entries(setting: Setting, known: Mapping[int, Spec], progress: Callable[[str
 
 
 def _refined(setting: Setting, low: int, high: int | None, largest: int) -> list[Entry]:
-    """The entry for a range, or several where the choice for its middle would not serve all of it."""
+    """The entry for a range, or several where no choice would serve all of it."""
     start, end = max(low, SMALLEST), max(low, largest) if high is None else high
     quarters = [min(end, round(start * (end / start) ** (i / 4))) for i in range(5)]
-    middle = quarters[2]
-    spec = choose(setting, middle)
-    if end < FINEST * start or all(_serves(setting, spec, nbytes, choose(setting, nbytes)) for nbytes in quarters):
-        return [entry(setting, low, high, middle, spec)]
-    return [*_refined(setting, low, middle, largest), *_refined(setting, middle + 1, high, largest)]
+    choices = [choose(setting, nbytes) for nbytes in quarters]
+    best = _common(setting, quarters, choices)
+    if best is None and end < FINEST * start:
+        best = 2
+    if best is not None:
+        return [entry(setting, low, high, quarters[best], choices[best])]
+    return [*_refined(setting, low, quarters[2], largest), *_refined(setting, quarters[2] + 1, high, largest)]
 
 
-def _serves(setting: Setting, spec: Spec, nbytes: int, best: Spec) -> bool:
-    return spec == best or setting.seconds(spec, nbytes) <= TOLERANCE * setting.seconds(best, nbytes)
+def _common(setting: Setting, sizes: Sequence[int], choices: Sequence[Spec]) -> int | None:
+    """The index of a choice that serves all the sizes: it takes little longer than the choice for each of them.
+
+    The middle one is tried first; where the delay only just covers the others' part, the last one is the more robust.
+    """
+    for index in (len(sizes) // 2, len(sizes) - 1, 0):
+        spec = choices[index]
+        if all(
+            spec == choice or setting.seconds(spec, nbytes) <= TOLERANCE * setting.seconds(choice, nbytes)
+            for nbytes, choice in zip(sizes, choices, strict=True)
+        ):
+            return index
+    return None
 
 
 def _lows(setting: Setting, sizes: list[int], progress: Callable[[str, float], None]) -> list[int]:
-    """Where the ranges begin: each goes as far as the choice for its middle serves all of its sizes."""
+    """Where the ranges begin: each goes as far as one choice serves all of its sizes."""
     choices = []
     for i, nbytes in enumerate(sizes):
         choices.append(choose(setting, nbytes))
@@ -58,9 +71,8 @@ def _lows(setting: Setting, sizes: list[int], progress: Callable[[str, float], N
 
     lows, first, last = [0], 0, 1
     while last < len(sizes):
-        middle = choices[(first + last) // 2]
-        here = range(first, last + 1)
-        if all(middle.kind == choices[i].kind and _serves(setting, middle, sizes[i], choices[i]) for i in here):
+        kinds = {choice.kind for choice in choices[first : last + 1]}
+        if len(kinds) == 1 and _common(setting, sizes[first : last + 1], choices[first : last + 1]) is not None:
             last += 1
         elif choices[last - 1].kind != choices[last].kind:
             lows.append(_change(setting, sizes[last - 1], sizes[last], choices[last - 1].kind))
