@@ -82,6 +82,15 @@ def test_timeline_boxes_do_not_overlap_and_stay_inside(schedule: Schedule) -> No
     assert max(y for _, y in corners) + height < float(root.get("height", ""))
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
+def test_timeline_words_fit_into_the_picture(schedule: Schedule) -> None:
+    root = ElementTree.fromstring(timeline.svg(schedule))
+    for text in root.iter(f"{SVG}text"):
+        if text.get("text-anchor") is None:  # it begins at x; a letter is some 0.6 of its height wide, a bold one 0.7
+            letter = (0.7 if text.get("font-weight") else 0.58) * float(text.get("font-size", ""))
+            assert float(text.get("x", "")) + letter * len(text.text or "") <= float(root.get("width", "")) + letter
+
+
 def test_timeline_colours_tell_exchange_reduce_and_copy() -> None:
     schedule = SCHEDULES["straggler, 8"]
     assert schedule.precondition is not None

@@ -57,15 +57,19 @@ def svg(schedule: Schedule, title: str | None = None) -> str:
       An SVG document with one `<rect class="box reduce|exchange|copy">` per rank and drawn round in which it receives.
     """
     layout = _lay_out(schedule)
+    unit = layout.unit
+    title, note = title or _title(schedule), _note(schedule, layout)
+    layout = layout._replace(right=max(layout.right, layout.left + max(1.05 * len(title), 0.58 * len(note)) * unit))
     legend, end = _legend(layout)
-    width, height = layout.right + 1.5 * layout.unit, end + 1.5 * layout.unit
+    width, height = layout.right + 1.5 * unit, end + 1.5 * unit
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
         f'viewBox="0 0 {width:g} {height:g}" font-family="DejaVu Sans, Helvetica, Arial, sans-serif" fill="{_INK}">',
         '<defs><pattern id="away" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
         '<rect width="8" height="8" fill="#fbeceb"/><rect width="2" height="8" fill="#e6b0aa"/></pattern></defs>',
         f'<rect width="{width:g}" height="{height:g}" fill="white"/>',
-        *_headline(schedule, layout, title),
+        _text(layout.left, 1.8 * unit, title, 1.5 * unit, 'font-weight="bold"'),
+        _text(layout.left, 3.5 * unit, note, unit),
         *_rows(schedule, layout),
         *_boxes(schedule, layout),
         *_marks(schedule, layout),
@@ -103,25 +107,25 @@ def _lay_out(schedule: Schedule) -> _Layout:
     top = (7.5 if before else 5.0) * unit
     bottom = top + schedule.ranks * box[1]
     followed = min(schedule.num_chunks // 2, limit // 4)  # a chunk whose way is drawn, also where the middle is not
-    return _Layout(columns, gaps, arrival, box, left, max(x, 56 * unit), top, bottom, unit, followed)
+    return _Layout(columns, gaps, arrival, box, left, x, top, bottom, unit, followed)
 
 
 def _limit(schedule: Schedule) -> int:
     return _FEW_ROUNDS if schedule.ranks <= _LABEL_ALL else _MANY_ROUNDS
 
 
-def _headline(schedule: Schedule, layout: _Layout, title: str | None) -> Iterator[str]:
-    unit = layout.unit
+def _title(schedule: Schedule) -> str:
     rounds = f"{schedule.num_rounds} round{'s' * (schedule.num_rounds != 1)}"
-    if title is None:
-        title = f"{schedule.kind} allreduce, {schedule.ranks} ranks, {schedule.num_chunks} chunks: {rounds}"
-        title += "" if schedule.late is None else f" after rank {schedule.late} arrives"
+    late = "" if schedule.late is None else f" after rank {schedule.late} arrives"
+    return f"{schedule.kind} allreduce, {schedule.ranks} ranks, {schedule.num_chunks} chunks: {rounds}{late}"
+
+
+def _note(schedule: Schedule, layout: _Layout) -> str:
     note = "A box: the number of the chunk that this rank receives (×m: m chunks)"
     note += ", and ← its sender." if schedule.ranks <= _LABEL_ALL else "."
     if layout.gaps:
         note += f" Of a phase of more than {_limit(schedule)} rounds the middle is left out (…)."
-    yield _text(layout.left, 1.8 * unit, title, 1.5 * unit, 'font-weight="bold"')
-    yield _text(layout.left, 3.5 * unit, note, unit)
+    return note
 
 
 def _rows(schedule: Schedule, layout: _Layout) -> Iterator[str]:
