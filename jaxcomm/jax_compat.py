@@ -12,10 +12,10 @@ from typing import Any
 import jax
 from jax._src import dispatch
 from jax._src.custom_partitioning_sharding_rule import sdy_sharding_rule_to_mlir, str_to_sdy_sharding_rule
-from jax._src.interpreters import mlir
+from jax._src.interpreters import mlir, partial_eval
 from jax._src.lax import parallel
 from jax._src.sharding_impls import ShardingContext
-from jax.extend.core import Primitive
+from jax.extend.core import JaxprEqn, Primitive
 from jaxlib import xla_client
 
 # Not every JAX version has all.
@@ -49,6 +49,20 @@ def lowering_of(primitive: Primitive) -> Callable[..., Any]:
 def require_devices(primitive: Primitive) -> None:
     """Makes a jit that contains `primitive` lower anew for each device assignment, and tell it to `devices`."""
     dispatch.prim_requires_devices_during_lowering.add(primitive)
+
+
+def drop_what_nobody_reads(primitive: Primitive) -> None:
+    """Lets JAX remove operand i of `primitive` where result i, the only one that depends on it, is unused."""
+
+    def rule(used: list[bool], *rest: Any) -> tuple[list[bool], JaxprEqn | None]:
+        eqn: JaxprEqn = rest[-1]  # since 0.12, what else is alive comes before it
+        if all(used):
+            return used, eqn
+        operands = [x for x, keep in zip(eqn.invars, used, strict=True) if keep]
+        results = [x for x, keep in zip(eqn.outvars, used, strict=True) if keep]
+        return used, eqn.replace(invars=operands, outvars=results) if results else None
+
+    partial_eval.dce_rules[primitive] = rule
 
 
 def devices(mesh: Any) -> Sequence[Any]:

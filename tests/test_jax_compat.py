@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.extend.core import Primitive
-from jax.interpreters import mlir
+from jax.interpreters import mlir, partial_eval
 from jax.sharding import AbstractMesh
 from lax_cases import MESH_2D, P, X
 
@@ -40,6 +40,18 @@ def test_all_collectives_of_lax_are_known() -> None:
 @pytest.mark.parametrize("primitive", jax_compat.lax_collectives(), ids=lambda primitive: primitive.name)
 def test_lowering_of(primitive: Primitive) -> None:
     assert callable(jax_compat.lowering_of(primitive))
+
+
+@pytest.mark.parametrize("used", [[True, True], [False, True], [False, False]], ids=str)
+def test_drop_what_nobody_reads(used: list[bool]) -> None:
+    two = Primitive("two")
+    two.multiple_results = True
+    two.def_abstract_eval(lambda *avals: avals)
+    jax_compat.drop_what_nobody_reads(two)
+    jaxpr = jax.make_jaxpr(lambda x, y: two.bind(x, y))(1.0, 2.0).jaxpr
+    reduced, used_inputs = partial_eval.dce_jaxpr(jaxpr, used)
+    assert used_inputs == used
+    assert [len(eqn.invars) for eqn in reduced.eqns] == ([sum(used)] if any(used) else [])
 
 
 def test_devices_of_a_mesh_and_of_the_jit_around_an_abstract_one() -> None:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import JaxprEqn, Primitive
-from jax.interpreters import ad, batching, partial_eval
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching
 
 from jaxcomm import jax_compat
 from jaxcomm.collectives.reroute import reroute
@@ -149,17 +149,11 @@ def _primitive(lax: Primitive) -> Primitive:
 
         return zip(*replace_collectives(batches, plan)(*operands), strict=True)
 
-    def eliminate(used: list[bool], eqn: JaxprEqn) -> tuple[list[bool], JaxprEqn | None]:
-        """A tree is one call, but what nobody reads of it need not travel."""
-        operands = [x for x, keep in zip(eqn.invars, used, strict=True) if keep]
-        results = [x for x, keep in zip(eqn.outvars, used, strict=True) if keep]
-        return used, eqn.replace(invars=operands, outvars=results) if results else None
-
     ours.def_effectful_abstract_eval(abstract_eval)
     ad.primitive_jvps[ours] = jvp
     ad.primitive_transposes[ours] = transpose
     batching.fancy_primitive_batchers[ours] = batch
-    partial_eval.dce_rules[ours] = eliminate
+    jax_compat.drop_what_nobody_reads(ours)
     return ours
 
 
