@@ -11,6 +11,10 @@ namespace {
 // Long enough that the processor's prefetchers follow every stream, short enough to share an op between threads.
 constexpr int64_t kPieceBytes = 256 << 10;
 
+// What the ranks' buffers take together from which on stores go past the caches: more than one last-level cache holds
+// on most processors. (What the system says of its caches is wrong on many virtual machines.)
+constexpr int64_t kStreamBytes = 64 << 20;
+
 double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 std::string FormatBytes(int64_t bytes) {
@@ -57,6 +61,9 @@ Status Site::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
     for (const Op& op : program_->ops()) {
       work_ += (End(op) - Begin(op)) * static_cast<int64_t>(op.reads.size() + op.writes.size());
     }
+    // Of a reduce-scatter and an all-gather the larger side has a slice for each rank.
+    const int64_t slices = kind_ == Kind::kAllReduce ? 1 : program_->ranks();
+    streams_ = layout_->extent() * slices * program_->ranks() >= kStreamBytes;
     stats_ = stats.Site({name_, axes_, plan_, program_->ranks(), layout_->payload()});
   });
   return status_;
@@ -168,6 +175,10 @@ void Call::Reduce(const Piece& piece) const {
   thread_local std::vector<std::byte*> destinations;
   sources.resize(op.reads.size());
   destinations.resize(op.writes.size());
+  // What is combined in place is in the caches already; of an allreduce only, as operands and results are the same
+  // there.
+  const size_t in_place = kind == Kind::kAllReduce ? op.num_in_place : 0;
+  const size_t num_cached = site_->streams() ? in_place : op.writes.size();
   // One source is copied byte by byte: a float lane would quieten its signalling NaNs.
   static const ReduceFn copy = FindReduce(DType::kU8, Reduction::kSum);
   layout.ForEach(piece.begin, piece.end, [&](size_t leaf, int64_t offset, int64_t bytes) {
@@ -179,7 +190,8 @@ void Call::Reduce(const Piece& piece) const {
       destinations[i] = ranks_[op.writes[i]].buffers.results[leaf] + write_at;
     }
     const ReduceFn reduce = op.reads.size() == 1 ? copy : site_->reduces()[leaf];
-    reduce(sources.data(), sources.size(), destinations.data(), destinations.size(), static_cast<size_t>(bytes));
+    reduce(sources.data(), sources.size(), destinations.data(), destinations.size(), num_cached,
+           static_cast<size_t>(bytes));
   });
 }
 

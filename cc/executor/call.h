@@ -57,6 +57,8 @@ class Site {
   int64_t End(const Op& op) const;
   // Bytes read and stored by a whole call.
   int64_t work() const { return work_; }
+  // Whether the ranks' buffers are together so large that what is stored leaves the caches before anybody reads it.
+  bool streams() const { return streams_; }
 
  private:
   const std::string name_, axes_, plan_;
@@ -69,6 +71,7 @@ class Site {
   std::vector<ReduceFn> reduces_;  // one per leaf
   std::shared_ptr<SiteStats> stats_;
   int64_t work_ = 0;
+  bool streams_ = false;
 };
 
 // One rank's operands and results, one pointer per leaf; of an allreduce they are the same.

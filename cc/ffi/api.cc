@@ -73,7 +73,8 @@ JAXCOMM_EXPORT double jaxcomm_floor_seconds(int64_t ranks, int64_t bytes) {
     const size_t end = size / kLine * (thread + 1) / num_threads * kLine;
     std::vector<std::byte*> at;
     for (std::byte* buffer : buffers) at.push_back(buffer + begin);
-    for (size_t pass = 0; pass < passes; ++pass) reduce(at.data(), at.size(), at.data(), at.size(), end - begin);
+    for (size_t pass = 0; pass < passes; ++pass)
+      reduce(at.data(), at.size(), at.data(), at.size(), at.size(), end - begin);
   };
   std::vector<double> seconds;
   for (int round = 0; round < kRounds; ++round) {

@@ -1,7 +1,7 @@
 // Element-wise reductions of many buffers into many, vectorised, chosen for the processor at run time.
 //
 //   ReduceFn reduce = FindReduce(DType::kF32, Reduction::kSum);   // nullptr: no such reduction
-//   reduce(sources, 8, destinations, 8, bytes);                   // one pass: read 8, store 8
+//   reduce(sources, 8, destinations, 8, 8, bytes);                // one pass: read 8, store 8
 //
 // A destination may be one of the sources (the very same address), never overlap one otherwise. Sources are combined in
 // the order given, so the same sources give the same bits wherever they are computed. bf16 and f16 accumulate in f32
@@ -19,7 +19,7 @@ enum class Reduction : uint8_t { kSum, kMax, kMin };
 size_t ByteWidth(DType dtype);
 
 using ReduceFn = void (*)(const std::byte* const* sources, size_t num_sources, std::byte* const* destinations,
-                          size_t num_destinations, size_t bytes);
+                          size_t num_destinations, size_t num_cached, size_t bytes);
 
 ReduceFn FindReduce(DType dtype, Reduction reduction);
 

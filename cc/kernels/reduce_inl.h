@@ -7,7 +7,7 @@
 
 #include "cc/kernels/reduce.h"
 
-#if defined(__F16C__) || defined(__AVX512F__)
+#if defined(__x86_64__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
 #include <arm_neon.h>
@@ -143,14 +143,41 @@ inline __attribute__((always_inline)) void Combine(V& into, const V& other) {
   }
 }
 
-// Sums one block of kUnroll vectors over all sources before it stores it, so that the sum lives in registers.
+// Long enough that memory sees long runs of one destination, short enough for the first cache.
+constexpr size_t kTileBytes = 4096;
+
+// Stores a tile past the caches, where the architecture can.
+inline void StoreStreaming(const std::byte* tile, std::byte* to) {
+  for (size_t at = 0; at < kTileBytes; at += kVectorBytes) {
+#if defined(__AVX512F__)
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at), _mm512_load_si512(tile + at));
+#elif defined(__AVX2__)
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + at),
+                        _mm256_load_si256(reinterpret_cast<const __m256i*>(tile + at)));
+#elif defined(__x86_64__)
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + at), _mm_load_si128(reinterpret_cast<const __m128i*>(tile + at)));
+#else
+    __builtin_memcpy(to + at, tile + at, kVectorBytes);
+#endif
+  }
+}
+
+// No lock orders streaming stores: whoever is told that they are done must see them.
+inline void FenceStreaming() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
+}
+
+// Combines the bytes [begin, end) of all sources and stores them to the destinations and, unless it is null, from the
+// beginning of `tile` on. Sums one block of kUnroll vectors before it stores it, so that the sum lives in registers.
 template <typename L, Reduction kReduction>
-void Reduce(const std::byte* const* sources, size_t num_sources, std::byte* const* destinations,
-            size_t num_destinations, size_t bytes) {
+void ReduceRange(const std::byte* const* sources, size_t num_sources, std::byte* const* destinations,
+                 size_t num_destinations, std::byte* tile, size_t begin, size_t end) {
   constexpr size_t kUnroll = 4;
   constexpr size_t kBlock = kUnroll * L::kBytes;
-  size_t at = 0;
-  for (; at + kBlock <= bytes; at += kBlock) {
+  size_t at = begin;
+  for (; at + kBlock <= end; at += kBlock) {
     typename L::Accumulator block[kUnroll];
     for (size_t i = 0; i < kUnroll; ++i) L::Load(sources[0] + at + i * L::kBytes, block[i]);
     for (size_t s = 1; s < num_sources; ++s) {
@@ -165,9 +192,11 @@ void Reduce(const std::byte* const* sources, size_t num_sources, std::byte* cons
       std::byte* destination = destinations[d] + at;
       for (size_t i = 0; i < kUnroll; ++i) L::Store(block[i], destination + i * L::kBytes);
     }
+    if (tile == nullptr) continue;
+    for (size_t i = 0; i < kUnroll; ++i) L::Store(block[i], tile + (at - begin) + i * L::kBytes);
   }
-  while (at < bytes) {
-    const size_t rest = bytes - at < L::kBytes ? bytes - at : L::kBytes;
+  while (at < end) {
+    const size_t rest = end - at < L::kBytes ? end - at : L::kBytes;
     std::byte padded[L::kBytes] = {};
     typename L::Accumulator sum, other;
     __builtin_memcpy(padded, sources[0] + at, rest);
@@ -181,6 +210,25 @@ void Reduce(const std::byte* const* sources, size_t num_sources, std::byte* cons
     for (size_t d = 0; d < num_destinations; ++d) __builtin_memcpy(destinations[d] + at, padded, rest);
     at += rest;
   }
+}
+
+template <typename L, Reduction kReduction>
+void Reduce(const std::byte* const* sources, size_t num_sources, std::byte* const* destinations,
+            size_t num_destinations, size_t num_cached, size_t bytes) {
+  bool aligned = true;
+  for (size_t d = num_cached; d < num_destinations; ++d) {
+    aligned = aligned && reinterpret_cast<uintptr_t>(destinations[d]) % kVectorBytes == 0;
+  }
+  size_t at = 0;
+  if (aligned && num_cached < num_destinations) {
+    alignas(kVectorBytes) std::byte tile[kTileBytes];
+    for (; at + kTileBytes <= bytes; at += kTileBytes) {
+      ReduceRange<L, kReduction>(sources, num_sources, destinations, num_cached, tile, at, at + kTileBytes);
+      for (size_t d = num_cached; d < num_destinations; ++d) StoreStreaming(tile, destinations[d] + at);
+    }
+    FenceStreaming();
+  }
+  ReduceRange<L, kReduction>(sources, num_sources, destinations, num_destinations, nullptr, at, bytes);
 }
 
 template <typename L>

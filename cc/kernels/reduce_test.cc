@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -47,7 +48,7 @@ std::vector<std::byte> Combine(ReduceFn reduce, const std::vector<std::vector<st
   for (const auto& input : inputs) sources.push_back(input.data());
   std::vector<std::byte> result(inputs[0].size());
   std::byte* destination = result.data();
-  reduce(sources.data(), sources.size(), &destination, 1, result.size());
+  reduce(sources.data(), sources.size(), &destination, 1, 1, result.size());
   return result;
 }
 
@@ -198,9 +199,34 @@ TEST(ReduceTest, StoresInPlaceToEverySource) {
       sources.push_back(reinterpret_cast<const std::byte*>(buffers[rank].data()));
       destinations.push_back(reinterpret_cast<std::byte*>(buffers[rank].data()));
     }
-    isa.find(DType::kF32, Reduction::kSum)(sources.data(), 8, destinations.data(), 8, 1001 * sizeof(float));
+    isa.find(DType::kF32, Reduction::kSum)(sources.data(), 8, destinations.data(), 8, 8, 1001 * sizeof(float));
     for (const auto& buffer : buffers) {
       for (size_t i = 0; i < buffer.size(); ++i) ASSERT_EQ(buffer[i], static_cast<float>(28 + 8 * i)) << isa.name;
+    }
+  }
+}
+
+TEST(ReduceTest, StreamsPastTheCachesAlignedOrNot) {
+  constexpr size_t kElements = 1003, kRoom = 64;
+  for (const Isa& isa : Isas()) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const size_t bytes = kElements * ByteWidth(dtype);
+      const auto first = RandomBytes(bytes, 1), second = RandomBytes(bytes, 2);
+      const auto expected = Combine(isa.find(dtype, Reduction::kMax), {first, second});
+      for (const size_t shift : {0u, 4u}) {
+        std::vector<std::vector<std::byte>> memory(3, std::vector<std::byte>(bytes + 2 * kRoom));
+        const std::byte* sources[] = {first.data(), second.data()};
+        std::byte* destinations[3];
+        for (size_t i = 0; i < 3; ++i) {
+          void* at = memory[i].data();
+          size_t space = memory[i].size();
+          destinations[i] = static_cast<std::byte*>(std::align(kRoom, bytes, at, space)) + shift;
+        }
+        isa.find(dtype, Reduction::kMax)(sources, 2, destinations, 3, 1, bytes);
+        for (const std::byte* destination : destinations) {
+          EXPECT_EQ(std::memcmp(destination, expected.data(), bytes), 0) << isa.name << " " << shift;
+        }
+      }
     }
   }
 }

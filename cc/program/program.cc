@@ -95,6 +95,10 @@ Result<Program> Program::Decode(const uint32_t* words, size_t num_words) {
     const std::vector<uint32_t> waits = reader.List("waits", op.num_waits, index);
     if (reader.ok() && (op.reads.empty() || op.writes.empty())) reader.Fail("an op must read and write");
     if (!reader.ok()) break;
+    const auto fresh = std::stable_partition(op.writes.begin(), op.writes.end(), [&op](uint32_t rank) {
+      return std::find(op.reads.begin(), op.reads.end(), rank) != op.reads.end();
+    });
+    op.num_in_place = static_cast<uint32_t>(fresh - op.writes.begin());
     op.touches = op.reads;
     op.touches.insert(op.touches.end(), op.writes.begin(), op.writes.end());
     std::sort(op.touches.begin(), op.touches.end());

@@ -23,7 +23,8 @@ struct Op {
   uint32_t rank;  // who executes it, where ranks are processes of their own
   uint32_t chunk;
   std::vector<uint32_t> reads;
-  std::vector<uint32_t> writes;
+  std::vector<uint32_t> writes;      // those that are reads, too, come first
+  uint32_t num_in_place;             // how many these are
   std::vector<uint32_t> touches;     // reads and writes together, each rank once, ascending
   std::vector<uint32_t> successors;  // ops that wait for this one
   uint32_t num_waits;
