@@ -14,7 +14,7 @@ import jax
 
 from jaxcomm import ffi, schedules
 from jaxcomm.errors import JaxcommError, PlanError
-from jaxcomm.plan import Plan, load
+from jaxcomm.plan import Plan, load, verify
 from jaxcomm.plan.program import compile, compile_all_gather, compile_reduce_scatter
 from jaxcomm.schedules import Schedule
 
@@ -91,7 +91,7 @@ class use_plan:
 
 
 def plan_hash(plan: PlanLike) -> str:
-    """The name by which `program` will find `plan`; that of the active plan for None, "" if there is none.
+    """The name by which `choose` will find `plan`; that of the active plan for None, "" if there is none.
 
     Raises:
       PlanError: the file cannot be read, or its plan does not compute the sum.
@@ -99,9 +99,12 @@ def plan_hash(plan: PlanLike) -> str:
     if plan is None:
         digest: str = _active.value
         return digest
-    found = plan if isinstance(plan, Plan) else load(plan)
-    _plans[found.hash] = found
-    return found.hash
+    if not isinstance(plan, Plan):
+        plan = load(plan)  # which proves it
+    elif plan.hash not in _plans:
+        verify(plan)
+    _plans[plan.hash] = plan
+    return plan.hash
 
 
 @functools.cache

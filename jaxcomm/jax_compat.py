@@ -82,7 +82,7 @@ def devices(mesh: Any) -> Sequence[Any]:
     frame = sys._getframe()
     while (frame := frame.f_back) is not None:  # type: ignore[assignment]  # None ends the loop
         for value in frame.f_locals.values():
-            if isinstance(value, ShardingContext) and value.device_assignment is not None:
+            if isinstance(value, ShardingContext) and len(value.device_assignment or ()) == mesh.size:
                 return value.device_assignment
     raise LookupError(f"no devices are assigned to the mesh {mesh}")
 
@@ -119,8 +119,6 @@ def register_partitioner(target: str, partition: Callable[..., Any]) -> None:
         target,
         lambda sharding, shape, config: sharding,
         partition,
-        lambda operands, shardings, result, config: (
-            None
-        ),  # only asked where Shardy, which has the rule, is switched off
+        lambda operands, shardings, result, config: None,  # asked only without Shardy, which goes by its rule
         can_side_effecting_have_replicated_sharding=True,
     )

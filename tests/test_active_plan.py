@@ -19,6 +19,7 @@ import jaxcomm
 from jaxcomm import communicator, ffi, schedules
 from jaxcomm.plan import Plan
 from jaxcomm.plan.program import compile
+from jaxcomm.schedules import Template
 
 ALL_SIZES = ["min_bytes", "max_bytes", "schedule"]
 X = np.random.default_rng(1).standard_normal((8, 1000)).astype(np.float32)
@@ -201,6 +202,17 @@ def test_a_plan_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
         with pytest.raises(jaxcomm.PlanError, match=r"plan\.json"):
             attempt(broken)
     assert communicator.plan_hash(None) == RING.hash
+
+
+def test_a_plan_that_does_not_compute_the_sum_is_refused() -> None:
+    template = schedules.template(8)
+    first, second, *rest = sorted(template.turns, key=lambda turn: -turn.age)
+    turns = [first._replace(age=second.age), second._replace(age=first.age), *rest]
+    wrong = Template.of_turns(8, template.colours, turns).to_json()
+    document = make((0, None, SPECS["straggler"])).model_dump(exclude={"hash"})
+    with pytest.raises(jaxcomm.PlanError, match="template"):
+        jaxcomm.use_plan(Plan.model_validate({**document, "template": wrong}))
+    assert communicator.plan_hash(None) == ""
 
 
 def test_init_takes_a_plan_that_fits_the_mesh() -> None:

@@ -265,6 +265,12 @@ def test_ranks_in_several_processes_are_refused() -> None:
     assert lowering._device_ids(Mesh(devices), [[0], [1]], "") == [[0], [2048]]
 
 
+def test_a_step_for_no_devices_is_refused() -> None:
+    step = jax.jit(sharded(lambda x: jaxcomm.psum(x, "a"), P("a"), P(), True, MESH_2D.abstract_mesh))
+    with pytest.raises(jaxcomm.JaxcommError, match="psum over 'a': no devices are assigned to the mesh"):
+        step.trace(jax.ShapeDtypeStruct(X.shape, X.dtype)).lower(lowering_platforms=("cpu",))
+
+
 def test_an_axis_of_one_rank() -> None:
     mesh = jax.make_mesh((1,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
     compare(lambda ops: jax.jit(sharded(lambda x: each(REDUCTIONS, ops, x, "d"), P("d"), P(), True, mesh))(X))
