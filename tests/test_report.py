@@ -7,6 +7,7 @@ from collections import Counter
 from xml.etree import ElementTree
 
 import pytest
+from matplotlib.figure import Figure
 
 from jaxcomm import planner, schedules
 from jaxcomm.plan import Plan
@@ -151,6 +152,18 @@ def test_png_holds_every_panel() -> None:
     one, four = (plots.png(rows, x="x", y="y", log=True) for rows in ([[panel]], [[panel, panel], [panel, panel]]))
     assert one.startswith(b"\x89PNG") and four.startswith(b"\x89PNG")
     assert int.from_bytes(four[16:20], "big") > 1.5 * int.from_bytes(one[16:20], "big")
+
+
+def test_png_draws_a_name_alike_in_every_panel(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *args, **options: figures.append(figure))
+    line = ([1.0, 4.0], [1.0, 2.0])
+    plots.png([[plots.Panel("some", {"b": line}), plots.Panel("all", {"a": line, "b": line})]], x="x", y="y")
+    some, all_ = figures[0].axes
+    looks = {line.get_label(): (line.get_color(), line.get_linestyle()) for line in all_.get_lines()}
+    [alone] = some.get_lines()
+    assert looks["b"] == (alone.get_color(), alone.get_linestyle()) != looks["a"]
+    assert {text.get_text() for text in some.get_legend().get_texts()} == {"a", "b"}
 
 
 def made(**fields: object) -> Plan:
