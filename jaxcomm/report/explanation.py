@@ -56,7 +56,7 @@ def summary(plan: Plan) -> str:
                 spec_text(entry.schedule),
                 bytes_text(seconds.reference_bytes),
                 *map(seconds_text, others),
-                f"{1 - seconds.seconds / _plain_seconds(plan, entry):.0%}",
+                f"{1 - seconds.seconds / _plain_seconds(plan, entry):z.0%}",
             ]
         )
     return table(["bytes", "runs", "at", "time", "ring", "halving/doubling", "broadcast", "bound", "saves"], rows)
@@ -140,7 +140,7 @@ def _comparison(plan: Plan, entry: Entry, schedule: Schedule) -> str:
     # What only a delay that always suffices would allow is worth a row where it differs from what is on offer.
     distinct = {(offer.schedule, offer.seconds): offer for offer in offers}.values()
     cells = [
-        [spec_text(offer.schedule), seconds_text(offer.seconds), f"{offer.gain:+.1%}", _VERDICTS[offer.verdict]]
+        [spec_text(offer.schedule), seconds_text(offer.seconds), f"{offer.gain:+z.1%}", _VERDICTS[offer.verdict]]
         for offer in sorted(distinct, key=lambda offer: offer.seconds)
     ]
     return "\n".join(
