@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from jaxcomm import plan, planner, profile, simulate
+from jaxcomm import files, plan, planner, profile, simulate
 from jaxcomm.cli import output, progress, values
 from jaxcomm.cli.host_devices import use_host_devices
 from jaxcomm.cli.values import Late
@@ -70,13 +70,13 @@ def run(args: Namespace) -> int:
     panel = plots.Panel(
         f"{args.devices} devices, rank {args.late.rank} late by {seconds_text(args.late.seconds)}", lines
     )
-    output.write(out / "loss.png", plots.png([[panel]], x="step", y="training loss"))
+    files.write(out / "loss.png", plots.png([[panel]], x="step", y="training loss"))
     schedule = made.schedule_for(report["gradient_bytes"])
     assert schedule is not None  # without a dtype a plan has a schedule for every size
-    output.write(out / "timeline.svg", timeline.svg(schedule))
+    files.write(out / "timeline.svg", timeline.svg(schedule))
     report["seconds"] = time.perf_counter() - start
     output.write_json(out / "report.json", report)
-    output.write(out / "report.md", story.markdown(report))
+    files.write(out / "report.md", story.markdown(report))
     if args.json:
         output.print_json(report)
     else:
@@ -92,9 +92,9 @@ def _train(args: Namespace, made: Plan) -> dict[str, Any]:
     from jaxcomm import collectives, ffi
     from jaxcomm.cli import digits, spmd
 
-    def delay(images: jax.Array) -> Any:
+    def delay(gradient: Any) -> Any:
         late = jax.lax.axis_index(spmd.AXIS) == args.late.rank
-        return ffi.delay(images, jnp.where(late, args.late.seconds, 0.0))
+        return ffi.delay(gradient, jnp.where(late, args.late.seconds, 0.0))
 
     def planned(tree: Any, axis: str) -> Any:
         return collectives.pmean(tree, axis, plan=made)
