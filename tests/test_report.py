@@ -180,6 +180,16 @@ def test_explanation_shows_all_that_was_considered_and_says_when_it_would_not_he
     assert "straggler is rank 3" in text and "pays from a delay of" in text and "When this would not help" in text
 
 
+def test_explanation_says_what_a_delay_can_gain_at_best() -> None:
+    plan = made()
+    entry, schedule = explanation.headline(plan)
+    assert schedule.precondition is not None
+    best = schedule.seconds(entry.predicted.reference_bytes, plan.assumptions.alpha_s, plan.assumptions.beta_s_per_byte)
+    plain = min(entry.predicted.ring, entry.predicted.halving_doubling, entry.predicted.direct)
+    said = f"gains all it can, {seconds_text(plain - best)} of {seconds_text(plain)}, from "
+    assert said in explanation.explanation(plan)
+
+
 def test_explanation_of_a_plan_without_a_late_rank_says_so() -> None:
     plan = planner.plan(profile().model_copy(update={"arrivals": []}))
     text = explanation.explanation(plan)

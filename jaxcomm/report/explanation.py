@@ -164,8 +164,11 @@ def _meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
     size, link = entry.predicted.reference_bytes, plan.assumptions
     before = schedule.precondition.seconds(size, link.alpha_s, link.beta_s_per_byte)
     after = schedule.seconds(size, link.alpha_s, link.beta_s_per_byte)
-    needed = max(0.0, before + after - _plain_seconds(plan, entry))
-    yield f"It pays from a delay of {seconds_text(needed)} on, and gains all it can from {seconds_text(before)} on."
+    plain = _plain_seconds(plan, entry)
+    yield (
+        f"It pays from a delay of {seconds_text(max(0.0, before + after - plain))} on, and gains all it can, "
+        f"{seconds_text(plain - after)} of {seconds_text(plain)}, from {seconds_text(before)} on."
+    )
 
 
 def _limits(plan: Plan) -> Iterator[str]:
