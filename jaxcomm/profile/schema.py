@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 FORMAT: Final = "jaxcomm-profile"
 VERSION: Final = 1
+MAX_RANKS: Final = 65536
 
 Seconds = Annotated[float, Field(ge=0, le=1e9, strict=True, allow_inf_nan=False)]
 Bytes = Annotated[int, Field(ge=1, le=2**60, strict=True)]
@@ -84,7 +85,7 @@ class Profile(_Value):
 
     format: Literal["jaxcomm-profile"] = FORMAT
     version: Literal[1] = VERSION
-    ranks: Annotated[int, Field(ge=2, le=65536, strict=True)]
+    ranks: Annotated[int, Field(ge=2, le=MAX_RANKS, strict=True)]
     link: Link
     arrivals: list[list[Seconds]] = []
     warmup_dropped: Count = 0
