@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
+from pathlib import Path
 from typing import Any
 
-from jaxcomm import schedules
+from jaxcomm import plan, schedules
 from jaxcomm.plan.schema import canonical
 
 RANKS = 6
@@ -95,3 +97,9 @@ def replaced(document: Any, *path: Any, to: Any) -> Any:
 def sealed(document: dict[str, Any]) -> dict[str, Any]:
     """The document with the hash of its content, as canonical JSON has it."""
     return {**document, "hash": hashlib.sha256(canonical(document)).hexdigest()}
+
+
+def load(file: Path, document: Any, **options: Any) -> plan.Plan:
+    """The plan in the file, once the document is written to it."""
+    file.write_text(document if isinstance(document, str) else json.dumps(document))
+    return plan.load(file, **options)

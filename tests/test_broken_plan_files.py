@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import PLAN, RANKS, replaced, sealed
+from documents import PLAN, RANKS, load, replaced, sealed
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -27,11 +27,6 @@ changed = partial(replaced, PLAN)
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "plan.json"
-
-
-def load(file: Path, document: Any, **options: Any) -> plan.Plan:
-    file.write_text(document if isinstance(document, str) else json.dumps(document))
-    return plan.load(file, **options)
 
 
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {

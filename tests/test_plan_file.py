@@ -14,7 +14,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from documents import HYBRID, PLAN, RANKS, STRAGGLER, entry, replaced, sealed
+from documents import HYBRID, PLAN, RANKS, STRAGGLER, entry, load, replaced, sealed
 
 from jaxcomm import plan, schedules
 from jaxcomm.errors import PlanError
@@ -32,11 +32,6 @@ def made() -> plan.Plan:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "plan.json"
-
-
-def load(file: Path, document: Any, **options: Any) -> plan.Plan:
-    file.write_text(document if isinstance(document, str) else json.dumps(document))
-    return plan.load(file, **options)
 
 
 def test_a_plan_survives_its_file(made: plan.Plan, file: Path) -> None:
