@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter
 from xml.etree import ElementTree
@@ -116,7 +117,8 @@ def test_timeline_says_that_it_leaves_rounds_out() -> None:
 
 
 def test_timeline_escapes_its_title() -> None:
-    assert "a < b & c" in words(timeline.svg(SCHEDULES["ring, 2"], title="a < b & c"))
+    named = dataclasses.replace(SCHEDULES["ring, 2"], kind="a < b & c")
+    assert "a < b & c allreduce" in words(timeline.svg(named))
 
 
 def test_table_aligns_numbers_right_and_words_left() -> None:
