@@ -69,7 +69,8 @@ def markdown(report: dict[str, Any]) -> str:
 Proved: {report["proof"]}.
 
 The trainings took turns in one process, so that what disturbs the machine disturbs both. `predicted_gain` and
-`measured_gain` are the share of the ring's time, in the table above, that the plan saves. {report["seconds"]:.0f} s in all.
+`measured_gain` are the share of the ring's time, in the table above, that the plan saves.
+{report["seconds"]:.0f} s in all.
 
 {chr(10).join(f"- [{name}]({name}): {meaning}" for name, meaning in _FILES.items())}
 """
