@@ -74,13 +74,6 @@ def assumed(source: str) -> Link:
     return Link(alpha_s=ASSUMED_ALPHA_S, beta_s_per_byte=ASSUMED_BETA_S, source=f"{source}; {how}"[:4096])
 
 
-def relative_errors(link: Link, ranks: int) -> list[float]:
-    """The model's relative error for each of the link's samples: +0.1 where it predicts 10 % more than measured."""
-    seconds = np.array([sample.seconds for sample in link.samples])
-    model = np.array([link.alpha_s, link.beta_s_per_byte])
-    return list(map(float, _terms(link.samples, link.op, ranks, link.schedule) @ model / seconds - 1))
-
-
 def rounds_and_share(op: OpName, ranks: int, schedule: ScheduleName = "ring") -> tuple[int, float]:
     """How many rounds the collective takes, and the share of the buffer that a rank sends in all of them.
 
