@@ -31,7 +31,7 @@ def test_the_encoding_is_the_documented_one() -> None:
 
 @pytest.mark.parametrize("length", range(len(SMALL)))
 def test_a_truncated_program_is_refused(length: int) -> None:
-    with pytest.raises(PlanError, match=r"program: word \d+: .*Cure"):
+    with pytest.raises(PlanError, match=r"program: word \d+: .*\n  Cure"):
         Program.decode(packed(SMALL[:length]))
 
 

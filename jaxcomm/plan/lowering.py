@@ -122,8 +122,8 @@ class _Chunk:
                 del into[a], into[b]
                 return
         raise PlanError(
-            f"round {round_}, chunk {self._chunk}: ranks {sorted(into)} overwrite what they read from each other. "
-            "Cure: only two ranks that add each other's chunk may do so in one round; put the others into a later one."
+            f"round {round_}, chunk {self._chunk}: ranks {sorted(into)} overwrite what they read from each other.\n"
+            "  Cure: only two ranks that add each other's chunk may do so in one round; put others into a later one."
         )
 
     def _close(self, ranks: Iterable[int]) -> None:

@@ -61,7 +61,7 @@ class Program:
           PlanError: the bytes are not a program; the message says at which word.
         """
         if len(data) % 4:
-            raise PlanError(f"program: {len(data)} bytes are not whole 32-bit words. Cure: compile the plan again.")
+            raise PlanError(f"program: {len(data)} bytes are not whole 32-bit words.\n  Cure: compile the plan again.")
         return _Reader(np.frombuffer(data, dtype="<u4").tolist()).program()
 
 
@@ -168,4 +168,4 @@ class _Reader:
         return word
 
     def _fail(self, problem: str) -> NoReturn:
-        raise PlanError(f"program: word {self._at}: {problem}. Cure: compile the plan again.")
+        raise PlanError(f"program: word {self._at}: {problem}.\n  Cure: compile the plan again.")
