@@ -108,12 +108,12 @@ def read(data: bytes, where: str, created: str) -> Profile:
     ranks = timing.lateness.shape[1]
     where_op = f"{where}: {len(timing.lateness)} executions of {op.name} in {op.program}"
     link = _link(timings, allreduces, ranks, where_op)
-    known = allreduces.get((op.program, op.name))
+    nbytes = _bytes(op, allreduces)
     return Profile(
         ranks=ranks,
         link=link,
         arrivals=timing.lateness.round(9).tolist(),
-        collective=Collective(bytes=known.bytes, seconds=timing.median_on_last) if known and known.bytes else None,
+        collective=Collective(bytes=nbytes, seconds=timing.median_on_last) if nbytes else None,
         provenance=Provenance(source=where, tool="jax.profiler", versions=_versions(space), created=created),
     )
 
@@ -184,14 +184,17 @@ def _link(
     timings: dict[_Op, _Timing], allreduces: dict[tuple[str, str], hlo.AllReduce], ranks: int, source: str
 ) -> Link:
     samples = [
-        Sample(bytes=known.bytes, seconds=timing.median_on_last)
+        Sample(bytes=nbytes, seconds=timing.median_on_last)
         for op, timing in timings.items()
-        if (known := allreduces.get((op.program, op.name)))
-        and timing.lateness.shape[1] == ranks
-        and timing.median_on_last > 0
-        and 0 < known.bytes <= MAX_BYTES
+        if (nbytes := _bytes(op, allreduces)) and timing.lateness.shape[1] == ranks and timing.median_on_last > 0
     ]
     return fit(samples, "all_reduce", ranks, source) if samples else assumed(source)
+
+
+def _bytes(op: _Op, allreduces: dict[tuple[str, str], hlo.AllReduce]) -> int:
+    """Bytes of an allreduce; 0 if it is another collective, or a size that cannot be."""
+    known = allreduces.get((op.program, op.name))
+    return known.bytes if known and known.bytes <= MAX_BYTES else 0
 
 
 def _versions(space: Any) -> dict[str, str]:
