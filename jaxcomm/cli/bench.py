@@ -53,17 +53,15 @@ def run(args: Namespace) -> int:
 
     loaded = plan.load(args.plan, ranks=args.devices) if args.plan else None
     plans = {name: bench_late.single(name, args.devices, args.late) for name in args.schedules} if args.late else {}
-    cases = args.calls if args.calls and not args.late else args.sizes
+    many = args.calls and not args.late
+    cases = [(bench_psum.SMALL, calls) for calls in args.calls] if many else [(size, 1) for size in args.sizes]
     with progress.bar(len(cases) * args.rounds, "measuring") as bar:
-        if args.late:
-            rows = [bench_late.measure(plans, args.late, size, args.rounds, bar.update) for size in args.sizes]
-        elif args.calls:
-            rows = [
-                bench_psum.measure(args.devices, loaded, bench_psum.SMALL, calls, args.rounds, bar.update)
-                for calls in args.calls
-            ]
-        else:
-            rows = [bench_psum.measure(args.devices, loaded, size, 1, args.rounds, bar.update) for size in args.sizes]
+        rows = [
+            bench_late.measure(plans, args.late, size, args.rounds, bar.update)
+            if args.late
+            else bench_psum.measure(args.devices, loaded, size, calls, args.rounds, bar.update)
+            for size, calls in cases
+        ]
     document = {"peer": args.peer, "devices": args.devices, "rounds": args.rounds, "rows": rows}
     if args.out:
         output.write_json(args.out, document)
