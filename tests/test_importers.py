@@ -80,6 +80,13 @@ def test_cpu_trace() -> None:
     assert measured.provenance.versions.keys() == {"jax", "jaxlib"}
 
 
+def test_impossible_sizes_in_a_trace_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    huge = {at: each._replace(bytes=2**61) for at, each in hlo.allreduces(TRACE).items()}
+    monkeypatch.setattr(hlo, "allreduces", lambda data: huge)
+    measured = profile.read_any(FIXTURES / "cpu.xplane.pb")
+    assert huge and measured.arrivals and measured.collective is None and not measured.link.samples
+
+
 def test_trace_folder(tmp_path: Path) -> None:
     trace = (FIXTURES / "cpu.xplane.pb").read_bytes()
     for run, hosts in (("plugins/profile/1", ["a"]), ("plugins/profile/2", ["a"]), ("plugins/profile/3", ["a", "b"])):
