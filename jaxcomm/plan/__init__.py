@@ -1,6 +1,6 @@
 """The plan file, the proof that its schedules give every rank the sum, and their compilation to programs.
 
-Imports schedules, numpy and pydantic; never JAX, and OR-Tools only if a template must be found anew.
+Imports schedules, files, numpy and pydantic; never JAX, and OR-Tools only if a template must be found anew.
 """
 
 from jaxcomm.plan.files import bind, encode, load, save
