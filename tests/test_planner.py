@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -254,10 +255,15 @@ def test_profiles_beyond_a_plan_are_refused() -> None:
         planner.plan(made(5000, None))
 
 
-@pytest.mark.parametrize("options", [{"ports": 0}, {"min_gain": 1.0}, {"min_gain": -0.1}, {"min_gain": float("nan")}])
-def test_arguments_out_of_range_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(JaxcommError, match=r"ports is .* and min_gain .*\n  Cure:"):
-        planner.plan(made(), **options)
+OUT_OF_RANGE = {"ports": [0], "min_gain": [1.0, -0.1, math.nan], "time_limit": [0.0, math.nan], "seed": [-1, 2**31]}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in OUT_OF_RANGE.items() for value in values]
+)
+def test_arguments_out_of_range_are_refused(name: str, value: float) -> None:
+    with pytest.raises(JaxcommError, match=f"{name} is {value}; it must be "):
+        planner.plan(made(), **{name: value})  # type: ignore[arg-type]
 
 
 @settings(max_examples=20, deadline=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -55,7 +56,7 @@ def plan(
       profile: the measurements.
       time_limit: seconds for distributing the delay over the buckets, roughly: the limit is on the solver's work, which
         is the same on every machine.
-      seed: of the solver.
+      seed: of the solver, from 0 to 2³¹ − 1.
       min_gain: the least saving that is worth a schedule which asks more of the network, as a share in [0, 1).
       ports: peers that a rank can exchange with at once at full speed; direct needs `ranks - 1`.
       progress: called with the finished share, from 0 to 1.
@@ -68,10 +69,14 @@ def plan(
       ProfileError: more ranks, or more sizes of buckets, than a plan can hold.
       JaxcommError: OR-Tools is needed and not installed, or an argument is out of range.
     """
-    if ports < 1 or not 0 <= min_gain < 1:
-        raise JaxcommError(
-            f"ports is {ports} and min_gain {min_gain}.\n  Cure: at least one port, and a share from 0 to below 1."
-        )
+    for name, value, fits, range_ in (
+        ("ports", ports, ports >= 1, "at least 1"),
+        ("min_gain", min_gain, 0 <= min_gain < 1, "a share, from 0 to below 1"),
+        ("time_limit", time_limit, 0 < time_limit < math.inf, "a positive number of seconds"),
+        ("seed", seed, 0 <= seed < 2**31, "from 0 to 2147483647"),
+    ):
+        if not fits:
+            raise JaxcommError(f"{name} is {value}; it must be {range_}.")
     if profile.ranks > MAX_RANKS:
         raise ProfileError(f"ranks is {profile.ranks}; a plan is for at most {MAX_RANKS}.\n  Cure: plan per group.")
     setting, delay = _setting(profile, min_gain, ports)
