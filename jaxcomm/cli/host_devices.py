@@ -8,6 +8,7 @@ import sys
 
 from jaxcomm.errors import JaxcommError
 
+_MOST = 1024  # JAX takes 10 s to start as many, and 100 s for four times as many
 _COUNT = "--xla_force_host_platform_device_count"
 
 
@@ -15,13 +16,15 @@ def use_host_devices(count: int) -> None:
     """Makes JAX show `count` CPU devices, keeping the user's other XLA flags.
 
     Args:
-      count: number of devices, at least 2.
+      count: number of devices, 2 to 1024.
 
     Raises:
-      JaxcommError: fewer than two devices, or JAX already runs with too few.
+      JaxcommError: fewer or more devices than that, or JAX already runs with too few.
     """
     if count < 2:
         raise JaxcommError(f"--devices is {count}; a collective needs at least 2")
+    if count > _MOST:
+        raise JaxcommError(f"--devices is {count}; at most {_MOST} fit into one process")
     if "jax" not in sys.modules:
         others = re.sub(rf"{_COUNT}=\S*", "", os.environ.get("XLA_FLAGS", "")).split()
         os.environ["XLA_FLAGS"] = " ".join([*others, f"{_COUNT}={count}"])

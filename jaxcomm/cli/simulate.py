@@ -63,6 +63,11 @@ def run(args: Namespace) -> int:
         if args.delay_ms is None and measured.arrivals:
             delays = [profile.straggler(measured).median_s]
     planned = plan.load(args.plan) if args.plan else None
+    if planned and planned.ranks not in ranks:
+        raise JaxcommError(
+            f"{args.plan} is for {planned.ranks} ranks, which are not among those predicted: "
+            f"{', '.join(map(str, ranks))}.\n  Cure: --ranks {planned.ranks}"
+        )
     rows = simulate.sweep(ranks, args.sizes, delays, alpha, beta, plan=planned, ports=args.ports)
     with progress.bar(len(ranks) * len(args.sizes) * len(delays), "simulating") as bar:
         found = []

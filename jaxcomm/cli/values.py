@@ -21,9 +21,10 @@ class Late(NamedTuple):
 def size(text: str) -> int:
     """Bytes of a size such as `64KiB`, `16MiB` or `1000`."""
     match = _SIZE.fullmatch(text.strip())
-    if match is None or match[2].upper() not in _UNITS or float(match[1]) <= 0:
+    found = int(float(match[1]) * _UNITS.get(match[2].upper(), 0)) if match else 0
+    if found < 1:
         raise ArgumentTypeError(f"{text!r} is not a size; write for example 64KiB or 16MiB")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
+    return found
 
 
 def sizes(text: str) -> list[int]:
