@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 import jax
@@ -79,11 +80,13 @@ def devices(mesh: Any) -> Sequence[Any]:
     """
     if not isinstance(mesh, jax.sharding.AbstractMesh):
         return tuple(mesh.devices.flat)
-    frame = sys._getframe()
-    while (frame := frame.f_back) is not None:  # type: ignore[assignment]  # None ends the loop
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
         for value in frame.f_locals.values():
-            if isinstance(value, ShardingContext) and len(value.device_assignment or ()) == mesh.size:
-                return value.device_assignment
+            assigned = value.device_assignment if isinstance(value, ShardingContext) else None
+            if assigned is not None and len(assigned) == mesh.size:
+                return assigned
+        frame = frame.f_back
     raise LookupError(f"no devices are assigned to the mesh {mesh}")
 
 

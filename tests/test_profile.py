@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import numpy as np
 import pytest
+from documents import replaced
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,19 +41,7 @@ DOCUMENT: dict[str, Any] = {
     "collective": {"bytes": 1024, "seconds": 2e-5},
     "provenance": {"source": "test", "tool": "hand", "versions": {"jax": "0.10.2"}, "created": "2025-01-01T00:00:00"},
 }
-
-
-def changed(*path: Any, to: Any = None) -> dict[str, Any]:
-    """The document with the value at the path replaced, or removed if `to` is Ellipsis."""
-    document = copy.deepcopy(DOCUMENT)
-    place: Any = document
-    for step in path[:-1]:
-        place = place[step]
-    if to is ...:
-        del place[path[-1]]
-    else:
-        place[path[-1]] = to
-    return document
+changed = partial(replaced, DOCUMENT)
 
 
 def with_arrivals(rows: list[list[float]]) -> profile.Profile:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter
 from xml.etree import ElementTree
 
 import pytest
+from matplotlib.figure import Figure
 
 from jaxcomm import planner, schedules
 from jaxcomm.plan import Plan
@@ -115,7 +117,8 @@ def test_timeline_says_that_it_leaves_rounds_out() -> None:
 
 
 def test_timeline_escapes_its_title() -> None:
-    assert "a < b & c" in words(timeline.svg(SCHEDULES["ring, 2"], title="a < b & c"))
+    named = dataclasses.replace(SCHEDULES["ring, 2"], kind="a < b & c")
+    assert "a < b & c allreduce" in words(timeline.svg(named))
 
 
 def test_table_aligns_numbers_right_and_words_left() -> None:
@@ -153,6 +156,18 @@ def test_png_holds_every_panel() -> None:
     assert int.from_bytes(four[16:20], "big") > 1.5 * int.from_bytes(one[16:20], "big")
 
 
+def test_png_draws_a_name_alike_in_every_panel(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *args, **options: figures.append(figure))
+    line = ([1.0, 4.0], [1.0, 2.0])
+    plots.png([[plots.Panel("some", {"b": line}), plots.Panel("all", {"a": line, "b": line})]], x="x", y="y")
+    some, all_ = figures[0].axes
+    looks = {line.get_label(): (line.get_color(), line.get_linestyle()) for line in all_.get_lines()}
+    [alone] = some.get_lines()
+    assert looks["b"] == (alone.get_color(), alone.get_linestyle()) != looks["a"]
+    assert {text.get_text() for text in some.get_legend().get_texts()} == {"a", "b"}
+
+
 def made(**fields: object) -> Plan:
     return planner.plan(profile(**fields))  # type: ignore[arg-type]
 
@@ -165,6 +180,16 @@ def test_explanation_shows_all_that_was_considered_and_says_when_it_would_not_he
         for offer in entry.alternatives:
             assert explanation.spec_text(offer.schedule) in text and seconds_text(offer.seconds) in text
     assert "straggler is rank 3" in text and "pays from a delay of" in text and "When this would not help" in text
+
+
+def test_explanation_says_what_a_delay_can_gain_at_best() -> None:
+    plan = made()
+    entry, schedule = explanation.headline(plan)
+    assert schedule.precondition is not None
+    best = schedule.seconds(entry.predicted.reference_bytes, plan.assumptions.alpha_s, plan.assumptions.beta_s_per_byte)
+    plain = min(entry.predicted.ring, entry.predicted.halving_doubling, entry.predicted.direct)
+    said = f"gains all it can, {seconds_text(plain - best)} of {seconds_text(plain)}, from "
+    assert said in explanation.explanation(plan)
 
 
 def test_explanation_of_a_plan_without_a_late_rank_says_so() -> None:

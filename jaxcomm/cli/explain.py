@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from jaxcomm import plan
+from jaxcomm import files, plan
 from jaxcomm.cli import output, values
 from jaxcomm.report import explanation, timeline
 
@@ -30,7 +30,7 @@ def run(args: Namespace) -> int:
     if args.svg:
         schedule = loaded.schedule_for(args.bytes) if args.bytes else explanation.headline(loaded)[1]
         assert schedule is not None  # without a dtype a plan has a schedule for every size
-        output.write(args.svg, timeline.svg(schedule))
+        files.write(args.svg, timeline.svg(schedule))
     if args.json:
         output.print_json(loaded.model_dump(mode="json"))
     else:

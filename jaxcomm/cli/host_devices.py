@@ -26,7 +26,7 @@ def use_host_devices(count: int) -> None:
         others = re.sub(rf"{_COUNT}=\S*", "", os.environ.get("XLA_FLAGS", "")).split()
         os.environ["XLA_FLAGS"] = " ".join([*others, f"{_COUNT}={count}"])
         os.environ["JAX_PLATFORMS"] = "cpu"
-        # XLA:CPU may stop for ever with fewer than two threads a device in its pool.
+        # XLA:CPU may stop for ever with fewer than two threads a device in its pool; this is twice that.
         os.environ["PJRT_NPROC"] = str(max(4 * count, int(os.environ.get("PJRT_NPROC") or 0)))
     import jax
 

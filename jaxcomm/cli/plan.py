@@ -41,7 +41,7 @@ def run(args: Namespace) -> int:
             seed=args.seed,
             min_gain=args.min_gain,
             ports=args.ports,
-            progress=lambda stage, share: bar.update(share - bar.n),
+            progress=lambda share: bar.update(share - bar.n),
             log=log,
         )
     plan.verify(made)

@@ -16,7 +16,7 @@ EXAMPLE = """
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
-    parser.add_argument("file", help="a training log, nccl-tests table, JAX trace, HLO text or profile")
+    parser.add_argument("file", help="a training log, output of nccl-tests, JAX trace or profile")
     parser.add_argument("--out", default="profile.json", help="the profile to write (profile.json)")
     parser.add_argument("--dry-run", action="store_true", help="read and show, write nothing")
     parser.add_argument("--json", action="store_true", help="print the profile as JSON")

@@ -7,7 +7,7 @@ import math
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
-from jaxcomm import plan, profile, simulate
+from jaxcomm import files, plan, profile, simulate
 from jaxcomm.cli import output, progress, values
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report import plots
@@ -71,7 +71,7 @@ def run(args: Namespace) -> int:
             bar.update()
     if args.plot:
         picture = plots.png([*_panels(found)], x="bytes of one rank's buffer", y="seconds after the arrival", log=True)
-        output.write(args.plot, picture)
+        files.write(args.plot, picture)
     if args.json:
         document = {"alpha_s": alpha, "beta_s_per_byte": beta, "rows": [dataclasses.asdict(row) for row in found]}
         output.print_json(document)

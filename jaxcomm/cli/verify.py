@@ -118,6 +118,5 @@ def _line(row: dict[str, Any]) -> str:
         return f"FAILED  {row['name']}: {row['ranks']} ranks, {row['chunks']} chunks: {row['error']}"
     names = ("ranks", "chunks", "rounds", "transfers", "operations")
     counts = ", ".join(f"{row[name]} {name[: -1 if row[name] == 1 else None]}" for name in names if name in row)
-    before = f" after {row['before']} of the others" if row.get("before") else ""
     proof = "exactly once, free of races" if "operations" in row else "exactly once"
-    return f"proved  {row['name']}: {counts}{before}: {proof}, by {row['by']}; {seconds_text(row['seconds'])}"
+    return f"proved  {row['name']}: {counts}: {proof}, by {row['by']}; {seconds_text(row['seconds'])}"

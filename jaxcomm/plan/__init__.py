@@ -3,9 +3,9 @@
 Imports schedules, numpy and pydantic; never JAX, and OR-Tools only if a template must be found anew.
 """
 
-from jaxcomm.plan.files import bind, decode, encode, load, save
+from jaxcomm.plan.files import bind, encode, load, save
 from jaxcomm.plan.proof import proofs, verify
 from jaxcomm.plan.schema import Plan, build, json_schema
 from jaxcomm.plan.verifier import Proof
 
-__all__ = ["Plan", "Proof", "bind", "build", "decode", "encode", "json_schema", "load", "proofs", "save", "verify"]
+__all__ = ["Plan", "Proof", "bind", "build", "encode", "json_schema", "load", "proofs", "save", "verify"]

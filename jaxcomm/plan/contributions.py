@@ -26,8 +26,8 @@ class Contributions:
         self._name, self._ranks, self._count, self._first = name, ranks, count, first
         self._full = self._set(range(ranks))
         self._held = np.zeros((ranks, count, len(self._full)), np.uint64)
-        for rank in range(ranks):
-            self._held[rank] = self._set([rank])
+        alone = np.eye(ranks, self._held.shape[2] * _WORD, dtype=np.uint8)
+        self._held[:] = np.packbits(alone, axis=1, bitorder="little").view(np.uint64)[:, None]
         self._garbage = np.zeros((ranks, count), bool)
         self._last = np.zeros((ranks, count), np.int32)  # scratch: the last transfer of a round into each chunk
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
-import pydantic
-
+from jaxcomm import files
 from jaxcomm.errors import PlanError
 from jaxcomm.plan.proof import check_template
-from jaxcomm.plan.schema import FORMAT, VERSION, Plan
+from jaxcomm.plan.schema import VERSION, Plan
 
 MAX_BYTES: Final = 16 * 2**20
-_AGAIN: Final = "make the plan again with `jaxcomm plan profile.json`"
+_KIND: Final = files.Kind("plan", VERSION, Plan, PlanError, "`jaxcomm plan profile.json`", union="schedule")
 
 
 def load(path: str | os.PathLike[str], roles: Mapping[str, int] | None = None, ranks: int | None = None) -> Plan:
@@ -36,13 +33,10 @@ def load(path: str | os.PathLike[str], roles: Mapping[str, int] | None = None, r
         that cannot be, or a template that does not give the sum. The message names the file and the JSON path.
     """
     where = os.fspath(path)
-    plan = decode(_read(where), where)
+    plan = decode(files.read(where, MAX_BYTES, PlanError), where)
     if ranks is not None and ranks != plan.ranks:
-        raise _error(
-            where,
-            f"matches.ranks is {plan.ranks}; this job has {ranks} ranks",
-            f"plan from a profile of {ranks} ranks, or run on {plan.ranks}",
-        )
+        what = f"matches.ranks is {plan.ranks}; this job has {ranks} ranks"
+        raise PlanError(files.mistake(where, what, f"plan from a profile of {ranks} ranks, or run on {plan.ranks}"))
     if roles:
         plan = bind(plan, roles, where)
     try:
@@ -62,21 +56,7 @@ def save(plan: Plan, path: str | os.PathLike[str]) -> None:
     Raises:
       PlanError: the file cannot be written.
     """
-    target = Path(path)
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(encode(plan))
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, target)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise _error(target, f"cannot be written: {error.strerror}", "choose another place") from None
+    files.write(path, encode(plan), PlanError)
 
 
 def bind(plan: Plan, roles: Mapping[str, int], where: str = "plan") -> Plan:
@@ -93,7 +73,7 @@ def bind(plan: Plan, roles: Mapping[str, int], where: str = "plan") -> Plan:
     for name in roles:
         if name not in plan.roles:
             known = ", ".join(sorted(plan.roles)) or "none"
-            raise _error(where, f"has no role {name!r}; its roles are: {known}", "bind one of these")
+            raise PlanError(files.mistake(where, f"has no role {name!r}; its roles are: {known}", "bind one of these"))
     return validate({**plan.model_dump(exclude={"hash"}), "roles": {**plan.roles, **roles}}, where)
 
 
@@ -113,27 +93,12 @@ def decode(data: bytes, where: str) -> Plan:
     Raises:
       PlanError: see `load`.
     """
-    try:
-        document = json.loads(data.decode(), object_pairs_hook=_no_duplicates, parse_constant=_no_constants)
-    except (ValueError, RecursionError) as error:
-        raise _error(where, f"is not JSON: {error}", f"{_AGAIN}; the file may be cut short") from None
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise _error(
-            where, f'is not a jaxcomm plan: no "format": "{FORMAT}"', "make one with `jaxcomm plan profile.json`"
-        )
-    version = document.get("version")
-    if isinstance(version, int) and version > VERSION:
-        raise _error(
-            where, f"version is {version}; this jaxcomm reads version {VERSION}", f"upgrade jaxcomm, or {_AGAIN}"
-        )
-    claimed = document.pop("hash", None)
+    document = _KIND.parse(data, where)
+    claimed = document.pop("hash", None) if isinstance(document, dict) else None
     plan = validate(document, where)
     if claimed != plan.hash:
-        raise _error(
-            where,
-            f"hash is {_short(claimed)}, but the content has {plan.hash}: it was changed or damaged",
-            f'{_AGAIN}; after an edit by hand set "hash" to the latter',
-        )
+        what = f"hash is {files.short(claimed)}, but the content has {plan.hash}: it was changed or damaged"
+        raise PlanError(files.mistake(where, what, f'{_KIND.again}; after an edit by hand set "hash" to the latter'))
     return plan
 
 
@@ -147,64 +112,4 @@ def validate(document: Any, where: str) -> Plan:
     Raises:
       PlanError: a value that cannot be; with its JSON path and the cure.
     """
-    try:
-        return Plan.model_validate(document)
-    except pydantic.ValidationError as error:
-        first, more = error.errors(include_url=False)[0], error.error_count() - 1
-        others = f" ({more} more error{'s' * (more > 1)})" if more else ""
-        raise _error(where, _explain(first) + others, f"{_AGAIN}, or mend the value by hand") from None
-
-
-def _read(where: str) -> bytes:
-    try:
-        with open(where, "rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise _error(where, f"cannot be read: {reason}", "check the path") from None
-    if len(data) > MAX_BYTES:
-        raise _error(where, f"is larger than {MAX_BYTES >> 20} MiB, which no plan is", "check the path")
-    return data
-
-
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"the field {max(names, key=names.count)!r} stands twice in one object")
-    return fields
-
-
-def _no_constants(name: str) -> None:
-    raise ValueError(f"{name} is not a number of JSON")
-
-
-def _explain(error: Any) -> str:
-    path = _json_path(error["loc"])
-    match error["type"]:
-        case "missing":
-            return f"{path} is missing"
-        case "extra_forbidden":
-            return f"{path} is not a field of a version {VERSION} plan"
-        case "value_error":
-            return str(error["ctx"]["error"])
-        case "union_tag_invalid":
-            return f"{path}.kind is {_short(error['ctx']['tag'])}; it must be one of {error['ctx']['expected_tags']}"
-        case "union_tag_not_found":
-            return f"{path}.kind is missing"
-    return f"{path} is {_short(error['input'])}; it must be {error['msg'].removeprefix('Input should be ')}"
-
-
-def _json_path(location: tuple[int | str, ...]) -> str:
-    """A pydantic location as a JSON path; the tag that pydantic puts behind a union's field is no part of it."""
-    parts = [part for before, part in zip((None, *location), location, strict=False) if before != "schedule"]
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 70 else text[:67] + "..."
-
-
-def _error(where: object, what: str, cure: str) -> PlanError:
-    return PlanError(f"{where}: {what}.\n  Cure: {cure}.")
+    return _KIND.validate(document, where)

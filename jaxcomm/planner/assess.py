@@ -82,10 +82,9 @@ def late_specs(setting: Setting, nbytes: int) -> list[Spec]:
     """The best of every kind that uses the delay of the late rank; empty if nobody is known to be late."""
     if not setting.roles:
         return []
-    link = setting.alpha, setting.beta
-    found = [simulate.straggler(setting.ranks, nbytes, setting.delays, *link)]
-    mixed = simulate.hybrid(setting.ranks, nbytes, setting.delays, *link)
-    return [Broadcast(late=ROLE), *(tuned_spec(member) for member in (*found, mixed) if member)]
+    call = setting.ranks, nbytes, setting.delays, setting.alpha, setting.beta
+    members = simulate.straggler(*call), simulate.hybrid(*call)
+    return [Broadcast(late=ROLE), *(tuned_spec(member) for member in members if member)]
 
 
 def tuned_spec(member: Tuned) -> Spec:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import metadata
 from typing import Final
@@ -15,23 +15,24 @@ from jaxcomm.plan.values import (
     MAX_RANKS,
     Assumptions,
     Delay,
+    Entry,
+    Hybrid,
     Matches,
     Provenance,
     Rotation,
     Spec,
     Step,
+    Straggler,
 )
 from jaxcomm.planner.assess import ROLE, Setting, choose, figures, late_specs, plain, tuned_spec
 from jaxcomm.planner.buckets import Assignment, Log, Option, assign
-from jaxcomm.planner.ranges import entries
+from jaxcomm.planner.ranges import Progress, entries
 from jaxcomm.profile import Profile, straggler
 from jaxcomm.simulate import PORTS, Delays, tune
 
 OPTIONS: Final = 24  # straggler schedules that a bucket may choose from
 LARGE: Final = 128  # bucket sizes that may use the delay: those with the most bytes
 MAX_SIZES: Final = 1000
-
-Progress = Callable[[str, float], None]
 
 
 def plan(
@@ -41,7 +42,7 @@ def plan(
     seed: int = 0,
     min_gain: float = 0.02,
     ports: int = PORTS,
-    progress: Progress | None = None,
+    progress: Progress = lambda share: None,
     log: Log = None,
 ) -> Plan:
     """The plan with the least predicted time for the cluster that a profile describes.
@@ -57,7 +58,7 @@ def plan(
       seed: of the solver.
       min_gain: the least saving that is worth a schedule which asks more of the network, as a share in [0, 1).
       ports: peers that a rank can exchange with at once at full speed; direct needs `ranks - 1`.
-      progress: called with the name of a stage and the finished share of it.
+      progress: called with the finished share, from 0 to 1.
       log: receives the lines of the solver's log.
 
     Returns:
@@ -73,18 +74,17 @@ def plan(
         )
     if profile.ranks > MAX_RANKS:
         raise ProfileError(f"ranks is {profile.ranks}; a plan is for at most {MAX_RANKS}.\n  Cure: plan per group.")
-    report = progress or (lambda stage, share: None)
     setting, delay = _setting(profile, min_gain, ports)
     assignment = _assign(profile, setting, time_limit, seed, log)
     if assignment:
         known = assignment.choice
     else:
         known = {profile.collective.bytes: choose(setting, profile.collective.bytes)} if profile.collective else {}
-    found = entries(setting, known, report)
+    found = entries(setting, known, progress)
     return Plan(
         matches=Matches(ranks=profile.ranks),
         roles=setting.roles,
-        template=_rotation(setting) if any(entry.schedule.kind in ("straggler", "hybrid") for entry in found) else None,
+        template=_rotation(setting, found),
         collectives=found,
         assumptions=Assumptions(
             alpha_s=profile.link.alpha_s,
@@ -114,15 +114,7 @@ def _setting(profile: Profile, min_gain: float, ports: int) -> tuple[Setting, De
     if not profile.arrivals:
         return nobody, None
     late = straggler(profile)
-    delay = Delay(
-        steps=late.steps,
-        late_steps=late.late_steps,
-        median_s=late.median_s,
-        mean_s=late.mean_s,
-        max_s=late.max_s,
-        first_quarter_s=late.first_quarter_s,
-        last_quarter_s=late.last_quarter_s,
-    )
+    delay = Delay(**{name: getattr(late, name) for name in Delay.model_fields})
     if not late.late_steps:
         return nobody, delay
     roles, template = {ROLE: late.rank}, schedules.template(profile.ranks)
@@ -172,8 +164,10 @@ def _step(profile: Profile, assignment: Assignment) -> Step:
     )
 
 
-def _rotation(setting: Setting) -> Rotation | None:
-    return Rotation.model_validate(setting.template.to_json()) if setting.template else None
+def _rotation(setting: Setting, found: Sequence[Entry]) -> Rotation | None:
+    """The template, if an entry runs by it."""
+    used = any(isinstance(entry.schedule, Straggler | Hybrid) for entry in found)
+    return Rotation.model_validate(setting.template.to_json()) if setting.template and used else None
 
 
 def _version(package: str) -> str:

@@ -13,14 +13,16 @@ STEPS: Final = 4  # sizes per octave that are looked at
 FINEST: Final = 1.02  # ratio of the ends of a range that is not divided further
 TOLERANCE: Final = 1.02  # how much longer than the best an entry may take for a size of its range
 
+Progress = Callable[[float], object]
 
-def entries(setting: Setting, known: Mapping[int, Spec], progress: Callable[[str, float], None]) -> tuple[Entry, ...]:
+
+def entries(setting: Setting, known: Mapping[int, Spec], progress: Progress) -> tuple[Entry, ...]:
     """The entries of a plan, covering every size.
 
     Args:
       setting: what the plan is made for.
       known: the choice for sizes that are known to occur; each gets an entry of its own.
-      progress: called with a stage and the finished share of it.
+      progress: called with the finished share.
     """
     largest = max([LARGEST, *known]).bit_length()
     sizes = [round(2 ** (step / STEPS)) for step in range(STEPS * (SMALLEST.bit_length() - 1), STEPS * largest + 1)]
@@ -62,12 +64,12 @@ def _common(setting: Setting, sizes: Sequence[int], choices: Sequence[Spec]) -> 
     return None
 
 
-def _lows(setting: Setting, sizes: list[int], progress: Callable[[str, float], None]) -> list[int]:
+def _lows(setting: Setting, sizes: list[int], progress: Progress) -> list[int]:
     """Where the ranges begin: each goes as far as one choice serves all of its sizes."""
     choices = []
     for i, nbytes in enumerate(sizes):
         choices.append(choose(setting, nbytes))
-        progress("sizes", (i + 1) / len(sizes))
+        progress((i + 1) / len(sizes))
 
     lows, first, last = [0], 0, 1
     while last < len(sizes):

@@ -1,13 +1,14 @@
 """The profile file: its schema, reading and writing, and what follows from it.
 
 Measuring imports JAX, and only when called; everything else here needs pydantic and numpy.
-May be imported by planner, simulate, report and cli; imports nothing of ours but the errors.
+May be imported by planner, simulate, report and cli; imports nothing of ours but errors and
+files; measuring also what runs the collectives.
 """
 
 from __future__ import annotations
 
 from jaxcomm.profile.changes import at_rate, with_late_rank, without_straggler
-from jaxcomm.profile.files import load, save
+from jaxcomm.profile.files import load, save, validate
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.importers import read_any
 from jaxcomm.profile.lateness import Straggler, straggler
@@ -20,7 +21,6 @@ from jaxcomm.profile.schema import (
     Provenance,
     Sample,
     json_schema,
-    validate,
 )
 
 __all__ = [

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from jaxcomm.errors import ProfileError
+from jaxcomm.profile.files import validate
 from jaxcomm.profile.lateness import straggler
-from jaxcomm.profile.schema import Profile, validate
+from jaxcomm.profile.schema import Profile
 
 
 def without_straggler(profile: Profile) -> Profile:

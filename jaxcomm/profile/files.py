@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from jaxcomm import files
 from jaxcomm.errors import ProfileError
-from jaxcomm.profile.schema import FORMAT, Profile, validate
+from jaxcomm.profile.schema import FORMAT, VERSION, Profile
 
 MAX_BYTES = 256 * 2**20
-LOOKED_FOR = f'"format": "{FORMAT}"'
+LOOKED_FOR: Final = f'"format": "{FORMAT}"'
+_KIND: Final = files.Kind(
+    "profile", VERSION, Profile, ProfileError, "`jaxcomm profile`, or `jaxcomm profile import FILE`"
+)
 
 
 def load(path: str | os.PathLike[str]) -> Profile:
@@ -40,22 +42,7 @@ def save(profile: Profile, path: str | os.PathLike[str]) -> None:
     Raises:
       ProfileError: the file cannot be written.
     """
-    target = Path(path)
-    text = json.dumps(profile.model_dump(), indent=1, allow_nan=False) + "\n"
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="ascii") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, target)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise ProfileError(f"{target}: cannot be written: {error.strerror}.\n  Cure: choose another place.") from None
+    files.write(path, json.dumps(profile.model_dump(), indent=1, allow_nan=False) + "\n", ProfileError)
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
@@ -64,17 +51,9 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     Raises:
       ProfileError: the file cannot be read, is empty, or is larger than that.
     """
-    try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ProfileError(f"{os.fspath(path)}: cannot be read: {error.strerror}.\n  Cure: check the path.") from None
+    data = files.read(path, MAX_BYTES, ProfileError)
     if not data:
-        raise ProfileError(f"{os.fspath(path)}: is empty.\n  Cure: measure again; the writer may have been stopped.")
-    if len(data) > MAX_BYTES:
-        raise ProfileError(
-            f"{os.fspath(path)}: is larger than {MAX_BYTES >> 20} MiB.\n  Cure: measure fewer steps, or cut the file."
-        )
+        raise ProfileError(files.mistake(path, "is empty", "measure again; the writer may have been stopped"))
     return data
 
 
@@ -89,18 +68,20 @@ def decode(data: bytes, where: str) -> Profile:
     Raises:
       ProfileError: see `load`.
     """
-    try:
-        document = json.loads(data, object_pairs_hook=_no_duplicates)
-    except (ValueError, RecursionError) as error:
-        raise ProfileError(
-            f"{where}: is not JSON: {error}.\n  Cure: measure again; the file may be cut short."
-        ) from None
-    return validate(document, where)
+    return validate(_KIND.parse(data, where), where)
 
 
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"the field {max(names, key=names.count)!r} stands twice in one object")
-    return fields
+def validate(document: Any, where: str) -> Profile:
+    """A profile from a JSON document, or an error that names the place.
+
+    Args:
+      document: the decoded JSON.
+      where: how to call its source in errors: a file name, mostly.
+
+    Returns:
+      The profile.
+
+    Raises:
+      ProfileError: not a profile, a later version, or a value that cannot be; with its JSON path and the cure.
+    """
+    return _KIND.validate(document, where)

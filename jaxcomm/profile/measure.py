@@ -55,7 +55,7 @@ def measure(
         raise ProfileError(
             f"devices is {devices}, but JAX has {len(found)} CPU devices in this process.\n"
             f"  Cure: start it with XLA_FLAGS=--xla_force_host_platform_device_count={devices} and "
-            f"PJRT_NPROC={2 * devices}, as `jaxcomm profile --devices {devices}` does."
+            f"PJRT_NPROC={4 * devices}, as `jaxcomm profile --devices {devices}` does."
         )
     mesh = jax.sharding.Mesh(np.array(found[:devices]), ("data",))
     samples = []

@@ -1,6 +1,6 @@
 """The profile: what was measured of a cluster, as frozen values that can only be valid.
 
-Times are in seconds, sizes in bytes. A profile is built with `validate` (errors name the place) and written by `files`.
+Times are in seconds, sizes in bytes. `files` reads, checks and writes it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from typing import Annotated, Any, Final, Literal, Self
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field
 
-from jaxcomm.errors import ProfileError
-
 FORMAT: Final = "jaxcomm-profile"
 VERSION: Final = 1
+MAX_RANKS: Final = 65536
 
 Seconds = Annotated[float, Field(ge=0, le=1e9, strict=True, allow_inf_nan=False)]
 Bytes = Annotated[int, Field(ge=1, le=2**60, strict=True)]
@@ -86,7 +85,7 @@ class Profile(_Value):
 
     format: Literal["jaxcomm-profile"] = FORMAT
     version: Literal[1] = VERSION
-    ranks: Annotated[int, Field(ge=2, le=65536, strict=True)]
+    ranks: Annotated[int, Field(ge=2, le=MAX_RANKS, strict=True)]
     link: Link
     arrivals: list[list[Seconds]] = []
     warmup_dropped: Count = 0
@@ -113,69 +112,6 @@ class Profile(_Value):
         return hashlib.sha256(self.canonical_bytes()).hexdigest()
 
 
-def validate(document: Any, where: str) -> Profile:
-    """A profile from a JSON document, or an error that names the place.
-
-    Args:
-      document: the decoded JSON.
-      where: how to call its source in errors: a file name, mostly.
-
-    Returns:
-      The profile.
-
-    Raises:
-      ProfileError: not a profile, a later version, or a value that cannot be; with its JSON path and the cure.
-    """
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ProfileError(
-            f'{where}: not a jaxcomm profile: no "format": "{FORMAT}".\n'
-            "  Cure: make one with `jaxcomm profile`, or with `jaxcomm profile import FILE` from another tool's output."
-        )
-    version = document.get("version")
-    if isinstance(version, int) and version > VERSION:
-        raise ProfileError(
-            f"{where}: version is {version}; this jaxcomm reads version {VERSION}.\n"
-            "  Cure: upgrade jaxcomm, or make the profile again with this one."
-        )
-    try:
-        return Profile.model_validate(document)
-    except pydantic.ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise ProfileError(
-            f"{where}: {_explain(first)}.{_others(error.error_count() - 1)}\n"
-            "  Cure: measure again with `jaxcomm profile`, or mend the value by hand."
-        ) from None
-
-
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of profile.json, for editors and other programs."""
     return Profile.model_json_schema()
-
-
-def json_path(location: tuple[int | str, ...]) -> str:
-    """A pydantic location as a JSON path: ("arrivals", 3, 1) is arrivals[3][1]."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")
-
-
-def _explain(error: Any) -> str:
-    path = json_path(error["loc"])
-    match error["type"]:
-        case "missing":
-            return f"{path} is missing"
-        case "extra_forbidden":
-            return f"{path} is not a field of a version {VERSION} profile"
-        case "value_error":
-            return str(error["ctx"]["error"])
-        case "finite_number":
-            return f"{path} is {error['input']}; it must be a finite number"
-    rule = error["msg"].removeprefix("Input should be ")
-    return f"{path} is {_short(error['input'])}; it must be {rule}"
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _others(count: int) -> str:
-    return f" ({count} more errors.)" if count > 1 else " (1 more error.)" if count else ""

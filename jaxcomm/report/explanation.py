@@ -56,7 +56,7 @@ def summary(plan: Plan) -> str:
                 spec_text(entry.schedule),
                 bytes_text(seconds.reference_bytes),
                 *map(seconds_text, others),
-                f"{1 - seconds.seconds / _plain_seconds(plan, entry):.0%}",
+                f"{1 - seconds.seconds / _plain_seconds(plan, entry):z.0%}",
             ]
         )
     return table(["bytes", "runs", "at", "time", "ring", "halving/doubling", "broadcast", "bound", "saves"], rows)
@@ -140,7 +140,7 @@ def _comparison(plan: Plan, entry: Entry, schedule: Schedule) -> str:
     # What only a delay that always suffices would allow is worth a row where it differs from what is on offer.
     distinct = {(offer.schedule, offer.seconds): offer for offer in offers}.values()
     cells = [
-        [spec_text(offer.schedule), seconds_text(offer.seconds), f"{offer.gain:+.1%}", _VERDICTS[offer.verdict]]
+        [spec_text(offer.schedule), seconds_text(offer.seconds), f"{offer.gain:+z.1%}", _VERDICTS[offer.verdict]]
         for offer in sorted(distinct, key=lambda offer: offer.seconds)
     ]
     return "\n".join(
@@ -164,8 +164,11 @@ def _meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
     size, link = entry.predicted.reference_bytes, plan.assumptions
     before = schedule.precondition.seconds(size, link.alpha_s, link.beta_s_per_byte)
     after = schedule.seconds(size, link.alpha_s, link.beta_s_per_byte)
-    needed = max(0.0, before + after - _plain_seconds(plan, entry))
-    yield f"It pays from a delay of {seconds_text(needed)} on, and gains all it can from {seconds_text(before)} on."
+    plain = _plain_seconds(plan, entry)
+    yield (
+        f"It pays from a delay of {seconds_text(max(0.0, before + after - plain))} on, and gains all it can, "
+        f"{seconds_text(plain - after)} of {seconds_text(plain)}, from {seconds_text(before)} on."
+    )
 
 
 def _limits(plan: Plan) -> Iterator[str]:

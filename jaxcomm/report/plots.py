@@ -20,7 +20,7 @@ def png(rows: Sequence[Sequence[Panel]], *, x: str, y: str, log: bool = False) -
     """Draws rows of panels that share their axes.
 
     Args:
-      rows: panels, as many in each row.
+      rows: panels, as many in each row; a name's lines look the same in all of them.
       x: name and unit of the horizontal axis.
       y: name and unit of the vertical axis.
       log: whether both axes are logarithmic; the horizontal one then counts bytes.
@@ -34,10 +34,17 @@ def png(rows: Sequence[Sequence[Panel]], *, x: str, y: str, log: bool = False) -
     figure = Figure(figsize=(1.0 + 4.6 * len(rows[0]), 1.0 + 3.4 * len(rows)), layout="constrained")
     FigureCanvasAgg(figure)
     grid = figure.subplots(len(rows), len(rows[0]), squeeze=False, sharex=True, sharey=True)
-    styles = ["-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1))]  # lines that coincide, and grey prints, stay readable
-    for axes, panel in zip(grid.flat, [panel for row in rows for panel in row], strict=True):
-        for number, (name, (xs, ys)) in enumerate(panel.lines.items()):
-            axes.plot(xs, ys, label=name, linestyle=styles[number % len(styles)], linewidth=1.8)
+    panels = [panel for row in rows for panel in row]
+    dashes = ["-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1))]  # lines that coincide, and grey prints, stay readable
+    names = dict.fromkeys(name for panel in panels for name in panel.lines)
+    styles = {
+        name: {"label": name, "color": f"C{number % 10}", "linestyle": dashes[number % len(dashes)]}
+        for number, name in enumerate(names)
+    }
+    drawn = {}
+    for axes, panel in zip(grid.flat, panels, strict=True):
+        for name, (xs, ys) in panel.lines.items():
+            [drawn[name]] = axes.plot(xs, ys, linewidth=1.8, **styles[name])
         axes.set_title(panel.title, fontsize=10)
         axes.grid(visible=True, alpha=0.3)
         if log:
@@ -48,7 +55,7 @@ def png(rows: Sequence[Sequence[Panel]], *, x: str, y: str, log: bool = False) -
         axes.set_xlabel(x)
     for axes in grid[:, 0]:
         axes.set_ylabel(y)
-    grid[0][0].legend(fontsize=8)
+    grid[0][0].legend(handles=[drawn[name] for name in names], fontsize=8)
     picture = io.BytesIO()
     figure.savefig(picture, dpi=130, format="png")
     return picture.getvalue()

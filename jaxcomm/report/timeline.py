@@ -45,20 +45,19 @@ class _Layout(NamedTuple):
     followed: int
 
 
-def svg(schedule: Schedule, title: str | None = None) -> str:
+def svg(schedule: Schedule) -> str:
     """Draws a schedule round by round, what the others do before the late rank's arrival left of the arrival line.
 
     Args:
       schedule: any schedule. Of a phase with more than 30 rounds (72 with more than 16 ranks) only the start and the
         end are drawn, and the picture says so.
-      title: the headline; None describes the schedule.
 
     Returns:
       An SVG document with one `<rect class="box reduce|exchange|copy">` per rank and drawn round in which it receives.
     """
     layout = _lay_out(schedule)
     unit = layout.unit
-    title, note = title or _title(schedule), _note(schedule, layout)
+    title, note = _title(schedule), _note(schedule, layout)
     layout = layout._replace(right=max(layout.right, layout.left + max(1.05 * len(title), 0.58 * len(note)) * unit))
     legend, end = _legend(layout)
     width, height = layout.right + 1.5 * unit, end + 1.5 * unit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from jaxcomm.errors import PlanError
@@ -82,13 +82,13 @@ class Template:
         tables = (tuple(table[:others]) for table in (send_peer, send_age, receive_peer, receive_age))
         return cls(ranks, tuple(colours), *tables)
 
-    @property
+    @cached_property
     def turns(self) -> tuple[Turn, ...]:
         """All rows: the one from the late rank (offset N), then those of the others by their offset."""
         sends = zip(range(self.ranks - 1), self.send_peer, self.send_age, strict=True)
         return (Turn(self.ranks - 1, 0, 0), *(Turn(*send) for send in sends if send[1] != NOBODY))
 
-    @property
+    @cached_property
     def among(self) -> tuple[Turn, ...]:
         """The rows from one of the others to another."""
         return tuple(turn for turn in self.turns if self.ranks - 1 not in (turn.src, turn.dst))

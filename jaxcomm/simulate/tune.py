@@ -74,14 +74,8 @@ def straggler(ranks: int, nbytes: int, delays: Delays, alpha: float, beta: float
 def hybrid(ranks: int, nbytes: int, delays: Delays, alpha: float, beta: float) -> Tuned | None:
     """The hybrid that takes the least mean time, or None when the buffer is too small to be cut that often.
 
-    Few chunks make rounds cheap, many cut the covered part to the delay; both counts are searched together.
-
-    Args:
-      ranks: number of ranks n.
-      nbytes: size of the buffer s.
-      delays: how late the late rank is.
-      alpha: seconds per round α.
-      beta: seconds per byte β.
+    Few chunks make rounds cheap, many cut the covered part to the delay; both counts are searched together. For the
+    arguments see `straggler`.
     """
     limit = max_chunks(ranks, nbytes)
     if limit <= ranks:

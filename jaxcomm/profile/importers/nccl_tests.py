@@ -9,12 +9,10 @@ from typing import Any, get_args
 
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile.fit import fit, rounds_and_share
-from jaxcomm.profile.schema import Collective, OpName, Profile, Provenance, Sample
+from jaxcomm.profile.schema import MAX_RANKS, Collective, OpName, Profile, Provenance, Sample
 
 NAME = "nccl-tests output"
 LOOKED_FOR = "a '# size count type … time algbw busbw' header, or JSON with 'nccl_version' and 'results'"
-
-MAX_RANKS = 65536
 
 _OPS: dict[str, OpName] = {name.replace("_", ""): name for name in get_args(OpName)}
 _HEADER = re.compile(r"#\s+size\s.*?\b((?:cpu)?time\s+algbw\s+busbw\b.*)")

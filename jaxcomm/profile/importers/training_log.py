@@ -17,13 +17,12 @@ import numpy as np
 
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile.fit import fit
-from jaxcomm.profile.schema import Collective, Profile, Provenance, Sample
+from jaxcomm.profile.schema import MAX_RANKS, Collective, Profile, Provenance, Sample
 
 NAME = "a training log"
 LOOKED_FOR = "'Rank R | Step S | … AR Time: T ms | AR Buffer Size: B KB'"
 
 WARMUP_FACTOR = 3.0
-MAX_RANKS = 65536
 
 _RECORD = re.compile(r"Rank\s+(\d{1,9})\s*\|\s*Step\s+(\d{1,9})\s*\|")
 _TIME = re.compile(r"AR Time:\s*(\S+)\s*ms\b")

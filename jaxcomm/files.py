@@ -1,0 +1,150 @@
+"""Files: read up to a limit, written whole or not at all; and ours, which are JSON of one kind and version.
+
+Used by plan, profile and cli; imports nothing of ours but the errors.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import pydantic
+
+from jaxcomm.errors import JaxcommError
+
+Model = TypeVar("Model", bound=pydantic.BaseModel)
+
+
+def read(path: str | os.PathLike[str], limit: int, error: type[JaxcommError]) -> bytes:
+    """A file's bytes.
+
+    Raises:
+      error: the file cannot be read, or has more than `limit` bytes.
+    """
+    try:
+        with open(path, "rb") as file:
+            data = file.read(limit + 1)
+    except (OSError, ValueError) as problem:  # ValueError: a NUL in the path
+        reason = problem.strerror if isinstance(problem, OSError) else problem
+        raise error(mistake(path, f"cannot be read: {reason}", "check the path")) from None
+    if len(data) > limit:
+        raise error(mistake(path, f"is larger than {limit >> 20} MiB", "check the path, or shorten the file"))
+    return data
+
+
+def write(path: str | os.PathLike[str], data: str | bytes, error: type[JaxcommError] = JaxcommError) -> None:
+    """Makes or replaces a file under a temporary name in its folder, then renames it.
+
+    Raises:
+      error: the file cannot be written.
+    """
+    target = Path(path)
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data.encode() if isinstance(data, str) else data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, target)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as problem:
+        raise error(mistake(target, f"cannot be written: {problem.strerror}", "choose another place")) from None
+
+
+def mistake(where: object, what: str, cure: str) -> str:
+    """The message about a mistake in a file."""
+    return f"{where}: {what}.\n  Cure: {cure}."
+
+
+@dataclass(frozen=True)
+class Kind(Generic[Model]):
+    """A kind of file: a JSON object with its `format`, its `version` and the fields of a model.
+
+    Attributes:
+      name: what a file holds; "plan" has the format "jaxcomm-plan".
+      version: the one that this jaxcomm reads; greater ones are those of a later jaxcomm.
+      model: the content.
+      error: raised for every mistake, with the JSON path and the cure.
+      source: what makes such files, for the cure.
+      union: the field of the model that holds one of several models, if there is one.
+    """
+
+    name: str
+    version: int
+    model: type[Model]
+    error: type[JaxcommError]
+    source: str
+    union: str = ""
+
+    def parse(self, data: bytes, where: str) -> Any:
+        """The JSON document in a file's bytes, in which no field stands twice; `where` names them in errors."""
+        try:
+            return json.loads(data, object_pairs_hook=_no_duplicates)
+        except (ValueError, RecursionError) as problem:
+            cure = f"{self.again}; the file may be cut short"
+            raise self.error(mistake(where, f"is not JSON: {problem}", cure)) from None
+
+    def validate(self, document: Any, where: str) -> Model:
+        """The content of a JSON document; `where` names it in errors."""
+        tag = f"jaxcomm-{self.name}"
+        if not isinstance(document, dict) or document.get("format") != tag:
+            what = f'is not a jaxcomm {self.name}: no "format": "{tag}"'
+            raise self.error(mistake(where, what, f"make one with {self.source}"))
+        version = document.get("version")
+        if isinstance(version, int) and version > self.version:
+            what = f"version is {version}; this jaxcomm reads version {self.version}"
+            raise self.error(mistake(where, what, f"upgrade jaxcomm, or {self.again}"))
+        try:
+            return self.model.model_validate(document)
+        except pydantic.ValidationError as problem:
+            first, more = problem.errors(include_url=False)[0], problem.error_count() - 1
+            others = f" ({more} more error{'s' * (more > 1)})" if more else ""
+            cure = f"{self.again}, or mend the value by hand"
+            raise self.error(mistake(where, self._explain(first) + others, cure)) from None
+
+    @property
+    def again(self) -> str:
+        """The cure for a broken file."""
+        return f"make the {self.name} again with {self.source}"
+
+    def _explain(self, error: Any) -> str:
+        path = self._json_path(error["loc"])
+        match error["type"]:
+            case "missing":
+                return f"{path} is missing"
+            case "extra_forbidden":
+                return f"{path} is not a field of a version {self.version} {self.name}"
+            case "value_error":
+                return str(error["ctx"]["error"])
+            case "union_tag_invalid":
+                return f"{path}.kind is {short(error['ctx']['tag'])}; it must be one of {error['ctx']['expected_tags']}"
+            case "union_tag_not_found":
+                return f"{path}.kind is missing"
+        return f"{path} is {short(error['input'])}; it must be {error['msg'].removeprefix('Input should be ')}"
+
+    def _json_path(self, location: tuple[int | str, ...]) -> str:
+        """A pydantic location as a JSON path; the tag that pydantic puts behind a union's field is no part of it."""
+        parts = [part for before, part in zip((None, *location), location, strict=False) if before != self.union]
+        return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
+
+
+def short(value: object) -> str:
+    """A value in an error, of at most 70 letters."""
+    text = repr(value)
+    return text if len(text) <= 70 else text[:67] + "..."
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the field {max(names, key=names.count)!r} stands twice in one object")
+    return fields

@@ -1,0 +1,105 @@
+"""A plan file's document, and how tests change a document."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from jaxcomm import plan, schedules
+from jaxcomm.plan.schema import canonical
+
+RANKS = 6
+
+PREDICTED = {
+    "reference_bytes": 4096,
+    "seconds": 1e-5,
+    "ring": 2e-5,
+    "halving_doubling": 2e-5,
+    "direct": 1e-5,
+    "broadcast": 3e-5,
+    "lower_bound": 5e-6,
+}
+STRAGGLER = {"kind": "straggler", "late": "straggler", "chunks": 11}
+HYBRID = {"kind": "hybrid", "late": "straggler", "chunks": 19, "covered": 7}
+
+
+def entry(low: int, high: int | None, schedule: dict[str, Any]) -> dict[str, Any]:
+    row = {"schedule": schedule, "seconds": 1e-5, "gain": 0.5, "verdict": "chosen"}
+    return {
+        "min_bytes": low,
+        "max_bytes": high,
+        "schedule": schedule,
+        "predicted": PREDICTED,
+        "alternatives": [row, {**row, "gain": -0.25, "verdict": "slower"}],
+    }
+
+
+PLAN: dict[str, Any] = {
+    "format": "jaxcomm-plan",
+    "version": 1,
+    "matches": {"ranks": RANKS, "dtypes": ["float32", "bfloat16"], "topology": None},
+    "roles": {"straggler": 3},
+    "template": schedules.template(RANKS).to_json(),
+    "collectives": [
+        entry(0, 511, {"kind": "direct"}),
+        entry(512, 1023, {"kind": "broadcast", "late": "straggler"}),
+        entry(1024, 65535, {"kind": "halving_doubling"}),
+        entry(65536, 65536, STRAGGLER),
+        entry(65537, 10**9, HYBRID),
+        entry(10**9 + 1, None, {"kind": "ring"}),
+    ],
+    "assumptions": {
+        "alpha_s": 3e-6,
+        "beta_s_per_byte": 1e-10,
+        "residual": 0.01,
+        "samples": 12,
+        "link_source": "made up, in mål",
+        "ports": 16,
+        "min_gain": 0.02,
+        "delay": {
+            "steps": 9,
+            "late_steps": 8,
+            "median_s": 0.01,
+            "mean_s": 0.01,
+            "max_s": 0.02,
+            "first_quarter_s": 0.02,
+            "last_quarter_s": 0.01,
+        },
+    },
+    "step": {"buckets": 3, "bytes": 10**6, "plain_seconds": 0.02, "seconds": 0.01},
+    "provenance": {
+        "profile": "0" * 64,
+        "solver": "cp_sat",
+        "status": "OPTIMAL",
+        "gap": 0.0,
+        "seed": 0,
+        "versions": {"ortools": "9.15.6755"},
+    },
+}
+
+
+def replaced(document: Any, *path: Any, to: Any) -> Any:
+    """The document with the value at the path replaced, or removed if `to` is Ellipsis."""
+    document = copy.deepcopy(document)
+    place = document
+    for step in path[:-1]:
+        place = place[step]
+    if to is ...:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = to
+    return document
+
+
+def sealed(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with the hash of its content, as canonical JSON has it."""
+    return {**document, "hash": hashlib.sha256(canonical(document)).hexdigest()}
+
+
+def load(file: Path, document: Any, **options: Any) -> plan.Plan:
+    """The plan in the file, once the document is written to it."""
+    file.write_text(document if isinstance(document, str) else json.dumps(document))
+    return plan.load(file, **options)
