@@ -183,7 +183,8 @@ def test_another_straggler_changes_nothing_and_a_second_one_takes_the_gain_away(
 ) -> None:
     late = ("--late", "rank=5,ms=20", "--bytes", "64MiB")
     [other] = rows(capsys, tmp_path, one_late(0.02), "--no-straggler", *late)
-    assert other["changed"] == other["today"]
+    assert other["changed"] == {**other["today"], "straggler": 5}
+    assert other["today"]["straggler"] == 3
     assert other["today"]["schedule"].startswith("straggler, ")
     assert other["difference_s"] == other["difference_with_wait_s"] == 0
     [second] = rows(capsys, tmp_path, one_late(0.02), *late)
@@ -193,7 +194,7 @@ def test_another_straggler_changes_nothing_and_a_second_one_takes_the_gain_away(
 
 def test_without_the_straggler_the_collective_takes_longer_and_the_wait_ends(capsys: Capture, tmp_path: Path) -> None:
     [row] = rows(capsys, tmp_path, one_late(0.02), "--no-straggler", "--bytes", "64MiB")
-    assert row["changed"]["schedule"] == "direct"
+    assert (row["changed"]["schedule"], row["changed"]["straggler"]) == ("direct", None)
     assert row["difference_s"] > 0 > row["difference_with_wait_s"]
     assert (row["today"]["wait_s"], row["changed"]["wait_s"]) == (pytest.approx(0.02), 0.0)
 
@@ -205,6 +206,7 @@ def test_changes_are_combined_in_one_row_of_the_table(capsys: Capture, tmp_path:
     text = capsys.readouterr().out
     assert text.startswith("8 ranks, rank 3 last in 4 of 4 steps, by 20 ms (median)")
     [line] = [line for line in text.splitlines() if "1 GiB" in line]
+    assert text.splitlines()[-1].endswith("rank 1 last in 4 of 4 steps, by 4 ms (median)")
     assert line.startswith("no straggler, links at 1/4 times their rate, rank 0 later by 3 ms, rank 1 later by 7 ms  ")
 
 

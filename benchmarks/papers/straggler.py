@@ -22,8 +22,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from jaxcomm import schedules
-from jaxcomm.cli import output
+from jaxcomm import files, schedules
 from jaxcomm.report.tables import table
 
 NBYTES: Final = 2**30
@@ -175,8 +174,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         lines += ["", title, "", straggler_table(rows), "", baseline_table(rows)]
     print("\n".join(lines))
     out.mkdir(parents=True, exist_ok=True)
-    output.write(out / "straggler.txt", "\n".join(lines) + "\n")
-    output.write(out / "straggler.png", plot(panels))
+    files.write(out / "straggler.txt", "\n".join(lines) + "\n")
+    files.write(out / "straggler.png", plot(panels))
 
 
 def _seconds(rounds: float, volume: float) -> float:

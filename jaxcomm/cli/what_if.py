@@ -55,6 +55,7 @@ class Change:
 class Prediction:
     """One call under the plan for a profile; `seconds` and `lower_bound` count from the last rank's arrival on.
 
+    `straggler` is the rank that is last most often, None if nobody is known to be.
     The bound is that of one late rank: it grants the others the time between the last two arrivals, not that before.
     `wait_s` is how long the first rank waits for the last, on average over the steps.
     """
@@ -63,6 +64,7 @@ class Prediction:
     seconds: float
     lower_bound: float
     wait_s: float
+    straggler: int | None
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -111,6 +113,8 @@ def run(args: Namespace) -> int:
     print(table(header, [_cells(*row) for row in rows]))
     print("\nits bound: of everything that uses no more than the last rank's delay behind the next to last")
     print("with the wait: the difference from the first rank's arrival on, whose wait for the last one counts, too")
+    for change, each in zip(changes, profiles[1:], strict=True):
+        print(f"then, with {change}: {_lateness(each)}")
     return 0
 
 
@@ -131,16 +135,18 @@ def _standard(measured: Profile) -> list[Change]:
 def _predict(given: Profile, sizes: list[int], ports: int) -> list[Prediction]:
     """One prediction per size, under the plan that `jaxcomm plan` makes of the profile."""
     made = planner.plan(given, ports=ports)
-    late = simulate.Delays(profile.straggler(given).delays if given.arrivals else ())
+    late = _straggler(given)
+    delays = simulate.Delays(late.delays if late else ())
     wait = float(np.max(given.arrivals, axis=1).mean()) if given.arrivals else 0.0
     link = given.link.alpha_s, given.link.beta_s_per_byte
     found = []
     for nbytes in sizes:
         schedule = made.schedule_for(nbytes)
         assert schedule is not None  # without a dtype a plan has a schedule for every size
-        seconds = simulate.seconds(schedule, nbytes, late, *link)
-        bound = simulate.lower_bound(given.ranks, nbytes, late, *link, ports)
-        found.append(Prediction(spec_text(entry_for(made, nbytes).schedule), seconds, bound, wait))
+        seconds = simulate.seconds(schedule, nbytes, delays, *link)
+        bound = simulate.lower_bound(given.ranks, nbytes, delays, *link, ports)
+        runs = spec_text(entry_for(made, nbytes).schedule)
+        found.append(Prediction(runs, seconds, bound, wait, late.rank if late else None))
     return found
 
 

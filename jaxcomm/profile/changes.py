@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from jaxcomm.errors import ProfileError
+from jaxcomm.files import mistake
 from jaxcomm.profile.files import validate
 from jaxcomm.profile.lateness import straggler
 from jaxcomm.profile.schema import Profile
@@ -26,10 +27,8 @@ def without_straggler(profile: Profile) -> Profile:
     """
     late = straggler(profile)
     if not late.late_steps:
-        raise ProfileError(
-            f"{profile.provenance.source}: no rank is ever later than all others; there is no straggler to leave out.\n"
-            "  Cure: ask for another change."
-        )
+        what = "no rank is ever later than all others; there is no straggler to leave out"
+        raise ProfileError(mistake(profile.provenance.source, what, "ask for another change"))
     arrivals = np.array(profile.arrivals)
     usual = np.median(np.delete(arrivals, late.rank, axis=1), axis=1)
     arrivals[:, late.rank] = np.minimum(arrivals[:, late.rank], usual)
@@ -48,10 +47,8 @@ def with_late_rank(profile: Profile, rank: int, seconds: float) -> Profile:
       ProfileError: a rank out of range, or a time that cannot be.
     """
     if not 0 <= rank < profile.ranks:
-        raise ProfileError(
-            f"{profile.provenance.source}: rank {rank} cannot be late: the ranks are 0 to {profile.ranks - 1}.\n"
-            "  Cure: name one of them."
-        )
+        what = f"rank {rank} cannot be late: the ranks are 0 to {profile.ranks - 1}"
+        raise ProfileError(mistake(profile.provenance.source, what, "name one of them"))
     arrivals = np.array(profile.arrivals or [[0.0] * profile.ranks])
     arrivals[:, rank] += seconds
     return _changed(profile, f"rank {rank} later by {seconds:g} s", arrivals=arrivals.tolist())
