@@ -83,6 +83,11 @@ def test_the_straggler_left_out_is_never_last_and_the_others_stay(arrivals: list
     np.testing.assert_array_equal(others, np.delete(np.array(arrivals), late.rank, axis=1))
 
 
+def test_the_straggler_left_out_comes_with_the_median_of_the_others_and_never_later_than_it_did() -> None:
+    before = make([[0.0, 1.0, 9.0, 20.0], [0.0, 1.0, 3.0, 0.5]], 4)
+    assert profile.without_straggler(before).arrivals == [[0.0, 1.0, 9.0, 1.0], [0.0, 1.0, 3.0, 0.5]]
+
+
 def test_changes_leave_the_profile_as_it_was_and_say_what_they_did() -> None:
     before = one_late(0.02)
     text = before.canonical_bytes()
