@@ -28,6 +28,7 @@ COMMANDS = {
     "verify": "prove that plan files, or the built-in schedules, compute the sum",
     "explain": "say what a plan does, why, what it was compared with, and when it would not help",
     "simulate": "predict the time of every schedule over sizes, delays and ranks",
+    "what-if": "predict what a change would do to a profile: no straggler, slower links, another late rank",
     "bench": "measure jaxcomm.psum beside lax.psum on this machine's host devices",
 }
 
@@ -73,7 +74,7 @@ def _dispatch(words: list[str]) -> int:
     name = next((name for name in (" ".join(words[:2]), words[0]) if name in COMMANDS), None)
     if name is None:
         return _unknown(words[0])
-    command = importlib.import_module(f"jaxcomm.cli.{name.replace(' ', '_')}")
+    command = importlib.import_module("jaxcomm.cli." + name.replace(" ", "_").replace("-", "_"))
     parser = argparse_flags.ArgumentParser(  # type: ignore[no-untyped-call]
         prog=f"jaxcomm {name}",
         description=f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}.",

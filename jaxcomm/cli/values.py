@@ -1,9 +1,13 @@
-"""Argument types of the commands: sizes, ranges of ranks, late ranks. Each names the bad word and shows a good one."""
+"""Argument types of the commands: sizes, ranges of ranks, rates, late ranks.
+
+Each names the bad word and shows a good one.
+"""
 
 from __future__ import annotations
 
 import re
 from argparse import ArgumentTypeError
+from fractions import Fraction
 from typing import NamedTuple
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -75,6 +79,17 @@ def fraction(text: str) -> float:
         found = -1.0
     if not 0 <= found < 1:
         raise ArgumentTypeError(f"{text!r} is not a share between 0 and 1; write for example 2% or 0.02")
+    return found
+
+
+def rate(text: str) -> Fraction:
+    """A positive ratio, written `1/4`, `0.25` or `2`."""
+    try:
+        found = Fraction(text.strip())
+    except (ValueError, ZeroDivisionError):
+        found = Fraction(0)
+    if not 1e-9 <= found <= 1e9:
+        raise ArgumentTypeError(f"{text!r} is not a rate; write for example 1/4 or 0.25")
     return found
 
 

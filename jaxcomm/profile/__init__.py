@@ -7,6 +7,7 @@ files; measuring also what runs the collectives.
 
 from __future__ import annotations
 
+from jaxcomm.profile.changes import at_rate, with_late_rank, without_straggler
 from jaxcomm.profile.files import load, save, validate
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.importers import read_any
@@ -30,6 +31,7 @@ __all__ = [
     "Provenance",
     "Sample",
     "Straggler",
+    "at_rate",
     "fit",
     "json_schema",
     "load",
@@ -38,4 +40,6 @@ __all__ = [
     "save",
     "straggler",
     "validate",
+    "with_late_rank",
+    "without_straggler",
 ]

@@ -1,0 +1,203 @@
+"""`jaxcomm what-if`: what a change of the cluster would do to the predicted times, each side with its own best plan."""
+
+from __future__ import annotations
+
+import dataclasses
+from argparse import ArgumentParser, Namespace
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+
+from jaxcomm import planner, profile, simulate
+from jaxcomm.cli import output, progress, values
+from jaxcomm.cli.values import Late
+from jaxcomm.profile import Profile, Straggler
+from jaxcomm.report.explanation import entry_for, spec_text
+from jaxcomm.report.tables import bytes_text, seconds_text, table
+
+EXAMPLE = """
+    jaxcomm what-if profile.json
+    jaxcomm what-if profile.json --no-straggler --rate 1/4 --bytes 64MiB,1GiB
+    jaxcomm what-if profile.json --no-straggler --late rank=5,ms=20
+"""
+
+_BYTES: Final = "1MiB,64MiB,1GiB"
+_QUARTER: Final = Fraction(1, 4)
+_LATE_S: Final = 10e-3  # of the standard changes where nobody is late; Devraj et al. measured 9.45 ms on average
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """What is changed in a profile, in this order: the straggler left out, the links' rate, ranks made later."""
+
+    no_straggler: bool = False
+    rate: Fraction | None = None
+    late: tuple[Late, ...] = ()
+
+    def __str__(self) -> str:
+        """The change in words."""
+        parts = ["no straggler"] if self.no_straggler else []
+        parts += [f"links at {self.rate} times their rate"] if self.rate else []
+        parts += [f"rank {late.rank} later by {seconds_text(late.seconds)}" for late in self.late]
+        return ", ".join(parts)
+
+    def apply(self, measured: Profile) -> Profile:
+        """The changed profile."""
+        changed = profile.without_straggler(measured) if self.no_straggler else measured
+        changed = profile.at_rate(changed, float(self.rate)) if self.rate else changed
+        for late in self.late:
+            changed = profile.with_late_rank(changed, late.rank, late.seconds)
+        return changed
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """One call under the plan for a profile; `seconds` and `lower_bound` count from the last rank's arrival on.
+
+    `straggler` is the rank that is last most often, None if nobody is known to be.
+    The bound is that of one late rank: it grants the others the time between the last two arrivals, not that before.
+    `wait_s` is how long the first rank waits for the last, on average over the steps.
+    """
+
+    schedule: str
+    seconds: float
+    lower_bound: float
+    wait_s: float
+    straggler: int | None
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declares the command's options."""
+    parser.add_argument("profile", help="a profile, from `jaxcomm profile`")
+    parser.add_argument("--no-straggler", action="store_true", help="the late rank comes when the median of the others")
+    parser.add_argument("--rate", type=values.rate, metavar="1/4", help="every link at so many times its rate")
+    parser.add_argument(
+        "--late",
+        type=values.late,
+        action="append",
+        default=[],
+        metavar="rank=R,ms=T",
+        help="a rank comes later than it did; may be given several times",
+    )
+    parser.add_argument(
+        "--bytes", type=values.sizes, default=values.sizes(_BYTES), metavar="SIZES", help=f"sizes of a call ({_BYTES})"
+    )
+    parser.add_argument("--ports", type=int, default=simulate.PORTS, help=f"peers of a rank at once ({simulate.PORTS})")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+
+
+def run(args: Namespace) -> int:
+    """Plans for the profile as it is and for every change of it, and prints both side by side."""
+    measured = profile.load(args.profile)
+    asked = Change(args.no_straggler, args.rate, tuple(args.late))
+    changes = [asked] if asked != Change() else _standard(measured)
+    profiles = [measured, *(change.apply(measured) for change in changes)]
+    with progress.bar(len(profiles), "planning") as bar:
+        predicted = []
+        for each in profiles:
+            predicted.append(_predict(each, args.bytes, args.ports))
+            bar.update()
+    today, *changed = predicted
+    rows = [
+        (change, nbytes, before, after)
+        for change, found in zip(changes, changed, strict=True)
+        for nbytes, before, after in zip(args.bytes, today, found, strict=True)
+    ]
+    if args.json:
+        document = {"profile": measured.hash, "ranks": measured.ranks, "rows": [_json(*row) for row in rows]}
+        output.print_json(document)
+        return 0
+    print(f"{measured.ranks} ranks, {_lateness(measured)}; times from the last rank's arrival on\n")
+    header = ["change", "bytes", "today", "runs", "changed", "would run", "its bound", "difference", "with the wait"]
+    print(table(header, [_cells(*row) for row in rows]))
+    print("\nits bound: of everything that uses no more than the last rank's delay behind the next to last")
+    print("with the wait: the difference from the first rank's arrival on, whose wait for the last one counts, too")
+    for change, each in zip(changes, profiles[1:], strict=True):
+        print(f"then, with {change}: {_lateness(each)}")
+    return 0
+
+
+def _standard(measured: Profile) -> list[Change]:
+    """The changes that are worth a look in every profile; who is late already is left out, joined and replaced."""
+    late = _straggler(measured)
+    if not late:
+        return [Change(rate=_QUARTER), Change(late=(Late(0, _LATE_S),))]
+    other = (Late((late.rank + 1) % measured.ranks, late.median_s or late.max_s),)
+    return [
+        Change(no_straggler=True),
+        Change(rate=_QUARTER),
+        Change(late=other),
+        Change(no_straggler=True, late=other),
+    ]
+
+
+def _predict(given: Profile, sizes: list[int], ports: int) -> list[Prediction]:
+    """One prediction per size, under the plan that `jaxcomm plan` makes of the profile."""
+    made = planner.plan(given, ports=ports)
+    late = _straggler(given)
+    delays = simulate.Delays(late.delays if late else ())
+    wait = float(np.max(given.arrivals, axis=1).mean()) if given.arrivals else 0.0
+    link = given.link.alpha_s, given.link.beta_s_per_byte
+    found = []
+    for nbytes in sizes:
+        schedule = made.schedule_for(nbytes)
+        assert schedule is not None  # without a dtype a plan has a schedule for every size
+        seconds = simulate.seconds(schedule, nbytes, delays, *link)
+        bound = simulate.lower_bound(given.ranks, nbytes, delays, *link, ports)
+        runs = spec_text(entry_for(made, nbytes).schedule)
+        found.append(Prediction(runs, seconds, bound, wait, late.rank if late else None))
+    return found
+
+
+def _lateness(measured: Profile) -> str:
+    late = _straggler(measured)
+    if not late:
+        return "nobody known to be late"
+    return (
+        f"rank {late.rank} last in {late.late_steps} of {late.steps} steps, by {seconds_text(late.median_s)} (median)"
+    )
+
+
+def _straggler(measured: Profile) -> Straggler | None:
+    """Who is late, if anybody is known to be."""
+    late = profile.straggler(measured) if measured.arrivals else None
+    return late if late and late.late_steps else None
+
+
+def _cells(change: Change, nbytes: int, today: Prediction, changed: Prediction) -> list[object]:
+    return [
+        change,
+        bytes_text(nbytes),
+        seconds_text(today.seconds),
+        today.schedule,
+        seconds_text(changed.seconds),
+        changed.schedule,
+        seconds_text(changed.lower_bound),
+        *map(_signed, _differences(today, changed)),
+    ]
+
+
+def _json(change: Change, nbytes: int, today: Prediction, changed: Prediction) -> dict[str, Any]:
+    alone, whole = _differences(today, changed)
+    return {
+        "change": {
+            "no_straggler": change.no_straggler,
+            "rate": float(change.rate or 1),
+            "late": [late._asdict() for late in change.late],
+        },
+        "bytes": nbytes,
+        "today": dataclasses.asdict(today),
+        "changed": dataclasses.asdict(changed),
+        "difference_s": alone,
+        "difference_with_wait_s": whole,
+    }
+
+
+def _differences(today: Prediction, changed: Prediction) -> tuple[float, float]:
+    alone = changed.seconds - today.seconds
+    return alone, alone + changed.wait_s - today.wait_s
+
+
+def _signed(seconds: float) -> str:
+    return f"{'+' if seconds >= 0 else '-'}{seconds_text(abs(seconds))}"
