@@ -288,36 +288,5 @@ TEST(ExecutorTest, SeveralLeavesOfSeveralTypesAreOneCall) {
   }
 }
 
-TEST(ThreadCacheTest, AJobNeverQueuesBehindABlockedOne) {
-  std::promise<void> gate;
-  std::shared_future<void> open = gate.get_future().share();
-  std::vector<std::promise<void>> done(8);
-  ThreadCache threads;
-  for (size_t i = 0; i + 1 < done.size(); ++i) {
-    threads.Run([&, i] {
-      open.wait();
-      done[i].set_value();
-    });
-  }
-  threads.Run([&] { done.back().set_value(); });
-  done.back().get_future().wait();  // while seven are blocked
-  gate.set_value();
-  for (size_t i = 0; i + 1 < done.size(); ++i) done[i].get_future().wait();
-}
-
-TEST(TimerTest, JobsRunInTheOrderOfTheirTimes) {
-  std::vector<int> order;
-  std::promise<void> done;
-  Timer timer;
-  timer.After(milliseconds(60), [&] {
-    order.push_back(3);
-    done.set_value();
-  });
-  timer.After(milliseconds(1), [&] { order.push_back(1); });
-  timer.After(milliseconds(30), [&] { order.push_back(2); });
-  done.get_future().wait();
-  EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
-}
-
 }  // namespace
 }  // namespace jaxcomm

@@ -1,0 +1,29 @@
+#include "cc/executor/timer.h"
+
+#include <chrono>
+#include <future>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace jaxcomm {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST(TimerTest, JobsRunInTheOrderOfTheirTimes) {
+  std::vector<int> order;
+  std::promise<void> done;
+  Timer timer;
+  timer.After(milliseconds(60), [&] {
+    order.push_back(3);
+    done.set_value();
+  });
+  timer.After(milliseconds(1), [&] { order.push_back(1); });
+  timer.After(milliseconds(30), [&] { order.push_back(2); });
+  done.get_future().wait();
+  EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
+}
+
+}  // namespace
+}  // namespace jaxcomm
