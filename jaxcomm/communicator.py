@@ -17,6 +17,7 @@ from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.plan import Plan, load
 from jaxcomm.plan.program import compile, compile_all_gather, compile_reduce_scatter
 from jaxcomm.plan.proof import check_template
+from jaxcomm.plan.verifier import verify_program
 from jaxcomm.schedules import Schedule
 
 PlanLike = str | os.PathLike[str] | Plan | None
@@ -167,7 +168,9 @@ def _fan(compiler: Callable[[int], bytes], ranks: int) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _compiled(schedule: Schedule) -> str:
-    return ffi.register_program(compile(schedule))
+    program = compile(schedule)
+    verify_program(program, schedule)
+    return ffi.register_program(program)
 
 
 def _seconds(name: str, value: float | str) -> float:

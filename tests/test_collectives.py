@@ -193,6 +193,14 @@ def test_gather_to(to: str, vma: bool) -> None:
     compare(lambda ops: on_axis(lambda x: ops.all_gather(x, "d", to=to), vma, P() if to == "invarying" else P("d")))
 
 
+@pytest.mark.parametrize("name", ["pmax", "pmin"])
+@pytest.mark.parametrize("rank", [0, 3, 7])
+def test_a_nan_of_any_rank_is_the_result_on_all(name: str, rank: int) -> None:
+    x = np.where(np.arange(8)[:, None] == rank, np.nan, np.ones((8, 5)))
+    result = on_axis(lambda x: getattr(jaxcomm, name)(x, "d"), False, P("d"), x)
+    assert np.isnan(np.asarray(result)).all()
+
+
 def test_gather_to_reduced() -> None:
     def gather(ops: Any) -> Callable[..., Any]:
         return lambda x: jax.lax.pcast(ops.all_gather(x, "d", to="reduced"), "d", to="varying")

@@ -42,12 +42,18 @@ def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, plan
 
 
 def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, plan: communicator.PlanLike = None) -> Any:
-    """The largest `x` of the ranks of `axis_name`, as `jax.lax.pmax`: not differentiable. Arguments as for `psum`."""
+    """The largest `x` of the ranks of `axis_name`, as `jax.lax.pmax`: not differentiable. Arguments as for `psum`.
+
+    A NaN of any rank is the result on all of them, as in `jax.lax.max`; `jax.lax.pmax` may lose it on CPUs.
+    """
     return _call(lax.pmax, plan, x, axis_name, axis_index_groups=axis_index_groups)
 
 
 def pmin(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, plan: communicator.PlanLike = None) -> Any:
-    """The smallest `x` of the ranks of `axis_name`, as `jax.lax.pmin`: not differentiable. Arguments as for `psum`."""
+    """The smallest `x` of the ranks of `axis_name`, as `jax.lax.pmin`: not differentiable. Arguments as for `psum`.
+
+    A NaN is treated as by `pmax`.
+    """
     return _call(lax.pmin, plan, x, axis_name, axis_index_groups=axis_index_groups)
 
 
