@@ -9,7 +9,7 @@ namespace jaxcomm {
 namespace {
 
 // Long enough that the processor's prefetchers follow every stream, short enough to share an op between threads.
-constexpr int64_t kPieceBytes = 256 << 10;
+constexpr int64_t kPieceBytes = 1 << 20;
 
 // What the ranks' buffers take together from which on stores go past the caches: more than one last-level cache holds
 // on most processors. (What the system says of its caches is wrong on many virtual machines.)
