@@ -16,7 +16,7 @@ from jaxcomm import ffi, schedules
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.plan import Plan, load
 from jaxcomm.plan.program import compile, compile_all_gather, compile_reduce_scatter
-from jaxcomm.plan.proof import check_template
+from jaxcomm.plan.proof import check_brought
 from jaxcomm.plan.verifier import verify_program
 from jaxcomm.schedules import Schedule
 
@@ -104,7 +104,7 @@ def plan_hash(plan: PlanLike) -> str:
     if not isinstance(plan, Plan):
         plan = load(plan)  # which proves it
     elif plan.hash not in _plans:
-        check_template(plan)
+        check_brought(plan)
     _plans[plan.hash] = plan
     return plan.hash
 

@@ -11,6 +11,7 @@ from jaxcomm.report import explanation
 
 EXAMPLE = """
     jaxcomm plan profile.json --out plan.json
+    jaxcomm plan profile.json --hosts 4+4 --nic host --slow 4
     jaxcomm plan profile.json --min-gain 5% --time-limit 30 --solver-log
 """
 
@@ -24,6 +25,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--min-gain", type=values.fraction, default=0.02, metavar="SHARE", help="what using the delay must save (2%%)"
     )
     parser.add_argument("--ports", type=int, default=simulate.PORTS, help=f"peers of a rank at once ({simulate.PORTS})")
+    parser.add_argument(
+        "--hosts", type=values.hosts, metavar="N+N", help="ranks of each host, in order (as the profile says)"
+    )
+    parser.add_argument("--nic", choices=["rank", "host"], default="rank", help="a network card per rank, or per host")
+    parser.add_argument(
+        "--slow", type=float, default=4.0, metavar="X", help="time of a byte between hosts, relative to within one (4)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of the solver (0)")
     parser.add_argument("--solver-log", action="store_true", help="show the solver's log on standard error")
     parser.add_argument("--dry-run", action="store_true", help="plan and show, write nothing")
@@ -33,6 +41,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Plans, proves, shows and writes."""
     measured = profile.load(args.profile)
+    if args.hosts:
+        topology = {"hosts": args.hosts, "nic": args.nic, "slow": args.slow}
+        measured = profile.validate({**measured.model_dump(), "topology": topology}, f"{args.profile} with --hosts")
     log = (lambda line: print(line, file=sys.stderr)) if args.solver_log else None
     with progress.bar(1.0, "planning") as bar:
         made = planner.plan(

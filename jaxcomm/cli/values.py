@@ -82,6 +82,14 @@ def fraction(text: str) -> float:
     return found
 
 
+def hosts(text: str) -> tuple[int, ...]:
+    """The host of every rank, from the ranks per host, such as `4+4`."""
+    words = text.split("+")
+    if not all(word.strip().isdigit() and int(word) for word in words) or sum(map(int, words)) > 65536:
+        raise ArgumentTypeError(f"{text!r} does not say how many ranks each host has; write for example 4+4")
+    return tuple(host for host, word in enumerate(words) for _ in range(int(word)))
+
+
 def rate(text: str) -> Fraction:
     """A positive ratio, written `1/4`, `0.25` or `2`."""
     try:

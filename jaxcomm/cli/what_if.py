@@ -143,8 +143,8 @@ def _predict(given: Profile, sizes: list[int], ports: int) -> list[Prediction]:
     for nbytes in sizes:
         schedule = made.schedule_for(nbytes)
         assert schedule is not None  # without a dtype a plan has a schedule for every size
-        seconds = simulate.seconds(schedule, nbytes, delays, *link)
-        bound = simulate.lower_bound(given.ranks, nbytes, delays, *link, ports)
+        seconds = simulate.seconds(schedule, nbytes, delays, *link, given.topology)
+        bound = simulate.lower_bound(given.ranks, nbytes, delays, *link, ports, given.topology)
         runs = spec_text(entry_for(made, nbytes).schedule)
         found.append(Prediction(runs, seconds, bound, wait, late.rank if late else None))
     return found

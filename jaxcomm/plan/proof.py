@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jaxcomm.errors import PlanError
 from jaxcomm.plan.schema import Plan
-from jaxcomm.plan.values import Hybrid, Straggler
+from jaxcomm.plan.values import Hybrid, Straggler, Transfers
 from jaxcomm.plan.verifier import Proof, verify_schedule, verify_template
 from jaxcomm.schedules import Schedule
 
@@ -48,14 +48,21 @@ def proofs(plan: Plan) -> list[Proof]:
     return list(found.values())
 
 
-def check_template(plan: Plan) -> None:
-    """Proves the plan's template for every number of chunks that an entry uses it for.
+def check_brought(plan: Plan) -> None:
+    """Proves what a plan brings itself: solved schedules, and the template for every number of chunks it is used for.
 
     Nothing else in a valid plan file can be wrong: the rest comes from the constructors in `jaxcomm.schedules`.
 
     Raises:
-      PlanError: the template does not spread every chunk to every rank.
+      PlanError: a solved schedule, or the template, does not spread every chunk to every rank.
     """
+    brought = {entry.schedule: schedule for entry, schedule in zip(plan.collectives, plan.schedules, strict=True)}
+    for spec, schedule in brought.items():
+        if isinstance(spec, Transfers):
+            try:
+                verify_schedule(schedule)
+            except PlanError as error:
+                raise PlanError(f"network.schedules[{spec.index}]: {error}") from None
     template = plan.rotation
     if template is None:
         return

@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -23,15 +23,18 @@ from jaxcomm.plan.values import (
     Entry,
     Hybrid,
     Matches,
+    Network,
     Plain,
     Provenance,
     Rank,
     RoleName,
     Rotation,
     Sha256,
+    Solved,
     Spec,
     Step,
     Straggler,
+    Transfers,
     Value,
 )
 from jaxcomm.schedules import Schedule, Template
@@ -48,6 +51,7 @@ class Plan(Value):
     matches: Matches
     roles: Annotated[dict[RoleName, Rank], Field(default_factory=dict, max_length=64)]
     template: Rotation | None = None
+    network: Network | None = None
     collectives: Annotated[tuple[Entry, ...], Field(min_length=1, max_length=4096)]
     assumptions: Assumptions
     step: Step | None = None
@@ -65,8 +69,8 @@ class Plan(Value):
         return hashlib.sha256(self.canonical_bytes()).hexdigest()
 
     def canonical_bytes(self) -> bytes:
-        """The bytes that `hash` covers: JSON in UTF-8 with sorted keys, no spaces, and without the field `hash`."""
-        return canonical(self.model_dump(mode="json", exclude={"hash"}))
+        """The bytes that `hash` covers: JSON in UTF-8, sorted keys, no spaces, no `hash`, and no `network` of null."""
+        return canonical(self.model_dump(mode="json", exclude={"hash"} if self.network else {"hash", "network"}))
 
     def schedule_for(self, nbytes: int, dtype: str | None = None) -> Schedule | None:
         """The schedule of an allreduce, or None when the plan is not for it.
@@ -83,7 +87,8 @@ class Plan(Value):
     @cached_property
     def schedules(self) -> tuple[Schedule, ...]:
         """The schedule of every entry of `collectives`, roles bound."""
-        return tuple(build(entry.schedule, self.ranks, self.roles, self.rotation) for entry in self.collectives)
+        solved = self.network.schedules if self.network else ()
+        return tuple(build(entry.schedule, self.ranks, self.roles, self.rotation, solved) for entry in self.collectives)
 
     @property
     def rotation(self) -> Template | None:
@@ -123,6 +128,10 @@ class Plan(Value):
                 raise ValueError(f"roles.{name} is {rank}; with {self.ranks} ranks it must be in [0, {self.ranks - 1}]")
         if self.template and self.template.ranks != self.ranks:
             raise ValueError(f"template.ranks is {self.template.ranks}; matches.ranks is {self.ranks}")
+        if self.network and len(self.network.topology.hosts) != self.ranks:
+            raise ValueError(
+                f"network.topology.hosts has {len(self.network.topology.hosts)} entries; matches.ranks is {self.ranks}"
+            )
         for i, entry in enumerate(self.collectives):
             self._check_spec(f"collectives[{i}].schedule", entry.schedule)
         return self
@@ -134,6 +143,8 @@ class Plan(Value):
             raise ValueError(f'{where}.late is "{spec.late}", which roles does not bind')
         if isinstance(spec, Straggler | Hybrid) and self.template is None:
             raise ValueError(f"template is null, but {where} is a {spec.kind} schedule and runs by it")
+        if isinstance(spec, Transfers):
+            self._check_transfers(where, spec)
         if isinstance(spec, Hybrid) and spec.covered >= spec.chunks:
             raise ValueError(f"{where}.covered is {spec.covered}; it must be below chunks, which is {spec.chunks}")
         if isinstance(spec, Hybrid) and (spec.chunks - spec.covered) % self.ranks:
@@ -142,8 +153,34 @@ class Plan(Value):
                 f"multiple of {self.ranks}"
             )
 
+    def _check_transfers(self, where: str, spec: Transfers) -> None:
+        solved = self.network.schedules if self.network else ()
+        if spec.index >= len(solved):
+            raise ValueError(f"{where}.index is {spec.index}; network has {len(solved)} schedules")
+        chosen, late = solved[spec.index], self.roles[spec.late]
+        if len(chosen.owners) != spec.chunks:
+            raise ValueError(
+                f"{where}.chunks is {spec.chunks}; network.schedules[{spec.index}] has {len(chosen.owners)}"
+            )
+        if chosen.late != late:
+            raise ValueError(
+                f"roles.{spec.late} is {late}, but network.schedules[{spec.index}], which {where} runs, was solved for "
+                f"late rank {chosen.late} at its place in the network; plan again, from a profile in which rank {late} "
+                "is late"
+            )
+        try:
+            schedules.transfers(self.ranks, chosen.late, chosen.owners, chosen.moves)
+        except ValueError as error:
+            raise ValueError(f"network.schedules[{spec.index}]: {error}") from None
 
-def build(spec: Spec, ranks: int, roles: Mapping[str, int], template: Template | None) -> Schedule:
+
+def build(
+    spec: Spec,
+    ranks: int,
+    roles: Mapping[str, int],
+    template: Template | None,
+    solved: Sequence[Solved] = (),
+) -> Schedule:
     """The schedule that a spec stands for.
 
     Args:
@@ -151,6 +188,10 @@ def build(spec: Spec, ranks: int, roles: Mapping[str, int], template: Template |
       ranks: number of ranks.
       roles: the rank of every role.
       template: the rotational template for these ranks; None finds it anew where one is needed.
+      solved: the schedules of the plan's network.
+
+    Raises:
+      ValueError: a solved schedule names a rank, chunk or round that does not exist.
     """
     match spec:
         case Plain(kind="ring"):
@@ -165,6 +206,9 @@ def build(spec: Spec, ranks: int, roles: Mapping[str, int], template: Template |
             return schedules.straggler(ranks, roles[spec.late], spec.chunks, template)
         case Hybrid():
             return schedules.hybrid(ranks, roles[spec.late], spec.chunks, spec.covered, template)
+        case Transfers():
+            chosen = solved[spec.index]
+            return schedules.transfers(ranks, chosen.late, chosen.owners, chosen.moves)
 
 
 def canonical(document: Any) -> bytes:

@@ -6,8 +6,11 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from jaxcomm.topology import Topology
+
 MAX_RANKS: Final = 4096
 MAX_CHUNKS: Final = 65536
+MAX_MOVES: Final = 4 * 65536
 
 Ranks = Annotated[int, Field(ge=2, le=MAX_RANKS, strict=True)]
 Rank = Annotated[int, Field(ge=0, lt=MAX_RANKS, strict=True)]
@@ -55,7 +58,16 @@ class Hybrid(Value):
     covered: Chunks
 
 
-Spec = Annotated[Plain | Broadcast | Straggler | Hybrid, Field(discriminator="kind")]
+class Transfers(Value):
+    """The schedule `network.schedules[index]`, of so many chunks, which was solved for this plan's late rank."""
+
+    kind: Literal["transfers"] = "transfers"
+    late: RoleName
+    chunks: Chunks
+    index: Count
+
+
+Spec = Annotated[Plain | Broadcast | Straggler | Hybrid | Transfers, Field(discriminator="kind")]
 Verdict = Literal["chosen", "slower", "below_threshold", "window_taken", "too_many_ports", "ideal_delay"]
 
 
@@ -119,6 +131,37 @@ class Rotation(Value):
     send_age: Offsets
     receive_peer: Offsets
     receive_age: Offsets
+
+
+class Solved(Value):
+    """A straggler schedule that was solved for a network (`owners` and `moves` as `jaxcomm.schedules.transfers` takes
+    them), for this `late` rank only.
+
+    Times are in chunks over a fast link, after the late rank's arrival: `makespan` that of the schedule, `rotational`
+    that of the usual straggler schedule, `bound` what no schedule can beat in which a chunk enters a host once and
+    has the same owner (`free_owners`: any owner). `status` is the solver's.
+    """
+
+    late: Rank
+    owners: Annotated[tuple[Rank, ...], Field(min_length=1, max_length=MAX_RANKS)]
+    moves: Annotated[tuple[Annotated[int, Field(ge=0, le=MAX_MOVES, strict=True)], ...], Field(max_length=MAX_MOVES)]
+    free_owners: Annotated[bool, Field(strict=True)]
+    status: Token
+    makespan: Seconds
+    bound: Seconds
+    rotational: Seconds
+
+    @property
+    def gap(self) -> float:
+        """How far the bound is below the makespan, as a share of the makespan."""
+        return max(0.0, 1 - self.bound / self.makespan) if self.makespan else 0.0
+
+
+class Network(Value):
+    """The network whose links differ, and the schedules that were solved for it."""
+
+    topology: Topology
+    schedules: Annotated[tuple[Solved, ...], Field(max_length=16)] = ()
 
 
 class Delay(Value):

@@ -15,12 +15,15 @@ from jaxcomm.plan.values import (
     Hybrid,
     Plain,
     Predicted,
+    Solved,
     Spec,
     Straggler,
+    Transfers,
     Verdict,
 )
 from jaxcomm.schedules import Template
 from jaxcomm.simulate import Delays, Tuned
+from jaxcomm.topology import Topology
 
 ROLE = "straggler"
 
@@ -30,7 +33,8 @@ class Setting:
     """What a plan is made for.
 
     `roles` binds "straggler" if it is known who is late, and is empty otherwise: then no schedule may count on a delay.
-    `template` is needed with it. For the rest see `jaxcomm.planner.plan`.
+    `template` is needed with it. `solved` are straggler schedules for the links of `topology`. For the rest see
+    `jaxcomm.planner.plan`.
     """
 
     ranks: int
@@ -41,12 +45,13 @@ class Setting:
     template: Template | None
     min_gain: float
     ports: int
+    topology: Topology | None = None
+    solved: tuple[Solved, ...] = ()
 
     def cost(self, spec: Spec, nbytes: int) -> tuple[float, float]:
-        """Seconds before and after the late rank's arrival."""
-        schedule = build(spec, self.ranks, self.roles, self.template)
-        before = schedule.precondition.seconds(nbytes, self.alpha, self.beta) if schedule.precondition else 0.0
-        return before, schedule.seconds(nbytes, self.alpha, self.beta)
+        """Seconds before and after the late rank's arrival; somebody's, where nobody is known to be late."""
+        schedule = build(spec, self.ranks, self.roles or {ROLE: 0}, self.template, self.solved)
+        return simulate.phases(schedule, nbytes, self.alpha, self.beta, self.topology)
 
     def seconds(self, spec: Spec, nbytes: int) -> float:
         """Mean seconds from the late rank's arrival on."""
@@ -58,8 +63,8 @@ def choose(setting: Setting, nbytes: int) -> Spec:
     """The schedule for calls of this size.
 
     A schedule that asks more of the network must pay: among those that cannot use a delay the reference is direct, or a
-    ring if there are too few ports; halving and doubling must gain `min_gain` over it. One that can use the delay must
-    gain as much over the winner.
+    ring if there are too few ports or links differ in its favour; halving and doubling must gain `min_gain` over it.
+    One that can use the delay must gain as much over the winner.
     """
     choice = plain(setting, nbytes)
     rivals = late_specs(setting, nbytes)
@@ -72,16 +77,26 @@ def choose(setting: Setting, nbytes: int) -> Spec:
 
 def plain(setting: Setting, nbytes: int) -> Plain:
     """The choice among the schedules that cannot use a delay."""
-    reference = Plain(kind="direct" if setting.ranks - 1 <= setting.ports else "ring")
+    reference, ring = Plain(kind="direct" if setting.ranks - 1 <= setting.ports else "ring"), Plain(kind="ring")
+    if setting.topology and setting.seconds(ring, nbytes) < setting.seconds(reference, nbytes):
+        reference = ring
     rival = Plain(kind="halving_doubling")
     pays = setting.seconds(rival, nbytes) < (1 - setting.min_gain) * setting.seconds(reference, nbytes)
     return rival if pays else reference
 
 
 def late_specs(setting: Setting, nbytes: int) -> list[Spec]:
-    """The best of every kind that uses the delay of the late rank; empty if nobody is known to be late."""
+    """The best of every kind that uses the delay of the late rank; empty if nobody is known to be late.
+
+    Chunks and coverage are tuned for links that are alike; where they differ, the solver's schedules take that place.
+    """
     if not setting.roles:
         return []
+    if setting.topology:
+        solved = [
+            Transfers(late=ROLE, chunks=len(found.owners), index=index) for index, found in enumerate(setting.solved)
+        ]
+        return [Broadcast(late=ROLE), Straggler(late=ROLE, chunks=setting.ranks - 1), *solved]
     call = setting.ranks, nbytes, setting.delays, setting.alpha, setting.beta
     members = simulate.straggler(*call), simulate.hybrid(*call)
     return [Broadcast(late=ROLE), *(tuned_spec(member) for member in members if member)]
@@ -107,16 +122,15 @@ def entry(setting: Setting, low: int, high: int | None, nbytes: int, choice: Spe
     rows = [row(spec, seconds, _verdict(setting, times, spec, choice)) for spec, seconds in times.items()]
     if setting.roles:
         rows += [row(spec, setting.cost(spec, nbytes)[1], "ideal_delay") for spec in _ideal_specs(setting, nbytes)]
-    delays, link = setting.delays, (setting.alpha, setting.beta)
-    broadcast = build(Broadcast(late=ROLE), setting.ranks, {ROLE: 0}, None)
+    call = setting.ranks, nbytes, setting.delays, setting.alpha, setting.beta, setting.ports, setting.topology
     predicted = Predicted(
         reference_bytes=nbytes,
         seconds=figures(times[choice]),
         ring=figures(times[plain_specs[0]]),
         halving_doubling=figures(times[plain_specs[1]]),
         direct=figures(times[plain_specs[2]]),
-        broadcast=figures(simulate.seconds(broadcast, nbytes, delays, *link)),
-        lower_bound=figures(simulate.lower_bound(setting.ranks, nbytes, delays, *link, setting.ports)),
+        broadcast=figures(setting.seconds(Broadcast(late=ROLE), nbytes)),
+        lower_bound=figures(simulate.lower_bound(*call)),
     )
     return Entry(min_bytes=low, max_bytes=high, schedule=choice, predicted=predicted, alternatives=tuple(rows))
 
@@ -143,5 +157,7 @@ def _too_many_ports(setting: Setting, spec: Spec) -> bool:
 
 def _ideal_specs(setting: Setting, nbytes: int) -> list[Spec]:
     """The paper's chunk count, and the best one, for a delay that always covers the others' part."""
+    if setting.topology:
+        return late_specs(setting, nbytes)
     always = simulate.straggler(setting.ranks, nbytes, Delays([np.inf]), setting.alpha, setting.beta)
     return [Straggler(late=ROLE, chunks=chunks) for chunks in dict.fromkeys((setting.ranks - 1, always.chunks))]

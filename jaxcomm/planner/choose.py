@@ -19,8 +19,10 @@ from jaxcomm.plan.values import (
     Entry,
     Hybrid,
     Matches,
+    Network,
     Provenance,
     Rotation,
+    Solved,
     Spec,
     Step,
     Straggler,
@@ -28,6 +30,7 @@ from jaxcomm.plan.values import (
 from jaxcomm.planner.assess import ROLE, Setting, choose, figures, late_specs, plain, tuned_spec
 from jaxcomm.planner.buckets import Assignment, Log, Option, assign
 from jaxcomm.planner.ranges import Progress, entries
+from jaxcomm.planner.topology import check_size, solved
 from jaxcomm.profile import Profile, straggler
 from jaxcomm.simulate import PORTS, Delays, tune
 
@@ -54,8 +57,8 @@ def plan(
 
     Args:
       profile: the measurements.
-      time_limit: seconds for distributing the delay over the buckets, roughly: the limit is on the solver's work, which
-        is the same on every machine.
+      time_limit: seconds for distributing the delay over the buckets, and as many for the schedules of a topology,
+        roughly: the limit is on the solver's work, which is the same on every machine.
       seed: of the solver, from 0 to 2³¹ − 1.
       min_gain: the least saving that is worth a schedule which asks more of the network, as a share in [0, 1).
       ports: peers that a rank can exchange with at once at full speed; direct needs `ranks - 1`.
@@ -80,16 +83,24 @@ def plan(
     if profile.ranks > MAX_RANKS:
         raise ProfileError(f"ranks is {profile.ranks}; a plan is for at most {MAX_RANKS}.\n  Cure: plan per group.")
     setting, delay = _setting(profile, min_gain, ports)
+    if profile.topology:
+        check_size(profile.ranks, profile.ranks - 1)
+    if profile.topology and setting.roles:
+        best = solved(profile.topology, setting.roles[ROLE], time_limit, seed, log)
+        setting = replace(setting, solved=best)
     assignment = _assign(profile, setting, time_limit, seed, log)
     if assignment:
         known = assignment.choice
     else:
         known = {profile.collective.bytes: choose(setting, profile.collective.bytes)} if profile.collective else {}
     found = entries(setting, known, progress)
+    results: list[Solved | Assignment] = [*setting.solved, *([assignment] if assignment else [])]
+    worst = max(results, key=lambda result: result.gap, default=None)
     return Plan(
         matches=Matches(ranks=profile.ranks),
         roles=setting.roles,
         template=_rotation(setting, found),
+        network=Network(topology=profile.topology, schedules=setting.solved) if profile.topology else None,
         collectives=found,
         assumptions=Assumptions(
             alpha_s=profile.link.alpha_s,
@@ -104,9 +115,9 @@ def plan(
         step=_step(profile, assignment) if assignment else None,
         provenance=Provenance(
             profile=profile.hash,
-            solver="cp_sat" if assignment else "none",
-            status=assignment.status if assignment else "NOT_NEEDED",
-            gap=figures(assignment.gap) if assignment else 0.0,
+            solver="cp_sat" if worst else "none",
+            status=worst.status if worst else "NOT_NEEDED",
+            gap=figures(worst.gap) if worst else 0.0,
             seed=seed,
             versions={package: _version(package) for package in ("jaxcomm", "ortools")},
         ),
@@ -115,7 +126,7 @@ def plan(
 
 def _setting(profile: Profile, min_gain: float, ports: int) -> tuple[Setting, Delay | None]:
     link = profile.link.alpha_s, profile.link.beta_s_per_byte
-    nobody = Setting(profile.ranks, *link, Delays(), {}, None, min_gain, ports)
+    nobody = Setting(profile.ranks, *link, Delays(), {}, None, min_gain, ports, profile.topology)
     if not profile.arrivals:
         return nobody, None
     late = straggler(profile)
@@ -153,7 +164,9 @@ def _assign(profile: Profile, setting: Setting, time_limit: float, seed: int, lo
 def _options(setting: Setting, nbytes: int, large: bool) -> list[Option]:
     """What a bucket of this size may run: the plain choice; if large also the family, from little to all covered."""
     specs: list[Spec] = [plain(setting, nbytes)]
-    if large:
+    if large and setting.topology:
+        specs += late_specs(setting, nbytes)
+    elif large:
         longest = float(setting.delays.seconds[-1])
         members = tune.covering(setting.ranks, nbytes, longest, setting.alpha, setting.beta, OPTIONS)
         specs += [*late_specs(setting, nbytes), *map(tuned_spec, members)]

@@ -12,6 +12,8 @@ from typing import Annotated, Any, Final, Literal, Self
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field
 
+from jaxcomm.topology import Topology
+
 FORMAT: Final = "jaxcomm-profile"
 VERSION: Final = 1
 MAX_RANKS: Final = 65536
@@ -80,7 +82,8 @@ class Profile(_Value):
     """One group of ranks: its link, who arrives when, its gradient buckets, and how all that was measured.
 
     `arrivals` has one row per step and one column per rank: seconds after the first rank of that step; empty when
-    unknown. `warmup_dropped` counts the steps left out of it because they were warm-up.
+    unknown. `warmup_dropped` counts the steps left out of it because they were warm-up. With a `topology`, `link` is
+    that of two ranks on one host; null: all links are alike.
     """
 
     format: Literal["jaxcomm-profile"] = FORMAT
@@ -91,6 +94,7 @@ class Profile(_Value):
     warmup_dropped: Count = 0
     buckets: list[Bucket] = []
     collective: Collective | None = None
+    topology: Topology | None = None
     provenance: Provenance
 
     @pydantic.model_validator(mode="after")
@@ -102,9 +106,18 @@ class Profile(_Value):
                 )
         return self
 
+    @pydantic.model_validator(mode="after")
+    def _one_host_per_rank(self) -> Self:
+        if self.topology and len(self.topology.hosts) != self.ranks:
+            raise ValueError(
+                f"topology.hosts has {len(self.topology.hosts)} entries for {self.ranks} ranks; one per rank is needed"
+            )
+        return self
+
     def canonical_bytes(self) -> bytes:
-        """The bytes that `hash` covers: JSON with sorted keys, no spaces and ASCII only."""
-        return json.dumps(self.model_dump(), sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+        """The bytes that `hash` covers: JSON with sorted keys, no spaces and ASCII only; without a topology of null."""
+        document = self.model_dump(exclude=None if self.topology else {"topology"})
+        return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
     @property
     def hash(self) -> str:

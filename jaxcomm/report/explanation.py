@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 from jaxcomm.plan.schema import Plan
-from jaxcomm.plan.values import Broadcast, Entry, Hybrid, Spec, Straggler
+from jaxcomm.plan.values import Broadcast, Entry, Hybrid, Network, Spec, Straggler, Transfers
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.schedules import Schedule
 
@@ -77,6 +77,8 @@ def spec_text(spec: Spec) -> str:
             return f"straggler, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
         case Hybrid():
             return f"hybrid, {spec.covered} of {spec.chunks} chunks"
+        case Transfers():
+            return f"solved schedule {spec.index}, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
     return spec.kind.replace("_", "/")
 
 
@@ -119,6 +121,8 @@ def _assumptions(plan: Plan) -> Iterator[str]:
             f"greatest {seconds_text(delay.max_s)}; first quarter of the steps {seconds_text(delay.first_quarter_s)}, "
             f"last quarter {seconds_text(delay.last_quarter_s)})."
         )
+    if plan.network:
+        yield from _network(plan.network)
     yield f"A rank exchanges with {given.ports} peer{'s' * (given.ports != 1)} at once."
     yield f"A schedule that uses the delay must save {100 * given.min_gain:.3g}% of the fastest that cannot."
     if plan.step:
@@ -132,6 +136,23 @@ def _assumptions(plan: Plan) -> Iterator[str]:
         f"by {made.solver}, {made.status.lower()}, gap {made.gap:.2%}" if made.solver != "none" else "without a solver"
     )
     yield f"Made from profile {made.profile[:12]} {solver}."
+
+
+def _network(network: Network) -> Iterator[str]:
+    topology = network.topology
+    counts = " + ".join(str(topology.hosts.count(host)) for host in sorted({*topology.hosts}))
+    yield (
+        f"Hosts of {counts} ranks with a network card per {topology.nic}; a byte between hosts takes {topology.slow:g} "
+        "times as long as one within, to which the speed above applies."
+    )
+    for index, solved in enumerate(network.schedules):
+        yield (
+            f"Solved schedule {index}, for late rank {solved.late} only: {solved.makespan:g} chunks' time on a link "
+            f"within a host after its arrival, where the usual straggler schedule takes {solved.rotational:g}. "
+            f"No schedule with {'any' if solved.free_owners else 'these'} owners of chunks, in which a chunk enters a "
+            f"host once, takes less than {solved.bound:g} "
+            f"(by cp_sat, {solved.status.lower()}, gap {solved.gap:.2%})."
+        )
 
 
 def _comparison(plan: Plan, entry: Entry, schedule: Schedule) -> str:
@@ -162,8 +183,12 @@ def _meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
         f"{schedule.precondition.num_rounds} rounds; once it is there, {schedule.num_rounds} rounds finish the sum."
     )
     size, link = entry.predicted.reference_bytes, plan.assumptions
-    before = schedule.precondition.seconds(size, link.alpha_s, link.beta_s_per_byte)
-    after = schedule.seconds(size, link.alpha_s, link.beta_s_per_byte)
+    before, after = (
+        plan.network.topology.seconds(phase, size, link.alpha_s, link.beta_s_per_byte)
+        if plan.network
+        else phase.seconds(size, link.alpha_s, link.beta_s_per_byte)
+        for phase in (schedule.precondition, schedule)
+    )
     plain = _plain_seconds(plan, entry)
     yield (
         f"It pays from a delay of {seconds_text(max(0.0, before + after - plain))} on, and gains all it can, "
@@ -174,7 +199,10 @@ def _meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
 def _limits(plan: Plan) -> Iterator[str]:
     if any(schedule.precondition for schedule in plan.schedules):
         yield "The late rank comes sooner than its schedule pays; from which delay on it does, stands above."
-        yield "Another rank is late: bind the role to it when the plan is loaded; no new plan is needed."
+        if any(isinstance(entry.schedule, Transfers) for entry in plan.collectives):
+            yield "Another rank is late: the solved schedules are for this one; profile and plan again."
+        else:
+            yield "Another rank is late: bind the role to it when the plan is loaded; no new plan is needed."
     else:
         yield "No schedule of this plan uses a delay: a late rank costs all of its lateness."
     yield "Other ranks, links or sizes than those measured: profile and plan again."

@@ -27,6 +27,12 @@ def _rows(measured: Profile) -> Iterator[tuple[str, str]]:
     yield "α, a round", seconds_text(link.alpha_s)
     yield "β, a rank", f"{1e-9 / link.beta_s_per_byte:.3g} GB/s" if link.beta_s_per_byte else "0 s a byte"
     yield "fit", f"residual {link.residual:.1%} of {len(link.samples)} timed calls" if link.samples else "assumed"
+    if topology := measured.topology:
+        hosts = len({*topology.hosts})
+        yield (
+            "topology",
+            f"{hosts} host{'s' * (hosts != 1)}, a card per {topology.nic}, links between {topology.slow:g} × slower",
+        )
     if measured.arrivals:
         late = profile.straggler(measured)
         yield "straggler", f"rank {late.rank}, last in {late.late_steps} of {late.steps} steps ({late.share:.0%})"

@@ -13,6 +13,7 @@ from jaxcomm.schedules.ring import ring
 from jaxcomm.schedules.schedule import Op, Schedule, Transfer
 from jaxcomm.schedules.straggler import straggler
 from jaxcomm.schedules.template import Template, template
+from jaxcomm.schedules.transfers import transfers
 
 __all__ = [
     "Op",
@@ -26,4 +27,5 @@ __all__ = [
     "ring",
     "straggler",
     "template",
+    "transfers",
 ]

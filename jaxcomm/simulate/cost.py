@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jaxcomm.schedules import Schedule
+from jaxcomm.topology import Topology
 
 PORTS: Final = 16  # peers that a rank drives at full speed at once: one host of accelerators, not a cluster
 
@@ -33,7 +34,9 @@ class Delays:
         return exposed
 
 
-def seconds(schedule: Schedule, nbytes: int, delays: Delays, alpha: float, beta: float) -> float:
+def seconds(
+    schedule: Schedule, nbytes: int, delays: Delays, alpha: float, beta: float, topology: Topology | None = None
+) -> float:
     """Mean time of a schedule from the late rank's arrival on.
 
     Args:
@@ -42,12 +45,32 @@ def seconds(schedule: Schedule, nbytes: int, delays: Delays, alpha: float, beta:
       delays: how late the late rank is.
       alpha: seconds per round.
       beta: seconds per byte.
+      topology: what differs between the links; by default nothing does.
     """
-    before = schedule.precondition.seconds(nbytes, alpha, beta) if schedule.precondition else 0.0
-    return float(delays.exposed(before)) + schedule.seconds(nbytes, alpha, beta)
+    before, after = phases(schedule, nbytes, alpha, beta, topology)
+    return float(delays.exposed(before)) + after
 
 
-def lower_bound(ranks: int, nbytes: int, delays: Delays, alpha: float, beta: float, ports: int = PORTS) -> float:
+def phases(
+    schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology | None = None
+) -> tuple[float, float]:
+    """Seconds before and after the late rank's arrival; the arguments are those of `seconds`."""
+    parts = [schedule.precondition, schedule] if schedule.precondition else [schedule]
+    times = [
+        topology.seconds(part, nbytes, alpha, beta) if topology else part.seconds(nbytes, alpha, beta) for part in parts
+    ]
+    return sum(times[:-1]), times[-1]
+
+
+def lower_bound(
+    ranks: int,
+    nbytes: int,
+    delays: Delays,
+    alpha: float,
+    beta: float,
+    ports: int = PORTS,
+    topology: Topology | None = None,
+) -> float:
     """Mean time that no allreduce can beat after the late rank's arrival.
 
     With p ports, what a rank knows reaches at most p+1 times as many ranks per round, so log_{p+1}(n) rounds are
@@ -61,7 +84,10 @@ def lower_bound(ranks: int, nbytes: int, delays: Delays, alpha: float, beta: flo
       alpha: seconds per round α.
       beta: seconds per byte β.
       ports: peers that a rank can exchange with in one round.
+      topology: what differs between the links; a rank drives its port and its network card at once.
     """
+    if topology and len({*topology.hosts}) > 1:
+        beta /= 1 + 1 / topology.slow
     rounds, reached = 0, 1
     while reached < ranks:
         rounds, reached = rounds + 1, reached * (ports + 1)
