@@ -6,9 +6,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from jaxcomm.plan.program import MAX_RANKS
 from jaxcomm.topology import Topology
 
-MAX_RANKS: Final = 4096
 MAX_CHUNKS: Final = 65536
 MAX_MOVES: Final = 4 * 65536
 

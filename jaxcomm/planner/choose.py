@@ -12,8 +12,8 @@ from typing import Final
 from jaxcomm import schedules
 from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.plan import Plan
+from jaxcomm.plan.program import MAX_RANKS
 from jaxcomm.plan.values import (
-    MAX_RANKS,
     Assumptions,
     Delay,
     Entry,
