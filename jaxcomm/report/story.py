@@ -16,12 +16,13 @@ _FILES = {
 }
 
 
-def screen(report: dict[str, Any], folder: str) -> str:
+def screen(report: dict[str, Any], folder: str, program: str) -> str:
     """The demo's last screen.
 
     Args:
       report: the content of report.json.
       folder: where the files are.
+      program: how this command was called.
     """
     parts = {
         "Found": _found(report),
@@ -29,7 +30,7 @@ def screen(report: dict[str, Any], folder: str) -> str:
         "Gained": f"{_gained(report)} {_alone(report)}",
         "Checked": _checked(report),
         "Files": f"{folder}/report.md, {', '.join(_FILES)}",
-        "Next": f"jaxcomm explain {folder}/plan.json",
+        "Next": f"{program} explain {folder}/plan.json",
         "": f'in your own step: lax.pmean → jaxcomm.pmean, and jaxcomm.use_plan("{folder}/plan.json")',
     }
     return "\n".join(
