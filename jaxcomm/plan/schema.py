@@ -41,6 +41,7 @@ from jaxcomm.schedules import Schedule, Template
 
 FORMAT: Final = "jaxcomm-plan"
 VERSION: Final = 1
+_DECISIONS: Final = ("network",)
 
 
 class Plan(Value):
@@ -69,8 +70,9 @@ class Plan(Value):
         return hashlib.sha256(self.canonical_bytes()).hexdigest()
 
     def canonical_bytes(self) -> bytes:
-        """The bytes that `hash` covers: JSON in UTF-8, sorted keys, no spaces, no `hash`, and no `network` of null."""
-        return canonical(self.model_dump(mode="json", exclude={"hash"} if self.network else {"hash", "network"}))
+        """The bytes that `hash` covers: JSON in UTF-8, sorted keys, no spaces, no `hash`, and no decision of null."""
+        undecided = {name for name in _DECISIONS if getattr(self, name) is None}
+        return canonical(self.model_dump(mode="json", exclude={"hash", *undecided}))
 
     def schedule_for(self, nbytes: int, dtype: str | None = None) -> Schedule | None:
         """The schedule of an allreduce, or None when the plan is not for it.

@@ -8,6 +8,17 @@ files; measuring also what runs the collectives.
 from __future__ import annotations
 
 from jaxcomm.profile.changes import at_rate, with_late_rank, without_straggler
+from jaxcomm.profile.cluster import (
+    Channels,
+    CoreRate,
+    Impact,
+    Layer,
+    Loss,
+    Rack,
+    Rail,
+    Switch,
+    Tolerance,
+)
 from jaxcomm.profile.files import load, save, validate
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.importers import read_any
@@ -19,18 +30,27 @@ from jaxcomm.profile.schema import (
     Link,
     Profile,
     Provenance,
-    Sample,
     json_schema,
 )
+from jaxcomm.profile.values import Sample
 
 __all__ = [
     "Bucket",
+    "Channels",
     "Collective",
+    "CoreRate",
+    "Impact",
+    "Layer",
     "Link",
+    "Loss",
     "Profile",
     "Provenance",
+    "Rack",
+    "Rail",
     "Sample",
     "Straggler",
+    "Switch",
+    "Tolerance",
     "at_rate",
     "fit",
     "json_schema",

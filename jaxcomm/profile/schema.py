@@ -10,34 +10,22 @@ import json
 from typing import Annotated, Any, Final, Literal, Self
 
 import pydantic
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from jaxcomm.profile.cluster import Loss, Positive, Rack, Rail, Ratio, Tolerance, check_racks, check_rails
+from jaxcomm.profile.values import Bytes, Count, Sample, Seconds, Text, Value
 from jaxcomm.topology import Topology
 
 FORMAT: Final = "jaxcomm-profile"
 VERSION: Final = 1
 MAX_RANKS: Final = 65536
+_CLUSTER: Final = ("topology", "racks", "nics", "rails", "cpu_cores", "loss", "tolerance")
 
-Seconds = Annotated[float, Field(ge=0, le=1e9, strict=True, allow_inf_nan=False)]
-Bytes = Annotated[int, Field(ge=1, le=2**60, strict=True)]
-Count = Annotated[int, Field(ge=0, le=2**60, strict=True)]
-Text = Annotated[str, Field(max_length=4096)]
 OpName = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "send_recv"]
 ScheduleName = Literal["ring", "direct"]
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Sample(_Value):
-    """One timed collective: the whole buffer's bytes, and the seconds of one call."""
-
-    bytes: Bytes
-    seconds: Seconds
-
-
-class Link(_Value):
+class Link(Value):
     """The α–β model of one hop: a round that moves b bytes takes alpha_s + b * beta_s_per_byte.
 
     `residual` is the relative rms of the fit over `samples` (0 when nothing was left to fit), `op` the collective that
@@ -54,7 +42,7 @@ class Link(_Value):
     schedule: ScheduleName = "ring"
 
 
-class Bucket(_Value):
+class Bucket(Value):
     """A gradient bucket: its size, and when in the step it is ready to be reduced."""
 
     name: Text
@@ -62,14 +50,14 @@ class Bucket(_Value):
     ready_s: Seconds
 
 
-class Collective(_Value):
+class Collective(Value):
     """A measured whole allreduce: its size, and its seconds on the rank that arrives last."""
 
     bytes: Bytes
     seconds: Seconds
 
 
-class Provenance(_Value):
+class Provenance(Value):
     """Where the numbers come from: file or machine, tool, its versions, and the time of measuring (ISO 8601, UTC)."""
 
     source: Text
@@ -78,12 +66,14 @@ class Provenance(_Value):
     created: Text = ""
 
 
-class Profile(_Value):
+class Profile(Value):
     """One group of ranks: its link, who arrives when, its gradient buckets, and how all that was measured.
 
     `arrivals` has one row per step and one column per rank: seconds after the first rank of that step; empty when
     unknown. `warmup_dropped` counts the steps left out of it because they were warm-up. With a `topology`, `link` is
-    that of two ranks on one host; null: all links are alike.
+    that of two ranks on one host; null: all links are alike. `racks` are the ranks under each switch; `nics[r]` says
+    how many times as long a byte takes through rank r's card, which others may use, too ([]: none is slower); `loss`
+    is that of all links. `cpu_cores` may serve the rails together (null: no limit).
     """
 
     format: Literal["jaxcomm-profile"] = FORMAT
@@ -95,6 +85,12 @@ class Profile(_Value):
     buckets: list[Bucket] = []
     collective: Collective | None = None
     topology: Topology | None = None
+    racks: list[Rack] = []
+    nics: list[Ratio] = []
+    rails: list[Rail] = []
+    cpu_cores: Positive | None = None
+    loss: Loss | None = None
+    tolerance: Tolerance | None = None
     provenance: Provenance
 
     @pydantic.model_validator(mode="after")
@@ -114,9 +110,17 @@ class Profile(_Value):
             )
         return self
 
+    @pydantic.model_validator(mode="after")
+    def _one_cluster(self) -> Self:
+        check_racks(self.racks, self.ranks)
+        check_rails(self.rails, self.ranks)
+        if self.nics and len(self.nics) != self.ranks:
+            raise ValueError(f"nics has {len(self.nics)} entries for {self.ranks} ranks; one per rank is needed")
+        return self
+
     def canonical_bytes(self) -> bytes:
-        """The bytes that `hash` covers: JSON with sorted keys, no spaces and ASCII only; without a topology of null."""
-        document = self.model_dump(exclude=None if self.topology else {"topology"})
+        """The bytes that `hash` covers: JSON with sorted keys, no spaces and ASCII only; without what is not known."""
+        document = self.model_dump(exclude={name for name in _CLUSTER if not getattr(self, name)})
         return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
     @property

@@ -1,0 +1,23 @@
+"""The values that profiles are made of: their bounds, and the base of all of them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Seconds = Annotated[float, Field(ge=0, le=1e9, strict=True, allow_inf_nan=False)]
+Bytes = Annotated[int, Field(ge=1, le=2**60, strict=True)]
+Count = Annotated[int, Field(ge=0, le=2**60, strict=True)]
+Text = Annotated[str, Field(max_length=4096)]
+
+
+class Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Sample(Value):
+    """One timed collective: the whole buffer's bytes, and the seconds of one call."""
+
+    bytes: Bytes
+    seconds: Seconds
