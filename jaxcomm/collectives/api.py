@@ -32,7 +32,8 @@ def psum(
     Args:
       x: array or tree of arrays. Booleans count as int32; Python numbers are multiplied by the number of ranks.
       axis_name: axis of the mesh, or several.
-      axis_index_groups: groups of indices along the axis that sum among themselves, all of one size.
+      axis_index_groups: groups of indices along the axis that sum among themselves; of unlike sizes only where
+        check_vma is False, as in lax.
       plan: path of a plan file, or a `jaxcomm.plan.Plan`; None runs the active plan (`jaxcomm.use_plan`), or without
         one the direct schedule.
       loss: what may be left out of a gradient's sum; None leaves out nothing.
@@ -45,7 +46,7 @@ def psum(
     if loss is None:
         return _call(lax.psum, plan, x, axis_name, axis_index_groups=axis_index_groups)
     _check_axes("psum", axis_name)
-    ranks = len(axis_index_groups[0]) if axis_index_groups else lax.axis_size(axis_name)
+    ranks = _ranks(axis_name, axis_index_groups)
     total = partial(psum, axis_name=axis_name, axis_index_groups=axis_index_groups, plan=plan)
     return bounded_sum(x, loss, total, ranks)[0]
 
@@ -62,7 +63,7 @@ def pmean(
     if loss is None:
         return _call(lax.pmean, plan, x, axis_name, axis_index_groups=axis_index_groups)
     total = psum(x, axis_name, axis_index_groups=axis_index_groups, plan=plan, loss=loss)
-    ranks = len(axis_index_groups[0]) if axis_index_groups else lax.axis_size(axis_name)
+    ranks = _ranks(axis_name, axis_index_groups)
     return jax.tree.map(lambda leaf: leaf / ranks, total)
 
 
@@ -143,6 +144,19 @@ def _call(
     _check_axes(function.__name__, axis_name)
     call = partial(function, axis_name=axis_name, **options)
     return replace_collectives(call, communicator.plan_hash(plan))(x)
+
+
+def _ranks(axis_name: AxisName, groups: Groups) -> int:
+    """How many ranks sum together."""
+    if groups is None:
+        return lax.axis_size(axis_name)
+    sizes = {len(group) for group in groups}
+    if len(sizes) > 1:
+        raise ValueError(
+            f"axis_index_groups have {sorted(sizes)} ranks; with a loss they must have one size.\n"
+            "  Cure: make them equal, or leave out `loss`."
+        )
+    return sizes.pop()
 
 
 def _check_axes(name: str, axis_name: AxisName) -> None:
