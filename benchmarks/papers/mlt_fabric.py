@@ -95,7 +95,7 @@ class Scheme(Protocol):
 def completion_s(flows: Flows, scheme: Scheme, rng: np.random.Generator) -> Floats:
     """Seconds from the start to the end of each flow, in whole round trips."""
     ports, sizes = _ports(flows, scheme, rng)
-    needed = np.ceil((1 - scheme.tolerated) * flows.packets)
+    needed = flows.packets - np.floor(scheme.tolerated * flows.packets)
     pushes = len(flows.ready_s)
     start = np.concatenate([np.ceil(flows.ready_s / RTT_S), np.full(pushes, np.inf)])
     awaited = np.bincount(flows.tensor[:pushes])  # pushes of each tensor that its server still lacks
@@ -121,25 +121,36 @@ def completion_s(flows: Flows, scheme: Scheme, rng: np.random.Generator) -> Floa
         active.to_send -= step.sent
         active.sent += step.sent
         for stage, (port, width) in enumerate(zip(ports, sizes, strict=True)):
-            _pass(active.queues[stage], step, port[flow], width, urgency, scheme, headers if stage == 2 else None, rng)
+            _pass(
+                active.queues[stage],
+                step,
+                port[flow],
+                width,
+                urgency,
+                scheme,
+                headers if stage == 2 else np.zeros_like(width),
+                rng,
+            )
         active.got += step.came
         if scheme.cuts:
             headers += np.bincount(dst, step.lost, flows.hosts) * HEADER
         scheme.react(active, step, now * RTT_S, rng)
         now += 1
-        ended = (active.got >= needed[flow]) & np.isinf(end[flow])
+        complete = active.got >= needed[flow]
+        active.to_send[complete] = active.missing[complete] = 0  # what is still on the way comes for nothing
+        ended = complete & np.isinf(end[flow])
         if ended.any():
-            active.to_send[ended] = active.missing[ended] = 0
             end[flow[ended]] = now
             pushed = flows.tensor[flow[ended & (flow < pushes)]]
             awaited -= np.bincount(pushed, minlength=len(awaited))
             whole = np.unique(pushed)
             whole = whole[awaited[whole] == 0]
             start[pushes:][np.isin(flows.tensor[pushes:], whole)] = now
-        over = (active.got >= needed[flow]) & (active.queues.sum(0) == 0)
+        over = complete & (active.queues.sum(0) == 0)
         if over.sum() > len(over) / 8:
             active.keep(~over)
-    return (end - start) * RTT_S
+    seconds: Floats = (end - start) * RTT_S
+    return seconds
 
 
 def _pass(
@@ -149,15 +160,14 @@ def _pass(
     width: Floats,
     urgency: Ints,
     scheme: Scheme,
-    headers: Floats | None,
+    headers: Floats,
     rng: np.random.Generator,
 ) -> None:
     """One stage of ports, each so many links wide: what came goes on, queues or is lost."""
     served, room = SERVED * width, BUFFER * width
-    if headers is not None:
-        busy = np.minimum(headers, served)
-        headers -= busy
-        served = served - busy
+    busy = np.minimum(headers, served)
+    headers -= busy
+    served -= busy
     queue += step.came
     ahead = _ahead(queue, port, urgency, len(width), scheme.classes)
     step.came = _whole(queue * _share(ahead, port, urgency, served), rng)
@@ -187,7 +197,8 @@ def _share(ahead: Floats, port: Ints, order: Ints, room: Floats) -> Floats:
 
 
 def _whole(packets: Floats, rng: np.random.Generator) -> Floats:
-    return np.floor(packets + rng.random(len(packets)))
+    rounded: Floats = np.floor(packets + rng.random(len(packets)))
+    return rounded
 
 
 def _ports(flows: Flows, scheme: Scheme, rng: np.random.Generator) -> tuple[list[Ints], list[Floats]]:

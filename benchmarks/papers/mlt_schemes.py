@@ -45,14 +45,15 @@ class Dctcp:
 
     def react(self, active: Active, step: Step, now_s: float, rng: np.random.Generator) -> None:
         """DCTCP's fluid equations per acknowledged packet; a loss halves the window, a timeout leaves one packet."""
-        part = np.minimum(step.came / active.window, 1)
+        came = np.where(now_s < active.wake_s, 0, step.came)  # what comes during a timeout acknowledges nothing new
+        part = np.minimum(came / active.window, 1)
         active.alpha += part / 16 * (step.marked - active.alpha)
-        grown = active.window + np.where(active.window < active.threshold, step.came, part)
+        grown = active.window + np.where(active.window < active.threshold, came, part)
         shrunk = active.window * (1 - part * active.alpha / 2)
         active.window = np.where(step.marked, np.maximum(shrunk, np.minimum(active.window, LEAST)), grown)
-        marked = step.marked & (step.came > 0)
+        marked = step.marked & (came > 0)
         active.threshold[marked] = active.window[marked]
-        active.timeouts[(step.came > 0) & (step.lost == 0)] = 0
+        active.timeouts[(came > 0) & (step.lost == 0)] = 0
         resent, active.resent = active.resent, step.lost
         at = np.flatnonzero(step.lost)
         if len(at):
@@ -86,7 +87,8 @@ class Pias(Dctcp):
     classes = QUEUES
 
     def urgency(self, active: Active, flows: Flows) -> Ints:
-        return np.searchsorted(flows.octiles, active.sent)
+        queue: Ints = np.searchsorted(flows.octiles, active.sent)
+        return queue
 
 
 class Pfabric:
@@ -115,7 +117,8 @@ class Pfabric:
         active.missing[late] = 0
         active.threshold[late] = np.maximum(active.window[late] / 2, LEAST)
         active.window[late] = 1
-        return np.clip(np.floor(active.window) - active.queues.sum(0) - active.missing, 0, active.to_send)
+        room: Floats = np.floor(active.window) - active.queues.sum(0) - active.missing
+        return np.clip(room, 0, active.to_send)
 
     def react(self, active: Active, step: Step, now_s: float, rng: np.random.Generator) -> None:
         part = step.came / active.window
