@@ -22,8 +22,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     parser.description = (
         f"{parser.description} Files are for in-place sums among this plan's ranks, its late rank bound. Not exported: "
-        "element types, predictions, and decisions other than schedules, such as groups, rails or a loss policy. A "
-        "range that the format cannot hold is left out, said so, and makes the exit code 1."
+        "element types, predictions, and decisions other than schedules, such as groups, rails or a loss policy. What "
+        "the format cannot hold is left out and said so; if nothing is left, the exit code is 1."
     )
     parser.add_argument("plan", help="a plan file")
     parser.add_argument("--to", required=True, choices=exporters.FORMATS, help="the format")
@@ -61,20 +61,20 @@ def run(args: Namespace) -> int:
             "late": schedule.late,
         }
         try:
-            text = exporters.export(loaded, index, form)
+            made = exporters.export(loaded, index, form)
         except PlanError as error:
             left_out.append({**row, "reason": str(error)})
             continue
         file = out if one else out / f"allreduce-{exporters.range_name(loaded, index)}{form.suffix}"
         if not args.dry_run:
             file.parent.mkdir(parents=True, exist_ok=True)
-            files.write(file, text)
-        written.append({**row, "file": str(file)})
+            files.write(file, made.text)
+        written.append({**row, "min_bytes": made.min_bytes, "max_bytes": made.max_bytes, "file": str(file)})
     if args.json:
         output.print_json({"to": args.to, "plan": loaded.hash, "files": written, "left_out": left_out})
     else:
         _show(args, written, left_out)
-    return 1 if left_out else 0
+    return 0 if written else 1
 
 
 def _show(args: Namespace, written: list[dict[str, Any]], left_out: list[dict[str, Any]]) -> None:

@@ -13,26 +13,27 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from jaxcomm.errors import PlanError
+from jaxcomm.plan.exporters.messages import Exported
 from jaxcomm.plan.exporters.msccl_xml import msccl_xml
 from jaxcomm.plan.exporters.mscclpp import mscclpp
 from jaxcomm.plan.schema import Plan
 from jaxcomm.schedules import Schedule
 
-__all__ = ["FORMATS", "Format", "export", "range_name"]
+__all__ = ["FORMATS", "Exported", "Format", "export", "range_name"]
 
 
 class Format(NamedTuple):
-    """A foreign format: its file ending, and what writes a schedule's text (schedule, name, min_bytes, max_bytes)."""
+    """A foreign format: its file ending, and what writes a schedule (schedule, name, min_bytes, max_bytes)."""
 
     suffix: str
-    write: Callable[[Schedule, str, int, int | None], str]
+    write: Callable[[Schedule, str, int, int | None], Exported]
 
 
 FORMATS: Final = {"mscclpp": Format(".json", mscclpp), "msccl-xml": Format(".xml", msccl_xml)}
 
 
-def export(plan: Plan, index: int, form: Format) -> str:
-    """The text of one byte range of a plan in another format: the same plan gives the same bytes.
+def export(plan: Plan, index: int, form: Format) -> Exported:
+    """One byte range of a plan in another format: the same plan gives the same bytes.
 
     Args:
       plan: a plan that was loaded, and so proved.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from operator import itemgetter
@@ -33,8 +34,20 @@ class Turn(NamedTuple):
     messages: tuple[Message, ...]
 
 
+class Exported(NamedTuple):
+    """A file's text, and the sizes that it is for; `max_bytes` None means no limit."""
+
+    text: str
+    min_bytes: int
+    max_bytes: int | None
+
+
 class TooMuchError(PlanError):
-    """A limit that is not kept, but may be if the chunks are dealt out to more groups."""
+    """A limit that is not kept, by `factor`, but may be if the chunks are dealt out to more groups."""
+
+    def __init__(self, message: str, factor: float = 1.0) -> None:
+        super().__init__(message)
+        self.factor = factor
 
 
 def phases(schedule: Schedule) -> list[list[Turn]]:
@@ -53,21 +66,22 @@ def _turns(table: Table) -> Iterator[Turn]:
         yield Turn(chunk, tuple(Message(src, dst, Op(op)) for _, src, dst, _, op in together))
 
 
-def fewest(first: int, last: int, build: Callable[[int], Built]) -> Built:
-    """What `build` makes of the smallest number of groups of chunks in [first, last] that keeps the limits.
+def split(last: int, build: Callable[[int], Built]) -> Built:
+    """What `build` makes of about the smallest number of groups of chunks, up to `last`, that keeps the limits.
 
     Raises:
       PlanError: there is none; the message is that of the last attempt.
     """
-    for groups in range(min(first, last), last):
+    groups = 1
+    while groups < last:
         try:
             return build(groups)
-        except TooMuchError:
-            continue
+        except TooMuchError as error:
+            groups = min(last, max(groups + 1, math.ceil(groups * error.factor)))
     return build(last)
 
 
-def check(what: str, value: int, limit: int, why: str, cure: str, error: type[PlanError] = TooMuchError) -> None:
-    """Raises the error if a value is beyond its limit."""
+def check(what: str, value: int, limit: int, allows: str, cure: str) -> None:
+    """Raises TooMuchError if a value is beyond its limit."""
     if value > limit:
-        raise error(f"{what} is {value}; {why} at most {limit}.\n  Cure: {cure}.")
+        raise TooMuchError(f"{what} is {value}; {allows} at most {limit}.\n  Cure: {cure}.", value / limit)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.exporters.messages import THREAD_BLOCKS, Turn, check, fewest, phases
+from jaxcomm.plan.exporters.messages import THREAD_BLOCKS, Exported, Turn, check, phases, split
 from jaxcomm.schedules import Op, Schedule
 
 STEPS: Final = 64  # per thread block, `nop` included
@@ -29,8 +29,8 @@ _FEWER_CHUNKS: Final = "plan with fewer chunks, or export another byte range (--
 _FEWER_RANKS: Final = "use a schedule with fewer peers per rank, such as a ring, or fewer ranks"
 
 
-def msccl_xml(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | None) -> str:
-    """The text of an MSCCL algorithm for an in-place allreduce, protocol Simple.
+def msccl_xml(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | None) -> Exported:
+    """An MSCCL algorithm for an in-place allreduce, protocol Simple.
 
     Args:
       schedule: a schedule that the verifier has proved; its late rank is waited for where its data is needed.
@@ -46,11 +46,9 @@ def msccl_xml(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | No
     """
     if max_bytes == 0:
         raise PlanError("the byte range ends at 0, which MSCCL reads as no limit.\n  Cure: export another byte range.")
-    check("the number of chunks", schedule.num_chunks, CHUNKS, "MSCCL allows", _FEWER_CHUNKS, PlanError)
+    check("the number of chunks", schedule.num_chunks, CHUNKS, "MSCCL allows", _FEWER_CHUNKS)
     order = [turn for phase in phases(schedule) for turn in phase]
-    busiest = max(len(block.steps) for gpu in _gpus(schedule, order, 1) for block in gpu.blocks)
-    last = min(schedule.num_chunks, CHANNELS)
-    gpus = fewest(-(-busiest // STEPS), last, lambda channels: _checked(_gpus(schedule, order, channels)))
+    gpus = split(min(schedule.num_chunks, CHANNELS), lambda channels: _checked(_gpus(schedule, order, channels)))
     channels = 1 + max(block.channel for gpu in gpus for block in gpu.blocks)
     lines = [
         f'<algo name="{name}" proto="Simple" nchannels="{channels}" nchunksperloop="{schedule.num_chunks}" '
@@ -66,7 +64,7 @@ def msccl_xml(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | No
             lines += [f"      {step.xml(number)}" for number, step in enumerate(block.steps)]
             lines.append("    </tb>")
         lines.append("  </gpu>")
-    return "\n".join([*lines, "</algo>"]) + "\n"
+    return Exported("\n".join([*lines, "</algo>"]) + "\n", min_bytes, max_bytes)
 
 
 @dataclass
@@ -144,13 +142,13 @@ def _gpus(schedule: Schedule, order: Sequence[Turn], channels: int) -> list[_Gpu
 def _checked(gpus: list[_Gpu]) -> list[_Gpu]:
     for gpu in gpus:
         steps = [len(block.steps) for block in gpu.blocks]
-        blocks, nodes = len(steps), 1 + len(gpus) + len(steps) + sum(steps)
-        fewer = f"{_FEWER_CHUNKS}; or {_FEWER_RANKS}"
-        check("the number of thread blocks of a GPU", blocks, THREAD_BLOCKS, "an A100 runs at once", fewer, PlanError)
-        check("the number of XML elements for a GPU", nodes, NODES, "MSCCL's parser keeps", _FEWER_CHUNKS, PlanError)
         check("the number of steps of a thread block", max(steps), STEPS, "MSCCL allows", _FEWER_CHUNKS)
         for direction in ("send", "recv"):
             used = [block.channel for block in gpu.blocks if getattr(block, direction) >= 0]
             peers = max(map(used.count, set(used)), default=0)
             check(f"the number of {direction} peers of a channel", peers, PEERS, "MSCCL allows", _FEWER_RANKS)
+        fewer = f"{_FEWER_CHUNKS}; or {_FEWER_RANKS}"
+        check("the number of thread blocks of a GPU", len(steps), THREAD_BLOCKS, "an A100 runs at once", fewer)
+        nodes = 1 + len(gpus) + len(steps) + sum(steps)
+        check("the number of XML elements for a GPU", nodes, NODES, "MSCCL's parser keeps", _FEWER_CHUNKS)
     return gpus

@@ -8,8 +8,8 @@ a place of its own in the receiver's scratch buffer and a `signal`; the receiver
 `copy`. Nobody writes to another GPU's buffers before it has heard from it in this call, as that GPU may still be in its
 last call: whoever would be written to before it sends anything announces itself with a signal at its start.
 
-Only memory channels are used: all GPUs must reach each other's memory (NVLink or PCIe peers). A schedule gets as few
-thread blocks as its operations need, not as many as would use the links best.
+Only memory channels are used: all GPUs must reach each other's memory (NVLink or PCIe peers). A schedule gets about
+as few thread blocks as its operations need, not as many as would use the links best.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.exporters.messages import THREAD_BLOCKS, Turn, check, fewest, phases
+from jaxcomm.plan.exporters.messages import THREAD_BLOCKS, Exported, Turn, check, phases, split
 from jaxcomm.schedules import Op, Schedule
 
 OPERATIONS: Final = 64  # per thread block
@@ -34,8 +34,8 @@ _FEWER_CHUNKS: Final = "plan with fewer chunks, or export another byte range (--
 _FEWER_RANKS: Final = "use a schedule with fewer peers per rank, such as a ring, or fewer ranks"
 
 
-def mscclpp(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | None) -> str:
-    """The text of an MSCCL++ execution plan for an in-place allreduce.
+def mscclpp(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | None) -> Exported:
+    """An MSCCL++ execution plan for an in-place allreduce.
 
     Args:
       schedule: a schedule that the verifier has proved; its late rank is waited for where its data is needed.
@@ -44,7 +44,7 @@ def mscclpp(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | None
       max_bytes: largest buffer; None means no limit but the executor's own.
 
     Returns:
-      JSON. Sizes of message are those of the range that are multiples of chunks × 16 bytes, the only ones the executor
+      JSON. Its sizes are those of the range that are multiples of chunks × 16 bytes, the only ones that the executor
       takes, as far as its 32-bit offsets reach. The scratch buffer has a chunk per message that a GPU receives.
 
     Raises:
@@ -52,9 +52,7 @@ def mscclpp(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | None
         or no size of the range that the executor takes.
     """
     order = phases(schedule)
-    busiest = _Plan(schedule, order, 1).most_operations
-    last = min(schedule.num_chunks, THREAD_BLOCKS)
-    plan = fewest(-(-busiest // OPERATIONS), last, lambda lanes: _checked(_Plan(schedule, order, lanes)))
+    plan = split(min(schedule.num_chunks, THREAD_BLOCKS), lambda lanes: _checked(_Plan(schedule, order, lanes)))
     low, high = _sizes(schedule.num_chunks, max(*plan.slots, schedule.num_chunks), min_bytes, max_bytes)
     document = {
         "name": name,
@@ -69,7 +67,7 @@ def mscclpp(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | None
         "min_message_size": low,
         "max_message_size": high,
     }
-    return json.dumps(document, indent=1) + "\n"
+    return Exported(json.dumps(document, indent=1) + "\n", low, high)
 
 
 def _checked(plan: _Plan) -> _Plan:
