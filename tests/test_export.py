@@ -288,7 +288,7 @@ def test_what_is_beyond_a_limit_is_refused(write: Callable[..., Any], schedule: 
 def test_chunks_are_dealt_out_until_the_limits_are_kept() -> None:
     for chunks, channels in ((40, 1), (64, 1), (65, 2), (200, 4)):
         assert check_xml(xml_text(schedules.straggler(2, 1, chunks))).attrib["nchannels"] == str(channels)
-    for chunks, blocks in ((8, 1), (9, 2), (100, 13)):
+    for chunks, blocks in ((1, 1), (9, 9), (100, 32), (270, 34)):
         [gpu, _] = check_mscclpp(mscclpp_text(schedules.straggler(2, 1, chunks)))["gpus"]
         assert len(gpu["threadblocks"]) == blocks
 

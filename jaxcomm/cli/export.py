@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,13 @@ EXAMPLE = """
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
-    parser.description = (
+    parser.description = textwrap.fill(
         f"{parser.description} Files are for in-place sums among this plan's ranks, its late rank bound. Not exported: "
         "element types, predictions, and decisions other than schedules, such as groups, rails or a loss policy. What "
-        "the format cannot hold is left out and said so; if nothing is left, the exit code is 1."
+        "the format cannot hold is left out and said so; if nothing is left, the exit code is 1. MSCCL++ takes sizes "
+        "that are multiples of chunks × 16 bytes, among GPUs that reach each other's memory; MSCCL numbers of elements "
+        "that are multiples of the chunks.",
+        width=100,
     )
     parser.add_argument("plan", help="a plan file")
     parser.add_argument("--to", required=True, choices=exporters.FORMATS, help="the format")

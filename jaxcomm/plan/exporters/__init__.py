@@ -2,7 +2,8 @@
 
 An export holds what the plan's schedules send, with roles bound: the messages of the precondition and of the schedule,
 between thread blocks. It does not hold what those formats have no place for: the plan's element types, its predictions
-and their provenance, and its network.
+and their provenance, and decisions other than schedules. The tests execute exported files with readers of their own;
+neither executor itself has run them yet.
 
 Imports plan and schedules; anybody may import it.
 """

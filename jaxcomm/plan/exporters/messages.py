@@ -66,13 +66,13 @@ def _turns(table: Table) -> Iterator[Turn]:
         yield Turn(chunk, tuple(Message(src, dst, Op(op)) for _, src, dst, _, op in together))
 
 
-def split(last: int, build: Callable[[int], Built]) -> Built:
-    """What `build` makes of about the smallest number of groups of chunks, up to `last`, that keeps the limits.
+def split(first: int, last: int, build: Callable[[int], Built]) -> Built:
+    """What `build` makes of about the smallest number of groups of chunks in [first, last] that keeps the limits.
 
     Raises:
       PlanError: there is none; the message is that of the last attempt.
     """
-    groups = 1
+    groups = first
     while groups < last:
         try:
             return build(groups)

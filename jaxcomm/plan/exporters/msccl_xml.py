@@ -1,7 +1,8 @@
-"""Export to MSCCL: the XML algorithm that msccl-executor-nccl and RCCL's MSCCL run.
+"""Export to MSCCL: the XML algorithm that msccl-executor-nccl runs.
 
-Follows msccl-executor-nccl as of commit 3b40a2a8 (msccl_parser.cc and msccl_kernel.cu), with its limits
-(msccl_struct.h, device.h), and the attributes that msccl-tools writes (ir.py as of commit 0448b1d8, `old_format`).
+Follows msccl-executor-nccl as of commit 3b40a2a8 (msccl_parser.cc, msccl_kernel.cu) with the limits of commit 206e0c49
+(msccl_struct.h: 64 steps; some relatives allow more), and the attributes that msccl-tools writes (ir.py as of commit
+0448b1d8, `old_format`).
 
 A thread block either sends to one peer or receives from one, over one channel; a channel carries every chunk whose
 number is that of the channel modulo their number. Steps are `s` (send), `r` (receive) and `rrc` (receive and add);
@@ -48,7 +49,7 @@ def msccl_xml(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | No
         raise PlanError("the byte range ends at 0, which MSCCL reads as no limit.\n  Cure: export another byte range.")
     check("the number of chunks", schedule.num_chunks, CHUNKS, "MSCCL allows", _FEWER_CHUNKS)
     order = [turn for phase in phases(schedule) for turn in phase]
-    gpus = split(min(schedule.num_chunks, CHANNELS), lambda channels: _checked(_gpus(schedule, order, channels)))
+    gpus = split(1, min(schedule.num_chunks, CHANNELS), lambda channels: _checked(_gpus(schedule, order, channels)))
     channels = 1 + max(block.channel for gpu in gpus for block in gpu.blocks)
     lines = [
         f'<algo name="{name}" proto="Simple" nchannels="{channels}" nchunksperloop="{schedule.num_chunks}" '

@@ -8,8 +8,8 @@ a place of its own in the receiver's scratch buffer and a `signal`; the receiver
 `copy`. Nobody writes to another GPU's buffers before it has heard from it in this call, as that GPU may still be in its
 last call: whoever would be written to before it sends anything announces itself with a signal at its start.
 
-Only memory channels are used: all GPUs must reach each other's memory (NVLink or PCIe peers). A schedule gets about
-as few thread blocks as its operations need, not as many as would use the links best.
+Only memory channels are used: all GPUs must reach each other's memory (NVLink or PCIe peers). A schedule gets a
+thread block per chunk up to 32 of them, and more only if its operations need more.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from jaxcomm.errors import PlanError
 from jaxcomm.plan.exporters.messages import THREAD_BLOCKS, Exported, Turn, check, phases, split
 from jaxcomm.schedules import Op, Schedule
 
+LANES: Final = 32  # thread blocks of a schedule that has the chunks: as many as NCCL has channels
 OPERATIONS: Final = 64  # per thread block
 CHANNELS: Final = 16  # per thread block
 FAN: Final = 8  # channels per operation
@@ -52,7 +53,8 @@ def mscclpp(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | None
         or no size of the range that the executor takes.
     """
     order = phases(schedule)
-    plan = split(min(schedule.num_chunks, THREAD_BLOCKS), lambda lanes: _checked(_Plan(schedule, order, lanes)))
+    first, last = min(schedule.num_chunks, LANES), min(schedule.num_chunks, THREAD_BLOCKS)
+    plan = split(first, last, lambda lanes: _checked(_Plan(schedule, order, lanes)))
     low, high = _sizes(schedule.num_chunks, max(*plan.slots, schedule.num_chunks), min_bytes, max_bytes)
     document = {
         "name": name,
