@@ -63,7 +63,8 @@ def test_overview_lists_every_command(words: list[str], capsys: Capture) -> None
 
 
 def test_what_needs_no_jax_imports_no_jax(profiled: Path) -> None:
-    words = [["--help"], ["plan", str(profiled), "--dry-run"], ["verify", "--schedule", "ring", "--ranks", "2"]]
+    words = [["--help"], ["plan", str(profiled), "--out", str(out := profiled.with_name("plan.json"))]]
+    words += [["export", str(out), "--to", "mscclpp", "--dry-run"], ["verify", "--schedule", "ring", "--ranks", "2"]]
     code = f"import sys; from jaxcomm.cli import main; [main(w) for w in {words}]; sys.exit('jax' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
