@@ -70,7 +70,7 @@ def _buffer_words(policy: LossPolicy) -> str:
     cost = "" if policy.buffer.rounds is None else f"; what it loses costs {policy.buffer.rounds:.3g} steps"
     return (
         f"A switch with {policy.buffer.packets} packets of buffer serves queue 0 first, drops small gradients (no ECN) "
-        f"from one number of waiting packets on, and all from another{cost}. Predicted for packets that come at random:"
+        f"from one number of waiting packets on, and all from another{cost}. Predicted for packets that come at random; near full load the later queues lose more:"
     )
 
 
