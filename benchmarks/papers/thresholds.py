@@ -46,7 +46,7 @@ class Row(NamedTuple):
 
 
 def row(load: float) -> Row:
-    """One load: the formulas as printed, the same two queues by M/M/1/m, the one queue that there is, and drawn packets.
+    """One load: the formulas as printed, the same two queues by M/M/1/m, the queue that there is, and drawn packets.
 
     A load of exactly 1 needs the limit of the paper's formulas.
     """
@@ -92,7 +92,7 @@ def draw(offered: Sequence[float], limits: Sequence[tuple[int, int]]) -> NDArray
 
 
 def switch() -> list[tuple[tuple[int, int], float, float]]:
-    """Each queue's planned thresholds, the share of its packets that it is predicted to lose, and what drawn ones do."""
+    """Each queue's planned thresholds, the share of packets that is predicted to be lost, and that of drawn ones."""
     offered = [LOAD / QUEUES] * QUEUES
     chosen = thresholds(PACKETS, offered, SMALL_SHARE, BOUND, [_weight(queue + 1) for queue in range(QUEUES)])
     predicted = [float(each.mean(SMALL_SHARE)) for each in switch_losses(offered, SMALL_SHARE, chosen)]
@@ -149,7 +149,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "",
         queue_table(rows),
         "",
-        f"{QUEUES} queues that share {PACKETS} packets at a load of {LOAD}, thresholds planned for a loss of {BOUND:.0%}",
+        f"{QUEUES} queues that share {PACKETS} packets at a load of {LOAD}, planned to lose at most {BOUND:.0%}",
         "",
         switch_table(switch()),
     ]

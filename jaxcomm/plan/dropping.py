@@ -5,8 +5,8 @@ packets on the small ones, a share θ of all, are dropped, at `large` all are. W
 of n packets has the weight aⁿ up to `small` and a^small · c^(n − small) above, and a packet is lost as often as the
 queue is in a state that drops it. With small = large = m that is M/M/1/m: (1 − a)aᵐ / (1 − aᵐ⁺¹), and 1/(m + 1) at
 a = 1; the formula holds for a > 1, too. Queue i serves what the queues before it leave: μᵢ₊₁ = μᵢ · (share of the time
-that queue i is empty). That is its mean rate; it comes in bursts, so that near full load the later queues lose more than
-is computed here (`benchmarks/papers/thresholds.py` draws how much).
+that queue i is empty). That is its mean rate; it comes in bursts, so that near full load the later queues lose more
+than is computed here (`benchmarks/papers/thresholds.py` draws how much).
 
 Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", appendix B, with these
 corrections:

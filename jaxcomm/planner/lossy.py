@@ -14,11 +14,14 @@ from jaxcomm.profile import Loss
 
 EXACT: Final = 65536  # packets of a message; beyond, the number of lost ones is taken as normal
 _NEGLIGIBLE: Final = 1e-15
+_DUPLICATES: Final = 3  # later packets that tell TCP of a loss before its timeout (RFC 5681)
+_REPEAT: Final = 2  # latencies of such a resend: the acknowledgement, the packet
 _QUERY: Final = 3  # latencies of a resend: the query, its answer, the packets
 
 
 def reliable(ranks: int, nbytes: int, alpha: float, beta: float, loss: Loss | None) -> float:
-    """Nothing is given up: as long as a packet of a round is missing, the round waits for another timeout.
+    """Nothing is given up, as with TCP: a lost packet that three others follow is sent again at once; one of the last
+    three, and one that is lost again, after a timeout. A round takes as many timeouts as its unluckiest packet.
 
     Args:
       ranks: number of ranks.
@@ -30,11 +33,16 @@ def reliable(ranks: int, nbytes: int, alpha: float, beta: float, loss: Loss | No
     message, rate = nbytes / ranks, loss.rate if loss else 0.0
     seconds = alpha + message * beta / (1 - rate)
     if loss and rate:
-        packets, timeouts, missing = math.ceil(message / loss.packet_bytes) * ranks, 0.0, rate
-        while (waiting := -math.expm1(packets * math.log1p(-missing))) > _NEGLIGIBLE:
-            timeouts += waiting
+        packets = math.ceil(message / loss.packet_bytes)
+        last = min(packets, _DUPLICATES)
+        seconds += _any((packets - last) * ranks, rate) * _REPEAT * alpha
+        missing = rate  # the probability that one of the last packets is lost so often; of another, once more
+        while True:
+            early, late = _any((packets - last) * ranks, missing * rate), _any(last * ranks, missing)
+            if (waiting := early + late - early * late) <= _NEGLIGIBLE:
+                break
+            seconds += waiting * loss.timeout_s
             missing *= rate
-        seconds += timeouts * loss.timeout_s
     return 2 * (ranks - 1) * seconds
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from jaxcomm.errors import JaxcommError
 
 STEPS: Final = 32  # shares of a layer to choose from, from none to the bound
+CHOICES: Final = 8192  # of all layers together, about: more layers have fewer shares to choose from
 TICKS: Final = 2**30  # the cost of everything, in the solver's integers
 UNITS: Final = 2**40  # the bytes of everything, likewise
 WORK_PER_SECOND: Final = 0.2  # the solver's deterministic time, as in `buckets`
@@ -53,7 +54,7 @@ def cheapest(
     seed: int,
     log: Log = None,
 ) -> Shares:
-    """The shares, in 32nds of the bound, of the least total cost.
+    """The shares, in 32nds of the bound (or larger parts with more than 256 layers), of the least total cost.
 
     They lose no more than the budget, and less than it by less than one such step of the largest layer.
 
@@ -73,26 +74,27 @@ def cheapest(
         from ortools.sat.python import cp_model
     except ModuleNotFoundError:
         raise JaxcommError("planning a loss budget needs the package ortools.\n  Cure: pip install ortools.") from None
-    grid = bound * np.arange(STEPS + 1) / STEPS
+    steps = max(1, min(STEPS, CHOICES // len(sizes)))
+    grid = bound * np.arange(steps + 1) / steps
     priced = np.array([cost(grid) for cost in costs])
     tick = priced.max(axis=1).sum() / TICKS or 1.0
-    unit = -(-sum(sizes) * STEPS // UNITS)
+    unit = -(-sum(sizes) * steps // UNITS)
     units = [-(-nbytes // unit) for nbytes in sizes]
-    target = sum(units) * STEPS if budget == bound else int(sum(sizes) * STEPS * (budget / bound) / unit)
+    target = int(sum(sizes) * steps * (budget / bound) / unit)
 
-    start, spent = [], 0  # the budget from the front layers on
-    for size in units:
-        start.append(min(STEPS, (target - spent) // size))
-        spent += start[-1] * size
+    start, left = [0] * len(sizes), target  # the cheapest bytes first
+    for layer in np.argsort(priced[:, -1] / units, kind="stable").tolist():
+        start[layer] = min(steps, left // units[layer])
+        left -= start[layer] * units[layer]
 
     model = cp_model.CpModel()
     taken = [[model.new_bool_var("") for _ in grid] for _ in sizes]
-    for take, steps in zip(taken, start, strict=True):
+    for take, hint in zip(taken, start, strict=True):
         model.add_exactly_one(take)
         for index, literal in enumerate(take):
-            model.add_hint(literal, index == steps)
+            model.add_hint(literal, index == hint)
     literals = [literal for take in taken for literal in take]
-    lost = cp_model.LinearExpr.weighted_sum(literals, [size * steps for size in units for steps in range(len(grid))])
+    lost = cp_model.LinearExpr.weighted_sum(literals, [size * count for size in units for count in range(len(grid))])
     model.add(lost <= target)
     model.add(lost > target - max(units))
     model.minimize(cp_model.LinearExpr.weighted_sum(literals, np.rint(priced / tick).astype(int).ravel().tolist()))
@@ -106,11 +108,11 @@ def cheapest(
     solver.log_callback = log
     status = solver.solve(model)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):  # stopped before it had even read the hint
-        return Shares([bound * steps / STEPS for steps in start], "GREEDY", 1.0)
+        return Shares([bound * count / steps for count in start], "GREEDY", 1.0)
     chosen = [next(i for i, literal in enumerate(take) if solver.boolean_value(literal)) for take in taken]
     best, least = solver.objective_value, solver.best_objective_bound
     return Shares(
-        [bound * steps / STEPS for steps in chosen],
+        [bound * count / steps for count in chosen],
         solver.status_name(status),
         (best - least) / best if best else 0.0,
     )

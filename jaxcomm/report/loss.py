@@ -39,6 +39,7 @@ def _words(policy: LossPolicy) -> Iterator[str]:
         f"median of {policy.sample:.0%} of its layer's gradients is small and goes before a large one "
         f"({policy.small_share:.0%} are small)."
     )
+    yield "The times are for rings in which every round waits for the slowest rank, and packets are lost at random."
     if policy.rounds is not None:
         solver = (
             "without a solver"
@@ -70,7 +71,8 @@ def _buffer_words(policy: LossPolicy) -> str:
     cost = "" if policy.buffer.rounds is None else f"; what it loses costs {policy.buffer.rounds:.3g} steps"
     return (
         f"A switch with {policy.buffer.packets} packets of buffer serves queue 0 first, drops small gradients (no ECN) "
-        f"from one number of waiting packets on, and all from another{cost}. Predicted for packets that come at random; near full load the later queues lose more:"
+        f"from one number of waiting packets on, and all from another{cost}. Predicted for packets that come at "
+        "random; near full load the later queues lose more:"
     )
 
 
