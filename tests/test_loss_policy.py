@@ -428,6 +428,7 @@ def made() -> plan.Plan:
         ),
         (lambda loss: loss["buffer"]["queues"][0].update(small_loss=0.01), "queues[0].small_loss is 0.01; its"),
         (lambda loss: loss["buffer"]["queues"][3].update(large_loss=0.01), "queues[3].large_loss is 0.01; its"),
+        (lambda loss: loss.update(segment_bytes=4100), "loss.segment_bytes is 4100; it must be a multiple of 8"),
         (lambda loss: loss.update(bound=1.5), "loss.bound is 1.5"),
         (lambda loss: loss.update(seconds=math.nan), "loss.seconds"),
         (lambda loss: loss.update(layers=[]), "loss.layers"),

@@ -80,7 +80,7 @@ class LossPolicy(Value):
     bound: Share
     source: Annotated[str, Field(max_length=4096)]
     budget: Share
-    segment_bytes: Size = 4096
+    segment_bytes: Annotated[int, Field(ge=8, le=2**30, multiple_of=8, strict=True)] = 4096
     sample: Annotated[float, Field(gt=0, le=1, strict=True, allow_inf_nan=False)] = 0.05
     small_share: Annotated[float, Field(gt=0, lt=1, strict=True, allow_inf_nan=False)] = 0.5
     queues: Queues
