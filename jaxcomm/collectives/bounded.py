@@ -23,10 +23,10 @@ Reduce = Callable[[Any], Any]
 class Loss:
     """How much of a gradient may be left out of a sum, and by whom.
 
-    Policy "agreed": the ranks agree, by the sum of what a segment matters to them, on the segments, p of a tensor's bytes
-    at most, that nobody sends, so the sum carries 1 − p of the bytes. Policy "local": each rank leaves out its own, as a network
-    does that drops packets: those that matter least, and only segments whose mean magnitude is below the median of a
-    sample; each segment is averaged over the ranks that kept it.
+    Policy "agreed": by the sum of what each segment matters to them, the ranks agree on those that nobody sends, so the
+    sum carries 1 − p of the bytes. Policy "local": each rank leaves out its own, as a network does that drops packets:
+    those that matter least, and only segments whose mean magnitude is below the median of a sample; each segment is
+    averaged over the ranks that kept it.
 
     Attributes:
       bound: the share p of a tensor that may be left out, in [0, 1).

@@ -60,7 +60,7 @@ class Setting:
 
 
 def choose(setting: Setting, nbytes: int) -> Spec:
-    """The schedule for calls of this size: the fastest, but one that uses the delay must gain `min_gain` to be taken."""
+    """The fastest schedule for calls of this size; one that uses the delay must gain `min_gain` to be taken."""
     choice = plain(setting, nbytes)
     rivals = late_specs(setting, nbytes)
     if not rivals:
