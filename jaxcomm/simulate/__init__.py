@@ -4,7 +4,8 @@ Pure numpy, no JAX. Imports schedules and plan; imported by planner, report and 
 """
 
 from jaxcomm.simulate.cost import PORTS, Delays, lower_bound, phases, seconds
-from jaxcomm.simulate.events import Messages, Run, run
+from jaxcomm.simulate.events import Messages, Run, Simulation, run
+from jaxcomm.simulate.network import Network
 from jaxcomm.simulate.sweep import Row, sweep
 from jaxcomm.simulate.tune import Tuned, best, hybrid, straggler
 
@@ -12,8 +13,10 @@ __all__ = [
     "PORTS",
     "Delays",
     "Messages",
+    "Network",
     "Row",
     "Run",
+    "Simulation",
     "Tuned",
     "best",
     "hybrid",
