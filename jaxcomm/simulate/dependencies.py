@@ -16,11 +16,11 @@ class Dependencies:
     """The messages of one schedule on one network, in the order in which every port serves them, and what they await.
 
     What one rank sends another in one round goes as one message. In a round, a rank serves its peers by distance, so
-    that no two of them wait for the same third one. A message needs its sender's and its receiver's port, which are done
-    with the messages before it, and for every chunk at both its ends that all earlier rounds have read and written it.
+    that no two of them wait for the same third one. A message starts when its sender's and its receiver's port are done
+    with the messages before it, and all earlier rounds with its chunks, at both its ends.
 
-    A touch is a chunk of a message at one of its ends; the touches of one rank, chunk and round are a group. A group may
-    begin when all of the group before it, of the same rank and chunk, are done.
+    A touch is a chunk of a message at one of its ends; the touches of one rank, chunk and round are a group. A group
+    may begin when all of the group before it, of the same rank and chunk, are done.
     """
 
     def __init__(self, schedule: Schedule, network: Network) -> None:
@@ -57,7 +57,15 @@ class Dependencies:
         return 0.0 if any((self.round[f >= 0] == self.round[f[f >= 0]]).any() for f in self._ports) else alpha
 
     def begin(self, ready: Floats) -> tuple[Ints, Floats]:
-        """Forgets the last run; the messages that wait for nothing but their ranks, and when these are ready, by message."""
+        """Forgets the last run.
+
+        Args:
+          ready: when each rank is.
+
+        Returns:
+          The messages that wait for no other, and when each message can start, as far as is known by now; `finish`
+          brings that up to date.
+        """
         self._left = self._size.copy()
         self._open = np.zeros(len(self._size))
         self._awaits = self._waiting.copy()
@@ -105,4 +113,5 @@ def _ranges(first: Ints, last: Ints) -> Ints:
     """The integers of all ranges [first, last), one range after the other."""
     sizes = last - first
     offsets = np.cumsum(sizes) - sizes
-    return np.arange(sizes.sum()) + np.repeat(first - offsets, sizes)
+    joined: Ints = np.arange(sizes.sum()) + np.repeat(first - offsets, sizes)
+    return joined

@@ -1,7 +1,7 @@
 """A run of a schedule, message by message: when each rank sends, receives and is done.
 
-No rank waits for the end of a round: a message starts when its chunks are there and its ports are free. Ranks may arrive
-at any time, links may be shared, and packets may be lost.
+No rank waits for the end of a round: a message starts when its chunks are there and its ports are free. Ranks may
+arrive at any time, links may be shared, and packets may be lost.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate.dependencies import Dependencies
-from jaxcomm.simulate.loss import repairs
 from jaxcomm.simulate.links import Links
+from jaxcomm.simulate.loss import repairs
 from jaxcomm.simulate.network import Network
 
 Ints = NDArray[np.int64]
@@ -27,7 +27,8 @@ class Messages:
     """The messages of one phase, one array element each: chunks that one rank sends another in one round, and when.
 
     A message occupies both ports from `start_s` to `free_s` and has arrived at `end_s`. `port_s` is what it takes at
-    the slower of its ports when nothing is lost and no shared link holds it up, `repair_s` what lost packets add.
+    the slower of its ports when nothing is lost and no shared link holds it up, `resent_s` what lost packets add to
+    that; they also make it wait for `wait_s` before it has arrived.
     """
 
     round: Ints
@@ -38,7 +39,8 @@ class Messages:
     free_s: Floats
     end_s: Floats
     port_s: Floats
-    repair_s: Floats
+    resent_s: Floats
+    wait_s: Floats
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,14 @@ class _Phase:
             begin = needs.finish(done, free_s, end_s)
         clean_s = self._bytes * self._beta
         return Messages(
-            needs.round, needs.src, needs.dst, needs.chunks,
-            start_s, free_s, end_s, clean_s, port_s - clean_s + wait_s,
+            needs.round,
+            needs.src,
+            needs.dst,
+            needs.chunks,
+            start_s,
+            free_s,
+            end_s,
+            clean_s,
+            port_s - clean_s,
+            wait_s,
         )

@@ -32,7 +32,7 @@ class Links:
         self._free = np.zeros(int(link.max(initial=-1)) + 1)
         self._head = np.zeros(len(port_s))  # when a message's first byte reaches its next link
         self._waiting = [np.empty(0, np.int64) for _ in range(STAGES + 1)]
-        self.alone = (link < 0).all(axis=0)
+        self.alone: NDArray[np.bool_] = np.all(link < 0, axis=0)
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting))

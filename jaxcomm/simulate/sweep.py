@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from jaxcomm import schedules
 from jaxcomm.plan import Plan
+from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import tune
 from jaxcomm.simulate.cost import PORTS, Delays, lower_bound, seconds
+from jaxcomm.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ def sweep(
     *,
     plan: Plan | None = None,
     ports: int = PORTS,
+    topology: Topology | None = None,
 ) -> Iterator[Row]:
     """One row per number of ranks, size and delay, in this order, each computed when it is asked for.
 
@@ -56,27 +60,30 @@ def sweep(
       beta: seconds per byte.
       plan: a plan to predict as well.
       ports: peers that a rank can exchange with at once.
+      topology: what differs between the links of as many ranks as it has; by default nothing does.
     """
     for n in ranks:
-        ring, halving_doubling = schedules.ring(n), schedules.halving_doubling(n)
-        direct = schedules.direct(n) if n - 1 <= ports else None
-        broadcast = schedules.broadcast(n, 0)
+        where = topology if topology and len(topology.hosts) == n else None
         for nbytes, delay in product(sizes, delays):
             late = Delays([delay])
+
+            def takes(schedule: Schedule, link: tuple[Any, ...] = (nbytes, late, alpha, beta, where)) -> float:
+                return seconds(schedule, *link)
+
             best = tune.best(n, nbytes, late, alpha, beta)
             planned = plan.schedule_for(nbytes) if plan and plan.ranks == n else None
             yield Row(
                 ranks=n,
                 nbytes=nbytes,
                 delay_s=delay,
-                ring=ring.seconds(nbytes, alpha, beta),
-                halving_doubling=halving_doubling.seconds(nbytes, alpha, beta),
-                direct=direct.seconds(nbytes, alpha, beta) if direct else None,
-                broadcast=seconds(broadcast, nbytes, late, alpha, beta),
-                straggler=best.seconds,
+                ring=takes(schedules.ring(n)),
+                halving_doubling=takes(schedules.halving_doubling(n)),
+                direct=takes(schedules.direct(n)) if n - 1 <= ports else None,
+                broadcast=takes(schedules.broadcast(n, 0)),
+                straggler=takes(schedules.hybrid(n, 0, best.chunks, best.covered)) if where else best.seconds,
                 chunks=best.chunks,
                 covered=best.covered,
-                lower_bound=lower_bound(n, nbytes, late, alpha, beta, ports),
-                plan=seconds(planned, nbytes, late, alpha, beta) if planned else None,
+                lower_bound=lower_bound(n, nbytes, late, alpha, beta, ports, where),
+                plan=takes(planned) if planned else None,
                 plan_kind=planned.kind if planned else None,
             )
