@@ -70,10 +70,10 @@ class Links:
     def _pass(self, stage: int, messages: Ints, free_s: Floats) -> None:
         if not len(messages):
             return
-        messages = messages[np.lexsort((self._head[messages], self._link[stage, messages]))]
+        messages = messages[np.lexsort((messages, self._head[messages], self._link[stage, messages]))]
         link, head, seconds = self._link[stage, messages], self._head[messages], self._link_s[stage, messages]
-        first = np.flatnonzero(np.diff(link, prepend=-1))
-        length = np.diff(first, append=len(link))
+        first = np.flatnonzero(np.concatenate([[True], link[1:] != link[:-1]]))
+        length = np.concatenate([first[1:], [len(link)]]) - first
         begin = np.empty(len(link))
         for place in range(int(length.max())):  # the first of every queue, then the second of every queue, ...
             at = first[length > place] + place
