@@ -37,12 +37,14 @@ def main() -> None:
     rows = []
     for name, make in _SCHEDULES.items():
         for kind, network in _NETWORKS.items():
-            schedule, start = make(), time.perf_counter()
+            schedule, start, used = make(), time.perf_counter(), time.process_time()
             run = simulate.run(schedule, _NBYTES, network)
-            took = time.perf_counter() - start
+            took, used = time.perf_counter() - start, time.process_time() - used
             count = len(run.messages.src) + (len(run.before.src) if run.before else 0)
-            rows.append([name, kind, count, seconds_text(float(run.finish_s.max())), seconds_text(took)])
-    print(table(["schedule", "links", "messages", "predicted", "simulated in"], rows))
+            rows.append(
+                [name, kind, count, seconds_text(float(run.finish_s.max())), seconds_text(took), seconds_text(used)]
+            )
+    print(table(["schedule", "links", "messages", "predicted", "simulated in", "of a core"], rows))
 
 
 if __name__ == "__main__":

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 from jaxcomm import schedules
 from jaxcomm.plan import Plan
-from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import tune
 from jaxcomm.simulate.cost import PORTS, Delays, lower_bound, seconds
 from jaxcomm.topology import Topology
@@ -64,26 +62,27 @@ def sweep(
     """
     for n in ranks:
         where = topology if topology and len(topology.hosts) == n else None
+        ring, halving_doubling = schedules.ring(n), schedules.halving_doubling(n)
+        direct = schedules.direct(n) if n - 1 <= ports else None
+        broadcast = schedules.broadcast(n, 0)
         for nbytes, delay in product(sizes, delays):
             late = Delays([delay])
-
-            def takes(schedule: Schedule, link: tuple[Any, ...] = (nbytes, late, alpha, beta, where)) -> float:
-                return seconds(schedule, *link)
-
+            link = nbytes, late, alpha, beta, where
             best = tune.best(n, nbytes, late, alpha, beta)
             planned = plan.schedule_for(nbytes) if plan and plan.ranks == n else None
+            straggler = schedules.hybrid(n, 0, best.chunks, best.covered) if where else None
             yield Row(
                 ranks=n,
                 nbytes=nbytes,
                 delay_s=delay,
-                ring=takes(schedules.ring(n)),
-                halving_doubling=takes(schedules.halving_doubling(n)),
-                direct=takes(schedules.direct(n)) if n - 1 <= ports else None,
-                broadcast=takes(schedules.broadcast(n, 0)),
-                straggler=takes(schedules.hybrid(n, 0, best.chunks, best.covered)) if where else best.seconds,
+                ring=seconds(ring, *link),
+                halving_doubling=seconds(halving_doubling, *link),
+                direct=seconds(direct, *link) if direct else None,
+                broadcast=seconds(broadcast, *link),
+                straggler=seconds(straggler, *link) if straggler else best.seconds,
                 chunks=best.chunks,
                 covered=best.covered,
                 lower_bound=lower_bound(n, nbytes, late, alpha, beta, ports, where),
-                plan=takes(planned) if planned else None,
+                plan=seconds(planned, *link) if planned else None,
                 plan_kind=planned.kind if planned else None,
             )
