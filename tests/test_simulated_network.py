@@ -151,7 +151,7 @@ def test_the_critical_path_has_the_length_of_the_run(schedule: Schedule) -> None
         assert min(parts) >= 0 and parts.port_s > 0 and parts.latency_s > 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     schedule=st.sampled_from(FAMILY),
     arrivals=st.lists(st.floats(0, 1e-2), min_size=8, max_size=8),

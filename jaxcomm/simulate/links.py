@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.simulate.network import STAGES
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
 class Links:
-    """Messages on their way over up to STAGES shared links each, first come first served.
+    """Messages on their way over the shared links of their ways, first come first served.
 
     A message passes a link as its bytes come in: its first byte goes on to the next link at once.
     """
@@ -21,17 +19,18 @@ class Links:
         """Nobody is on the way.
 
         Args:
-          link: the link of every stage and message, -1 for none.
+          link: the link of every stage of the way and message, -1 for none.
           link_s: seconds that the message takes of it.
           port_s: seconds that a message takes of its ports.
           pause_s: the least time between the end of a message and the start of what waited for it.
         """
-        self._link, self._link_s = link, link_s
-        self._slowest = np.maximum(link_s, port_s)
+        used = np.any(link >= 0, axis=1)
+        self._link, self._link_s = link[used], link_s[used]
+        self._slowest = np.maximum(self._link_s, port_s)
         self._pause = pause_s
         self._free = np.zeros(int(link.max(initial=-1)) + 1)
         self._head = np.zeros(len(port_s))  # when a message's first byte reaches its next link
-        self._waiting = [np.empty(0, np.int64) for _ in range(STAGES + 1)]
+        self._waiting = [np.empty(0, np.int64) for _ in range(len(self._link) + 1)]
         self.alone: NDArray[np.bool_] = np.all(link < 0, axis=0)
 
     def __len__(self) -> int:
@@ -49,14 +48,14 @@ class Links:
           free_s: when their last byte is through, by message of the whole schedule; is brought up to date.
         """
         now, horizon = np.inf, np.inf  # what is not known yet reaches its first link at the horizon or later
-        for stage in range(STAGES):
+        for stage in range(len(self._link)):
             some = self._waiting[stage]
             if len(some):
                 link, head = self._link[stage, some], self._head[some]
                 begin = np.where(link >= 0, np.maximum(head, self._free[link]), head)
                 through = np.maximum(free_s[some], begin + self._slowest[stage, some])
                 now, horizon = min(now, float(head.min())), min(horizon, float(through.min()) + self._pause)
-        for stage in range(STAGES):
+        for stage in range(len(self._link)):
             some = self._waiting[stage]
             if len(some):
                 head = self._head[some]
@@ -64,7 +63,7 @@ class Links:
                 here, self._waiting[stage] = some[soon], some[~soon]
                 self._pass(stage, here[self._link[stage, here] >= 0], free_s)
                 self._waiting[stage + 1] = np.concatenate([self._waiting[stage + 1], here])
-        done, self._waiting[STAGES] = self._waiting[STAGES], self._waiting[STAGES][:0]
+        done, self._waiting[-1] = self._waiting[-1], self._waiting[-1][:0]
         return done
 
     def _pass(self, stage: int, messages: Ints, free_s: Floats) -> None:
