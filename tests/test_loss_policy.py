@@ -369,7 +369,6 @@ def test_buckets_are_layers_from_the_last_ready_on() -> None:
         (document(), {"bound": 1.0}, JaxcommError, ["bound is 1.0", "below 1"]),
         (document(), {"budget": 0.2}, JaxcommError, ["budget is 0.2", "the bound 0.1", "(default)"]),
         (document(), {"budget": -0.1}, JaxcommError, ["budget is -0.1"]),
-        ({**document(), "loss": {"rate": 0.6}}, {}, ProfileError, ["loss.rate is 0.6", "at most 50%"]),
         (
             document(switch={"buffer_packets": 20, "load": 1.5}),
             {},

@@ -21,7 +21,6 @@ from jaxcomm.profile import Layer, Profile, Tolerance
 
 BOUND: Final = 0.1  # what the paper trains with
 QUEUES: Final = 8  # of commodity switches
-RATE: Final = 0.5  # loss of links up to which times are predicted
 LARGE_WEIGHT: Final = 50.0  # ResNet50 bears 20 % of its small gradients or 0.4 % of its large ones (figure 4b)
 
 
@@ -50,8 +49,8 @@ def decide(
       log: receives the lines of the solver's log.
 
     Raises:
-      ProfileError: no gradients are known, two have one name, a model is not known, links lose more than half, or
-        no thresholds keep to the bound.
+      ProfileError: no gradients are known, two have one name, a model is not known, or no thresholds keep to
+        the bound.
       JaxcommError: a bound or budget out of range, or OR-Tools is needed and not installed.
 
     Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", section 4.2.2 and
@@ -62,11 +61,6 @@ def decide(
     bears = profile.tolerance or Tolerance(layers=_layers(profile))
     if len(bears.layers) > MAX_LAYERS:
         raise ProfileError(f"tolerance.layers has {len(bears.layers)} entries; a plan holds {MAX_LAYERS}.")
-    if profile.loss and profile.loss.rate > RATE:
-        raise ProfileError(
-            f"loss.rate is {profile.loss.rate}; a loss policy is for links that lose at most {RATE:.0%}.\n"
-            "  Cure: mend the links, or measure their loss again."
-        )
     share, source = _bound(bears, bound, model or bears.model)
     whole = share if budget is None else budget
     if not 0 <= whole <= share:

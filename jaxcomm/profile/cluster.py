@@ -29,9 +29,12 @@ class Rack(Value):
 
 
 class Loss(Value):
-    """How links lose packets: the share that is lost, the bytes of one, and how long TCP waits to send it again."""
+    """How links lose packets: the share that is lost, the bytes of one, and how long TCP waits to send it again.
 
-    rate: Share
+    A link that loses more than half is broken, and no model of ours is for it.
+    """
+
+    rate: Annotated[float, Field(ge=0, le=0.5, strict=True, allow_inf_nan=False)]
     packet_bytes: Bytes = 1460
     timeout_s: Seconds = 0.2
 
