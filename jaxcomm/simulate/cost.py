@@ -55,9 +55,9 @@ def phases(
     schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology | None = None
 ) -> tuple[float, float]:
     """Seconds before and after the late rank's arrival; the arguments are those of `seconds`."""
-    parts = [schedule.precondition, schedule] if schedule.precondition else [schedule]
     times = [
-        topology.seconds(part, nbytes, alpha, beta) if topology else part.seconds(nbytes, alpha, beta) for part in parts
+        topology.seconds(phase, nbytes, alpha, beta) if topology else phase.seconds(nbytes, alpha, beta)
+        for phase in schedule.phases
     ]
     return sum(times[:-1]), times[-1]
 

@@ -32,10 +32,10 @@ class Messages:
 
 @dataclass(frozen=True)
 class Run:
-    """What happened: `finish_s[r]` is when rank r was done; `before` is the precondition's part, or None."""
+    """What happened: `finish_s[r]` is when rank r was done; `before` is what came first, or None."""
 
     finish_s: Floats
-    before: Messages | None
+    before: Run | None
     messages: Messages
 
 
@@ -55,14 +55,15 @@ def run(schedule: Schedule, nbytes: int, alpha: float, beta: float, arrivals: Se
     Returns:
       The times of all messages, and when each rank was done.
     """
-    ready = np.zeros(schedule.ranks) if arrivals is None else np.array(arrivals, dtype=np.float64)
+    ready: Floats = np.zeros(schedule.ranks) if arrivals is None else np.array(arrivals, dtype=np.float64)
     if ready.shape != (schedule.ranks,):
         raise ValueError(f"arrivals has {len(ready)} times for {schedule.ranks} ranks; one per rank is needed")
     before = None
-    if schedule.precondition:
-        ready, before = _phase(schedule.precondition, nbytes, alpha, beta, ready)
-    ready, messages = _phase(schedule, nbytes, alpha, beta, ready)
-    return Run(ready, before, messages)
+    for phase in schedule.phases:
+        ready, messages = _phase(phase, nbytes, alpha, beta, ready)
+        before = Run(ready, before, messages)
+    assert before is not None  # the schedule itself is its last phase
+    return before
 
 
 def _phase(schedule: Schedule, nbytes: int, alpha: float, beta: float, ready: Floats) -> tuple[Floats, Messages]:
