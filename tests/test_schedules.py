@@ -91,6 +91,32 @@ def test_rounds_with_as_many_chunks_as_other_ranks(ranks: int, rounds: int) -> N
     assert schedule.num_rounds == schedule.table()[-1, 0] + 1 == rounds
 
 
+@pytest.mark.slow
+def test_every_number_of_ranks_up_to_1024_reaches_the_optimum() -> None:
+    for ranks in range(2, 1025):
+        chunks = ranks - 1
+        schedule = schedules.straggler(ranks, ranks // 2, chunks)
+        assert verify_schedule(schedule).counts["rounds"] == chunks - 1 + log2_up(ranks), ranks
+
+
+@pytest.mark.parametrize(
+    ("ranks", "late"), [(4, 2), (8, 1), (8, 2), (8, 3), (8, 7), (16, 2), (16, 9), (33, 32), (64, 2)]
+)
+def test_stragglers_tend_to_the_bound(ranks: int, late: int) -> None:
+    degree = ranks - 1 + late
+    rounds = [schedules.stragglers(ranks, range(late), times * ranks).num_rounds for times in (1, 2, 7, 100)]
+    assert np.diff(rounds).tolist() == [degree, 5 * degree, 93 * degree]  # n more chunks take n − 1 + q more rounds
+    assert rounds[0] <= 3 * degree
+
+
+def test_the_stages_of_a_chain_do_without_those_who_are_not_there_yet() -> None:
+    first, second, third = schedules.chain(8, [5, 1], 14).phases
+    assert (first.away, second.away, third.away) == ({1, 5}, {1, 5}, {1})
+    assert not np.isin(first.table()[:, 1:3], [1, 5]).any()
+    assert not (second.table()[:, 1:3] == 1).any()
+    assert (second.num_rounds, second.volume, third.num_rounds) == (6, 12, 14 - 1 + 3)
+
+
 @pytest.mark.parametrize(
     ("ranks", "ring", "once", "twice", "eight_times"),
     [(4, 1.5, 1.333, 1.167, 1.042), (8, 1.75, 1.286, 1.143, 1.036), (64, 1.969, 1.079, 1.040, 1.010)],
@@ -184,6 +210,14 @@ def test_schedules_are_values() -> None:
         (lambda: schedules.straggler(4, -1, 2), "straggler is -1"),
         (lambda: schedules.straggler(4, 0, 0), "chunks is 0"),
         (lambda: schedules.straggler(4, 0, 3, template(8)), "template is for 8 ranks, the schedule for 4"),
+        (lambda: schedules.stragglers(4, [], 4), "late names 0 of 4 ranks"),
+        (lambda: schedules.stragglers(2, [0, 1], 4), "late names 2 of 2 ranks"),
+        (lambda: schedules.stragglers(4, [1, 1], 4), r"late is \[1, 1\]"),
+        (lambda: schedules.stragglers(4, [1, 4], 4), r"late\[1\] is 4"),
+        (lambda: schedules.stragglers(4, [1], 0), "chunks is 0"),
+        (lambda: schedules.chain(4, [2, 2], 4), r"late is \[2, 2\]"),
+        (lambda: schedules.chain(4, [2, 3], 0), "chunks is 0"),
+        (lambda: schedules.chain(4, [2], 3, template(8)), "template is for 8 ranks"),
         (lambda: schedules.hybrid(4, 0, 9, 4), "covered is 4 of 9 chunks"),
         (lambda: schedules.hybrid(4, 0, 4, 0), "covered is 0"),
         (lambda: schedules.hybrid(4, 0, 4, 8), "covered is 8"),

@@ -219,8 +219,10 @@ def _checked_precondition(before: Schedule, after: Schedule) -> Table:
     if (before.ranks, before.num_chunks) != (after.ranks, after.num_chunks) or not after.away or not fits:
         raise PlanError(f"{after.kind}: its precondition is for other ranks, chunks or late ranks.{CURE}")
     table = _checked_table(before)
-    involved = np.isin(table[:, 1:3], sorted(after.away)).any(axis=1)
-    _refuse_first(before.kind, table, involved, "involves the late rank" if len(after.away) == 1 else "involves a late rank")
+    involved = np.asarray(np.isin(table[:, 1:3], sorted(after.away)).any(axis=1))
+    _refuse_first(
+        before.kind, table, involved, "involves the late rank" if len(after.away) == 1 else "involves a late rank"
+    )
     return table
 
 

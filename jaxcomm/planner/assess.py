@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from jaxcomm import simulate
+from jaxcomm import schedules, simulate
 from jaxcomm.plan import build
 from jaxcomm.plan.values import (
     Alternative,
     Broadcast,
+    Chain,
     Entry,
     Hybrid,
     Plain,
@@ -18,10 +20,11 @@ from jaxcomm.plan.values import (
     Solved,
     Spec,
     Straggler,
+    Stragglers,
     Transfers,
     Verdict,
 )
-from jaxcomm.schedules import Template
+from jaxcomm.schedules import Schedule, Template
 from jaxcomm.simulate import Delays, Tuned
 from jaxcomm.topology import Topology
 
@@ -33,8 +36,10 @@ class Setting:
     """What a plan is made for.
 
     `roles` binds "straggler" if it is known who is late, and is empty otherwise: then no schedule may count on a delay.
-    `template` is needed with it. `solved` are straggler schedules for the links of `topology`. For the rest see
-    `jaxcomm.planner.plan`.
+    `template` is needed with it. `solved` are straggler schedules for the links of `topology`. `late` are the roles
+    of several late ranks in the order in which they come, and `releases[i][step]` when all but the i-th of them and
+    those after it are there, in seconds after the last one's arrival; both empty if at most one is late. For the rest
+    see `jaxcomm.planner.plan`.
     """
 
     ranks: int
@@ -47,6 +52,8 @@ class Setting:
     ports: int
     topology: Topology | None = None
     solved: tuple[Solved, ...] = ()
+    late: tuple[str, ...] = ()
+    releases: tuple[tuple[float, ...], ...] = ()
 
     def cost(self, spec: Spec, nbytes: int) -> tuple[float, float]:
         """Seconds before and after the late rank's arrival; somebody's, where nobody is known to be late."""
@@ -54,7 +61,14 @@ class Setting:
         return simulate.phases(schedule, nbytes, self.alpha, self.beta, self.topology)
 
     def seconds(self, spec: Spec, nbytes: int) -> float:
-        """Mean seconds from the late rank's arrival on."""
+        """Mean seconds from the last late rank's arrival on."""
+        if isinstance(spec, Stragglers | Chain):
+            call = nbytes, self.alpha, self.beta
+            schedule = _schedule(spec.kind, self.ranks, len(spec.late), spec.chunks)
+            releases = self.releases[-1 - len(spec.late) :]
+            if isinstance(spec, Stragglers):
+                releases = releases[0], releases[-1]
+            return simulate.staggered([phase.seconds(*call) for phase in schedule.phases], releases)
         before, after = self.cost(spec, nbytes)
         return float(self.delays.exposed(before)) + after
 
@@ -64,15 +78,15 @@ def choose(setting: Setting, nbytes: int) -> Spec:
 
     A schedule that asks more of the network must pay: among those that cannot use a delay the reference is direct, or a
     ring if there are too few ports or links differ in its favour; halving and doubling must gain `min_gain` over it.
-    One that can use the delay must gain as much over the winner.
+    One that can use the delay must gain as much over the winner, and one for several late ranks over what is best then.
     """
-    choice = plain(setting, nbytes)
-    rivals = late_specs(setting, nbytes)
-    if not rivals:
-        return choice
-    rival = min(rivals, key=lambda spec: setting.seconds(spec, nbytes))
-    pays = setting.seconds(rival, nbytes) < (1 - setting.min_gain) * setting.seconds(choice, nbytes)
-    return rival if pays else choice
+    choice: Spec = plain(setting, nbytes)
+    for rivals in (late_specs(setting, nbytes), late_sets(setting, nbytes)):
+        if rivals:
+            rival = min(rivals, key=lambda spec: setting.seconds(spec, nbytes))
+            pays = setting.seconds(rival, nbytes) < (1 - setting.min_gain) * setting.seconds(choice, nbytes)
+            choice = rival if pays else choice
+    return choice
 
 
 def plain(setting: Setting, nbytes: int) -> Plain:
@@ -102,6 +116,29 @@ def late_specs(setting: Setting, nbytes: int) -> list[Spec]:
     return [Broadcast(late=ROLE), *(tuned_spec(member) for member in members if member)]
 
 
+def late_sets(setting: Setting, nbytes: int) -> list[Spec]:
+    """The best of every kind for the last two late ranks, the last three, ...; empty if at most one is late.
+
+    Chunk counts are 1, 2, 4, ... times those with which every rank has as much to do.
+    """
+    specs: list[Spec] = []
+    limit = simulate.tune.max_chunks(setting.ranks, nbytes)
+    for count in range(2, len(setting.late) + 1):
+        late = setting.late[-count:]
+        for kind, period in ((Stragglers, setting.ranks), (Chain, setting.ranks - 1)):
+            times = max(1, limit // period).bit_length()
+            members: list[Spec] = [kind(late=late, chunks=period << exponent) for exponent in range(times)]
+            specs.append(min(members, key=lambda spec: setting.seconds(spec, nbytes)))
+    return specs
+
+
+@lru_cache(maxsize=4096)
+def _schedule(kind: str, ranks: int, late: int, chunks: int) -> Schedule:
+    """The schedule for these numbers; which ranks are late changes nothing in its phases' rounds and volumes."""
+    make = schedules.stragglers if kind == "stragglers" else schedules.chain
+    return make(ranks, range(late), chunks)
+
+
 def tuned_spec(member: Tuned) -> Spec:
     """The spec of a tuned member of the straggler family."""
     if member.covered == member.chunks:
@@ -112,7 +149,10 @@ def tuned_spec(member: Tuned) -> Spec:
 def entry(setting: Setting, low: int, high: int | None, nbytes: int, choice: Spec) -> Entry:
     """The plan's entry for a byte range, with everything that was considered for calls of `nbytes`."""
     plain_specs: list[Spec] = [Plain(kind="ring"), Plain(kind="halving_doubling"), Plain(kind="direct")]
-    times = {spec: setting.seconds(spec, nbytes) for spec in [*plain_specs, *late_specs(setting, nbytes), choice]}
+    times = {
+        spec: setting.seconds(spec, nbytes)
+        for spec in [*plain_specs, *late_specs(setting, nbytes), *late_sets(setting, nbytes), choice]
+    }
     base = min(times[spec] for spec in plain_specs if not _too_many_ports(setting, spec))
 
     def row(spec: Spec, seconds: float, verdict: Verdict) -> Alternative:
@@ -122,7 +162,9 @@ def entry(setting: Setting, low: int, high: int | None, nbytes: int, choice: Spe
     rows = [row(spec, seconds, _verdict(setting, times, spec, choice)) for spec, seconds in times.items()]
     if setting.roles:
         rows += [row(spec, setting.cost(spec, nbytes)[1], "ideal_delay") for spec in _ideal_specs(setting, nbytes)]
-    call = setting.ranks, nbytes, setting.delays, setting.alpha, setting.beta, setting.ports, setting.topology
+    # With several late ranks the others have longer than until the last but one is there.
+    window = Delays([-seconds for seconds in setting.releases[0]]) if setting.releases else setting.delays
+    call = setting.ranks, nbytes, window, setting.alpha, setting.beta, setting.ports, setting.topology
     predicted = Predicted(
         reference_bytes=nbytes,
         seconds=figures(times[choice]),

@@ -50,11 +50,23 @@ def chain(ranks: int, late: Sequence[int], chunks: int, template: Template | Non
     for index, rank in enumerate(order[:-1]):
         away = tuple(sorted(order[index:]))
         # Each round the newcomer gives one owner all its chunks, less those that it gets from it in the same round.
-        parameters = (ranks, order, index, chunks)
         rounds = int((counts[index] > 0).sum())
         volume = _volume(owners[index], owners[index + 1], rank, chunks)
         more = tuple(other for other in away if other != rank)
-        before = Schedule("join", ranks, chunks, rounds, volume, 1, _join_table, parameters, before, rank, None, more)
+        before = Schedule(
+            "join",
+            ranks,
+            chunks,
+            rounds,
+            volume,
+            1,
+            _join_table,
+            (ranks, order, index, chunks),
+            before,
+            rank,
+            None,
+            more,
+        )
     rounds = chunks - 1 + (ranks - 1).bit_length()
     parameters = (ranks, order, chunks, template)
     return Schedule("chain", ranks, chunks, rounds, rounds, 1, _table, parameters, before, last)

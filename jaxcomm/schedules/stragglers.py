@@ -176,7 +176,8 @@ def _rounds(messages: Sequence[_Message], ranks: int, degree: int) -> list[int]:
             colour = _first(common, start % degree)
         else:
             colour, other = (_first(free, start % degree) for free in (free_to_send[src], free_to_receive[dst]))
-            path, rank, wanted, tables = [], dst, colour, (receive, send)
+            path: list[int] = []
+            rank, wanted, tables = dst, colour, (receive, send)
             while (found := tables[len(path) % 2][rank].get(wanted)) is not None:
                 path.append(found)
                 rank = messages[found].src if len(path) % 2 else messages[found].dst

@@ -3,7 +3,7 @@
 Pure numpy, no JAX. Imports schedules and plan; imported by planner, report and cli.
 """
 
-from jaxcomm.simulate.cost import PORTS, Delays, lower_bound, phases, seconds
+from jaxcomm.simulate.cost import PORTS, Delays, lower_bound, phases, releases, seconds, staggered
 from jaxcomm.simulate.events import Messages, Run, run
 from jaxcomm.simulate.sweep import Row, sweep
 from jaxcomm.simulate.tune import Tuned, best, hybrid, straggler
@@ -19,8 +19,10 @@ __all__ = [
     "hybrid",
     "lower_bound",
     "phases",
+    "releases",
     "run",
     "seconds",
+    "staggered",
     "straggler",
     "sweep",
 ]
