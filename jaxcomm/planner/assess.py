@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jaxcomm import schedules, simulate
 from jaxcomm.plan import build
@@ -53,7 +54,7 @@ class Setting:
     topology: Topology | None = None
     solved: tuple[Solved, ...] = ()
     late: tuple[str, ...] = ()
-    releases: tuple[tuple[float, ...], ...] = ()
+    releases: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
 
     def cost(self, spec: Spec, nbytes: int) -> tuple[float, float]:
         """Seconds before and after the late rank's arrival; somebody's, where nobody is known to be late."""
@@ -65,10 +66,8 @@ class Setting:
         if isinstance(spec, Stragglers | Chain):
             call = nbytes, self.alpha, self.beta
             schedule = _schedule(spec.kind, self.ranks, len(spec.late), spec.chunks)
-            releases = self.releases[-1 - len(spec.late) :]
-            if isinstance(spec, Stragglers):
-                releases = releases[0], releases[-1]
-            return simulate.staggered([phase.seconds(*call) for phase in schedule.phases], releases)
+            phases = range(-1 - len(spec.late), 0) if isinstance(spec, Chain) else (-1 - len(spec.late), -1)
+            return simulate.staggered([phase.seconds(*call) for phase in schedule.phases], self.releases[list(phases)])
         before, after = self.cost(spec, nbytes)
         return float(self.delays.exposed(before)) + after
 
@@ -163,7 +162,7 @@ def entry(setting: Setting, low: int, high: int | None, nbytes: int, choice: Spe
     if setting.roles:
         rows += [row(spec, setting.cost(spec, nbytes)[1], "ideal_delay") for spec in _ideal_specs(setting, nbytes)]
     # With several late ranks the others have longer than until the last but one is there.
-    window = Delays([-seconds for seconds in setting.releases[0]]) if setting.releases else setting.delays
+    window = Delays(-setting.releases[0]) if setting.late else setting.delays
     call = setting.ranks, nbytes, window, setting.alpha, setting.beta, setting.ports, setting.topology
     predicted = Predicted(
         reference_bytes=nbytes,

@@ -145,9 +145,8 @@ def _setting(profile: Profile, min_gain: float, ports: int) -> tuple[Setting, De
     arrivals = np.array(profile.arrivals)
     last = arrivals.max(axis=1)
     there = [np.delete(arrivals, order[place:], axis=1).max(axis=1) - last for place in range(len(order) + 1)]
-    releases = tuple(tuple(row.tolist()) for row in there)
     roles = dict(zip(names, reversed(order), strict=True))
-    return replace(alone, roles=roles, late=tuple(reversed(names)), releases=releases), delay
+    return replace(alone, roles=roles, late=tuple(reversed(names)), releases=np.array(there)), delay
 
 
 def _assign(profile: Profile, setting: Setting, time_limit: float, seed: int, log: Log) -> Assignment | None:
