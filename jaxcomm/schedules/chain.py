@@ -21,6 +21,10 @@ def chain(ranks: int, late: Sequence[int], chunks: int, template: Template | Non
     the owner of as many chunks as the others, which takes the time of less than one buffer. The last one finds all
     others reduce-scattered, and the schedule is that of `straggler`.
 
+    What the last but one must send, all but its own share, takes as long as a ReduceScatter in which it takes part. So
+    after the last arrival a chain is no sooner done than `straggler`, whose others wait for each other; but meanwhile
+    the early ranks' ports are free, and their own part is behind them.
+
     Args:
       ranks: number of ranks n, at least 2.
       late: the late ranks in the order in which they come, 1 to n − 1 of them.

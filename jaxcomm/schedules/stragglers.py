@@ -19,7 +19,7 @@ def stragglers(ranks: int, late: Sequence[int], chunks: int) -> Schedule:
     Of each n chunks every rank is the root of one: it adds up what the late ranks (and, if it is late itself, the owner
     of the others' partial sum) send, and the sum is passed on so that every rank sends and receives n − 1 + q messages
     per n chunks. So the time tends to (n−1+q)/n of the buffer's with many chunks, which no schedule can beat; the
-    first n chunks take up to twice as long again. One late rank alone is better off with `straggler`.
+    first n chunks take two to three times as long as later ones. One late rank alone is better off with `straggler`.
 
     Args:
       ranks: number of ranks n, at least 2.
