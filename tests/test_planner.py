@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxcomm import plan, planner, profile, simulate
-from jaxcomm.errors import JaxcommError, PlanError, ProfileError
-from jaxcomm.plan import files as plan_files
+from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.plan.values import Entry, Plain
 from jaxcomm.profile import Bucket, Profile
 from jaxcomm.simulate import Delays
@@ -138,44 +137,6 @@ def test_predictions_and_verdicts_hold(source: Profile) -> None:
                 assert (1 - 0.02) * chosen.seconds <= row.seconds < chosen.seconds
         verdicts |= {row.verdict for row in rows}
     assert {"chosen", "slower", "ideal_delay"} <= verdicts
-
-
-def two_late(ranks: int, first: float, last: float, known: int | None = None) -> Profile:
-    rows = [[0.0] * (ranks - 2) + [first, last + 1e-4 * (step % 3)] for step in range(9)]
-    return made(ranks, known=known).model_copy(update={"arrivals": rows})
-
-
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        (two_late(8, 0.02, 0.0201), "stragglers"),
-        (two_late(8, 0.5, 0.509), "straggler"),
-        (two_late(8, 1.0, 2.0), "straggler"),
-    ],
-    ids=["together", "with a gap", "with a long gap"],
-)
-def test_two_late_ranks(source: Profile, expected: str) -> None:
-    source = source.model_copy(update={"collective": profile.Collective(bytes=10**9, seconds=1.0)})
-    result = planner.plan(source)
-    assert result.roles == {"straggler": 7, "straggler_2": 6}
-    (entry,) = (entry for entry in result.collectives if entry.min_bytes == entry.max_bytes == 10**9)
-    assert entry.schedule.kind == expected
-    assert {"stragglers", "chain"} <= {row.schedule.kind for row in entry.alternatives}
-    plan.verify(result)
-    for entry, schedule in zip(result.collectives, result.schedules, strict=True):
-        nbytes, link = entry.predicted.reference_bytes, (source.link.alpha_s, source.link.beta_s_per_byte)
-        times = [phase.seconds(nbytes, *link) for phase in schedule.phases]
-        seconds = simulate.staggered(times, simulate.releases(schedule, source.arrivals))
-        assert entry.predicted.seconds == pytest.approx(seconds, rel=1e-8)
-        assert entry.predicted.lower_bound <= entry.predicted.seconds
-    moved = plan_files.bind(result, {"straggler": 2, "straggler_2": 0})
-    plan.verify(moved)
-
-
-def test_two_late_roles_are_two_ranks() -> None:
-    result = planner.plan(two_late(8, 0.02, 0.0201))
-    with pytest.raises(PlanError, match="which roles binds to 2, 2; every one must be another rank"):
-        plan_files.bind(result, {"straggler": 2, "straggler_2": 2})
 
 
 def test_a_refusal_says_so() -> None:

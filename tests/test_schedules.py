@@ -99,24 +99,6 @@ def test_every_number_of_ranks_up_to_1024_reaches_the_optimum() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "late"), [(4, 2), (8, 1), (8, 2), (8, 3), (8, 7), (16, 2), (16, 9), (33, 32), (64, 2)]
-)
-def test_stragglers_tend_to_the_bound(ranks: int, late: int) -> None:
-    degree = ranks - 1 + late
-    rounds = [schedules.stragglers(ranks, range(late), times * ranks).num_rounds for times in (1, 2, 7, 100)]
-    assert np.diff(rounds).tolist() == [degree, 5 * degree, 93 * degree]  # n more chunks take n − 1 + q more rounds
-    assert rounds[0] <= 3 * degree
-
-
-def test_the_stages_of_a_chain_do_without_those_who_are_not_there_yet() -> None:
-    first, second, third = schedules.chain(8, [5, 1], 14).phases
-    assert (first.away, second.away, third.away) == ({1, 5}, {1, 5}, {1})
-    assert not np.isin(first.table()[:, 1:3], [1, 5]).any()
-    assert not (second.table()[:, 1:3] == 1).any()
-    assert (second.num_rounds, second.volume, third.num_rounds) == (6, 12, 14 - 1 + 3)
-
-
-@pytest.mark.parametrize(
     ("ranks", "ring", "once", "twice", "eight_times"),
     [(4, 1.5, 1.333, 1.167, 1.042), (8, 1.75, 1.286, 1.143, 1.036), (64, 1.969, 1.079, 1.040, 1.010)],
 )
