@@ -40,7 +40,7 @@ def main() -> None:
             schedule, start, used = make(), time.perf_counter(), time.process_time()
             run = simulate.run(schedule, _NBYTES, network)
             took, used = time.perf_counter() - start, time.process_time() - used
-            count = len(run.messages.src) + (len(run.before.src) if run.before else 0)
+            count = sum(len(messages.src) for messages in run.phases)
             rows.append(
                 [name, kind, count, seconds_text(float(run.finish_s.max())), seconds_text(took), seconds_text(used)]
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,13 @@ CASES: dict[str, Callable[[int], Schedule]] = {
     "hybrid, 1 of n + 1 chunks covered": lambda n: schedules.hybrid(n, n // 2, n + 1, 1),
     "hybrid, n of 3n chunks covered": lambda n: schedules.hybrid(n, 0, 3 * n, n),
     "hybrid, all covered": lambda n: schedules.hybrid(n, n - 1, n, n),
+    "stragglers, one late": lambda n: schedules.stragglers(n, [n // 2], n + 1),
+    "stragglers, two late": lambda n: schedules.stragglers(n, range(min(2, n - 1)), 2 * n),
+    "stragglers, up to half late": lambda n: schedules.stragglers(n, range(n - min(n // 2, 12), n), n - 1),
+    "stragglers, up to all but one late": lambda n: schedules.stragglers(n, range(1, min(n, 33)), 2),
+    "chain of one": lambda n: schedules.chain(n, [0], 3),
+    "chain of two": lambda n: schedules.chain(n, [n // 2, 0][-min(2, n - 1) :], 2 * n + 1),
+    "chain of five": lambda n: schedules.chain(n, range(1, n)[::-1][:5], n - 1),
 }
 
 
@@ -43,6 +51,7 @@ def by_hand(schedule: Schedule, table: object = None) -> Schedule:
         ports=schedule.ports,
         precondition=schedule.precondition,
         late=schedule.late,
+        more_late=schedule.more_late,
     )
 
 
@@ -56,10 +65,9 @@ def random_numbers(schedule: Schedule, seed: int = 0) -> Numbers:
 def execute(schedule: Schedule, buffers: Numbers) -> Numbers:
     """What the ranks hold in the end. What the precondition reduces is lost where it is not complete."""
     held = buffers.copy()
-    before = schedule.precondition
-    if before is not None:
+    for before, after in pairwise(schedule.phases):
         _run(held, before.table().tolist())
-        others = [rank for rank in range(schedule.ranks) if rank != schedule.late]
+        others = [rank for rank in range(schedule.ranks) if rank not in after.away]
         reduced = np.isin(np.arange(schedule.num_chunks), before.table()[:, 3])
         lost = reduced & (held[others] != buffers[others].sum(axis=0))
         held[others] = np.where(lost, random_numbers(schedule, seed=99)[others], held[others])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from lax_cases import MESH, MESH_2D, P, sharded
@@ -32,7 +33,7 @@ def make(*entries: tuple[int, int | None, dict[str, Any]], ranks: int = 8, dtype
     return Plan.model_validate(
         {
             "matches": {"ranks": ranks, "dtypes": dtypes},
-            "roles": {"straggler": 3} if late else {},
+            "roles": {"straggler": 3, "straggler_2": 6} if late else {},
             "template": schedules.template(ranks).to_json() if late else None,
             "collectives": [{**row, "predicted": {"reference_bytes": 4096, **seconds}} for row in rows],
             "assumptions": {
@@ -61,6 +62,8 @@ SPECS: dict[str, dict[str, Any]] = {
     "broadcast": {"kind": "broadcast", "late": "straggler"},
     "straggler": {"kind": "straggler", "late": "straggler", "chunks": 10},
     "hybrid": {"kind": "hybrid", "late": "straggler", "chunks": 18, "covered": 10},
+    "stragglers": {"kind": "stragglers", "late": ["straggler_2", "straggler"], "chunks": 16},
+    "chain": {"kind": "chain", "late": ["straggler_2", "straggler"], "chunks": 14},
 }
 RING = make((0, None, SPECS["ring"]))
 
@@ -96,6 +99,23 @@ def test_every_schedule_computes_the_sum(kind: str, dtype: str) -> None:
         )
         assert len({np.asarray(shard.data).tobytes() for shard in ours.addressable_shards}) == 1
     assert plans_seen() == {plan.hash[:8]}
+
+
+@pytest.mark.parametrize("kind", ["stragglers", "chain"])
+def test_two_late_ranks_get_the_sum_of_lax(kind: str) -> None:
+    x = np.random.default_rng(2).integers(-1000, 1000, (8, 4097)).astype(np.float32)  # sums are exact in any order
+
+    def late(x: Any) -> Any:
+        rank = jax.lax.axis_index("d")
+        return ffi.delay(x, jnp.where(rank == 6, 0.02, jnp.where(rank == 3, 0.04, 0.0)))
+
+    def run(psum: Any) -> Any:
+        return jax.jit(sharded(lambda x: psum(late(x)), P("d"), P(), True))(x)
+
+    ours = run(lambda x: jaxcomm.psum(x, "d", plan=make((0, None, SPECS[kind]))))
+    theirs = run(lambda x: jax.lax.psum(x, "d"))
+    np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+    assert len({np.asarray(shard.data).tobytes() for shard in ours.addressable_shards}) == 1
 
 
 @pytest.mark.parametrize("nbytes", [1, 4095, 4096, 10**6])

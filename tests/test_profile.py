@@ -55,6 +55,7 @@ REFUSED = [
     (changed("arrivals", 1, 2, to="1"), "arrivals[1][2] is '1'"),
     (changed("arrivals", 1, to=[0.0, 1.0]), "arrivals[1] has 2 times for 4 ranks"),
     (changed("arrivals", to={}), "arrivals is {}"),
+    (changed("arrivals", 1, 1, to=0.5), "arrivals[1] says that every rank is late: its first comes at 0.001 s"),
     (changed("ranks", to=1), "ranks is 1; it must be greater than or equal to 2"),
     (changed("ranks", to=True), "ranks is True"),
     (changed("ranks", to=4.5), "ranks is 4.5"),
@@ -134,7 +135,7 @@ def test_survives_saving_and_hashes_its_content(tmp_path: Path) -> None:
     assert again == first
     assert again.hash == first.hash
     assert profile.validate(changed("ranks", to=4), "test").hash == first.hash
-    assert profile.validate(changed("arrivals", 0, 0, to=1e-9), "test").hash != first.hash
+    assert profile.validate(changed("arrivals", 0, 1, to=1e-9), "test").hash != first.hash
     assert json.loads(first.canonical_bytes()) == DOCUMENT
 
 
@@ -172,6 +173,29 @@ def test_straggler_shows_drift_and_needs_arrivals() -> None:
     assert late.last_quarter_s == pytest.approx(0.0355)
     with pytest.raises(ProfileError, match="test: has no arrivals"):
         profile.straggler(profile.validate(changed("arrivals", to=[]), "test"))
+
+
+LATE_RANKS: dict[str, tuple[list[list[float]], tuple[int, ...]]] = {
+    "two, by turns last": ([[0.0, 0.1, 5.0, 5.1], [0.1, 0.0, 5.2, 5.1], [0.0, 0.1, 5.0, 5.2]], (2, 3)),
+    "one before the other": ([[9.0, 0.1, 0.0, 5.0, 0.2, 0.1]] * 3, (3, 0)),
+    "one only": ([[0.0, 0.1, 0.1, 5.0]] * 3, (3,)),
+    "the other seldom": ([[0.0, 0.1, 4.0, 5.0]] + [[0.0, 0.1, 0.1, 5.0]] * 2, (3,)),
+    "the other hardly": ([[0.0, 0.0, 0.1, 5.0]] * 3, (3,)),
+    "a crowd without a bulk": ([[0.0, 1.0, 2.0, 3.0]] * 3, (3,)),
+    "never more than half": ([[0.0, 0.0, 5.0, 6.0, 7.0]] * 3, (4,)),
+    "of two ranks one": ([[0.0, 1.0]] * 3, (1,)),
+    "nobody": ([[0.0, 0.0]], ()),
+}
+
+
+@pytest.mark.parametrize(("rows", "ranks"), LATE_RANKS.values(), ids=LATE_RANKS.keys())
+def test_late_ranks(rows: list[list[float]], ranks: tuple[int, ...]) -> None:
+    assert profile.late_ranks(with_arrivals(rows)) == ranks
+
+
+def test_at_most_eight_ranks_are_late() -> None:
+    rows = [[0.0] * 20 + [1.0 + 0.1 * rank for rank in range(20)]]
+    assert profile.late_ranks(with_arrivals(rows)) == tuple(range(32, 40))
 
 
 OPS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "send_recv")

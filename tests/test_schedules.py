@@ -14,7 +14,7 @@ from schedule_cases import CASES, by_hand, execute, random_numbers
 
 from jaxcomm import schedules
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.verifier import verify_schedule
+from jaxcomm.plan.verifier import verify_schedule, verify_template
 from jaxcomm.schedules import Op, Schedule, Template, Transfer, template
 from jaxcomm.schedules.template_search import search
 
@@ -89,6 +89,13 @@ def test_rounds_and_volume_are_those_of_the_formulas(ranks: int) -> None:
 def test_rounds_with_as_many_chunks_as_other_ranks(ranks: int, rounds: int) -> None:
     schedule = schedules.straggler(ranks, 0, ranks - 1)
     assert schedule.num_rounds == schedule.table()[-1, 0] + 1 == rounds
+
+
+@pytest.mark.slow
+def test_every_number_of_ranks_up_to_1024_reaches_the_optimum() -> None:
+    for ranks in range(3, 1025):  # of two ranks, the other one has a single chunk, which needs no template
+        proof = verify_template(template(ranks), ranks - 1)
+        assert proof.counts["rounds"] == ranks - 2 + log2_up(ranks), ranks
 
 
 @pytest.mark.parametrize(
@@ -184,6 +191,14 @@ def test_schedules_are_values() -> None:
         (lambda: schedules.straggler(4, -1, 2), "straggler is -1"),
         (lambda: schedules.straggler(4, 0, 0), "chunks is 0"),
         (lambda: schedules.straggler(4, 0, 3, template(8)), "template is for 8 ranks, the schedule for 4"),
+        (lambda: schedules.stragglers(4, [], 4), "late names 0 of 4 ranks"),
+        (lambda: schedules.stragglers(2, [0, 1], 4), "late names 2 of 2 ranks"),
+        (lambda: schedules.stragglers(4, [1, 1], 4), r"late is \[1, 1\]"),
+        (lambda: schedules.stragglers(4, [1, 4], 4), r"late\[1\] is 4"),
+        (lambda: schedules.stragglers(4, [1], 0), "chunks is 0"),
+        (lambda: schedules.chain(4, [2, 2], 4), r"late is \[2, 2\]"),
+        (lambda: schedules.chain(4, [2, 3], 0), "chunks is 0"),
+        (lambda: schedules.chain(4, [2], 3, template(8)), "template is for 8 ranks"),
         (lambda: schedules.hybrid(4, 0, 9, 4), "covered is 4 of 9 chunks"),
         (lambda: schedules.hybrid(4, 0, 4, 0), "covered is 0"),
         (lambda: schedules.hybrid(4, 0, 4, 8), "covered is 8"),

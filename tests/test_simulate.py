@@ -64,10 +64,8 @@ def test_a_run_with_a_late_rank_takes_the_closed_form(schedule: Schedule, exact:
 @CASES
 def test_no_port_is_used_twice_at_once(schedule: Schedule, exact: bool) -> None:
     run = simulate.run(schedule, NBYTES, Network(ALPHA, BETA), np.linspace(0, 1e-3, schedule.ranks).tolist())
-    for messages in (run.before, run.messages):
-        if messages is None:
-            continue
-        assert messages.chunks.sum() == len((schedule.precondition if messages is run.before else schedule).table())
+    for phase, messages in zip(schedule.phases, run.phases, strict=True):
+        assert messages.chunks.sum() == len(phase.table())
         for ranks in (messages.src, messages.dst):
             for rank in range(schedule.ranks):
                 mine = np.flatnonzero(ranks == rank)

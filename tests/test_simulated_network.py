@@ -90,7 +90,7 @@ def test_an_uplink_is_never_used_twice_at_once() -> None:
     arrivals = np.random.default_rng(1).exponential(1e-3, 12).tolist()
     network = dataclasses.replace(ALIKE, racks=(0, 1, 2) * 4, uplinks=(4.0, 2.0, 3.0))
     run = simulate.run(schedules.ring(12), NBYTES, network, arrivals)
-    messages, uplinks, rack = run.messages, np.array(network.uplinks), np.arange(12) % 3
+    messages, uplinks, rack = run.phases[-1], np.array(network.uplinks), np.arange(12) % 3
     for ends in (messages.src, messages.dst):
         for index in range(3):
             mine = rack[ends] == index

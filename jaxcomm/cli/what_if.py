@@ -56,7 +56,8 @@ class Prediction:
     """One call under the plan for a profile; `seconds` and `lower_bound` count from the last rank's arrival on.
 
     `straggler` is the rank that is last most often, None if nobody is known to be.
-    The bound is that of one late rank: it grants the others the time between the last two arrivals, not that before.
+    The bound grants the others the time between the arrivals of the last two ranks, or, under a schedule for late
+    ranks, between those of the last early and the last late one, not that before.
     `wait_s` is how long the first rank waits for the last, on average over the steps.
     """
 
@@ -111,7 +112,7 @@ def run(args: Namespace) -> int:
     print(f"{measured.ranks} ranks, {_lateness(measured)}; times from the last rank's arrival on\n")
     header = ["change", "bytes", "today", "runs", "changed", "would run", "its bound", "difference", "with the wait"]
     print(table(header, [_cells(*row) for row in rows]))
-    print("\nits bound: of everything that uses no more than the last rank's delay behind the next to last")
+    print("\nits bound: of everything that uses no more than the late ranks' delay behind the others")
     print("with the wait: the difference from the first rank's arrival on, whose wait for the last one counts, too")
     for change, each in zip(changes, profiles[1:], strict=True):
         print(f"then, with {change}: {_lateness(each)}")
@@ -136,14 +137,18 @@ def _predict(given: Profile, sizes: list[int], ports: int) -> list[Prediction]:
     """One prediction per size, under the plan that `jaxcomm plan` makes of the profile."""
     made = planner.plan(given, ports=ports)
     late = _straggler(given)
-    delays = simulate.Delays(late.delays if late else ())
+    arrivals = given.arrivals or [[0.0] * given.ranks]
     wait = float(np.max(given.arrivals, axis=1).mean()) if given.arrivals else 0.0
     link = given.link.alpha_s, given.link.beta_s_per_byte
     found = []
     for nbytes in sizes:
         schedule = made.schedule_for(nbytes)
         assert schedule is not None  # without a dtype a plan has a schedule for every size
-        seconds = simulate.seconds(schedule, nbytes, delays, *link, given.topology)
+        times = [simulate.phases(phase, nbytes, *link, given.topology)[1] for phase in schedule.phases]
+        releases = simulate.releases(schedule, arrivals)
+        seconds = simulate.staggered(times, releases)
+        # Where several are late, the others have longer than until the last but one is there.
+        delays = simulate.Delays(-releases[0] if len(times) > 1 else late.delays if late else ())
         bound = simulate.lower_bound(given.ranks, nbytes, delays, *link, ports, given.topology)
         runs = spec_text(entry_for(made, nbytes).schedule)
         found.append(Prediction(runs, seconds, bound, wait, late.rank if late else None))

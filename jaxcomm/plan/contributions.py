@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NoReturn
 
 import numpy as np
@@ -40,12 +41,12 @@ class Contributions:
         self._garbage[others] = True
         self._garbage[owner, chunk] = False
 
-    def forget_incomplete(self, late: int, chunks: NDArray[np.int_]) -> None:
+    def forget_incomplete(self, late: Collection[int], chunks: NDArray[np.int_]) -> None:
         """Makes garbage of what a precondition leaves of these chunks where not all the others are added up.
 
         A ReduceScatter may use the other ranks' memory as it likes.
         """
-        others = np.delete(np.arange(self._ranks), late)[:, None]
+        others = np.delete(np.arange(self._ranks), sorted(late))[:, None]
         chunk = chunks - self._first
         self._garbage[others, chunk] = (self._held[others, chunk] != self._set(others)).any(axis=2)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
 from itertools import groupby
@@ -30,19 +31,21 @@ def lower(schedule: Schedule) -> list[Step]:
     so that both sides get the same bits; copies of a finished chunk become stores of the step that finished it. Sums of
     different ranks stay apart: the early ranks' partial sums must be able to run while the late rank is away.
     """
-    before = schedule.precondition
-    arrival = before.num_rounds if before else 0
-    table = schedule.table() + np.array([arrival, 0, 0, 0, 0], dtype=np.int32)
-    if before:
-        table = np.concatenate([before.table(), table])
+    phases = schedule.phases
+    ends = np.cumsum([phase.num_rounds for phase in phases]).tolist()
+    tables = [
+        phase.table() + np.array([end - phase.num_rounds, 0, 0, 0, 0], np.int32)
+        for phase, end in zip(phases, ends, strict=True)
+    ]
+    table = np.concatenate(tables)
     by_chunk = table[np.lexsort((table[:, 0], table[:, 3]))].tolist()
     steps = []
     for chunk, transfers in groupby(by_chunk, key=itemgetter(3)):
         lowering = _Chunk(schedule, chunk)
-        for _, phase in groupby(transfers, key=lambda transfer: transfer[0] >= arrival):
+        for _, phase in groupby(transfers, key=lambda transfer: bisect_right(ends, transfer[0])):
             for round_, together in groupby(phase, key=itemgetter(0)):
                 lowering.round(round_, [(src, dst, op) for _, src, dst, _, op in together])
-            lowering.close()  # a sum of the precondition must not wait for the late rank
+            lowering.close()  # a sum of the precondition must not wait for the late ranks
         steps += lowering.drafts
     steps.sort(key=itemgetter(0))
     return [Step(chunk, rank, reads, tuple(sorted(writes))) for (_, chunk), rank, reads, writes in steps]
@@ -65,7 +68,7 @@ class _Chunk:
 
     def __init__(self, schedule: Schedule, chunk: int) -> None:
         self._everybody = (1 << schedule.ranks) - 1
-        self._late = schedule.late
+        self._away = schedule.phases[0].away
         self._chunk = chunk
         self.drafts: list[_Draft] = []
         self._open: dict[int, _Sum] = {}
@@ -135,8 +138,8 @@ class _Chunk:
                 self._add(round_, (dst, *sources), tuple(sorted((dst, *sources))), {dst})
 
     def _add(self, round_: int, helpers: tuple[int, ...], reads: tuple[int, ...], writes: set[int]) -> None:
-        """Appends a step, to be executed by the first of the helpers that is not late."""
-        rank = next(helper for helper in helpers if helper != self._late)
+        """Appends a step, to be executed by the first of the helpers that is not late, if there is one."""
+        rank = next((helper for helper in helpers if helper not in self._away), helpers[0])
         index = len(self.drafts)
         self.drafts.append(_Draft((round_, self._chunk), rank, reads, writes))
         value = 0

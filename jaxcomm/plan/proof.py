@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jaxcomm.errors import PlanError
 from jaxcomm.plan.schema import Plan
-from jaxcomm.plan.values import Hybrid, Straggler, Transfers
+from jaxcomm.plan.values import Chain, Hybrid, Straggler, Transfers
 from jaxcomm.plan.verifier import Proof, verify_schedule, verify_template
 from jaxcomm.schedules import Schedule
 
@@ -69,6 +69,8 @@ def check_brought(plan: Plan) -> None:
                 verify_schedule(schedule)
             except PlanError as error:
                 raise PlanError(f"network.schedules[{spec.index}]: {error}") from None
+        elif isinstance(spec, Chain):
+            verify_schedule(schedule)
     template = plan.rotation
     if template is None:
         return

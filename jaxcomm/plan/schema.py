@@ -21,6 +21,7 @@ from jaxcomm.plan.loss import LossPolicy
 from jaxcomm.plan.values import (
     Assumptions,
     Broadcast,
+    Chain,
     Entry,
     Hybrid,
     Matches,
@@ -35,6 +36,7 @@ from jaxcomm.plan.values import (
     Spec,
     Step,
     Straggler,
+    Stragglers,
     Transfers,
     Value,
 )
@@ -143,9 +145,19 @@ class Plan(Value):
     def _check_spec(self, where: str, spec: Spec) -> None:
         if isinstance(spec, Plain):
             return
-        if spec.late not in self.roles:
-            raise ValueError(f'{where}.late is "{spec.late}", which roles does not bind')
-        if isinstance(spec, Straggler | Hybrid) and self.template is None:
+        names = spec.late if isinstance(spec, Stragglers | Chain) else (spec.late,)
+        for name in names:
+            if name not in self.roles:
+                raise ValueError(f'{where}.late is "{name}", which roles does not bind')
+        bound = {name: self.roles[name] for name in names}
+        if len({*bound.values()}) < len(names):
+            raise ValueError(
+                f"{where}.late is {', '.join(names)}, which roles binds to {', '.join(map(str, bound.values()))}; "
+                "every one must be another rank"
+            )
+        if len(names) >= self.ranks:
+            raise ValueError(f"{where}.late names all {self.ranks} ranks; one must not be late")
+        if isinstance(spec, Straggler | Hybrid | Chain) and self.template is None:
             raise ValueError(f"template is null, but {where} is a {spec.kind} schedule and runs by it")
         if isinstance(spec, Transfers):
             self._check_transfers(where, spec)
@@ -210,6 +222,10 @@ def build(
             return schedules.straggler(ranks, roles[spec.late], spec.chunks, template)
         case Hybrid():
             return schedules.hybrid(ranks, roles[spec.late], spec.chunks, spec.covered, template)
+        case Stragglers():
+            return schedules.stragglers(ranks, [roles[name] for name in spec.late], spec.chunks)
+        case Chain():
+            return schedules.chain(ranks, [roles[name] for name in spec.late], spec.chunks, template)
         case Transfers():
             chosen = solved[spec.index]
             return schedules.transfers(ranks, chosen.late, chosen.owners, chosen.moves)

@@ -67,7 +67,26 @@ class Transfers(Value):
     index: Count
 
 
-Spec = Annotated[Plain | Broadcast | Straggler | Hybrid | Transfers, Field(discriminator="kind")]
+LateRoles = Annotated[tuple[RoleName, ...], Field(min_length=2, max_length=16)]
+
+
+class Stragglers(Value):
+    """The others reduce-scatter `chunks` chunks while the late ranks are away; then these join together."""
+
+    kind: Literal["stragglers"] = "stragglers"
+    late: LateRoles
+    chunks: Chunks
+
+
+class Chain(Value):
+    """The others reduce-scatter `chunks` chunks; then the late ranks join one after the other, in this order."""
+
+    kind: Literal["chain"] = "chain"
+    late: LateRoles
+    chunks: Chunks
+
+
+Spec = Annotated[Plain | Broadcast | Straggler | Hybrid | Transfers | Stragglers | Chain, Field(discriminator="kind")]
 Verdict = Literal["chosen", "slower", "below_threshold", "window_taken", "too_many_ports", "ideal_delay"]
 
 

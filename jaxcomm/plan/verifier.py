@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,8 +59,9 @@ def verify_schedule(schedule: Schedule) -> Proof:
             f"{schedule.kind}: {schedule.ranks} ranks and {schedule.num_chunks} chunks; "
             f"there must be 2 to {MAX_RANKS} ranks and at least one chunk.{CURE}"
         )
-    if schedule.late is not None and not 0 <= schedule.late < schedule.ranks:
-        raise PlanError(f"{schedule.kind}: its late rank {schedule.late} is none of {schedule.ranks} ranks.{CURE}")
+    for rank in sorted(schedule.away):
+        if not 0 <= rank < schedule.ranks:
+            raise PlanError(f"{schedule.kind}: its late rank {rank} is none of {schedule.ranks} ranks.{CURE}")
     if _is_composed(schedule):
         return _compose(schedule)
     if schedule.template:
@@ -124,26 +126,31 @@ def verify_program(program: Program | bytes, schedule: Schedule | None = None) -
             f"program: it is for {ranks} ranks and {chunks} chunks, "
             f"the schedule for {schedule.ranks} and {schedule.num_chunks}.{CURE}"
         )
-    late = schedule.late if schedule else None
-    others = frozenset(range(ranks)) - {late}
+    stages = [(phase, after.away) for phase, after in pairwise(schedule.phases)] if schedule else []
     runs = [ChunkRun(chunk, ranks) for chunk in range(chunks)]
-    early: list[bool] = []
-    reduced_early = set()
+    early: list[list[bool]] = [[] for _ in stages]
+    reduced_early: list[set[int]] = [set() for _ in stages]
     for index, op in enumerate(program.ops):
         value = runs[op.chunk].step(index, op)
-        early.append(late not in (op.rank, *op.reads, *op.writes) and all(early[other] for other in op.waits))
-        if early[index] and value == others:
-            reduced_early.add(op.chunk)
+        for (_, away), soon, reduced in zip(stages, early, reduced_early, strict=True):
+            soon.append(away.isdisjoint((op.rank, *op.reads, *op.writes)) and all(soon[other] for other in op.waits))
+            if soon[index] and len(value) == ranks - len(away):
+                reduced.add(op.chunk)
     for run in runs:
         run.check_complete()
-    if schedule and schedule.precondition:
-        waiting = set(schedule.precondition.table()[:, 3].tolist()) - reduced_early
+    for (phase, away), reduced in zip(stages, reduced_early, strict=True):
+        waiting = set(phase.table()[:, 3].tolist()) - reduced
         if waiting:
             raise PlanError(
-                f"program: chunk {min(waiting)} of the others is not reduced while the late rank {late} is away.{CURE}"
+                f"program: chunk {min(waiting)} of the others is not reduced while {_late_text(away)} away.{CURE}"
             )
-    counts = {"operations": len(program.ops)} | ({"of them early": sum(early)} if late is not None else {})
+    counts = {"operations": len(program.ops)} | ({"of them early": sum(early[0])} if early else {})
     return Proof("program", ranks, chunks, counts, "execution of every operation, free of races")
+
+
+def _late_text(away: frozenset[int]) -> str:
+    names = ", ".join(map(str, sorted(away)))
+    return f"the late rank {names} is" if len(away) == 1 else f"the late ranks {names} are"
 
 
 def _is_composed(schedule: Schedule) -> bool:
@@ -188,29 +195,35 @@ def _execute(schedule: Schedule) -> Proof:
     """The proof of every single transfer."""
     kind, ranks, chunks, before = schedule.kind, schedule.ranks, schedule.num_chunks, schedule.precondition
     table = _checked_table(schedule)
-    early = table[:0]
-    if before is not None:
-        if (before.ranks, before.num_chunks, before.late) != (ranks, chunks, schedule.late) or before.late is None:
-            raise PlanError(f"{kind}: its precondition is for other ranks, chunks or another late rank.{CURE}")
-        if before.precondition:
-            raise PlanError(f"{kind}: its precondition has a precondition.{CURE}")
-        early = _checked_table(before)
-        _refuse_first(before.kind, early, (early[:, 1:3] == before.late).any(axis=1), "involves the late rank")
+    stages = [(_checked_precondition(before, after), after.away) for before, after in pairwise(schedule.phases)]
     counts = {"rounds": schedule.num_rounds, "transfers": len(table)}
-    if before is not None:
-        counts["transfers before"] = len(early)
+    if stages:
+        counts["transfers before"] = sum(len(early) for early, _ in stages)
     if before is None and _chunks_are_turns(table, ranks, chunks):
         table, chunks = table[table[:, 3] == 0], 1
     width = max(1, _BLOCK // (max(len(table) // chunks, ranks) * -(-ranks // 64) * 8))
     for first in range(0, chunks, width):
         held = Contributions(kind, ranks, min(width, chunks - first), first)
-        if before is not None and before.late is not None:
+        for early, away in stages:
             own = early[(early[:, 3] >= first) & (early[:, 3] < first + width)]
             held.run(own)
-            held.forget_incomplete(before.late, np.flatnonzero(np.bincount(own[:, 3])))
+            held.forget_incomplete(away, np.flatnonzero(np.bincount(own[:, 3])))
         held.run(table[(table[:, 3] >= first) & (table[:, 3] < first + width)])
         held.check_complete()
     return Proof(kind, ranks, schedule.num_chunks, counts, "execution of every transfer")
+
+
+def _checked_precondition(before: Schedule, after: Schedule) -> Table:
+    """The transfers of a phase, which fits to the next one and does without those who are late for that."""
+    fits = after.away <= before.away if before.precondition else after.away == before.away
+    if (before.ranks, before.num_chunks) != (after.ranks, after.num_chunks) or not after.away or not fits:
+        raise PlanError(f"{after.kind}: its precondition is for other ranks, chunks or late ranks.{CURE}")
+    table = _checked_table(before)
+    involved = np.asarray(np.isin(table[:, 1:3], sorted(after.away)).any(axis=1))
+    _refuse_first(
+        before.kind, table, involved, "involves the late rank" if len(after.away) == 1 else "involves a late rank"
+    )
+    return table
 
 
 def _chunks_are_turns(table: Table, ranks: int, chunks: int) -> bool:

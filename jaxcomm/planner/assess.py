@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
-from jaxcomm import simulate
+from jaxcomm import schedules, simulate
 from jaxcomm.plan import build
 from jaxcomm.plan.values import (
     Alternative,
     Broadcast,
+    Chain,
     Entry,
     Hybrid,
     Plain,
@@ -18,10 +21,11 @@ from jaxcomm.plan.values import (
     Solved,
     Spec,
     Straggler,
+    Stragglers,
     Transfers,
     Verdict,
 )
-from jaxcomm.schedules import Template
+from jaxcomm.schedules import Schedule, Template
 from jaxcomm.simulate import Delays, Tuned
 from jaxcomm.topology import Topology
 
@@ -33,8 +37,10 @@ class Setting:
     """What a plan is made for.
 
     `roles` binds "straggler" if it is known who is late, and is empty otherwise: then no schedule may count on a delay.
-    `template` is needed with it. `solved` are straggler schedules for the links of `topology`. For the rest see
-    `jaxcomm.planner.plan`.
+    `template` is needed with it. `solved` are straggler schedules for the links of `topology`. `late` are the roles
+    of several late ranks in the order in which they come, and `releases[i][step]` when all but the i-th of them and
+    those after it are there, in seconds after the last one's arrival; both empty if at most one is late. For the rest
+    see `jaxcomm.planner.plan`.
     """
 
     ranks: int
@@ -47,6 +53,8 @@ class Setting:
     ports: int
     topology: Topology | None = None
     solved: tuple[Solved, ...] = ()
+    late: tuple[str, ...] = ()
+    releases: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
 
     def cost(self, spec: Spec, nbytes: int) -> tuple[float, float]:
         """Seconds before and after the late rank's arrival; somebody's, where nobody is known to be late."""
@@ -54,20 +62,28 @@ class Setting:
         return simulate.phases(schedule, nbytes, self.alpha, self.beta, self.topology)
 
     def seconds(self, spec: Spec, nbytes: int) -> float:
-        """Mean seconds from the late rank's arrival on."""
+        """Mean seconds from the last late rank's arrival on."""
+        if isinstance(spec, Stragglers | Chain):
+            call = nbytes, self.alpha, self.beta
+            schedule = _schedule(spec.kind, self.ranks, len(spec.late), spec.chunks)
+            phases = range(-1 - len(spec.late), 0) if isinstance(spec, Chain) else (-1 - len(spec.late), -1)
+            return simulate.staggered([phase.seconds(*call) for phase in schedule.phases], self.releases[list(phases)])
         before, after = self.cost(spec, nbytes)
         return float(self.delays.exposed(before)) + after
 
 
 def choose(setting: Setting, nbytes: int) -> Spec:
-    """The fastest schedule for calls of this size; one that uses the delay must gain `min_gain` to be taken."""
-    choice = plain(setting, nbytes)
-    rivals = late_specs(setting, nbytes)
-    if not rivals:
-        return choice
-    rival = min(rivals, key=lambda spec: setting.seconds(spec, nbytes))
-    pays = setting.seconds(rival, nbytes) < (1 - setting.min_gain) * setting.seconds(choice, nbytes)
-    return rival if pays else choice
+    """The fastest schedule for calls of this size.
+
+    One that uses the delay must gain `min_gain` to be taken, and one for several late ranks as much over the best then.
+    """
+    choice: Spec = plain(setting, nbytes)
+    for rivals in (late_specs(setting, nbytes), late_sets(setting, nbytes)):
+        if rivals:
+            rival = min(rivals, key=lambda spec: setting.seconds(spec, nbytes))
+            pays = setting.seconds(rival, nbytes) < (1 - setting.min_gain) * setting.seconds(choice, nbytes)
+            choice = rival if pays else choice
+    return choice
 
 
 def plain(setting: Setting, nbytes: int) -> Plain:
@@ -94,6 +110,29 @@ def late_specs(setting: Setting, nbytes: int) -> list[Spec]:
     return [Broadcast(late=ROLE), *(tuned_spec(member) for member in members if member)]
 
 
+def late_sets(setting: Setting, nbytes: int) -> list[Spec]:
+    """The best of every kind for the last two late ranks, the last three, ...; empty if at most one is late.
+
+    Chunk counts are 1, 2, 4, ... times those with which every rank has as much to do.
+    """
+    specs: list[Spec] = []
+    limit = simulate.tune.max_chunks(setting.ranks, nbytes)
+    for count in range(2, len(setting.late) + 1):
+        late = setting.late[-count:]
+        for kind, period in ((Stragglers, setting.ranks), (Chain, setting.ranks - 1)):
+            times = max(1, limit // period).bit_length()
+            members: list[Spec] = [kind(late=late, chunks=period << exponent) for exponent in range(times)]
+            specs.append(min(members, key=lambda spec: setting.seconds(spec, nbytes)))
+    return specs
+
+
+@lru_cache(maxsize=4096)
+def _schedule(kind: str, ranks: int, late: int, chunks: int) -> Schedule:
+    """The schedule for these numbers; which ranks are late changes nothing in its phases' rounds and volumes."""
+    make = schedules.stragglers if kind == "stragglers" else schedules.chain
+    return make(ranks, range(late), chunks)
+
+
 def tuned_spec(member: Tuned) -> Spec:
     """The spec of a tuned member of the straggler family."""
     if member.covered == member.chunks:
@@ -104,7 +143,10 @@ def tuned_spec(member: Tuned) -> Spec:
 def entry(setting: Setting, low: int, high: int | None, nbytes: int, choice: Spec) -> Entry:
     """The plan's entry for a byte range, with everything that was considered for calls of `nbytes`."""
     plain_specs: list[Spec] = [Plain(kind="ring"), Plain(kind="halving_doubling"), Plain(kind="direct")]
-    times = {spec: setting.seconds(spec, nbytes) for spec in [*plain_specs, *late_specs(setting, nbytes), choice]}
+    times = {
+        spec: setting.seconds(spec, nbytes)
+        for spec in [*plain_specs, *late_specs(setting, nbytes), *late_sets(setting, nbytes), choice]
+    }
     base = min(times[spec] for spec in plain_specs if not _too_many_ports(setting, spec))
 
     def row(spec: Spec, seconds: float, verdict: Verdict) -> Alternative:
@@ -114,7 +156,9 @@ def entry(setting: Setting, low: int, high: int | None, nbytes: int, choice: Spe
     rows = [row(spec, seconds, _verdict(setting, times, spec, choice)) for spec, seconds in times.items()]
     if setting.roles:
         rows += [row(spec, setting.cost(spec, nbytes)[1], "ideal_delay") for spec in _ideal_specs(setting, nbytes)]
-    call = setting.ranks, nbytes, setting.delays, setting.alpha, setting.beta, setting.ports, setting.topology
+    # With several late ranks the others have longer than until the last but one is there.
+    window = Delays(-setting.releases[0]) if setting.late else setting.delays
+    call = setting.ranks, nbytes, window, setting.alpha, setting.beta, setting.ports, setting.topology
     predicted = Predicted(
         reference_bytes=nbytes,
         seconds=figures(times[choice]),

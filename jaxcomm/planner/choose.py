@@ -9,12 +9,15 @@ from dataclasses import replace
 from importlib import metadata
 from typing import Final
 
+import numpy as np
+
 from jaxcomm import schedules
 from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.plan import Plan
 from jaxcomm.plan.program import MAX_RANKS
 from jaxcomm.plan.values import (
     Assumptions,
+    Chain,
     Delay,
     Entry,
     Hybrid,
@@ -32,7 +35,7 @@ from jaxcomm.planner.assess import ROLE, Setting, choose, figures, late_specs, p
 from jaxcomm.planner.buckets import Assignment, Log, Option, assign
 from jaxcomm.planner.ranges import Progress, entries
 from jaxcomm.planner.topology import check_size, solved
-from jaxcomm.profile import Profile, straggler
+from jaxcomm.profile import Profile, late_ranks, straggler
 from jaxcomm.simulate import PORTS, Delays, tune
 
 OPTIONS: Final = 24  # straggler schedules that a bucket may choose from
@@ -145,7 +148,16 @@ def _setting(profile: Profile, min_gain: float, ports: int) -> tuple[Setting, De
     if not late.late_steps:
         return nobody, delay
     roles, template = {ROLE: late.rank}, schedules.template(profile.ranks)
-    return replace(nobody, delays=Delays(late.delays), roles=roles, template=template), delay
+    alone = replace(nobody, delays=Delays(late.delays), roles=roles, template=template)
+    order = () if profile.topology else late_ranks(profile)
+    if len(order) < 2:
+        return alone, delay
+    names = [ROLE, *(f"{ROLE}_{place}" for place in range(2, len(order) + 1))]
+    arrivals = np.array(profile.arrivals)
+    last = arrivals.max(axis=1)
+    there = [np.delete(arrivals, order[place:], axis=1).max(axis=1) - last for place in range(len(order) + 1)]
+    roles = dict(zip(names, reversed(order), strict=True))
+    return replace(alone, roles=roles, late=tuple(reversed(names)), releases=np.array(there)), delay
 
 
 def _assign(profile: Profile, setting: Setting, time_limit: float, seed: int, log: Log) -> Assignment | None:
@@ -195,7 +207,7 @@ def _step(profile: Profile, assignment: Assignment) -> Step:
 
 def _rotation(setting: Setting, found: Sequence[Entry]) -> Rotation | None:
     """The template, if an entry runs by it."""
-    used = any(isinstance(entry.schedule, Straggler | Hybrid) for entry in found)
+    used = any(isinstance(entry.schedule, Straggler | Hybrid | Chain) for entry in found)
     return Rotation.model_validate(setting.template.to_json()) if setting.template and used else None
 
 

@@ -22,7 +22,7 @@ from jaxcomm.profile.cluster import (
 from jaxcomm.profile.files import load, save, validate
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.importers import read_any
-from jaxcomm.profile.lateness import Straggler, straggler
+from jaxcomm.profile.lateness import Straggler, late_ranks, straggler
 from jaxcomm.profile.measure import measure
 from jaxcomm.profile.schema import (
     Bucket,
@@ -54,6 +54,7 @@ __all__ = [
     "at_rate",
     "fit",
     "json_schema",
+    "late_ranks",
     "load",
     "measure",
     "read_any",

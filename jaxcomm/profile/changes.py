@@ -1,11 +1,12 @@
 """A profile with one thing changed, to ask the planner what would be if.
 
 Every change gives a new profile, checked like one from a file, whose provenance says what was changed in it. Arrivals
-keep their origin, the first rank's arrival as it was measured, so that they can be compared with those before.
+count from the first rank of each step, whichever that is after the change.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -49,8 +50,12 @@ def with_late_rank(profile: Profile, rank: int, seconds: float) -> Profile:
     if not 0 <= rank < profile.ranks:
         what = f"rank {rank} cannot be late: the ranks are 0 to {profile.ranks - 1}"
         raise ProfileError(mistake(profile.provenance.source, what, "name one of them"))
+    if not 0 <= seconds < math.inf:
+        what = f"rank {rank} cannot be late by {seconds:g} s"
+        raise ProfileError(mistake(profile.provenance.source, what, "name a time of at least 0"))
     arrivals = np.array(profile.arrivals or [[0.0] * profile.ranks])
     arrivals[:, rank] += seconds
+    arrivals -= arrivals.min(axis=1, keepdims=True)
     return _changed(profile, f"rank {rank} later by {seconds:g} s", arrivals=arrivals.tolist())
 
 

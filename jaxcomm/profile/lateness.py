@@ -1,13 +1,18 @@
-"""Which rank is late, how often, and by how much."""
+"""Which ranks are late, how often, and by how much."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile.schema import Profile
+
+MOST_LATE: Final = 8  # late ranks that a plan tells apart
+_JITTER: Final = 3.0  # times the bulk's own spread that a late rank is behind the bulk
+_SHARE: Final = 0.1  # of the straggler's lateness that another late rank has at least
 
 
 @dataclass(frozen=True)
@@ -70,3 +75,34 @@ def straggler(profile: Profile) -> Straggler:
         first_quarter_s=float(np.median(delays[:quarter])),
         last_quarter_s=float(np.median(delays[-quarter:])),
     )
+
+
+def late_ranks(profile: Profile) -> tuple[int, ...]:
+    """The ranks that are persistently late, in the order in which they usually come; the last is the straggler.
+
+    The bulk of a step is there when half of the ranks are. Beside the straggler a rank is late if in more than half of
+    the steps it comes after the bulk by more than 3 times the bulk's own spread (the median time from a step's first
+    rank to its bulk), and by at least a tenth of the straggler's median lateness. At most half of the ranks are late,
+    and at most 8: those that are latest.
+
+    Args:
+      profile: a profile with arrivals.
+
+    Returns:
+      The ranks by their median lateness; empty if no rank was ever later than all others.
+
+    Raises:
+      ProfileError: the profile has no arrivals.
+    """
+    last = straggler(profile)
+    if not last.late_steps:
+        return ()
+    arrivals = np.array(profile.arrivals)
+    bulk = np.sort(arrivals, axis=1)[:, (profile.ranks - 1) // 2]
+    behind = arrivals - bulk[:, None]
+    usual = np.median(behind, axis=0)
+    margin = max(_JITTER * float(np.median(bulk - arrivals.min(axis=1))), _SHARE * float(usual[last.rank]), 0.0)
+    often = (behind > margin).mean(axis=0) > 0.5
+    others = sorted((float(usual[rank]), rank) for rank in np.flatnonzero(often).tolist() if rank != last.rank)
+    most = min(MOST_LATE, profile.ranks // 2) - 1
+    return (*(rank for _, rank in others[max(0, len(others) - most) :]), last.rank)

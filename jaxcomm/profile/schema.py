@@ -100,6 +100,11 @@ class Profile(Value):
                 raise ValueError(
                     f"arrivals[{step}] has {len(row)} times for {self.ranks} ranks; one per rank is needed"
                 )
+            if min(row) > 0:
+                raise ValueError(
+                    f"arrivals[{step}] says that every rank is late: its first comes at {min(row):g} s, but the times "
+                    "are seconds after the first rank of that step; subtract the least of them from all"
+                )
         return self
 
     @pydantic.model_validator(mode="after")

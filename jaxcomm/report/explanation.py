@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 from jaxcomm.plan.schema import Plan
-from jaxcomm.plan.values import Broadcast, Entry, Hybrid, Network, Spec, Straggler, Transfers
+from jaxcomm.plan.values import Broadcast, Chain, Entry, Hybrid, Network, Spec, Straggler, Stragglers, Transfers
 from jaxcomm.report import loss
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.schedules import Schedule
@@ -77,6 +77,10 @@ def spec_text(spec: Spec) -> str:
     match spec:
         case Straggler():
             return f"straggler, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
+        case Stragglers():
+            return f"{len(spec.late)} stragglers, {spec.chunks} chunks"
+        case Chain():
+            return f"chain of {len(spec.late)} stragglers, {spec.chunks} chunks"
         case Hybrid():
             return f"hybrid, {spec.covered} of {spec.chunks} chunks"
         case Transfers():
@@ -178,6 +182,16 @@ def _comparison(plan: Plan, entry: Entry, schedule: Schedule) -> str:
 def _meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
     if schedule.precondition is None:
         yield f"All ranks take part from the start: {schedule.num_rounds} rounds, {schedule.num_chunks} chunks."
+        return
+    if isinstance(entry.schedule, Stragglers | Chain):
+        first, *later = schedule.phases
+        away = ", ".join(map(str, sorted(first.away)))
+        count = schedule.ranks - len(first.away)
+        yield f"While ranks {away} are away the other {count} reduce-scatter in {first.num_rounds} rounds."
+        for phase in later[:-1]:
+            yield f"When rank {phase.late} comes it joins the owners of the sums in {phase.num_rounds} rounds."
+        what = "all of them are" if isinstance(entry.schedule, Stragglers) else f"rank {schedule.late} is"
+        yield f"Once {what} there, {schedule.num_rounds} rounds finish the sum."
         return
     verb = "allreduce" if isinstance(entry.schedule, Broadcast) else "reduce-scatter"
     yield (

@@ -6,12 +6,14 @@ but the errors.
 """
 
 from jaxcomm.schedules.broadcast import broadcast
+from jaxcomm.schedules.chain import chain
 from jaxcomm.schedules.direct import direct
 from jaxcomm.schedules.halving_doubling import halving_doubling
 from jaxcomm.schedules.hybrid import hybrid
 from jaxcomm.schedules.ring import ring
 from jaxcomm.schedules.schedule import Op, Schedule, Transfer
 from jaxcomm.schedules.straggler import straggler
+from jaxcomm.schedules.stragglers import stragglers
 from jaxcomm.schedules.template import Template, template
 from jaxcomm.schedules.transfers import transfers
 
@@ -21,11 +23,13 @@ __all__ = [
     "Template",
     "Transfer",
     "broadcast",
+    "chain",
     "direct",
     "halving_doubling",
     "hybrid",
     "ring",
     "straggler",
+    "stragglers",
     "template",
     "transfers",
 ]

@@ -21,6 +21,33 @@ def reduce_scatter(ranks: int, late: int, chunks: int, num_chunks: int) -> Sched
     return Schedule("reduce_scatter", ranks, num_chunks, rounds, volume, 1, _table, (ranks, late, chunks), late=late)
 
 
+def reduce_scatter_to(ranks: int, late: tuple[int, ...], owners: tuple[int, ...], chunks: int) -> Schedule:
+    """Sums chunk c of the N ranks that are not late on the i-th of them, i = owners[c mod len(owners)].
+
+    In each of the N − 1 rounds every rank sends all chunks of one owner to it.
+
+    Args:
+      ranks: number of ranks, the late ones included.
+      late: the ranks that take no part.
+      owners: indices in [0, N), ascending by rank.
+      chunks: pieces of the buffer.
+    """
+    rounds = ranks - len(late) - 1
+    owner = np.resize(owners, chunks)
+    volume = rounds * int(np.bincount(owner).max())
+    parameters = (ranks, late, owners, chunks)
+    return Schedule(
+        "reduce_scatter", ranks, chunks, rounds, volume, 1, _table_to, parameters, late=late[-1], more_late=late[:-1]
+    )
+
+
+def _table_to(ranks: int, late: tuple[int, ...], owners: tuple[int, ...], chunks: int) -> Table:
+    others = np.array([rank for rank in range(ranks) if rank not in late])
+    owner = np.resize(owners, chunks)
+    step, chunk = np.ogrid[1 : len(others), :chunks]
+    return rows(step - 1, others[(owner - step) % len(others)], others[owner], chunk, Op.REDUCE)
+
+
 def all_but(late: int, ranks: int) -> list[int]:
     """The other ranks, ascending."""
     return [rank for rank in range(ranks) if rank != late]

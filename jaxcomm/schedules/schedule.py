@@ -52,9 +52,11 @@ class Schedule:
       ports: distinct peers that a rank may send to, and receive from, in one round.
       unroll: makes the table of transfers from `parameters`; must be pure.
       parameters: arguments of `unroll`; for a schedule of this package also those of its constructor, in order.
-      precondition: what the other ranks run before the late one arrives, or None.
-      late: the straggler, or None.
+      precondition: what the other ranks run before the late ones arrive, or None; it may have one itself, for which
+        more ranks are late.
+      late: the straggler, or the last of several; None if nobody is late.
       template: the rotational template of a straggler schedule, or None.
+      more_late: the other ranks that do not take part in the precondition either.
     """
 
     kind: str
@@ -68,6 +70,7 @@ class Schedule:
     precondition: Schedule | None = None
     late: int | None = None
     template: Template | None = field(default=None, repr=False)
+    more_late: tuple[int, ...] = ()
 
     @classmethod
     def from_table(
@@ -80,6 +83,7 @@ class Schedule:
         ports: int = 1,
         precondition: Schedule | None = None,
         late: int | None = None,
+        more_late: tuple[int, ...] = (),
     ) -> Schedule:
         """A schedule with these transfers; rounds and volume are counted from the table.
 
@@ -91,11 +95,25 @@ class Schedule:
           ports: distinct peers per rank, round and direction.
           precondition: what the others run before.
           late: the straggler.
+          more_late: the other late ranks.
         """
         rows = np.array(table, dtype=np.int32).reshape(-1, 5)
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
         num_rounds, volume = measure(*loads(rows))
-        return cls(kind, ranks, num_chunks, num_rounds, volume, ports, lambda: rows, (), precondition, late)
+        unroll = lambda: rows  # noqa: E731
+        return cls(
+            kind, ranks, num_chunks, num_rounds, volume, ports, unroll, (), precondition, late, more_late=more_late
+        )
+
+    @property
+    def away(self) -> frozenset[int]:
+        """The late ranks: those that do not take part in the precondition."""
+        return frozenset() if self.late is None else frozenset((self.late, *self.more_late))
+
+    @property
+    def phases(self) -> tuple[Schedule, ...]:
+        """What runs, in this order: the precondition's phases, then the schedule itself."""
+        return (*(self.precondition.phases if self.precondition else ()), self)
 
     def table(self) -> Table:
         """The transfers as int32 [m, 5], columns round, src, dst, chunk, op; sorted by round and read-only."""

@@ -3,7 +3,7 @@
 Pure numpy, no JAX. Imports schedules, profile and plan; imported by planner, report and cli.
 """
 
-from jaxcomm.simulate.cost import PORTS, Delays, lower_bound, phases, seconds
+from jaxcomm.simulate.cost import PORTS, Delays, lower_bound, phases, releases, seconds, staggered
 from jaxcomm.simulate.critical_path import Parts, critical_path
 from jaxcomm.simulate.events import Messages, Run, Simulation, run
 from jaxcomm.simulate.forecast import Forecast, forecast, repetitions
@@ -28,9 +28,11 @@ __all__ = [
     "hybrid",
     "lower_bound",
     "phases",
+    "releases",
     "repetitions",
     "run",
     "seconds",
+    "staggered",
     "straggler",
     "sweep",
 ]

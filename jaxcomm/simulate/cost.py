@@ -55,11 +55,44 @@ def phases(
     schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology | None = None
 ) -> tuple[float, float]:
     """Seconds before and after the late rank's arrival; the arguments are those of `seconds`."""
-    parts = [schedule.precondition, schedule] if schedule.precondition else [schedule]
     times = [
-        topology.seconds(part, nbytes, alpha, beta) if topology else part.seconds(nbytes, alpha, beta) for part in parts
+        topology.seconds(phase, nbytes, alpha, beta) if topology else phase.seconds(nbytes, alpha, beta)
+        for phase in schedule.phases
     ]
     return sum(times[:-1]), times[-1]
+
+
+def staggered(times: Sequence[float], releases: ArrayLike) -> float:
+    """Mean time of phases that wait for more and more ranks, from the last rank's arrival on.
+
+    A phase starts when the one before it is done and all of its ranks are there. For two phases this is
+    `Delays.exposed` of the first plus the second.
+
+    Args:
+      times: seconds of each phase.
+      releases: one row per phase and one column per step, as from `releases`.
+    """
+    end: NDArray[np.float64] = np.array(-np.inf)
+    for seconds_, release in zip(times, np.asarray(releases, np.float64), strict=True):
+        end = np.maximum(end, release) + seconds_
+    return float(end.mean())
+
+
+def releases(schedule: Schedule, arrivals: ArrayLike) -> NDArray[np.float64]:
+    """When the last rank of each phase is there: at most 0, seconds after the last arrival of the step.
+
+    Args:
+      schedule: any schedule.
+      arrivals: one row per step and one column per rank.
+
+    Returns:
+      One row per phase and one column per step.
+    """
+    times = np.asarray(arrivals, np.float64)
+    absent = [sorted(after.away) for after in schedule.phases[1:]] + [[]]
+    there: NDArray[np.float64] = np.array([np.delete(times, away, axis=1).max(axis=1) for away in absent])
+    there -= times.max(axis=1)
+    return there
 
 
 def lower_bound(

@@ -31,7 +31,7 @@ def critical_path(run: Run, first_s: float = 0.0) -> Parts:
       run: a run.
       first_s: when the first rank arrived.
     """
-    phases = [messages for messages in (run.before, run.messages) if messages is not None and len(messages.src)]
+    phases = [messages for messages in run.phases if len(messages.src)]
     fields = (np.concatenate([getattr(each, name) for each in phases]) for name in Messages.__dataclass_fields__)
     steps = Messages(*fields)
     by_end, by_free = (_Times(times) for times in (steps.end_s, steps.free_s))

@@ -45,11 +45,10 @@ class Messages:
 
 @dataclass(frozen=True)
 class Run:
-    """What happened: `finish_s[r]` is when rank r was done; `before` is the precondition's part, or None."""
+    """What happened: `finish_s[r]` is when rank r was done; `phases` are the preconditions and, last, the schedule."""
 
     finish_s: Floats
-    before: Messages | None
-    messages: Messages
+    phases: tuple[Messages, ...]
 
 
 class Simulation:
@@ -58,8 +57,7 @@ class Simulation:
     def __init__(self, schedule: Schedule, nbytes: int, network: Network) -> None:
         """Unrolls the schedule for a buffer of `nbytes`."""
         self._ranks = schedule.ranks
-        phases = [schedule.precondition, schedule] if schedule.precondition else [schedule]
-        self._phases = [_Phase(phase, nbytes, network) for phase in phases]
+        self._phases = [_Phase(phase, nbytes, network) for phase in schedule.phases]
 
     def run(self, arrivals: Sequence[float] | None = None, seed: int = 0) -> Run:
         """One run.
@@ -71,7 +69,7 @@ class Simulation:
         Returns:
           The times of all messages, and when each rank was done.
         """
-        ready = np.zeros(self._ranks) if arrivals is None else np.array(arrivals, dtype=np.float64)
+        ready: Floats = np.zeros(self._ranks) if arrivals is None else np.array(arrivals, dtype=np.float64)
         if ready.shape != (self._ranks,):
             raise ValueError(f"arrivals has {len(ready)} times for {self._ranks} ranks; one per rank is needed")
         ran = []
@@ -81,7 +79,7 @@ class Simulation:
                 ready = ready.copy()
                 np.maximum.at(ready, rank, messages.end_s)
             ran.append(messages)
-        return Run(ready, ran[0] if len(ran) > 1 else None, ran[-1])
+        return Run(ready, tuple(ran))
 
 
 def run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -134,6 +135,7 @@ def max_chunks(ranks: int, nbytes: int) -> int:
     return max(1, min(nbytes // MIN_CHUNK, max(2 * ranks, min(4096, 2**18 // ranks))))
 
 
+@lru_cache(maxsize=256)  # many sizes have the same limit
 def counts(limit: int, multiple: int) -> Ints:
     """Chunk counts from 1 to `limit` worth trying: all small ones, then steps of 7 %, and the multiples near to them.
 
@@ -141,7 +143,9 @@ def counts(limit: int, multiple: int) -> Ints:
     """
     steps = np.geomspace(1, limit, 1 + int(np.log(limit) / 0.07)).round().astype(np.int64)
     steps = np.concatenate([np.arange(1, min(limit, 32) + 1), steps, steps // multiple * multiple])
-    return np.unique(steps[steps >= 1])
+    found = np.unique(steps[steps >= 1])
+    found.setflags(write=False)
+    return found
 
 
 def _around(count: int, limit: int) -> Ints:

@@ -1,0 +1,113 @@
+"""A chain: late ranks that come one after the other join the owners as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jaxcomm.schedules.reduce_scatter import reduce_scatter_to
+from jaxcomm.schedules.schedule import Op, Schedule, Table, join, rows
+from jaxcomm.schedules.straggler import straggler_table
+from jaxcomm.schedules.stragglers import check_late
+from jaxcomm.schedules.template import Template
+from jaxcomm.schedules.template import template as find_template
+
+
+def chain(ranks: int, late: Sequence[int], chunks: int, template: Template | None = None) -> Schedule:
+    """AllReduce for late ranks that come with gaps between them.
+
+    Each but the last joins the owners of the partial sums: it sends its part of every chunk to the owner and becomes
+    the owner of as many chunks as the others, which takes the time of less than one buffer. The last one finds all
+    others reduce-scattered, and the schedule is that of `straggler`.
+
+    What the last but one must send, all but its own share, takes as long as a ReduceScatter in which it takes part. So
+    after the last arrival a chain is no sooner done than `straggler`, whose others wait for each other; but meanwhile
+    the early ranks' ports are free, and their own part is behind them.
+
+    Args:
+      ranks: number of ranks n, at least 2.
+      late: the late ranks in the order in which they come, 1 to n − 1 of them.
+      chunks: pieces k of the buffer, at least 1.
+      template: as for `straggler`.
+
+    Returns:
+      A schedule whose `precondition` is the joining of the last but one, whose precondition is that of the one before
+      it, and so on to the ReduceScatter of the ranks that are not late.
+
+    Raises:
+      ValueError: a rank out of range or named twice, nobody or everybody late, no chunk, or another template.
+      PlanError: the template needs OR-Tools, which is not installed.
+    """
+    check_late(ranks, late)
+    if chunks < 1:
+        raise ValueError(f"chunks is {chunks}; the buffer needs at least 1")
+    if template is not None and template.ranks != ranks:
+        raise ValueError(f"the template is for {template.ranks} ranks, the schedule for {ranks}")
+    template = None if chunks == 1 else template or find_template(ranks)
+    order, last = tuple(late), late[-1]
+    owners = _owners(ranks, order)
+    early = sorted({*range(ranks)} - {*order})
+    first = tuple(early.index(rank) for rank in owners[0])
+    before = reduce_scatter_to(ranks, tuple(sorted(order)), first, chunks)
+    counts = np.stack([np.bincount(np.resize(row, chunks), minlength=ranks) for row in owners])
+    for index, rank in enumerate(order[:-1]):
+        away = tuple(sorted(order[index:]))
+        # Each round the newcomer gives one owner all its chunks, less those that it gets from it in the same round.
+        rounds = int((counts[index] > 0).sum())
+        volume = _volume(owners[index], owners[index + 1], rank, chunks)
+        more = tuple(other for other in away if other != rank)
+        before = Schedule(
+            "join",
+            ranks,
+            chunks,
+            rounds,
+            volume,
+            1,
+            _join_table,
+            (ranks, order, index, chunks),
+            before,
+            rank,
+            None,
+            more,
+        )
+    rounds = chunks - 1 + (ranks - 1).bit_length()
+    parameters = (ranks, order, chunks, template)
+    return Schedule("chain", ranks, chunks, rounds, rounds, 1, _table, parameters, before, last)
+
+
+def _table(ranks: int, late: tuple[int, ...], chunks: int, template: Template | None) -> Table:
+    return straggler_table(ranks, late[-1], chunks, template)
+
+
+def _owners(ranks: int, late: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """For each chunk, which repeats with n − 1, its owner before the first of the late comes, before the second, ..."""
+    owners = [tuple(rank for rank in range(ranks) if rank != late[-1])]
+    early = sorted({*range(ranks)} - {*late})
+    for index in range(len(late) - 2, -1, -1):
+        after, there = owners[0], sorted([*early, *late[:index]])
+        turn = iter(there * ranks)
+        owners.insert(0, tuple(next(turn) if owner == late[index] else owner for owner in after))
+    return owners
+
+
+def _join_table(ranks: int, late: tuple[int, ...], index: int, chunks: int) -> Table:
+    owners, rank = _owners(ranks, late), late[index]
+    old, new = (np.resize(row, chunks) for row in owners[index : index + 2])
+    round_ = np.unique(old, return_inverse=True)[1]
+    given = new == rank
+    chunk = np.arange(chunks)
+    return join(
+        [
+            rows(round_[~given], rank, old[~given], chunk[~given], Op.REDUCE),
+            rows(round_[given], old[given], rank, chunk[given], Op.REDUCE),
+        ]
+    )
+
+
+def _volume(old: Sequence[int], new: Sequence[int], rank: int, chunks: int) -> int:
+    """The sum over the owners of what the newcomer gives each, or gets from it if that is more."""
+    before, given = np.resize(old, chunks), np.resize(new, chunks) == rank
+    kept, got = (np.bincount(before[which]) for which in (~given, given))
+    width = max(len(kept), len(got))
+    return int(np.maximum(np.pad(kept, (0, width - len(kept))), np.pad(got, (0, width - len(got)))).sum())
