@@ -12,6 +12,7 @@ from jaxcomm.report import explanation
 EXAMPLE = """
     jaxcomm plan profile.json --out plan.json
     jaxcomm plan profile.json --hosts 4+4 --nic host --slow 4
+    jaxcomm plan profile.json --racks 5+3 --uplink 4 --model-bytes 100MiB
     jaxcomm plan profile.json --min-gain 5% --time-limit 30 --solver-log
 """
 
@@ -32,6 +33,19 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--slow", type=float, default=4.0, metavar="X", help="time of a byte between hosts, relative to within one (4)"
     )
+    parser.add_argument(
+        "--racks", type=values.hosts, metavar="N+N", help="ranks of each rack, in order (as the profile says)"
+    )
+    parser.add_argument(
+        "--uplink",
+        type=float,
+        default=4.0,
+        metavar="X",
+        help="time of a byte between racks, relative to within one (4)",
+    )
+    parser.add_argument(
+        "--model-bytes", type=values.size, metavar="SIZE", help="what groups average (all buckets, or the collective)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of the solver (0)")
     parser.add_argument("--solver-log", action="store_true", help="show the solver's log on standard error")
     parser.add_argument("--dry-run", action="store_true", help="plan and show, write nothing")
@@ -44,6 +58,16 @@ def run(args: Namespace) -> int:
     if args.hosts:
         topology = {"hosts": args.hosts, "nic": args.nic, "slow": args.slow}
         measured = profile.validate({**measured.model_dump(), "topology": topology}, f"{args.profile} with --hosts")
+    if args.racks:
+        racks = [
+            {
+                "name": str(rack),
+                "ranks": [r for r, home in enumerate(args.racks) if home == rack],
+                "uplink": args.uplink,
+            }
+            for rack in range(max(args.racks) + 1)
+        ]
+        measured = profile.validate({**measured.model_dump(), "racks": racks}, f"{args.profile} with --racks")
     log = (lambda line: print(line, file=sys.stderr)) if args.solver_log else None
     with progress.bar(1.0, "planning") as bar:
         made = planner.plan(
@@ -54,6 +78,7 @@ def run(args: Namespace) -> int:
             ports=args.ports,
             progress=lambda share: bar.update(share - bar.n),
             log=log,
+            model_bytes=args.model_bytes,
         )
     plan.verify(made)
     if not args.dry_run:

@@ -27,6 +27,7 @@ from jaxcomm.plan.values import (
     Step,
     Straggler,
 )
+from jaxcomm.planner import groups
 from jaxcomm.planner.assess import ROLE, Setting, choose, figures, late_specs, plain, tuned_spec
 from jaxcomm.planner.buckets import Assignment, Log, Option, assign
 from jaxcomm.planner.ranges import Progress, entries
@@ -48,6 +49,7 @@ def plan(
     ports: int = PORTS,
     progress: Progress = lambda share: None,
     log: Log = None,
+    model_bytes: int | None = None,
 ) -> Plan:
     """The plan with the least predicted time for the cluster that a profile describes.
 
@@ -64,12 +66,13 @@ def plan(
       ports: peers that a rank can exchange with at once at full speed; direct needs `ranks - 1`.
       progress: called with the finished share, from 0 to 1.
       log: receives the lines of the solver's log.
+      model_bytes: what groups average; None: all gradient buckets, or the profile's collective.
 
     Returns:
       The plan; `collectives[i].alternatives` holds everything that was considered, and why it was not taken.
 
     Raises:
-      ProfileError: more ranks, or more sizes of buckets, than a plan can hold.
+      ProfileError: more ranks, or more sizes of buckets, than a plan can hold; groups of unknown bytes.
       JaxcommError: OR-Tools is needed and not installed, or an argument is out of range.
     """
     for name, value, fits, range_ in (
@@ -113,6 +116,7 @@ def plan(
             delay=delay,
         ),
         step=_step(profile, assignment) if assignment else None,
+        groups=groups.decide(profile, model_bytes, seed),
         provenance=Provenance(
             profile=profile.hash,
             solver="cp_sat" if worst else "none",
