@@ -191,6 +191,12 @@ def test_command_plans_for_racks(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert [(len(rack.ranks), rack.uplink) for rack in groups.racks] == [(5, 2.5), (3, 2.5)]
 
 
+def test_what_if_predicts_calls_of_all_ranks_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profile.save(make([5, 3], [4.0, 4.0], nbytes=0), tmp_path / "profile.json")
+    assert main(["what-if", str(tmp_path / "profile.json"), "--rate", "1/4", "--bytes", "1MiB"]) == 0
+    assert "links at 1/4 times their rate" in capsys.readouterr().out
+
+
 def period(groups: dict[str, Any]) -> int:
     return len(groups["iterations"])
 
@@ -213,6 +219,7 @@ BROKEN: dict[str, tuple[Change, str]] = {
     ),
     "other rho": (lambda g: g.update(rho=g["rho"] / 2), r"groups.rho is .*, but these groups have"),
     "other seconds": (lambda g: g["seconds"].__setitem__(4, 1e-3), r"groups.seconds\[4\] is 0.001, but"),
+    "other bound": (lambda g: g.update(bound=1e-3), r"groups.bound is 0.001, but these groups have"),
     "seconds missing": (lambda g: g["seconds"].pop(), r"groups.seconds has \d+ entries; \d+ are needed"),
     "cards missing": (lambda g: g["nics"].pop(), r"groups.nics has 7 entries; 8 are needed"),
     "rank in no rack": (lambda g: g["racks"][1]["ranks"].pop(), r"groups.racks has no place for rank 7"),

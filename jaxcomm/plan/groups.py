@@ -118,6 +118,15 @@ class Links:
         """The rack of every rank."""
         return {rank: index for index, rack in enumerate(self.racks) for rank in rack.ranks}
 
+    @cached_property
+    def least(self) -> float:
+        """What the slowest group of any connected pattern takes at least: a pair over the slowest card or uplink.
+
+        Every rank must meet another through its card, and every rack another through its uplink.
+        """
+        uplinks = [rack.uplink for rack in self.racks] if len(self.racks) > 1 else []
+        return self.ring(2, max(*self.nics, *uplinks))
+
     def crossed(self, group: Iterable[int]) -> list[int]:
         """The racks whose uplinks a group uses: none if it stays in one rack."""
         racks = sorted({self.home[rank] for rank in group})
@@ -204,6 +213,7 @@ def prove(groups: Groups, ranks: int, alpha: float, beta: float) -> None:
         _check_deal(f"iterations[{t}]", iteration, ranks)
         _check_uplinks(t, iteration, links)
         _check_close(f"seconds[{t}]", groups.seconds[t], links.seconds(iteration), TOLERANCE * groups.seconds[t])
+    _check_close("bound", groups.bound, links.least, TOLERANCE * groups.bound)
     found = components(groups.iterations, ranks)
     for rank, component in enumerate(found):
         if component != found[0]:

@@ -58,10 +58,8 @@ def decide(profile: Profile, model_bytes: int | None = None, seed: int = 0) -> G
         )
     nbytes = _model_bytes(profile, model_bytes)
     links = Links(racks, nics, nbytes, profile.link.alpha_s, profile.link.beta_s_per_byte)
-    slowest = max(*nics, *(rack.uplink for rack in racks if len(racks) > 1))
-    limit = links.ring(2, slowest)
     theirs = paper(links)[:LONG]
-    chosen, rho = _best(links, limit, theirs, seed)
+    chosen, rho = _best(links, theirs, seed)
     return Groups(
         bytes=nbytes,
         racks=racks,
@@ -70,7 +68,7 @@ def decide(profile: Profile, model_bytes: int | None = None, seed: int = 0) -> G
         seconds=tuple(figures(links.seconds(division)) for division in chosen),
         rho=rho,
         status="OPTIMAL",
-        bound=figures(limit),
+        bound=figures(links.least),
         baselines=_baselines(links),
         pattern=Pattern(
             seconds=figures(_slowest(theirs, links)),
@@ -92,12 +90,12 @@ def _model_bytes(profile: Profile, given: int | None) -> int:
     return nbytes
 
 
-def _best(links: Links, limit: float, theirs: list[Division], seed: int) -> tuple[list[Division], float]:
-    """The connected pattern within the limit that has the least ρ per iteration, and its ρ."""
+def _best(links: Links, theirs: list[Division], seed: int) -> tuple[list[Division], float]:
+    """The connected pattern of the least cost that has the least ρ per iteration, and its ρ."""
     ranks = len(links.nics)
     lengths = PERIODS if ranks <= SMALL else [LONG]
-    drawn = Shuffle(links, limit).iterations(max(lengths), seed)
-    offers = [path(links), *([theirs] if _slowest(theirs, links) <= limit * SLACK else [])]
+    drawn = Shuffle(links, links.least).iterations(max(lengths), seed)
+    offers = [path(links), *([theirs] if _slowest(theirs, links) <= links.least * SLACK else [])]
     offers += [drawn[:length] for length in lengths]
     found = []
     for offer in offers:
