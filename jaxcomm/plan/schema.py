@@ -18,6 +18,7 @@ from pydantic import Field, computed_field
 
 from jaxcomm import schedules
 from jaxcomm.plan.groups import Groups
+from jaxcomm.plan.loss import LossPolicy
 from jaxcomm.plan.values import (
     Assumptions,
     Broadcast,
@@ -42,7 +43,7 @@ from jaxcomm.schedules import Schedule, Template
 
 FORMAT: Final = "jaxcomm-plan"
 VERSION: Final = 1
-_DECISIONS: Final = ("network", "groups")
+_DECISIONS: Final = ("network", "groups", "loss")
 
 
 class Plan(Value):
@@ -58,6 +59,7 @@ class Plan(Value):
     assumptions: Assumptions
     step: Step | None = None
     groups: Groups | None = None
+    loss: LossPolicy | None = None
     provenance: Provenance
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.values import Broadcast, Entry, Hybrid, Network, Spec, Straggler, Transfers
-from jaxcomm.report import groups
+from jaxcomm.report import groups, loss
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.schedules import Schedule
 
@@ -41,6 +41,7 @@ def explanation(plan: Plan) -> str:
                 for entry, schedule in zip(plan.collectives, plan.schedules, strict=True)
             ),
             *([groups.section(plan.groups)] if plan.groups else []),
+            *([loss.section(plan.loss)] if plan.loss else []),
             "When this would not help\n" + _list(_limits(plan)),
         ]
     )
