@@ -12,6 +12,7 @@ from jaxcomm.report import explanation, loss
 EXAMPLE = """
     jaxcomm plan profile.json --out plan.json
     jaxcomm plan profile.json --hosts 4+4 --nic host --slow 4
+    jaxcomm plan profile.json --racks 5+3 --uplink 4 --model-bytes 100MiB
     jaxcomm plan profile.json --model VGG16 --loss-budget 5%
     jaxcomm plan profile.json --min-gain 5% --time-limit 30 --solver-log
 """
@@ -34,6 +35,19 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--slow", type=float, default=4.0, metavar="X", help="time of a byte between hosts, relative to within one (4)"
     )
     parser.add_argument(
+        "--racks", type=values.hosts, metavar="N+N", help="ranks of each rack, in order (as the profile says)"
+    )
+    parser.add_argument(
+        "--uplink",
+        type=float,
+        default=4.0,
+        metavar="X",
+        help="time of a byte between racks, relative to within one (4)",
+    )
+    parser.add_argument(
+        "--model-bytes", type=values.size, metavar="SIZE", help="what groups average (all buckets, or the collective)"
+    )
+    parser.add_argument(
         "--loss-bound", type=values.fraction, metavar="SHARE", help="of each gradient that may be lost (as measured)"
     )
     parser.add_argument(
@@ -52,6 +66,16 @@ def run(args: Namespace) -> int:
     if args.hosts:
         topology = {"hosts": args.hosts, "nic": args.nic, "slow": args.slow}
         measured = profile.validate({**measured.model_dump(), "topology": topology}, f"{args.profile} with --hosts")
+    if args.racks:
+        racks = [
+            {
+                "name": str(rack),
+                "ranks": [r for r, home in enumerate(args.racks) if home == rack],
+                "uplink": args.uplink,
+            }
+            for rack in range(max(args.racks) + 1)
+        ]
+        measured = profile.validate({**measured.model_dump(), "racks": racks}, f"{args.profile} with --racks")
     log = (lambda line: print(line, file=sys.stderr)) if args.solver_log else None
     with progress.bar(1.0, "planning") as bar:
         made = planner.plan(
@@ -65,6 +89,7 @@ def run(args: Namespace) -> int:
             model=args.model,
             progress=lambda share: bar.update(share - bar.n),
             log=log,
+            model_bytes=args.model_bytes,
         )
     plan.verify(made)
     if not args.dry_run:

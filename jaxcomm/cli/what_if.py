@@ -135,7 +135,8 @@ def _standard(measured: Profile) -> list[Change]:
 
 def _predict(given: Profile, sizes: list[int], ports: int) -> list[Prediction]:
     """One prediction per size, under the plan that `jaxcomm plan` makes of the profile."""
-    made = planner.plan(given, ports=ports)
+    whole = given.model_copy(update={"racks": [], "nics": []})  # groups average among themselves: no call of all ranks
+    made = planner.plan(whole, ports=ports)
     late = _straggler(given)
     arrivals = given.arrivals or [[0.0] * given.ranks]
     wait = float(np.max(given.arrivals, axis=1).mean()) if given.arrivals else 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jaxcomm.errors import PlanError
+from jaxcomm.plan import groups
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.values import Chain, Hybrid, Straggler, Transfers
 from jaxcomm.plan.verifier import Proof, verify_schedule, verify_template
@@ -23,6 +24,7 @@ def verify(subject: Plan | Schedule) -> Proof:
     """
     if isinstance(subject, Schedule):
         return verify_schedule(subject)
+    _check_groups(subject)
     found = proofs(subject)
     counts = {"entries": len(subject.collectives), "schedules": len(found)}
     for proof in found:
@@ -55,13 +57,14 @@ def proofs(plan: Plan) -> list[Proof]:
 
 
 def check_brought(plan: Plan) -> None:
-    """Proves what a plan brings itself: solved schedules, and the template for every number of chunks it is used for.
+    """Proves what a plan brings itself: groups, solved schedules, the template for every number of chunks it serves.
 
     Nothing else in a valid plan file can be wrong: the rest comes from the constructors in `jaxcomm.schedules`.
 
     Raises:
-      PlanError: a solved schedule, or the template, does not spread every chunk to every rank.
+      PlanError: a solved schedule, or the template, does not spread every chunk to every rank; groups that are wrong.
     """
+    _check_groups(plan)
     brought = {entry.schedule: schedule for entry, schedule in zip(plan.collectives, plan.schedules, strict=True)}
     for spec, schedule in brought.items():
         if isinstance(spec, Transfers):
@@ -79,3 +82,8 @@ def check_brought(plan: Plan) -> None:
     covered |= {spec.covered for spec in specs if isinstance(spec, Hybrid)}
     for chunks in sorted(covered - {1}):  # a single chunk is spread without a template
         verify_template(template, chunks)
+
+
+def _check_groups(plan: Plan) -> None:
+    if plan.groups:
+        groups.prove(plan.groups, plan.ranks, plan.assumptions.alpha_s, plan.assumptions.beta_s_per_byte)

@@ -17,6 +17,7 @@ import pydantic
 from pydantic import Field, computed_field
 
 from jaxcomm import schedules
+from jaxcomm.plan.groups import Groups
 from jaxcomm.plan.loss import LossPolicy
 from jaxcomm.plan.values import (
     Assumptions,
@@ -44,7 +45,7 @@ from jaxcomm.schedules import Schedule, Template
 
 FORMAT: Final = "jaxcomm-plan"
 VERSION: Final = 1
-_DECISIONS: Final = ("network", "loss")
+_DECISIONS: Final = ("network", "groups", "loss")
 
 
 class Plan(Value):
@@ -59,6 +60,7 @@ class Plan(Value):
     collectives: Annotated[tuple[Entry, ...], Field(min_length=1, max_length=4096)]
     assumptions: Assumptions
     step: Step | None = None
+    groups: Groups | None = None
     loss: LossPolicy | None = None
     provenance: Provenance
 

@@ -30,7 +30,7 @@ from jaxcomm.plan.values import (
     Step,
     Straggler,
 )
-from jaxcomm.planner import loss
+from jaxcomm.planner import groups, loss
 from jaxcomm.planner.assess import ROLE, Setting, choose, figures, late_specs, plain, tuned_spec
 from jaxcomm.planner.buckets import Assignment, Log, Option, assign
 from jaxcomm.planner.ranges import Progress, entries
@@ -55,6 +55,7 @@ def plan(
     model: str = "",
     progress: Progress = lambda share: None,
     log: Log = None,
+    model_bytes: int | None = None,
 ) -> Plan:
     """The plan with the least predicted time for the cluster that a profile describes.
 
@@ -74,12 +75,14 @@ def plan(
       model: the architecture, to look up the published bound; empty: as the profile says.
       progress: called with the finished share, from 0 to 1.
       log: receives the lines of the solver's log.
+      model_bytes: what groups average; None: all gradient buckets, or the profile's collective.
 
     Returns:
       The plan; `collectives[i].alternatives` holds everything that was considered, and why it was not taken.
 
     Raises:
-      ProfileError: more ranks, or more sizes of buckets, than a plan can hold; or no loss policy fits.
+      ProfileError: more ranks, or more sizes of buckets, than a plan can hold; groups of unknown bytes; or no loss
+        policy fits.
       JaxcommError: OR-Tools is needed and not installed, or an argument is out of range.
     """
     for name, value, fits, range_ in (
@@ -126,6 +129,7 @@ def plan(
             delay=delay,
         ),
         step=_step(profile, assignment) if assignment else None,
+        groups=groups.decide(profile, model_bytes, seed),
         loss=policy,
         provenance=Provenance(
             profile=profile.hash,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.values import Broadcast, Chain, Entry, Hybrid, Network, Spec, Straggler, Stragglers, Transfers
-from jaxcomm.report import loss
+from jaxcomm.report import groups, loss
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.schedules import Schedule
 
@@ -40,6 +40,7 @@ def explanation(plan: Plan) -> str:
                 _comparison(plan, entry, schedule)
                 for entry, schedule in zip(plan.collectives, plan.schedules, strict=True)
             ),
+            *([groups.section(plan.groups)] if plan.groups else []),
             *([loss.section(plan.loss)] if plan.loss else []),
             "When this would not help\n" + _list(_limits(plan)),
         ]

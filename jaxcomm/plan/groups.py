@@ -1,0 +1,266 @@
+"""Groups that average among themselves, reshuffled every iteration: their values, and the proof that all ranks agree.
+
+Within one iteration every group takes the mean over its own ranks only. That is other mathematics than an allreduce: a
+training asks for it. Source of the idea: Wang et al., "DS-Sync", sections III-B and IV.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from jaxcomm.errors import PlanError
+from jaxcomm.plan.values import Count, Rank, Seconds, Token, Value
+
+MAX_GROUPED: Final = 1024  # ranks
+MAX_CELLS: Final = 2**16  # iterations · ranks
+TOLERANCE: Final = 1e-6  # of ρ, and relative of seconds
+CURE: Final = "\n  Cure: re-run `jaxcomm plan profile.json`."
+
+Slowness = Annotated[float, Field(ge=1, le=1e6, strict=True, allow_inf_nan=False)]
+Group = Annotated[tuple[Rank, ...], Field(min_length=1, max_length=MAX_GROUPED)]
+Iteration = Annotated[tuple[Group, ...], Field(min_length=1, max_length=MAX_GROUPED)]
+Contraction = Annotated[float, Field(ge=0, le=1, strict=True, allow_inf_nan=False)]
+
+
+class RackRanks(Value):
+    """Ranks under one switch; a byte to another rack takes `uplink` times as long as one within."""
+
+    ranks: Group
+    uplink: Slowness
+
+
+class Pattern(Value):
+    """What the paper's hand-made pattern costs on this network: its slowest group, its period and that period's ρ."""
+
+    seconds: Seconds
+    period: Annotated[int, Field(ge=1, le=MAX_CELLS, strict=True)]
+    rho: Contraction
+
+
+class Baselines(Value):
+    """Predicted seconds of one synchronisation of all ranks, by the formulas of the paper's Table II."""
+
+    ps: Seconds
+    ring: Seconds
+    double_tree: Seconds
+    hierarchical: Seconds
+    gossip: Seconds
+
+
+class Groups(Value):
+    """Which ranks average together in which iteration; iteration t of a training uses `iterations[t % period]`.
+
+    `seconds[t]` is the predicted time of the slowest group of iteration t for a model of `bytes`; `bound` is what no
+    such division of these ranks can beat in its slowest iteration, `status` says whether it was reached. `nics[r]` is
+    how many times as long a byte takes through rank r's card.
+
+    `rho` is the largest singular value of W_B ⋯ W_2 W_1 − J: W_t replaces every rank's value by its group's mean in
+    iteration t, J by the mean of all. So |x − mean| shrinks to at most `rho` times itself in every period of B
+    iterations, whatever x is. (The paper takes the second largest eigenvalue; the product is not symmetric, so that is
+    at most `rho`, and bounds only what remains after many periods.)
+    """
+
+    bytes: Count
+    racks: Annotated[tuple[RackRanks, ...], Field(min_length=1, max_length=MAX_GROUPED)]
+    nics: Annotated[tuple[Slowness, ...], Field(min_length=2, max_length=MAX_GROUPED)]
+    iterations: Annotated[tuple[Iteration, ...], Field(min_length=1, max_length=MAX_CELLS // 2)]
+    seconds: Annotated[tuple[Seconds, ...], Field(min_length=1, max_length=MAX_CELLS // 2)]
+    rho: Contraction
+    status: Token
+    bound: Seconds
+    baselines: Baselines
+    pattern: Pattern
+
+    @property
+    def period(self) -> int:
+        """The number of iterations after which the groups repeat."""
+        return len(self.iterations)
+
+    @property
+    def gap(self) -> float:
+        """How far the bound is below the slowest iteration, as a share of that."""
+        return max(0.0, 1 - self.bound / max(self.seconds)) if max(self.seconds) else 0.0
+
+    @property
+    def rate(self) -> float:
+        """The mean factor by which one iteration shrinks the distance from consensus."""
+        return float(self.rho ** (1 / self.period))
+
+    @cached_property
+    def table(self) -> NDArray[np.int32]:
+        """The group of every rank, [period, ranks]: row t % period is what iteration t of a jitted step looks up."""
+        found = np.empty((self.period, len(self.nics)), np.int32)
+        for row, groups in zip(found, self.iterations, strict=True):
+            for index, group in enumerate(groups):
+                row[list(group)] = index
+        return found
+
+
+@dataclass(frozen=True)
+class Links:
+    """What a ring allreduce of `nbytes` takes in groups on this network; a hop costs `alpha`, a byte `beta` seconds."""
+
+    racks: Sequence[RackRanks]
+    nics: Sequence[float]
+    nbytes: int
+    alpha: float
+    beta: float
+
+    @cached_property
+    def home(self) -> dict[int, int]:
+        """The rack of every rank."""
+        return {rank: index for index, rack in enumerate(self.racks) for rank in rack.ranks}
+
+    @cached_property
+    def least(self) -> float:
+        """What the slowest group of any connected pattern takes at least: a pair over the slowest card or uplink.
+
+        Every rank must meet another through its card, and every rack another through its uplink.
+        """
+        uplinks = [rack.uplink for rack in self.racks] if len(self.racks) > 1 else []
+        return self.ring(2, max(*self.nics, *uplinks))
+
+    def crossed(self, group: Iterable[int]) -> list[int]:
+        """The racks whose uplinks a group uses: none if it stays in one rack."""
+        racks = sorted({self.home[rank] for rank in group})
+        return racks if len(racks) > 1 else []
+
+    def slowness(self, group: Sequence[int]) -> float:
+        """The slowest card and uplink that a group uses, relative to a link within a rack."""
+        uplinks = [self.racks[index].uplink for index in self.crossed(group)]
+        return max(max(self.nics[rank] for rank in group), *uplinks, 1.0)
+
+    def ring(self, members: int, slowness: float) -> float:
+        """Seconds of a ring of so many ranks in which every round waits for the slowest link."""
+        return 2 * (members - 1) * (self.alpha + self.nbytes / members * self.beta * slowness)
+
+    def seconds(self, groups: Iterable[Sequence[int]]) -> float:
+        """The slowest of the groups, which work at the same time."""
+        return max(self.ring(len(group), self.slowness(group)) for group in groups)
+
+
+def contraction(iterations: Sequence[Sequence[Sequence[int]]], ranks: int) -> float:
+    """ρ of one period, see `Groups`.
+
+    W_1 = U Uᵀ with one orthonormal column per group, so the norm of the product is that of W_B ⋯ W_2 (U − J U): as many
+    columns as the first iteration has groups, and all singular values from LAPACK, not from an iteration that might
+    stop early.
+    """
+    first = iterations[0]
+    columns = np.zeros((ranks, len(first)))
+    for index, group in enumerate(first):
+        columns[list(group), index] = len(group) ** -0.5
+    columns -= columns.mean(axis=0)
+    for groups in iterations[1:]:
+        columns = averaged(columns, groups)
+    return min(1.0, float(np.linalg.norm(columns, 2)))
+
+
+def averaged(values: NDArray[np.float64], groups: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+    """W times the values, [ranks, any]: every rank's row replaced by the mean of its group's rows."""
+    order = np.concatenate([np.asarray(group) for group in groups])
+    sizes = np.array([len(group) for group in groups])
+    means = np.add.reduceat(values[order], np.cumsum(sizes) - sizes) / sizes[:, None]
+    found = np.empty_like(values)
+    found[order] = np.repeat(means, sizes, axis=0)
+    return found
+
+
+def components(iterations: Iterable[Iterable[Sequence[int]]], ranks: int) -> list[int]:
+    """A number per rank, equal for those that exchange information, directly or through others, within one period."""
+    parent = list(range(ranks))
+
+    def root(rank: int) -> int:
+        while parent[rank] != rank:
+            parent[rank] = rank = parent[parent[rank]]
+        return rank
+
+    for groups in iterations:
+        for group in groups:
+            for rank in group[1:]:
+                parent[root(rank)] = root(group[0])
+    return [root(rank) for rank in range(ranks)]
+
+
+def prove(groups: Groups, ranks: int, alpha: float, beta: float) -> None:
+    """Proves that the groups can run on their network as predicted, and that they bring all ranks to one mean.
+
+    Every iteration deals each rank to one group; at most one group crosses a rack's uplink; the union of a period is
+    connected. The W_t are orthogonal projections, so a period keeps the length of x only if every group of every
+    iteration holds one value of x; over a connected union that is one value for all, hence ρ < 1. Its value, and the
+    seconds, are computed again and compared.
+
+    Args:
+      groups: the groups.
+      ranks: of the plan.
+      alpha: seconds of a hop.
+      beta: seconds of a byte within a rack.
+
+    Raises:
+      PlanError: what is wrong, with the iteration, group and rank.
+    """
+    _check_sizes(groups, ranks)
+    _check_deal("racks", [rack.ranks for rack in groups.racks], ranks)
+    links = Links(groups.racks, groups.nics, groups.bytes, alpha, beta)
+    for t, iteration in enumerate(groups.iterations):
+        _check_deal(f"iterations[{t}]", iteration, ranks)
+        _check_uplinks(t, iteration, links)
+        _check_close(f"seconds[{t}]", groups.seconds[t], links.seconds(iteration), TOLERANCE * groups.seconds[t])
+    _check_close("bound", groups.bound, links.least, TOLERANCE * groups.bound)
+    found = components(groups.iterations, ranks)
+    for rank, component in enumerate(found):
+        if component != found[0]:
+            raise PlanError(
+                f"groups.iterations: in no iteration of the period of {groups.period} does anything of rank {rank} "
+                f"reach rank 0, not even through others; they would never agree.{CURE}"
+            )
+    _check_close("rho", groups.rho, contraction(groups.iterations, ranks), TOLERANCE)
+
+
+def _check_sizes(groups: Groups, ranks: int) -> None:
+    if ranks > MAX_GROUPED or groups.period * ranks > MAX_CELLS:
+        raise PlanError(
+            f"groups.iterations: {groups.period} iterations of {ranks} ranks; there may be {MAX_GROUPED} ranks, and "
+            f"{MAX_CELLS} in all iterations together.{CURE}"
+        )
+    for name, length, needed in (("nics", len(groups.nics), ranks), ("seconds", len(groups.seconds), groups.period)):
+        if length != needed:
+            raise PlanError(f"groups.{name} has {length} entries; {needed} are needed.{CURE}")
+
+
+def _check_deal(where: str, parts: Sequence[Sequence[int]], ranks: int) -> None:
+    home: dict[int, int] = {}
+    for index, part in enumerate(parts):
+        for rank in part:
+            if rank >= ranks:
+                raise PlanError(f"groups.{where}[{index}] has rank {rank}; the ranks are 0 to {ranks - 1}.{CURE}")
+            if rank in home:
+                raise PlanError(f"groups.{where}[{index}] has rank {rank}, which [{home[rank]}] has, too.{CURE}")
+            home[rank] = index
+    if missing := sorted(set(range(ranks)) - set(home)):
+        raise PlanError(f"groups.{where} has no place for rank {missing[0]}; every rank needs one.{CURE}")
+
+
+def _check_uplinks(t: int, iteration: Sequence[Sequence[int]], links: Links) -> None:
+    user: dict[int, int] = {}
+    for index, group in enumerate(iteration):
+        for rack in links.crossed(group):
+            if rack in user:
+                rank = next(rank for rank in group if links.home[rank] == rack)
+                raise PlanError(
+                    f"groups.iterations[{t}][{index}] crosses the uplink of groups.racks[{rack}] with rank {rank}, and "
+                    f"so does [{user[rack]}]; one group at most may use an uplink in an iteration.{CURE}"
+                )
+            user[rack] = index
+
+
+def _check_close(where: str, stated: float, found: float, tolerance: float) -> None:
+    if abs(stated - found) > tolerance:
+        raise PlanError(f"groups.{where} is {stated:.9g}, but these groups have {found:.9g}.{CURE}")

@@ -1,0 +1,93 @@
+"""What one synchronisation of all ranks takes over racks, by the formulas of Wang et al., "DS-Sync", Table II.
+
+Their symbols: C racks of G workers each, N = CG; a model of S bytes sent in L parts; α per hop, β₁ per byte within a
+rack and β₂ between racks. Each is (latency, transfer) as the table has it. Where the table is loose:
+
+  PS            P divides both terms: servers are taken to be spread so that each rack's uplink carries 1/P of it. The
+                crossing traffic is that of (C − 1)G workers. Latency counts every worker one after the other.
+  double tree   log is to base 2; pushing k chunks through a tree takes log N + k hops of S/k bytes.
+  gossip        the transfer is a lower bound: two peers, both between racks.
+  DS-Sync       max of a pair over the slow uplink and a ring of the G − 1 that stay. The table prints the ring's
+                transfer with β₁, and either latency; which one holds is the group's that ends last.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+
+class Setting(NamedTuple):
+    """Racks, workers per rack, bytes, seconds per hop, per byte within and between racks, parts of the model."""
+
+    racks: int
+    per_rack: int
+    nbytes: float
+    alpha: float
+    within: float
+    between: float
+    layers: int = 1
+
+    @property
+    def workers(self) -> int:
+        """N."""
+        return self.racks * self.per_rack
+
+
+class Cost(NamedTuple):
+    """Seconds of one synchronisation."""
+
+    latency: float
+    transfer: float
+
+    @property
+    def seconds(self) -> float:
+        """Both together."""
+        return self.latency + self.transfer
+
+
+def ps(given: Setting, servers: int = 1) -> Cost:
+    """Parameter servers: every worker pushes its model and pulls the mean."""
+    crossing = (given.racks - 1) * given.per_rack * given.between
+    volume = 2 * given.nbytes * (crossing + (given.per_rack - 1) * given.within)
+    return Cost(2 * (given.workers - 1) * given.layers * given.alpha, volume / servers)
+
+
+def ring(given: Setting) -> Cost:
+    """A ring over all workers, every round as slow as its slowest link."""
+    steps = 2 * (given.workers - 1)
+    return Cost(steps * given.layers * given.alpha, steps * given.nbytes / given.workers * given.between)
+
+
+def double_tree(given: Setting, chunks: int | None = None) -> Cost:
+    """Two trees in pipelined chunks; without a number of them, in the best: k = √(log N · Sβ₂ / (Lα))."""
+    depth = math.log2(given.workers)
+    if chunks is None:
+        hop = given.layers * given.alpha
+        best = math.sqrt(depth * given.nbytes * given.between / hop) if hop else given.nbytes
+        chunks = max(1, round(best))
+    steps = 2 * (depth + chunks)
+    return Cost(steps * given.layers * given.alpha, steps * given.nbytes / chunks * given.between)
+
+
+def hierarchical(given: Setting) -> Cost:
+    """Reduce in the rack, allreduce between racks, broadcast in the rack, one after the other."""
+    inside = 2 * (given.per_rack - 1) * given.nbytes / given.per_rack * given.within
+    outside = 2 * (given.racks - 1) * given.nbytes / given.racks * given.between
+    return Cost(2 * (given.per_rack + given.racks - 2) * given.layers * given.alpha, inside + outside)
+
+
+def gossip(given: Setting) -> Cost:
+    """An exchange with neighbours; at least two connections share an uplink in some iterations."""
+    return Cost(2 * given.layers * given.alpha, 4 * given.nbytes * given.between)
+
+
+def ds_sync(given: Setting) -> Cost:
+    """The slower of a pair over the slow uplink and the ring of those that stay in their rack."""
+    pair = Cost(2 * given.layers * given.alpha, 2 * given.nbytes * given.between)
+    rest = given.per_rack - 1
+    if rest < 2:
+        return pair
+    # 2L(G − 1)α is the table's; a ring of G − 1 has 2(G − 2) hops
+    stay = Cost(2 * given.layers * rest * given.alpha, 2 * (rest - 1) / rest * given.nbytes * given.within)
+    return max(pair, stay, key=lambda cost: cost.seconds)
