@@ -17,14 +17,14 @@ SLICES: Final = 1024  # at most
 
 
 class Load(NamedTuple):
-    """What one rail gets: how it is used, and its share in units."""
+    """What one rail gets: how it is used, and its share."""
 
     option: Option
-    units: int
+    share: float
 
     def bytes(self, nbytes: int) -> float:
         """Its bytes of a buffer."""
-        return nbytes * self.units / UNITS
+        return nbytes * self.share
 
 
 Split = tuple[Load, ...]
@@ -97,7 +97,7 @@ def solve(rails: Sequence[Sequence[Option]], nbytes: int, cores: int | None) -> 
     if status != pywraplp.Solver.OPTIMAL:
         raise JaxcommError(f"splitting {nbytes} bytes over rails failed: SCIP ended with status {status}.")
     taken = [(option, share.solution_value()) for option, here, share in placed if here.solution_value() > 0.5]
-    split = tuple(load for load in _in_units(taken) if load.units)
+    split = tuple(load for load in _in_units(taken) if load.share)
     return split if len(split) > 1 else None
 
 
@@ -124,16 +124,17 @@ def _in_units(taken: Sequence[tuple[Option, float]]) -> Iterator[Load]:
     for i, (option, share) in enumerate(taken):
         total += share
         end = UNITS if i + 1 == len(taken) else min(UNITS, round(total * UNITS))
-        yield Load(option, end - begin)
+        yield Load(option, (end - begin) / UNITS)
         begin = end
 
 
 def fixed_ratio(rails: Sequence[Sequence[Option]], nbytes: int) -> float:
     """Seconds if every rail gets a share by its nominal bandwidth, at every size: Liu, Vishnu and Panda's MRIB.
 
-    Where the profile has no nominal bandwidth the rate at the table's last sample takes its place.
+    Where the profile has no nominal bandwidth the rate at the last sample takes its place. Rails are used without
+    virtual ones, and with as many cores as are best for each.
     """
-    plain = [options[0] for options in rails]
+    plain = [_plain(options, nbytes) for options in rails]
     rates = [option.rail.bytes_per_s or option.sizes[-1] / option.times[-1] for option in plain]
     if len(plain) == 1:
         return plain[0].seconds(nbytes)
@@ -143,10 +144,10 @@ def fixed_ratio(rails: Sequence[Sequence[Option]], nbytes: int) -> float:
 def slicing(rails: Sequence[Sequence[Option]], nbytes: int) -> float:
     """Seconds if slices go one by one to whichever rail is idle first, as MPTCP's do: each slice is a call of its own.
 
-    Slices of 64 KiB, or of 1/1024 of a larger buffer.
+    Slices of 64 KiB, or of 1/1024 of a larger buffer; rails are used as for a fixed ratio.
     """
     count = min(SLICES, math.ceil(nbytes / SLICE))
-    plain = [options[0] for options in rails]
+    plain = [_plain(options, nbytes) for options in rails]
     alone = len(plain) == 1 or count == 1
     times = [option.seconds(nbytes / count) if alone else option.together(nbytes / count) for option in plain]
     idle = [(0.0, index) for index in range(len(plain))]
@@ -163,3 +164,7 @@ def lower_bound(rails: Sequence[Sequence[Option]], nbytes: int) -> float:
     rate = sum(max(option.best_rate(nbytes) for option in options) for options in rails)
     least = min(option.times[0] for options in rails for option in options)
     return max(nbytes / rate, least)
+
+
+def _plain(options: Sequence[Option], nbytes: int) -> Option:
+    return min((option for option in options if option.channels == 1), key=lambda option: option.seconds(nbytes))

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from jaxcomm.plan.rails import Member, RailRange, Rails, Reason, Share, SplitTimes
 from jaxcomm.planner import rail_split
 from jaxcomm.planner.assess import figures
-from jaxcomm.planner.rail_split import UNITS, Load, Split
+from jaxcomm.planner.rail_split import Load, Split
 from jaxcomm.planner.rail_times import Option, options
 from jaxcomm.profile import Profile, fit
 from jaxcomm.schedules import Schedule
@@ -76,7 +76,7 @@ def decide(profile: Profile, min_gain: float = 0.02) -> Rails | None:
 
 def seconds(profile: Profile, shares: Sequence[Share], nbytes: int) -> float:
     """Predicted time of an allreduce that is split so, by the profile's tables; all ranks come together."""
-    return rail_split.seconds(tuple(Load(_option(profile, each), round(each.share * UNITS)) for each in shares), nbytes)
+    return rail_split.seconds(tuple(Load(_option(profile, each), each.share) for each in shares), nbytes)
 
 
 def rail_links(profile: Profile, rails: Rails) -> Links:
@@ -132,6 +132,11 @@ class _Choice(NamedTuple):
     ratio: float | None
     limit: float
 
+    @property
+    def kind(self) -> tuple[Reason, list[str]]:
+        """The reason and the rails; where they change, a range ends."""
+        return self.reason, [load.option.rail.name for load in self.split]
+
 
 class _Setting(NamedTuple):
     rails: Sequence[Sequence[Option]]
@@ -141,7 +146,7 @@ class _Setting(NamedTuple):
     def choose(self, nbytes: int) -> _Choice:
         """The split for buffers of so many bytes."""
         best = rail_split.single(self.rails, nbytes)
-        alone, limit = (Load(best, UNITS),), best.seconds(nbytes)
+        alone, limit = (Load(best, 1.0),), best.seconds(nbytes)
         if len(self.rails) == 1:
             return _Choice(alone, "only_rail", None, limit)
         rails, first = self.rails, None
@@ -169,7 +174,7 @@ def _measured(split: Split, nbytes: int) -> bool:
 
 
 def _ranges(setting: _Setting) -> Iterator[RailRange]:
-    """Ranges from 0 on: each goes as far as one split serves all sizes looked at, for one reason."""
+    """Ranges from 0 on: each goes as far as one split serves all sizes looked at."""
     largest = max([LARGEST, *(option.sizes[-1] for each in setting.rails for option in each)]).bit_length()
     steps = range(STEPS * (SMALLEST.bit_length() - 1), STEPS * largest + 1)
     sizes = [round(2 ** (step / STEPS)) for step in steps]
@@ -189,7 +194,7 @@ def _ranges(setting: _Setting) -> Iterator[RailRange]:
 
 def _common(sizes: Sequence[int], choices: Sequence[_Choice]) -> int | None:
     """The index of a choice that serves all the sizes; the middle one is tried first."""
-    if len({choice.reason for choice in choices}) > 1:
+    if any(choice.kind != choices[0].kind for choice in choices):
         return None
     for index in (len(sizes) // 2, len(sizes) - 1, 0):
         split = choices[index].split
@@ -202,12 +207,12 @@ def _common(sizes: Sequence[int], choices: Sequence[_Choice]) -> int | None:
 
 
 def _end(setting: _Setting, low: int, high: int, before: _Choice, after: _Choice) -> int:
-    """The last size of a range whose next one begins between two sizes: where the reason changes, to 1 %."""
-    if before.reason == after.reason:
+    """The last size of a range whose next one begins between two sizes: where the kind changes, to 1 %."""
+    if before.kind == after.kind:
         return high - 1
     while high > FINEST * low and high - low > 1:
         middle = math.isqrt(low * high)
-        low, high = (middle, high) if setting.choose(middle).reason == before.reason else (low, middle)
+        low, high = (middle, high) if setting.choose(middle).kind == before.kind else (low, middle)
     return high - 1
 
 
@@ -219,7 +224,7 @@ def _range(setting: _Setting, low: int, high: int | None, nbytes: int, choice: _
         shares=tuple(
             Share(
                 rail=load.option.rail.name,
-                share=load.units / UNITS,
+                share=load.share,
                 channels=load.option.channels,
                 cores=load.option.cores,
             )
