@@ -17,6 +17,7 @@ import pydantic
 from pydantic import Field, computed_field
 
 from jaxcomm import schedules
+from jaxcomm.plan.loss import LossPolicy
 from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.values import (
     Assumptions,
@@ -42,7 +43,7 @@ from jaxcomm.schedules import Schedule, Template
 
 FORMAT: Final = "jaxcomm-plan"
 VERSION: Final = 1
-_DECISIONS: Final = ("network", "rails")
+_DECISIONS: Final = ("network", "rails", "loss")
 
 
 class Plan(Value):
@@ -58,6 +59,7 @@ class Plan(Value):
     assumptions: Assumptions
     step: Step | None = None
     rails: Rails | None = None
+    loss: LossPolicy | None = None
     provenance: Provenance
 
     @property

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.values import Broadcast, Entry, Hybrid, Network, Spec, Straggler, Transfers
+from jaxcomm.report import loss
 from jaxcomm.report.rails import rail_notes, rail_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.schedules import Schedule
@@ -48,6 +49,7 @@ def explanation(plan: Plan) -> str:
                 if (rails := plan.rails)
                 else []
             ),
+            *([loss.section(plan.loss)] if plan.loss else []),
             "When this would not help\n" + _list(_limits(plan)),
         ]
     )
