@@ -19,6 +19,7 @@ from pydantic import Field, computed_field
 from jaxcomm import schedules
 from jaxcomm.plan.groups import Groups
 from jaxcomm.plan.loss import LossPolicy
+from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.values import (
     Assumptions,
     Broadcast,
@@ -45,7 +46,7 @@ from jaxcomm.schedules import Schedule, Template
 
 FORMAT: Final = "jaxcomm-plan"
 VERSION: Final = 1
-_DECISIONS: Final = ("network", "groups", "loss")
+_DECISIONS: Final = ("network", "rails", "groups", "loss")
 
 
 class Plan(Value):
@@ -60,6 +61,7 @@ class Plan(Value):
     collectives: Annotated[tuple[Entry, ...], Field(min_length=1, max_length=4096)]
     assumptions: Assumptions
     step: Step | None = None
+    rails: Rails | None = None
     groups: Groups | None = None
     loss: LossPolicy | None = None
     provenance: Provenance

@@ -30,7 +30,7 @@ from jaxcomm.plan.values import (
     Step,
     Straggler,
 )
-from jaxcomm.planner import groups, loss
+from jaxcomm.planner import groups, loss, rails
 from jaxcomm.planner.assess import ROLE, Setting, choose, figures, late_specs, plain, tuned_spec
 from jaxcomm.planner.buckets import Assignment, Log, Option, assign
 from jaxcomm.planner.ranges import Progress, entries
@@ -112,6 +112,8 @@ def plan(
     found = entries(setting, known, progress)
     results: list[Solved | Assignment] = [*setting.solved, *([assignment] if assignment else [])]
     worst = max(results, key=lambda result: result.gap, default=None)
+    split = rails.decide(profile, min_gain)
+    solvers = ["cp_sat"] * bool(worst) + ["scip"] * (split is not None and len(split.members) > 1)
     return Plan(
         matches=Matches(ranks=profile.ranks),
         roles=setting.roles,
@@ -129,12 +131,13 @@ def plan(
             delay=delay,
         ),
         step=_step(profile, assignment) if assignment else None,
+        rails=split,
         groups=groups.decide(profile, model_bytes, seed),
         loss=policy,
         provenance=Provenance(
             profile=profile.hash,
-            solver="cp_sat" if worst else "none",
-            status=worst.status if worst else "NOT_NEEDED",
+            solver="+".join(solvers) or "none",
+            status=worst.status if worst else "OPTIMAL" if solvers else "NOT_NEEDED",
             gap=figures(worst.gap) if worst else 0.0,
             seed=seed,
             versions={package: _version(package) for package in ("jaxcomm", "ortools")},

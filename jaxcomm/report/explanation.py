@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.values import Broadcast, Chain, Entry, Hybrid, Network, Spec, Straggler, Stragglers, Transfers
 from jaxcomm.report import groups, loss
+from jaxcomm.report.rails import rail_notes, rail_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.schedules import Schedule
 
@@ -39,6 +40,14 @@ def explanation(plan: Plan) -> str:
             *(
                 _comparison(plan, entry, schedule)
                 for entry, schedule in zip(plan.collectives, plan.schedules, strict=True)
+            ),
+            *(
+                [
+                    "Who carries how much of a buffer\n" + textwrap.indent(rail_table(rails), "  "),
+                    _list(rail_notes(rails)),
+                ]
+                if (rails := plan.rails)
+                else []
             ),
             *([groups.section(plan.groups)] if plan.groups else []),
             *([loss.section(plan.loss)] if plan.loss else []),
