@@ -17,6 +17,7 @@ import pydantic
 from pydantic import Field, computed_field
 
 from jaxcomm import schedules
+from jaxcomm.plan.step import Step
 from jaxcomm.plan.values import (
     Assumptions,
     Broadcast,
@@ -32,7 +33,6 @@ from jaxcomm.plan.values import (
     Sha256,
     Solved,
     Spec,
-    Step,
     Straggler,
     Transfers,
     Value,
@@ -84,7 +84,11 @@ class Plan(Value):
         dtypes = self.matches.dtypes
         if dtypes is not None and dtype is not None and dtype not in dtypes:
             return None
-        return self.schedules[bisect.bisect_right(self.collectives, nbytes, key=lambda entry: entry.min_bytes) - 1]
+        return self.schedules[self._index(nbytes)]
+
+    def _index(self, nbytes: int) -> int:
+        """Of the entry that calls of this size run."""
+        return bisect.bisect_right(self.collectives, nbytes, key=lambda entry: entry.min_bytes) - 1
 
     @cached_property
     def schedules(self) -> tuple[Schedule, ...]:
@@ -136,6 +140,17 @@ class Plan(Value):
             )
         for i, entry in enumerate(self.collectives):
             self._check_spec(f"collectives[{i}].schedule", entry.schedule)
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _step_runs_the_entries(self) -> Self:
+        for i, bucket in enumerate(self.step.planned if self.step else ()):
+            index = self._index(bucket.bytes)
+            if bucket.schedule != self.collectives[index].schedule:
+                raise ValueError(
+                    f"step.planned[{i}].schedule differs from collectives[{index}].schedule, which calls of its "
+                    f"{bucket.bytes} bytes run"
+                )
         return self
 
     def _check_spec(self, where: str, spec: Spec) -> None:

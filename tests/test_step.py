@@ -1,0 +1,68 @@
+"""The planned step: gradients that gain by sharing buckets do, and no prediction is below what no step can beat."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_planner import made
+
+from jaxcomm import plan, planner
+from jaxcomm.plan.files import validate
+from jaxcomm.profile import Bucket
+
+
+def gradients(sizes: list[int], apart: float) -> list[Bucket]:
+    return [Bucket(name=f"layer{i}", bytes=size, ready_s=apart * i) for i, size in enumerate(sizes)]
+
+
+def test_small_gradients_share_buckets_where_a_round_costs_more_than_their_bytes() -> None:
+    result = planner.plan(made(64, None, gradients([2**18] * 12, 1e-4), alpha=3e-5, beta=1e-10))
+    step = result.step
+    assert step is not None
+    assert step.seconds < 0.5 * step.kept_seconds
+    assert len(step.planned) < 8
+    for bucket in step.planned:
+        assert result.schedule_for(bucket.bytes) == plan.build(bucket.schedule, 64, {}, None)
+    again = planner.plan(made(64, None, gradients([2**18] * 12, 1e-4), alpha=3e-5, beta=1e-10))
+    assert again.canonical_bytes() == result.canonical_bytes()
+    assert validate(result.model_dump(mode="json", exclude={"hash"}), "again") == result
+
+
+def test_large_gradients_keep_their_buckets() -> None:
+    result = planner.plan(made(8, None, gradients([2**28] * 6, 1e-2)))
+    assert result.step is not None and [bucket.gradients for bucket in result.step.planned] == [1] * 6
+
+
+def test_many_gradients_are_planned() -> None:
+    source = made(64, [0.01, 0.02], gradients([2**16 + i // 10 for i in range(120)], 1e-5), alpha=3e-5)
+    step = planner.plan(source, time_limit=1.0).step
+    assert step is not None and step.buckets == 120
+    assert step.lower_bound_seconds <= step.seconds < 0.5 * step.kept_seconds
+    assert [gradient.name for group in step.members() for gradient in group] == [f"layer{i}" for i in range(120)]
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    ranks=st.sampled_from([3, 4, 8, 64]),
+    sizes=st.lists(st.sampled_from([2**12, 2**18, 2**22, 3 * 2**22, 2**27]), min_size=1, max_size=5),
+    apart=st.sampled_from([0.0, 1e-4, 5e-3]),
+    delays=st.one_of(st.none(), st.lists(st.floats(0, 0.03), min_size=1, max_size=4)),
+    alpha=st.sampled_from([0.0, 3e-6, 1e-4]),
+)
+def test_no_step_is_worse_than_its_buckets_as_they_were(
+    ranks: int, sizes: list[int], apart: float, delays: list[float] | None, alpha: float
+) -> None:
+    source = made(ranks, delays, gradients(sizes, apart), alpha=alpha)
+    step = planner.plan(source, time_limit=0.5).step
+    assert step is not None
+    assert step.lower_bound_seconds <= step.seconds <= step.kept_seconds * (1 + 1e-8)
+    assert step.kept_seconds <= step.plain_seconds * (1 + 1e-6)
+    ends = [span.end_s for bucket in step.planned for part in bucket.parts for span in [part.after]]
+    if not delays or len(set(delays)) == 1:  # then the drawn step is every step
+        assert max(ends) - step.gradients[-1].ready_s - step.delay_s == pytest.approx(step.seconds, rel=1e-6, abs=1e-9)
+    assert [bucket.bytes for bucket in step.planned] == [sum(g.bytes for g in group) for group in step.members()]
+    for earlier, later in itertools.pairwise(step.members()):
+        assert earlier[-1].ready_s <= later[0].ready_s
