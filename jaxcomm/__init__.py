@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jaxcomm import plan, schedules
+    from jaxcomm import plan, schedules, train
     from jaxcomm.collectives import all_gather, pmax, pmean, pmin, psum, psum_scatter, replace_lax
     from jaxcomm.communicator import init, use_plan
     from jaxcomm.errors import JaxcommError, PlanError, ProfileError
@@ -23,6 +23,7 @@ _HOMES = {
     "stats": "ffi",
     "plan": "",
     "schedules": "",
+    "train": "",
 }
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "replace_lax",
     "schedules",
     "stats",
+    "train",
     "use_plan",
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -228,10 +229,28 @@ def test_groups_of_one() -> None:
     compare(lambda ops: on_axis(lambda x: each(ALL, ops, x, "d", axis_index_groups=alone), False, P("d")))
 
 
+@pytest.mark.parametrize("groups", [[[0, 1, 2], [3, 4, 5, 6, 7]], [[7, 0], [3], [5, 1, 2], [4, 6]]])
+@pytest.mark.parametrize("name", ["psum", "pmax", "pmin"])
+def test_groups_of_unlike_sizes(name: str, groups: list[list[int]]) -> None:
+    compare(lambda ops: on_axis(lambda x: getattr(ops, name)(x, "d", axis_index_groups=groups), False, P("d")))
+
+
+def test_groups_that_change_from_step_to_step_within_one_compiled_step() -> None:
+    period = [[[0, 1, 2], [3, 4, 5, 6, 7]], [[0, 7], [1, 6], [2, 3, 4], [5]], [list(range(8))]]
+
+    def steps(ops: Any) -> Any:
+        def step(i: Any, x: Any) -> Any:
+            sums = [partial(ops.psum, axis_name="d", axis_index_groups=groups) for groups in period]
+            return jax.lax.switch(i % len(period), sums, x) / 2
+
+        return on_axis(lambda x: jax.lax.fori_loop(0, 7, step, x.astype(jnp.float32)), False, P("d"))
+
+    compare(steps)
+
+
 @pytest.mark.parametrize(
     ("groups", "error", "message"),
     [
-        ([[0, 1, 2], [3, 4, 5, 6, 7]], NotImplementedError, r"axis_index_groups have \[3, 5\] ranks"),
         ([[0, 1], [2, 3]], ValueError, "axis_index_groups have 4 of the 8 ranks"),
     ],
 )

@@ -31,7 +31,7 @@ def all_reduce(x, program, plan="test"):
     call = jax.ffi.ffi_call(ffi.TARGET, jax.typeof(x), input_output_aliases={0: 0})
     attributes = {"name": "psum", "axes": "data", "plan": plan, "kind": "all_reduce", "reduction": "sum"}
     groups = np.arange(RANKS, dtype=np.int32)
-    return call(x, program=program, groups=groups, group_size=np.int64(RANKS), **attributes)
+    return call(x, programs=f"{program},", groups=groups, sizes=np.array([RANKS], np.int32), **attributes)
 
 
 def jitted(mesh, step):
@@ -104,7 +104,7 @@ def test_a_program_that_nobody_registered_is_named(mesh):
 def test_a_program_for_other_ranks_is_refused(mesh):
     program = ffi.register_program(compile(schedules.direct(4)))
     step = jitted(mesh, lambda x: all_reduce(x, program))
-    with pytest.raises(jax.errors.JaxRuntimeError, match="the program is for 4 ranks, the axis has 8"):
+    with pytest.raises(jax.errors.JaxRuntimeError, match="the program is for 4 ranks, the group has 8"):
         step(np.zeros((RANKS, 4), np.float32))
 
 

@@ -197,7 +197,7 @@ def test_old_table_names_its_collective_by_its_bandwidth(tmp_path: Path) -> None
 
 
 def test_own_calls_in_a_trace_are_found_by_their_target() -> None:
-    config = 'axes = "data", group_size = 2 : i64, groups = array<i32: 0, 1, 2, 3>, kind = "all_reduce"'
+    config = 'axes = "data", groups = array<i32: 0, 1, 2, 3>, kind = "all_reduce", sizes = array<i32: 2, 2>'
     own = message(
         (1, b"jaxcomm.3"), (2, b"custom-call"), (3, SHAPE), (28, b"jaxcomm_collective"), (43, f"{{{config}}}".encode())
     )

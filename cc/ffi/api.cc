@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cc/ffi/runtime.h"
+#include "cc/kernels/isa.h"
 #include "cc/kernels/reduce.h"
 
 namespace jaxcomm {

@@ -1,7 +1,9 @@
 // The custom call "jaxcomm_collective": decode, look up, hand over, return the future.
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,6 +24,7 @@ namespace ffi = xla::ffi;
 struct Seat {
   int64_t group = -1;
   uint32_t rank = 0;
+  std::shared_ptr<Site> site;  // none in a group of one rank, which has nothing to do
 };
 
 // What XLA keeps for each call site of each executable.
@@ -30,11 +33,11 @@ struct CallSite {
   static ffi::TypeInfo info;
 
   ~CallSite() {
-    if (site) TheExecutor().Forget(site.get());
+    for (const auto& [name, site] : sites) TheExecutor().Forget(site.get());
   }
 
-  std::shared_ptr<Site> site;
-  std::vector<Seat> seats;  // by device id
+  std::map<std::string, std::shared_ptr<Site>> sites;  // by program: groups of one size share theirs
+  std::vector<Seat> seats;                             // by device id
 };
 ffi::TypeId CallSite::id = {};
 ffi::TypeInfo CallSite::info = ffi::MakeTypeInfo<CallSite>();
@@ -88,10 +91,12 @@ std::optional<DType> ParseDType(ffi::DataType dtype) {
   }
 }
 
+// `groups` holds the device ids of all groups, of `sizes` ranks each; `programs` their programs' names, after each a
+// comma, and no name for a group of one.
 ffi::ErrorOr<std::unique_ptr<CallSite>> Instantiate(std::string_view name, std::string_view axes, std::string_view plan,
-                                                    std::string_view program_name, std::string_view kind_name,
+                                                    std::string_view programs, std::string_view kind_name,
                                                     std::string_view reduction_name, ffi::Span<const int32_t> groups,
-                                                    int64_t group_size) {
+                                                    ffi::Span<const int32_t> sizes) {
   const std::string who = std::string(name) + " over '" + std::string(axes) + "'";
   const auto invalid = [](const std::string& message) { return ffi::Unexpected(ToError(InvalidArgument(message))); };
   const std::optional<Kind> kind = ParseKind(kind_name);
@@ -100,25 +105,43 @@ ffi::ErrorOr<std::unique_ptr<CallSite>> Instantiate(std::string_view name, std::
     return invalid(who + ": unknown kind '" + std::string(kind_name) + "' or reduction '" +
                    std::string(reduction_name) + "'");
   }
-  const std::shared_ptr<const Program> program = ThePrograms().Find(std::string(program_name));
-  if (!program) {
-    return invalid(who + ": program " + std::string(program_name) +
-                   " is not registered in this process; load its plan before running a compiled step");
-  }
-  if (group_size != program->ranks() || groups.size() % static_cast<size_t>(group_size) != 0) {
-    return invalid(who + ": the program is for " + std::to_string(program->ranks()) + " ranks, the axis has " +
-                   std::to_string(group_size));
-  }
   auto call_site = std::make_unique<CallSite>();
-  for (size_t i = 0; i < groups.size(); ++i) {
-    if (groups[i] < 0) return invalid(who + ": device id " + std::to_string(groups[i]) + " is negative");
-    const size_t device = static_cast<size_t>(groups[i]);
-    if (device >= call_site->seats.size()) call_site->seats.resize(device + 1);
-    call_site->seats[device] = {static_cast<int64_t>(i) / group_size,
-                                static_cast<uint32_t>(static_cast<int64_t>(i) % group_size)};
+  size_t next = 0;
+  for (size_t group = 0; group < sizes.size(); ++group) {
+    const size_t comma = programs.find(',');
+    const size_t ranks = static_cast<size_t>(std::max(sizes[group], 0));
+    if (comma == std::string_view::npos || ranks == 0 || groups.size() - next < ranks) {
+      return invalid(who + ": group " + std::to_string(group) + " of " + std::to_string(sizes[group]) +
+                     " ranks lacks its program or its devices");
+    }
+    const std::string program_name(programs.substr(0, comma));
+    programs.remove_prefix(comma + 1);
+    std::shared_ptr<Site> site;
+    if (ranks > 1) {
+      const std::shared_ptr<const Program> program = ThePrograms().Find(program_name);
+      if (!program) {
+        return invalid(who + ": program " + program_name +
+                       " is not registered in this process; load its plan before running a compiled step");
+      }
+      if (program->ranks() != ranks) {
+        return invalid(who + ": the program is for " + std::to_string(program->ranks()) + " ranks, the group has " +
+                       std::to_string(ranks));
+      }
+      std::shared_ptr<Site>& shared = call_site->sites[program_name];
+      if (!shared) {
+        shared = std::make_shared<Site>(std::string(name), std::string(axes), std::string(plan), *kind, *reduction,
+                                        program);
+      }
+      site = shared;
+    }
+    for (uint32_t rank = 0; rank < ranks; ++rank, ++next) {
+      if (groups[next] < 0) return invalid(who + ": device id " + std::to_string(groups[next]) + " is negative");
+      const size_t device = static_cast<size_t>(groups[next]);
+      if (device >= call_site->seats.size()) call_site->seats.resize(device + 1);
+      call_site->seats[device] = {static_cast<int64_t>(group), rank, site};
+    }
   }
-  call_site->site =
-      std::make_shared<Site>(std::string(name), std::string(axes), std::string(plan), *kind, *reduction, program);
+  if (next != groups.size()) return invalid(who + ": more devices than its groups have ranks");
   return call_site;
 }
 
@@ -149,17 +172,21 @@ Status ReadBuffers(const Site& site, const ffi::RemainingArgs& args, const ffi::
 
 Status Start(CallSite* call_site, ffi::RunId run, int32_t device, const ffi::RemainingArgs& args,
              const ffi::RemainingRets& rets, const ffi::Promise& promise) {
-  const std::shared_ptr<Site>& site = call_site->site;
   if (device < 0 || static_cast<size_t>(device) >= call_site->seats.size() || call_site->seats[device].group < 0) {
-    return Status(Code::kInternal, site->name() + ": device " + std::to_string(device) + " is in no group");
+    return Status(Code::kInternal, "collective: device " + std::to_string(device) + " is in no group");
+  }
+  const auto& [group, rank, site] = call_site->seats[device];
+  if (!site) {
+    ffi::Promise alone = promise;
+    alone.SetAvailable();
+    return Status();
   }
   std::vector<Leaf> leaves;
   Buffers buffers;
   Status status = ReadBuffers(*site, args, rets, leaves, buffers);
   if (status.ok()) status = site->SetLeaves(leaves, TheExecutor().stats());
   if (!status.ok()) return status;
-  const Seat seat = call_site->seats[device];
-  TheExecutor().Arrive({run.run_id, seat.group}, site, seat.rank, std::move(buffers), [promise](const Status& end) {
+  TheExecutor().Arrive({run.run_id, group}, site, rank, std::move(buffers), [promise](const Status& end) {
     ffi::Promise mine = promise;
     if (end.ok()) {
       mine.SetAvailable();
@@ -188,11 +215,11 @@ XLA_FFI_DEFINE_HANDLER(kInstantiate, Instantiate,
                            .Attr<std::string_view>("name")
                            .Attr<std::string_view>("axes")
                            .Attr<std::string_view>("plan")
-                           .Attr<std::string_view>("program")
+                           .Attr<std::string_view>("programs")
                            .Attr<std::string_view>("kind")
                            .Attr<std::string_view>("reduction")
                            .Attr<ffi::Span<const int32_t>>("groups")
-                           .Attr<int64_t>("group_size"));
+                           .Attr<ffi::Span<const int32_t>>("sizes"));
 
 XLA_FFI_DEFINE_HANDLER(kExecute, Execute,
                        ffi::Ffi::Bind()

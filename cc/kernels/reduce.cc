@@ -1,34 +1,8 @@
 #include "cc/kernels/reduce.h"
 
+#include "cc/kernels/isa.h"
+
 namespace jaxcomm {
-namespace {
-
-struct Isa {
-  const char* name;
-  ReduceFn (*find)(DType, Reduction);
-};
-
-Isa Detect() {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512dq")) {
-    return {"avx512", avx512::Find};
-  }
-  // Every processor with AVX2 has F16C; the compiler's run-time check knows it only in later versions.
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {"avx2", avx2::Find};
-#elif defined(__aarch64__)
-  return {"neon", neon::Find};
-#endif
-  return {"plain", plain::Find};
-}
-
-const Isa& ThisMachine() {
-  static const Isa isa = Detect();
-  return isa;
-}
-
-}  // namespace
 
 size_t ByteWidth(DType dtype) {
   switch (dtype) {
@@ -55,8 +29,20 @@ size_t ByteWidth(DType dtype) {
   return 0;
 }
 
-ReduceFn FindReduce(DType dtype, Reduction reduction) { return ThisMachine().find(dtype, reduction); }
-
-const char* KernelIsa() { return ThisMachine().name; }
+ReduceFn FindReduce(DType dtype, Reduction reduction) {
+  switch (ThisIsa()) {
+#if defined(__x86_64__)
+    case Isa::kAvx512:
+      return avx512::Find(dtype, reduction);
+    case Isa::kAvx2:
+      return avx2::Find(dtype, reduction);
+#elif defined(__aarch64__)
+    case Isa::kNeon:
+      return neon::Find(dtype, reduction);
+#endif
+    default:
+      return plain::Find(dtype, reduction);
+  }
+}
 
 }  // namespace jaxcomm

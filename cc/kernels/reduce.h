@@ -23,9 +23,6 @@ using ReduceFn = void (*)(const std::byte* const* sources, size_t num_sources, s
 
 ReduceFn FindReduce(DType dtype, Reduction reduction);
 
-// "avx512", "avx2", "neon" or "plain": what FindReduce chose on this processor.
-const char* KernelIsa();
-
 // One table per instruction set; each is compiled with that set's flags in a file of its own, so that what ships runs
 // on any processor of the architecture. Only reduce.cc and the tests call these.
 namespace avx512 {

@@ -10,13 +10,21 @@ import jax
 from jax import lax
 
 from jaxcomm import communicator
+from jaxcomm.collectives.bounded import Loss, bounded_sum
 from jaxcomm.collectives.primitive import replace_collectives
 
 AxisName = Hashable | Sequence[Hashable]
 Groups = Sequence[Sequence[int]] | None
 
 
-def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, plan: communicator.PlanLike = None) -> Any:
+def psum(
+    x: Any,
+    axis_name: AxisName,
+    *,
+    axis_index_groups: Groups = None,
+    plan: communicator.PlanLike = None,
+    loss: Loss | None = None,
+) -> Any:
     """Sums `x` over the ranks of `axis_name`, as `jax.lax.psum` does; a whole tree is one call.
 
     All ranks get the same bits.
@@ -24,21 +32,39 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, plan:
     Args:
       x: array or tree of arrays. Booleans count as int32; Python numbers are multiplied by the number of ranks.
       axis_name: axis of the mesh, or several.
-      axis_index_groups: groups of indices along the axis that sum among themselves, all of one size.
+      axis_index_groups: groups of indices along the axis that sum among themselves; of unlike sizes only where
+        check_vma is False, as in lax.
       plan: path of a plan file, or a `jaxcomm.plan.Plan`; None runs the active plan (`jaxcomm.use_plan`), or without
         one the direct schedule.
+      loss: what may be left out of a gradient's sum; None leaves out nothing.
 
     Raises:
       NameError: no such axis here.
       TypeError: an element type that the core does not do.
       PlanError: the plan is for another number of ranks.
     """
-    return _call(lax.psum, plan, x, axis_name, axis_index_groups=axis_index_groups)
+    if loss is None:
+        return _call(lax.psum, plan, x, axis_name, axis_index_groups=axis_index_groups)
+    _check_axes("psum", axis_name)
+    ranks = _ranks(axis_name, axis_index_groups)
+    total = partial(psum, axis_name=axis_name, axis_index_groups=axis_index_groups, plan=plan)
+    return bounded_sum(x, loss, total, ranks)[0]
 
 
-def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, plan: communicator.PlanLike = None) -> Any:
+def pmean(
+    x: Any,
+    axis_name: AxisName,
+    *,
+    axis_index_groups: Groups = None,
+    plan: communicator.PlanLike = None,
+    loss: Loss | None = None,
+) -> Any:
     """Averages `x` over the ranks of `axis_name`, as `jax.lax.pmean` does. Arguments and errors are those of `psum`."""
-    return _call(lax.pmean, plan, x, axis_name, axis_index_groups=axis_index_groups)
+    if loss is None:
+        return _call(lax.pmean, plan, x, axis_name, axis_index_groups=axis_index_groups)
+    total = psum(x, axis_name, axis_index_groups=axis_index_groups, plan=plan, loss=loss)
+    ranks = _ranks(axis_name, axis_index_groups)
+    return jax.tree.map(lambda leaf: leaf / ranks, total)
 
 
 def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, plan: communicator.PlanLike = None) -> Any:
@@ -118,6 +144,19 @@ def _call(
     _check_axes(function.__name__, axis_name)
     call = partial(function, axis_name=axis_name, **options)
     return replace_collectives(call, communicator.plan_hash(plan))(x)
+
+
+def _ranks(axis_name: AxisName, groups: Groups) -> int:
+    """How many ranks sum together."""
+    if groups is None:
+        return lax.axis_size(axis_name)
+    sizes = {len(group) for group in groups}
+    if len(sizes) > 1:
+        raise ValueError(
+            f"axis_index_groups have {sorted(sizes)} ranks; with a loss they must have one size.\n"
+            "  Cure: make them equal, or leave out `loss`."
+        )
+    return sizes.pop()
 
 
 def _check_axes(name: str, axis_name: AxisName) -> None:

@@ -41,7 +41,7 @@ def lower_to_core(
     where = f"{collective.name} over '{','.join(map(str, axes))}'"
     scope: Any = context.module_context.axis_context
     positions = _groups(scope.mesh, axes, params.get("axis_index_groups"), where)
-    if positions.shape[1] == 1:
+    if max(map(len, positions)) == 1:
         return operands
     communicator.start()
     groups = _device_ids(scope.mesh, positions, where)
@@ -60,28 +60,24 @@ def lower_to_core(
 
 def _groups(
     mesh: Any, axes: tuple[Any, ...], index_groups: tuple[tuple[int, ...], ...] | None, where: str
-) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Positions in the mesh, [groups, ranks]: the ranks of a group count along `axes`, the first of them slowest."""
+) -> list[list[int]]:
+    """Positions in the mesh of each group's ranks, which count along `axes`, the first of them slowest."""
     names = list(mesh.shape)
     positions = np.arange(mesh.size).reshape(tuple(mesh.shape.values()))
     over = [names.index(axis) for axis in axes]
     rest = [i for i in range(len(names)) if i not in over]
     table = positions.transpose(rest + over).reshape(-1, math.prod(mesh.shape[axis] for axis in axes))
     if index_groups is None:
-        return table
-    if len({len(group) for group in index_groups}) > 1:
-        raise NotImplementedError(
-            f"{where}: axis_index_groups have {[len(group) for group in index_groups]} ranks.\n"
-            "  Cure: make groups of one size, or call jax.lax for this one."
-        )
+        lists: list[list[int]] = table.tolist()
+        return lists
     if (members := sum(len(group) for group in index_groups)) != table.shape[1]:
         raise ValueError(
             f"{where}: axis_index_groups have {members} of the {table.shape[1]} ranks.\n  Cure: name each rank once."
         )
-    return np.concatenate([table[:, list(group)] for group in index_groups])
+    return [[int(row[index]) for index in group] for row in table for group in index_groups]
 
 
-def _device_ids(mesh: Any, positions: Any, where: str) -> list[list[int]]:
+def _device_ids(mesh: Any, positions: Sequence[Sequence[int]], where: str) -> list[list[int]]:
     try:
         devices = jax_compat.devices(mesh)
     except LookupError as error:

@@ -25,7 +25,7 @@ class Request:
       reduction: "sum", "max" or "min".
       axes: the axes' names, for messages.
       plan: hash of a plan, or "".
-      groups: device ids of each group, in the order of its ranks; all of one size.
+      groups: device ids of each group, in the order of its ranks; one has two ranks at least.
     """
 
     name: str
@@ -37,26 +37,22 @@ class Request:
 
     def attributes(self, operands: Sequence[Operand]) -> dict[str, Any]:
         """The attributes of the custom call; equal on all processes."""
-        ranks = len(self.groups[0])
         nbytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in operands)
         dtypes = {dtype.name for _, dtype in operands}
-        choice = communicator.choose(
-            self.kind,
-            ranks,
-            nbytes,
-            dtypes.pop() if len(dtypes) == 1 else None,
-            self.plan,
-            f"{self.name} over '{self.axes}'",
-        )
+        dtype, where = dtypes.pop() if len(dtypes) == 1 else None, f"{self.name} over '{self.axes}'"
+        sizes = [len(group) for group in self.groups]
+        choices = {
+            ranks: communicator.choose(self.kind, ranks, nbytes, dtype, self.plan, where) for ranks in {*sizes} - {1}
+        }
         return {
             "name": self.name,
             "kind": self.kind,
             "reduction": self.reduction,
             "axes": self.axes,
-            "program": choice.program,
-            "plan": choice.plan,
-            "groups": np.array(self.groups, np.int32).reshape(-1),
-            "group_size": np.int64(ranks),
+            "programs": "".join(f"{choices[ranks].program if ranks > 1 else ''}," for ranks in sizes),
+            "plan": choices[max(sizes)].plan,
+            "groups": np.concatenate(self.groups).astype(np.int32),
+            "sizes": np.array(sizes, np.int32),
         }
 
     def to_json(self) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 TARGET = "jaxcomm_collective"
 _DELAY = "jaxcomm_delay"
+SEGMENTS = ("importance", "pack", "unpack", "scale")  # the custom calls of `segments`
 _LIBRARY = Path(__file__).parent / "libjaxcomm_cpu.so"
 
 
@@ -62,6 +63,9 @@ def register() -> None:
     stages = {"instantiate": capsule(core.JaxcommInstantiate), "execute": capsule(core.JaxcommExecute)}
     jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
     jax.ffi.register_ffi_target(_DELAY, capsule(core.JaxcommDelay), platform="cpu")
+    for name in SEGMENTS:
+        handler = capsule(getattr(core, f"Jaxcomm{name.capitalize()}"))
+        jax.ffi.register_ffi_target(f"jaxcomm_{name}", handler, platform="cpu")
 
 
 @functools.lru_cache(maxsize=1024)

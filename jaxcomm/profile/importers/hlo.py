@@ -7,6 +7,7 @@ and xla_data.proto of OpenXLA.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from typing import NamedTuple
 _TARGET = "jaxcomm_collective"
 _KIND = re.compile(r'kind = "all_reduce"')
 _GROUPS = re.compile(r"\bgroups = (?:array<i32: |dense<\[)([\d, ]+)")
-_GROUP_SIZE = re.compile(r"\bgroup_size = (\d{1,6}) ")
+_SIZES = re.compile(r"\bsizes = (?:array<i32: |dense<\[?)([\d, ]+)")
 _TUPLE = 13
 _ELEMENT_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 2, 8: 4, 9: 8, 10: 2, 11: 4, 12: 8, 15: 8, 16: 2, 18: 16}
 
@@ -62,11 +63,12 @@ def _is_allreduce(instruction: bytes) -> bool:
 def _groups(instruction: bytes) -> tuple[tuple[int, ...], ...]:
     """The groups in a custom call's attributes, which HLO keeps as MLIR text in the backend config."""
     attributes = _text(instruction, 43)
-    devices, size = _GROUPS.search(attributes), _GROUP_SIZE.search(attributes)
-    if not (devices and size and int(size[1])):
+    found = _GROUPS.search(attributes), _SIZES.search(attributes)
+    if not (found[0] and found[1]):
         return ()
-    ids = [int(device) for device in devices[1].split(",")]
-    return tuple(tuple(ids[at : at + int(size[1])]) for at in range(0, len(ids), int(size[1])))
+    ids, sizes = ([int(number) for number in each[1].split(",")] for each in found if each)
+    ends = list(itertools.accumulate(sizes))
+    return tuple(tuple(ids[end - size : end]) for size, end in zip(sizes, ends, strict=True))
 
 
 def _shape_bytes(shape: bytes) -> int:

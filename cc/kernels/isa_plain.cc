@@ -1,4 +1,5 @@
 // Compiled for the architecture's oldest processor.
 #define JAXCOMM_ISA plain
 #define JAXCOMM_VECTOR_BYTES 16
+#include "cc/kernels/importance_inl.h"
 #include "cc/kernels/reduce_inl.h"

@@ -2,5 +2,6 @@
 #if defined(__x86_64__)
 #define JAXCOMM_ISA avx512
 #define JAXCOMM_VECTOR_BYTES 64
+#include "cc/kernels/importance_inl.h"
 #include "cc/kernels/reduce_inl.h"
 #endif

@@ -2,5 +2,6 @@
 #if defined(__aarch64__)
 #define JAXCOMM_ISA neon
 #define JAXCOMM_VECTOR_BYTES 16
+#include "cc/kernels/importance_inl.h"
 #include "cc/kernels/reduce_inl.h"
 #endif

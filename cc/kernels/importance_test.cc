@@ -1,0 +1,160 @@
+#include "cc/kernels/importance.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace jaxcomm {
+namespace {
+
+struct Kernels {
+  std::string name;
+  ImportanceFn (*importance)(DType);
+  ScaleFn (*scale)(DType);
+};
+
+// Those of the instruction sets that this processor can run.
+std::vector<Kernels> AllKernels() {
+  std::vector<Kernels> all = {{"plain", plain::FindImportance, plain::FindScale}};
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) all.push_back({"avx2", avx2::FindImportance, avx2::FindScale});
+  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+    all.push_back({"avx512", avx512::FindImportance, avx512::FindScale});
+#elif defined(__aarch64__)
+  all.push_back({"neon", neon::FindImportance, neon::FindScale});
+#endif
+  return all;
+}
+
+constexpr DType kFloats[] = {DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
+constexpr size_t kSegment = 96;
+constexpr uint32_t kStride = 20, kSeed = 7;
+
+// Values that every type holds exactly, so that all must agree with the same reference.
+double Value(size_t i) { return (static_cast<double>(i * 37 % 101) - 50) / 4; }
+
+std::vector<std::byte> Gradients(DType dtype, size_t elements) {
+  std::vector<std::byte> bytes(elements * ByteWidth(dtype));
+  for (size_t i = 0; i < elements; ++i) {
+    const double value = Value(i);
+    const float single = static_cast<float>(value);
+    uint32_t bits;
+    std::memcpy(&bits, &single, sizeof(bits));
+    const uint16_t brain = static_cast<uint16_t>(bits >> 16);
+    // All values are normal in f16: rebias the exponent.
+    const uint16_t half =
+        value == 0
+            ? 0
+            : static_cast<uint16_t>((bits >> 16 & 0x8000) | (((bits >> 23 & 0xff) - 112) << 10) | (bits >> 13 & 0x3ff));
+    const void* from = dtype == DType::kF64    ? static_cast<const void*>(&value)
+                       : dtype == DType::kF32  ? static_cast<const void*>(&single)
+                       : dtype == DType::kBF16 ? static_cast<const void*>(&brain)
+                                               : static_cast<const void*>(&half);
+    std::memcpy(bytes.data() + i * ByteWidth(dtype), from, ByteWidth(dtype));
+  }
+  return bytes;
+}
+
+uint32_t Bin(double magnitude) {
+  const float single = static_cast<float>(magnitude);
+  uint32_t bits;
+  std::memcpy(&bits, &single, sizeof(bits));
+  return bits >> 16;
+}
+
+TEST(ImportanceTest, EveryTypeAndInstructionSetFindsTheMeansAndTheSample) {
+  for (const Kernels& kernels : AllKernels()) {
+    for (DType dtype : kFloats) {
+      for (size_t elements : {1, 15, 16, 95, 96, 97, 1000}) {
+        SCOPED_TRACE(kernels.name + " " + std::to_string(static_cast<int>(dtype)) + " " + std::to_string(elements));
+        const std::vector<std::byte> gradients = Gradients(dtype, elements);
+        std::vector<float> expected_means;
+        std::vector<uint32_t> expected_bins(kBins), bins(kBins);
+        for (size_t begin = 0, s = 0; begin < elements; begin += kSegment, ++s) {
+          const size_t end = std::min(begin + kSegment, elements);
+          double sum = 0;
+          for (size_t i = begin; i < end; ++i) sum += std::abs(Value(i));
+          expected_means.push_back(static_cast<float>(sum / static_cast<double>(end - begin)));
+          for (size_t i = begin + FirstSampled(kSeed, s, kStride); i < end; i += kStride)
+            ++expected_bins[Bin(std::abs(Value(i)))];
+        }
+        std::vector<float> means(expected_means.size());
+        kernels.importance(dtype)(gradients.data(), elements, kSegment, kStride, kSeed, means.data(), bins.data());
+        EXPECT_EQ(bins, expected_bins);
+        for (size_t s = 0; s < means.size(); ++s) EXPECT_FLOAT_EQ(means[s], expected_means[s]) << s;
+      }
+    }
+  }
+}
+
+TEST(ImportanceTest, InstructionSetsAgreeBitForBit) {
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  std::vector<float> gradients(10007);
+  for (float& value : gradients) value = normal(random);
+  std::vector<std::vector<float>> results;
+  for (const Kernels& kernels : AllKernels()) {
+    std::vector<float> means((gradients.size() + kSegment - 1) / kSegment);
+    std::vector<uint32_t> bins(kBins);
+    kernels.importance(DType::kF32)(reinterpret_cast<const std::byte*>(gradients.data()), gradients.size(), kSegment,
+                                    kStride, kSeed, means.data(), bins.data());
+    results.push_back(means);
+    EXPECT_EQ(std::memcmp(results[0].data(), means.data(), means.size() * sizeof(float)), 0) << kernels.name;
+  }
+}
+
+TEST(ImportanceTest, ScaleMultipliesEveryElementOnce) {
+  for (const Kernels& kernels : AllKernels()) {
+    for (DType dtype : kFloats) {
+      for (size_t elements : {1, 7, 64, 101}) {
+        std::vector<std::byte> values = Gradients(dtype, elements);
+        kernels.scale(dtype)(values.data(), elements, -1.0f);
+        kernels.scale(dtype)(values.data(), elements, -0.5f);
+        kernels.scale(dtype)(values.data(), elements, 2.0f);
+        EXPECT_EQ(values, Gradients(dtype, elements)) << kernels.name << " " << elements;
+      }
+    }
+  }
+}
+
+TEST(ImportanceTest, NoKernelForIntegers) {
+  EXPECT_EQ(FindImportance(DType::kS32), nullptr);
+  EXPECT_EQ(FindScale(DType::kU8), nullptr);
+}
+
+float MedianOf(const std::vector<float>& values) {
+  std::vector<uint32_t> bins(kBins);
+  for (float value : values) ++bins[Bin(value)];
+  return LowerMedian(bins.data());
+}
+
+TEST(LowerMedianTest, IsTheLowerMiddleValueToEightBits) {
+  EXPECT_EQ(MedianOf({}), 0);
+  std::mt19937 random(5);
+  std::exponential_distribution<float> magnitudes;
+  for (size_t count : {1, 2, 3, 10, 1001, 4096}) {
+    std::vector<float> values(count);
+    for (float& value : values) value = magnitudes(random);
+    const float median = MedianOf(values);
+    std::sort(values.begin(), values.end());
+    EXPECT_LE(median, values[(count - 1) / 2]) << count;
+    EXPECT_GE(median, values[(count - 1) / 2] * (1 - 1.0f / 128)) << count;
+  }
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(MedianOf({nan, 2, 1, nan, 3}), 3) << "NaNs come last";
+}
+
+TEST(FirstSampledTest, LooksRandomOverTheSegments) {
+  std::vector<int> times(kStride);
+  for (uint32_t segment = 0; segment < 20000; ++segment) ++times[FirstSampled(kSeed, segment, kStride)];
+  for (int count : times) EXPECT_NEAR(count, 1000, 150);
+}
+
+}  // namespace
+}  // namespace jaxcomm

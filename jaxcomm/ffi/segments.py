@@ -1,0 +1,118 @@
+"""Segments of a gradient, in the core: what each matters, gathering some of them, putting them back, scaling them.
+
+A segment is `segment_bytes` of one flat array, the last one may be shorter. On platforms that the core does not serve
+the same is done in JAX. None of it is differentiable: it is for gradients.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxcomm import ffi
+
+
+def count(x: jax.Array, segment_bytes: int) -> int:
+    """How many segments `x` has."""
+    return math.ceil(x.size * x.dtype.itemsize / segment_bytes)
+
+
+def importance(x: jax.Array, seed: jax.Array, segment_bytes: int, stride: int) -> tuple[jax.Array, jax.Array]:
+    """The mean magnitude of each segment, and the median magnitude of a sample, in one pass.
+
+    Args:
+      x: flat floats of 16, 32 or 64 bits.
+      seed: a uint32 scalar; the same seed takes the same sample.
+      segment_bytes: a multiple of the element's size.
+      stride: one of so many elements is in the sample.
+
+    Returns:
+      float32 [segments], and a float32 scalar: the lower middle value of the sample, rounded down to bfloat16; 0 if the
+      sample is empty.
+    """
+    types = _like(x, (count(x, segment_bytes),), jnp.float32), _like(x, (), jnp.float32)
+    call = _call("importance", types, segment_bytes=np.int64(segment_bytes), stride=np.int64(stride))
+    reference = partial(_importance, segment_bytes=segment_bytes, stride=stride)
+    means, median = lax.platform_dependent(x, seed, cpu=call, default=reference)
+    return means, median
+
+
+def pack(x: jax.Array, kept: jax.Array, segment_bytes: int) -> jax.Array:
+    """The segments with these ascending indices, one after the other; the last one of `x` is filled up with zeros."""
+    shape = (kept.size * segment_bytes // x.dtype.itemsize,)
+    call = _call("pack", _like(x, shape, x.dtype), segment_bytes=np.int64(segment_bytes))
+    packed: jax.Array = lax.platform_dependent(
+        x, kept, cpu=call, default=lambda x, kept: _rows(x, segment_bytes)[kept].reshape(shape)
+    )
+    return packed
+
+
+def unpack(packed: jax.Array, kept: jax.Array, size: int, segment_bytes: int) -> jax.Array:
+    """The inverse of `pack`: an array of `size` elements, 0 where no segment was kept."""
+    call = _call("unpack", _like(packed, (size,), packed.dtype), segment_bytes=np.int64(segment_bytes))
+
+    def reference(packed: jax.Array, kept: jax.Array) -> jax.Array:
+        width = segment_bytes // packed.dtype.itemsize
+        rows = jnp.zeros((math.ceil(size / width), width), packed.dtype)
+        return rows.at[kept].set(packed.reshape(-1, width)).reshape(-1)[:size]
+
+    x: jax.Array = lax.platform_dependent(packed, kept, cpu=call, default=reference)
+    return x
+
+
+def scale(x: jax.Array, factors: jax.Array, segment_bytes: int) -> jax.Array:
+    """Every segment times its factor (float32); 0 drops a segment, whatever is in it."""
+    call = _call("scale", jax.typeof(x), aliases={0: 0}, segment_bytes=np.int64(segment_bytes))
+
+    def reference(x: jax.Array, factors: jax.Array) -> jax.Array:
+        rows, column = _rows(x, segment_bytes), factors[:, None]
+        wide = rows.astype(jnp.promote_types(x.dtype, jnp.float32))
+        scaled = jnp.where(column == 0, 0, wide * column).astype(x.dtype)
+        return scaled.reshape(-1)[: x.size]
+
+    scaled: jax.Array = lax.platform_dependent(x, factors, cpu=call, default=reference)
+    return scaled
+
+
+def _call(name: str, types: Any, aliases: dict[int, int] | None = None, **attributes: Any) -> Callable[..., Any]:
+    ffi.register()
+    call = jax.ffi.ffi_call(f"jaxcomm_{name}", types, input_output_aliases=aliases)
+    return partial(call, **attributes)
+
+
+def _like(x: jax.Array, shape: tuple[int, ...], dtype: Any) -> Any:
+    """The type of a result that varies over the same mesh axes as `x`."""
+    plain = jax.typeof(jnp.zeros(shape, dtype))
+    return plain.update(manual_axis_type=jax.typeof(x).manual_axis_type)
+
+
+def _rows(x: jax.Array, segment_bytes: int) -> jax.Array:
+    width = segment_bytes // x.dtype.itemsize
+    return jnp.pad(x, (0, -x.size % width)).reshape(-1, width)
+
+
+def _importance(x: jax.Array, seed: jax.Array, *, segment_bytes: int, stride: int) -> tuple[jax.Array, jax.Array]:
+    rows = jnp.abs(_rows(x, segment_bytes)).astype(jnp.promote_types(x.dtype, jnp.float32))
+    segments, width = rows.shape
+    lengths = np.full(segments, width)
+    lengths[-1] = x.size - (segments - 1) * width
+    means = (rows.sum(axis=1) / lengths).astype(jnp.float32)
+    # The hash of the core's FirstSampled.
+    words = seed + np.arange(segments, dtype=np.uint32) * np.uint32(0x9E3779B9)
+    words = (words ^ (words >> 16)) * np.uint32(0x21F0AAAD)
+    words = (words ^ (words >> 15)) * np.uint32(0x735A2D97)
+    first = (words ^ (words >> 15)) % np.uint32(stride)
+    column = np.arange(width, dtype=np.uint32)
+    sampled = (column % np.uint32(stride) == first[:, None]) & (column < lengths[:, None])
+    ascending = jnp.sort(jnp.where(sampled, rows.astype(jnp.float32), jnp.nan), axis=None)
+    size = sampled.sum()
+    median = jnp.where(size == 0, 0, ascending[jnp.maximum(size - 1, 0) // 2])
+    upper = lax.bitcast_convert_type(median, jnp.uint32) & np.uint32(0xFFFF0000)
+    return means, lax.bitcast_convert_type(upper, jnp.float32)

@@ -1,0 +1,163 @@
+"""Averaging over a few ranks at a time: what a step does to the parameters, and how soon the ranks agree."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+
+import jaxcomm
+from jaxcomm import planner
+from jaxcomm.profile import Link, Profile, Provenance
+from jaxcomm.train import consensus_distance, divide_and_shuffle, exponential_gossip, local_sgd
+
+RANKS = 8
+# Two racks of four whose ranks take turns between them.
+PERIOD = [[[i, 4 + i], [r for r in range(4) if r != i], [4 + r for r in range(4) if r != i]] for i in range(4)]
+
+
+@pytest.fixture(scope="module")
+def mesh():
+    return jax.make_mesh((RANKS,), ("data",), axis_types=(AxisType.Auto,))
+
+
+def run(mesh, average, params, steps, start=0):
+    """The ranks' parameters, one row each, after so many steps; compiled once."""
+
+    def loop(params, start):
+        return jax.lax.fori_loop(start, start + steps, lambda step, params: average(params, step), params)
+
+    mapped = jax.shard_map(loop, mesh=mesh, in_specs=(P("data"), P()), out_specs=P("data"), check_vma=False)
+    return jax.tree.map(np.asarray, jax.jit(mapped)(params, jnp.int32(start)))
+
+
+def matrix(groups):
+    """What a step multiplies the parameters with: doubly stochastic."""
+    result = np.zeros((RANKS, RANKS))
+    for group in groups:
+        result[np.ix_(group, group)] = 1 / len(group)
+    return result
+
+
+def parameters(seed=0):
+    random = np.random.default_rng(seed)
+    return {
+        name: random.standard_normal((RANKS, size)).astype(np.float32) for name, size in (("kernel", 5), ("bias", 1))
+    }
+
+
+partitions = st.permutations(range(RANKS)).flatmap(
+    lambda order: st.lists(st.integers(1, RANKS - 1), max_size=4, unique=True).map(
+        lambda cuts: [part.tolist() for part in np.split(np.array(order), sorted(cuts))]
+    )
+)
+
+
+@settings(max_examples=15, deadline=None)
+@given(period=st.lists(partitions, min_size=1, max_size=3), start=st.integers(0, 5))
+def test_every_step_multiplies_with_its_groups_matrix(mesh, period, start):
+    params = parameters()
+    results = run(mesh, divide_and_shuffle(period, "data"), params, 3, start)
+    product = np.eye(RANKS)
+    for step in range(start, start + 3):
+        product = matrix(period[step % len(period)]) @ product
+    np.testing.assert_allclose(product.sum(axis=0), 1)
+    np.testing.assert_allclose(product.sum(axis=1), 1)
+    jax.tree.map(
+        lambda ours, was: np.testing.assert_allclose(ours, product @ was, rtol=1e-5, atol=1e-6), results, params
+    )
+
+
+def test_ranks_of_a_group_hold_the_same_bits(mesh):
+    results = run(mesh, divide_and_shuffle(PERIOD, "data"), parameters(), 1, 2)["kernel"]
+    for group in PERIOD[2]:
+        assert len({results[rank].tobytes() for rank in group}) == 1
+
+
+def test_a_run_taken_up_at_any_phase_gives_the_same_bits(mesh):
+    average = divide_and_shuffle(PERIOD, "data")
+    whole = run(mesh, average, parameters(), 7, 1)
+    halves = run(mesh, average, run(mesh, average, parameters(), 3, 1), 4, 4)
+    jax.tree.map(np.testing.assert_array_equal, whole, halves)
+
+
+def test_the_ranks_agree_at_least_as_soon_as_the_second_singular_value_says(mesh):
+    product = np.eye(RANKS)
+    for groups in PERIOD:
+        product = matrix(groups) @ product
+    rho = np.linalg.norm(product - 1 / RANKS, 2)
+    assert rho < 1
+
+    def distances(params):
+        average = divide_and_shuffle(PERIOD, "data")
+        found = [consensus_distance(params, "data")]
+        for step in range(3 * len(PERIOD)):
+            params = average(params, step)
+            if (step + 1) % len(PERIOD) == 0:
+                found.append(consensus_distance(params, "data"))
+        return jnp.stack(found)[None]
+
+    mapped = jax.shard_map(distances, mesh=mesh, in_specs=P("data"), out_specs=P("data"), check_vma=False)
+    found = np.asarray(jax.jit(mapped)(parameters()))[0]
+    assert (found[1:] <= rho * found[:-1] + 1e-6).all()
+    rows = np.concatenate([leaf.reshape(RANKS, -1) for leaf in parameters().values()], axis=1)
+    assert found[0] == pytest.approx(np.sqrt(((rows - rows.mean(axis=0)) ** 2).sum(axis=1).mean()), rel=1e-5)
+
+
+def test_it_compiles_once_for_all_steps(mesh):
+    average = divide_and_shuffle(PERIOD, "data")
+    specs = {"in_specs": (P("data"), P()), "out_specs": P("data")}
+    mapped = jax.jit(jax.shard_map(average, mesh=mesh, check_vma=False, **specs))
+    params = jax.device_put(parameters(), jax.NamedSharding(mesh, P("data")))
+    for step in range(6):
+        params = mapped(params, jnp.int32(step))
+    assert mapped._cache_size() == 1
+
+
+def test_a_plan_for_all_ranks_may_be_active(mesh):
+    link = Link(alpha_s=1e-6, beta_s_per_byte=1e-10, source="a test")
+    for_all = planner.plan(Profile(ranks=RANKS, link=link, provenance=Provenance(source="a test", tool="pytest")))
+    average = divide_and_shuffle(PERIOD, "data")
+    plain = run(mesh, average, parameters(), 4)
+    with jaxcomm.use_plan(for_all):
+        planned = run(mesh, average, parameters(), 4)
+    jax.tree.map(np.testing.assert_array_equal, plain, planned)
+
+
+def test_local_sgd_averages_all_after_every_so_many_steps(mesh):
+    params = parameters()
+    results = run(mesh, local_sgd(3, "data"), params, 2)
+    jax.tree.map(np.testing.assert_array_equal, results, params)
+    results = run(mesh, local_sgd(3, "data"), params, 3)
+    np.testing.assert_allclose(results["kernel"], np.tile(params["kernel"].mean(axis=0), (RANKS, 1)), rtol=1e-5)
+
+
+def test_gossip_on_powers_of_two_agrees_after_one_round_of_hops(mesh):
+    params = parameters()
+    results = run(mesh, exponential_gossip(RANKS, "data"), params, 3)
+    np.testing.assert_allclose(
+        results["kernel"], np.tile(params["kernel"].mean(axis=0), (RANKS, 1)), rtol=1e-5, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: divide_and_shuffle([], "data"), "period is empty"),
+        (
+            lambda: divide_and_shuffle([[[0, 1], [1, 2]]], "data"),
+            r"period\[0\] is .* must hold each of the 4 ranks once",
+        ),
+        (lambda: divide_and_shuffle([[[0, 1]], [[0], [2]]], "data"), r"period\[1\] is .* each of the 2 ranks once"),
+        (lambda: local_sgd(0, "data"), "every is 0"),
+        (lambda: exponential_gossip(1, "data"), "ranks is 1"),
+    ],
+)
+def test_mistakes_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

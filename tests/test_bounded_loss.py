@@ -1,0 +1,228 @@
+"""Sums that leave out what matters least: what they may leave out, what they must not, and how they train."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+
+import jaxcomm
+from jaxcomm.train import Loss, bounded_loss
+
+RANKS = 4
+SEGMENT = 64  # bytes
+WIDTH = SEGMENT // 4
+SIZE = 50 * WIDTH + 5  # 51 segments, the last one short
+
+
+@pytest.fixture(scope="module")
+def mesh():
+    return jax.make_mesh((RANKS,), ("data",), axis_types=(AxisType.Auto,), devices=jax.devices()[:RANKS])
+
+
+def gradients(seed=0, size=SIZE):
+    """One row per rank; segments differ in size by orders of magnitude."""
+    random = np.random.default_rng(seed)
+    scale = np.repeat(np.exp(random.normal(0, 2, -(-size // WIDTH))), WIDTH)[:size]
+    return (random.standard_normal((RANKS, size)) * scale).astype(np.float32)
+
+
+def run(mesh, step, *operands, check_vma=True):
+    """`step` on each rank's row; its results, one per rank."""
+    on_rank = lambda *rows: jax.tree.map(lambda y: y[None], step(*jax.tree.map(lambda row: row[0], rows)))  # noqa: E731
+    mapped = jax.shard_map(on_rank, mesh=mesh, in_specs=P("data"), out_specs=P("data"), check_vma=check_vma)
+    return jax.jit(mapped)(*operands)
+
+
+def by_segment(row):
+    """Rows of segments; the short one is filled up with zeros."""
+    return np.pad(row, (0, -len(row) % WIDTH)).reshape(-1, WIDTH)
+
+
+def importance(row):
+    sums = np.abs(by_segment(row)).sum(axis=1)
+    lengths = np.full(len(sums), WIDTH)
+    lengths[-1] = len(row) - WIDTH * (len(sums) - 1)
+    return sums / lengths
+
+
+@pytest.mark.parametrize("check_vma", [True, False])
+@pytest.mark.parametrize("bound", [0.0, 0.01, 0.1, 0.3, 0.9])
+def test_agreed_ranks_leave_out_the_least_and_sum_the_rest_exactly(mesh, bound, check_vma):
+    g = gradients()
+    loss = Loss(bound, segment_bytes=SEGMENT)
+    results = np.asarray(run(mesh, lambda x: jaxcomm.psum(x, "data", loss=loss), g, check_vma=check_vma))
+    exact = np.asarray(run(mesh, lambda x: jaxcomm.psum(x, "data"), g))[0]
+    assert all(results[0].tobytes() == result.tobytes() for result in results)
+    gone = ~by_segment(results[0]).any(axis=1)
+    total = sum(importance(row) for row in g)
+    assert gone.sum() == int(bound * 51)
+    assert total[gone].max(initial=0) <= total[~gone].min()
+    np.testing.assert_array_equal(results[0], np.where(np.repeat(gone, WIDTH)[:SIZE], 0, exact))
+
+
+@pytest.mark.parametrize("check_vma", [True, False])
+@pytest.mark.parametrize("bound", [0.05, 0.1, 0.3, 0.9])
+def test_local_ranks_leave_out_their_own_and_segments_are_averaged_over_who_kept_them(mesh, bound, check_vma):
+    g = gradients(1)
+    loss = Loss(bound, "local", segment_bytes=SEGMENT, sample_stride=1)
+    results = np.asarray(run(mesh, lambda x: jaxcomm.pmean(x, "data", loss=loss), g, check_vma=check_vma))
+    assert all(results[0].tobytes() == result.tobytes() for result in results)
+    keep = np.ones((RANKS, 51), bool)
+    for rank, row in enumerate(g):
+        matter = importance(row)
+        median = np.sort(np.abs(row))[(SIZE - 1) // 2]  # the sample is everything
+        small = matter < (median.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+        least = np.argsort(matter)[: int(bound * 51)]
+        keep[rank, least[small[least]]] = False
+        assert small[~keep[rank]].all(), "no important segment is left out"
+        assert (~keep[rank]).sum() <= bound * 51
+    assert (~keep).any()
+    mask = np.repeat(keep, WIDTH, axis=1)[:, :SIZE]
+    expected = np.where(mask.any(axis=0), (g * mask).sum(axis=0) / np.maximum(mask.sum(axis=0), 1), 0)
+    np.testing.assert_allclose(results[0], expected, rtol=1e-5, atol=1e-7)
+
+
+def test_what_is_no_float_or_too_small_to_cut_is_summed_exactly(mesh):
+    tree = {"count": np.arange(RANKS * 40, dtype=np.int32).reshape(RANKS, 40), "bias": gradients(2, WIDTH)}
+    loss = Loss(0.5, segment_bytes=SEGMENT)
+    bounded = run(mesh, lambda x: jaxcomm.psum(x, "data", loss=loss), tree)
+    exact = run(mesh, lambda x: jaxcomm.psum(x, "data"), tree)
+    jax.tree.map(np.testing.assert_array_equal, bounded, exact)
+
+
+def test_bounds_by_name_take_the_place_of_the_common_one(mesh):
+    tree = {"front": {"kernel": gradients(3)}, "back": {"kernel": gradients(4)}}
+    loss = Loss(0.0, bounds={"front/kernel": 0.5}, segment_bytes=SEGMENT)
+    bounded = run(mesh, lambda x: jaxcomm.psum(x, "data", loss=loss), tree)
+    exact = run(mesh, lambda x: jaxcomm.psum(x, "data"), tree)
+    np.testing.assert_array_equal(bounded["back"]["kernel"], exact["back"]["kernel"])
+    assert (~by_segment(np.asarray(bounded["front"]["kernel"])[0]).any(axis=1)).sum() == 25
+
+
+def test_groups_agree_among_themselves(mesh):
+    g = gradients(5)
+    groups, loss = [[0, 1], [2, 3]], Loss(0.3, segment_bytes=SEGMENT)
+    results = np.asarray(
+        run(mesh, lambda x: jaxcomm.pmean(x, "data", axis_index_groups=groups, loss=loss), g, check_vma=False)
+    )
+    for pair in groups:
+        total = sum(importance(g[rank]) for rank in pair)
+        gone = ~by_segment(results[pair[0]]).any(axis=1)
+        assert gone.sum() == 15
+        assert total[gone].max() <= total[~gone].min()
+        kept = np.repeat(~gone, WIDTH)[:SIZE]
+        np.testing.assert_allclose(results[pair[1]][kept], g[pair].mean(axis=0)[kept], rtol=1e-6)
+
+
+def test_the_collective_carries_so_much_less(mesh):
+    g = np.random.default_rng(0).standard_normal((RANKS, 2**18)).astype(np.float32)
+    for bound in (0.1, 0.3):
+        jaxcomm.ffi.reset_stats()
+        jax.block_until_ready(run(mesh, lambda x, bound=bound: jaxcomm.psum(x, "data", loss=Loss(bound)), g))
+        carried = sum(site["bytes"] * site["calls"] for site in jaxcomm.stats())
+        assert carried / 2**20 == pytest.approx(1 - bound, abs=0.02)
+
+
+def train(mesh, transformation, steps, *, start=None, at=0, dtype=np.float32, scan=False):
+    """Some steps on fresh gradients; returns every step's updates and the last state, by rank."""
+    grads = np.stack([gradients(100 + step) for step in range(at, at + steps)], axis=1).astype(dtype)
+    state = start or jax.tree.map(
+        lambda x: jnp.broadcast_to(x, (RANKS, *x.shape)), transformation.init(jnp.zeros(SIZE, dtype))
+    )
+
+    def one(state, row):
+        updates, state = transformation.update(row, state)
+        return state, updates
+
+    def some(rows, state):
+        if scan:
+            state, updates = jax.lax.scan(one, state, rows)
+            return updates, state
+        updates = []
+        for step in range(steps):
+            state, update = one(state, rows[step])
+            updates.append(update)
+        return jnp.stack(updates), state
+
+    return run(mesh, some, grads, state, check_vma=False)
+
+
+@pytest.mark.parametrize("policy", ["agreed", "local"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_steps_in_a_scan_give_the_same_bits(mesh, policy, dtype):
+    transformation = bounded_loss("data", Loss(0.2, policy, segment_bytes=SEGMENT))
+    unrolled, scanned = (train(mesh, transformation, 3, dtype=jnp.dtype(dtype), scan=scan)[0] for scan in (False, True))
+    assert np.asarray(unrolled).tobytes() == np.asarray(scanned).tobytes()
+
+
+@pytest.mark.parametrize("policy", ["agreed", "local"])
+def test_a_run_that_is_resumed_gives_the_same_bits(mesh, policy):
+    transformation = bounded_loss("data", Loss(0.2, policy, segment_bytes=SEGMENT), error_feedback=True)
+    whole, _ = train(mesh, transformation, 4)
+    first, state = train(mesh, transformation, 2)
+    stored = pickle.loads(pickle.dumps(jax.tree.map(np.asarray, state)))
+    second, _ = train(mesh, transformation, 2, start=stored, at=2)
+    assert np.concatenate([first, second], axis=1).tobytes() == np.asarray(whole).tobytes()
+
+
+def test_error_feedback_loses_nothing_in_the_long_run(mesh):
+    transformation = bounded_loss("data", Loss(0.3, segment_bytes=SEGMENT), error_feedback=True)
+    updates, state = train(mesh, transformation, 5)
+    given = sum(gradients(100 + step).astype(np.float64).mean(axis=0) for step in range(5))
+    arrived = np.asarray(updates, np.float64)[0].sum(axis=0) + np.asarray(state.left_out, np.float64).mean(axis=0)
+    np.testing.assert_allclose(arrived, given, rtol=1e-4, atol=1e-5)
+    assert np.asarray(state.left_out).any()
+
+
+def test_it_chains_with_optimizers_and_gradient_accumulation(mesh):
+    chain = optax.MultiSteps(optax.chain(bounded_loss("data", Loss(0.1, segment_bytes=SEGMENT)), optax.adam(0.1)), 2)
+    grads = np.stack([gradients(7), gradients(8)], axis=1)
+
+    def steps(rows):
+        params, state = jnp.zeros(SIZE), chain.init(jnp.zeros(SIZE))
+        for row in rows:
+            updates, state = chain.update(row, state, params)
+            params = optax.apply_updates(params, updates)
+        return params
+
+    results = np.asarray(run(mesh, steps, grads, check_vma=False))
+    assert all(results[0].tobytes() == result.tobytes() for result in results)
+    moved = by_segment(results[0]).any(axis=1)
+    assert (~moved).sum() == 5
+
+
+def test_donated_gradients_are_not_needed_any_more(mesh):
+    loss = Loss(0.3, "local", segment_bytes=SEGMENT)
+    step = jax.shard_map(
+        lambda x: jaxcomm.psum(x, "data", loss=loss),
+        mesh=mesh,
+        in_specs=P("data"),
+        out_specs=P("data"),
+        check_vma=False,
+    )
+    plain = np.asarray(jax.jit(step)(gradients().reshape(-1)))
+    donated = np.asarray(jax.jit(step, donate_argnums=0)(jnp.asarray(gradients().reshape(-1))))
+    assert plain.tobytes() == donated.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bound": 1.0}, "bound is 1.0; it is the share of a tensor, from 0 to below 1"),
+        ({"bounds": {"a": -0.1}}, r"bounds\['a'\] is -0.1"),
+        ({"policy": "random"}, 'policy is "random"; it is "agreed" or "local"'),
+        ({"segment_bytes": 12}, "segment_bytes is 12; it must be a positive multiple of 8"),
+        ({"sample_stride": 0}, "sample_stride is 0; it must be at least 1"),
+    ],
+)
+def test_mistakes_in_the_loss_are_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(Loss(), **change)

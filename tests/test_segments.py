@@ -1,0 +1,107 @@
+"""Segments of gradients: the core's custom calls against the same in JAX, and what they must not do."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxcomm.ffi import segments
+
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def wide():
+    with jax.enable_x64(True):
+        yield
+
+
+@st.composite
+def gradients(draw):
+    dtype = draw(st.sampled_from(DTYPES))
+    size = draw(st.integers(1, 700))
+    values = np.random.default_rng(draw(st.integers(0, 99))).standard_normal(size) * 10.0 ** draw(st.integers(-3, 3))
+    return jnp.asarray(values, dtype)
+
+
+@pytest.fixture(scope="module")
+def reference():
+    """Calls a function of `segments` as another platform would lower it."""
+
+    def call(function, *args):
+        original = jax.lax.platform_dependent
+        jax.lax.platform_dependent = lambda *operands, cpu, default: default(*operands)
+        try:
+            return function(*args)
+        finally:
+            jax.lax.platform_dependent = original
+
+    return call
+
+
+SIZES = st.sampled_from([8, 64, 256, 4096])
+
+
+@settings(max_examples=60, deadline=None)
+@given(x=gradients(), size=SIZES, stride=st.integers(1, 40), seed=st.integers(0, 2**32 - 1))
+def test_importance_is_the_mean_magnitude_and_the_median_of_the_sample(reference, x, size, stride, seed):
+    means, median = segments.importance(x, jnp.uint32(seed), size, stride)
+    expected_means, expected_median = reference(segments.importance, x, jnp.uint32(seed), size, stride)
+    np.testing.assert_allclose(means, expected_means, rtol=2e-6)
+    assert median == expected_median
+    width = size // x.dtype.itemsize
+    slow = [np.abs(np.asarray(x[i : i + width], np.float64)).mean() for i in range(0, x.size, width)]
+    np.testing.assert_allclose(means, slow, rtol=1e-5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(x=gradients(), size=SIZES, data=st.data())
+def test_unpacking_what_was_packed_is_zero_elsewhere(reference, x, size, data):
+    total = segments.count(x, size)
+    chosen = data.draw(st.lists(st.integers(0, total - 1), unique=True, min_size=1))
+    kept = jnp.asarray(sorted(chosen), jnp.int32)
+    packed = segments.pack(x, kept, size)
+    assert packed.size * x.dtype.itemsize == len(chosen) * size
+    np.testing.assert_array_equal(packed, reference(segments.pack, x, kept, size))
+    back = segments.unpack(packed, kept, x.size, size)
+    np.testing.assert_array_equal(back, reference(segments.unpack, packed, kept, x.size, size))
+    mask = np.isin(np.arange(x.size) // (size // x.dtype.itemsize), chosen)
+    np.testing.assert_array_equal(back, np.where(mask, x, 0).astype(x.dtype))
+
+
+@settings(max_examples=60, deadline=None)
+@given(x=gradients(), size=SIZES, seed=st.integers(0, 99))
+def test_scale_multiplies_each_segment_by_its_factor(reference, x, size, seed):
+    choices = np.random.default_rng(seed).choice([0.0, 1.0, 0.5, 1 / 3], segments.count(x, size))
+    factors = jnp.asarray(choices, jnp.float32)
+    scaled = segments.scale(x, factors, size)
+    np.testing.assert_array_equal(scaled, reference(segments.scale, x, factors, size))
+    assert scaled.dtype == x.dtype
+
+
+def test_a_dropped_segment_is_zero_even_if_it_was_not_finite():
+    x = jnp.asarray([jnp.nan, jnp.inf, 1, 2], jnp.float32)
+    np.testing.assert_array_equal(segments.scale(x, jnp.asarray([0.0, 1.0], jnp.float32), 8), [0, 0, 1, 2])
+
+
+@pytest.mark.parametrize("kept", [[1, 0], [0, 0], [0, 4], [-1, 0]])
+def test_indices_that_do_not_ascend_or_do_not_exist_are_refused(kept):
+    x = jnp.arange(8, dtype=jnp.float32)
+    with pytest.raises(Exception, match=r"pack: kept\[\d\] is -?\d; indices must ascend, below 4"):
+        segments.pack(x, jnp.asarray(kept, jnp.int32), 8).block_until_ready()
+
+
+def test_integers_have_no_importance():
+    with pytest.raises(Exception, match="gradients must be floats of 16, 32 or 64 bits"):
+        jax.block_until_ready(segments.importance(jnp.arange(8), jnp.uint32(0), 8, 1))
+
+
+def test_the_sample_depends_on_the_seed_and_on_nothing_else():
+    x = jnp.asarray(np.random.default_rng(0).standard_normal(100_000), jnp.float32)
+    medians = [float(segments.importance(x, jnp.uint32(seed), 4096, 20)[1]) for seed in (1, 1, 2)]
+    assert medians[0] == medians[1] != medians[2]
+    assert medians[0] == pytest.approx(0.6745, rel=0.05)  # of |N(0, 1)|
