@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from jaxcomm import planner, profile, simulate
 from jaxcomm.cli import main
 from jaxcomm.errors import ProfileError
-from jaxcomm.profile import Collective, Link, Profile, Provenance, Sample
+from jaxcomm.profile import Collective, Link, Profile, Provenance, Rail, Sample
 
 Capture = pytest.CaptureFixture[str]
 
@@ -34,6 +34,13 @@ def make(arrivals: list[list[float]], ranks: int = 8) -> Profile:
 
 def one_late(seconds: float, ranks: int = 8, rank: int = 3) -> Profile:
     return make([[seconds * (r == rank) for r in range(ranks)]] * 4, ranks)
+
+
+def on_rails(*names: str) -> Profile:
+    """A profile whose rails take 1 ms and move 1 GB/s each."""
+    table = [Sample(bytes=size, seconds=1e-3 + size / 1e9) for size in (1, 10**6, 10**9)]
+    rails = [Rail(name=name, transport="tcp", latency=table, bytes_per_s=1e9) for name in names]
+    return make([]).model_copy(update={"rails": rails})
 
 
 def kinds(given: Profile) -> set[str]:
@@ -163,11 +170,12 @@ def test_every_prediction_is_that_of_the_plan_and_above_the_bound(capsys: Captur
 def test_by_default_the_standard_changes_are_rows(capsys: Capture, tmp_path: Path) -> None:
     found = [row["change"] for row in rows(capsys, tmp_path, one_late(0.02), "--bytes", "1MiB")]
     other = [{"rank": 4, "seconds": 0.02}]
+    rails = {"without_rails": [], "rail_rates": {}}
     assert found == [
-        {"no_straggler": True, "rate": 1.0, "late": []},
-        {"no_straggler": False, "rate": 0.25, "late": []},
-        {"no_straggler": False, "rate": 1.0, "late": other},
-        {"no_straggler": True, "rate": 1.0, "late": other},
+        {"no_straggler": True, "rate": 1.0, "late": [], **rails},
+        {"no_straggler": False, "rate": 0.25, "late": [], **rails},
+        {"no_straggler": False, "rate": 1.0, "late": other, **rails},
+        {"no_straggler": True, "rate": 1.0, "late": other, **rails},
     ]
 
 
@@ -215,9 +223,44 @@ def test_changes_are_combined_in_one_row_of_the_table(capsys: Capture, tmp_path:
     assert line.startswith("no straggler, links at 1/4 times their rate, rank 0 later by 3 ms, rank 1 later by 7 ms  ")
 
 
+def test_a_rail_that_is_gone_leaves_its_share_to_the_others(capsys: Capture, tmp_path: Path) -> None:
+    [row] = rows(capsys, tmp_path, on_rails("eth0", "eth1"), "--without-rail", "eth1", "--bytes", "100MB")
+    assert row["change"]["without_rails"] == ["eth1"]
+    assert row["today"]["rails_seconds"] == pytest.approx(0.051, rel=0.005)
+    assert (row["changed"]["rails"], row["changed"]["rails_seconds"]) == ("eth0 100%", pytest.approx(0.101))
+
+
+def test_a_rail_at_a_rate_gets_another_share(capsys: Capture, tmp_path: Path) -> None:
+    [row] = rows(capsys, tmp_path, on_rails("eth0", "eth1"), "--rail-rate", "eth1=1/3", "--bytes", "100MB")
+    assert row["change"]["rail_rates"] == {"eth1": pytest.approx(1 / 3)}
+    assert row["changed"]["rails"].startswith("eth0 75")
+    assert row["changed"]["rails_seconds"] == pytest.approx(0.076, rel=0.005)
+
+
+def test_links_at_a_rate_are_rails_at_that_rate_and_latencies_stay() -> None:
+    changed = profile.at_rate(on_rails("eth0"), 0.5).rails[0]
+    assert [sample.seconds for sample in changed.latency] == pytest.approx([1e-3, 3e-3, 2.001], rel=1e-5)
+    assert changed.bytes_per_s == 5e8
+
+
+def test_each_of_several_rails_is_a_standard_change_and_its_table_is_printed(capsys: Capture, tmp_path: Path) -> None:
+    profile.save(on_rails("eth0", "eth1"), tmp_path / "profile.json")
+    assert main(["what-if", str(tmp_path / "profile.json"), "--bytes", "100MB"]) == 0
+    text = capsys.readouterr().out
+    table = text[text.index("On the rails alone") :]
+    assert [line.split("  ")[0] for line in table.splitlines() if line.startswith("no rail")] == [
+        "no rail eth0",
+        "no rail eth1",
+    ]
+    assert "+50 ms" in table
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
+        (["--without-rail", "eth0"], 1, "error: a test: has no rail 'eth0'; its rails are: none"),
+        (["--rail-rate", "eth0"], 2, "'eth0' is not a rail and its rate; write for example eth1=1/4"),
+        (["--rail-rate", "eth0=0"], 2, "'0' is not a rate"),
         (["--late", "rank=8,ms=1"], 1, "error: a test: rank 8 cannot be late: the ranks are 0 to 7"),
         (["--ports", "0"], 1, "error: ports is 0"),
         (["--late", "rank=1"], 2, "write for example rank=3,ms=20"),

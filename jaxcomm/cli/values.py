@@ -1,4 +1,4 @@
-"""Argument types of the commands: sizes, ranges of ranks, rates, late ranks.
+"""Argument types of the commands: sizes, ranges of ranks, rates, rails, late ranks.
 
 Each names the bad word and shows a good one.
 """
@@ -20,6 +20,13 @@ class Late(NamedTuple):
 
     rank: int
     seconds: float
+
+
+class RailRate(NamedTuple):
+    """A rail that is made slower or faster, and by how many times."""
+
+    rail: str
+    rate: Fraction
 
 
 def size(text: str) -> int:
@@ -99,6 +106,14 @@ def rate(text: str) -> Fraction:
     if not 1e-9 <= found <= 1e9:
         raise ArgumentTypeError(f"{text!r} is not a rate; write for example 1/4 or 0.25")
     return found
+
+
+def rail_rate(text: str) -> RailRate:
+    """A rail's rate, written `eth1=1/4`."""
+    rail, equals, ratio = text.rpartition("=")
+    if not (rail and equals):
+        raise ArgumentTypeError(f"{text!r} is not a rail and its rate; write for example eth1=1/4")
+    return RailRate(rail, rate(ratio))
 
 
 def late(text: str) -> Late:

@@ -11,15 +11,18 @@ import numpy as np
 
 from jaxcomm import planner, profile, simulate
 from jaxcomm.cli import output, progress, values
-from jaxcomm.cli.values import Late
+from jaxcomm.cli.values import Late, RailRate
+from jaxcomm.planner import rails
 from jaxcomm.profile import Profile, Straggler
 from jaxcomm.report.explanation import entry_for, spec_text
+from jaxcomm.report.rails import shares_text
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
 EXAMPLE = """
     jaxcomm what-if profile.json
     jaxcomm what-if profile.json --no-straggler --rate 1/4 --bytes 64MiB,1GiB
     jaxcomm what-if profile.json --no-straggler --late rank=5,ms=20
+    jaxcomm what-if profile.json --without-rail eth1 --rail-rate eth0=1/2
 """
 
 _BYTES: Final = "1MiB,64MiB,1GiB"
@@ -29,16 +32,20 @@ _LATE_S: Final = 10e-3  # of the standard changes where nobody is late; Devraj e
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """What is changed in a profile, in this order: the straggler left out, the links' rate, ranks made later."""
+    """What is changed in a profile, in this order: the straggler left out, the links' rate, rails, ranks made later."""
 
     no_straggler: bool = False
     rate: Fraction | None = None
     late: tuple[Late, ...] = ()
+    without_rails: tuple[str, ...] = ()
+    rail_rates: tuple[RailRate, ...] = ()
 
     def __str__(self) -> str:
         """The change in words."""
         parts = ["no straggler"] if self.no_straggler else []
         parts += [f"links at {self.rate} times their rate"] if self.rate else []
+        parts += [f"no rail {name}" for name in self.without_rails]
+        parts += [f"rail {each.rail} at {each.rate} times its rate" for each in self.rail_rates]
         parts += [f"rank {late.rank} later by {seconds_text(late.seconds)}" for late in self.late]
         return ", ".join(parts)
 
@@ -46,6 +53,10 @@ class Change:
         """The changed profile."""
         changed = profile.without_straggler(measured) if self.no_straggler else measured
         changed = profile.at_rate(changed, float(self.rate)) if self.rate else changed
+        for name in self.without_rails:
+            changed = profile.without_rail(changed, name)
+        for each in self.rail_rates:
+            changed = profile.rail_at_rate(changed, each.rail, float(each.rate))
         for late in self.late:
             changed = profile.with_late_rank(changed, late.rank, late.seconds)
         return changed
@@ -57,7 +68,8 @@ class Prediction:
 
     `straggler` is the rank that is last most often, None if nobody is known to be.
     The bound is that of one late rank: it grants the others the time between the last two arrivals, not that before.
-    `wait_s` is how long the first rank waits for the last, on average over the steps.
+    `wait_s` is how long the first rank waits for the last, on average over the steps. `rails` is who carries the
+    buffer, and `rails_seconds` the time by the rails' own tables, in which all ranks come together; None without rails.
     """
 
     schedule: str
@@ -65,6 +77,8 @@ class Prediction:
     lower_bound: float
     wait_s: float
     straggler: int | None
+    rails: str | None
+    rails_seconds: float | None
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -81,6 +95,17 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="a rank comes later than it did; may be given several times",
     )
     parser.add_argument(
+        "--without-rail", action="append", default=[], metavar="NAME", help="a rail is gone; may be given several times"
+    )
+    parser.add_argument(
+        "--rail-rate",
+        type=values.rail_rate,
+        action="append",
+        default=[],
+        metavar="NAME=1/4",
+        help="one rail at so many times its rate; may be given several times",
+    )
+    parser.add_argument(
         "--bytes", type=values.sizes, default=values.sizes(_BYTES), metavar="SIZES", help=f"sizes of a call ({_BYTES})"
     )
     parser.add_argument("--ports", type=int, default=simulate.PORTS, help=f"peers of a rank at once ({simulate.PORTS})")
@@ -90,7 +115,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Plans for the profile as it is and for every change of it, and prints both side by side."""
     measured = profile.load(args.profile)
-    asked = Change(args.no_straggler, args.rate, tuple(args.late))
+    asked = Change(args.no_straggler, args.rate, tuple(args.late), tuple(args.without_rail), tuple(args.rail_rate))
     changes = [asked] if asked != Change() else _standard(measured)
     profiles = [measured, *(change.apply(measured) for change in changes)]
     with progress.bar(len(profiles), "planning") as bar:
@@ -111,6 +136,8 @@ def run(args: Namespace) -> int:
     print(f"{measured.ranks} ranks, {_lateness(measured)}; times from the last rank's arrival on\n")
     header = ["change", "bytes", "today", "runs", "changed", "would run", "its bound", "difference", "with the wait"]
     print(table(header, [_cells(*row) for row in rows]))
+    if measured.rails:
+        print(f"\nOn the rails alone, by their measured tables, all ranks coming together\n\n{_rails_table(rows)}")
     print("\nits bound: of everything that uses no more than the last rank's delay behind the next to last")
     print("with the wait: the difference from the first rank's arrival on, whose wait for the last one counts, too")
     for change, each in zip(changes, profiles[1:], strict=True):
@@ -120,15 +147,18 @@ def run(args: Namespace) -> int:
 
 def _standard(measured: Profile) -> list[Change]:
     """The changes that are worth a look in every profile; who is late already is left out, joined and replaced."""
+    several = measured.rails if len(measured.rails) > 1 else []
+    gone = [Change(without_rails=(rail.name,)) for rail in several]
     late = _straggler(measured)
     if not late:
-        return [Change(rate=_QUARTER), Change(late=(Late(0, _LATE_S),))]
+        return [Change(rate=_QUARTER), Change(late=(Late(0, _LATE_S),)), *gone]
     other = (Late((late.rank + 1) % measured.ranks, late.median_s or late.max_s),)
     return [
         Change(no_straggler=True),
         Change(rate=_QUARTER),
         Change(late=other),
         Change(no_straggler=True, late=other),
+        *gone,
     ]
 
 
@@ -146,7 +176,9 @@ def _predict(given: Profile, sizes: list[int], ports: int) -> list[Prediction]:
         seconds = simulate.seconds(schedule, nbytes, delays, *link, given.topology)
         bound = simulate.lower_bound(given.ranks, nbytes, delays, *link, ports, given.topology)
         runs = spec_text(entry_for(made, nbytes).schedule)
-        found.append(Prediction(runs, seconds, bound, wait, late.rank if late else None))
+        shares = made.rails.split_for(nbytes) if made.rails else ()
+        split = (shares_text(shares), rails.seconds(given, shares, nbytes)) if shares else (None, None)
+        found.append(Prediction(runs, seconds, bound, wait, late.rank if late else None, *split))
     return found
 
 
@@ -178,6 +210,16 @@ def _cells(change: Change, nbytes: int, today: Prediction, changed: Prediction) 
     ]
 
 
+def _rails_table(rows: list[tuple[Change, int, Prediction, Prediction]]) -> str:
+    cells = []
+    for change, nbytes, today, changed in rows:
+        before, after = today.rails_seconds, changed.rails_seconds
+        assert before is not None and after is not None  # no change takes the last rail away
+        line = [change, bytes_text(nbytes), seconds_text(before), today.rails, seconds_text(after), changed.rails]
+        cells.append([*line, _signed(after - before)])
+    return table(["change", "bytes", "today", "carried by", "changed", "would be carried by", "difference"], cells)
+
+
 def _json(change: Change, nbytes: int, today: Prediction, changed: Prediction) -> dict[str, Any]:
     alone, whole = _differences(today, changed)
     return {
@@ -185,6 +227,8 @@ def _json(change: Change, nbytes: int, today: Prediction, changed: Prediction) -
             "no_straggler": change.no_straggler,
             "rate": float(change.rate or 1),
             "late": [late._asdict() for late in change.late],
+            "without_rails": change.without_rails,
+            "rail_rates": {each.rail: float(each.rate) for each in change.rail_rates},
         },
         "bytes": nbytes,
         "today": dataclasses.asdict(today),

@@ -17,6 +17,7 @@ import pydantic
 from pydantic import Field, computed_field
 
 from jaxcomm import schedules
+from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.step import Step
 from jaxcomm.plan.values import (
     Assumptions,
@@ -41,7 +42,7 @@ from jaxcomm.schedules import Schedule, Template
 
 FORMAT: Final = "jaxcomm-plan"
 VERSION: Final = 1
-_DECISIONS: Final = ("network",)
+_DECISIONS: Final = ("network", "rails")
 
 
 class Plan(Value):
@@ -56,6 +57,7 @@ class Plan(Value):
     collectives: Annotated[tuple[Entry, ...], Field(min_length=1, max_length=4096)]
     assumptions: Assumptions
     step: Step | None = None
+    rails: Rails | None = None
     provenance: Provenance
 
     @property

@@ -23,7 +23,7 @@ from jaxcomm.plan.values import (
     Solved,
     Straggler,
 )
-from jaxcomm.planner import steps
+from jaxcomm.planner import rails, steps
 from jaxcomm.planner.assess import ROLE, Setting, choose, figures
 from jaxcomm.planner.buckets import Assignment, Log
 from jaxcomm.planner.ranges import Progress, entries
@@ -91,6 +91,8 @@ def plan(
     results: list[Solved | Assignment] = [*setting.solved, *(decision.results if decision else [])]
     results = [result for result in results if result.status != "NOT_NEEDED"]
     worst = max(results, key=lambda result: result.gap, default=None)
+    split = rails.decide(profile, min_gain)
+    solvers = ["cp_sat"] * bool(worst) + ["scip"] * (split is not None and len(split.members) > 1)
     return Plan(
         matches=Matches(ranks=profile.ranks),
         roles=setting.roles,
@@ -108,10 +110,11 @@ def plan(
             delay=delay,
         ),
         step=decision.step if decision else None,
+        rails=split,
         provenance=Provenance(
             profile=profile.hash,
-            solver="cp_sat" if worst else "none",
-            status=worst.status if worst else "NOT_NEEDED",
+            solver="+".join(solvers) or "none",
+            status=worst.status if worst else "OPTIMAL" if solvers else "NOT_NEEDED",
             gap=figures(worst.gap) if worst else 0.0,
             seed=seed,
             versions={package: _version(package) for package in ("jaxcomm", "ortools")},

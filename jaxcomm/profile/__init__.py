@@ -7,7 +7,7 @@ files; measuring also what runs the collectives.
 
 from __future__ import annotations
 
-from jaxcomm.profile.changes import at_rate, with_late_rank, without_straggler
+from jaxcomm.profile.changes import at_rate, rail_at_rate, with_late_rank, without_rail, without_straggler
 from jaxcomm.profile.cluster import (
     Channels,
     CoreRate,
@@ -56,10 +56,12 @@ __all__ = [
     "json_schema",
     "load",
     "measure",
+    "rail_at_rate",
     "read_any",
     "save",
     "straggler",
     "validate",
     "with_late_rank",
+    "without_rail",
     "without_straggler",
 ]

@@ -12,9 +12,12 @@ import numpy as np
 
 from jaxcomm.errors import ProfileError
 from jaxcomm.files import mistake
+from jaxcomm.profile.cluster import Rail
 from jaxcomm.profile.files import validate
+from jaxcomm.profile.fit import fit
 from jaxcomm.profile.lateness import straggler
 from jaxcomm.profile.schema import Profile
+from jaxcomm.profile.values import Sample
 
 
 def without_straggler(profile: Profile) -> Profile:
@@ -55,7 +58,7 @@ def with_late_rank(profile: Profile, rank: int, seconds: float) -> Profile:
 
 
 def at_rate(profile: Profile, rate: float) -> Profile:
-    """The profile as if every link carried `rate` times as many bytes per second; latencies stay.
+    """The profile as if every link and rail carried `rate` times as many bytes per second; latencies stay.
 
     What was timed on the links as they are, samples and collective, is left out: it would contradict the new ones.
 
@@ -66,14 +69,66 @@ def at_rate(profile: Profile, rate: float) -> Profile:
     Raises:
       ProfileError: the rate is not above 0, or too small for a link that is already slow.
     """
-    if not rate > 0:
-        raise ProfileError(
-            f"{profile.provenance.source}: the rate is {rate:g}.\n  Cure: name one above 0, such as 0.25."
-        )
+    _check_rate(profile, rate)
     link = profile.link
     changed = {"alpha_s": link.alpha_s, "beta_s_per_byte": link.beta_s_per_byte / rate, "op": link.op}
     source = f"{link.source}; then {rate:g} times the rate"[:4096]
-    return _changed(profile, f"links at {rate:g} times their rate", link=changed | {"source": source}, collective=None)
+    fields = {"link": changed | {"source": source}, "rails": [_slowed(rail, rate) for rail in profile.rails]}
+    return _changed(profile, f"links at {rate:g} times their rate", **fields, collective=None)
+
+
+def without_rail(profile: Profile, name: str) -> Profile:
+    """The profile as if a rail were gone.
+
+    Raises:
+      ProfileError: it has no such rail, or no other.
+    """
+    _check_rail(profile, name)
+    left = [rail.model_dump() for rail in profile.rails if rail.name != name]
+    if not left:
+        what = f"{name!r} is the only rail; without it the ranks are not connected"
+        raise ProfileError(mistake(profile.provenance.source, what, "ask for another change"))
+    return _changed(profile, f"without rail {name}", rails=left)
+
+
+def rail_at_rate(profile: Profile, name: str, rate: float) -> Profile:
+    """The profile as if one rail carried `rate` times as many bytes per second; its latency stays.
+
+    Raises:
+      ProfileError: no such rail, or a rate that is not above 0, or too small for a rail that is already slow.
+    """
+    _check_rail(profile, name)
+    _check_rate(profile, rate)
+    rails = [_slowed(rail, rate) if rail.name == name else rail.model_dump() for rail in profile.rails]
+    return _changed(profile, f"rail {name} at {rate:g} times its rate", rails=rails)
+
+
+def _slowed(rail: Rail, rate: float) -> dict[str, Any]:
+    """A rail on which all but the fitted latency of every sample takes 1 / rate times as long."""
+    document = rail.model_dump()
+    for table in (document["latency"], *(virtual["latency"] for virtual in document["virtual"])):
+        samples = [Sample(**sample) for sample in table]
+        latency = fit(samples, "send_recv", 2, f"rail {rail.name!r}").alpha_s
+        for sample in table:
+            fixed = min(latency, sample["seconds"])
+            sample["seconds"] = fixed + (sample["seconds"] - fixed) / rate
+    for rated in [document, *document["cores"]]:
+        if rated["bytes_per_s"] is not None:
+            rated["bytes_per_s"] *= rate
+    return document
+
+
+def _check_rail(profile: Profile, name: str) -> None:
+    names = [rail.name for rail in profile.rails]
+    if name not in names:
+        what = f"has no rail {name!r}; its rails are: {', '.join(names) or 'none'}"
+        raise ProfileError(mistake(profile.provenance.source, what, "name one of them" if names else "measure rails"))
+
+
+def _check_rate(profile: Profile, rate: float) -> None:
+    if not rate > 0:
+        what = f"the rate is {rate:g}"
+        raise ProfileError(mistake(profile.provenance.source, what, "name one above 0, such as 0.25"))
 
 
 def _changed(profile: Profile, how: str, **fields: Any) -> Profile:

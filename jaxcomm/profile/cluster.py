@@ -44,7 +44,7 @@ class Channels(Value):
 
 
 class CoreRate(Value):
-    """What a rail carries when it may use so many CPU cores."""
+    """What a rail carries when it may use so many CPU cores; its latencies are those with the fastest number."""
 
     cores: Positive
     bytes_per_s: Rate

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.values import Broadcast, Entry, Hybrid, Network, Spec, Straggler, Transfers
+from jaxcomm.report.rails import rail_notes, rail_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.schedules import Schedule
 
@@ -38,6 +39,14 @@ def explanation(plan: Plan) -> str:
             *(
                 _comparison(plan, entry, schedule)
                 for entry, schedule in zip(plan.collectives, plan.schedules, strict=True)
+            ),
+            *(
+                [
+                    "Who carries how much of a buffer\n" + textwrap.indent(rail_table(rails), "  "),
+                    _list(rail_notes(rails)),
+                ]
+                if (rails := plan.rails)
+                else []
             ),
             "When this would not help\n" + _list(_limits(plan)),
         ]

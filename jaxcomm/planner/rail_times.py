@@ -1,0 +1,88 @@
+"""What an allreduce takes on one rail, by size: measured tables, read between and beyond their samples."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jaxcomm.errors import ProfileError
+from jaxcomm.files import mistake
+from jaxcomm.profile import Profile, Rail, Sample, fit
+
+
+@dataclass(frozen=True)
+class Option:
+    """A way to use a rail: so many connections at once, and so many CPU cores (None: its curve was not measured).
+
+    Between samples of the latency table the time is interpolated. Below the first it is that of the first; above the
+    last it grows as over the last octave of the table, or in proportion to the size where that does not grow. Noise
+    only adds: no sample counts for more than a larger one. With fewer cores than the fastest number, which the table is
+    taken to have been measured with, all but the fitted latency takes longer, as the curve of rates over cores says.
+    """
+
+    rail: Rail
+    channels: int
+    cores: int | None
+    sizes: tuple[int, ...]
+    times: tuple[float, ...]
+    slope: float  # seconds per byte above the last sample
+
+    @property
+    def samples(self) -> list[Sample]:
+        """The table as it counts."""
+        return [Sample(bytes=size, seconds=time) for size, time in zip(self.sizes, self.times, strict=True)]
+
+    def seconds(self, nbytes: float) -> float:
+        """An allreduce of so many bytes on this rail alone."""
+        if nbytes > self.sizes[-1]:
+            return self.times[-1] + self.slope * (nbytes - self.sizes[-1])
+        return float(np.interp(nbytes, self.sizes, self.times))
+
+    def together(self, nbytes: float) -> float:
+        """The same while other rails run."""
+        return self.rail.slowdown * self.seconds(nbytes)
+
+    def measured(self, nbytes: float) -> bool:
+        """Whether the table covers the size, so that its time is not extrapolated."""
+        return self.sizes[0] <= nbytes <= self.sizes[-1]
+
+    def best_rate(self, nbytes: float) -> float:
+        """The most bytes per second of any call of at most so many bytes."""
+        sizes = [*self.sizes[: bisect.bisect_left(self.sizes, nbytes)], nbytes]
+        return max(size / self.seconds(size) for size in sizes)
+
+
+def options(profile: Profile, rail: Rail) -> list[Option]:
+    """The ways to use a rail within the profile's cores; the ones that ask for less come first.
+
+    Raises:
+      ProfileError: the rail's table holds a time of 0, or no measured number of cores is within `cpu_cores`.
+    """
+    where = f"{profile.provenance.source}: rail {rail.name!r}"
+    cores: list[tuple[int | None, float]] = [(None, 1.0)]
+    if rail.cores:
+        within = [each for each in rail.cores if profile.cpu_cores is None or each.cores <= profile.cpu_cores]
+        if not within:
+            what = f"was measured with {rail.cores[0].cores} cores or more; cpu_cores is {profile.cpu_cores}"
+            raise ProfileError(mistake(where, what, "measure it with fewer, or correct cpu_cores"))
+        most = max(each.bytes_per_s for each in rail.cores)
+        cores = [(each.cores, most / each.bytes_per_s) for each in within]
+    tables = [(1, rail.latency), *((virtual.channels, virtual.latency) for virtual in rail.virtual)]
+    return [
+        _option(rail, channels, count, table, factor, where) for channels, table in tables for count, factor in cores
+    ]
+
+
+def _option(rail: Rail, channels: int, cores: int | None, table: Sequence[Sample], factor: float, where: str) -> Option:
+    latency = fit(table, "send_recv", 2, where).alpha_s
+    sizes = tuple(sample.bytes for sample in table)
+    raw = np.minimum.accumulate([sample.seconds for sample in table][::-1])[::-1]
+    fixed = np.minimum(raw, latency)
+    times = fixed + factor * (raw - fixed)
+    octave = max(0, bisect.bisect_right(sizes, sizes[-1] / 2) - 1)
+    grown = times[-1] - times[octave]
+    slope = grown / (sizes[-1] - sizes[octave]) if grown > 0 else times[-1] / sizes[-1]
+    return Option(rail, channels, cores, sizes, tuple(map(float, times)), float(slope))

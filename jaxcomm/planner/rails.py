@@ -1,0 +1,251 @@
+"""How a buffer of any size is split over unlike rails: by measured tables, and not at all where that would not pay.
+
+Source: "Nezha: Breaking Multi-Rail Network Barriers for Distributed DNN Training", sections 2.3 and 4.3.
+Nezha searches threshold and shares by gradient descent while it runs; here they follow from the tables before.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from jaxcomm.plan.rails import Member, RailRange, Rails, Reason, Share, SplitTimes
+from jaxcomm.planner import rail_split
+from jaxcomm.planner.assess import figures
+from jaxcomm.planner.rail_split import Load, Split
+from jaxcomm.planner.rail_times import Option, options
+from jaxcomm.profile import Profile, fit
+from jaxcomm.schedules import Schedule
+from jaxcomm.simulate import phases
+
+DIVERGENCE: Final = 5.0  # τ of the paper's equation 3
+SMALLEST, LARGEST = 2**8, 2**34  # bytes; the split there holds below and above
+STEPS: Final = 2  # sizes per octave that are looked at
+FINEST: Final = 1.01  # to this ratio it is known where splitting begins or ends
+TOLERANCE: Final = 1.02  # how much longer than the best a range's split may take for a size in it
+
+
+class RailLink(NamedTuple):
+    """One hop on a rail alone, as `profile.Link` has it, and how many times as long it takes beside other rails."""
+
+    alpha_s: float
+    beta_s_per_byte: float
+    slowdown: float
+
+
+Links = Mapping[Share, RailLink]
+
+
+def decide(profile: Profile, min_gain: float = 0.02) -> Rails | None:
+    """How buffers are split over the profile's rails.
+
+    For each size a mixed-integer program (`rail_split.solve`) finds the shares after which the last rail ends soonest.
+    The split is taken if it saves at least `min_gain` of what the best rail takes alone, and if its rails do not
+    diverge: a share's throughput is its bytes over its predicted time, and rails whose throughputs differ by more than
+    τ = 5 (equation 3) do not share a call, unless the tables overrule this default, which they do where every share of
+    the split lies between the first and the last size measured on its rail. A split that diverges is tried again
+    without its slowest rail.
+
+    Args:
+      profile: with or without rails.
+      min_gain: the least saving that is worth a split, as a share.
+
+    Returns:
+      Ranges over all sizes, or None if the profile has no rails.
+
+    Raises:
+      ProfileError: a rail's table holds a time of 0, or asks for more CPU cores than there are.
+      JaxcommError: OR-Tools is not installed.
+    """
+    if not profile.rails:
+        return None
+    rails = [options(profile, rail) for rail in profile.rails]
+    setting = _Setting(rails, profile.cpu_cores, min_gain)
+    ranges = _named(tuple(_ranges(setting)))
+    return Rails(
+        members=tuple(Member(name=rail.name, transport=rail.transport) for rail in profile.rails),
+        threshold_bytes=next((each.min_bytes for each in ranges if each.reason == "split"), None),
+        divergence=DIVERGENCE,
+        min_gain=min_gain,
+        cpu_cores=profile.cpu_cores,
+        ranges=ranges,
+    )
+
+
+def seconds(profile: Profile, shares: Sequence[Share], nbytes: int) -> float:
+    """Predicted time of an allreduce that is split so, by the profile's tables; all ranks come together."""
+    return rail_split.seconds(tuple(Load(_option(profile, each), each.share) for each in shares), nbytes)
+
+
+def rail_links(profile: Profile, rails: Rails) -> Links:
+    """The links of every rail as a plan's shares use it, by a fit of its table (`profile.fit`), for `phases_on`."""
+    found = {}
+    for key in dict.fromkeys(_whole(share) for each in rails.ranges for share in each.shares):
+        option = _option(profile, key)
+        link = fit(option.samples, "all_reduce", profile.ranks, f"rail {key.rail!r}")
+        found[key] = RailLink(link.alpha_s, link.beta_s_per_byte, option.rail.slowdown)
+    return found
+
+
+def phases_on(links: Links, shares: Sequence[Share], schedule: Schedule, nbytes: int) -> tuple[float, float]:
+    """Seconds before and after the late rank's arrival of a schedule whose buffer is split over rails.
+
+    Every rail runs the same schedule on its own part, at its own α and β, slowed down if it is not alone. A phase takes
+    as long as on its slowest rail.
+
+    Args:
+      links: of `rail_links`.
+      shares: how the buffer is split, of `Rails.split_for`.
+      schedule: any schedule.
+      nbytes: size of the whole buffer.
+    """
+    times = []
+    for share in shares:
+        link = links[_whole(share)]
+        slowdown = link.slowdown if len(shares) > 1 else 1.0
+        alpha, beta = link.alpha_s * slowdown, link.beta_s_per_byte * slowdown
+        times.append(phases(schedule, math.ceil(share.share * nbytes), alpha, beta))
+    return max(before for before, _ in times), max(after for _, after in times)
+
+
+def _option(profile: Profile, share: Share) -> Option:
+    rail = next(rail for rail in profile.rails if rail.name == share.rail)
+    use = share.channels, share.cores
+    return next(option for option in options(profile, rail) if (option.channels, option.cores) == use)
+
+
+def _whole(share: Share) -> Share:
+    """The key of `Links`: how a rail is used, whatever it carries."""
+    return share.model_copy(update={"share": 1.0})
+
+
+class _Choice(NamedTuple):
+    """The split for a size, why it is so, and how far the rails of the best split of all differ.
+
+    `limit` are the seconds that another split may take to serve this size as well.
+    """
+
+    split: Split
+    reason: Reason
+    ratio: float | None
+    limit: float
+
+    @property
+    def kind(self) -> tuple[Reason, list[str]]:
+        """The reason and the rails; where they change, a range ends."""
+        return self.reason, [load.option.rail.name for load in self.split]
+
+
+class _Setting(NamedTuple):
+    rails: Sequence[Sequence[Option]]
+    cores: int | None
+    min_gain: float
+
+    def choose(self, nbytes: int) -> _Choice:
+        """The split for buffers of so many bytes."""
+        best = rail_split.single(self.rails, nbytes)
+        alone, limit = (Load(best, 1.0),), best.seconds(nbytes)
+        if len(self.rails) == 1:
+            return _Choice(alone, "only_rail", None, limit)
+        rails, first = self.rails, None
+        while split := rail_split.solve(rails, nbytes, self.cores):
+            taken = rail_split.seconds(split, nbytes)
+            if taken > (1 - self.min_gain) * limit:
+                break
+            ratio, slowest = _divergence(split, nbytes)
+            first = first or ratio
+            if ratio <= DIVERGENCE or _measured(split, nbytes):
+                return _Choice(split, "split", ratio, min(TOLERANCE * taken, limit))
+            rails = [each for each in rails if each[0].rail != slowest.rail]
+        return _Choice(alone, "diverges" if first else "no_gain", first, limit)
+
+
+def _divergence(split: Split, nbytes: int) -> tuple[float, Option]:
+    """How many times the throughput of the slowest rail the fastest one has, and the slowest."""
+    rates = [load.bytes(nbytes) / load.option.together(load.bytes(nbytes)) for load in split]
+    slowest = min(range(len(split)), key=lambda index: rates[index])
+    return max(rates) / rates[slowest], split[slowest].option
+
+
+def _measured(split: Split, nbytes: int) -> bool:
+    return all(load.option.measured(load.bytes(nbytes)) for load in split)
+
+
+def _ranges(setting: _Setting) -> Iterator[RailRange]:
+    """Ranges from 0 on: each goes as far as one split serves all sizes looked at."""
+    largest = max([LARGEST, *(option.sizes[-1] for each in setting.rails for option in each)]).bit_length()
+    steps = range(STEPS * (SMALLEST.bit_length() - 1), STEPS * largest + 1)
+    sizes = [round(2 ** (step / STEPS)) for step in steps]
+    choices = [setting.choose(nbytes) for nbytes in sizes]
+    low = first = 0
+    best = 0
+    for last in range(1, len(sizes) + 1):
+        ended = last == len(sizes)
+        if not ended and (index := _common(sizes[first : last + 1], choices[first : last + 1])) is not None:
+            best = first + index
+            continue
+        end = None if ended else _end(setting, sizes[last - 1], sizes[last], choices[last - 1], choices[last])
+        yield _range(setting, low, end, sizes[best], choices[best])
+        if end is not None:
+            low, first, best = end + 1, last, last
+
+
+def _common(sizes: Sequence[int], choices: Sequence[_Choice]) -> int | None:
+    """The index of a choice that serves all the sizes; the middle one is tried first."""
+    if any(choice.kind != choices[0].kind for choice in choices):
+        return None
+    for index in (len(sizes) // 2, len(sizes) - 1, 0):
+        split = choices[index].split
+        if all(
+            split == choice.split or rail_split.seconds(split, nbytes) <= choice.limit
+            for nbytes, choice in zip(sizes, choices, strict=True)
+        ):
+            return index
+    return None
+
+
+def _end(setting: _Setting, low: int, high: int, before: _Choice, after: _Choice) -> int:
+    """The last size of a range whose next one begins between two sizes: where the kind changes, to 1 %."""
+    if before.kind == after.kind:
+        return high - 1
+    while high > FINEST * low and high - low > 1:
+        middle = math.isqrt(low * high)
+        low, high = (middle, high) if setting.choose(middle).kind == before.kind else (low, middle)
+    return high - 1
+
+
+def _range(setting: _Setting, low: int, high: int | None, nbytes: int, choice: _Choice) -> RailRange:
+    alone = rail_split.single(setting.rails, nbytes).seconds(nbytes)
+    return RailRange(
+        min_bytes=low,
+        max_bytes=high,
+        shares=tuple(
+            Share(
+                rail=load.option.rail.name,
+                share=load.share,
+                channels=load.option.channels,
+                cores=load.option.cores,
+            )
+            for load in choice.split
+        ),
+        reason=choice.reason,
+        ratio=figures(choice.ratio) if choice.ratio else None,
+        extrapolated=not _measured(choice.split, nbytes),
+        predicted=SplitTimes(
+            reference_bytes=nbytes,
+            seconds=figures(rail_split.seconds(choice.split, nbytes)),
+            single=figures(alone),
+            fixed_ratio=figures(rail_split.fixed_ratio(setting.rails, nbytes)),
+            slicing=figures(rail_split.slicing(setting.rails, nbytes)),
+            lower_bound=figures(rail_split.lower_bound(setting.rails, nbytes)),
+        ),
+    )
+
+
+def _named(ranges: tuple[RailRange, ...]) -> tuple[RailRange, ...]:
+    """The ranges before the first split are cold; those after it in which no split pays keep their reason."""
+    before = itertools.takewhile(lambda each: each.reason != "split", ranges)
+    cold = {each.min_bytes for each in before if each.reason == "no_gain"}
+    return tuple(each.model_copy(update={"reason": "cold"}) if each.min_bytes in cold else each for each in ranges)

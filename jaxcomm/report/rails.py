@@ -1,0 +1,76 @@
+"""A plan's rails in words and a table: who carries what, why, and what other ways of splitting would take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from jaxcomm.plan.rails import RailRange, Rails, Share
+from jaxcomm.report.tables import bytes_text, seconds_text, table
+
+_REASONS = {
+    "only_rail": "there is no other rail",
+    "cold": "cold: no split pays yet",
+    "split": "split",
+    "diverges": "rails diverge",
+    "no_gain": "no split pays",
+}
+
+
+def rail_table(rails: Rails) -> str:
+    """One row per byte range: its shares, the reason, and its predicted time beside the baselines."""
+    header = ["bytes", "carried by", "why", "at", "time", "one rail", "fixed ratio", "slices", "bound", "saves"]
+    rows = []
+    for each in rails.ranges:
+        given = each.predicted
+        times = (given.seconds, given.single, given.fixed_ratio, given.slicing, given.lower_bound)
+        saves = f"{1 - given.seconds / given.single:z.0%}" if given.single else None
+        why = _REASONS[each.reason] + "*" * each.extrapolated
+        cells = [_range_text(each), shares_text(each.shares), why, bytes_text(given.reference_bytes)]
+        rows.append([*cells, *map(seconds_text, times), saves])
+    return table(header, rows)
+
+
+def shares_text(shares: Sequence[Share]) -> str:
+    """Who carries how much, such as `eth0 62.5%, eth1 37.5% (2 channels, 8 cores)`."""
+    words = []
+    for share in shares:
+        use = [f"{share.channels} channels"] * (share.channels > 1) + [f"{share.cores} cores"] * bool(share.cores)
+        words.append(f"{share.rail} {100 * share.share:.3g}%" + f" ({', '.join(use)})" * bool(use))
+    return ", ".join(words)
+
+
+def rail_notes(rails: Rails) -> Iterator[str]:
+    """What the table rests on, one sentence or two each."""
+    members = ", ".join(f"{member.name} ({member.transport})" for member in rails.members)
+    if rails.threshold_bytes is None:
+        yield f"Of {members} one rail carries all, at every size."
+    else:
+        yield (
+            f"{members}: below {bytes_text(rails.threshold_bytes)} one rail carries all (cold); from there on buffers "
+            f"are split (hot). A split must save {100 * rails.min_gain:.3g}% of the best rail alone."
+        )
+    if len(rails.members) > 1:
+        yield (
+            f"Rails whose throughputs differ by more than {rails.divergence:g} times do not share a call, unless every "
+            "share is of a size that was measured on its rail, and the split pays."
+        )
+    if diverging := [each.ratio for each in rails.ranges if each.reason == "diverges" and each.ratio]:
+        yield (
+            f"That rule decides where rails diverge: they differ by up to {max(diverging):.3g} times. "
+            "Measure larger and smaller sizes on the slow rail to overrule it."
+        )
+    if any(each.extrapolated for each in rails.ranges):
+        yield (
+            "*: extrapolated. Below the first size measured a call takes as long as that; above the last it grows as "
+            "over the last octave measured."
+        )
+    yield (
+        "fixed ratio: shares by nominal bandwidth; slices: 64 KiB each, or 1/1024, to the rail that is idle first; "
+        "bound: every rail at its best rate, none slowed down by others."
+    )
+    yield "Rails carry messages between processes; within one process this part of the plan is not used."
+
+
+def _range_text(each: RailRange) -> str:
+    low = bytes_text(each.min_bytes) if each.min_bytes else "0"
+    return f"{low} and more" if each.max_bytes is None else f"{low} – {bytes_text(each.max_bytes + 1)}"
