@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, settings
@@ -10,8 +13,11 @@ from hypothesis import strategies as st
 from test_planner import made
 
 from jaxcomm import plan, planner
+from jaxcomm.cli import main
 from jaxcomm.plan.files import validate
 from jaxcomm.profile import Bucket
+from jaxcomm.report import explanation
+from jaxcomm.report.step import gantt, names_text
 
 
 def gradients(sizes: list[int], apart: float) -> list[Bucket]:
@@ -66,3 +72,59 @@ def test_no_step_is_worse_than_its_buckets_as_they_were(
     assert [bucket.bytes for bucket in step.planned] == [sum(g.bytes for g in group) for group in step.members()]
     for earlier, later in itertools.pairwise(step.members()):
         assert earlier[-1].ready_s <= later[0].ready_s
+
+
+@pytest.fixture(scope="module")
+def shared() -> plan.Plan:
+    sizes = [2**22, 2**18, 2**18, 2**18, 2**20, 2**18, 2**24]
+    return planner.plan(made(64, [0.004, 0.005, 0.006], gradients(sizes, 5e-4), alpha=3e-5, beta=1e-10))
+
+
+def test_the_step_is_explained(shared: plan.Plan) -> None:
+    made_step = shared.step
+    assert made_step is not None and len(made_step.planned) < 7
+    text = explanation.explanation(shared)
+    for words in (
+        "The 7 gradient buckets of a step, 22 MiB together",
+        f"That is with {len(made_step.planned)} buckets; as they are, 7 buckets take",
+        "No boundaries, order or schedules take less than",
+        "The step, if the late rank is late by 5 ms",
+    ):
+        assert words in text
+    for members in made_step.members():
+        assert names_text(members) in text
+
+
+def test_the_step_is_drawn(shared: plan.Plan) -> None:
+    assert shared.step is not None
+    drawing = gantt(shared, shared.step)
+    boxes = [each.get("class", "") for each in ElementTree.fromstring(drawing).iter("{http://www.w3.org/2000/svg}rect")]
+    parts = [part for bucket in shared.step.planned for part in bucket.parts]
+    assert boxes.count("bar after") == len(parts)
+    assert boxes.count("bar before") == sum(part.before is not None for part in parts)
+    assert drawing.count('class="ready"') == drawing.count('class="arrival"') == len(shared.step.planned)
+
+
+def test_all_that_was_considered_is_written(
+    shared: plan.Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out, drawing = tmp_path / "plan.json", tmp_path / "considered.json", tmp_path / "step.svg"
+    plan.save(shared, file)
+    assert main(["explain", str(file), "--explain-json", str(out), "--step-svg", str(drawing)]) == 0
+    assert f"Step: {drawing}" in capsys.readouterr().out and drawing.read_text().startswith("<svg")
+    document = json.loads(out.read_text())
+    assert document["plan"] == shared.hash and len(document["ranges"]) == len(shared.collectives)
+    for row, entry in zip(document["ranges"], shared.collectives, strict=True):
+        assert [offer["verdict"] for offer in row["considered"]] == [offer.verdict for offer in entry.alternatives]
+        assert row["gap_to_bound"] == pytest.approx(1 - entry.predicted.lower_bound / entry.predicted.seconds)
+    buckets = document["step"]["planned"]
+    assert [name for bucket in buckets for name in bucket["gradients"]] == [f"layer{i}" for i in range(7)]
+    for bucket in buckets:
+        assert document["ranges"][bucket["range"]]["runs"] == bucket["words"]
+
+
+def test_a_plan_without_a_step_has_none_to_draw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "plan.json"
+    plan.save(planner.plan(made(4)), file)
+    assert main(["explain", str(file), "--step-svg", str(tmp_path / "step.svg")]) != 0
+    assert f"{file}: the plan has no step to draw" in capsys.readouterr().err

@@ -86,10 +86,10 @@ class Plan(Value):
         dtypes = self.matches.dtypes
         if dtypes is not None and dtype is not None and dtype not in dtypes:
             return None
-        return self.schedules[self._index(nbytes)]
+        return self.schedules[self.index_for(nbytes)]
 
-    def _index(self, nbytes: int) -> int:
-        """Of the entry that calls of this size run."""
+    def index_for(self, nbytes: int) -> int:
+        """The index of the entry of `collectives` that calls of this size run."""
         return bisect.bisect_right(self.collectives, nbytes, key=lambda entry: entry.min_bytes) - 1
 
     @cached_property
@@ -147,7 +147,7 @@ class Plan(Value):
     @pydantic.model_validator(mode="after")
     def _step_runs_the_entries(self) -> Self:
         for i, bucket in enumerate(self.step.planned if self.step else ()):
-            index = self._index(bucket.bytes)
+            index = self.index_for(bucket.bytes)
             if bucket.schedule != self.collectives[index].schedule:
                 raise ValueError(
                     f"step.planned[{i}].schedule differs from collectives[{index}].schedule, which calls of its "
