@@ -14,9 +14,11 @@ from test_planner import made
 
 from jaxcomm import plan, planner
 from jaxcomm.cli import main
+from jaxcomm.errors import PlanError
 from jaxcomm.plan.files import validate
-from jaxcomm.profile import Bucket
+from jaxcomm.profile import Bucket, Profile
 from jaxcomm.report import explanation
+from jaxcomm.report.considered import considered
 from jaxcomm.report.step import gantt, names_text
 
 
@@ -128,3 +130,57 @@ def test_a_plan_without_a_step_has_none_to_draw(tmp_path: Path, capsys: pytest.C
     plan.save(planner.plan(made(4)), file)
     assert main(["explain", str(file), "--step-svg", str(tmp_path / "step.svg")]) != 0
     assert f"{file}: the plan has no step to draw" in capsys.readouterr().err
+
+
+def on_rails(source: Profile, **rails: tuple[float, float]) -> Profile:
+    """The profile with rails of these α and β, measured by rings; each is 10% slower beside others."""
+    n = source.ranks
+    described = [
+        {
+            "name": name,
+            "transport": "tcp",
+            "latency": [
+                {"bytes": 2**e, "seconds": 2 * (n - 1) * alpha + 2 * (n - 1) / n * 2**e * beta} for e in range(10, 28)
+            ],
+            "slowdown": 1.1,
+        }
+        for name, (alpha, beta) in rails.items()
+    ]
+    return Profile.model_validate({**source.model_dump(), "rails": described})
+
+
+@pytest.fixture(scope="module")
+def railed() -> plan.Plan:
+    source = made(8, [0.004, 0.005], gradients([2**22] * 6, 5e-4), alpha=3e-5, beta=1e-10)
+    return planner.plan(on_rails(source, fast=(3e-5, 1e-10), slow=(6e-5, 3e-10)))
+
+
+def test_buckets_choose_their_rails(railed: plan.Plan) -> None:
+    step, network = railed.rail_step, railed.step
+    assert step is not None and network is not None
+    assert step.lower_bound_seconds <= step.seconds <= step.kept_seconds
+    assert {part.rail for bucket in step.planned for part in bucket.parts} == {"fast", "slow"}
+    assert step.seconds < network.seconds
+    specs = {bucket.bytes: bucket.schedule for bucket in (*network.planned, *step.planned)}
+    assert all(bucket.schedule == specs[bucket.bytes] for bucket in (*network.planned, *step.planned))
+    assert plan.verify(railed).ranks == 8
+    assert validate(railed.model_dump(mode="json", exclude={"hash"}), "again") == railed
+    text = explanation.explanation(railed)
+    assert "The step on the rails, if the late rank is late by" in text
+    assert "in one process the step above is what runs" in " ".join(text.split())
+    assert "slow" in gantt(railed, step)
+    assert considered(railed)["rail_step"]["seconds"] == step.seconds
+
+
+def test_one_rail_is_no_choice() -> None:
+    source = made(8, [0.004], gradients([2**22] * 2, 5e-4))
+    result = planner.plan(on_rails(source, only=(3e-5, 1e-10)))
+    assert result.rail_step is None and result.step is not None
+
+
+def test_a_step_on_a_rail_that_is_not_there_is_refused(railed: plan.Plan) -> None:
+    document = railed.model_dump(mode="json", exclude={"hash"})
+    document["rail_step"]["planned"][0]["parts"][0]["rail"] = "gone"
+    where = r"rail_step.planned\[0\].parts\[0\].rail is 'gone', which is no rail of this plan"
+    with pytest.raises(PlanError, match=where):
+        validate(document, "test")

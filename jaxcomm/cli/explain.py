@@ -23,7 +23,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--bytes", type=values.size, metavar="SIZE", help="draw the schedule of this size (the one that saves most)"
     )
-    parser.add_argument("--step-svg", metavar="FILE", help="also draw when the network works on each gradient bucket")
+    parser.add_argument(
+        "--step-svg", metavar="FILE", help="also draw when the network, or each rail, works on each bucket"
+    )
     parser.add_argument("--explain-json", metavar="FILE", help="also write all that was considered, and why, as JSON")
     parser.add_argument("--json", action="store_true", help="print the plan, with what it was compared with, as JSON")
 
@@ -41,7 +43,7 @@ def run(args: Namespace) -> int:
                 f"{args.plan}: the plan has no step to draw, as its profile has no gradient buckets.\n"
                 "  Cure: plan from a profile with `buckets`."
             )
-        files.write(args.step_svg, step.gantt(loaded, loaded.step))
+        files.write(args.step_svg, step.gantt(loaded, loaded.rail_step or loaded.step))
     if args.explain_json:
         output.write_json(args.explain_json, considered.considered(loaded))
     if args.json:

@@ -42,7 +42,7 @@ from jaxcomm.schedules import Schedule, Template
 
 FORMAT: Final = "jaxcomm-plan"
 VERSION: Final = 1
-_DECISIONS: Final = ("network", "rails")
+_DECISIONS: Final = ("network", "rails", "rail_step")
 
 
 class Plan(Value):
@@ -57,6 +57,7 @@ class Plan(Value):
     collectives: Annotated[tuple[Entry, ...], Field(min_length=1, max_length=4096)]
     assumptions: Assumptions
     step: Step | None = None
+    rail_step: Step | None = None
     rails: Rails | None = None
     provenance: Provenance
 
@@ -146,13 +147,21 @@ class Plan(Value):
 
     @pydantic.model_validator(mode="after")
     def _step_runs_the_entries(self) -> Self:
-        for i, bucket in enumerate(self.step.planned if self.step else ()):
-            index = self.index_for(bucket.bytes)
-            if bucket.schedule != self.collectives[index].schedule:
-                raise ValueError(
-                    f"step.planned[{i}].schedule differs from collectives[{index}].schedule, which calls of its "
-                    f"{bucket.bytes} bytes run"
-                )
+        for name, step in (("step", self.step), ("rail_step", self.rail_step)):
+            for i, bucket in enumerate(step.planned if step else ()):
+                index = self.index_for(bucket.bytes)
+                if bucket.schedule != self.collectives[index].schedule:
+                    raise ValueError(
+                        f"{name}.planned[{i}].schedule differs from collectives[{index}].schedule, which calls of its "
+                        f"{bucket.bytes} bytes run"
+                    )
+        known = {member.name for member in self.rails.members} if self.rails else set()
+        for i, bucket in enumerate(self.rail_step.planned if self.rail_step else ()):
+            for j, part in enumerate(bucket.parts):
+                if part.rail not in known:
+                    raise ValueError(
+                        f"rail_step.planned[{i}].parts[{j}].rail is {part.rail!r}, which is no rail of this plan"
+                    )
         return self
 
     def _check_spec(self, where: str, spec: Spec) -> None:

@@ -51,8 +51,8 @@ def plan(
 
     Args:
       profile: the measurements.
-      time_limit: seconds for the buckets of a step as they are, as many for other boundaries, and as many for the
-        schedules of a topology, roughly: the limit is on the solver's work, which is the same on every machine.
+      time_limit: seconds for the buckets of a step as they are, for other boundaries, for both on rails, and for the
+        schedules of a topology, each, roughly: the limit is on the solver's work, which is the same on every machine.
       seed: of the solver, from 0 to 2³¹ − 1.
       min_gain: the least saving that is worth a schedule which asks more of the network, as a share in [0, 1).
       ports: peers that a rank can exchange with at once at full speed; direct needs `ranks - 1`.
@@ -83,15 +83,21 @@ def plan(
         best = solved(profile.topology, setting.roles[ROLE], time_limit, seed, log)
         setting = replace(setting, solved=best)
     decision = steps.decide(profile, setting, time_limit=time_limit, seed=seed, log=log)
+    split = rails.decide(profile, min_gain)
+    on_rails = None
+    if decision and split and len(split.members) > 1:
+        on_rails = steps.decide(
+            profile, setting, time_limit=time_limit, seed=seed, log=log, split=split, known=decision.known
+        )
     if decision:
-        known = decision.known
+        known = {**decision.known, **(on_rails.known if on_rails else {})}
     else:
         known = {profile.collective.bytes: choose(setting, profile.collective.bytes)} if profile.collective else {}
     found = entries(setting, known, progress)
-    results: list[Solved | Assignment] = [*setting.solved, *(decision.results if decision else [])]
+    decided = [each for each in (decision, on_rails) if each]
+    results: list[Solved | Assignment] = [*setting.solved, *(result for each in decided for result in each.results)]
     results = [result for result in results if result.status != "NOT_NEEDED"]
     worst = max(results, key=lambda result: result.gap, default=None)
-    split = rails.decide(profile, min_gain)
     solvers = ["cp_sat"] * bool(worst) + ["scip"] * (split is not None and len(split.members) > 1)
     return Plan(
         matches=Matches(ranks=profile.ranks),
@@ -110,6 +116,7 @@ def plan(
             delay=delay,
         ),
         step=decision.step if decision else None,
+        rail_step=on_rails.step if on_rails else None,
         rails=split,
         provenance=Provenance(
             profile=profile.hash,

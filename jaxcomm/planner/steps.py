@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from jaxcomm import simulate
 from jaxcomm.errors import ProfileError
+from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.step import MAX_GRADIENTS, Gradient, Part, Planned, Span, Step
 from jaxcomm.plan.values import Spec
 from jaxcomm.planner.assess import Setting, figures, late_specs, plain, tuned_spec
 from jaxcomm.planner.buckets import Assignment, Log, assign
 from jaxcomm.planner.jobs import Atoms, Jobs, Option, Packing
+from jaxcomm.planner.rail_step import Network
 from jaxcomm.profile import Bucket, Profile
 from jaxcomm.simulate import tune
 
@@ -35,7 +37,16 @@ class Decision(NamedTuple):
     results: list[Assignment]
 
 
-def decide(profile: Profile, setting: Setting, *, time_limit: float, seed: int, log: Log) -> Decision | None:
+def decide(
+    profile: Profile,
+    setting: Setting,
+    *,
+    time_limit: float,
+    seed: int,
+    log: Log,
+    split: Rails | None = None,
+    known: Mapping[int, Spec] | None = None,
+) -> Decision | None:
     """The boundaries and the schedules with which the step's last sum is there soonest; None without buckets.
 
     The buckets stay as the profile has them unless others save `min_gain` of the time that the step then takes.
@@ -46,6 +57,8 @@ def decide(profile: Profile, setting: Setting, *, time_limit: float, seed: int, 
       time_limit: seconds for the schedules of the buckets as they are, and as many for others, roughly.
       seed: of the solver.
       log: receives the lines of the solver's log.
+      split: rails, if the step is to run on them; each bucket then also chooses its rails.
+      known: schedules that calls of some sizes run anyway.
 
     Raises:
       ProfileError: more buckets, or more sizes of them, than a plan can hold.
@@ -55,35 +68,38 @@ def decide(profile: Profile, setting: Setting, *, time_limit: float, seed: int, 
         return None
     gradients = sorted(profile.buckets, key=lambda bucket: bucket.ready_s)
     _check_size(gradients)
+    rails = Network.of(profile, setting, split) if split else None
+    offers = _Offers(setting, rails, known or {})
     atoms, few = Atoms.all(gradients), Atoms.few(gradients)
-    jobs = _jobs(setting, atoms, 1, OPTIONS)
+    jobs = offers.jobs(atoms, 1, OPTIONS)
     best = kept = assign(jobs, setting.delays, time_limit=time_limit, seed=seed, log=log)
-    known = _specs(jobs, kept.packing)
+    specs = _specs(jobs, kept.packing)
     results = [kept]
     if len(few.ready) > 1:
-        packed = _jobs(setting, few, len(few.ready), FEW)
+        packed = offers.jobs(few, len(few.ready), FEW)
         found = assign(packed, setting.delays, time_limit=time_limit, seed=seed, log=log)
         results.append(found)
         if found.seconds < (1 - setting.min_gain) * kept.seconds:
             jobs, best = packed, found
-            known |= _specs(packed, found.packing)
-    asis = _jobs(setting, atoms, 1, 0)
+            specs |= _specs(packed, found.packing)
+    asis = offers._replace(known={}).jobs(atoms, 1, 0)
     plain_seconds = float(asis.exposed(asis.queues(setting.delays.seconds), asis.single).mean())
     delay = figures(float(np.median(setting.delays.seconds)))
+    bound = lower_bound(rails.best() if rails else setting, gradients)
     step = Step(
         buckets=len(gradients),
         bytes=sum(gradient.bytes for gradient in gradients),
         plain_seconds=figures(plain_seconds),
         seconds=figures(best.seconds),
         kept_seconds=figures(kept.seconds),
-        lower_bound_seconds=min(figures(best.seconds), figures(lower_bound(setting, gradients))),
+        lower_bound_seconds=min(figures(best.seconds), figures(bound)),
         status=best.status,
         gap=figures(best.gap),
         delay_s=delay,
         gradients=tuple(Gradient(name=each.name, bytes=each.bytes, ready_s=each.ready_s) for each in gradients),
         planned=_planned(jobs, best.packing, delay),
     )
-    return Decision(step, known, results)
+    return Decision(step, specs, results)
 
 
 def lower_bound(setting: Setting, gradients: Sequence[Bucket]) -> float:
@@ -113,26 +129,39 @@ def _check_size(gradients: Sequence[Bucket]) -> None:
             )
 
 
-def _jobs(setting: Setting, atoms: Atoms, longest: int, count: int) -> Jobs:
-    """Buckets of up to `longest` atoms, each with about `count` schedules that use the delay (0: with none)."""
-    runs = atoms.runs(longest)
-    total = Counter(run.bytes for run in runs)
-    large = sorted(total, key=lambda nbytes: nbytes * total[nbytes])[-LARGE:] if count else []
-    options = {nbytes: _options(setting, nbytes, count if nbytes in large else 0) for nbytes in sorted(total)}
-    return Jobs(atoms.ready, runs, options, setting.min_gain)
+class _Offers(NamedTuple):
+    """What buckets may run: on the one network, or on rails."""
 
+    setting: Setting
+    rails: Network | None
+    known: Mapping[int, Spec]
 
-def _options(setting: Setting, nbytes: int, count: int) -> list[Option]:
-    """What a bucket of this size may run: the plain choice, and members of the family, from little to all covered."""
-    specs: list[Spec] = [plain(setting, nbytes)]
-    if count:
-        specs += late_specs(setting, nbytes)
-    if count and setting.roles and not setting.topology:
-        longest = float(setting.delays.seconds[-1])
-        members = tune.covering(setting.ranks, nbytes, longest, setting.alpha, setting.beta, count)
-        specs += map(tuned_spec, members)
-    costs = {spec: setting.cost(spec, nbytes) for spec in specs}
-    return [Option(spec, (before,), (after,)) for spec, (before, after) in costs.items()]
+    def jobs(self, atoms: Atoms, longest: int, count: int) -> Jobs:
+        """Buckets of up to `longest` atoms, each with about `count` schedules that use the delay (0: with none)."""
+        runs = atoms.runs(longest)
+        total = Counter(run.bytes for run in runs)
+        large = sorted(total, key=lambda nbytes: nbytes * total[nbytes])[-LARGE:] if count else []
+        options = {nbytes: self._options(nbytes, count if nbytes in large else 0) for nbytes in sorted(total)}
+        return Jobs(atoms.ready, runs, options, self.setting.min_gain)
+
+    def _options(self, nbytes: int, count: int) -> list[Option]:
+        specs = [self.known[nbytes]] if nbytes in self.known else self._family(nbytes, count)
+        if self.rails:
+            return self.rails.options(specs, nbytes)
+        costs = {spec: self.setting.cost(spec, nbytes) for spec in specs}
+        return [Option(spec, (before,), (after,)) for spec, (before, after) in costs.items()]
+
+    def _family(self, nbytes: int, count: int) -> list[Spec]:
+        """The plain choice, and members of the family, from little to all covered."""
+        setting = self.setting
+        specs: list[Spec] = [plain(setting, nbytes)]
+        if count:
+            specs += late_specs(setting, nbytes)
+        if count and setting.roles and not setting.topology:
+            longest = float(setting.delays.seconds[-1])
+            members = tune.covering(setting.ranks, nbytes, longest, setting.alpha, setting.beta, count)
+            specs += map(tuned_spec, members)
+        return list(dict.fromkeys(specs))
 
 
 def _specs(jobs: Jobs, packing: Packing) -> dict[int, Spec]:

@@ -21,7 +21,7 @@ def considered(plan: Plan) -> dict[str, Any]:
       `ranges`: of every byte range its choice, its bound and how far above it the choice is, and every schedule that
       was considered with the reason for its verdict in words. `step`: the step's times, bound and words, and every
       bucket with the names of its gradients, when each rail works on it, and `range`, the index of what was considered
-      for it. `rails`, where there are any: the ways of splitting. What was not decided is null.
+      for it; `rail_step`: the same on rails. `rails`: the ways of splitting. What was not decided is null.
     """
     rails = plan.rails.model_dump(mode="json") if plan.rails else None
     return {
@@ -31,6 +31,7 @@ def considered(plan: Plan) -> dict[str, Any]:
         "solver": plan.provenance.model_dump(mode="json", include={"solver", "status", "gap", "seed"}),
         "ranges": [_range(entry) for entry in plan.collectives],
         "step": _step(plan, plan.step) if plan.step else None,
+        "rail_step": _step(plan, plan.rail_step) if plan.rail_step else None,
         "rails": rails,
     }
 
