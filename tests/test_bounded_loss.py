@@ -63,7 +63,7 @@ def test_agreed_ranks_leave_out_the_least_and_sum_the_rest_exactly(mesh, bound, 
     assert all(results[0].tobytes() == result.tobytes() for result in results)
     gone = ~by_segment(results[0]).any(axis=1)
     total = sum(importance(row) for row in g)
-    assert gone.sum() == int(bound * 51)
+    assert gone.sum() == int(bound * SIZE / WIDTH)
     assert total[gone].max(initial=0) <= total[~gone].min()
     np.testing.assert_array_equal(results[0], np.where(np.repeat(gone, WIDTH)[:SIZE], 0, exact))
 
@@ -80,7 +80,7 @@ def test_local_ranks_leave_out_their_own_and_segments_are_averaged_over_who_kept
         matter = importance(row)
         median = np.sort(np.abs(row))[(SIZE - 1) // 2]  # the sample is everything
         small = matter < (median.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
-        least = np.argsort(matter)[: int(bound * 51)]
+        least = np.argsort(matter)[: int(bound * SIZE / WIDTH)]
         keep[rank, least[small[least]]] = False
         assert small[~keep[rank]].all(), "no important segment is left out"
         assert (~keep[rank]).sum() <= bound * 51

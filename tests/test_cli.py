@@ -12,9 +12,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from jaxcomm import plan, profile, schedules
+from jaxcomm import plan, planner, profile, schedules
 from jaxcomm.cli import COMMANDS, main, values
 from jaxcomm.profile import Link, Profile, Provenance
+from jaxcomm.topology import Topology
 
 Capture = pytest.CaptureFixture[str]
 
@@ -63,7 +64,8 @@ def test_overview_lists_every_command(words: list[str], capsys: Capture) -> None
 
 
 def test_what_needs_no_jax_imports_no_jax(profiled: Path) -> None:
-    words = [["--help"], ["plan", str(profiled), "--dry-run"], ["verify", "--schedule", "ring", "--ranks", "2"]]
+    words = [["--help"], ["plan", str(profiled), "--out", str(out := profiled.with_name("plan.json"))]]
+    words += [["export", str(out), "--to", "mscclpp", "--dry-run"], ["verify", "--schedule", "ring", "--ranks", "2"]]
     code = f"import sys; from jaxcomm.cli import main; [main(w) for w in {words}]; sys.exit('jax' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
@@ -182,6 +184,45 @@ def test_simulate_takes_ranks_link_and_delay_from_a_profile(profiled: Path, plan
 def test_simulate_refuses_a_plan_for_other_ranks(planned: Path, capsys: Capture) -> None:
     assert main(["simulate", "--plan", str(planned), "--ranks", "4,64"]) == 1
     assert "plan.json is for 8 ranks, which are not among those predicted: 4, 64." in capsys.readouterr().err
+
+
+def test_simulate_runs_the_schedules_message_by_message(profiled: Path, planned: Path, capsys: Capture) -> None:
+    words = ["simulate", "--profile", str(profiled), "--plan", str(planned), "--sizes", "16MiB", "--events"]
+    words += ["--repeat", "3"]
+    runs = {row["schedule"]: row["forecast"] for row in document(capsys, *words)["rows"]}
+    assert all(found["runs"] == 3 and found["parts"]["repair_s"] == 0 for found in runs.values())
+    ring = schedules.ring(8).seconds(2**24, 1e-6, profile.load(profiled).link.beta_s_per_byte)
+    assert runs["ring"]["mean_s"] == pytest.approx(ring, rel=1e-6)
+    assert len(runs) == 5 and [name for name in runs if name.startswith("plan: ")]
+    lossy = {row["schedule"]: row["forecast"] for row in document(capsys, *words, "--loss", "1%")["rows"]}
+    bound = document(capsys, *words, "--loss", "1%", "--bound", "50%")["rows"]
+    assert lossy["ring"]["mean_s"] > runs["ring"]["mean_s"]
+    assert lossy["ring"]["parts"]["repair_s"] > 0
+    assert all(row["forecast"]["mean_s"] == pytest.approx(runs[row["schedule"]]["mean_s"]) for row in bound)
+    assert main([*words, "--loss", "1%"]) == 0
+    printed = capsys.readouterr().out
+    assert "0.01 of the packets lost, TCP repairs all" in printed and "losses" in printed
+
+
+def test_simulate_predicts_a_plan_on_the_network_that_it_was_made_for(tmp_path: Path, capsys: Capture) -> None:
+    topology = Topology(hosts=(0, 0, 0, 0, 1, 1, 1, 1), nic="host", slow=4.0)
+    made = planner.plan(
+        Profile(
+            ranks=8,
+            link=Link(alpha_s=1e-6, beta_s_per_byte=1e-9, source="assumed"),
+            topology=topology,
+            provenance=Provenance(source="assumed", tool="test"),
+        )
+    )
+    assert made.network and made.network.topology == topology
+    path = tmp_path / "hosts.json"
+    plan.save(made, path)
+    words = ["simulate", "--plan", str(path), "--ranks", "8", "--sizes", "16MiB", "--delay-ms", "0"]
+    [row] = document(capsys, *words)["rows"]
+    ring = schedules.ring(8).seconds(2**24, 0, 1e-9 / 25)
+    assert row["ring"] > 3.9 * ring
+    runs = document(capsys, *words, "--events")["rows"]
+    assert runs[0]["forecast"]["mean_s"] == pytest.approx(row["ring"], rel=1e-3)
 
 
 def test_profile_dry_run_says_what_it_would_do(capsys: Capture) -> None:

@@ -32,6 +32,7 @@ Capture = pytest.CaptureFixture[str]
         (["bench", "--late", "rank=3"], "write for example rank=3,ms=20"),
         (["bench", "--late", "rank=3,ms=0"], "write for example rank=3,ms=20"),
         (["bench", "--peer", "nccl"], "invalid choice: 'nccl'"),
+        (["export", "plan.json", "--to", "nccl"], "invalid choice: 'nccl'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -47,11 +48,15 @@ def test_bad_usage_is_2_and_says_what(words: list[str], said: str, capsys: Captu
         (["plan", "nowhere.json"], "error: nowhere.json: cannot be read: No such file"),
         (["explain", "nowhere.json"], "error: nowhere.json: cannot be read: No such file"),
         (["verify", "nowhere.json"], "error: nowhere.json: cannot be read: No such file"),
+        (["export", "nowhere.json", "--to", "mscclpp"], "error: nowhere.json: cannot be read: No such file"),
         (["profile", "import", "nowhere.log"], "error: nowhere.log: cannot be read: No such file"),
         (["verify"], "error: nothing to verify"),
         (["verify", "--schedule", "ring", "--ranks", "1"], "error: ring: ranks is 1; a collective needs at least 2"),
         (["simulate", "--ranks", "2048"], "error: --ranks goes from 2048 to 2048; it must stay in 2..1024"),
         (["simulate", "--gbps", "0"], "error: --alpha-us is 10, --gbps 0"),
+        (["simulate", "--loss", "1%"], "error: --loss and --bound need runs message by message."),
+        (["simulate", "--events", "--repeat", "0"], "--repeat, which is 0, must be at least 1"),
+        (["simulate", "--events", "--bound", "10%"], "error: --bound is 0.1, but no packet is ever lost."),
         (
             ["simulate", "--plot", "/nowhere/x.png", "--ranks", "8", "--sizes", "1KiB"],
             "error: /nowhere/x.png: cannot be",

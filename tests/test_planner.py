@@ -58,9 +58,9 @@ def kinds(result: plan.Plan) -> list[str]:
 # What the planner is expected to say, from small calls to large ones.
 EXPECTED: dict[str, tuple[Profile, dict[str, Any], list[str]]] = {
     "one host, nobody late": (made(8, None), {}, ["direct"]),
-    "a cluster, nobody late": (made(64, None), {}, ["halving_doubling", "ring"]),
+    "a cluster, nobody late": (made(64, None), {}, ["halving_doubling"]),
     "a cluster of odd size": (made(63, None), {}, ["halving_doubling", "ring"]),
-    "few ports": (made(8, None), {"ports": 1}, ["halving_doubling", "ring"]),
+    "few ports": (made(8, None), {"ports": 1}, ["halving_doubling"]),
     "late enough for everything": (made(8, [1e3] * 9), {}, ["direct", "straggler"]),
     "late enough for some": (made(4), {}, ["direct", "straggler", "hybrid", "direct"]),
     "hardly late": (made(4, [1e-6] * 9), {}, ["direct"]),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jaxcomm import schedules, simulate
 from jaxcomm.schedules import Schedule
-from jaxcomm.simulate import Delays, tune
+from jaxcomm.simulate import Delays, Network, tune
 
 ALPHA, BETA, NBYTES = 3e-6, 1e-10, 3 << 20
 
@@ -37,7 +37,7 @@ def parts(schedule: Schedule) -> tuple[float, float]:
 
 @CASES
 def test_a_run_of_ranks_that_arrive_together_takes_the_closed_form(schedule: Schedule, exact: bool) -> None:
-    run = simulate.run(schedule, NBYTES, ALPHA, BETA)
+    run = simulate.run(schedule, NBYTES, Network(ALPHA, BETA))
     predicted = sum(parts(schedule))
     assert simulate.seconds(schedule, NBYTES, Delays(), ALPHA, BETA) == pytest.approx(predicted, rel=1e-12)
     if exact:
@@ -53,7 +53,7 @@ def test_a_run_with_a_late_rank_takes_the_closed_form(schedule: Schedule, exact:
     late = schedule.late or 0
     arrivals = np.zeros(schedule.ranks)
     arrivals[late] = delay
-    took = simulate.run(schedule, NBYTES, ALPHA, BETA, arrivals.tolist()).finish_s.max() - delay
+    took = simulate.run(schedule, NBYTES, Network(ALPHA, BETA), arrivals.tolist()).finish_s.max() - delay
     predicted = simulate.seconds(schedule, NBYTES, Delays([delay]), ALPHA, BETA)
     assert predicted == pytest.approx(max(0.0, before - delay) + after, rel=1e-12)
     assert took <= predicted * (1 + 1e-9)
@@ -63,7 +63,7 @@ def test_a_run_with_a_late_rank_takes_the_closed_form(schedule: Schedule, exact:
 
 @CASES
 def test_no_port_is_used_twice_at_once(schedule: Schedule, exact: bool) -> None:
-    run = simulate.run(schedule, NBYTES, ALPHA, BETA, np.linspace(0, 1e-3, schedule.ranks).tolist())
+    run = simulate.run(schedule, NBYTES, Network(ALPHA, BETA), np.linspace(0, 1e-3, schedule.ranks).tolist())
     for messages in (run.before, run.messages):
         if messages is None:
             continue
@@ -78,7 +78,7 @@ def test_no_port_is_used_twice_at_once(schedule: Schedule, exact: bool) -> None:
 
 def test_a_run_needs_one_arrival_per_rank() -> None:
     with pytest.raises(ValueError, match="arrivals has 3 times for 4 ranks"):
-        simulate.run(schedules.ring(4), NBYTES, ALPHA, BETA, [0.0, 0.0, 0.0])
+        simulate.run(schedules.ring(4), NBYTES, Network(ALPHA, BETA), [0.0, 0.0, 0.0])
 
 
 @given(

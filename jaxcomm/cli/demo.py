@@ -132,7 +132,9 @@ def _report(args: Namespace, measured: Profile, made: Plan, trained: dict[str, A
     late, link = profile.straggler(measured), measured.link
     plans = {name: bench_late.single(name, args.devices, args.late) for name in ("ring", "direct")} | {"plan": made}
     predicted = {
-        name: simulate.seconds(schedule, nbytes, simulate.Delays(late.delays), link.alpha_s, link.beta_s_per_byte)
+        name: simulate.seconds(
+            schedule, nbytes, simulate.Delays(late.delays), link.alpha_s, link.beta_s_per_byte, measured.topology
+        )
         for name, each in plans.items()
         if (schedule := each.schedule_for(nbytes))
     }

@@ -7,11 +7,12 @@ from argparse import ArgumentParser, Namespace
 
 from jaxcomm import plan, planner, profile, simulate
 from jaxcomm.cli import output, progress, values
-from jaxcomm.report import considered, explanation, step
+from jaxcomm.report import considered, explanation, loss, step
 
 EXAMPLE = """
     jaxcomm plan profile.json --out plan.json
     jaxcomm plan profile.json --hosts 4+4 --nic host --slow 4
+    jaxcomm plan profile.json --model VGG16 --loss-budget 5%
     jaxcomm plan profile.json --min-gain 5% --time-limit 30 --solver-log
 """
 
@@ -32,6 +33,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--slow", type=float, default=4.0, metavar="X", help="time of a byte between hosts, relative to within one (4)"
     )
+    parser.add_argument(
+        "--loss-bound", type=values.fraction, metavar="SHARE", help="of each gradient that may be lost (as measured)"
+    )
+    parser.add_argument(
+        "--loss-budget", type=values.fraction, metavar="SHARE", help="of all gradients that may be lost (the bound)"
+    )
+    parser.add_argument("--model", default="", metavar="NAME", help="take the loss bound published for this model")
     parser.add_argument("--seed", type=int, default=0, help="seed of the solver (0)")
     parser.add_argument("--solver-log", action="store_true", help="show the solver's log on standard error")
     parser.add_argument("--dry-run", action="store_true", help="plan and show, write nothing")
@@ -53,6 +61,9 @@ def run(args: Namespace) -> int:
             seed=args.seed,
             min_gain=args.min_gain,
             ports=args.ports,
+            loss_bound=args.loss_bound,
+            loss_budget=args.loss_budget,
+            model=args.model,
             progress=lambda share: bar.update(share - bar.n),
             log=log,
         )
@@ -68,6 +79,8 @@ def run(args: Namespace) -> int:
     print(explanation.summary(made))
     if made.step:
         print("", *step.step_lines(made.step), sep="\n")
+    if made.loss:
+        print(f"\n{loss.headline(made.loss)}")
     written = f"Plan: {args.out}; next: jaxcomm explain {args.out} --svg timeline.svg"
     print("\nNothing was written (--dry-run)." if args.dry_run else f"\n{written}")
     return 0

@@ -1,4 +1,4 @@
-"""`jaxcomm simulate`: the α–β time of every schedule over sizes, delays and ranks."""
+"""`jaxcomm simulate`: the α–β time of every schedule over sizes, delays and ranks, or runs message by message."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
 from jaxcomm import files, plan, profile, simulate
-from jaxcomm.cli import output, progress, values
+from jaxcomm.cli import output, progress, simulate_events, values
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report import plots
 from jaxcomm.report.tables import bytes_text, seconds_text, table
@@ -17,6 +17,7 @@ from jaxcomm.simulate import Row
 EXAMPLE = """
     jaxcomm simulate --ranks 8,64,1024 --sizes 1KiB..1GiB --delay-ms 0,20 --alpha-us 10 --gbps 25 --plot times.png
     jaxcomm simulate --profile profile.json --plan plan.json --sizes 1MiB,16MiB
+    jaxcomm simulate --profile profile.json --plan plan.json --sizes 64MiB --events --loss 0.1% --bound 10%
 """
 
 _MAX_RANKS = 1024
@@ -43,6 +44,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--profile", help="take the ranks, the link and the median delay from this profile")
     parser.add_argument("--plan", help="also predict this plan, for its number of ranks")
     parser.add_argument("--ports", type=int, default=simulate.PORTS, help=f"peers of a rank at once ({simulate.PORTS})")
+    parser.add_argument("--events", action="store_true", help="run message by message, on the profile's network")
+    parser.add_argument("--loss", type=values.fraction, metavar="0.1%", help="with --events: packets that are lost")
+    parser.add_argument(
+        "--bound",
+        type=values.fraction,
+        metavar="10%",
+        help="with --events: what of a message may stay lost (nothing)",
+    )
+    parser.add_argument("--repeat", type=int, default=100, help="with --events: runs of each schedule, at most (100)")
     parser.add_argument("--plot", metavar="FILE.png", help="also draw the table, both axes logarithmic")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
 
@@ -56,10 +66,16 @@ def run(args: Namespace) -> int:
         )
     if not 2 <= min(args.ranks) <= max(args.ranks) <= _MAX_RANKS:
         raise JaxcommError(f"--ranks goes from {min(args.ranks)} to {max(args.ranks)}; it must stay in 2..{_MAX_RANKS}")
+    if not args.events and (args.loss is not None or args.bound is not None):
+        raise JaxcommError("--loss and --bound need runs message by message.\n  Cure: add --events")
+    if args.events and (args.plot or args.repeat < 1):
+        raise JaxcommError(f"--events draws no --plot, and --repeat, which is {args.repeat}, must be at least 1")
     alpha, beta, ranks, delays = args.alpha_us / 1e6, 1e-9 / args.gbps, args.ranks, args.delay_ms or [0.0, 0.02]
+    topology = None
     if args.profile:
         measured = profile.load(args.profile)
         alpha, beta, ranks = measured.link.alpha_s, measured.link.beta_s_per_byte, [measured.ranks]
+        topology = measured.topology
         if args.delay_ms is None and measured.arrivals:
             delays = [profile.straggler(measured).median_s]
     planned = plan.load(args.plan) if args.plan else None
@@ -68,7 +84,11 @@ def run(args: Namespace) -> int:
             f"{args.plan} is for {planned.ranks} ranks, which are not among those predicted: "
             f"{', '.join(map(str, ranks))}.\n  Cure: --ranks {planned.ranks}"
         )
-    rows = simulate.sweep(ranks, args.sizes, delays, alpha, beta, plan=planned, ports=args.ports)
+    if args.events:
+        return simulate_events.run(args, alpha, beta, ranks, delays, planned)
+    if planned and planned.network and not args.profile:
+        topology = planned.network.topology
+    rows = simulate.sweep(ranks, args.sizes, delays, alpha, beta, plan=planned, ports=args.ports, topology=topology)
     with progress.bar(len(ranks) * len(args.sizes) * len(delays), "simulating") as bar:
         found = []
         for row in rows:

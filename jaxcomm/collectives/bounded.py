@@ -23,10 +23,10 @@ Reduce = Callable[[Any], Any]
 class Loss:
     """How much of a gradient may be left out of a sum, and by whom.
 
-    Policy "agreed": the ranks agree, by the sum of what a segment matters to them, on the ⌊pS⌋ of a tensor's S segments
-    that nobody sends, so the sum carries 1 − p of the bytes. Policy "local": each rank leaves out its own, as a network
-    does that drops packets: those that matter least, and only segments whose mean magnitude is below the median of a
-    sample; each segment is averaged over the ranks that kept it.
+    Policy "agreed": by the sum of what each segment matters to them, the ranks agree on those that nobody sends, so the
+    sum carries 1 − p of the bytes. Policy "local": each rank leaves out its own, as a network does that drops packets:
+    those that matter least, and only segments whose mean magnitude is below the median of a sample; each segment is
+    averaged over the ranks that kept it.
 
     Attributes:
       bound: the share p of a tensor that may be left out, in [0, 1).
@@ -60,10 +60,10 @@ class Loss:
             raise ValueError(f"Loss: sample_stride is {self.sample_stride}; it must be at least 1")
 
     def dropped(self, name: str, x: jax.Array) -> int:
-        """How many segments of a tensor may be left out: none of what is no floating-point array."""
+        """How many whole segments of a tensor may be left out: none of what is no floating-point array."""
         if not jnp.issubdtype(x.dtype, jnp.floating):
             return 0
-        return math.floor(self.bounds.get(name, self.bound) * segments.count(x, self.segment_bytes))
+        return math.floor(self.bounds.get(name, self.bound) * x.size * x.dtype.itemsize / self.segment_bytes)
 
 
 def bounded_sum(x: Any, loss: Loss, total: Reduce, ranks: int) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ from jaxcomm.schedules import Schedule
 
 
 def verify(subject: Plan | Schedule) -> Proof:
-    """Proves that a schedule, or every schedule of a plan, gives every rank the sum.
+    """Proves that a schedule, or every schedule of a plan, gives every rank the sum, and that its loss policy holds.
 
     Args:
       subject: a schedule, or a plan.
@@ -28,8 +28,14 @@ def verify(subject: Plan | Schedule) -> Proof:
     for proof in found:
         for name, count in proof.counts.items():
             counts[name] = counts.get(name, 0) + count
+    methods = [proof.method for proof in found]
+    if subject.loss:
+        for mistake in subject.loss.mistakes():
+            raise PlanError(mistake)
+        counts["layers that may lose"] = len(subject.loss.layers)
+        methods.append("loss policy by computing it again")
     chunks = max(proof.chunks for proof in found)
-    return Proof("plan", subject.ranks, chunks, counts, "; ".join(dict.fromkeys(proof.method for proof in found)))
+    return Proof("plan", subject.ranks, chunks, counts, "; ".join(dict.fromkeys(methods)))
 
 
 def proofs(plan: Plan) -> list[Proof]:

@@ -17,6 +17,7 @@ import pydantic
 from pydantic import Field, computed_field
 
 from jaxcomm import schedules
+from jaxcomm.plan.loss import LossPolicy
 from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.step import Step
 from jaxcomm.plan.values import (
@@ -42,7 +43,7 @@ from jaxcomm.schedules import Schedule, Template
 
 FORMAT: Final = "jaxcomm-plan"
 VERSION: Final = 1
-_DECISIONS: Final = ("network", "rails", "rail_step")
+_DECISIONS: Final = ("network", "rails", "rail_step", "loss")
 
 
 class Plan(Value):
@@ -59,6 +60,7 @@ class Plan(Value):
     step: Step | None = None
     rail_step: Step | None = None
     rails: Rails | None = None
+    loss: LossPolicy | None = None
     provenance: Provenance
 
     @property

@@ -60,12 +60,7 @@ class Setting:
 
 
 def choose(setting: Setting, nbytes: int) -> Spec:
-    """The schedule for calls of this size.
-
-    A schedule that asks more of the network must pay: among those that cannot use a delay the reference is direct, or a
-    ring if there are too few ports or links differ in its favour; halving and doubling must gain `min_gain` over it.
-    One that can use the delay must gain as much over the winner.
-    """
+    """The fastest schedule for calls of this size; one that uses the delay must gain `min_gain` to be taken."""
     choice = plain(setting, nbytes)
     rivals = late_specs(setting, nbytes)
     if not rivals:
@@ -76,13 +71,10 @@ def choose(setting: Setting, nbytes: int) -> Spec:
 
 
 def plain(setting: Setting, nbytes: int) -> Plain:
-    """The choice among the schedules that cannot use a delay."""
-    reference, ring = Plain(kind="direct" if setting.ranks - 1 <= setting.ports else "ring"), Plain(kind="ring")
-    if setting.topology and setting.seconds(ring, nbytes) < setting.seconds(reference, nbytes):
-        reference = ring
-    rival = Plain(kind="halving_doubling")
-    pays = setting.seconds(rival, nbytes) < (1 - setting.min_gain) * setting.seconds(reference, nbytes)
-    return rival if pays else reference
+    """The fastest schedule that cannot use a delay."""
+    specs = [Plain(kind="direct"), Plain(kind="ring"), Plain(kind="halving_doubling")]
+    allowed = [spec for spec in specs if not _too_many_ports(setting, spec)]
+    return min(allowed, key=lambda spec: setting.seconds(spec, nbytes))
 
 
 def late_specs(setting: Setting, nbytes: int) -> list[Spec]:

@@ -23,7 +23,7 @@ from jaxcomm.plan.values import (
     Solved,
     Straggler,
 )
-from jaxcomm.planner import rails, steps
+from jaxcomm.planner import loss, rails, steps
 from jaxcomm.planner.assess import ROLE, Setting, choose, figures
 from jaxcomm.planner.buckets import Assignment, Log
 from jaxcomm.planner.ranges import Progress, entries
@@ -39,6 +39,9 @@ def plan(
     seed: int = 0,
     min_gain: float = 0.02,
     ports: int = PORTS,
+    loss_bound: float | None = None,
+    loss_budget: float | None = None,
+    model: str = "",
     progress: Progress = lambda share: None,
     log: Log = None,
 ) -> Plan:
@@ -56,6 +59,9 @@ def plan(
       seed: of the solver, from 0 to 2³¹ − 1.
       min_gain: the least saving that is worth a schedule which asks more of the network, as a share in [0, 1).
       ports: peers that a rank can exchange with at once at full speed; direct needs `ranks - 1`.
+      loss_bound: the share of each gradient that may be lost; None: as `planner.loss.decide` finds it.
+      loss_budget: the share of all gradients together that may be lost; None: the bound.
+      model: the architecture, to look up the published bound; empty: as the profile says.
       progress: called with the finished share, from 0 to 1.
       log: receives the lines of the solver's log.
 
@@ -63,7 +69,7 @@ def plan(
       The plan; `collectives[i].alternatives` holds everything that was considered, and why it was not taken.
 
     Raises:
-      ProfileError: more ranks, or more sizes of buckets, than a plan can hold.
+      ProfileError: more ranks, or more sizes of buckets, than a plan can hold; or no loss policy fits.
       JaxcommError: OR-Tools is needed and not installed, or an argument is out of range.
     """
     for name, value, fits, range_ in (
@@ -93,6 +99,9 @@ def plan(
         known = {**decision.known, **(on_rails.known if on_rails else {})}
     else:
         known = {profile.collective.bytes: choose(setting, profile.collective.bytes)} if profile.collective else {}
+    policy = loss.decide(
+        profile, bound=loss_bound, model=model, budget=loss_budget, time_limit=time_limit, seed=seed, log=log
+    )
     found = entries(setting, known, progress)
     decided = [each for each in (decision, on_rails) if each]
     results: list[Solved | Assignment] = [*setting.solved, *(result for each in decided for result in each.results)]
@@ -118,6 +127,7 @@ def plan(
         step=decision.step if decision else None,
         rail_step=on_rails.step if on_rails else None,
         rails=split,
+        loss=policy,
         provenance=Provenance(
             profile=profile.hash,
             solver="+".join(solvers) or "none",

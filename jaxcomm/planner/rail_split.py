@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import math
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ from jaxcomm.planner.rail_times import Option
 
 UNITS: Final = 1024  # shares are multiples of 1/UNITS, which floats hold exactly
 TIE: Final = 1e-6  # of the best rail's time: what using a rail, or asking more of it, must save to be worth it
+GAP: Final = 1e-3  # the solver stops when it is this close to its bound
 SLICE: Final = 64 * 1024  # bytes of a slice as MPTCP would make it
 SLICES: Final = 1024  # at most
 
@@ -45,9 +47,9 @@ def single(rails: Sequence[Sequence[Option]], nbytes: int) -> Option:
 def solve(rails: Sequence[Sequence[Option]], nbytes: int, cores: int | None) -> Split | None:
     """The shares that minimise the time of the slowest rail, slowdowns included; None: none beats the best rail.
 
-    Binary variables say which piece of which option's curve a rail is on, if any, and a real one what share it gets
+    Binary variables say which piece of which option's curve a rail is on, if any, and integers how many units it gets
     there. The time is at least what each rail takes: linear on each piece, with all pieces of a rail in one inequality
-    (the multiple choice model), as only one of them is not 0. SCIP solves it to 0.01 %; then shares are rounded.
+    (the multiple choice model), as only one of them is not 0. SCIP solves it to 0.1 %.
 
     Args:
       rails: the options of every rail.
@@ -72,60 +74,47 @@ def solve(rails: Sequence[Sequence[Option]], nbytes: int, cores: int | None) -> 
         spent, chosen = [], []
         for asked, option in enumerate(options):
             for low, high in pieces(option, nbytes, best):
-                first, last = (option.together(nbytes * share) / best for share in (low, high))
-                slope = (last - first) / (high - low)
-                here, share = solver.BoolVar(""), solver.NumVar(0, high, "")
-                solver.Add(share >= low * here)
-                solver.Add(share <= high * here)
-                spent.append((first - slope * low) * here + slope * share)
+                first, last = (option.together(nbytes * units / UNITS) / best for units in (low, high))
+                slope = (last - first) / (high - low) if high > low else 0.0
+                here, units = solver.BoolVar(""), solver.IntVar(0, high, "")
+                solver.Add(units >= low * here)
+                solver.Add(units <= high * here)
+                spent.append((first - slope * low) * here + slope * units)
                 chosen.append(here)
                 ties.append(TIE * (asked + 1) * here)
                 used_cores.append((option.cores or 0) * here)
-                placed.append((option, here, share))
+                placed.append((option, here, units))
         if chosen:
             solver.Add(sum(chosen) <= 1)
             solver.Add(end >= sum(spent))
     if not placed:
         return None
-    solver.Add(sum(share for _, _, share in placed) == 1)
+    solver.Add(sum(units for _, _, units in placed) == UNITS)
     if cores is not None:
         solver.Add(sum(used_cores) <= cores)
     solver.Minimize(end + sum(ties))
-    status = solver.Solve()
+    limits = pywraplp.MPSolverParameters()
+    limits.SetDoubleParam(pywraplp.MPSolverParameters.RELATIVE_MIP_GAP, GAP)
+    status = solver.Solve(limits)
     if status == pywraplp.Solver.INFEASIBLE:  # no split ends before the best rail
         return None
     if status != pywraplp.Solver.OPTIMAL:
         raise JaxcommError(f"splitting {nbytes} bytes over rails failed: SCIP ended with status {status}.")
-    taken = [(option, share.solution_value()) for option, here, share in placed if here.solution_value() > 0.5]
-    split = tuple(load for load in _in_units(taken) if load.share)
+    taken = [(option, round(units.solution_value())) for option, _, units in placed]
+    split = tuple(Load(option, count / UNITS) for option, count in taken if count)
     return split if len(split) > 1 else None
 
 
-def pieces(option: Option, nbytes: int, limit: float) -> Iterator[tuple[float, float]]:
-    """The shares from `low` to `high` over which an option's time is linear and within the limit."""
-    low = 0.0
+def pieces(option: Option, nbytes: int, limit: float) -> Iterator[tuple[int, int]]:
+    """The units from `low` to `high`, both included, over which an option's time is linear and within the limit."""
+    low = 1
     for size in (*option.sizes, math.inf):
-        high = min(1.0, size / nbytes)
-        first, last = (option.together(nbytes * share) for share in (low, high))
-        if first > limit or high <= low:
-            return
-        if last > limit:
-            high = low + (high - low) * (limit - first) / (last - first)
-        if high > low:
+        most = min(UNITS, math.floor(min(1.0, size / nbytes) * UNITS))
+        fits = range(low, most + 1)
+        high = low - 1 + bisect.bisect_right(fits, limit, key=lambda units: option.together(nbytes * units / UNITS))
+        if high >= low:
             yield low, high
-        if last > limit:
-            return
-        low = high
-
-
-def _in_units(taken: Sequence[tuple[Option, float]]) -> Iterator[Load]:
-    """Shares as multiples of 1/UNITS that sum to 1: each sum of the first shares is rounded."""
-    total, begin = 0.0, 0
-    for i, (option, share) in enumerate(taken):
-        total += share
-        end = UNITS if i + 1 == len(taken) else min(UNITS, round(total * UNITS))
-        yield Load(option, (end - begin) / UNITS)
-        begin = end
+        low = max(low, most + 1)
 
 
 def fixed_ratio(rails: Sequence[Sequence[Option]], nbytes: int) -> float:

@@ -89,12 +89,24 @@ class Impact(Value):
 
 
 class Layer(Value):
-    """A layer of the model in forward order; `small` and `large`: what losing its small and large gradients costs."""
+    """A layer of the model in forward order; `small` and `large`: what losing a share of its small, and of its large,
+    gradients costs.
+    """
 
-    name: Name
+    name: Annotated[Text, Field(min_length=1)]
     bytes: Bytes
     small: list[Impact] = []
     large: list[Impact] = []
+
+    @pydantic.model_validator(mode="after")
+    def _shares_ascend(self) -> Self:
+        for name, points in (("small", self.small), ("large", self.large)):
+            for i, point in enumerate(points):
+                if point.share <= (points[i - 1].share if i else 0):
+                    raise ValueError(
+                        f'the shares of layer "{self.name}", {name}[{i}], must ascend from above 0: it is {point.share}'
+                    )
+        return self
 
 
 class Switch(Value):
@@ -117,6 +129,22 @@ class Tolerance(Value):
     bound: Share | None = None
     small_share: Annotated[float, Field(gt=0, lt=1, strict=True, allow_inf_nan=False)] = 0.5
     switch: Switch | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _layers_are_alike(self) -> Self:
+        names: set[str] = set()
+        measured = any(layer.small or layer.large for layer in self.layers)
+        for i, layer in enumerate(self.layers):
+            if layer.name in names:
+                raise ValueError(f'tolerance.layers[{i}].name is "{layer.name}", which another has; names must differ')
+            names.add(layer.name)
+            if measured and not (layer.small and layer.large):
+                missing = "large" if layer.small else "small"
+                raise ValueError(
+                    f'tolerance.layers[{i}], "{layer.name}", has no {missing}, but other tables are there; measure '
+                    "what a loss costs for the small and large gradients of every layer, or of none"
+                )
+        return self
 
 
 def check_racks(racks: list[Rack], ranks: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.step import Step
 from jaxcomm.plan.values import Broadcast, Entry, Network, Transfers
+from jaxcomm.report import loss
 from jaxcomm.report.rails import rail_notes, rail_table
 from jaxcomm.report.step import step_lines, step_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
@@ -44,6 +45,7 @@ def explanation(plan: Plan) -> str:
                 if (rails := plan.rails)
                 else []
             ),
+            *([loss.section(plan.loss)] if plan.loss else []),
             "When this would not help\n" + _list(_limits(plan)),
         ]
     )

@@ -1,24 +1,34 @@
 """Predicted times: of one schedule in closed form, of a run message by message, of a plan over sizes, delays and ranks.
 
-Pure numpy, no JAX. Imports schedules and plan; imported by planner, report and cli.
+Pure numpy, no JAX. Imports schedules, profile and plan; imported by planner, report and cli.
 """
 
 from jaxcomm.simulate.cost import PORTS, Delays, lower_bound, phases, seconds
-from jaxcomm.simulate.events import Messages, Run, run
+from jaxcomm.simulate.critical_path import Parts, critical_path
+from jaxcomm.simulate.events import Messages, Run, Simulation, run
+from jaxcomm.simulate.forecast import Forecast, forecast, repetitions
+from jaxcomm.simulate.network import Network
 from jaxcomm.simulate.sweep import Row, sweep
 from jaxcomm.simulate.tune import Tuned, best, hybrid, straggler
 
 __all__ = [
     "PORTS",
     "Delays",
+    "Forecast",
     "Messages",
+    "Network",
+    "Parts",
     "Row",
     "Run",
+    "Simulation",
     "Tuned",
     "best",
+    "critical_path",
+    "forecast",
     "hybrid",
     "lower_bound",
     "phases",
+    "repetitions",
     "run",
     "seconds",
     "straggler",

@@ -1,7 +1,7 @@
 """A run of a schedule, message by message: when each rank sends, receives and is done.
 
-Every rank works through its own rounds in order: it begins one when its messages of the rounds before are through, and
-nobody waits for a rank that it has nothing to do with. Ranks may arrive at any time.
+No rank waits for the end of a round: a message starts when its chunks are there and its ports are free. Ranks may
+arrive at any time, links may be shared, and packets may be lost.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxcomm.schedules import Schedule
+from jaxcomm.simulate.dependencies import Dependencies
+from jaxcomm.simulate.links import Links
+from jaxcomm.simulate.loss import repairs
+from jaxcomm.simulate.network import Network
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -20,14 +24,23 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Messages:
-    """The messages of one phase, one array element each: chunks that one rank sends another in one round, and when."""
+    """The messages of one phase, one array element each: chunks that one rank sends another in one round, and when.
+
+    A message occupies both ports from `start_s` to `free_s` and has arrived at `end_s`. `port_s` is what it takes at
+    the slower of its ports when nothing is lost and no shared link holds it up, `resent_s` what lost packets add to
+    that; they also make it wait for `wait_s` before it has arrived.
+    """
 
     round: Ints
     src: Ints
     dst: Ints
     chunks: Ints
     start_s: Floats
+    free_s: Floats
     end_s: Floats
+    port_s: Floats
+    resent_s: Floats
+    wait_s: Floats
 
 
 @dataclass(frozen=True)
@@ -39,61 +52,86 @@ class Run:
     messages: Messages
 
 
-def run(schedule: Schedule, nbytes: int, alpha: float, beta: float, arrivals: Sequence[float] | None = None) -> Run:
-    """Runs a schedule and its precondition on ports that carry one byte per β seconds in each direction.
+class Simulation:
+    """A schedule and its precondition on a network; unrolled once, run as often as you like."""
 
-    A message of b bytes occupies its sender's send port and its receiver's receive port for bβ seconds and is there α
-    seconds after that; it starts when both ranks are in that round and both ports are free.
+    def __init__(self, schedule: Schedule, nbytes: int, network: Network) -> None:
+        """Unrolls the schedule for a buffer of `nbytes`."""
+        self._ranks = schedule.ranks
+        phases = [schedule.precondition, schedule] if schedule.precondition else [schedule]
+        self._phases = [_Phase(phase, nbytes, network) for phase in phases]
 
-    Args:
-      schedule: any schedule; unrolled, so at 1024 ranks mind its size.
-      nbytes: size of the buffer.
-      alpha: seconds per message.
-      beta: seconds per byte.
-      arrivals: when each rank arrives, in seconds; all at 0 by default.
+    def run(self, arrivals: Sequence[float] | None = None, seed: int = 0) -> Run:
+        """One run.
 
-    Returns:
-      The times of all messages, and when each rank was done.
-    """
-    ready = np.zeros(schedule.ranks) if arrivals is None else np.array(arrivals, dtype=np.float64)
-    if ready.shape != (schedule.ranks,):
-        raise ValueError(f"arrivals has {len(ready)} times for {schedule.ranks} ranks; one per rank is needed")
-    before = None
-    if schedule.precondition:
-        ready, before = _phase(schedule.precondition, nbytes, alpha, beta, ready)
-    ready, messages = _phase(schedule, nbytes, alpha, beta, ready)
-    return Run(ready, before, messages)
+        Args:
+          arrivals: when each rank arrives, in seconds; all at 0 by default.
+          seed: of the losses; equal seeds lose equal packets.
 
-
-def _phase(schedule: Schedule, nbytes: int, alpha: float, beta: float, ready: Floats) -> tuple[Floats, Messages]:
-    round_, src, dst, chunks = _messages(schedule)
-    start_s, end_s = np.zeros(len(src)), np.zeros(len(src))
-    occupied = chunks * (nbytes / schedule.num_chunks * beta)
-    # In one round a rank serves its peers by distance, so that no two of them wait for the same third one. No port is
-    # used twice in such a turn, which makes a turn one array operation.
-    distance = (dst - src) % schedule.ranks if schedule.ports > 1 else np.zeros_like(src)
-    order = np.lexsort((distance, round_))
-    turns = np.flatnonzero(np.diff(round_[order], prepend=-1) | np.diff(distance[order], prepend=-1))
-    current = -1
-    done, send_free, receive_free = ready.copy(), ready, ready
-    for turn in np.split(order, turns[1:]) if len(order) else []:
-        if round_[turn[0]] != current:
-            current = round_[turn[0]]
-            ready = done.copy()
-            send_free, receive_free = ready.copy(), ready.copy()
-        sender, receiver = src[turn], dst[turn]
-        start = np.maximum(send_free[sender], receive_free[receiver])
-        free = start + occupied[turn]
-        send_free[sender] = receive_free[receiver] = free
-        start_s[turn], end_s[turn] = start, free + alpha
-        done[sender] = np.maximum(done[sender], end_s[turn])
-        done[receiver] = np.maximum(done[receiver], end_s[turn])
-    return done, Messages(round_, src, dst, chunks, start_s, end_s)
+        Returns:
+          The times of all messages, and when each rank was done.
+        """
+        ready = np.zeros(self._ranks) if arrivals is None else np.array(arrivals, dtype=np.float64)
+        if ready.shape != (self._ranks,):
+            raise ValueError(f"arrivals has {len(ready)} times for {self._ranks} ranks; one per rank is needed")
+        ran = []
+        for phase, draws in zip(self._phases, np.random.default_rng(seed).spawn(len(self._phases)), strict=True):
+            messages = phase.run(ready, draws)
+            for rank in (messages.src, messages.dst):
+                ready = ready.copy()
+                np.maximum.at(ready, rank, messages.end_s)
+            ran.append(messages)
+        return Run(ready, ran[0] if len(ran) > 1 else None, ran[-1])
 
 
-def _messages(schedule: Schedule) -> tuple[Ints, Ints, Ints, Ints]:
-    """Round, sender, receiver and number of chunks: what one rank sends another in one round goes as one message."""
-    n = schedule.ranks
-    table = schedule.table().astype(np.int64)
-    keys, chunks = np.unique((table[:, 0] * n + table[:, 1]) * n + table[:, 2], return_counts=True)
-    return keys // (n * n), keys // n % n, keys % n, chunks
+def run(
+    schedule: Schedule, nbytes: int, network: Network, arrivals: Sequence[float] | None = None, seed: int = 0
+) -> Run:
+    """Runs a schedule and its precondition once; see `Simulation`."""
+    return Simulation(schedule, nbytes, network).run(arrivals, seed)
+
+
+class _Phase:
+    """A schedule without its precondition."""
+
+    def __init__(self, schedule: Schedule, nbytes: int, network: Network) -> None:
+        self._network = network
+        self._needs = needs = Dependencies(schedule, network)
+        self._bytes = needs.chunks * (nbytes / schedule.num_chunks)
+        self._beta = network.port_beta(needs.src, needs.dst)
+        self._link, self._link_beta = network.shared(needs.src, needs.dst)
+
+    def run(self, ready: Floats, rng: np.random.Generator) -> Messages:
+        needs, network = self._needs, self._network
+        resent, wait_s = np.zeros(len(self._bytes)), np.zeros(len(self._bytes))
+        if network.loss:
+            size = network.loss.packet_bytes
+            packets = np.ceil(self._bytes / size).astype(np.int64)
+            again, wait_s = repairs(packets, network.loss, network.bound, 2 * network.alpha, rng)
+            resent = again * np.minimum(size, self._bytes)
+        port_s = (self._bytes + resent) * self._beta
+        link_s = (self._bytes + resent) * self._link_beta
+        begin, start_s = needs.begin(ready)  # `needs` keeps the starts up to date
+        free_s, end_s = np.zeros(len(port_s)), np.zeros(len(port_s))
+        links = Links(self._link, link_s, port_s, needs.pause(network.alpha))
+        while len(begin) or len(links):
+            free_s[begin] = start_s[begin] + port_s[begin]
+            alone = links.alone[begin]
+            links.add(begin[~alone], start_s)
+            # What shares no link takes its time whatever else happens, so it is through before the links are looked at.
+            done = begin[alone] if alone.any() else links.serve(free_s)
+            end_s[done] = free_s[done] + network.alpha + wait_s[done]
+            begin = needs.finish(done, free_s, end_s)
+        clean_s = self._bytes * self._beta
+        return Messages(
+            needs.round,
+            needs.src,
+            needs.dst,
+            needs.chunks,
+            start_s,
+            free_s,
+            end_s,
+            clean_s,
+            port_s - clean_s,
+            wait_s,
+        )

@@ -10,6 +10,7 @@ from jaxcomm import schedules
 from jaxcomm.plan import Plan
 from jaxcomm.simulate import tune
 from jaxcomm.simulate.cost import PORTS, Delays, lower_bound, seconds
+from jaxcomm.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ def sweep(
     *,
     plan: Plan | None = None,
     ports: int = PORTS,
+    topology: Topology | None = None,
 ) -> Iterator[Row]:
     """One row per number of ranks, size and delay, in this order, each computed when it is asked for.
 
@@ -56,27 +58,31 @@ def sweep(
       beta: seconds per byte.
       plan: a plan to predict as well.
       ports: peers that a rank can exchange with at once.
+      topology: what differs between the links of as many ranks as it has; by default nothing does.
     """
     for n in ranks:
+        where = topology if topology and len(topology.hosts) == n else None
         ring, halving_doubling = schedules.ring(n), schedules.halving_doubling(n)
         direct = schedules.direct(n) if n - 1 <= ports else None
         broadcast = schedules.broadcast(n, 0)
         for nbytes, delay in product(sizes, delays):
             late = Delays([delay])
+            link = nbytes, late, alpha, beta, where
             best = tune.best(n, nbytes, late, alpha, beta)
             planned = plan.schedule_for(nbytes) if plan and plan.ranks == n else None
+            straggler = schedules.hybrid(n, 0, best.chunks, best.covered) if where else None
             yield Row(
                 ranks=n,
                 nbytes=nbytes,
                 delay_s=delay,
-                ring=ring.seconds(nbytes, alpha, beta),
-                halving_doubling=halving_doubling.seconds(nbytes, alpha, beta),
-                direct=direct.seconds(nbytes, alpha, beta) if direct else None,
-                broadcast=seconds(broadcast, nbytes, late, alpha, beta),
-                straggler=best.seconds,
+                ring=seconds(ring, *link),
+                halving_doubling=seconds(halving_doubling, *link),
+                direct=seconds(direct, *link) if direct else None,
+                broadcast=seconds(broadcast, *link),
+                straggler=seconds(straggler, *link) if straggler else best.seconds,
                 chunks=best.chunks,
                 covered=best.covered,
-                lower_bound=lower_bound(n, nbytes, late, alpha, beta, ports),
-                plan=seconds(planned, nbytes, late, alpha, beta) if planned else None,
+                lower_bound=lower_bound(n, nbytes, late, alpha, beta, ports, where),
+                plan=seconds(planned, *link) if planned else None,
                 plan_kind=planned.kind if planned else None,
             )

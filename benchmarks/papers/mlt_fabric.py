@@ -1,0 +1,212 @@
+"""A leaf–spine network in steps of one base round trip: packets leave their hosts, queue at three ports and are lost.
+
+In a step a flow's packets pass its host's card, the rack's uplink to a core switch, the core's link down to the other
+rack, and the link to the receiver (within a rack only the last). A port serves one step's worth of packets; what is
+left queues; what does not fit is lost. Packets are whole: a flow's share of a port is rounded up or down by chance.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+import numpy as np
+from mlt_traffic import PACKET, RACKS, Flows
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+RTT_S: Final = 24e-6
+SERVED: Final = 100e9 / 8 * RTT_S / PACKET  # packets of a link in a step
+BUFFER: Final = 512 * 1024 / PACKET  # packets of a port
+MARK: Final = 65  # queued packets from which a port marks (ECN)
+CORES: Final = 4
+HEADER: Final = 64 / PACKET  # what is left of a packet that NDP has cut
+
+
+class Active:
+    """The flows that are under way, one array element each; fields below `queues` are the scheme's."""
+
+    def __init__(self, flow: Ints, packets: Floats) -> None:
+        """Flows that start, of so many packets."""
+        self.flow = flow
+        self.packets = packets
+        self.to_send = packets.copy()
+        self.missing = np.zeros(len(flow))  # lost, and not yet sent again
+        self.got = np.zeros(len(flow))
+        self.sent = np.zeros(len(flow))  # ever, repetitions included
+        self.queues = np.zeros((3, len(flow)))  # packets at uplink, downlink and the receiver's port
+        self.window = np.zeros(len(flow))
+        self.threshold = np.full(len(flow), np.inf)
+        self.alpha = np.ones(len(flow))
+        self.wake_s = np.zeros(len(flow))
+        self.timeouts = np.zeros(len(flow))
+        self.resent = np.zeros(len(flow))
+        self.rtt_s = np.zeros(len(flow))
+
+    def keep(self, which: NDArray[np.bool_]) -> None:
+        """Forgets the other flows."""
+        for name, values in vars(self).items():
+            setattr(self, name, values[..., which])
+
+    def join(self, other: Active) -> None:
+        """Takes up more flows."""
+        for name, values in vars(self).items():
+            setattr(self, name, np.concatenate([values, getattr(other, name)], axis=-1))
+
+
+class Step:
+    """What a step did to each active flow: packets that were sent, came and were lost; marks and the delay it saw."""
+
+    def __init__(self, sent: Floats) -> None:
+        """Before the first port."""
+        self.sent = sent
+        self.came = sent
+        self.lost = np.zeros(len(sent))
+        self.marked = np.zeros(len(sent), dtype=bool)
+        self.rtt_s = np.full(len(sent), RTT_S)
+
+
+class Scheme(Protocol):
+    """A transport: who may send how much, whose packets go first, whose are dropped first, and what a loss does."""
+
+    sprayed: bool  # packet by packet over all cores; else each flow keeps one core, by chance
+    cuts: bool  # lost packets' headers arrive, and take their time at the receiver's port
+    classes: int
+    slots: int
+    tolerated: float  # share of a flow's packets that need not arrive
+
+    def start(self, active: Active) -> None:
+        """Sets the fields of flows that start."""
+
+    def urgency(self, active: Active, flows: Flows) -> Ints:
+        """Class of each flow; ports serve 0 first."""
+
+    def droppable(self, urgency: Ints, rng: np.random.Generator) -> Ints:
+        """Slot of each flow, below `slots`, when a buffer overflows; it keeps 0 first."""
+
+    def allow(self, active: Active, now_s: float, dst: Ints, rng: np.random.Generator) -> Floats:
+        """Packets that each flow may send now, at most `to_send`."""
+
+    def react(self, active: Active, step: Step, now_s: float, rng: np.random.Generator) -> None:
+        """What the senders learn of a step."""
+
+
+def completion_s(flows: Flows, scheme: Scheme, rng: np.random.Generator) -> Floats:
+    """Seconds from the start to the end of each flow, in whole round trips."""
+    ports, sizes = _ports(flows, scheme, rng)
+    needed = flows.packets - np.floor(scheme.tolerated * flows.packets)
+    pushes = len(flows.ready_s)
+    start = np.concatenate([np.ceil(flows.ready_s / RTT_S), np.full(pushes, np.inf)])
+    awaited = np.bincount(flows.tensor[:pushes])  # pushes of each tensor that its server still lacks
+    end = np.full(2 * pushes, np.inf)
+    headers, cards = np.zeros(flows.hosts), np.full(flows.hosts, SERVED)
+    active, now = Active(np.zeros(0, dtype=np.int64), np.zeros(0)), 0.0
+    waiting = np.ones(2 * pushes, dtype=bool)
+    while waiting.any() or len(active.flow):
+        if not len(active.flow):
+            now = max(now, start[waiting].min())
+        new = np.flatnonzero(waiting & (start <= now))
+        if len(new):
+            waiting[new] = False
+            fresh = Active(new, flows.packets[new])
+            scheme.start(fresh)
+            active.join(fresh)
+        flow = active.flow
+        src, dst = flows.src[flow], flows.dst[flow]
+        urgency = scheme.urgency(active, flows)
+        allowed = scheme.allow(active, now * RTT_S, dst, rng)
+        share = _share(_ahead(allowed, src, urgency, flows.hosts, scheme.classes), src, urgency, cards)
+        step = Step(_whole(allowed * share, rng))
+        active.to_send -= step.sent
+        active.sent += step.sent
+        for stage, (port, width) in enumerate(zip(ports, sizes, strict=True)):
+            _pass(
+                active.queues[stage],
+                step,
+                port[flow],
+                width,
+                urgency,
+                scheme,
+                headers if stage == 2 else np.zeros_like(width),
+                rng,
+            )
+        active.got += step.came
+        if scheme.cuts:
+            headers += np.bincount(dst, step.lost, flows.hosts) * HEADER
+        scheme.react(active, step, now * RTT_S, rng)
+        now += 1
+        complete = active.got >= needed[flow]
+        active.to_send[complete] = active.missing[complete] = 0  # what is still on the way comes for nothing
+        ended = complete & np.isinf(end[flow])
+        if ended.any():
+            end[flow[ended]] = now
+            pushed = flows.tensor[flow[ended & (flow < pushes)]]
+            awaited -= np.bincount(pushed, minlength=len(awaited))
+            whole = np.unique(pushed)
+            whole = whole[awaited[whole] == 0]
+            start[pushes:][np.isin(flows.tensor[pushes:], whole)] = now
+        over = complete & (active.queues.sum(0) == 0)
+        if over.sum() > len(over) / 8:
+            active.keep(~over)
+    seconds: Floats = (end - start) * RTT_S
+    return seconds
+
+
+def _pass(
+    queue: Floats,
+    step: Step,
+    port: Ints,
+    width: Floats,
+    urgency: Ints,
+    scheme: Scheme,
+    headers: Floats,
+    rng: np.random.Generator,
+) -> None:
+    """One stage of ports, each so many links wide: what came goes on, queues or is lost."""
+    served, room = SERVED * width, BUFFER * width
+    busy = np.minimum(headers, served)
+    headers -= busy
+    served -= busy
+    queue += step.came
+    ahead = _ahead(queue, port, urgency, len(width), scheme.classes)
+    step.came = _whole(queue * _share(ahead, port, urgency, served), rng)
+    queue -= step.came
+    left = ahead - served[:, None]
+    if (left[:, -1] > room).any():
+        slot = scheme.droppable(urgency, rng)
+        kept = _whole(queue * _share(_ahead(queue, port, slot, len(width), scheme.slots), port, slot, room), rng)
+        step.lost += queue - kept
+        queue[:] = kept
+    step.marked |= left[port, -1] > MARK
+    step.rtt_s += np.clip(left[port, urgency + 1], 0, room[port]) / (SERVED * width[port]) * RTT_S
+
+
+def _ahead(packets: Floats, port: Ints, order: Ints, ports: int, classes: int) -> Floats:
+    """Packets at each port of the classes before each class; the last column is all of them."""
+    sums = np.zeros((ports, classes + 1))
+    np.cumsum(np.bincount(port * classes + order, packets, ports * classes).reshape(ports, classes), 1, out=sums[:, 1:])
+    return sums
+
+
+def _share(ahead: Floats, port: Ints, order: Ints, room: Floats) -> Floats:
+    """Share of each flow's packets for which a port has room: class after class, alike within a class."""
+    left = room - ahead.T[:-1]
+    load = np.maximum(ahead.T[1:] - ahead.T[:-1], 1)
+    return np.clip(left / load, 0, 1)[order, port]
+
+
+def _whole(packets: Floats, rng: np.random.Generator) -> Floats:
+    rounded: Floats = np.floor(packets + rng.random(len(packets)))
+    return rounded
+
+
+def _ports(flows: Flows, scheme: Scheme, rng: np.random.Generator) -> tuple[list[Ints], list[Floats]]:
+    """Port of each flow at each stage, and how many links each port stands for; perfect spraying makes one of four."""
+    paths = 1 if scheme.sprayed else CORES
+    per_rack = flows.hosts // RACKS
+    path = rng.integers(paths, size=len(flows.src))
+    inner = flows.src // per_rack == flows.dst // per_rack  # these pass a port without limit
+    stages = [np.where(inner, RACKS * paths, host // per_rack * paths + path) for host in (flows.src, flows.dst)]
+    widths = np.append(np.full(RACKS * paths, CORES / paths), np.inf)
+    return [*stages, flows.dst], [widths, widths, np.ones(flows.hosts)]

@@ -1,0 +1,95 @@
+"""`jaxcomm export`: a plan as files of another executor, one per byte range."""
+
+from __future__ import annotations
+
+import textwrap
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from jaxcomm import files, plan
+from jaxcomm.cli import output, values
+from jaxcomm.errors import JaxcommError, PlanError
+from jaxcomm.plan import exporters
+from jaxcomm.report.tables import bytes_text
+
+EXAMPLE = """
+    jaxcomm export plan.json --to mscclpp --out exported
+    jaxcomm export plan.json --to msccl-xml --bytes 16MiB --out allreduce.xml
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declares the command's options."""
+    parser.description = textwrap.fill(
+        f"{parser.description} Files are for in-place sums among this plan's ranks, its late rank bound. Not exported: "
+        "element types, predictions, and decisions other than schedules, such as groups, rails or a loss policy. What "
+        "the format cannot hold is left out and said so; if nothing is left, the exit code is 1. MSCCL++ takes sizes "
+        "that are multiples of chunks × 16 bytes, among GPUs that reach each other's memory; MSCCL numbers of elements "
+        "that are multiples of the chunks.",
+        width=100,
+    )
+    parser.add_argument("plan", help="a plan file")
+    parser.add_argument("--to", required=True, choices=exporters.FORMATS, help="the format")
+    parser.add_argument("--bytes", type=values.size, metavar="SIZE", help="only the byte range of this size (all)")
+    parser.add_argument(
+        "--out", default="exported", help="the folder to write to, or with --bytes also a file .json or .xml (exported)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="export and show, write nothing")
+    parser.add_argument("--json", action="store_true", help="print what was exported as JSON")
+
+
+def run(args: Namespace) -> int:
+    """Exports, writes and shows."""
+    loaded = plan.load(args.plan)
+    form, out = exporters.FORMATS[args.to], Path(args.out)
+    entries = range(len(loaded.collectives))
+    if args.bytes:
+        index = max(i for i in entries if loaded.collectives[i].min_bytes <= args.bytes)
+        entries = range(index, index + 1)
+    one = out.suffix in (".json", ".xml")
+    if one and (out.suffix != form.suffix or not args.bytes):
+        raise JaxcommError(
+            f"--out is {out}, a file; --to {args.to} writes one file {form.suffix} per byte range.\n"
+            f"  Cure: name a folder, or one range with --bytes and a file that ends in {form.suffix}."
+        )
+    written: list[dict[str, Any]] = []
+    left_out: list[dict[str, Any]] = []
+    for index in entries:
+        entry, schedule = loaded.collectives[index], loaded.schedules[index]
+        row = {
+            "min_bytes": entry.min_bytes,
+            "max_bytes": entry.max_bytes,
+            "schedule": schedule.kind,
+            "chunks": schedule.num_chunks,
+            "late": schedule.late,
+        }
+        try:
+            made = exporters.export(loaded, index, form)
+        except PlanError as error:
+            left_out.append({**row, "reason": str(error)})
+            continue
+        file = out if one else out / f"allreduce-{exporters.range_name(loaded, index)}{form.suffix}"
+        if not args.dry_run:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            files.write(file, made.text)
+        written.append({**row, "min_bytes": made.min_bytes, "max_bytes": made.max_bytes, "file": str(file)})
+    if args.json:
+        output.print_json({"to": args.to, "plan": loaded.hash, "files": written, "left_out": left_out})
+    else:
+        _show(args, written, left_out)
+    return 0 if written else 1
+
+
+def _show(args: Namespace, written: list[dict[str, Any]], left_out: list[dict[str, Any]]) -> None:
+    for row in written:
+        verb = "would write" if args.dry_run else "wrote"
+        late = "" if row["late"] is None else f", rank {row['late']} late"
+        print(f"{verb}  {row['file']}: {_range(row)}, {row['schedule']}, {row['chunks']} chunks{late}")
+    for row in left_out:
+        print(f"left out  {_range(row)}: {row['reason']}")
+
+
+def _range(row: dict[str, Any]) -> str:
+    low, high = row["min_bytes"], row["max_bytes"]
+    return f"from {bytes_text(low)}" if high is None else f"{bytes_text(low)} to {bytes_text(high)}"

@@ -1,0 +1,60 @@
+"""Plans as files of other executors, one file per byte range: MSCCL++ (JSON) and MSCCL (XML).
+
+An export holds what the plan's schedules send, with roles bound: the messages of the precondition and of the schedule,
+between thread blocks. It does not hold what those formats have no place for: the plan's element types, its predictions
+and their provenance, and decisions other than schedules. The tests execute exported files with readers of their own;
+neither executor itself has run them yet.
+
+Imports plan and schedules; anybody may import it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from jaxcomm.errors import PlanError
+from jaxcomm.plan.exporters.messages import Exported
+from jaxcomm.plan.exporters.msccl_xml import msccl_xml
+from jaxcomm.plan.exporters.mscclpp import mscclpp
+from jaxcomm.plan.schema import Plan
+from jaxcomm.schedules import Schedule
+
+__all__ = ["FORMATS", "Exported", "Format", "export", "range_name"]
+
+
+class Format(NamedTuple):
+    """A foreign format: its file ending, and what writes a schedule (schedule, name, min_bytes, max_bytes)."""
+
+    suffix: str
+    write: Callable[[Schedule, str, int, int | None], Exported]
+
+
+FORMATS: Final = {"mscclpp": Format(".json", mscclpp), "msccl-xml": Format(".xml", msccl_xml)}
+
+
+def export(plan: Plan, index: int, form: Format) -> Exported:
+    """One byte range of a plan in another format: the same plan gives the same bytes.
+
+    Args:
+      plan: a plan that was loaded, and so proved.
+      index: which entry of `plan.collectives`.
+      form: one of `FORMATS`.
+
+    Raises:
+      PlanError: the format cannot hold the schedule; the message names the entry, the limit and the value.
+    """
+    entry, schedule = plan.collectives[index], plan.schedules[index]
+    name = f"jaxcomm-{plan.hash[:12]}-{schedule.kind}-{range_name(plan, index)}"
+    try:
+        return form.write(schedule, name, entry.min_bytes, entry.max_bytes)
+    except PlanError as error:
+        raise PlanError(
+            f"collectives[{index}].schedule ({schedule.kind}, {schedule.num_chunks} chunks): {error}"
+        ) from None
+
+
+def range_name(plan: Plan, index: int) -> str:
+    """The byte range of an entry, as file names say it: `1024-65535`, or `65536-max`."""
+    entry = plan.collectives[index]
+    return f"{entry.min_bytes}-{'max' if entry.max_bytes is None else entry.max_bytes}"

@@ -1,0 +1,87 @@
+"""What the exporters share: a schedule's messages in the order in which thread blocks take them, and limits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from operator import itemgetter
+from typing import Final, NamedTuple, TypeVar
+
+import numpy as np
+
+from jaxcomm.errors import PlanError
+from jaxcomm.schedules import Op, Schedule
+from jaxcomm.schedules.schedule import Table
+
+THREAD_BLOCKS: Final = 108  # they wait for each other, so all must run at once: one per multiprocessor of an A100
+
+Built = TypeVar("Built")
+
+
+class Message(NamedTuple):
+    """A chunk on its way from `src` to `dst`, which adds it to its own chunk or replaces that."""
+
+    src: int
+    dst: int
+    op: Op
+
+
+class Turn(NamedTuple):
+    """The messages of one chunk in one round. All are sent before any is taken in, as they carry the old values."""
+
+    chunk: int
+    messages: tuple[Message, ...]
+
+
+class Exported(NamedTuple):
+    """A file's text, and the sizes that it is for; `max_bytes` None means no limit."""
+
+    text: str
+    min_bytes: int
+    max_bytes: int | None
+
+
+class TooMuchError(PlanError):
+    """A limit that is not kept, by `factor`, but may be if the chunks are dealt out to more groups."""
+
+    def __init__(self, message: str, factor: float = 1.0) -> None:
+        super().__init__(message)
+        self.factor = factor
+
+
+def phases(schedule: Schedule) -> list[list[Turn]]:
+    """The messages of the precondition, if there is one, and those of the schedule, by round and chunk.
+
+    When every thread block keeps this order, none waits for ever, even if a link holds only one message: what the first
+    unfinished step waits for always comes earlier in the order.
+    """
+    parts = [schedule.precondition, schedule] if schedule.precondition else [schedule]
+    return [list(_turns(part.table())) for part in parts]
+
+
+def _turns(table: Table) -> Iterator[Turn]:
+    rows = table[np.lexsort((table[:, 3], table[:, 0]))].tolist()
+    for (_, chunk), together in groupby(rows, key=itemgetter(0, 3)):
+        yield Turn(chunk, tuple(Message(src, dst, Op(op)) for _, src, dst, _, op in together))
+
+
+def split(first: int, last: int, build: Callable[[int], Built]) -> Built:
+    """What `build` makes of about the smallest number of groups of chunks in [first, last] that keeps the limits.
+
+    Raises:
+      PlanError: there is none; the message is that of the last attempt.
+    """
+    groups = first
+    while groups < last:
+        try:
+            return build(groups)
+        except TooMuchError as error:
+            groups = min(last, max(groups + 1, math.ceil(groups * error.factor)))
+    return build(last)
+
+
+def check(what: str, value: int, limit: int, allows: str, cure: str) -> None:
+    """Raises TooMuchError if a value is beyond its limit."""
+    if value > limit:
+        raise TooMuchError(f"{what} is {value}; {allows} at most {limit}.\n  Cure: {cure}.", value / limit)

@@ -1,0 +1,61 @@
+"""Many runs of a schedule: the mean and the tail of its time over profiled steps and over losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jaxcomm.schedules import Schedule
+from jaxcomm.simulate.critical_path import Parts, critical_path
+from jaxcomm.simulate.events import Simulation
+from jaxcomm.simulate.network import Network
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Seconds from the last rank's arrival to the end over `runs` runs, and where the mean run's time went."""
+
+    runs: int
+    mean_s: float
+    p99_s: float
+    max_s: float
+    parts: Parts
+
+
+def repetitions(network: Network, steps: int, repeat: int) -> int:
+    """How many runs tell something: at most `repeat`, and without losses no step twice."""
+    return repeat if network.loss and network.loss.rate else min(repeat, max(1, steps))
+
+
+def forecast(
+    schedule: Schedule,
+    nbytes: int,
+    network: Network,
+    arrivals: Sequence[Sequence[float]] = (),
+    repeat: int = 100,
+    tick: Callable[[], object] = lambda: None,
+) -> Forecast:
+    """Runs a schedule again and again, each time with other losses and with the arrivals of another step.
+
+    Args:
+      schedule: any schedule.
+      nbytes: size of the buffer.
+      network: what it runs on.
+      arrivals: when each rank arrives, one row per step; () lets all arrive together.
+      repeat: number of runs, see `repetitions`; of more steps than that every so-manyth is taken.
+      tick: called after every run.
+    """
+    simulation = Simulation(schedule, nbytes, network)
+    steps = np.array(arrivals) if len(arrivals) else np.zeros((1, schedule.ranks))
+    runs = repetitions(network, len(steps), repeat)
+    chosen = np.arange(runs) * len(steps) // runs if runs < len(steps) else np.arange(runs) % len(steps)
+    after, parts = [], []
+    for seed, step in enumerate(chosen):
+        run = simulation.run(steps[step], seed)
+        after.append(float(run.finish_s.max() - steps[step].max()))
+        parts.append(critical_path(run, float(steps[step].min())))
+        tick()
+    mean = Parts(*np.mean(parts, axis=0).tolist())
+    return Forecast(runs, float(np.mean(after)), float(np.quantile(after, 0.99)), max(after), mean)
