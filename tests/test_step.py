@@ -16,10 +16,13 @@ from jaxcomm import plan, planner
 from jaxcomm.cli import main
 from jaxcomm.errors import PlanError
 from jaxcomm.plan.files import validate
+from jaxcomm.planner.assess import Setting
+from jaxcomm.planner.steps import lower_bound
 from jaxcomm.profile import Bucket, Profile
 from jaxcomm.report import explanation
 from jaxcomm.report.considered import considered
 from jaxcomm.report.step import gantt, names_text
+from jaxcomm.simulate import PORTS, Delays
 
 
 def gradients(sizes: list[int], apart: float) -> list[Bucket]:
@@ -66,6 +69,8 @@ def test_no_step_is_worse_than_its_buckets_as_they_were(
     source = made(ranks, delays, gradients(sizes, apart), alpha=alpha)
     step = planner.plan(source, time_limit=0.5).step
     assert step is not None
+    setting = Setting(ranks, alpha, source.link.beta_s_per_byte, Delays(delays or ()), {}, None, 0.02, PORTS)
+    assert lower_bound(setting, source.buckets) <= step.seconds * (1 + 1e-8) + 1e-15
     assert step.lower_bound_seconds <= step.seconds <= step.kept_seconds * (1 + 1e-8)
     assert step.kept_seconds <= step.plain_seconds * (1 + 1e-6)
     ends = [span.end_s for bucket in step.planned for part in bucket.parts for span in [part.after]]
