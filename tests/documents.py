@@ -37,6 +37,11 @@ def entry(low: int, high: int | None, schedule: dict[str, Any]) -> dict[str, Any
     }
 
 
+def part(before: tuple[float, float], after: tuple[float, float]) -> dict[str, Any]:
+    spans = [{"start_s": start, "end_s": end} for start, end in (before, after)]
+    return {"rail": None, "share": 1.0, "before": spans[0], "after": spans[1]}
+
+
 PLAN: dict[str, Any] = {
     "format": "jaxcomm-plan",
     "version": 1,
@@ -69,7 +74,31 @@ PLAN: dict[str, Any] = {
             "last_quarter_s": 0.01,
         },
     },
-    "step": {"buckets": 3, "bytes": 10**6, "plain_seconds": 0.02, "seconds": 0.01},
+    "step": {
+        "buckets": 3,
+        "bytes": 10**6,
+        "plain_seconds": 0.02,
+        "seconds": 0.01,
+        "kept_seconds": 0.015,
+        "lower_bound_seconds": 0.005,
+        "status": "OPTIMAL",
+        "gap": 0.0,
+        "delay_s": 0.01,
+        "gradients": [
+            {"name": "head", "bytes": 65536, "ready_s": 0.001},
+            {"name": "body", "bytes": 900000, "ready_s": 0.002},
+            {"name": "embedding", "bytes": 34464, "ready_s": 0.003},
+        ],
+        "planned": [
+            {
+                "gradients": 1,
+                "bytes": 65536,
+                "schedule": STRAGGLER,
+                "parts": [part((0.001, 0.002), (0.011, 0.012))],
+            },
+            {"gradients": 2, "bytes": 934464, "schedule": HYBRID, "parts": [part((0.003, 0.006), (0.013, 0.023))]},
+        ],
+    },
     "provenance": {
         "profile": "0" * 64,
         "solver": "cp_sat",

@@ -42,6 +42,44 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         changed("collectives", 1, "max_bytes", to=5),
         "collectives[1].max_bytes is 5, below its min_bytes 512",
     ),
+    "step count": (changed("step", "buckets", to=2), "step.buckets is 2, but step.gradients has 3"),
+    "step order": (
+        changed("step", "gradients", 1, "ready_s", to=0.0005),
+        "step.gradients[1].ready_s is 0.0005, before the gradient in front of it",
+    ),
+    "step cover": (
+        changed("step", "planned", 1, "gradients", to=1),
+        "step.planned holds 2 gradients; step.gradients has 3",
+    ),
+    "step bytes": (
+        changed("step", "planned", 1, "bytes", to=5),
+        "step.planned[1].bytes is 5; its gradients have 934464",
+    ),
+    "step total": (changed("step", "bytes", to=5), "step.bytes is 5; its gradients have 1000000"),
+    "step shares": (
+        changed("step", "planned", 0, "parts", 0, "share", to=0.5),
+        "the shares of step.planned[0].parts sum to 0.5; they must sum to 1",
+    ),
+    "step too soon": (
+        changed("step", "planned", 1, "parts", 0, "before", "start_s", to=0.002),
+        "step.planned[1].parts[0].before starts at 0.002 s; the bucket is there at 0.003 s",
+    ),
+    "step overlap": (
+        changed("step", "planned", 0, "parts", 0, "after", "end_s", to=0.014),
+        "step.planned[1].parts[0].after starts at 0.013 s, while its rail still works on step.planned[0]",
+    ),
+    "step backwards": (
+        changed("step", "planned", 0, "parts", 0, "after", "end_s", to=0.01),
+        "step.planned[0].parts[0].after ends at 0.01 s, before it starts at 0.011 s",
+    ),
+    "step bound": (
+        changed("step", "lower_bound_seconds", to=0.011),
+        "step.seconds is 0.01, below step.lower_bound_seconds, 0.011",
+    ),
+    "step schedule": (
+        changed("step", "planned", 0, "schedule", to={"kind": "ring"}),
+        "step.planned[0].schedule differs from collectives[3].schedule, which calls of its 65536 bytes run",
+    ),
     "no entries": (changed("collectives", to=[]), "collectives is []; it must"),
     "kind": (
         changed("collectives", 1, "schedule", "kind", to="bcast"),

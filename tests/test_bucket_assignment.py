@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxcomm.plan.values import Plain
-from jaxcomm.planner.buckets import Option, assign
+from jaxcomm.planner.buckets import assign
+from jaxcomm.planner.jobs import ATOMS, Atoms, Jobs, Option
 from jaxcomm.profile import Bucket
 from jaxcomm.simulate import Delays
 
@@ -49,50 +50,88 @@ def test_the_step_ends_when_the_queue_is_empty(
     jobs: list[tuple[float, float, float]], delays: list[float], seed: int
 ) -> None:
     """Whatever the order of service; every bucket here has one option only."""
-    buckets = [Bucket(name=str(i), bytes=i + 1, ready_s=ready) for i, (ready, _, _) in enumerate(jobs)]
-    options = {i + 1: [Option(Plain(kind="ring"), before, after)] for i, (_, before, after) in enumerate(jobs)}
-    found = assign(buckets, options, Delays(delays), min_gain=0.0, time_limit=1.0, seed=0)
+    jobs = sorted(jobs)
+    atoms = Atoms.all([Bucket(name=str(i), bytes=i + 1, ready_s=ready) for i, (ready, _, _) in enumerate(jobs)])
+    options = {i + 1: [Option(Plain(kind="ring"), (before,), (after,))] for i, (_, before, after) in enumerate(jobs)}
+    found = assign(Jobs(atoms.ready, atoms.runs(1), options, 0.0), Delays(delays), time_limit=1.0, seed=0)
     last = max(ready for ready, _, _ in jobs)
     for order in (None, np.random.default_rng(seed)):
         ends = [queue_end(jobs, delay, order) - last - delay for delay in delays]
         assert found.seconds == pytest.approx(np.mean(ends), abs=1e-9)
 
 
-@settings(max_examples=15, deadline=None)
+def family(size: int, rails: int) -> list[Option]:
+    """Made-up schedules for a bucket: none, some and all of it covered; on two rails also all on one of them."""
+    found = []
+    for share in (0.0, 0.3, 1.0):
+        before, after = 0.007 * size * share, 0.001 + 0.01 * size * (1.5 - 0.5 * share) + 0.0002 * (share > 0)
+        if rails == 1:
+            found.append(Option(Plain(kind="ring"), (before,), (after,)))
+        else:
+            found += [
+                Option(Plain(kind="ring"), (before / 2, before), (after / 2, after)),
+                Option(Plain(kind="ring"), (before, 0.0), (after, 0.0)),
+            ]
+    return found
+
+
+def partitions(count: int) -> list[list[tuple[int, int]]]:
+    """All ways to cut a row of so many into runs (first, last)."""
+    cuts = itertools.chain.from_iterable(itertools.combinations(range(1, count), k) for k in range(count))
+    return [list(zip([0, *cut], [c - 1 for c in [*cut, count]], strict=True)) for cut in cuts]
+
+
+@settings(max_examples=20, deadline=None)
 @given(
     ready=st.lists(st.floats(0, 0.02), min_size=1, max_size=4),
     sizes=st.lists(st.sampled_from([1, 2, 3]), min_size=4, max_size=4),
-    delays=st.lists(st.floats(0, 0.03), min_size=1, max_size=5),
+    delays=st.lists(st.floats(0, 0.03), min_size=1, max_size=3),
     min_gain=st.sampled_from([0.0, 0.02, 0.2]),
+    rails=st.sampled_from([1, 2]),
+    merge=st.booleans(),
 )
-def test_the_solver_finds_the_best_assignment(
-    ready: list[float], sizes: list[int], delays: list[float], min_gain: float
+def test_the_solver_finds_the_best_buckets(
+    ready: list[float], sizes: list[int], delays: list[float], min_gain: float, rails: int, merge: bool
 ) -> None:
-    """Against every combination of options."""
-    buckets = [
-        Bucket(name=str(i), bytes=size, ready_s=at) for i, (at, size) in enumerate(zip(ready, sizes, strict=False))
-    ]
-    used = sorted({bucket.bytes for bucket in buckets})
-    covered = (0.0, 0.2, 0.5, 1.0)
-    options = {
-        size: [
-            Option(
-                Plain(kind="ring"), 0.01 * size * 0.7 * share, 0.01 * size * (1.5 - 0.5 * share) + 0.0002 * (share > 0)
-            )
-            for share in covered
-        ]
-        for size in used
-    }
-    found = assign(buckets, options, Delays(delays), min_gain=min_gain, time_limit=5.0, seed=0)
+    """Against all partitions of the gradients and all combinations of options for the sizes of their buckets."""
+    ready = sorted(ready)
+    atoms = Atoms.all([Bucket(name=str(i), bytes=sizes[i], ready_s=at) for i, at in enumerate(ready)])
+    runs = atoms.runs(len(ready) if merge else 1)
+    options = {run.bytes: family(run.bytes, rails) for run in runs}
+    jobs = Jobs(atoms.ready, runs, options, min_gain)
+    found = assign(jobs, Delays(delays), time_limit=20.0, seed=0)
 
-    def cost(choice: Sequence[int]) -> float:
-        index = dict(zip(used, choice, strict=True))
-        jobs = [(b.ready_s, *options[b.bytes][index[b.bytes]][1:]) for b in buckets]
-        seconds = np.mean([queue_end(jobs, delay) - max(ready) - delay for delay in delays])
-        penalty = sum(min_gain * options[b.bytes][0].after for b in buckets if index[b.bytes])
-        return float(seconds + penalty)
+    def cost(buckets: Sequence[tuple[int, int]], choice: dict[int, int]) -> float:
+        penalty = 0.0
+        rows: list[list[tuple[float, float, float]]] = [[] for _ in range(rails)]
+        for first, last in buckets:
+            size = sum(sizes[first : last + 1])
+            option = options[size][choice[size]]
+            penalty += min_gain * max(options[size][0].after) * (choice[size] > 0)
+            for rail, row in enumerate(rows):
+                row.append((ready[last], option.before[rail], option.after[rail]))
+        ends = [max(queue_end(row, delay) for row in rows) - ready[-1] - delay for delay in delays]
+        return float(np.mean(ends)) + penalty
 
-    best = min(map(cost, itertools.product(range(len(covered)), repeat=len(used))))
+    best = np.inf
+    for buckets in partitions(len(ready)) if merge else [[(i, i) for i in range(len(ready))]]:
+        used = sorted({sum(sizes[first : last + 1]) for first, last in buckets})
+        for choice in itertools.product(*(range(len(options[size])) for size in used)):
+            best = min(best, cost(buckets, dict(zip(used, choice, strict=True))))
     assert found.status == "OPTIMAL"
-    assert found.seconds <= best + 1e-4 * found.seconds + 1e-6
-    assert found.seconds <= found.plain_seconds + 1e-9
+    packing = found.packing
+    mine = cost([(run.first, run.last) for run in packing.runs], packing.choice)
+    assert best - 1e-9 <= mine <= best + 1e-4 * best + 1e-5
+    assert found.seconds == pytest.approx(mine - jobs.dues(packing), abs=1e-9)
+
+
+@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=80))
+def test_many_gradients_become_few_atoms(sizes: list[int]) -> None:
+    atoms = Atoms.few([Bucket(name="g", bytes=size, ready_s=float(i)) for i, size in enumerate(sizes)])
+    assert len(atoms.ready) <= ATOMS
+    assert (atoms.starts[0], atoms.starts[-1]) == (0, len(sizes)) and list(atoms.starts) == sorted({*atoms.starts})
+    assert sum(run.bytes for run in atoms.runs(1)) == sum(sizes)
+    assert list(atoms.ready) == [start - 1 for start in atoms.starts[1:]]
+    if len(sizes) > ATOMS:  # an atom is of one gradient, or not much larger than its part of the bytes
+        for first, after in itertools.pairwise(atoms.starts):
+            assert after - first == 1 or sum(sizes[first:after]) <= sum(sizes) / ATOMS + 2 * max(sizes[first:after])

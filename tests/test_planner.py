@@ -234,10 +234,11 @@ def test_only_the_last_bucket_matters_when_backward_hides_the_others() -> None:
     assert shares(result, sizes)[3] > 0.9
 
 
-def test_without_a_late_rank_buckets_need_no_solver() -> None:
+def test_where_there_is_no_choice_a_bucket_needs_no_solver() -> None:
     buckets = [Bucket(name="b", bytes=10**8, ready_s=0.0)]
     result = planner.plan(made(4, None, buckets))
-    assert (result.provenance.solver, result.step, kinds(result)) == ("none", None, ["direct"])
+    assert (result.provenance.solver, result.provenance.status, kinds(result)) == ("none", "NOT_NEEDED", ["direct"])
+    assert result.step is not None and result.step.seconds == result.step.plain_seconds
 
 
 def test_a_missing_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from jaxcomm.plan import Plan
 from jaxcomm.profile import Bucket, Link, Profile, Provenance
 from jaxcomm.report import explanation, measurements, plots, timeline
 from jaxcomm.report.tables import bytes_text, seconds_text, table
+from jaxcomm.report.words import range_text, spec_text
 from jaxcomm.schedules import Op, Schedule
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -176,9 +177,9 @@ def test_explanation_shows_all_that_was_considered_and_says_when_it_would_not_he
     plan = made()
     text = explanation.explanation(plan)
     for entry in plan.collectives:
-        assert f"{explanation.range_text(entry)}: why {explanation.spec_text(entry.schedule)}" in text
+        assert f"{range_text(entry)}: why {spec_text(entry.schedule)}" in text
         for offer in entry.alternatives:
-            assert explanation.spec_text(offer.schedule) in text and seconds_text(offer.seconds) in text
+            assert spec_text(offer.schedule) in text and seconds_text(offer.seconds) in text
     assert "straggler is rank 3" in text and "pays from a delay of" in text and "When this would not help" in text
 
 

@@ -19,8 +19,9 @@ from jaxcomm.plan import Plan
 from jaxcomm.profile import Profile
 from jaxcomm.profile.measure import SIZES, measure
 from jaxcomm.report import plots, story, timeline
-from jaxcomm.report.explanation import entry_for, spec_text
+from jaxcomm.report.explanation import entry_for
 from jaxcomm.report.tables import seconds_text
+from jaxcomm.report.words import spec_text
 
 EXAMPLE = """
     jaxcomm demo

@@ -6,11 +6,13 @@ from argparse import ArgumentParser, Namespace
 
 from jaxcomm import files, plan
 from jaxcomm.cli import output, values
-from jaxcomm.report import explanation, timeline
+from jaxcomm.errors import JaxcommError
+from jaxcomm.report import considered, explanation, step, timeline
 
 EXAMPLE = """
     jaxcomm explain plan.json
     jaxcomm explain plan.json --svg timeline.svg --bytes 16MiB
+    jaxcomm explain plan.json --step-svg step.svg --explain-json considered.json
 """
 
 
@@ -21,6 +23,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--bytes", type=values.size, metavar="SIZE", help="draw the schedule of this size (the one that saves most)"
     )
+    parser.add_argument(
+        "--step-svg", metavar="FILE", help="also draw when the network, or each rail, works on each bucket"
+    )
+    parser.add_argument("--explain-json", metavar="FILE", help="also write all that was considered, and why, as JSON")
     parser.add_argument("--json", action="store_true", help="print the plan, with what it was compared with, as JSON")
 
 
@@ -31,10 +37,21 @@ def run(args: Namespace) -> int:
         schedule = loaded.schedule_for(args.bytes) if args.bytes else explanation.headline(loaded)[1]
         assert schedule is not None  # without a dtype a plan has a schedule for every size
         files.write(args.svg, timeline.svg(schedule))
+    if args.step_svg:
+        if loaded.step is None:
+            raise JaxcommError(
+                f"{args.plan}: the plan has no step to draw, as its profile has no gradient buckets.\n"
+                "  Cure: plan from a profile with `buckets`."
+            )
+        files.write(args.step_svg, step.gantt(loaded, loaded.rail_step or loaded.step))
+    if args.explain_json:
+        output.write_json(args.explain_json, considered.considered(loaded))
     if args.json:
         output.print_json(loaded.model_dump(mode="json"))
     else:
         print(explanation.explanation(loaded))
         if args.svg:
             print(f"\nTimeline: {args.svg}")
+        if args.step_svg:
+            print(f"\nStep: {args.step_svg}")
     return 0

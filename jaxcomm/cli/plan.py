@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 
 from jaxcomm import plan, planner, profile, simulate
 from jaxcomm.cli import output, progress, values
-from jaxcomm.report import explanation, loss
+from jaxcomm.report import considered, explanation, loss, step
 
 EXAMPLE = """
     jaxcomm plan profile.json --out plan.json
@@ -57,6 +57,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of the solver (0)")
     parser.add_argument("--solver-log", action="store_true", help="show the solver's log on standard error")
     parser.add_argument("--dry-run", action="store_true", help="plan and show, write nothing")
+    parser.add_argument("--explain-json", metavar="FILE", help="also write all that was considered, and why, as JSON")
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
 
 
@@ -94,11 +95,15 @@ def run(args: Namespace) -> int:
     plan.verify(made)
     if not args.dry_run:
         plan.save(made, args.out)
+    if args.explain_json:
+        output.write_json(args.explain_json, considered.considered(made))
     if args.json:
         output.print_json(made.model_dump(mode="json"))
         return 0
     print(f"Plan {made.hash[:12]} for {made.ranks} ranks; predicted times from the late rank's arrival on\n")
     print(explanation.summary(made))
+    if made.step:
+        print("", *step.step_lines(made.step), sep="\n")
     if made.loss:
         print(f"\n{loss.headline(made.loss)}")
     written = f"Plan: {args.out}; next: jaxcomm explain {args.out} --svg timeline.svg"

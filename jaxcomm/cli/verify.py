@@ -13,8 +13,8 @@ from jaxcomm import plan, schedules
 from jaxcomm.cli import output, progress, values
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.plan import program, verifier
-from jaxcomm.report.explanation import range_text
 from jaxcomm.report.tables import seconds_text
+from jaxcomm.report.words import range_text
 from jaxcomm.schedules import Schedule
 
 EXAMPLE = """

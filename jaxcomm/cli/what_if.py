@@ -14,9 +14,10 @@ from jaxcomm.cli import output, progress, values
 from jaxcomm.cli.values import Late, RailRate
 from jaxcomm.planner import rails
 from jaxcomm.profile import Profile, Straggler
-from jaxcomm.report.explanation import entry_for, spec_text
+from jaxcomm.report.explanation import entry_for
 from jaxcomm.report.rails import shares_text
 from jaxcomm.report.tables import bytes_text, seconds_text, table
+from jaxcomm.report.words import spec_text
 
 EXAMPLE = """
     jaxcomm what-if profile.json

@@ -20,6 +20,7 @@ from jaxcomm import schedules
 from jaxcomm.plan.groups import Groups
 from jaxcomm.plan.loss import LossPolicy
 from jaxcomm.plan.rails import Rails
+from jaxcomm.plan.step import Step
 from jaxcomm.plan.values import (
     Assumptions,
     Broadcast,
@@ -36,7 +37,6 @@ from jaxcomm.plan.values import (
     Sha256,
     Solved,
     Spec,
-    Step,
     Straggler,
     Stragglers,
     Transfers,
@@ -46,7 +46,7 @@ from jaxcomm.schedules import Schedule, Template
 
 FORMAT: Final = "jaxcomm-plan"
 VERSION: Final = 1
-_DECISIONS: Final = ("network", "rails", "groups", "loss")
+_DECISIONS: Final = ("network", "rails", "rail_step", "groups", "loss")
 
 
 class Plan(Value):
@@ -61,6 +61,7 @@ class Plan(Value):
     collectives: Annotated[tuple[Entry, ...], Field(min_length=1, max_length=4096)]
     assumptions: Assumptions
     step: Step | None = None
+    rail_step: Step | None = None
     rails: Rails | None = None
     groups: Groups | None = None
     loss: LossPolicy | None = None
@@ -92,7 +93,11 @@ class Plan(Value):
         dtypes = self.matches.dtypes
         if dtypes is not None and dtype is not None and dtype not in dtypes:
             return None
-        return self.schedules[bisect.bisect_right(self.collectives, nbytes, key=lambda entry: entry.min_bytes) - 1]
+        return self.schedules[self.index_for(nbytes)]
+
+    def index_for(self, nbytes: int) -> int:
+        """The index of the entry of `collectives` that calls of this size run."""
+        return bisect.bisect_right(self.collectives, nbytes, key=lambda entry: entry.min_bytes) - 1
 
     @cached_property
     def schedules(self) -> tuple[Schedule, ...]:
@@ -144,6 +149,25 @@ class Plan(Value):
             )
         for i, entry in enumerate(self.collectives):
             self._check_spec(f"collectives[{i}].schedule", entry.schedule)
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _step_runs_the_entries(self) -> Self:
+        for name, step in (("step", self.step), ("rail_step", self.rail_step)):
+            for i, bucket in enumerate(step.planned if step else ()):
+                index = self.index_for(bucket.bytes)
+                if bucket.schedule != self.collectives[index].schedule:
+                    raise ValueError(
+                        f"{name}.planned[{i}].schedule differs from collectives[{index}].schedule, which calls of its "
+                        f"{bucket.bytes} bytes run"
+                    )
+        known = {member.name for member in self.rails.members} if self.rails else set()
+        for i, bucket in enumerate(self.rail_step.planned if self.rail_step else ()):
+            for j, part in enumerate(bucket.parts):
+                if part.rail not in known:
+                    raise ValueError(
+                        f"rail_step.planned[{i}].parts[{j}].rail is {part.rail!r}, which is no rail of this plan"
+                    )
         return self
 
     def _check_spec(self, where: str, spec: Spec) -> None:

@@ -213,17 +213,6 @@ class Assumptions(Value):
     delay: Delay | None
 
 
-class Step(Value):
-    """Prediction for a step's gradient buckets together: the mean time from the late rank's last gradient to the last
-    sum, `plain_seconds` without and `seconds` with the schedules of this plan.
-    """
-
-    buckets: Count
-    bytes: Count
-    plain_seconds: Seconds
-    seconds: Seconds
-
-
 class Provenance(Value):
     """Where the plan comes from: its profile, and how far its solver got (`gap`: relative distance to its bound)."""
 

@@ -1,20 +1,21 @@
-"""Which gradient buckets of a step use the late rank's delay, and how much of each: one delay, shared by all of them.
+"""Which gradients form a bucket, which buckets use the late rank's delay, and how much of it: one delay for all.
 
 The end of a step is the greatest of some sums of what the buckets take (see `queue`), so one linear inequality per sum
-and delay states it exactly, and CP-SAT finds the choice with the earliest end.
+and delay states it exactly, and CP-SAT finds the boundaries and schedules with the earliest end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from jaxcomm.errors import JaxcommError
-from jaxcomm.plan.values import Spec
-from jaxcomm.planner.queue import Floats, Ints, Queue, Work
-from jaxcomm.profile import Bucket
+from jaxcomm.planner.greedy import greedy
+from jaxcomm.planner.jobs import Jobs, Packing
+from jaxcomm.planner.queue import Ints, Queue
 from jaxcomm.simulate import Delays
 
 SCENARIOS: Final = 32  # delays that the solver sees; more are averaged in groups of neighbours
@@ -25,52 +26,23 @@ GAP: Final = 1e-4  # the solver stops when it is this close to its bound
 Log = Callable[[str], None] | None
 
 
-class Option(NamedTuple):
-    """A schedule for a bucket, with its seconds before and after the late rank's arrival."""
-
-    spec: Spec
-    before: float
-    after: float
-
-    @property
-    def times(self) -> tuple[float, float]:
-        """Both of them."""
-        return self.before, self.after
-
-
 class Assignment(NamedTuple):
-    """The choice for every bucket size, and what the step then takes.
+    """The buckets and what each runs, the mean seconds from the late rank's last gradient to the last sum, and the
+    solver's `status` and `gap` as it states them."""
 
-    `plain_seconds` and `seconds`: mean time from the late rank's last gradient to the last sum, with the first option
-    of every bucket and with the choice. `status` and `gap` as the solver states them.
-    """
-
-    choice: dict[int, Spec]
-    plain_seconds: float
+    packing: Packing
     seconds: float
     status: str
     gap: float
 
 
-def assign(
-    buckets: Sequence[Bucket],
-    options: Mapping[int, Sequence[Option]],
-    delays: Delays,
-    *,
-    min_gain: float,
-    time_limit: float,
-    seed: int,
-    log: Log = None,
-) -> Assignment:
-    """Chooses one option per bucket size so that the step's last sum is there soonest, on average over the delays.
-
-    A bucket that does not take its first option must save `min_gain` of what the first option takes.
+def assign(jobs: Jobs, delays: Delays, *, time_limit: float, seed: int, log: Log = None) -> Assignment:
+    """Chooses the buckets and one option per bucket size so that the step's last sum is there soonest, on average over
+    the delays.
 
     Args:
-      buckets: the step's gradient buckets.
-      options: for every size of bucket its options, the plain one first.
+      jobs: the step's gradients, and what buckets can be made of them.
       delays: how late the late rank is.
-      min_gain: the least saving, as a share.
       time_limit: seconds for the solver, roughly: the limit is on its work, which is the same on every machine.
       seed: of the solver.
       log: receives the lines of the solver's log.
@@ -78,116 +50,78 @@ def assign(
     Raises:
       JaxcommError: OR-Tools is not installed.
     """
-    step = _Step(sorted(buckets, key=lambda bucket: bucket.ready_s), options, min_gain)
     groups = np.array_split(delays.seconds, min(SCENARIOS, len(delays.seconds)))
     few, weights = np.array([group.mean() for group in groups]), np.array([len(group) for group in groups])
-    queue = step.queue(few)
-    start = _greedy(step, queue, weights)
-    choice, status, gap = _solve(step, queue, weights, start, time_limit, seed, log)
-    everything = step.queue(delays.seconds)
-    return Assignment(
-        {size: options[size][index].spec for size, index in choice.items()},
-        float(everything.exposed(step.work(dict.fromkeys(options, 0))).mean()),
-        float(everything.exposed(step.work(choice)).mean()),
-        status,
-        gap,
-    )
-
-
-class _Step(NamedTuple):
-    """The buckets in the order in which they are ready, and the options of their sizes."""
-
-    buckets: Sequence[Bucket]
-    options: Mapping[int, Sequence[Option]]
-    min_gain: float
-
-    def queue(self, delays: Floats) -> Queue:
-        """The network's queue, as far as any choice of options can decide its end."""
-        times = [np.array([option.times for option in self.options[bucket.bytes]]) for bucket in self.buckets]
-        least = Work(*np.array([each.min(axis=0) for each in times]).T)
-        most = Work(*np.array([each.max(axis=0) for each in times]).T)
-        return Queue.of(np.array([bucket.ready_s for bucket in self.buckets]), delays).pruned(least, most)
-
-    def work(self, choice: Mapping[int, int]) -> Work:
-        """What the buckets take with these options."""
-        return Work(*np.array([self.options[bucket.bytes][choice[bucket.bytes]].times for bucket in self.buckets]).T)
-
-    def dues(self) -> dict[int, float]:
-        """What all buckets of a size must save together to take another option than the first."""
-        dues = dict.fromkeys(self.options, 0.0)
-        for bucket in self.buckets:
-            dues[bucket.bytes] += self.min_gain * self.options[bucket.bytes][0].after
-        return dues
-
-
-def _greedy(step: _Step, queue: Queue, weights: Ints) -> dict[int, int]:
-    """A good start: size by size, the largest first, the best option while the others stay, until nothing changes."""
-    dues = step.dues()
-    choice = dict.fromkeys(sorted(step.options, reverse=True), 0)
-    work = step.work(choice)
-    changed = True
-    while changed:
-        changed = False
-        for size, old in choice.items():
-            here = np.array([bucket.bytes == size for bucket in step.buckets])
-            costs = []
-            for index, option in enumerate(step.options[size]):
-                work.before[here], work.after[here] = option.before, option.after
-                exposed = np.average(queue.exposed(work), weights=weights)
-                costs.append(exposed + (dues[size] if index else 0.0))
-            best = min(range(len(costs)), key=lambda index: (costs[index], index != old))
-            work.before[here], work.after[here] = step.options[size][best].times
-            choice[size], changed = best, changed or best != old
-    return choice
+    queues = jobs.queues(few)
+    packing, status, gap = jobs.single, "NOT_NEEDED", 0.0
+    if len(jobs.runs) > len(packing.runs) or any(len(options) > 1 for options in jobs.options.values()):
+        start = greedy(jobs, queues, weights)
+        packing, status, gap = _solve(jobs, queues, weights, start, time_limit, seed, log)
+    seconds = float(jobs.exposed(jobs.queues(delays.seconds), packing).mean())
+    return Assignment(packing, seconds, status, gap)
 
 
 def _solve(
-    step: _Step,
-    queue: Queue,
-    weights: Ints,
-    start: Mapping[int, int],
-    time_limit: float,
-    seed: int,
-    log: Log,
-) -> tuple[dict[int, int], str, float]:
-    """CP-SAT over one option per size; one worker and a deterministic limit, so that equal input gives equal output."""
+    jobs: Jobs, queues: Sequence[Queue], weights: Ints, start: Packing, time_limit: float, seed: int, log: Log
+) -> tuple[Packing, str, float]:
+    """CP-SAT over a path of runs through all gradients, and one option per size.
+
+    One worker and a deterministic limit, so that equal input gives equal output.
+    """
     try:
         from ortools.sat.python import cp_model
     except ModuleNotFoundError:
         message = "planning gradient buckets needs the package ortools.\n  Cure: pip install ortools."
         raise JaxcommError(message) from None
-    most = sum(max(sum(option.times) for option in step.options[bucket.bytes]) for bucket in step.buckets)
-    tick = (float(queue.time.max()) + most) / TICKS or 1.0
+    beginning, ending, alike = defaultdict(list), defaultdict(list), defaultdict(list)
+    for index, run in enumerate(jobs.runs):
+        beginning[run.begin].append(index)
+        ending[run.end].append(index)
+        alike[run.bytes].append(index)
+    longest = [max(max(o.before) + max(o.after) for o in jobs.options[run.bytes]) for run in jobs.runs]
+    most = sum(max(longest[index] for index in here) for here in ending.values())
+    tick = (max(float(queue.time.max()) for queue in queues) + most) / TICKS or 1.0
 
     def ticks(seconds: float) -> int:
         return round(seconds / tick)
 
     model = cp_model.CpModel()
-    take = {
-        size: [model.new_bool_var(f"{size}_{index}") for index in range(len(options))]
-        for size, options in step.options.items()
-    }
-    for size, chosen in take.items():
-        model.add_exactly_one(chosen)
-        for index, literal in enumerate(chosen):
-            model.add_hint(literal, index == start[size])
+    take = [[model.new_bool_var(f"{run}_{i}") for i in range(len(jobs.options[run.bytes]))] for run in jobs.runs]
+    for run, literals in zip(jobs.runs, take, strict=True):
+        for index, literal in enumerate(literals):
+            model.add_hint(literal, run in start.runs and index == start.choice[run.bytes])
+    for atom in range(len(jobs.ready)):
+        begin = sum(literal for index in beginning[atom] for literal in take[index])
+        model.add(begin == (sum(literal for index in ending[atom - 1] for literal in take[index]) if atom else 1))
+    for size, indices in alike.items():
+        chosen = [model.new_bool_var(f"{size}_{option}") for option in range(len(jobs.options[size]))]
+        model.add_at_most_one(chosen)
+        for option, allowed in enumerate(chosen):
+            model.add_hint(allowed, option == start.choice.get(size))
+            for index in indices:
+                model.add_implication(take[index][option], allowed)
 
-    left = []
-    for part in (0, 1):
-        sums = [model.new_constant(0)]
-        for bucket in reversed(step.buckets):
-            total = model.new_int_var(0, 2 * TICKS, "")
-            seconds = [ticks(option.times[part]) for option in step.options[bucket.bytes]]
-            model.add(total == sums[-1] + cp_model.LinearExpr.weighted_sum(take[bucket.bytes], seconds))
-            sums.append(total)
-        left.append(sums[::-1])
-    ends = [model.new_int_var(0, 2 * TICKS, "") for _ in weights]
-    for row, column in np.ndindex(queue.time.shape):
-        before, after = left[0][queue.before[row, column]], left[1][queue.after[row, column]]
-        model.add(ends[column] >= ticks(float(queue.time[row, column])) + before + after)
+    step_ends = [model.new_int_var(0, 2 * TICKS, "") for _ in weights]
+    for rail, queue in enumerate(queues):
+        left = []
+        for part in ("before", "after"):
+            sums = [model.new_constant(0)]
+            for atom in reversed(range(len(jobs.ready))):
+                total = model.new_int_var(0, 2 * TICKS, "")
+                literals = [literal for index in ending[atom] for literal in take[index]]
+                options = [option for index in ending[atom] for option in jobs.options[jobs.runs[index].bytes]]
+                seconds = [ticks(getattr(option, part)[rail]) for option in options]
+                model.add(total == sums[-1] + cp_model.LinearExpr.weighted_sum(literals, seconds))
+                sums.append(total)
+            left.append(sums[::-1])
+        for row, column in np.ndindex(queue.time.shape):
+            before, after = left[0][queue.before[row, column]], left[1][queue.after[row, column]]
+            model.add(step_ends[column] >= ticks(float(queue.time[row, column])) + before + after)
     steps = int(weights.sum())
-    departures = [ticks(due * steps) * (1 - take[size][0]) for size, due in step.dues().items()]
-    model.minimize(cp_model.LinearExpr.weighted_sum(ends, weights.tolist()) + sum(departures))
+    departures = [
+        ticks(jobs.due(run) * steps) * literal for run, own in zip(jobs.runs, take, strict=True) for literal in own[1:]
+    ]
+    model.minimize(cp_model.LinearExpr.weighted_sum(step_ends, weights.tolist()) + sum(departures))
 
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
@@ -199,10 +133,12 @@ def _solve(
     solver.log_callback = log
     status = solver.solve(model)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):  # stopped before it had even read the hint
-        return dict(start), "GREEDY", 1.0
-    choice = {
-        size: next(index for index, literal in enumerate(chosen) if solver.boolean_value(literal))
-        for size, chosen in take.items()
+        return start, "GREEDY", 1.0
+    found = {
+        run: next(index for index, literal in enumerate(own) if solver.boolean_value(literal))
+        for run, own in zip(jobs.runs, take, strict=True)
+        if any(map(solver.boolean_value, own))
     }
+    packing = Packing(tuple(sorted(found)), {run.bytes: index for run, index in found.items()})
     best, bound = solver.objective_value, solver.best_objective_bound
-    return choice, solver.status_name(status), (best - bound) / best if best else 0.0
+    return packing, solver.status_name(status), (best - bound) / best if best else 0.0

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import metadata
-from typing import Final
 
 import numpy as np
 
@@ -26,21 +24,15 @@ from jaxcomm.plan.values import (
     Provenance,
     Rotation,
     Solved,
-    Spec,
-    Step,
     Straggler,
 )
-from jaxcomm.planner import groups, loss, rails
-from jaxcomm.planner.assess import ROLE, Setting, choose, figures, late_specs, plain, tuned_spec
-from jaxcomm.planner.buckets import Assignment, Log, Option, assign
+from jaxcomm.planner import groups, loss, rails, steps
+from jaxcomm.planner.assess import ROLE, Setting, choose, figures
+from jaxcomm.planner.buckets import Assignment, Log
 from jaxcomm.planner.ranges import Progress, entries
 from jaxcomm.planner.topology import check_size, solved
 from jaxcomm.profile import Profile, late_ranks, straggler
-from jaxcomm.simulate import PORTS, Delays, tune
-
-OPTIONS: Final = 24  # straggler schedules that a bucket may choose from
-LARGE: Final = 128  # bucket sizes that may use the delay: those with the most bytes
-MAX_SIZES: Final = 1000
+from jaxcomm.simulate import PORTS, Delays
 
 
 def plan(
@@ -61,12 +53,13 @@ def plan(
 
     Every size of allreduce gets the schedule whose mean time over the profiled delays is least. One that uses the delay
     of the late rank must save at least `min_gain` of the best that does not, else it is refused and the entry says so.
-    The buckets of a step share one delay. Equal arguments give equal bytes.
+    The gradient buckets of a step share one delay, and are planned with their boundaries (see
+    `steps`). Equal arguments give equal bytes.
 
     Args:
       profile: the measurements.
-      time_limit: seconds for distributing the delay over the buckets, and as many for the schedules of a topology,
-        roughly: the limit is on the solver's work, which is the same on every machine.
+      time_limit: seconds for the buckets of a step as they are, for other boundaries, for both on rails, and for the
+        schedules of a topology, each, roughly: the limit is on the solver's work, which is the same on every machine.
       seed: of the solver, from 0 to 2³¹ − 1.
       min_gain: the least saving that is worth a schedule which asks more of the network, as a share in [0, 1).
       ports: peers that a rank can exchange with at once at full speed; direct needs `ranks - 1`.
@@ -101,18 +94,25 @@ def plan(
     if profile.topology and setting.roles:
         best = solved(profile.topology, setting.roles[ROLE], time_limit, seed, log)
         setting = replace(setting, solved=best)
-    assignment = _assign(profile, setting, time_limit, seed, log)
-    if assignment:
-        known = assignment.choice
+    decision = steps.decide(profile, setting, time_limit=time_limit, seed=seed, log=log)
+    split = rails.decide(profile, min_gain)
+    on_rails = None
+    if decision and split and len(split.members) > 1:
+        on_rails = steps.decide(
+            profile, setting, time_limit=time_limit, seed=seed, log=log, split=split, known=decision.known
+        )
+    if decision:
+        known = {**decision.known, **(on_rails.known if on_rails else {})}
     else:
         known = {profile.collective.bytes: choose(setting, profile.collective.bytes)} if profile.collective else {}
     policy = loss.decide(
         profile, bound=loss_bound, model=model, budget=loss_budget, time_limit=time_limit, seed=seed, log=log
     )
     found = entries(setting, known, progress)
-    results: list[Solved | Assignment] = [*setting.solved, *([assignment] if assignment else [])]
+    decided = [each for each in (decision, on_rails) if each]
+    results: list[Solved | Assignment] = [*setting.solved, *(result for each in decided for result in each.results)]
+    results = [result for result in results if result.status != "NOT_NEEDED"]
     worst = max(results, key=lambda result: result.gap, default=None)
-    split = rails.decide(profile, min_gain)
     solvers = ["cp_sat"] * bool(worst) + ["scip"] * (split is not None and len(split.members) > 1)
     return Plan(
         matches=Matches(ranks=profile.ranks),
@@ -130,7 +130,8 @@ def plan(
             min_gain=min_gain,
             delay=delay,
         ),
-        step=_step(profile, assignment) if assignment else None,
+        step=decision.step if decision else None,
+        rail_step=on_rails.step if on_rails else None,
         rails=split,
         groups=groups.decide(profile, model_bytes, seed),
         loss=policy,
@@ -165,51 +166,6 @@ def _setting(profile: Profile, min_gain: float, ports: int) -> tuple[Setting, De
     there = [np.delete(arrivals, order[place:], axis=1).max(axis=1) - last for place in range(len(order) + 1)]
     roles = dict(zip(names, reversed(order), strict=True))
     return replace(alone, roles=roles, late=tuple(reversed(names)), releases=np.array(there)), delay
-
-
-def _assign(profile: Profile, setting: Setting, time_limit: float, seed: int, log: Log) -> Assignment | None:
-    """What the buckets run, if there are any and a delay that they share."""
-    if not profile.buckets or not setting.roles:
-        return None
-    sizes = sorted({bucket.bytes for bucket in profile.buckets})
-    if len(sizes) > MAX_SIZES:
-        raise ProfileError(
-            f"buckets has {len(sizes)} different sizes; a plan has room for {MAX_SIZES}.\n"
-            "  Cure: gather small gradients into buckets of some 25 MB."
-        )
-    total = Counter(bucket.bytes for bucket in profile.buckets)
-    large = sorted(sizes, key=lambda nbytes: nbytes * total[nbytes])[-LARGE:]
-    options = {nbytes: _options(setting, nbytes, nbytes in large) for nbytes in sizes}
-    return assign(
-        profile.buckets,
-        options,
-        setting.delays,
-        min_gain=setting.min_gain,
-        time_limit=time_limit,
-        seed=seed,
-        log=log,
-    )
-
-
-def _options(setting: Setting, nbytes: int, large: bool) -> list[Option]:
-    """What a bucket of this size may run: the plain choice; if large also the family, from little to all covered."""
-    specs: list[Spec] = [plain(setting, nbytes)]
-    if large and setting.topology:
-        specs += late_specs(setting, nbytes)
-    elif large:
-        longest = float(setting.delays.seconds[-1])
-        members = tune.covering(setting.ranks, nbytes, longest, setting.alpha, setting.beta, OPTIONS)
-        specs += [*late_specs(setting, nbytes), *map(tuned_spec, members)]
-    return [Option(spec, *setting.cost(spec, nbytes)) for spec in dict.fromkeys(specs)]
-
-
-def _step(profile: Profile, assignment: Assignment) -> Step:
-    return Step(
-        buckets=len(profile.buckets),
-        bytes=sum(bucket.bytes for bucket in profile.buckets),
-        plain_seconds=figures(assignment.plain_seconds),
-        seconds=figures(assignment.seconds),
-    )
 
 
 def _rotation(setting: Setting, found: Sequence[Entry]) -> Rotation | None:

@@ -6,20 +6,14 @@ import textwrap
 from collections.abc import Iterator
 
 from jaxcomm.plan.schema import Plan
-from jaxcomm.plan.values import Broadcast, Chain, Entry, Hybrid, Network, Spec, Straggler, Stragglers, Transfers
+from jaxcomm.plan.step import Step
+from jaxcomm.plan.values import Broadcast, Chain, Entry, Network, Stragglers, Transfers
 from jaxcomm.report import groups, loss
 from jaxcomm.report.rails import rail_notes, rail_table
+from jaxcomm.report.step import step_lines, step_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
+from jaxcomm.report.words import VERDICTS, range_text, spec_text
 from jaxcomm.schedules import Schedule
-
-_VERDICTS = {
-    "chosen": "chosen",
-    "slower": "slower",
-    "below_threshold": "gains less than the threshold",
-    "window_taken": "other buckets use the delay",
-    "too_many_ports": "needs more peers at once",
-    "ideal_delay": "only if always late enough",
-}
 
 
 def explanation(plan: Plan) -> str:
@@ -37,6 +31,8 @@ def explanation(plan: Plan) -> str:
             "What runs, by bytes of one rank's buffer, and its predicted time from the late rank's arrival on\n"
             + textwrap.indent(summary(plan), "  "),
             "What that rests on\n" + _list(_assumptions(plan)),
+            *([_step("The step", plan.step)] if plan.step else []),
+            *([_rail_step(plan.rail_step)] if plan.rail_step else []),
             *(
                 _comparison(plan, entry, schedule)
                 for entry, schedule in zip(plan.collectives, plan.schedules, strict=True)
@@ -72,30 +68,6 @@ def summary(plan: Plan) -> str:
             ]
         )
     return table(["bytes", "runs", "at", "time", "ring", "halving/doubling", "broadcast", "bound", "saves"], rows)
-
-
-def range_text(entry: Entry) -> str:
-    """The byte range of an entry, such as `64 KiB – 1 MiB`; its end is not in it."""
-    low = bytes_text(entry.min_bytes) if entry.min_bytes else "0"
-    if entry.max_bytes is None:
-        return f"{low} and more"
-    return low if entry.max_bytes == entry.min_bytes else f"{low} – {bytes_text(entry.max_bytes + 1)}"
-
-
-def spec_text(spec: Spec) -> str:
-    """A schedule with its parameters, such as `straggler, 14 chunks`."""
-    match spec:
-        case Straggler():
-            return f"straggler, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
-        case Stragglers():
-            return f"{len(spec.late)} stragglers, {spec.chunks} chunks"
-        case Chain():
-            return f"chain of {len(spec.late)} stragglers, {spec.chunks} chunks"
-        case Hybrid():
-            return f"hybrid, {spec.covered} of {spec.chunks} chunks"
-        case Transfers():
-            return f"solved schedule {spec.index}, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
-    return spec.kind.replace("_", "/")
 
 
 def entry_for(plan: Plan, nbytes: int) -> Entry:
@@ -142,12 +114,7 @@ def _assumptions(plan: Plan) -> Iterator[str]:
     yield f"A rank exchanges with {given.ports} peer{'s' * (given.ports != 1)} at once."
     yield f"A schedule that uses the delay must save {100 * given.min_gain:.3g}% of the fastest that cannot."
     if plan.step:
-        yield (
-            f"The {plan.step.buckets} gradient bucket{'s' * (plan.step.buckets != 1)} of a step, "
-            f"{bytes_text(plan.step.bytes)} together: "
-            f"{seconds_text(plan.step.seconds)} from the late rank's last gradient to the last sum, "
-            f"{seconds_text(plan.step.plain_seconds)} without this plan."
-        )
+        yield from step_lines(plan.step)
     solver = (
         f"by {made.solver}, {made.status.lower()}, gap {made.gap:.2%}" if made.solver != "none" else "without a solver"
     )
@@ -177,7 +144,7 @@ def _comparison(plan: Plan, entry: Entry, schedule: Schedule) -> str:
     # What only a delay that always suffices would allow is worth a row where it differs from what is on offer.
     distinct = {(offer.schedule, offer.seconds): offer for offer in offers}.values()
     cells = [
-        [spec_text(offer.schedule), seconds_text(offer.seconds), f"{offer.gain:+z.1%}", _VERDICTS[offer.verdict]]
+        [spec_text(offer.schedule), seconds_text(offer.seconds), f"{offer.gain:+z.1%}", VERDICTS[offer.verdict]]
         for offer in sorted(distinct, key=lambda offer: offer.seconds)
     ]
     return "\n".join(
@@ -232,6 +199,20 @@ def _limits(plan: Plan) -> Iterator[str]:
     else:
         yield "No schedule of this plan uses a delay: a late rank costs all of its lateness."
     yield "Other ranks, links or sizes than those measured: profile and plan again."
+
+
+def _step(what: str, step: Step) -> str:
+    title = f"{what}, if the late rank is late by {seconds_text(step.delay_s)}"
+    return f"{title}\n{textwrap.indent(step_table(step), '  ')}"
+
+
+def _rail_step(step: Step) -> str:
+    words = [
+        "Rails carry the sums of several processes; in one process the step above is what runs. Each rail takes as "
+        "long as beside others all the time.",
+        *step_lines(step),
+    ]
+    return f"{_step('The step on the rails', step)}\n{_list(iter(words))}"
 
 
 def _list(lines: Iterator[str]) -> str:

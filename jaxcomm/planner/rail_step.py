@@ -1,0 +1,69 @@
+"""The options of a step's buckets on unlike rails: which schedule, on which rail alone, or on all of a split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple, Self
+
+from jaxcomm.plan import build
+from jaxcomm.plan.rails import Rails, Share
+from jaxcomm.plan.values import Spec
+from jaxcomm.planner.assess import ROLE, Setting
+from jaxcomm.planner.jobs import Load, Option
+from jaxcomm.planner.rails import Links, RailLink, phases_on, rail_links
+from jaxcomm.profile import Profile, fit
+
+
+class Network(NamedTuple):
+    """The rails of a profile, as a step's buckets may use them. As buckets on other rails run meanwhile, every rail is
+    as slow as its `slowdown` says."""
+
+    setting: Setting
+    names: tuple[str, ...]
+    split: Rails
+    links: Links
+
+    @classmethod
+    def of(cls, profile: Profile, setting: Setting, split: Rails) -> Self:
+        """The rails, each also alone with one channel."""
+        alone = {
+            Share(rail=rail.name, share=1.0): RailLink(link.alpha_s, link.beta_s_per_byte, rail.slowdown)
+            for rail in profile.rails
+            for link in [fit(rail.latency, "all_reduce", profile.ranks, f"rail {rail.name!r}")]
+        }
+        return cls(setting, tuple(rail.name for rail in profile.rails), split, {**alone, **rail_links(profile, split)})
+
+    def options(self, specs: list[Spec], nbytes: int) -> list[Option]:
+        """Each schedule on each rail alone and, where buffers of this size are split, on the split; the best plain or
+        only schedule, the first of `specs`, on the rails where it is fastest comes first."""
+        loads: list[tuple[Share, ...]] = [(Share(rail=name, share=1.0),) for name in self.names]
+        if len(shares := self.split.split_for(nbytes)) > 1:
+            loads.append(shares)
+        found = [self._option(spec, each, nbytes) for spec in specs for each in loads]
+        first = min(found[: len(loads)], key=lambda option: max(option.after))
+        return [first, *(option for option in found if option != first)]
+
+    def best(self) -> Setting:
+        """A network that is at least as fast as all rails together, none slowed down: for a lower bound."""
+        rates = [
+            max(1 / link.beta_s_per_byte if link.beta_s_per_byte else float("inf") for link in links)
+            for links in ([link for share, link in self.links.items() if share.rail == name] for name in self.names)
+        ]
+        alpha = min(link.alpha_s for link in self.links.values())
+        return replace(self.setting, alpha=alpha, beta=1 / sum(rates), topology=None)
+
+    def _option(self, spec: Spec, shares: tuple[Share, ...], nbytes: int) -> Option:
+        setting = self.setting
+        schedule = build(spec, setting.ranks, setting.roles or {ROLE: 0}, setting.template, setting.solved)
+        times: Mapping[str, tuple[float, float]] = {
+            share.rail: phases_on(self.links, (share,), schedule, nbytes) for share in shares
+        }
+        slow = {share.rail: link.slowdown for share, link in self.links.items()}
+        carried = {share.rail: share.share for share in shares}
+        return Option(
+            spec,
+            tuple(slow[name] * times.get(name, (0.0, 0.0))[0] for name in self.names),
+            tuple(slow[name] * times.get(name, (0.0, 0.0))[1] for name in self.names),
+            tuple(Load(name, carried.get(name, 0.0)) for name in self.names),
+        )

@@ -1,0 +1,82 @@
+"""Everything that was considered when a plan was made, as JSON with its reasons: per byte range, and for the step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxcomm.plan.schema import Plan
+from jaxcomm.plan.step import Step
+from jaxcomm.plan.values import Entry
+from jaxcomm.report.step import step_lines
+from jaxcomm.report.words import VERDICTS, range_text, spec_text
+
+
+def considered(plan: Plan) -> dict[str, Any]:
+    """What was considered, with predicted seconds, verdict and bound.
+
+    Args:
+      plan: a verified plan.
+
+    Returns:
+      `ranges`: of every byte range its choice, its bound and how far above it the choice is, and every schedule that
+      was considered with the reason for its verdict in words. `step`: the step's times, bound and words, and every
+      bucket with the names of its gradients, when each rail works on it, and `range`, the index of what was considered
+      for it; `rail_step`: the same on rails. `rails`: the ways of splitting. What was not decided is null.
+    """
+    rails = plan.rails.model_dump(mode="json") if plan.rails else None
+    return {
+        "plan": plan.hash,
+        "ranks": plan.ranks,
+        "roles": plan.roles,
+        "solver": plan.provenance.model_dump(mode="json", include={"solver", "status", "gap", "seed"}),
+        "ranges": [_range(entry) for entry in plan.collectives],
+        "step": _step(plan, plan.step) if plan.step else None,
+        "rail_step": _step(plan, plan.rail_step) if plan.rail_step else None,
+        "rails": rails,
+    }
+
+
+def _range(entry: Entry) -> dict[str, Any]:
+    predicted = entry.predicted
+    return {
+        "bytes": range_text(entry),
+        "min_bytes": entry.min_bytes,
+        "max_bytes": entry.max_bytes,
+        "reference_bytes": predicted.reference_bytes,
+        "runs": spec_text(entry.schedule),
+        "seconds": predicted.seconds,
+        "lower_bound_seconds": predicted.lower_bound,
+        "gap_to_bound": _gap(predicted.seconds, predicted.lower_bound),
+        "considered": [
+            {
+                "words": spec_text(offer.schedule),
+                **offer.model_dump(mode="json"),
+                "reason": VERDICTS[offer.verdict],
+            }
+            for offer in entry.alternatives
+        ],
+    }
+
+
+def _step(plan: Plan, step: Step) -> dict[str, Any]:
+    return {
+        **step.model_dump(mode="json", exclude={"planned", "gradients"}),
+        "gap_to_bound": _gap(step.seconds, step.lower_bound_seconds),
+        "words": list(step_lines(step)),
+        "planned": [
+            {
+                "gradients": [gradient.name for gradient in members],
+                "ready_s": members[-1].ready_s,
+                "arrival_s": members[-1].ready_s + step.delay_s,
+                "words": spec_text(bucket.schedule),
+                **bucket.model_dump(mode="json", exclude={"gradients"}),
+                "range": plan.index_for(bucket.bytes),
+            }
+            for bucket, members in zip(step.planned, step.members(), strict=True)
+        ],
+    }
+
+
+def _gap(seconds: float, bound: float) -> float:
+    """How far the bound is below the time, as a share of the time."""
+    return 1 - bound / seconds if seconds else 0.0

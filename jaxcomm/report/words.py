@@ -1,0 +1,41 @@
+"""The words for a plan's parts, which all reports share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from jaxcomm.plan.values import Chain, Entry, Hybrid, Spec, Straggler, Stragglers, Transfers
+from jaxcomm.report.tables import bytes_text
+
+VERDICTS: Final = {
+    "chosen": "chosen",
+    "slower": "slower",
+    "below_threshold": "gains less than the threshold",
+    "window_taken": "other buckets use the delay",
+    "too_many_ports": "needs more peers at once",
+    "ideal_delay": "only if always late enough",
+}
+
+
+def range_text(entry: Entry) -> str:
+    """The byte range of an entry, such as `64 KiB – 1 MiB`; its end is not in it."""
+    low = bytes_text(entry.min_bytes) if entry.min_bytes else "0"
+    if entry.max_bytes is None:
+        return f"{low} and more"
+    return low if entry.max_bytes == entry.min_bytes else f"{low} – {bytes_text(entry.max_bytes + 1)}"
+
+
+def spec_text(spec: Spec) -> str:
+    """A schedule with its parameters, such as `straggler, 14 chunks`."""
+    match spec:
+        case Straggler():
+            return f"straggler, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
+        case Stragglers():
+            return f"{len(spec.late)} stragglers, {spec.chunks} chunks"
+        case Chain():
+            return f"chain of {len(spec.late)} stragglers, {spec.chunks} chunks"
+        case Hybrid():
+            return f"hybrid, {spec.covered} of {spec.chunks} chunks"
+        case Transfers():
+            return f"solved schedule {spec.index}, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
+    return spec.kind.replace("_", "/")
