@@ -22,6 +22,8 @@ from jaxcomm.plan.loss import LossPolicy
 from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.step import Step
 from jaxcomm.plan.values import (
+    MAX_CHAINED,
+    MAX_TOGETHER,
     Assumptions,
     Broadcast,
     Chain,
@@ -149,6 +151,11 @@ class Plan(Value):
             )
         for i, entry in enumerate(self.collectives):
             self._check_spec(f"collectives[{i}].schedule", entry.schedule)
+        chained = self.ranks * sum(
+            spec.chunks for spec in {entry.schedule for entry in self.collectives} if isinstance(spec, Chain)
+        )
+        if chained > MAX_CHAINED:
+            raise ValueError(f"the chains of collectives have {chained} ranks · chunks; {MAX_CHAINED} can be proved")
         return self
 
     @pydantic.model_validator(mode="after")
@@ -182,6 +189,11 @@ class Plan(Value):
             raise ValueError(
                 f"{where}.late is {', '.join(names)}, which roles binds to {', '.join(map(str, bound.values()))}; "
                 "every one must be another rank"
+            )
+        if len(names) > 1 and self.ranks > MAX_TOGETHER:
+            raise ValueError(
+                f"{where}.late names {len(names)} ranks; with {self.ranks} ranks, more than {MAX_TOGETHER}, only one "
+                "can be late"
             )
         if len(names) >= self.ranks:
             raise ValueError(f"{where}.late names all {self.ranks} ranks; one must not be late")
