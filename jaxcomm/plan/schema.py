@@ -168,13 +168,14 @@ class Plan(Value):
                         f"{name}.planned[{i}].schedule differs from collectives[{index}].schedule, which calls of its "
                         f"{bucket.bytes} bytes run"
                     )
-        known = {member.name for member in self.rails.members} if self.rails else set()
-        for i, bucket in enumerate(self.rail_step.planned if self.rail_step else ()):
-            for j, part in enumerate(bucket.parts):
-                if part.rail not in known:
-                    raise ValueError(
-                        f"rail_step.planned[{i}].parts[{j}].rail is {part.rail!r}, which is no rail of this plan"
-                    )
+        members = {member.name for member in self.rails.members} if self.rails else set()
+        known: dict[str, set[str | None]] = {"step": {None}, "rail_step": {*members}}
+        for name, step in (("step", self.step), ("rail_step", self.rail_step)):
+            for i, bucket in enumerate(step.planned if step else ()):
+                for j, part in enumerate(bucket.parts):
+                    if part.rail not in known[name]:
+                        what = "no rail of this plan" if name == "rail_step" else "not the one network, null"
+                        raise ValueError(f"{name}.planned[{i}].parts[{j}].rail is {part.rail!r}, which is {what}")
         return self
 
     def _check_spec(self, where: str, spec: Spec) -> None:
