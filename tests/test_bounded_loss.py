@@ -98,6 +98,13 @@ def test_what_is_no_float_or_too_small_to_cut_is_summed_exactly(mesh):
     jax.tree.map(np.testing.assert_array_equal, bounded, exact)
 
 
+@pytest.mark.parametrize("groups", [[], [[0], [1, 2, 3]]])
+@pytest.mark.parametrize("loss", [None, Loss()])
+def test_means_are_of_groups_of_one_size(mesh, groups, loss):
+    with pytest.raises(ValueError, match="for a mean or with a loss they must have one size"):
+        run(mesh, lambda x: jaxcomm.pmean(x, "data", axis_index_groups=groups, loss=loss), gradients(), check_vma=False)
+
+
 def test_bounds_by_name_take_the_place_of_the_common_one(mesh):
     tree = {"front": {"kernel": gradients(3)}, "back": {"kernel": gradients(4)}}
     loss = Loss(0.0, bounds={"front/kernel": 0.5}, segment_bytes=SEGMENT)
