@@ -98,6 +98,20 @@ def test_what_is_no_float_or_too_small_to_cut_is_summed_exactly(mesh):
     jax.tree.map(np.testing.assert_array_equal, bounded, exact)
 
 
+@pytest.mark.parametrize("policy", ["agreed", "local"])
+def test_what_is_not_finite_matters_most(mesh, policy):
+    g, loss = gradients(6), Loss(0.3, policy, segment_bytes=SEGMENT)
+    g[1, 300], g[2, 500] = np.nan, -np.inf
+    result = np.asarray(run(mesh, lambda x: jaxcomm.psum(x, "data", loss=loss), g))[0]
+    assert np.isnan(result[300])
+    assert result[500] == -np.inf
+
+
+def test_local_ranks_leave_out_nothing_that_is_not_below_the_median(mesh):
+    g, loss = np.full((RANKS, SIZE), np.nan, np.float32), Loss(0.3, "local", segment_bytes=SEGMENT)
+    assert np.isnan(run(mesh, lambda x: jaxcomm.psum(x, "data", loss=loss), g)).all()
+
+
 @pytest.mark.parametrize("groups", [[], [[0], [1, 2, 3]]])
 @pytest.mark.parametrize("loss", [None, Loss()])
 def test_means_are_of_groups_of_one_size(mesh, groups, loss):

@@ -121,7 +121,7 @@ def _local(
     for x, count in zip(flat, dropped, strict=True):
         matter, median = segments.importance(x, _seed(loss, x), size, loss.sample_stride)
         least = jnp.argsort(matter)[:count]
-        keep.append(jnp.ones_like(matter).at[least].set((matter[least] >= median).astype(jnp.float32)))
+        keep.append(jnp.ones_like(matter).at[least].set(~(matter[least] < median)))
     sums = total([[segments.scale(x, each, size) for x, each in zip(flat, keep, strict=True)], keep, list(whole)])
     averaged = [
         segments.scale(part, jnp.where(kept > 0, ranks / kept, 0), size)
