@@ -215,7 +215,8 @@ def test_steps_in_a_scan_give_the_same_bits(mesh, policy, dtype):
 
 @pytest.mark.parametrize("policy", ["agreed", "local"])
 def test_a_run_that_is_resumed_gives_the_same_bits(mesh, policy):
-    transformation = bounded_loss("data", Loss(0.2, policy, segment_bytes=SEGMENT), error_feedback=True)
+    feedback = policy == "agreed"
+    transformation = bounded_loss("data", Loss(0.2, policy, segment_bytes=SEGMENT), error_feedback=feedback)
     whole, _ = train(mesh, transformation, 4)
     first, state = train(mesh, transformation, 2)
     stored = pickle.loads(pickle.dumps(jax.tree.map(np.asarray, state)))
@@ -230,6 +231,11 @@ def test_error_feedback_loses_nothing_in_the_long_run(mesh):
     arrived = np.asarray(updates, np.float64)[0].sum(axis=0) + np.asarray(state.left_out, np.float64).mean(axis=0)
     np.testing.assert_allclose(arrived, given, rtol=1e-4, atol=1e-5)
     assert np.asarray(state.left_out).any()
+
+
+def test_error_feedback_of_a_mean_over_who_kept_a_segment_is_refused():
+    with pytest.raises(ValueError, match='error_feedback is for the policy "agreed"'):
+        bounded_loss("data", Loss(policy="local"), error_feedback=True)
 
 
 def test_it_chains_with_optimizers_and_gradient_accumulation(mesh):
