@@ -48,8 +48,8 @@ def bounded_loss(
     allowed = loss or Loss()
     if error_feedback and allowed.policy == "local":
         raise ValueError(
-            'bounded_loss: error_feedback is for the policy "agreed"; "local" averages over those who kept a segment, so '
-            "nothing is missing that could be fed back.\n  Cure: leave out one of the two."
+            'bounded_loss: error_feedback is for the policy "agreed"; "local" averages over those who kept a segment, '
+            "so nothing is missing that could be fed back.\n  Cure: leave out one of the two."
         )
 
     def init(params: optax.Params) -> BoundedLossState:
