@@ -53,7 +53,7 @@ def solve(rails: Sequence[Sequence[Option]], nbytes: int, cores: int | None) -> 
     takes finds the least such t, exactly. Of the splits that take as long, rails are asked for little: the last one
     first, each stays idle or takes the first of its options with which the others still carry the rest.
 
-    The work is bounded: log2(1024 · options) + options times `carried`.
+    The work is bounded: log2(1024 · options) times `fronts`.
 
     Args:
       rails: the options of every rail.
@@ -66,19 +66,30 @@ def solve(rails: Sequence[Sequence[Option]], nbytes: int, cores: int | None) -> 
 
     def uses(end: float) -> list[list[Use]]:
         most = [np.count_nonzero(each <= end, axis=1).tolist() for each in times]
-        return [list(map(Use, options, units)) for options, units in zip(rails, most, strict=True)]
+        return [
+            [Use(option, 0 if cores is None else option.cores or 0, units) for option, units in zip(*each, strict=True)]
+            for each in zip(rails, most, strict=True)
+        ]
 
+    limit = cores or 0
     ends = np.unique(np.concatenate([each.ravel() for each in times]))
-    first = bisect.bisect_left(ends, True, key=lambda end: carried(uses(end), cores) >= UNITS)
+    first = bisect.bisect_left(ends, True, key=lambda end: max(fronts(uses(end), limit)[-1].values()) >= UNITS)
     if first == len(ends) or (end := (1 + TIE) * float(ends[first])) >= best:
         return None
+    taken: list[Use] = []
+    needed = UNITS
     offered = uses(end)
-    for rail in reversed(range(len(rails))):
-        fewer: list[list[Use]] = [[], *([use] for use in offered[rail])]
-        offered[rail] = next(
-            few for few in fewer if carried([*offered[:rail], few, *offered[rail + 1 :]], cores) >= UNITS
+    for options, front in reversed(list(zip(offered, fronts(offered, limit), strict=False))):
+        if any(used <= limit and units >= needed for used, units in front.items()):
+            continue
+        use = next(
+            use
+            for use in options
+            if any(used + use.cores <= limit and units + use.units >= needed for used, units in front.items())
         )
-    taken = [use for each in offered for use in each]
+        taken.insert(0, use)
+        needed -= use.units
+        limit -= use.cores
     edges = list(itertools.accumulate((use.units for use in taken), initial=0))
     scaled = [UNITS * edge // edges[-1] for edge in edges]  # no rail gets more than it carries in time
     shares = [(high - low) / UNITS for low, high in itertools.pairwise(scaled)]
@@ -86,31 +97,32 @@ def solve(rails: Sequence[Sequence[Option]], nbytes: int, cores: int | None) -> 
 
 
 class Use(NamedTuple):
-    """An option, and the most units that it carries in some time."""
+    """An option, the cores that it takes (0 where they do not count), and the most units that it carries in time."""
 
     option: Option
+    cores: int
     units: int
 
 
-def carried(rails: Sequence[Sequence[Use]], cores: int | None) -> int:
-    """The most units, up to `UNITS`, that rails carry together, each by one of its uses or idle, within the cores.
+def fronts(rails: Sequence[Sequence[Use]], cores: int) -> list[dict[int, int]]:
+    """For the first 0, 1, 2, ... rails, each by one of its uses or idle: the most units, up to `UNITS`, that they carry
+    together, by the cores that they take for it.
 
-    Rail by rail, for as many cores as are taken, the most units: a sum that takes more cores and carries no more than
-    another is dropped, so there are never more than `UNITS` + 1.
+    What takes more cores and carries no more than another is left out, so there are never more than `UNITS` + 1 each.
     """
-    best = {0: 0}
+    found = [{0: 0}]
     for uses in rails:
-        found = dict(best)
-        for taken, units in best.items():
-            for option, more in uses:
-                total = taken + (option.cores or 0 if cores is not None else 0)
-                if cores is None or total <= cores:
-                    found[total] = max(found.get(total, 0), min(UNITS, units + more))
-        best, most = {}, -1
-        for taken, units in sorted(found.items()):
+        sums = dict(found[-1])
+        for taken, units in found[-1].items():
+            for _, asked, more in uses:
+                if taken + asked <= cores:
+                    sums[taken + asked] = max(sums.get(taken + asked, 0), min(UNITS, units + more))
+        front, most = {}, -1
+        for taken, units in sorted(sums.items()):
             if units > most:
-                best[taken] = most = units
-    return max(best.values())
+                front[taken] = most = units
+        found.append(front)
+    return found
 
 
 def fixed_ratio(rails: Sequence[Sequence[Option]], nbytes: int) -> float:
