@@ -72,7 +72,7 @@ def solve(rails: Sequence[Sequence[Option]], nbytes: int, cores: int | None) -> 
         ]
 
     limit = cores or 0
-    ends = np.unique(np.concatenate([each.ravel() for each in times]))
+    ends = np.unique(np.concatenate([each[each < best] for each in times]))
     first = bisect.bisect_left(ends, True, key=lambda end: max(fronts(uses(end), limit)[-1].values()) >= UNITS)
     if first == len(ends) or (end := (1 + TIE) * float(ends[first])) >= best:
         return None
