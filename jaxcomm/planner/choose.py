@@ -61,6 +61,7 @@ def plan(
       profile: the measurements.
       time_limit: seconds for the buckets of a step as they are, for other boundaries, for both on rails, and for the
         schedules of a topology, each, roughly: the limit is on the solver's work, which is the same on every machine.
+        How buffers are split over rails needs none: that search is exact, and its work bounded (see `rail_split`).
       seed: of the solver, from 0 to 2³¹ − 1.
       min_gain: the least saving that is worth a schedule which asks more of the network, as a share in [0, 1).
       ports: peers that a rank can exchange with at once at full speed; direct needs `ranks - 1`.
@@ -114,7 +115,7 @@ def plan(
     results: list[Solved | Assignment] = [*setting.solved, *(result for each in decided for result in each.results)]
     results = [result for result in results if result.status != "NOT_NEEDED"]
     worst = max(results, key=lambda result: result.gap, default=None)
-    solvers = ["cp_sat"] * bool(worst) + ["scip"] * (split is not None and len(split.members) > 1)
+    solvers = ["cp_sat"] * bool(worst) + ["binary_search"] * (split is not None and len(split.members) > 1)
     return Plan(
         matches=Matches(ranks=profile.ranks),
         roles=setting.roles,

@@ -1,19 +1,20 @@
-"""The shares of one buffer size: a piecewise-linear mixed-integer program over the rails' measured tables."""
+"""The shares of one buffer size: the least time in which the rails carry all of it, by their measured tables."""
 
 from __future__ import annotations
 
 import bisect
 import heapq
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from jaxcomm.errors import JaxcommError
+import numpy as np
+
 from jaxcomm.planner.rail_times import Option
 
 UNITS: Final = 1024  # shares are multiples of 1/UNITS, which floats hold exactly
-TIE: Final = 1e-6  # of the best rail's time: what using a rail, or asking more of it, must save to be worth it
-GAP: Final = 1e-3  # the solver stops when it is this close to its bound
+TIE: Final = 1e-6  # of the least time: what using a rail, or asking more of it, must save to be worth it
 SLICE: Final = 64 * 1024  # bytes of a slice as MPTCP would make it
 SLICES: Final = 1024  # at most
 
@@ -47,74 +48,81 @@ def single(rails: Sequence[Sequence[Option]], nbytes: int) -> Option:
 def solve(rails: Sequence[Sequence[Option]], nbytes: int, cores: int | None) -> Split | None:
     """The shares that minimise the time of the slowest rail, slowdowns included; None: none beats the best rail.
 
-    Binary variables say which piece of which option's curve a rail is on, if any, and integers how many units it gets
-    there. The time is at least what each rail takes: linear on each piece, with all pieces of a rail in one inequality
-    (the multiple choice model), as only one of them is not 0. SCIP solves it to 0.1 %.
+    No rail gets faster by carrying more, so in t seconds an option carries some greatest share, and a split takes at
+    most t if and only if such shares add up to a whole: binary search over all times that any share of any option
+    takes finds the least such t, exactly. Of the splits that take as long, rails are asked for little: the last one
+    first, each stays idle or takes the first of its options with which the others still carry the rest.
+
+    The work is bounded: log2(1024 · options) times `fronts`.
 
     Args:
       rails: the options of every rail.
       nbytes: size of the buffer.
       cores: CPU cores that all rails may use together; None: no limit.
-
-    Raises:
-      JaxcommError: OR-Tools is not installed.
-
-    Source of the model: Croxton, Gendron and Magnanti, "A Comparison of Mixed-Integer Programming Models for Nonconvex
-    Piecewise Linear Cost Minimization Problems", Management Science 49(9), 2003.
     """
-    try:
-        from ortools.linear_solver import pywraplp
-    except ModuleNotFoundError:
-        raise JaxcommError("splitting over rails needs the package ortools.\n  Cure: pip install ortools.") from None
     best = single(rails, nbytes).seconds(nbytes)
-    solver = pywraplp.Solver.CreateSolver("SCIP")
-    end = solver.NumVar(0, 1, "end")  # in times of the best rail
-    placed, ties, used_cores = [], [], []
-    for options in rails:
-        spent, chosen = [], []
-        for asked, option in enumerate(options):
-            for low, high in pieces(option, nbytes, best):
-                first, last = (option.together(nbytes * units / UNITS) / best for units in (low, high))
-                slope = (last - first) / (high - low) if high > low else 0.0
-                here, units = solver.BoolVar(""), solver.IntVar(0, high, "")
-                solver.Add(units >= low * here)
-                solver.Add(units <= high * here)
-                spent.append((first - slope * low) * here + slope * units)
-                chosen.append(here)
-                ties.append(TIE * (asked + 1) * here)
-                used_cores.append((option.cores or 0) * here)
-                placed.append((option, here, units))
-        if chosen:
-            solver.Add(sum(chosen) <= 1)
-            solver.Add(end >= sum(spent))
-    if not placed:
+    sizes = nbytes * np.arange(1, UNITS + 1) / UNITS
+    times = [np.array([option.rail.slowdown * option.curve(sizes) for option in options]) for options in rails]
+
+    def uses(end: float) -> list[list[Use]]:
+        most = [np.count_nonzero(each <= end, axis=1).tolist() for each in times]
+        return [
+            [Use(option, 0 if cores is None else option.cores or 0, units) for option, units in zip(*each, strict=True)]
+            for each in zip(rails, most, strict=True)
+        ]
+
+    limit = cores or 0
+    ends = np.unique(np.concatenate([each[each < best] for each in times]))
+    first = bisect.bisect_left(ends, True, key=lambda end: max(fronts(uses(end), limit)[-1].values()) >= UNITS)
+    if first == len(ends) or (end := (1 + TIE) * float(ends[first])) >= best:
         return None
-    solver.Add(sum(units for _, _, units in placed) == UNITS)
-    if cores is not None:
-        solver.Add(sum(used_cores) <= cores)
-    solver.Minimize(end + sum(ties))
-    limits = pywraplp.MPSolverParameters()
-    limits.SetDoubleParam(pywraplp.MPSolverParameters.RELATIVE_MIP_GAP, GAP)
-    status = solver.Solve(limits)
-    if status == pywraplp.Solver.INFEASIBLE:  # no split ends before the best rail
-        return None
-    if status != pywraplp.Solver.OPTIMAL:
-        raise JaxcommError(f"splitting {nbytes} bytes over rails failed: SCIP ended with status {status}.")
-    taken = [(option, round(units.solution_value())) for option, _, units in placed]
-    split = tuple(Load(option, count / UNITS) for option, count in taken if count)
-    return split if len(split) > 1 else None
+    taken: list[Use] = []
+    needed = UNITS
+    offered = uses(end)
+    for options, front in reversed(list(zip(offered, fronts(offered, limit), strict=False))):
+        if any(used <= limit and units >= needed for used, units in front.items()):
+            continue
+        use = next(
+            use
+            for use in options
+            if any(used + use.cores <= limit and units + use.units >= needed for used, units in front.items())
+        )
+        taken.insert(0, use)
+        needed -= use.units
+        limit -= use.cores
+    edges = list(itertools.accumulate((use.units for use in taken), initial=0))
+    scaled = [UNITS * edge // edges[-1] for edge in edges]  # no rail gets more than it carries in time
+    shares = [(high - low) / UNITS for low, high in itertools.pairwise(scaled)]
+    return tuple(Load(use.option, share) for use, share in zip(taken, shares, strict=True) if share)
 
 
-def pieces(option: Option, nbytes: int, limit: float) -> Iterator[tuple[int, int]]:
-    """The units from `low` to `high`, both included, over which an option's time is linear and within the limit."""
-    low = 1
-    for size in (*option.sizes, math.inf):
-        most = min(UNITS, math.floor(min(1.0, size / nbytes) * UNITS))
-        fits = range(low, most + 1)
-        high = low - 1 + bisect.bisect_right(fits, limit, key=lambda units: option.together(nbytes * units / UNITS))
-        if high >= low:
-            yield low, high
-        low = max(low, most + 1)
+class Use(NamedTuple):
+    """An option, the cores that it takes (0 where they do not count), and the most units that it carries in time."""
+
+    option: Option
+    cores: int
+    units: int
+
+
+def fronts(rails: Sequence[Sequence[Use]], cores: int) -> list[dict[int, int]]:
+    """For the first 0, 1, 2, ... rails, each by one of its uses or idle: the most units, up to `UNITS`, that they carry
+    together, by the cores that they take for it.
+
+    What takes more cores and carries no more than another is left out, so there are never more than `UNITS` + 1 each.
+    """
+    found = [{0: 0}]
+    for uses in rails:
+        sums = dict(found[-1])
+        for taken, units in found[-1].items():
+            for _, asked, more in uses:
+                if taken + asked <= cores:
+                    sums[taken + asked] = max(sums.get(taken + asked, 0), min(UNITS, units + more))
+        front, most = {}, -1
+        for taken, units in sorted(sums.items()):
+            if units > most:
+                front[taken] = most = units
+        found.append(front)
+    return found
 
 
 def fixed_ratio(rails: Sequence[Sequence[Option]], nbytes: int) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jaxcomm.errors import ProfileError
 from jaxcomm.files import mistake
@@ -37,9 +38,12 @@ class Option:
 
     def seconds(self, nbytes: float) -> float:
         """An allreduce of so many bytes on this rail alone."""
-        if nbytes > self.sizes[-1]:
-            return self.times[-1] + self.slope * (nbytes - self.sizes[-1])
-        return float(np.interp(nbytes, self.sizes, self.times))
+        return float(self.curve(np.asarray(nbytes)))
+
+    def curve(self, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The same for each of many sizes."""
+        above: NDArray[np.float64] = self.slope * np.maximum(0.0, sizes - self.sizes[-1])
+        return np.interp(sizes, self.sizes, self.times) + above
 
     def together(self, nbytes: float) -> float:
         """The same while other rails run."""

@@ -41,7 +41,7 @@ Links = Mapping[Share, RailLink]
 def decide(profile: Profile, min_gain: float = 0.02) -> Rails | None:
     """How buffers are split over the profile's rails.
 
-    For each size a mixed-integer program (`rail_split.solve`) finds the shares after which the last rail ends soonest.
+    For each size `rail_split.solve` finds the shares after which the last rail ends soonest.
     The split is taken if it saves at least `min_gain` of what the best rail takes alone, and if its rails do not
     diverge: a share's throughput is its bytes over its predicted time, and rails whose throughputs differ by more than
     τ = 5 (equation 3) do not share a call, unless the tables overrule this default, which they do where every share of
@@ -57,7 +57,6 @@ def decide(profile: Profile, min_gain: float = 0.02) -> Rails | None:
 
     Raises:
       ProfileError: a rail's table holds a time of 0, or asks for more CPU cores than there are.
-      JaxcommError: OR-Tools is not installed.
     """
     if not profile.rails:
         return None
