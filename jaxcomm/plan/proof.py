@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from jaxcomm.errors import PlanError
 from jaxcomm.plan import groups
 from jaxcomm.plan.schema import Plan
@@ -31,9 +33,8 @@ def verify(subject: Plan | Schedule) -> Proof:
         for name, count in proof.counts.items():
             counts[name] = counts.get(name, 0) + count
     methods = [proof.method for proof in found]
+    _check_loss(subject)
     if subject.loss:
-        for mistake in subject.loss.mistakes():
-            raise PlanError(mistake)
         counts["layers that may lose"] = len(subject.loss.layers)
         methods.append("loss policy by computing it again")
     chunks = max(proof.chunks for proof in found)
@@ -54,6 +55,41 @@ def proofs(plan: Plan) -> list[Proof]:
             except PlanError as error:
                 raise PlanError(f"collectives[{i}].schedule: {error}") from None
     return list(found.values())
+
+
+def decisions(plan: Plan) -> Iterator[tuple[str, str]]:
+    """What a plan decides beside its schedules, each with the words for what holds of it; groups and loss are proved.
+
+    Of rails and of the step a plan holds only values that were checked when it was made.
+
+    Raises:
+      PlanError: see `verify`.
+    """
+    if rails := plan.rails:
+        count = f"{len(rails.members)} rail{'s' * (len(rails.members) != 1)}"
+        yield "rails", f"every size has one split, shares of {count} sum to 1 in {len(rails.ranges)} byte ranges"
+    _check_groups(plan)
+    if divided := plan.groups:
+        rho = f"rho = {divided.rho:.3g}"
+        yield (
+            "groups",
+            f"{divided.period} iterations, a partition each, at most one group per uplink, all ranks meet, {rho}",
+        )
+    _check_loss(plan)
+    if policy := plan.loss:
+        layers = f"{len(policy.layers)} layer{'s' * (len(policy.layers) != 1)}"
+        yield (
+            "loss",
+            f"{layers} lose at most {policy.bound:.3g} each, {policy.budget:.3g} together"
+            + (f", {len(policy.buffer.queues)} queues what their thresholds say" if policy.buffer else ""),
+        )
+    for name, step in (("step", plan.step), ("rail_step", plan.rail_step)):
+        if step:
+            yield (
+                name,
+                f"{step.buckets} gradients once each in {len(step.planned)} buckets, by the schedules of their sizes, "
+                "one at a time on a rail, not below the bound",
+            )
 
 
 def check_brought(plan: Plan) -> None:
@@ -87,3 +123,8 @@ def check_brought(plan: Plan) -> None:
 def _check_groups(plan: Plan) -> None:
     if plan.groups:
         groups.prove(plan.groups, plan.ranks, plan.assumptions.alpha_s, plan.assumptions.beta_s_per_byte)
+
+
+def _check_loss(plan: Plan) -> None:
+    for mistake in plan.loss.mistakes() if plan.loss else ():
+        raise PlanError(mistake)

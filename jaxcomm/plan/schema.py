@@ -79,9 +79,16 @@ class Plan(Value):
         return hashlib.sha256(self.canonical_bytes()).hexdigest()
 
     def canonical_bytes(self) -> bytes:
-        """The bytes that `hash` covers: JSON in UTF-8, sorted keys, no spaces, no `hash`, and no decision of null."""
-        undecided = {name for name in _DECISIONS if getattr(self, name) is None}
-        return canonical(self.model_dump(mode="json", exclude={"hash", *undecided}))
+        """The bytes that `hash` covers: JSON in UTF-8, sorted keys, no spaces, no `hash`, and no decision of null, nor
+        a step's `accepting` where it is empty.
+        """
+        undecided: dict[str, Any] = {name: True for name in _DECISIONS if getattr(self, name) is None}
+        nothing: dict[str, Any] = {
+            name: {"accepting"}
+            for name, step in (("step", self.step), ("rail_step", self.rail_step))
+            if step and not step.accepting
+        }
+        return canonical(self.model_dump(mode="json", exclude={"hash": True, **undecided, **nothing}))
 
     def schedule_for(self, nbytes: int, dtype: str | None = None) -> Schedule | None:
         """The schedule of an allreduce, or None when the plan is not for it.
@@ -161,6 +168,14 @@ class Plan(Value):
                         f"{name}.planned[{i}].schedule differs from collectives[{index}].schedule, which calls of its "
                         f"{bucket.bytes} bytes run"
                     )
+        decided = ["loss"] * bool(self.loss) + ["groups"] * bool(self.groups)
+        allowed = [decided, [*decided, "loss_and_groups"]][len(decided) > 1]
+        for name, step, may in (("step", self.step, allowed), ("rail_step", self.rail_step, [])):
+            whats = [each.what for each in step.accepting] if step else []
+            if whats and whats != may:
+                raise ValueError(
+                    f"{name}.accepting is for {', '.join(whats)}; it must be for {', '.join(may) or 'nothing'}"
+                )
         known = {member.name for member in self.rails.members} if self.rails else set()
         for i, bucket in enumerate(self.rail_step.planned if self.rail_step else ()):
             for j, part in enumerate(bucket.parts):
