@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 
 from jaxcomm.errors import PlanError
 from jaxcomm.plan import groups
@@ -66,30 +66,23 @@ def decisions(plan: Plan) -> Iterator[tuple[str, str]]:
       PlanError: see `verify`.
     """
     if rails := plan.rails:
-        count = f"{len(rails.members)} rail{'s' * (len(rails.members) != 1)}"
-        yield "rails", f"every size has one split, shares of {count} sum to 1 in {len(rails.ranges)} byte ranges"
+        ranges, members = _count(rails.ranges, "byte range"), _count(rails.members, "rail")
+        yield "rails", f"every size is in one of {ranges}, shares of {members} sum to 1"
     _check_groups(plan)
     if divided := plan.groups:
-        rho = f"rho = {divided.rho:.3g}"
-        yield (
-            "groups",
-            f"{divided.period} iterations, a partition each, at most one group per uplink, all ranks meet, {rho}",
-        )
+        deal = f"{_count(divided.iterations, 'iteration')}, a partition each, at most one group per uplink"
+        yield "groups", f"{deal}, all ranks meet, rho = {divided.rho:.3g}"
     _check_loss(plan)
     if policy := plan.loss:
-        layers = f"{len(policy.layers)} layer{'s' * (len(policy.layers) != 1)}"
-        yield (
-            "loss",
-            f"{layers} lose at most {policy.bound:.3g} each, {policy.budget:.3g} together"
-            + (f", {len(policy.buffer.queues)} queues what their thresholds say" if policy.buffer else ""),
+        layers = (
+            f"{_count(policy.layers, 'layer')}, at most {policy.bound:.3g} of each lost, {policy.budget:.3g} of all"
         )
+        queues = f", {_count(policy.buffer.queues, 'queue')} that lose what is stated" if policy.buffer else ""
+        yield "loss", layers + queues
     for name, step in (("step", plan.step), ("rail_step", plan.rail_step)):
         if step:
-            yield (
-                name,
-                f"{step.buckets} gradients once each in {len(step.planned)} buckets, by the schedules of their sizes, "
-                "one at a time on a rail, not below the bound",
-            )
+            held = f"{_count(step.gradients, 'gradient')}, each in one of {_count(step.planned, 'bucket')}"
+            yield name, f"{held}, which run the schedules of their sizes, one at a time on a rail; not below the bound"
 
 
 def check_brought(plan: Plan) -> None:
@@ -128,3 +121,7 @@ def _check_groups(plan: Plan) -> None:
 def _check_loss(plan: Plan) -> None:
     for mistake in plan.loss.mistakes() if plan.loss else ():
         raise PlanError(mistake)
+
+
+def _count(things: Sized, noun: str) -> str:
+    return f"{len(things)} {noun}{'s' * (len(things) != 1)}"
