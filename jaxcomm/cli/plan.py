@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 
 from jaxcomm import plan, planner, profile, simulate
 from jaxcomm.cli import output, progress, values
-from jaxcomm.report import considered, explanation, loss, step
+from jaxcomm.report import considered, explanation, groups, loss, rails, step
 
 EXAMPLE = """
     jaxcomm plan profile.json --out plan.json
@@ -102,10 +103,21 @@ def run(args: Namespace) -> int:
         return 0
     print(f"Plan {made.hash[:12]} for {made.ranks} ranks; predicted times from the late rank's arrival on\n")
     print(explanation.summary(made))
-    if made.step:
-        print("", *step.step_lines(made.step), sep="\n")
-    if made.loss:
-        print(f"\n{loss.headline(made.loss)}")
+    if decided := [*_headlines(made)]:
+        print("", *decided, sep="\n")
     written = f"Plan: {args.out}; next: jaxcomm explain {args.out} --svg timeline.svg"
     print("\nNothing was written (--dry-run)." if args.dry_run else f"\n{written}")
     return 0
+
+
+def _headlines(made: plan.Plan) -> Iterator[str]:
+    """A line for each thing that was decided beside the schedules."""
+    if made.rails:
+        yield rails.headline(made.rails)
+    if made.groups:
+        yield groups.headline(made.groups)
+    if made.loss:
+        yield loss.headline(made.loss)
+    if made.step:
+        yield step.headline(made.step)
+        yield from step.accepting_lines(made.step)

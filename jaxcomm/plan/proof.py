@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sized
+
 from jaxcomm.errors import PlanError
 from jaxcomm.plan import groups
 from jaxcomm.plan.schema import Plan
@@ -31,9 +33,8 @@ def verify(subject: Plan | Schedule) -> Proof:
         for name, count in proof.counts.items():
             counts[name] = counts.get(name, 0) + count
     methods = [proof.method for proof in found]
+    _check_loss(subject)
     if subject.loss:
-        for mistake in subject.loss.mistakes():
-            raise PlanError(mistake)
         counts["layers that may lose"] = len(subject.loss.layers)
         methods.append("loss policy by computing it again")
     chunks = max(proof.chunks for proof in found)
@@ -54,6 +55,34 @@ def proofs(plan: Plan) -> list[Proof]:
             except PlanError as error:
                 raise PlanError(f"collectives[{i}].schedule: {error}") from None
     return list(found.values())
+
+
+def decisions(plan: Plan) -> Iterator[tuple[str, str]]:
+    """What a plan decides beside its schedules, each with the words for what holds of it; groups and loss are proved.
+
+    Of rails and of the step a plan holds only values that were checked when it was made.
+
+    Raises:
+      PlanError: see `verify`.
+    """
+    if rails := plan.rails:
+        ranges, members = _count(rails.ranges, "byte range"), _count(rails.members, "rail")
+        yield "rails", f"every size is in one of {ranges}, shares of {members} sum to 1"
+    _check_groups(plan)
+    if divided := plan.groups:
+        deal = f"{_count(divided.iterations, 'iteration')}, a partition each, at most one group per uplink"
+        yield "groups", f"{deal}, all ranks meet, rho = {divided.rho:.3g}"
+    _check_loss(plan)
+    if policy := plan.loss:
+        layers = (
+            f"{_count(policy.layers, 'layer')}, at most {policy.bound:.3g} of each lost, {policy.budget:.3g} of all"
+        )
+        queues = f", {_count(policy.buffer.queues, 'queue')} that lose what is stated" if policy.buffer else ""
+        yield "loss", layers + queues
+    for name, step in (("step", plan.step), ("rail_step", plan.rail_step)):
+        if step:
+            held = f"{_count(step.gradients, 'gradient')}, each in one of {_count(step.planned, 'bucket')}"
+            yield name, f"{held}, which run the schedules of their sizes, one at a time on a rail; not below the bound"
 
 
 def check_brought(plan: Plan) -> None:
@@ -87,3 +116,12 @@ def check_brought(plan: Plan) -> None:
 def _check_groups(plan: Plan) -> None:
     if plan.groups:
         groups.prove(plan.groups, plan.ranks, plan.assumptions.alpha_s, plan.assumptions.beta_s_per_byte)
+
+
+def _check_loss(plan: Plan) -> None:
+    for mistake in plan.loss.mistakes() if plan.loss else ():
+        raise PlanError(mistake)
+
+
+def _count(things: Sized, noun: str) -> str:
+    return f"{len(things)} {noun}{'s' * (len(things) != 1)}"

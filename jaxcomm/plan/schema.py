@@ -81,9 +81,16 @@ class Plan(Value):
         return hashlib.sha256(self.canonical_bytes()).hexdigest()
 
     def canonical_bytes(self) -> bytes:
-        """The bytes that `hash` covers: JSON in UTF-8, sorted keys, no spaces, no `hash`, and no decision of null."""
-        undecided = {name for name in _DECISIONS if getattr(self, name) is None}
-        return canonical(self.model_dump(mode="json", exclude={"hash", *undecided}))
+        """The bytes that `hash` covers: JSON in UTF-8, sorted keys, no spaces, no `hash`, and no decision of null, nor
+        a step's `accepting` where it is empty.
+        """
+        undecided: dict[str, Any] = {name: True for name in _DECISIONS if getattr(self, name) is None}
+        nothing: dict[str, Any] = {
+            name: {"accepting"}
+            for name, step in (("step", self.step), ("rail_step", self.rail_step))
+            if step and not step.accepting
+        }
+        return canonical(self.model_dump(mode="json", exclude={"hash": True, **undecided, **nothing}))
 
     def schedule_for(self, nbytes: int, dtype: str | None = None) -> Schedule | None:
         """The schedule of an allreduce, or None when the plan is not for it.
@@ -176,6 +183,14 @@ class Plan(Value):
                     if part.rail not in known[name]:
                         what = "no rail of this plan" if name == "rail_step" else "not the one network, null"
                         raise ValueError(f"{name}.planned[{i}].parts[{j}].rail is {part.rail!r}, which is {what}")
+        decided = ["loss"] * bool(self.loss) + ["groups"] * bool(self.groups)
+        allowed = [decided, [*decided, "loss_and_groups"]][len(decided) > 1]
+        for name, step, may in (("step", self.step, allowed), ("rail_step", self.rail_step, [])):
+            whats = [each.what for each in step.accepting] if step else []
+            if whats and whats != may:
+                raise ValueError(
+                    f"{name}.accepting is for {', '.join(whats)}; it must be for {', '.join(may) or 'nothing'}"
+                )
         return self
 
     def _check_spec(self, where: str, spec: Spec) -> None:

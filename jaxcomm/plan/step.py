@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Literal, Self
 
 import pydantic
 from pydantic import Field
@@ -13,6 +13,7 @@ from pydantic import Field
 from jaxcomm.plan.values import Count, Seconds, Spec, Token, Value
 
 MAX_GRADIENTS: Final = 16384
+What = Literal["loss", "groups", "loss_and_groups"]
 _ROUNDED: Final = 1e-6  # of the step: what rounded times may differ by
 
 
@@ -54,6 +55,23 @@ class Planned(Value):
     parts: Annotated[tuple[Part, ...], Field(min_length=1, max_length=64)]
 
 
+class Accepted(Value):
+    """What the step takes, with its buckets as they are planned, if a training accepts the plan's loss policy, its
+    groups, or both: `seconds`, where the exact step takes `exact_seconds` on the same links.
+
+    Those links lose packets, or join racks, as the profile says; `Step.seconds` is for links that do neither.
+    """
+
+    what: What
+    seconds: Seconds
+    exact_seconds: Seconds
+
+    @property
+    def saving(self) -> float:
+        """The share of the exact step's time that is saved; negative where it takes longer."""
+        return 1 - self.seconds / self.exact_seconds if self.exact_seconds else 0.0
+
+
 class Step(Value):
     """The gradients of a step, and the buckets in which they are summed, in the order in which they are served.
 
@@ -61,7 +79,8 @@ class Step(Value):
     the `buckets` as the profile has them and schedules that use no delay, `kept_seconds` with these buckets and the
     best schedule for each of their sizes, `seconds` with the buckets that are `planned`. No boundaries, order and
     schedules take less than `lower_bound_seconds`. `status` and `gap` are the solver's, for the boundaries and
-    schedules that it was given to choose from.
+    schedules that it was given to choose from. `accepting` is what other mathematics would change, which the plan never
+    chooses by itself.
     """
 
     buckets: Count
@@ -75,6 +94,7 @@ class Step(Value):
     delay_s: Seconds
     gradients: Annotated[tuple[Gradient, ...], Field(min_length=1, max_length=MAX_GRADIENTS)]
     planned: Annotated[tuple[Planned, ...], Field(min_length=1, max_length=MAX_GRADIENTS)]
+    accepting: Annotated[tuple[Accepted, ...], Field(max_length=3)] = ()
 
     def members(self) -> tuple[tuple[Gradient, ...], ...]:
         """The gradients of every planned bucket."""

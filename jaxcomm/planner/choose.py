@@ -28,6 +28,7 @@ from jaxcomm.plan.values import (
     Straggler,
 )
 from jaxcomm.planner import groups, loss, rails, steps
+from jaxcomm.planner.accepting import accepting
 from jaxcomm.planner.assess import ROLE, Setting, choose, figures
 from jaxcomm.planner.buckets import Assignment, Log
 from jaxcomm.planner.ranges import Progress, entries
@@ -110,6 +111,10 @@ def plan(
     policy = loss.decide(
         profile, bound=loss_bound, model=model, budget=loss_budget, time_limit=time_limit, seed=seed, log=log
     )
+    divided = groups.decide(profile, model_bytes, seed)
+    step = decision.step if decision else None
+    if step:
+        step = step.model_copy(update={"accepting": accepting(step, setting, profile.loss, policy, divided)})
     found = entries(setting, known, progress)
     decided = [each for each in (decision, on_rails) if each]
     results: list[Solved | Assignment] = [*setting.solved, *(result for each in decided for result in each.results)]
@@ -132,10 +137,10 @@ def plan(
             min_gain=min_gain,
             delay=delay,
         ),
-        step=decision.step if decision else None,
+        step=step,
         rail_step=on_rails.step if on_rails else None,
         rails=split,
-        groups=groups.decide(profile, model_bytes, seed),
+        groups=divided,
         loss=policy,
         provenance=Provenance(
             profile=profile.hash,

@@ -60,7 +60,11 @@ def _range(entry: Entry) -> dict[str, Any]:
 
 def _step(plan: Plan, step: Step) -> dict[str, Any]:
     return {
-        **step.model_dump(mode="json", exclude={"planned", "gradients"}),
+        **step.model_dump(mode="json", exclude={"planned", "gradients", "accepting"}),
+        "accepting": [
+            {**each.model_dump(mode="json"), "ratio": each.seconds / each.exact_seconds if each.exact_seconds else 1.0}
+            for each in step.accepting
+        ],
         "gap_to_bound": _gap(step.seconds, step.lower_bound_seconds),
         "words": list(step_lines(step)),
         "planned": [

@@ -12,6 +12,19 @@ _ROWS: Final = 16  # iterations that are shown
 _WIDTH: Final = 90  # letters of one iteration
 
 
+def headline(groups: Groups) -> str:
+    """One sentence: what an iteration in groups takes, what the fastest average of all, and how soon all agree."""
+    costs = groups.baselines
+    fastest = min(costs.ps, costs.ring, costs.double_tree, costs.hierarchical)
+    slowest = max(groups.seconds)
+    less = f" ({1 - slowest / fastest:z.0%} less)" if fastest else ""
+    return (
+        f"Averages of {bytes_text(groups.bytes)} within groups, {groups.period} iterations in turn: "
+        f"{seconds_text(slowest)}, {seconds_text(fastest)} for the fastest of all ranks{less}; rho = {groups.rho:.3g}. "
+        "Only where a training asks for it."
+    )
+
+
 def section(groups: Groups) -> str:
     """The section of `jaxcomm explain` on groups, as plain text without a trailing newline."""
     sizes = " + ".join(str(len(rack.ranks)) for rack in groups.racks)

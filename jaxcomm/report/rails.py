@@ -16,6 +16,20 @@ _REASONS = {
 }
 
 
+def headline(rails: Rails) -> str:
+    """One sentence: who carries a buffer, from which size on several do, and what that saves."""
+    members = ", ".join(f"{member.name} ({member.transport})" for member in rails.members)
+    splits = [each.predicted for each in rails.ranges if each.reason == "split"]
+    if rails.threshold_bytes is None:
+        return f"Rails {members}: one carries all, at every size."
+    best = min(splits, key=lambda times: times.seconds / times.single)
+    return (
+        f"Rails {members}: split from {bytes_text(rails.threshold_bytes)} on; {bytes_text(best.reference_bytes)} take "
+        f"{seconds_text(best.seconds)}, {seconds_text(best.single)} on the best rail alone "
+        f"({1 - best.seconds / best.single:z.0%} less). Only between processes."
+    )
+
+
 def rail_table(rails: Rails) -> str:
     """One row per byte range: its shares, the reason, and its predicted time beside the baselines."""
     header = ["bytes", "carried by", "why", "at", "time", "one rail", "fixed ratio", "slices", "bound", "saves"]

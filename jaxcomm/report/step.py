@@ -13,16 +13,26 @@ from jaxcomm.report.words import spec_text
 # Colours of Okabe and Ito (lightened), as in `timeline`.
 _COLOURS = {"before": "#8ecdf0", "after": "#f4bb4a"}
 _LATE, _INK = "#c0392b", "#222222"
+_ACCEPTED = {
+    "loss": "the loss policy",
+    "groups": "averages within groups",
+    "loss_and_groups": "the loss policy and averages within groups",
+}
 _WIDTH, _LEFT, _TOP, _ROW = 960.0, 110.0, 110.0, 44.0
 
 
-def step_lines(step: Step) -> Iterator[str]:
-    """What the step takes, with what it is compared, and what no step can beat."""
-    yield (
+def headline(step: Step) -> str:
+    """One sentence: what the step takes, and what without the plan."""
+    return (
         f"The {step.buckets} gradient bucket{'s' * (step.buckets != 1)} of a step, {bytes_text(step.bytes)} together: "
         f"{seconds_text(step.seconds)} from the late rank's last gradient to the last sum, "
         f"{seconds_text(step.plain_seconds)} without this plan."
     )
+
+
+def step_lines(step: Step) -> Iterator[str]:
+    """What the step takes, with what it is compared, what no step can beat, and what other mathematics would change."""
+    yield headline(step)
     if len(step.planned) < step.buckets:
         yield (
             f"That is with {len(step.planned)} bucket{'s' * (len(step.planned) != 1)}; as they are, "
@@ -35,6 +45,17 @@ def step_lines(step: Step) -> Iterator[str]:
         f"{1 - step.lower_bound_seconds / step.seconds if step.seconds else 0:.0%} below; among those considered "
         f"{step.status.lower()}, gap {step.gap:.2%}."
     )
+    yield from accepting_lines(step)
+
+
+def accepting_lines(step: Step) -> Iterator[str]:
+    """What the step would take if a training accepted other mathematics; a line each."""
+    for each in step.accepting:
+        links = "" if each.exact_seconds == step.seconds else " over the profile's lossy or slow links"
+        yield (
+            f"If you accept {_ACCEPTED[each.what]}: {seconds_text(each.seconds)} instead of "
+            f"{seconds_text(each.exact_seconds)}{links}, {each.saving:z.1%} less. Never chosen for you."
+        )
 
 
 def step_table(step: Step) -> str:
