@@ -56,6 +56,24 @@ class Setting:
     late: tuple[str, ...] = ()
     releases: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
 
+    @property
+    def window(self) -> Delays:
+        """How long the ranks that are not late wait for the last one."""
+        return Delays(-self.releases[0]) if self.late else self.delays
+
+    @property
+    def stages(self) -> NDArray[np.float64]:
+        """When more and more late ranks are there, in seconds after those that are not late: first none of them, last
+        all. One column per step, by when all are there."""
+        if not self.late:
+            return np.array([np.zeros_like(self.delays.seconds), self.delays.seconds])
+        after: NDArray[np.float64] = self.releases - self.releases[0]
+        return after[:, after[-1].argsort(kind="stable")]
+
+    def stage(self, spec: Spec) -> int:
+        """At which of the stages the precondition of a schedule for one late rank, or for `Stragglers`, can start."""
+        return max(1, len(self.late)) - (len(spec.late) if isinstance(spec, Stragglers) else 1)
+
     def cost(self, spec: Spec, nbytes: int) -> tuple[float, float]:
         """Seconds before and after the late rank's arrival; somebody's, where nobody is known to be late."""
         schedule = build(spec, self.ranks, self.roles or {ROLE: 0}, self.template, self.solved)
@@ -156,9 +174,7 @@ def entry(setting: Setting, low: int, high: int | None, nbytes: int, choice: Spe
     rows = [row(spec, seconds, _verdict(setting, times, spec, choice)) for spec, seconds in times.items()]
     if setting.roles:
         rows += [row(spec, setting.cost(spec, nbytes)[1], "ideal_delay") for spec in _ideal_specs(setting, nbytes)]
-    # With several late ranks the others have longer than until the last but one is there.
-    window = Delays(-setting.releases[0]) if setting.late else setting.delays
-    call = setting.ranks, nbytes, window, setting.alpha, setting.beta, setting.ports, setting.topology
+    call = setting.ranks, nbytes, setting.window, setting.alpha, setting.beta, setting.ports, setting.topology
     predicted = Predicted(
         reference_bytes=nbytes,
         seconds=figures(times[choice]),
@@ -184,7 +200,9 @@ def _verdict(setting: Setting, times: dict[Spec, float], spec: Spec, choice: Spe
     if times[spec] >= times[choice]:
         return "slower"
     worthwhile = times[spec] < (1 - setting.min_gain) * times[choice]
-    return "window_taken" if worthwhile else "below_threshold"
+    if worthwhile:
+        return "calls_only" if isinstance(spec, Chain) else "window_taken"
+    return "below_threshold"
 
 
 def _too_many_ports(setting: Setting, spec: Spec) -> bool:

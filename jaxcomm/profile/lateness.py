@@ -21,9 +21,9 @@ class Straggler:
     """The rank that is last most often.
 
     Late ranks (`late_ranks`) that come last at the same time are all last. `delays` has one entry per step: seconds
-    from the next-slowest rank's arrival to this rank's, 0 when another rank was last, too. The median, mean and maximum are over all steps, so a rank that is late now and then looks as rarely
-    useful as it is. `first_quarter_s` and `last_quarter_s` are the medians over the first and last quarter of the
-    steps: their distance is the drift.
+    from the next-slowest rank's arrival to this rank's, 0 when another rank was last, too. The median, mean and maximum
+    are over all steps, so a rank that is late now and then looks as rarely useful as it is. `first_quarter_s` and
+    `last_quarter_s` are the medians over the first and last quarter of the steps: their distance is the drift.
     """
 
     rank: int
@@ -85,8 +85,8 @@ def late_ranks(profile: Profile) -> tuple[int, ...]:
 
     The bulk of a step is there when half of the ranks are. Beside the straggler a rank is late if in more than half of
     the steps it comes after the bulk by more than 3 times the bulk's own spread (the median time from a step's first
-    rank to its bulk), and by more than a tenth of the latest rank's median lateness. At most half of the ranks are late,
-    and at most 8: those that are latest.
+    rank to its bulk), and by more than a tenth of the latest rank's median lateness. At most half of the ranks are
+    late, and at most 8: those that are latest.
 
     Args:
       profile: a profile with arrivals.
