@@ -11,6 +11,7 @@ from jaxcomm.errors import PlanError
 from jaxcomm.plan import files as plan_files
 from jaxcomm.profile import Bucket, Profile
 from jaxcomm.report import explanation
+from jaxcomm.topology import Topology
 
 
 @pytest.mark.parametrize(
@@ -106,3 +107,28 @@ def test_what_backward_hides_needs_no_schedule_for_late_ranks() -> None:
     verdicts = {offer.schedule.kind: offer.verdict for offer in entry.alternatives}
     assert (verdicts["stragglers"], verdicts["chain"]) == ("window_taken", "calls_only")
     assert "not considered for buckets" in explanation.explanation(result)
+
+
+@pytest.mark.parametrize(("first", "last"), [(0.02, 0.0201), (0.5, 0.509)], ids=["together", "with a gap"])
+def test_late_ranks_on_hosts_with_slow_links_between(first: float, last: float) -> None:
+    network = Topology(hosts=(0,) * 4 + (1,) * 4, nic="rank", slow=4.0)
+
+    def on_network(schedule: schedules.Schedule, nbytes: int) -> float:
+        link = source.link.alpha_s, source.link.beta_s_per_byte
+        times = [network.seconds(phase, nbytes, *link) for phase in schedule.phases]
+        return simulate.staggered(times, simulate.releases(schedule, source.arrivals))
+
+    bucket = Bucket(name="all", bytes=2**28, ready_s=0.0)
+    source = two_late(8, first, last).model_copy(update={"topology": network, "buckets": [bucket]})
+    result = planner.plan(source, time_limit=1.0)
+    kinds = {entry.schedule.kind for entry in result.collectives}
+    assert {"transfers", "stragglers"} <= kinds
+    plan.verify(result)
+    for entry, schedule in zip(result.collectives, result.schedules, strict=True):
+        seconds = on_network(schedule, entry.predicted.reference_bytes)
+        assert entry.predicted.seconds == pytest.approx(seconds, rel=1e-8)
+        assert entry.predicted.lower_bound <= entry.predicted.seconds
+    schedule = result.schedule_for(2**28)
+    assert schedule is not None and result.step is not None
+    assert schedule.kind == ("stragglers" if last - first < 0.001 else "transfers")
+    assert result.step.seconds == pytest.approx(on_network(schedule, 2**28), rel=1e-8), "one bucket is one call"

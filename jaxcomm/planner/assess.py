@@ -83,9 +83,14 @@ class Setting:
         """Mean seconds from the last late rank's arrival on."""
         if isinstance(spec, Stragglers | Chain):
             call = nbytes, self.alpha, self.beta
-            schedule = _schedule(spec.kind, self.ranks, len(spec.late), spec.chunks)
-            phases = range(-1 - len(spec.late), 0) if isinstance(spec, Chain) else (-1 - len(spec.late), -1)
-            return simulate.staggered([phase.seconds(*call) for phase in schedule.phases], self.releases[list(phases)])
+            if topology := self.topology:
+                parts = build(spec, self.ranks, self.roles, self.template).phases
+                times = [topology.seconds(part, *call) for part in parts]
+            else:
+                parts = _schedule(spec.kind, self.ranks, len(spec.late), spec.chunks).phases
+                times = [part.seconds(*call) for part in parts]
+            needed = range(-1 - len(spec.late), 0) if isinstance(spec, Chain) else (-1 - len(spec.late), -1)
+            return simulate.staggered(times, self.releases[list(needed)])
         before, after = self.cost(spec, nbytes)
         return float(self.delays.exposed(before)) + after
 
@@ -131,14 +136,15 @@ def late_specs(setting: Setting, nbytes: int) -> list[Spec]:
 def late_sets(setting: Setting, nbytes: int) -> list[Spec]:
     """The best of every kind for the last two late ranks, the last three, ...; empty if at most one is late.
 
-    Chunk counts are 1, 2, 4, ... times those with which every rank has as much to do.
+    Chunk counts are 1, 2, 4, ... times those with which every rank has as much to do, and where links
+    differ, so that every transfer must be timed, at most 16 times those.
     """
     specs: list[Spec] = []
     limit = simulate.tune.max_chunks(setting.ranks, nbytes)
     for count in range(2, len(setting.late) + 1):
         late = setting.late[-count:]
         for kind, period in ((Stragglers, setting.ranks), (Chain, setting.ranks - 1)):
-            times = max(1, limit // period).bit_length()
+            times = max(1, min(limit // period, 16 if setting.topology else limit)).bit_length()
             members: list[Spec] = [kind(late=late, chunks=period << exponent) for exponent in range(times)]
             specs.append(min(members, key=lambda spec: setting.seconds(spec, nbytes)))
     return specs

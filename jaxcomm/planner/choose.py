@@ -157,7 +157,7 @@ def _setting(profile: Profile, min_gain: float, ports: int) -> tuple[Setting, De
         return nobody, delay
     roles, template = {ROLE: late.rank}, schedules.template(profile.ranks)
     alone = replace(nobody, delays=Delays(late.delays), roles=roles, template=template)
-    order = () if profile.topology else late_ranks(profile)
+    order = late_ranks(profile)
     if len(order) < 2:
         return alone, delay
     names = [ROLE, *(f"{ROLE}_{place}" for place in range(2, len(order) + 1))]
