@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 from xml.etree import ElementTree
 
@@ -45,13 +45,13 @@ class Memory:
         )
         self.held[cell], self._written[cell] = value, (who, clock[who])
 
-    def check_sums(self, calls: int = 1, missing: int | None = None, chunks: range | None = None) -> None:
-        """All ranks hold the sum of all; with `missing`, some rank holds the sum of all but that one."""
+    def check_sums(self, calls: int = 1, missing: Collection[int] = (), chunks: range | None = None) -> None:
+        """All ranks hold the sum of all; with `missing`, some rank holds the sum of all but those."""
         ranks = range(len(self._start))
         for chunk in chunks or range(len(self._start[0])):
-            total = sum(self._start[rank][chunk] for rank in ranks if rank != missing) * len(ranks) ** (calls - 1)
+            total = sum(self._start[rank][chunk] for rank in ranks if rank not in missing) * len(ranks) ** (calls - 1)
             right = [self.held[rank, "i", chunk] == total for rank in ranks]
-            if not (all(right) if missing is None else any(right)):
+            if not (any(right) if missing else all(right)):
                 raise WrongError(f"chunk {chunk} is not the sum: ranks {[r for r in ranks if not right[r]]}")
 
     @staticmethod
@@ -102,9 +102,9 @@ class Mscclpp:
             for place, channel in enumerate(channels)
         }
 
-    def run(self, late: int | None = None) -> bool:
-        """Runs the GPUs, without the late one if one is named; whether all have ended."""
-        gpus = [gpu for gpu in self._gpus if gpu["id"] != late]
+    def run(self, late: Collection[int] = ()) -> bool:
+        """Runs the GPUs, without the late ones; whether all have ended."""
+        gpus = [gpu for gpu in self._gpus if gpu["id"] not in late]
         ended = run([self._block(gpu, block) for gpu in gpus for block in gpu["threadblocks"]], self._dice)
         if ended and any(self._tokens.values()):
             raise WrongError("signals are left for which nobody waited")
@@ -176,9 +176,9 @@ class MscclXml:
         self._links: dict[tuple[str, ...], deque[tuple[int, Clock]]] = defaultdict(deque)
         self._flags: dict[tuple[int, int], list[tuple[int, Clock]]] = defaultdict(list)
 
-    def run(self, late: int | None = None) -> bool:
-        """Runs the GPUs, without the late one if one is named; whether all have ended."""
-        gpus = [gpu.attrib["id"] for gpu in self._gpus if gpu.attrib["id"] != str(late)]
+    def run(self, late: Collection[int] = ()) -> bool:
+        """Runs the GPUs, without the late ones; whether all have ended."""
+        gpus = [gpu.attrib["id"] for gpu in self._gpus if int(gpu.attrib["id"]) not in late]
         ended = run([self._block(gpu, tb) for gpu in gpus for tb in self._gpus[int(gpu)]], self._dice)
         if ended and any(self._links.values()):
             raise WrongError("messages are left that nobody took")

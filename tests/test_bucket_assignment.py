@@ -13,15 +13,26 @@ from hypothesis import strategies as st
 from jaxcomm.plan.values import Plain
 from jaxcomm.planner.buckets import assign
 from jaxcomm.planner.jobs import ATOMS, Atoms, Jobs, Option
+from jaxcomm.planner.queue import Floats
 from jaxcomm.profile import Bucket
-from jaxcomm.simulate import Delays
+
+
+def stages(delays: Sequence[float]) -> Floats:
+    return np.array([np.zeros(len(delays)), delays])
 
 
 def queue_end(
-    chosen: Sequence[tuple[float, float, float]], delay: float, order: np.random.Generator | None = None
+    chosen: Sequence[tuple[float, float, float]],
+    delay: float,
+    order: np.random.Generator | None = None,
+    first: Sequence[float] = (),
 ) -> float:
-    """When a network that works off (ready, before, after) is done, simulated job by job; see `planner.queue`."""
-    waiting = [(ready, 0, i) for i, (ready, _, _) in enumerate(chosen)]
+    """When a network that works off (ready, before, after) is done, simulated job by job; see `planner.queue`.
+
+    `first` is when the part before may start, after the bucket is ready: at once by default.
+    """
+    first = first or [0.0] * len(chosen)
+    waiting = [(ready + wait, 0, i) for i, ((ready, _, _), wait) in enumerate(zip(chosen, first, strict=True))]
     waiting += [(ready + delay, 1, i) for i, (ready, _, _) in enumerate(chosen)]
     done: set[int] = set()
     now = 0.0
@@ -53,11 +64,36 @@ def test_the_step_ends_when_the_queue_is_empty(
     jobs = sorted(jobs)
     atoms = Atoms.all([Bucket(name=str(i), bytes=i + 1, ready_s=ready) for i, (ready, _, _) in enumerate(jobs)])
     options = {i + 1: [Option(Plain(kind="ring"), (before,), (after,))] for i, (_, before, after) in enumerate(jobs)}
-    found = assign(Jobs(atoms.ready, atoms.runs(1), options, 0.0), Delays(delays), time_limit=1.0, seed=0)
+    found = assign(Jobs(atoms.ready, atoms.runs(1), options, 0.0), stages(delays), time_limit=1.0, seed=0)
     last = max(ready for ready, _, _ in jobs)
     for order in (None, np.random.default_rng(seed)):
         ends = [queue_end(jobs, delay, order) - last - delay for delay in delays]
         assert found.seconds == pytest.approx(np.mean(ends), abs=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    jobs=st.lists(st.tuples(SECONDS, SECONDS, SECONDS, st.integers(0, 2)), min_size=1, max_size=6),
+    arrivals=st.lists(st.tuples(SECONDS, SECONDS, SECONDS).map(sorted), min_size=1, max_size=3),
+    seed=st.integers(0, 99),
+)
+def test_parts_wait_for_the_late_ranks_that_they_need(
+    jobs: list[tuple[float, float, float, int]], arrivals: list[list[float]], seed: int
+) -> None:
+    jobs = sorted(jobs)
+    atoms = Atoms.all([Bucket(name=str(i), bytes=i + 1, ready_s=job[0]) for i, job in enumerate(jobs)])
+    options = {
+        i + 1: [Option(Plain(kind="ring"), (before,), (after,), stage=stage)]
+        for i, (_, before, after, stage) in enumerate(jobs)
+    }
+    there = np.array([[0.0, *times] for times in arrivals]).T
+    found = assign(Jobs(atoms.ready, atoms.runs(1), options, 0.0), there, time_limit=1.0, seed=0)
+    for order in (None, np.random.default_rng(seed)):
+        ends = [
+            queue_end([job[:3] for job in jobs], step[-1], order, [step[job[3]] for job in jobs]) - step[-1]
+            for step in there.T.tolist()
+        ]
+        assert found.seconds == pytest.approx(np.mean(ends) - jobs[-1][0], abs=1e-9)
 
 
 def family(size: int, rails: int) -> list[Option]:
@@ -99,7 +135,7 @@ def test_the_solver_finds_the_best_buckets(
     runs = atoms.runs(len(ready) if merge else 1)
     options = {run.bytes: family(run.bytes, rails) for run in runs}
     jobs = Jobs(atoms.ready, runs, options, min_gain)
-    found = assign(jobs, Delays(delays), time_limit=20.0, seed=0)
+    found = assign(jobs, stages(delays), time_limit=20.0, seed=0)
 
     def cost(buckets: Sequence[tuple[int, int]], choice: dict[int, int]) -> float:
         penalty = 0.0

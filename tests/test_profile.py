@@ -153,6 +153,9 @@ LATE = {
     "sometimes": ([[0.0, 1.0, 5.0], [9.0, 0.0, 1.0], [0.0, 0.0, 2.0]], 2, 2, [4.0, 0.0, 2.0]),
     "tie of counts: the larger delay": ([[0.0, 1.0], [5.0, 0.0]], 0, 1, [0.0, 5.0]),
     "tie of times: nobody": ([[0.0, 1.0, 1.0]], 0, 0, [0.0]),
+    "tie of late ranks: both": ([[0.0, 1.0, 0.0, 1.0]] * 2 + [[0.0, 1.0, 0.0, 3.0]], 3, 3, [0.0, 0.0, 2.0]),
+    "tie of late ranks beats who is last once": ([[0.0, 0.0, 1.0, 1.0]] * 3 + [[0.0, 2.0, 1.0, 1.0]], 2, 3, [0.0] * 4),
+    "tie with a rank that is not late": ([[0.0, 0.0, 0.0, 1.0]] * 2 + [[1.0, 0.0, 0.0, 1.0]], 3, 2, [1.0, 1.0, 0.0]),
     "nobody": ([[0.0, 0.0], [0.0, 0.0]], 0, 0, [0.0, 0.0]),
 }
 
@@ -177,6 +180,7 @@ def test_straggler_shows_drift_and_needs_arrivals() -> None:
 
 LATE_RANKS: dict[str, tuple[list[list[float]], tuple[int, ...]]] = {
     "two, by turns last": ([[0.0, 0.1, 5.0, 5.1], [0.1, 0.0, 5.2, 5.1], [0.0, 0.1, 5.0, 5.2]], (2, 3)),
+    "always at the same time": ([[0.0, 0.02, 0.0, 0.0, 0.02, 0.0]] * 4, (4, 1)),
     "one before the other": ([[9.0, 0.1, 0.0, 5.0, 0.2, 0.1]] * 3, (3, 0)),
     "one only": ([[0.0, 0.1, 0.1, 5.0]] * 3, (3,)),
     "the other seldom": ([[0.0, 0.1, 4.0, 5.0]] + [[0.0, 0.1, 0.1, 5.0]] * 2, (3,)),

@@ -191,7 +191,7 @@ def test_where_nobody_is_late_nobody_can_be_left_out(
     assert capsys.readouterr().err.startswith("error: a test: ")
 
 
-def test_another_straggler_changes_nothing_and_a_second_one_takes_the_gain_away(
+def test_another_straggler_changes_nothing_and_a_second_one_takes_some_of_the_gain_away(
     capsys: Capture, tmp_path: Path
 ) -> None:
     late = ("--late", "rank=5,ms=20", "--bytes", "64MiB")
@@ -201,7 +201,7 @@ def test_another_straggler_changes_nothing_and_a_second_one_takes_the_gain_away(
     assert other["today"]["schedule"].startswith("straggler, ")
     assert other["difference_s"] == other["difference_with_wait_s"] == 0
     [second] = rows(capsys, tmp_path, one_late(0.02), *late)
-    assert second["changed"]["schedule"] == "direct"
+    assert second["changed"]["schedule"].startswith("2 stragglers, ")
     assert second["difference_s"] > 0
 
 

@@ -35,9 +35,9 @@ class Span(Value):
 class Part(Value):
     """What one rail does for a bucket; `rail` is null where the network is the only one.
 
-    `before` and `after` are when the rail works on its share of the bytes before and after the late rank has the
-    bucket, too, in a step in which that is `step.delay_s` after the others. `before` is null for a schedule that waits
-    for all ranks.
+    `before` and `after` are when the rail works on its share of the bytes before and after the last late rank has the
+    bucket, too, in a step in which that is `step.delay_s` after the ranks that are not late. `before` is null for a
+    schedule that waits for all ranks.
     """
 
     rail: Annotated[str, Field(min_length=1, max_length=256)] | None

@@ -89,7 +89,7 @@ class Chain(Value):
 
 
 Spec = Annotated[Plain | Broadcast | Straggler | Hybrid | Transfers | Stragglers | Chain, Field(discriminator="kind")]
-Verdict = Literal["chosen", "slower", "below_threshold", "window_taken", "too_many_ports", "ideal_delay"]
+Verdict = Literal["chosen", "slower", "below_threshold", "window_taken", "calls_only", "too_many_ports", "ideal_delay"]
 
 
 class Alternative(Value):
@@ -103,6 +103,7 @@ class Alternative(Value):
       slower           predicted to take longer than the chosen one
       below_threshold  faster than every plain schedule, but by less than `assumptions.min_gain`
       window_taken     worthwhile alone, but other buckets of the step use the same delay, or backward hides it anyway
+      calls_only       worthwhile alone, but not considered for the buckets of a step, which this size is one of
       too_many_ports   needs more peers at once than `assumptions.ports`
       ideal_delay      not on offer: what it would take if the delay always covered the others' part
     """

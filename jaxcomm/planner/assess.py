@@ -56,6 +56,24 @@ class Setting:
     late: tuple[str, ...] = ()
     releases: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
 
+    @property
+    def window(self) -> Delays:
+        """How long the ranks that are not late wait for the last one."""
+        return Delays(-self.releases[0]) if self.late else self.delays
+
+    @property
+    def stages(self) -> NDArray[np.float64]:
+        """When more and more late ranks are there, in seconds after those that are not late: first none of them, last
+        all. One column per step, by when all are there."""
+        if not self.late:
+            return np.array([np.zeros_like(self.delays.seconds), self.delays.seconds])
+        after: NDArray[np.float64] = self.releases - self.releases[0]
+        return after[:, after[-1].argsort(kind="stable")]
+
+    def stage(self, spec: Spec) -> int:
+        """At which of the stages the precondition of a schedule for one late rank, or for `Stragglers`, can start."""
+        return max(1, len(self.late)) - (len(spec.late) if isinstance(spec, Stragglers) else 1)
+
     def cost(self, spec: Spec, nbytes: int) -> tuple[float, float]:
         """Seconds before and after the late rank's arrival; somebody's, where nobody is known to be late."""
         schedule = build(spec, self.ranks, self.roles or {ROLE: 0}, self.template, self.solved)
@@ -65,9 +83,14 @@ class Setting:
         """Mean seconds from the last late rank's arrival on."""
         if isinstance(spec, Stragglers | Chain):
             call = nbytes, self.alpha, self.beta
-            schedule = _schedule(spec.kind, self.ranks, len(spec.late), spec.chunks)
-            phases = range(-1 - len(spec.late), 0) if isinstance(spec, Chain) else (-1 - len(spec.late), -1)
-            return simulate.staggered([phase.seconds(*call) for phase in schedule.phases], self.releases[list(phases)])
+            if topology := self.topology:
+                parts = build(spec, self.ranks, self.roles, self.template).phases
+                times = [topology.seconds(part, *call) for part in parts]
+            else:
+                parts = _schedule(spec.kind, self.ranks, len(spec.late), spec.chunks).phases
+                times = [part.seconds(*call) for part in parts]
+            needed = range(-1 - len(spec.late), 0) if isinstance(spec, Chain) else (-1 - len(spec.late), -1)
+            return simulate.staggered(times, self.releases[list(needed)])
         before, after = self.cost(spec, nbytes)
         return float(self.delays.exposed(before)) + after
 
@@ -113,14 +136,15 @@ def late_specs(setting: Setting, nbytes: int) -> list[Spec]:
 def late_sets(setting: Setting, nbytes: int) -> list[Spec]:
     """The best of every kind for the last two late ranks, the last three, ...; empty if at most one is late.
 
-    Chunk counts are 1, 2, 4, ... times those with which every rank has as much to do.
+    Chunk counts are 1, 2, 4, ... times those with which every rank has as much to do, and where links
+    differ, so that every transfer must be timed, at most 16 times those.
     """
     specs: list[Spec] = []
     limit = simulate.tune.max_chunks(setting.ranks, nbytes)
     for count in range(2, len(setting.late) + 1):
         late = setting.late[-count:]
         for kind, period in ((Stragglers, setting.ranks), (Chain, setting.ranks - 1)):
-            times = max(1, limit // period).bit_length()
+            times = max(1, min(limit // period, 16 if setting.topology else limit)).bit_length()
             members: list[Spec] = [kind(late=late, chunks=period << exponent) for exponent in range(times)]
             specs.append(min(members, key=lambda spec: setting.seconds(spec, nbytes)))
     return specs
@@ -156,9 +180,7 @@ def entry(setting: Setting, low: int, high: int | None, nbytes: int, choice: Spe
     rows = [row(spec, seconds, _verdict(setting, times, spec, choice)) for spec, seconds in times.items()]
     if setting.roles:
         rows += [row(spec, setting.cost(spec, nbytes)[1], "ideal_delay") for spec in _ideal_specs(setting, nbytes)]
-    # With several late ranks the others have longer than until the last but one is there.
-    window = Delays(-setting.releases[0]) if setting.late else setting.delays
-    call = setting.ranks, nbytes, window, setting.alpha, setting.beta, setting.ports, setting.topology
+    call = setting.ranks, nbytes, setting.window, setting.alpha, setting.beta, setting.ports, setting.topology
     predicted = Predicted(
         reference_bytes=nbytes,
         seconds=figures(times[choice]),
@@ -184,7 +206,9 @@ def _verdict(setting: Setting, times: dict[Spec, float], spec: Spec, choice: Spe
     if times[spec] >= times[choice]:
         return "slower"
     worthwhile = times[spec] < (1 - setting.min_gain) * times[choice]
-    return "window_taken" if worthwhile else "below_threshold"
+    if worthwhile:
+        return "calls_only" if isinstance(spec, Chain) else "window_taken"
+    return "below_threshold"
 
 
 def _too_many_ports(setting: Setting, spec: Spec) -> bool:

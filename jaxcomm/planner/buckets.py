@@ -15,10 +15,9 @@ import numpy as np
 from jaxcomm.errors import JaxcommError
 from jaxcomm.planner.greedy import greedy
 from jaxcomm.planner.jobs import Jobs, Packing
-from jaxcomm.planner.queue import Ints, Queue
-from jaxcomm.simulate import Delays
+from jaxcomm.planner.queue import Floats, Ints, Queue
 
-SCENARIOS: Final = 32  # delays that the solver sees; more are averaged in groups of neighbours
+SCENARIOS: Final = 32  # steps that the solver sees; more are averaged in groups of neighbours
 TICKS: Final = 2**24  # the horizon in the solver's integers
 WORK_PER_SECOND: Final = 0.2  # the solver's deterministic time, on the machine where it was measured
 GAP: Final = 1e-4  # the solver stops when it is this close to its bound
@@ -36,13 +35,13 @@ class Assignment(NamedTuple):
     gap: float
 
 
-def assign(jobs: Jobs, delays: Delays, *, time_limit: float, seed: int, log: Log = None) -> Assignment:
+def assign(jobs: Jobs, stages: Floats, *, time_limit: float, seed: int, log: Log = None) -> Assignment:
     """Chooses the buckets and one option per bucket size so that the step's last sum is there soonest, on average over
-    the delays.
+    the steps.
 
     Args:
       jobs: the step's gradients, and what buckets can be made of them.
-      delays: how late the late rank is.
+      stages: how late the late ranks are, as for `Queue.of`; steps alike are neighbours.
       time_limit: seconds for the solver, roughly: the limit is on its work, which is the same on every machine.
       seed: of the solver.
       log: receives the lines of the solver's log.
@@ -50,15 +49,15 @@ def assign(jobs: Jobs, delays: Delays, *, time_limit: float, seed: int, log: Log
     Raises:
       JaxcommError: OR-Tools is not installed.
     """
-    groups = np.array_split(delays.seconds, min(SCENARIOS, len(delays.seconds)))
-    few, weights = np.array([group.mean() for group in groups]), np.array([len(group) for group in groups])
+    groups = np.array_split(stages, min(SCENARIOS, stages.shape[1]), axis=1)
+    few = np.stack([group.mean(axis=1) for group in groups], axis=1)
+    weights = np.array([group.shape[1] for group in groups])
     queues = jobs.queues(few)
     packing, status, gap = jobs.single, "NOT_NEEDED", 0.0
     if len(jobs.runs) > len(packing.runs) or any(len(options) > 1 for options in jobs.options.values()):
         start = greedy(jobs, queues, weights)
         packing, status, gap = _solve(jobs, queues, weights, start, time_limit, seed, log)
-    seconds = float(jobs.exposed(jobs.queues(delays.seconds), packing).mean())
-    return Assignment(packing, seconds, status, gap)
+    return Assignment(packing, jobs.seconds(stages, packing), status, gap)
 
 
 def _solve(
@@ -103,20 +102,20 @@ def _solve(
 
     step_ends = [model.new_int_var(0, 2 * TICKS, "") for _ in weights]
     for rail, queue in enumerate(queues):
-        left = []
-        for part in ("before", "after"):
+        left, stages = [], len(queue.first)
+        for stage in range(stages):
             sums = [model.new_constant(0)]
             for atom in reversed(range(len(jobs.ready))):
                 total = model.new_int_var(0, 2 * TICKS, "")
                 literals = [literal for index in ending[atom] for literal in take[index]]
                 options = [option for index in ending[atom] for option in jobs.options[jobs.runs[index].bytes]]
-                seconds = [ticks(getattr(option, part)[rail]) for option in options]
+                seconds = [ticks(option.work(rail, stages)[stage]) for option in options]
                 model.add(total == sums[-1] + cp_model.LinearExpr.weighted_sum(literals, seconds))
                 sums.append(total)
             left.append(sums[::-1])
         for row, column in np.ndindex(queue.time.shape):
-            before, after = left[0][queue.before[row, column]], left[1][queue.after[row, column]]
-            model.add(step_ends[column] >= ticks(float(queue.time[row, column])) + before + after)
+            work = sum(sums[first] for sums, first in zip(left, queue.first[:, row, column], strict=True))
+            model.add(step_ends[column] >= ticks(float(queue.time[row, column])) + work)
     steps = int(weights.sum())
     departures = [
         ticks(jobs.due(run) * steps) * literal for run, own in zip(jobs.runs, take, strict=True) for literal in own[1:]

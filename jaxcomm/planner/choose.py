@@ -164,8 +164,7 @@ def _setting(profile: Profile, min_gain: float, ports: int) -> tuple[Setting, De
         return nobody, delay
     roles, template = {ROLE: late.rank}, schedules.template(profile.ranks)
     alone = replace(nobody, delays=Delays(late.delays), roles=roles, template=template)
-    several = profile.topology is None and profile.ranks <= MAX_TOGETHER
-    order = late_ranks(profile) if several else ()
+    order = late_ranks(profile) if profile.ranks <= MAX_TOGETHER else ()
     if len(order) < 2:
         return alone, delay
     names = [ROLE, *(f"{ROLE}_{place}" for place in range(2, len(order) + 1))]

@@ -16,8 +16,8 @@ def greedy(jobs: Jobs, queues: Sequence[Queue], weights: Ints) -> Packing:
 
     Args:
       jobs: the step's gradients, and what buckets can be made of them.
-      queues: of every rail, for some delays.
-      weights: of those delays.
+      queues: of every rail, for some steps.
+      weights: of those steps.
     """
 
     def cost(packing: Packing) -> float:

@@ -1,8 +1,9 @@
 """A step's gradients as jobs of a job shop: which runs of them may be one bucket, and what each may run on which rail.
 
-A bucket is ready with its last gradient. On every rail that carries a share of it, one job may start then, and one more
-when the late rank has the bucket, too, and the first is done. A rail that is never idle while a job waits is done at
-the same time whatever the order (see `queue`), so a step's end needs no order, and its boundaries decide its queues.
+A bucket is ready with its last gradient. On every rail that carries a share of it, one job may start when the ranks
+that it needs have the bucket, and one more when the last of the late ranks has it, too, and the first is done. A rail
+that is never idle while a job waits is done at the same time whatever the order (see `queue`), so a step's end needs no
+order, and its boundaries decide its queues.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 
 from jaxcomm.plan.values import Spec
-from jaxcomm.planner.queue import Floats, Queue, Work
+from jaxcomm.planner.queue import Floats, Queue
 from jaxcomm.profile import Bucket
 
+AT_ONCE: Final = 64  # steps whose queues are held at once
 ATOMS: Final = 16  # runs begin and end with these: more gradients are glued into so many groups of about equal bytes
 
 
@@ -30,13 +32,18 @@ NETWORK: Final = (Load(None, 1.0),)
 
 
 class Option(NamedTuple):
-    """A way to sum a bucket: its schedule, and on each rail its load and the seconds before and after the late rank's
-    arrival."""
+    """A way to sum a bucket: its schedule, and on each rail its load and the seconds before and after the last late
+    rank's arrival; the part before may start at `stage` of the step (see `queue`)."""
 
     spec: Spec
     before: tuple[float, ...]
     after: tuple[float, ...]
     loads: tuple[Load, ...] = NETWORK
+    stage: int = 0
+
+    def work(self, rail: int, stages: int) -> list[float]:
+        """Seconds on a rail at each of so many stages."""
+        return [(stage == self.stage) * self.before[rail] for stage in range(stages - 1)] + [self.after[rail]]
 
 
 class Run(NamedTuple):
@@ -82,30 +89,35 @@ class Jobs(NamedTuple):
         runs = sorted(run for run in self.runs if run.begin == run.end)
         return Packing(tuple(runs), {run.bytes: 0 for run in runs})
 
-    def queues(self, delays: Floats) -> list[Queue]:
-        """The queue of each rail, as far as any packing can decide its end."""
-        queue = Queue.of(self.ready, delays)
+    def queues(self, stages: Floats) -> list[Queue]:
+        """The queue of each rail, as far as any packing can decide its end; `stages` as for `Queue.of`."""
+        queue = Queue.of(self.ready, stages)
         spanned = {atom for run in self.runs for atom in range(run.begin, run.end)}
         found = []
         for rail in range(self.rails):
-            least, most = np.full((2, len(self.ready)), np.inf), np.zeros((2, len(self.ready)))
+            least, most = np.full((len(stages), len(self.ready)), np.inf), np.zeros((len(stages), len(self.ready)))
             for run in self.runs:
-                times = np.array([(option.before[rail], option.after[rail]) for option in self.options[run.bytes]])
+                times = np.array([option.work(rail, len(stages)) for option in self.options[run.bytes]])
                 least[:, run.end] = np.minimum(least[:, run.end], times.min(axis=0))
                 most[:, run.end] = np.maximum(most[:, run.end], times.max(axis=0))
             least[:, sorted(spanned)] = 0.0
-            found.append(queue.pruned(Work(*least), Work(*most)))
+            found.append(queue.pruned(least, most))
         return found
 
     def exposed(self, queues: Sequence[Queue], packing: Packing) -> Floats:
-        """For each delay of the queues, the seconds from the late rank's last gradient to the last sum."""
-        work = np.zeros((self.rails, 2, len(self.ready)))
+        """For each step of the queues, the seconds from the late rank's last gradient to the last sum."""
+        stages = len(queues[0].first)
+        work = np.zeros((self.rails, stages, len(self.ready)))
         for run in packing.runs:
             option = self.options[run.bytes][packing.choice[run.bytes]]
-            work[:, 0, run.end] = option.before
-            work[:, 1, run.end] = option.after
-        ends = [queue.exposed(Work(*each)) for queue, each in zip(queues, work, strict=True)]
-        return np.asarray(np.max(ends, axis=0))
+            for rail in range(self.rails):
+                work[rail, :, run.end] = option.work(rail, stages)
+        return np.asarray(np.max([queue.exposed(each) for queue, each in zip(queues, work, strict=True)], axis=0))
+
+    def seconds(self, stages: Floats, packing: Packing) -> float:
+        """The mean of `exposed` over the steps, of which a few at a time are looked at."""
+        some = np.array_split(stages, -(-stages.shape[1] // AT_ONCE), axis=1)
+        return float(np.concatenate([self.exposed(self.queues(each), packing) for each in some]).mean())
 
     def due(self, run: Run) -> float:
         """What a bucket must save to take another option than the first."""

@@ -1,9 +1,10 @@
 """When a network that works off a step's gradient buckets is done.
 
-The network is a queue. Bucket b's precondition enters it when the others have the bucket, at r_b; the rest of b's
-schedule when the late rank has it, at r_b + d. Whatever the order of service, such a queue is empty at
+The network is a queue. Bucket b is with the ranks that are not late at r_b. Stage s of it needs some of the late ranks,
+too, and enters the queue when the last of these has it, at r_b + d_s: its precondition at some stage (d_0 = 0: nobody
+late is needed), the rest of its schedule at the last one. Whatever the order of service, such a queue is empty at
 
-    E(d) = max over τ in {r_b} ∪ {r_b + d} of τ + Σ_{r_b >= τ} before_b + Σ_{r_b + d >= τ} after_b.
+    E = max over τ in all {r_b + d_s} of τ + Σ over s of Σ_{r_b + d_s >= τ} work_{s,b}.
 """
 
 from __future__ import annotations
@@ -17,49 +18,45 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-class Work(NamedTuple):
-    """Seconds of network time of each bucket, in the order in which they are ready: before and after the late rank."""
-
-    before: Floats
-    after: Floats
-
-
 class Queue(NamedTuple):
-    """The queue for several delays d: one row per τ and one column per delay.
+    """The queue for several steps: one row per τ and one column per step.
 
-    `time` is τ; `before` and `after` are the first bucket whose one and other part enters at τ or later. `last` is when
-    the late rank has the last bucket.
+    `time` is τ; `first` is, for every stage, the first bucket of which it enters at τ or later. `last` is when the last
+    of the late ranks has the last bucket.
     """
 
     time: Floats
-    before: Ints
-    after: Ints
+    first: Ints
     last: Floats
 
     @classmethod
-    def of(cls, ready: Floats, delays: Floats) -> Self:
-        """The queue of buckets that are ready at these ascending times."""
-        column = ready[:, None]
-        shape = (len(ready), len(delays))
-        first = np.broadcast_to(np.searchsorted(ready, column), shape)
-        return cls(
-            np.concatenate([np.broadcast_to(column, shape), column + delays]),
-            np.concatenate([first, np.searchsorted(ready, column + delays)]),
-            np.concatenate([np.searchsorted(ready, column - delays), first]),
-            ready[-1] + delays,
-        )
+    def of(cls, ready: Floats, stages: Floats) -> Self:
+        """The queue of buckets that are ready at these ascending times.
 
-    def ends(self, work: Work) -> Floats:
-        """τ and all that enters from then on, for every τ and delay: E(d) is the greatest of a column."""
-        before, after = (np.append(np.cumsum(part[::-1])[::-1], 0.0) for part in work)
-        ends: Floats = self.time + before[self.before] + after[self.after]
+        Args:
+          ready: r_b of every bucket.
+          stages: d_s, one row per stage and one column per step.
+        """
+        column = ready[:, None]
+        first = [np.concatenate([np.searchsorted(ready, column + (now - then)) for now in stages]) for then in stages]
+        return cls(np.concatenate([column + now for now in stages]), np.array(first), ready[-1] + stages[-1])
+
+    def ends(self, work: Floats) -> Floats:
+        """τ and all that enters from then on, for every τ and step: E is the greatest of a column.
+
+        Args:
+          work: seconds of network time, one row per stage and one column per bucket.
+        """
+        ends = self.time
+        for first, part in zip(self.first, work, strict=True):
+            ends = ends + np.append(np.cumsum(part[::-1])[::-1], 0.0)[first]
         return ends
 
-    def exposed(self, work: Work) -> Floats:
-        """E(d) - r_last - d for each delay: how long the step waits for the network after its last gradient."""
+    def exposed(self, work: Floats) -> Floats:
+        """E - `last` for each step: how long it waits for the network after its last gradient."""
         return np.asarray(self.ends(work).max(axis=0) - self.last)
 
-    def pruned(self, least: Work, most: Work) -> Self:
+    def pruned(self, least: Floats, most: Floats) -> Self:
         """The queue without those τ that cannot decide E, whatever the work between `least` and `most`."""
         keep = (self.ends(most) >= self.ends(least).max(axis=0)).any(axis=1)
-        return self._replace(time=self.time[keep], before=self.before[keep], after=self.after[keep])
+        return self._replace(time=self.time[keep], first=self.first[:, keep])

@@ -66,4 +66,5 @@ class Network(NamedTuple):
             tuple(slow[name] * times.get(name, (0.0, 0.0))[0] for name in self.names),
             tuple(slow[name] * times.get(name, (0.0, 0.0))[1] for name in self.names),
             tuple(Load(name, carried.get(name, 0.0)) for name in self.names),
+            setting.stage(spec),
         )

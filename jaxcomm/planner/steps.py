@@ -12,8 +12,8 @@ from jaxcomm import simulate
 from jaxcomm.errors import ProfileError
 from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.step import MAX_GRADIENTS, Gradient, Part, Planned, Span, Step
-from jaxcomm.plan.values import Spec
-from jaxcomm.planner.assess import Setting, figures, late_specs, plain, tuned_spec
+from jaxcomm.plan.values import Spec, Stragglers
+from jaxcomm.planner.assess import Setting, figures, late_sets, late_specs, plain, tuned_spec
 from jaxcomm.planner.buckets import Assignment, Log, assign
 from jaxcomm.planner.jobs import Atoms, Jobs, Option, Packing
 from jaxcomm.planner.rail_step import Network
@@ -71,33 +71,33 @@ def decide(
     rails = Network.of(profile, setting, split) if split else None
     offers = _Offers(setting, rails, known or {})
     atoms, few = Atoms.all(gradients), Atoms.few(gradients)
+    stages = setting.stages
     jobs = offers.jobs(atoms, 1, OPTIONS)
-    best = kept = assign(jobs, setting.delays, time_limit=time_limit, seed=seed, log=log)
+    best = kept = assign(jobs, stages, time_limit=time_limit, seed=seed, log=log)
     specs = _specs(jobs, kept.packing)
     results = [kept]
     if len(few.ready) > 1:
         packed = offers.jobs(few, len(few.ready), FEW)
-        found = assign(packed, setting.delays, time_limit=time_limit, seed=seed, log=log)
+        found = assign(packed, stages, time_limit=time_limit, seed=seed, log=log)
         results.append(found)
         if found.seconds < (1 - setting.min_gain) * kept.seconds:
             jobs, best = packed, found
             specs |= _specs(packed, found.packing)
     asis = offers._replace(known={}).jobs(atoms, 1, 0)
-    plain_seconds = float(asis.exposed(asis.queues(setting.delays.seconds), asis.single).mean())
-    delay = figures(float(np.median(setting.delays.seconds)))
+    usual = [figures(float(seconds)) for seconds in np.median(stages, axis=1)]
     bound = lower_bound(rails.best() if rails else setting, gradients)
     step = Step(
         buckets=len(gradients),
         bytes=sum(gradient.bytes for gradient in gradients),
-        plain_seconds=figures(plain_seconds),
+        plain_seconds=figures(asis.seconds(stages, asis.single)),
         seconds=figures(best.seconds),
         kept_seconds=figures(kept.seconds),
         lower_bound_seconds=min(figures(best.seconds), figures(bound)),
         status=best.status,
         gap=figures(best.gap),
-        delay_s=delay,
+        delay_s=usual[-1],
         gradients=tuple(Gradient(name=each.name, bytes=each.bytes, ready_s=each.ready_s) for each in gradients),
-        planned=_planned(jobs, best.packing, delay),
+        planned=_planned(jobs, best.packing, usual),
     )
     return Decision(step, specs, results)
 
@@ -111,7 +111,7 @@ def lower_bound(setting: Setting, gradients: Sequence[Bucket]) -> float:
     bounds, nbytes = [], 0
     for gradient in reversed(gradients):
         nbytes += gradient.bytes
-        seconds = simulate.lower_bound(setting.ranks, nbytes, setting.delays, *link)
+        seconds = simulate.lower_bound(setting.ranks, nbytes, setting.window, *link)
         bounds.append(gradient.ready_s - gradients[-1].ready_s + seconds)
     return max(bounds)
 
@@ -149,14 +149,16 @@ class _Offers(NamedTuple):
         if self.rails:
             return self.rails.options(specs, nbytes)
         costs = {spec: self.setting.cost(spec, nbytes) for spec in specs}
-        return [Option(spec, (before,), (after,)) for spec, (before, after) in costs.items()]
+        return [Option(spec, (b,), (a,), stage=self.setting.stage(spec)) for spec, (b, a) in costs.items()]
 
     def _family(self, nbytes: int, count: int) -> list[Spec]:
-        """The plain choice, and members of the family, from little to all covered."""
+        """The plain choice, schedules for late ranks that join together, and members of the family for one late rank,
+        from little to all covered."""
         setting = self.setting
         specs: list[Spec] = [plain(setting, nbytes)]
         if count:
             specs += late_specs(setting, nbytes)
+            specs += [spec for spec in late_sets(setting, nbytes) if isinstance(spec, Stragglers)]
         if count and setting.roles and not setting.topology:
             longest = float(setting.delays.seconds[-1])
             members = tune.covering(setting.ranks, nbytes, longest, setting.alpha, setting.beta, count)
@@ -168,11 +170,14 @@ def _specs(jobs: Jobs, packing: Packing) -> dict[int, Spec]:
     return {run.bytes: jobs.options[run.bytes][packing.choice[run.bytes]].spec for run in packing.runs}
 
 
-def _planned(jobs: Jobs, packing: Packing, delay: float) -> tuple[Planned, ...]:
-    """The buckets, with their times if a rail serves what has waited longest; by `queue` any order ends as soon."""
+def _planned(jobs: Jobs, packing: Packing, stages: Sequence[float]) -> tuple[Planned, ...]:
+    """The buckets, with their times in a step with these `stages` if a rail serves what has waited longest; by `queue`
+    any order ends as soon."""
+    delay = stages[-1]
     options = [jobs.options[run.bytes][packing.choice[run.bytes]] for run in packing.runs]
     ready = [float(jobs.ready[run.end]) for run in packing.runs]
-    waiting = [(at, 0, i) for i, at in enumerate(ready)] + [(at + delay, 1, i) for i, at in enumerate(ready)]
+    waiting = [(at + stages[option.stage], 0, i) for i, (at, option) in enumerate(zip(ready, options, strict=True))]
+    waiting += [(at + delay, 1, i) for i, at in enumerate(ready)]
     spans: dict[tuple[int, int, int], Span] = {}
     for rail in range(jobs.rails):
         now = 0.0

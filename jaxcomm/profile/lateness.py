@@ -6,23 +6,24 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile.schema import Profile
 
 MOST_LATE: Final = 8  # late ranks that a plan tells apart
 _JITTER: Final = 3.0  # times the bulk's own spread that a late rank is behind the bulk
-_SHARE: Final = 0.1  # of the straggler's lateness that another late rank has at least
+_SHARE: Final = 0.1  # of the latest rank's lateness that another late rank has at least
 
 
 @dataclass(frozen=True)
 class Straggler:
     """The rank that is last most often.
 
-    `delays` has one entry per step: seconds from the next-slowest rank's arrival to this rank's, 0 when another rank
-    was last. The median, mean and maximum are over all steps, so a rank that is late now and then looks as rarely
-    useful as it is. `first_quarter_s` and `last_quarter_s` are the medians over the first and last quarter of the
-    steps: their distance is the drift.
+    Late ranks (`late_ranks`) that come last at the same time are all last. `delays` has one entry per step: seconds
+    from the next-slowest rank's arrival to this rank's, 0 when another rank was last, too. The median, mean and maximum
+    are over all steps, so a rank that is late now and then looks as rarely useful as it is. `first_quarter_s` and
+    `last_quarter_s` are the medians over the first and last quarter of the steps: their distance is the drift.
     """
 
     rank: int
@@ -44,7 +45,7 @@ def straggler(profile: Profile) -> Straggler:
       profile: a profile with arrivals.
 
     Returns:
-      The straggler; with `late_steps` 0 if no rank was ever later than all others.
+      The straggler; with `late_steps` 0 if nobody was ever last.
 
     Raises:
       ProfileError: the profile has no arrivals.
@@ -58,7 +59,9 @@ def straggler(profile: Profile) -> Straggler:
     ascending = np.sort(arrivals, axis=1)
     lead = ascending[:, -1] - ascending[:, -2]
     last = arrivals.argmax(axis=1)
-    times_last = np.bincount(last[lead > 0], minlength=profile.ranks)
+    latest = arrivals == ascending[:, -1:]
+    late = np.isin(range(profile.ranks), _often_late(arrivals))
+    times_last = latest[(lead > 0) | (latest <= late).all(axis=1)].sum(axis=0)
     total_lead = np.bincount(last, weights=lead, minlength=profile.ranks)
     rank = max(range(profile.ranks), key=lambda r: (times_last[r], total_lead[r], -r))
     delays = np.where(last == rank, lead, 0.0)
@@ -82,14 +85,14 @@ def late_ranks(profile: Profile) -> tuple[int, ...]:
 
     The bulk of a step is there when half of the ranks are. Beside the straggler a rank is late if in more than half of
     the steps it comes after the bulk by more than 3 times the bulk's own spread (the median time from a step's first
-    rank to its bulk), and by at least a tenth of the straggler's median lateness. At most half of the ranks are late,
-    and at most 8: those that are latest.
+    rank to its bulk), and by more than a tenth of the latest rank's median lateness. At most half of the ranks are
+    late, and at most 8: those that are latest.
 
     Args:
       profile: a profile with arrivals.
 
     Returns:
-      The ranks by their median lateness; empty if no rank was ever later than all others.
+      The ranks by their median lateness; empty if nobody was ever last.
 
     Raises:
       ProfileError: the profile has no arrivals.
@@ -97,12 +100,16 @@ def late_ranks(profile: Profile) -> tuple[int, ...]:
     last = straggler(profile)
     if not last.late_steps:
         return ()
-    arrivals = np.array(profile.arrivals)
-    bulk = np.sort(arrivals, axis=1)[:, (profile.ranks - 1) // 2]
+    others = [rank for rank in _often_late(np.array(profile.arrivals)) if rank != last.rank]
+    most = min(MOST_LATE, profile.ranks // 2) - 1
+    return (*others[max(0, len(others) - most) :], last.rank)
+
+
+def _often_late(arrivals: NDArray[np.float64]) -> list[int]:
+    """The ranks that come after the bulk by the margin of `late_ranks` in more than half of the steps, latest last."""
+    bulk = np.sort(arrivals, axis=1)[:, (arrivals.shape[1] - 1) // 2]
     behind = arrivals - bulk[:, None]
     usual = np.median(behind, axis=0)
-    margin = max(_JITTER * float(np.median(bulk - arrivals.min(axis=1))), _SHARE * float(usual[last.rank]), 0.0)
-    often = (behind > margin).mean(axis=0) > 0.5
-    others = sorted((float(usual[rank]), rank) for rank in np.flatnonzero(often).tolist() if rank != last.rank)
-    most = min(MOST_LATE, profile.ranks // 2) - 1
-    return (*(rank for _, rank in others[max(0, len(others) - most) :]), last.rank)
+    margin = max(_JITTER * float(np.median(bulk - arrivals.min(axis=1))), _SHARE * float(usual.max()), 0.0)
+    often = np.flatnonzero((behind > margin).mean(axis=0) > 0.5)
+    return sorted(often.tolist(), key=lambda rank: (usual[rank], rank))

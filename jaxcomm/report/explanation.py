@@ -31,8 +31,8 @@ def explanation(plan: Plan) -> str:
             "What runs, by bytes of one rank's buffer, and its predicted time from the late rank's arrival on\n"
             + textwrap.indent(summary(plan), "  "),
             "What that rests on\n" + _list(_assumptions(plan)),
-            *([_step("The step", plan.step)] if plan.step else []),
-            *([_rail_step(plan.rail_step)] if plan.rail_step else []),
+            *([_step(plan, "The step", plan.step)] if plan.step else []),
+            *([_rail_step(plan, plan.rail_step)] if plan.rail_step else []),
             *(
                 _comparison(plan, entry, schedule)
                 for entry, schedule in zip(plan.collectives, plan.schedules, strict=True)
@@ -201,18 +201,19 @@ def _limits(plan: Plan) -> Iterator[str]:
     yield "Other ranks, links or sizes than those measured: profile and plan again."
 
 
-def _step(what: str, step: Step) -> str:
-    title = f"{what}, if the late rank is late by {seconds_text(step.delay_s)}"
+def _step(plan: Plan, what: str, step: Step) -> str:
+    late = "the late rank is" if len(plan.roles) < 2 else "the last of the late ranks is"
+    title = f"{what}, if {late} late by {seconds_text(step.delay_s)}"
     return f"{title}\n{textwrap.indent(step_table(step), '  ')}"
 
 
-def _rail_step(step: Step) -> str:
+def _rail_step(plan: Plan, step: Step) -> str:
     words = [
         "Rails carry the sums of several processes; in one process the step above is what runs. Each rail takes as "
         "long as beside others all the time.",
         *step_lines(step),
     ]
-    return f"{_step('The step on the rails', step)}\n{_list(iter(words))}"
+    return f"{_step(plan, 'The step on the rails', step)}\n{_list(iter(words))}"
 
 
 def _list(lines: Iterator[str]) -> str:

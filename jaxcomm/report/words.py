@@ -12,6 +12,7 @@ VERDICTS: Final = {
     "slower": "slower",
     "below_threshold": "gains less than the threshold",
     "window_taken": "other buckets use the delay",
+    "calls_only": "not considered for buckets",
     "too_many_ports": "needs more peers at once",
     "ideal_delay": "only if always late enough",
 }

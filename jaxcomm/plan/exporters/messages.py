@@ -51,13 +51,12 @@ class TooMuchError(PlanError):
 
 
 def phases(schedule: Schedule) -> list[list[Turn]]:
-    """The messages of the precondition, if there is one, and those of the schedule, by round and chunk.
+    """The messages of every precondition, and last those of the schedule, by round and chunk.
 
     When every thread block keeps this order, none waits for ever, even if a link holds only one message: what the first
     unfinished step waits for always comes earlier in the order.
     """
-    parts = [schedule.precondition, schedule] if schedule.precondition else [schedule]
-    return [list(_turns(part.table())) for part in parts]
+    return [list(_turns(phase.table())) for phase in schedule.phases]
 
 
 def _turns(table: Table) -> Iterator[Turn]:

@@ -34,7 +34,7 @@ def msccl_xml(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | No
     """An MSCCL algorithm for an in-place allreduce, protocol Simple.
 
     Args:
-      schedule: a schedule that the verifier has proved; its late rank is waited for where its data is needed.
+      schedule: a schedule that the verifier has proved; late ranks are waited for where their data is needed.
       name: the algorithm's name.
       min_bytes: smallest buffer.
       max_bytes: largest buffer; None means no limit.

@@ -39,7 +39,7 @@ def mscclpp(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | None
     """An MSCCL++ execution plan for an in-place allreduce.
 
     Args:
-      schedule: a schedule that the verifier has proved; its late rank is waited for where its data is needed.
+      schedule: a schedule that the verifier has proved; late ranks are waited for where their data is needed.
       name: the plan's name, which must be its own: the executor keeps what it set up for a plan under it.
       min_bytes: smallest buffer.
       max_bytes: largest buffer; None means no limit but the executor's own.
@@ -146,7 +146,7 @@ class _Block:
         self._sum = wait, self._ops[-1]
 
     def close(self) -> None:
-        """Ends the sum that more can join: a sum of the precondition must not wait for the late rank."""
+        """Ends the sum that more can join: a sum of a precondition must not wait for the late ranks."""
         self._sum = None
 
     def remote(self, peer: int, slot: int) -> dict[str, Any]:
