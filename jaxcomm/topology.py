@@ -9,12 +9,16 @@ import functools
 import itertools
 from collections import defaultdict
 from operator import itemgetter
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Final, Literal, NamedTuple, Self
 
+import numpy as np
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field
 
 from jaxcomm.schedules import Op, Schedule
+
+SOLVED: Final = 16  # ranks up to which a schedule is solved for its network
+TIMED: Final = 256  # ranks up to which every transfer of a schedule is timed on its own
 
 PortKind = Literal["send", "receive", "card out", "card in"]
 Times = defaultdict[tuple[int, int], float]
@@ -83,11 +87,16 @@ class Topology(BaseModel):
 def volume(schedule: Schedule, topology: Topology) -> float:
     """The volume of a schedule on a network, in chunks over a fast link; takes the place of `Schedule.volume`.
 
-    A transfer starts when its chunk has arrived at the sender, nobody needs what it overwrites, and both its ports are
-    done with what comes before it in the schedule; no rank waits for the end of a round. Both sides of an exchange
+    Of more than `TIMED` ranks it is the sum over the rounds of what the round's busiest port carries, as if all ranks
+    waited for the end of every round.
+
+    Else a transfer starts when its chunk has arrived at the sender, nobody needs what it overwrites, and both its ports
+    are done with what comes before it in the schedule; no rank waits for the end of a round. Both sides of an exchange
     start together. As no chain of transfers is longer than the rounds (of one port each), adding `num_rounds·α` bounds
     the time with latency from above.
     """
+    if len(topology.hosts) > TIMED:
+        return _by_rounds(schedule, topology)
     free: defaultdict[Port, float] = defaultdict(float)
     written: Times = defaultdict(float)  # (rank, chunk) → when its last value is there
     read: Times = defaultdict(float)  # (rank, chunk) → when its last reader has it
@@ -110,3 +119,18 @@ def volume(schedule: Schedule, topology: Topology) -> float:
             written[dst, chunk] = max(written[dst, chunk], done)
             read[src, chunk] = max(read[src, chunk], done)
     return end
+
+
+def _by_rounds(schedule: Schedule, topology: Topology) -> float:
+    """The sum over the rounds of what the busiest port carries in each."""
+    table, hosts = schedule.table(), np.array(topology.hosts)
+    within = hosts[table[:, 1]] == hosts[table[:, 2]]
+    rounds, ranks = schedule.num_rounds, len(hosts)
+    busiest = np.zeros(rounds)
+    for column in (1, 2):
+        card = hosts if topology.nic == "host" else np.arange(ranks)
+        for used, place, cost in ((within, np.arange(ranks), 1.0), (~within, card, topology.slow)):
+            port = table[used, 0].astype(np.int64) * ranks + place[table[used, column]]
+            chunks = np.bincount(port, minlength=rounds * ranks).reshape(rounds, ranks)
+            busiest = np.maximum(busiest, chunks.max(axis=1) * cost)
+    return float(busiest.sum())
