@@ -21,14 +21,15 @@ from jaxcomm.collectives.api import AxisName, pmean, psum
 from jaxcomm.communicator import use_plan
 
 Average = Callable[[Any, jax.Array | int], Any]
-Period = Sequence[Sequence[Sequence[int]]]
+Groups = Sequence[Sequence[int]]
 
 
-def divide_and_shuffle(period: Period, axis_name: AxisName) -> Average:
-    """Averages over the groups of iteration `step mod len(period)`.
+def divide_and_shuffle(iterations: Sequence[Groups], axis_name: AxisName) -> Average:
+    """Averages over the groups of iteration `step mod len(iterations)`.
 
     Args:
-      period: per iteration its groups of ranks, which hold each rank once; a plan's are `plan.groups.period`.
+      iterations: of one period, each with its groups, which hold every rank once; a plan's are
+        `plan.groups.iterations`.
       axis_name: axis of the mesh.
 
     Raises:
@@ -36,13 +37,13 @@ def divide_and_shuffle(period: Period, axis_name: AxisName) -> Average:
 
     Source: Wang et al., "DS-Sync: Addressing Network Bottlenecks with Divide-and-Shuffle Synchronization", section III.
     """
-    if not period:
-        raise ValueError("period is empty; it must have the groups of at least one iteration")
-    ranks = sum(len(group) for group in period[0])
-    for i, groups in enumerate(period):
+    if not iterations:
+        raise ValueError("iterations is empty; it must have the groups of at least one")
+    ranks = sum(len(group) for group in iterations[0])
+    for i, groups in enumerate(iterations):
         if sorted(rank for group in groups for rank in group) != list(range(ranks)):
-            raise ValueError(f"period[{i}] is {groups}; its groups must hold each of the {ranks} ranks once")
-    averages = [partial(_group_mean, groups=groups, axis_name=axis_name) for groups in period]
+            raise ValueError(f"iterations[{i}] is {groups}; its groups must hold each of the {ranks} ranks once")
+    averages = [partial(_group_mean, groups=groups, axis_name=axis_name) for groups in iterations]
     return lambda params, step: lax.switch(jnp.asarray(step) % len(averages), averages, params)
 
 
@@ -82,7 +83,7 @@ def consensus_distance(params: Any, axis_name: AxisName) -> jax.Array:
     return distance
 
 
-def _group_mean(params: Any, groups: Sequence[Sequence[int]], axis_name: AxisName) -> Any:
+def _group_mean(params: Any, groups: Groups, axis_name: AxisName) -> Any:
     size = np.zeros(sum(map(len, groups)))
     for group in groups:
         size[list(group)] = len(group)
