@@ -12,7 +12,7 @@ from jaxcomm import plan, planner, profile, schedules, simulate, topology
 from jaxcomm.cli import main
 from jaxcomm.profile import Profile
 from jaxcomm.report.explanation import explanation
-from jaxcomm.topology import Topology, volume
+from jaxcomm.topology import Topology, busiest
 
 Capture = pytest.CaptureFixture[str]
 
@@ -90,7 +90,6 @@ def test_more_ranks_than_are_solved_for_are_planned_and_explain_says_so(ranks: i
     assert made.groups is not None
     text = " ".join(explanation(made).split())
     assert f"No schedule was solved for this network: it has {ranks} ranks, and the solver is for at most 16." in text
-    assert ("not every transfer is timed" in text) == (ranks > topology.TIMED)
     for entry in made.collectives:
         schedule, nbytes = made.schedule_for(entry.min_bytes), entry.predicted.reference_bytes
         ring = simulate.phases(schedules.ring(ranks), nbytes, 3e-6, 1e-11, made.network.topology)[1]
@@ -110,21 +109,24 @@ def test_explain_names_the_racks_and_what_is_approximated() -> None:
 
 @pytest.mark.parametrize("schedule", [schedules.ring(12), schedules.direct(12), schedules.halving_doubling(12)])
 @pytest.mark.parametrize("nic", ["rank", "host"])
-def test_volume_of_many_ranks_is_that_of_the_busiest_ports(
-    schedule: schedules.Schedule, nic: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_volume_of_many_ranks_is_that_of_the_busiest_ports(schedule: schedules.Schedule, nic: Any) -> None:
     hosts = tuple(rank // 4 for rank in range(12))
-    monkeypatch.setattr(topology, "TIMED", 8)
-    volume.cache_clear()
     network = Topology(hosts=hosts, nic=nic, slow=3.0)
-    busiest: dict[int, dict[topology.Port, float]] = {}
+    rounds: dict[int, dict[topology.Port, float]] = {}
     for transfer in schedule.transfers():
-        loads = busiest.setdefault(transfer.round, {})
+        loads = rounds.setdefault(transfer.round, {})
         for port in network.ports(transfer.src, transfer.dst):
             loads[port] = loads.get(port, 0.0) + network.cost(transfer.src, transfer.dst)
-    assert volume(schedule, network) == sum(max(loads.values()) for loads in busiest.values())
-    assert volume(schedule, Topology(hosts=(0,) * 12, nic=nic, slow=3.0)) == schedule.volume
-    volume.cache_clear()
+    assert busiest(schedule, network) == sum(max(loads.values()) for loads in rounds.values())
+    assert busiest(schedule, Topology(hosts=(0,) * 12, nic=nic, slow=3.0)) == schedule.volume
+
+
+@pytest.mark.parametrize("name", ["ring", "direct", "halving_doubling", "straggler"])
+def test_the_busiest_ports_take_what_a_run_message_by_message_takes(name: str) -> None:
+    schedule = schedules.straggler(32, 31, 31) if name == "straggler" else getattr(schedules, name)(32)
+    network = Topology(hosts=tuple(rank // 4 for rank in range(32)), nic="host", slow=4.0)
+    last = simulate.run(schedule, schedule.num_chunks, simulate.Network(0.0, 1.0, network)).phases[-1]
+    assert busiest(schedule.phases[-1], network) == pytest.approx(last.end_s.max() - last.start_s.min(), rel=0.05)
 
 
 def rows(given: Profile, capsys: Capture, tmp_path: Path, *words: str) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from jaxcomm.report.step import step_lines, step_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import VERDICTS, range_text, spec_text
 from jaxcomm.schedules import Schedule
-from jaxcomm.topology import SOLVED, TIMED
+from jaxcomm.topology import SOLVED
 
 
 def explanation(plan: Plan) -> str:
@@ -146,12 +146,8 @@ def _network(network: Network, grouped: Groups | None) -> Iterator[str]:
     if ranks > SOLVED:
         yield (
             f"No schedule was solved for this network: it has {ranks} ranks, and the solver is for at most {SOLVED}. "
-            "The usual schedules were compared on it."
-        )
-    if ranks > TIMED:
-        yield (
-            f"Of more than {TIMED} ranks not every transfer is timed: a round takes as long as its busiest port, and "
-            "all ranks are taken to wait for its end."
+            "The usual schedules were compared on it; a round is taken to last as long as its busiest port needs, and "
+            "to end before the next one begins."
         )
     for index, solved in enumerate(network.schedules):
         yield (
