@@ -98,6 +98,56 @@ def test_what_is_no_float_or_too_small_to_cut_is_summed_exactly(mesh):
     jax.tree.map(np.testing.assert_array_equal, bounded, exact)
 
 
+@pytest.mark.parametrize("policy", ["agreed", "local"])
+def test_what_is_not_finite_matters_most(mesh, policy):
+    g, loss = gradients(6), Loss(0.3, policy, segment_bytes=SEGMENT)
+    g[1, 300], g[2, 500] = np.nan, -np.inf
+    result = np.asarray(run(mesh, lambda x: jaxcomm.psum(x, "data", loss=loss), g))[0]
+    assert np.isnan(result[300])
+    assert result[500] == -np.inf
+
+
+def test_local_ranks_leave_out_nothing_that_is_not_below_the_median(mesh):
+    g, loss = np.full((RANKS, SIZE), np.nan, np.float32), Loss(0.3, "local", segment_bytes=SEGMENT)
+    assert np.isnan(run(mesh, lambda x: jaxcomm.psum(x, "data", loss=loss), g)).all()
+
+
+@pytest.mark.parametrize("policy", ["agreed", "local"])
+def test_a_batch_on_each_rank_is_cut_row_by_row(mesh, policy):
+    loss = Loss(0.3, policy, segment_bytes=SEGMENT)
+    rows = np.stack([gradients(8), gradients(9)], axis=1)
+    cut = lambda x: jaxcomm.psum(x, "data", loss=loss)  # noqa: E731
+    both = np.asarray(run(mesh, jax.vmap(cut), rows))
+    for i in range(2):
+        np.testing.assert_array_equal(both[:, i], run(mesh, cut, rows[:, i]))
+
+
+def test_equal_losses_hash_alike_and_may_be_static_arguments():
+    scaled = jax.jit(lambda x, loss: x * loss.bound, static_argnames="loss")
+    for _ in range(2):
+        scaled(1.0, loss=Loss(0.2, bounds={"kernel": 0.1}))
+    assert scaled._cache_size() == 1
+
+
+def test_floats_of_8_bits_are_refused_as_without_a_loss(mesh):
+    g = gradients().astype(jnp.float8_e4m3fn)
+    with pytest.raises(TypeError, match=r"jaxcomm\.psum cannot take float8_e4m3fn"):
+        run(mesh, lambda x: jaxcomm.psum(x, "data", loss=Loss(0.3, segment_bytes=SEGMENT)), g)
+
+
+def test_a_bound_of_no_tensor_is_refused(mesh):
+    loss = Loss(bounds={"kernle": 0.0})
+    with pytest.raises(ValueError, match=r"bounds\['kernle'\] is of no tensor here; they are 'bias', 'kernel'"):
+        run(mesh, lambda x: jaxcomm.psum(x, "data", loss=loss), {"kernel": gradients(), "bias": gradients()})
+
+
+@pytest.mark.parametrize("groups", [[], [[0], [1, 2, 3]]])
+@pytest.mark.parametrize("loss", [None, Loss()])
+def test_means_are_of_groups_of_one_size(mesh, groups, loss):
+    with pytest.raises(ValueError, match="for a mean or with a loss they must have one size"):
+        run(mesh, lambda x: jaxcomm.pmean(x, "data", axis_index_groups=groups, loss=loss), gradients(), check_vma=False)
+
+
 def test_bounds_by_name_take_the_place_of_the_common_one(mesh):
     tree = {"front": {"kernel": gradients(3)}, "back": {"kernel": gradients(4)}}
     loss = Loss(0.0, bounds={"front/kernel": 0.5}, segment_bytes=SEGMENT)
@@ -165,7 +215,8 @@ def test_steps_in_a_scan_give_the_same_bits(mesh, policy, dtype):
 
 @pytest.mark.parametrize("policy", ["agreed", "local"])
 def test_a_run_that_is_resumed_gives_the_same_bits(mesh, policy):
-    transformation = bounded_loss("data", Loss(0.2, policy, segment_bytes=SEGMENT), error_feedback=True)
+    feedback = policy == "agreed"
+    transformation = bounded_loss("data", Loss(0.2, policy, segment_bytes=SEGMENT), error_feedback=feedback)
     whole, _ = train(mesh, transformation, 4)
     first, state = train(mesh, transformation, 2)
     stored = pickle.loads(pickle.dumps(jax.tree.map(np.asarray, state)))
@@ -180,6 +231,11 @@ def test_error_feedback_loses_nothing_in_the_long_run(mesh):
     arrived = np.asarray(updates, np.float64)[0].sum(axis=0) + np.asarray(state.left_out, np.float64).mean(axis=0)
     np.testing.assert_allclose(arrived, given, rtol=1e-4, atol=1e-5)
     assert np.asarray(state.left_out).any()
+
+
+def test_error_feedback_of_a_mean_over_who_kept_a_segment_is_refused():
+    with pytest.raises(ValueError, match='error_feedback is for the policy "agreed"'):
+        bounded_loss("data", Loss(policy="local"), error_feedback=True)
 
 
 def test_it_chains_with_optimizers_and_gradient_accumulation(mesh):
@@ -220,7 +276,9 @@ def test_donated_gradients_are_not_needed_any_more(mesh):
         ({"bounds": {"a": -0.1}}, r"bounds\['a'\] is -0.1"),
         ({"policy": "random"}, 'policy is "random"; it is "agreed" or "local"'),
         ({"segment_bytes": 12}, "segment_bytes is 12; it must be a positive multiple of 8"),
-        ({"sample_stride": 0}, "sample_stride is 0; it must be at least 1"),
+        ({"sample_stride": 0}, r"sample_stride is 0; it must be from 1 to below 2\^32"),
+        ({"sample_stride": 2**32}, "sample_stride is 4294967296"),
+        ({"seed": -1}, r"seed is -1; it must be from 0 to below 2\^32"),
     ],
 )
 def test_mistakes_in_the_loss_are_named(change, message):

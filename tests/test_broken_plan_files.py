@@ -60,6 +60,10 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         changed("step", "planned", 0, "parts", 0, "share", to=0.5),
         "the shares of step.planned[0].parts sum to 0.5; they must sum to 1",
     ),
+    "step rail": (
+        changed("step", "planned", 0, "parts", 0, "rail", to="ghost"),
+        "step.planned[0].parts[0].rail is 'ghost', which is not the one network, null",
+    ),
     "step too soon": (
         changed("step", "planned", 1, "parts", 0, "before", "start_s", to=0.002),
         "step.planned[1].parts[0].before starts at 0.002 s; the bucket is there at 0.003 s",

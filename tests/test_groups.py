@@ -160,6 +160,13 @@ def test_nobody_is_grouped_without_racks_or_slow_cards() -> None:
     assert decided(slow).racks[0].ranks == tuple(range(8))
 
 
+@pytest.mark.parametrize("racks", [[], [Rack(name="all", ranks=list(range(1025)))]], ids=["no rack", "one rack"])
+def test_more_ranks_than_groups_may_have_are_planned_where_nobody_is_grouped(racks: list[Rack]) -> None:
+    link = Link(alpha_s=1e-6, beta_s_per_byte=1e-10, source="a link")
+    many = Profile(ranks=1025, link=link, racks=racks, provenance=Provenance(source="a test", tool="pytest"))
+    assert planner.plan(many).groups is None
+
+
 def test_equal_profiles_give_equal_plans_that_survive_a_file(tmp_path: Path) -> None:
     made = planner.plan(make([5, 3], [4.0, 4.0]))
     assert plan.encode(made) == plan.encode(planner.plan(make([5, 3], [4.0, 4.0])))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import documents
 import numpy as np
 import pytest
+from documents import PLAN
 from test_planner import made
 
 from jaxcomm import plan, planner, profile, schedules, simulate
@@ -60,6 +62,30 @@ def test_two_late_ranks(source: Profile, expected: str) -> None:
         assert entry.predicted.lower_bound <= entry.predicted.seconds
     moved = plan_files.bind(result, {"straggler": 2, "straggler_2": 0})
     plan.verify(moved)
+
+
+def test_more_ranks_than_a_plan_can_prove_have_one_late_rank() -> None:
+    assert planner.plan(two_late(257, 0.02, 0.0201)).roles == {"straggler": 256}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "kind", "chunks", "message"),
+    [
+        (257, "stragglers", 257, "late names 2 ranks; with 257 ranks, more than 256, only one can be late"),
+        (256, "chain", 16385, "the chains of collectives have 4194560 ranks · chunks; 4194304 can be proved"),
+    ],
+)
+def test_schedules_too_large_to_prove_are_refused(ranks: int, kind: str, chunks: int, message: str) -> None:
+    spec = {"kind": kind, "late": ["straggler", "second"], "chunks": chunks}
+    document = PLAN | {
+        "matches": PLAN["matches"] | {"ranks": ranks},
+        "roles": {"straggler": 3, "second": 4},
+        "template": schedules.template(ranks).to_json(),
+        "collectives": [documents.entry(0, None, spec)],
+        "step": None,
+    }
+    with pytest.raises(PlanError, match=message):
+        plan_files.validate(document, "plan")
 
 
 def test_two_late_roles_are_two_ranks() -> None:

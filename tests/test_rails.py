@@ -139,6 +139,7 @@ def test_parts_of_any_shares_cover_every_byte_once(cuts: list[int], nbytes: int,
         "max_bytes": None,
         "reason": "split" if cuts else "cold",
         "shares": split(*shares),
+        "predicted": {"reference_bytes": 4096, "seconds": 9e-4, **TIMES},
         **RANGE,
     }
     members = [{"name": name, "transport": "tcp"} for name, _ in shares]
@@ -242,8 +243,8 @@ def split(*shares: tuple[str, float]) -> list[dict[str, Any]]:
     return [{"rail": name, "share": share, "channels": 1, "cores": None} for name, share in shares]
 
 
-TIMES = dict.fromkeys(("seconds", "single", "fixed_ratio", "slicing", "lower_bound"), 1e-3)
-RANGE = {"ratio": None, "extrapolated": False, "predicted": {"reference_bytes": 4096, **TIMES}}
+TIMES = dict.fromkeys(("single", "fixed_ratio", "slicing"), 1e-3) | {"lower_bound": 5e-4}
+RANGE = {"ratio": None, "extrapolated": False}
 RAILS: dict[str, Any] = {
     "members": [{"name": "eth0", "transport": "tcp"}, {"name": "eth1", "transport": "tcp"}],
     "threshold_bytes": 1024,
@@ -251,12 +252,20 @@ RAILS: dict[str, Any] = {
     "min_gain": 0.02,
     "cpu_cores": None,
     "ranges": [
-        {"min_bytes": 0, "max_bytes": 1023, "shares": split(("eth0", 1.0)), "reason": "cold", **RANGE},
+        {
+            "min_bytes": 0,
+            "max_bytes": 1023,
+            "shares": split(("eth0", 1.0)),
+            "reason": "cold",
+            "predicted": {"reference_bytes": 512, "seconds": 1e-3, **TIMES},
+            **RANGE,
+        },
         {
             "min_bytes": 1024,
             "max_bytes": None,
             "shares": split(("eth0", 0.5), ("eth1", 0.5)),
             "reason": "split",
+            "predicted": {"reference_bytes": 4096, "seconds": 9e-4, **TIMES},
             **RANGE,
         },
     ],
@@ -278,8 +287,24 @@ BROKEN = {
     "open": (("ranges", 0, "max_bytes", None), "rails.ranges[0].max_bytes is None; the last, and only it"),
     "reason": (("ranges", 0, "reason", "split"), 'rails.ranges[0].reason is "split" for 1 shares'),
     "negative": (("ranges", 1, "shares", 1, "share", -0.5), "rails.ranges[1].shares[1].share is -0.5; it must be"),
+    "reference": (
+        ("ranges", 0, "predicted", "reference_bytes", 1024),
+        "rails.ranges[0].predicted.reference_bytes is 1024, outside of its range",
+    ),
+    "bound": (
+        ("ranges", 1, "predicted", "seconds", 4e-4),
+        "rails.ranges[1].predicted.seconds is 0.0004, below its lower_bound, 0.0005",
+    ),
+    "gain": (
+        ("ranges", 1, "predicted", "seconds", 9.9e-4),
+        'predicted.seconds is 0.00099; with the reason "split" and a min_gain of 0.02 it is at most 0.00098',
+    ),
     "cores": (("ranges", 1, "shares", 0, "cores", 0), "rails.ranges[1].shares[0].cores is 0; it must be"),
 }
+
+
+def test_a_plan_with_whole_rails_is_read(tmp_path: Path) -> None:
+    assert load(tmp_path / "plan.json", sealed({**PLAN, "rails": RAILS})).rails == Rails.model_validate(RAILS)
 
 
 @pytest.mark.parametrize("case", BROKEN)

@@ -95,6 +95,29 @@ def test_indices_that_do_not_ascend_or_do_not_exist_are_refused(kept):
         segments.pack(x, jnp.asarray(kept, jnp.int32), 8).block_until_ready()
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: segments.importance(x, jnp.uint32(0), 8, 2**32), "a stride of 4294967296 do not fit"),
+        (lambda x: segments.scale(x, jnp.ones(6, jnp.float32), 6), "one factor per segment of whole elements"),
+        # The product of 4 and 2^62 is 0 in 64 bits.
+        (lambda x: segments.unpack(x[:0], jnp.arange(4, dtype=jnp.int32), 8, 2**62), "must hold the kept segments"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(call, message):
+    with pytest.raises(Exception, match=message):
+        jax.block_until_ready(call(jnp.arange(8, dtype=jnp.float32)))
+
+
+def test_a_batch_is_cut_row_by_row():
+    x = jnp.arange(12, dtype=jnp.float32).reshape(3, 4)
+    kept = jnp.asarray([[0], [1], [0]], jnp.int32)
+    packed = jax.vmap(lambda row, which: segments.pack(row, which, 8))(x, kept)
+    np.testing.assert_array_equal(packed, [[0, 1], [6, 7], [8, 9]])
+    means, _ = jax.vmap(lambda row: segments.importance(row, jnp.uint32(0), 8, 1))(x)
+    np.testing.assert_array_equal(means, x.reshape(3, 2, 2).mean(axis=2))
+
+
 def test_integers_have_no_importance():
     with pytest.raises(Exception, match="gradients must be floats of 16, 32 or 64 bits"):
         jax.block_until_ready(segments.importance(jnp.arange(8), jnp.uint32(0), 8, 1))

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -55,8 +56,10 @@ ffi::Error Importance(ffi::AnyBuffer gradients, ffi::BufferR0<ffi::DataType::U32
     if (!dtype) return Status(Code::kUnimplemented, "importance: gradients must be floats of 16, 32 or 64 bits");
     const size_t width = ByteWidth(*dtype), elements = gradients.element_count();
     if (segment_bytes < static_cast<int64_t>(width) || segment_bytes % width != 0 || stride < 1 ||
+        stride > std::numeric_limits<uint32_t>::max() ||
         means->element_count() != NumSegments(elements * width, segment_bytes)) {
-      return InvalidArgument("importance: segments of " + std::to_string(segment_bytes) + " bytes do not fit");
+      return InvalidArgument("importance: segments of " + std::to_string(segment_bytes) + " bytes with a stride of " +
+                             std::to_string(stride) + " do not fit");
     }
     std::vector<uint32_t> bins(kBins);
     FindImportance (*dtype)(static_cast<const std::byte*>(gradients.untyped_data()), elements,
@@ -65,6 +68,13 @@ ffi::Error Importance(ffi::AnyBuffer gradients, ffi::BufferR0<ffi::DataType::U32
     *median->typed_data() = LowerMedian(bins.data());
     return Status();
   });
+}
+
+// Whether so many bytes are so many whole segments; it divides, as the product might overflow.
+bool HoldsSegments(size_t bytes, size_t count, int64_t segment_bytes) {
+  if (segment_bytes < 1) return false;
+  const size_t segment = static_cast<size_t>(segment_bytes);
+  return bytes % segment == 0 && bytes / segment == count;
 }
 
 // Calls copy(segment's first byte, its bytes, place in the packed buffer) for each kept segment, in their order.
@@ -87,7 +97,7 @@ Status ForEachKept(const char* name, size_t bytes, size_t segment, const Indices
 ffi::Error Pack(ffi::AnyBuffer gradients, Indices kept, ffi::Result<ffi::AnyBuffer> packed, int64_t segment_bytes) {
   return Guarded([&] {
     const size_t segment = static_cast<size_t>(segment_bytes);
-    if (segment_bytes < 1 || packed->size_bytes() != kept.element_count() * segment) {
+    if (!HoldsSegments(packed->size_bytes(), kept.element_count(), segment_bytes)) {
       return InvalidArgument("pack: the result must have room for the kept segments, and no more");
     }
     const std::byte* from = static_cast<const std::byte*>(gradients.untyped_data());
@@ -102,7 +112,7 @@ ffi::Error Pack(ffi::AnyBuffer gradients, Indices kept, ffi::Result<ffi::AnyBuff
 ffi::Error Unpack(ffi::AnyBuffer packed, Indices kept, ffi::Result<ffi::AnyBuffer> gradients, int64_t segment_bytes) {
   return Guarded([&] {
     const size_t segment = static_cast<size_t>(segment_bytes), bytes = gradients->size_bytes();
-    if (segment_bytes < 1 || packed.size_bytes() != kept.element_count() * segment) {
+    if (!HoldsSegments(packed.size_bytes(), kept.element_count(), segment_bytes)) {
       return InvalidArgument("unpack: the operand must hold the kept segments, and no more");
     }
     const std::byte* from = static_cast<const std::byte*>(packed.untyped_data());
@@ -124,8 +134,9 @@ ffi::Error Scale(ffi::AnyBuffer gradients, ffi::BufferR1<ffi::DataType::F32> fac
     const size_t segment = static_cast<size_t>(segment_bytes), bytes = gradients.size_bytes();
     const std::optional<DType> dtype = ParseFloat(gradients.element_type());
     if (!dtype) return Status(Code::kUnimplemented, "scale: gradients must be floats of 16, 32 or 64 bits");
-    if (segment_bytes < 1 || result->size_bytes() != bytes || factors.element_count() != NumSegments(bytes, segment)) {
-      return InvalidArgument("scale: it takes one factor per segment");
+    if (segment_bytes < 1 || segment % ByteWidth(*dtype) != 0 || result->size_bytes() != bytes ||
+        factors.element_count() != NumSegments(bytes, segment)) {
+      return InvalidArgument("scale: it takes one factor per segment of whole elements");
     }
     const ScaleFn scale = FindScale(*dtype);
     std::byte* to = static_cast<std::byte*>(result->untyped_data());

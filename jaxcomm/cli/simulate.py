@@ -70,8 +70,10 @@ def run(args: Namespace) -> int:
         raise JaxcommError(f"--loss is {args.loss:.0%}; no model of ours is for links that lose more than half.")
     if not args.events and (args.loss is not None or args.bound is not None):
         raise JaxcommError("--loss and --bound need runs message by message.\n  Cure: add --events")
-    if args.events and (args.plot or args.repeat < 1):
-        raise JaxcommError(f"--events draws no --plot, and --repeat, which is {args.repeat}, must be at least 1")
+    if args.events and args.plot:
+        raise JaxcommError("--events draws no --plot.\n  Cure: leave out one of them")
+    if args.repeat < 1:
+        raise JaxcommError(f"--repeat is {args.repeat}; it must be at least 1")
     alpha, beta, ranks, delays = args.alpha_us / 1e6, 1e-9 / args.gbps, args.ranks, args.delay_ms or [0.0, 0.02]
     topology = None
     if args.profile:

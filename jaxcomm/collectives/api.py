@@ -59,7 +59,12 @@ def pmean(
     plan: communicator.PlanLike = None,
     loss: Loss | None = None,
 ) -> Any:
-    """Averages `x` over the ranks of `axis_name`, as `jax.lax.pmean` does. Arguments and errors are those of `psum`."""
+    """Averages `x` over the ranks of `axis_name`, as `jax.lax.pmean` does. Arguments and errors are those of `psum`.
+
+    Groups of unlike sizes are a ValueError.
+    """
+    if axis_index_groups is not None:
+        _ranks(axis_name, axis_index_groups)  # lax divides by the first group's size, whatever the others' are
     if loss is None:
         return _call(lax.pmean, plan, x, axis_name, axis_index_groups=axis_index_groups)
     total = psum(x, axis_name, axis_index_groups=axis_index_groups, plan=plan, loss=loss)
@@ -151,10 +156,10 @@ def _ranks(axis_name: AxisName, groups: Groups) -> int:
     if groups is None:
         return lax.axis_size(axis_name)
     sizes = {len(group) for group in groups}
-    if len(sizes) > 1:
+    if len(sizes) != 1:
         raise ValueError(
-            f"axis_index_groups have {sorted(sizes)} ranks; with a loss they must have one size.\n"
-            "  Cure: make them equal, or leave out `loss`."
+            f"axis_index_groups have {sorted(sizes)} ranks; for a mean or with a loss they must have one size.\n"
+            "  Cure: make them equal, or divide the `psum` without a loss by each group's size."
         )
     return sizes.pop()
 

@@ -42,7 +42,7 @@ class Loss:
 
     bound: float = 0.1
     policy: Literal["agreed", "local"] = "agreed"
-    bounds: Mapping[str, float] = field(default_factory=dict)
+    bounds: Mapping[str, float] = field(default_factory=dict, hash=False)
     segment_bytes: int = 4096
     sample_stride: int = 20
     seed: jax.Array | int = 0
@@ -56,12 +56,14 @@ class Loss:
             raise ValueError(f'Loss: policy is "{self.policy}"; it is "agreed" or "local"')
         if self.segment_bytes < 8 or self.segment_bytes % 8:
             raise ValueError(f"Loss: segment_bytes is {self.segment_bytes}; it must be a positive multiple of 8")
-        if self.sample_stride < 1:
-            raise ValueError(f"Loss: sample_stride is {self.sample_stride}; it must be at least 1")
+        if not 1 <= self.sample_stride < 2**32:
+            raise ValueError(f"Loss: sample_stride is {self.sample_stride}; it must be from 1 to below 2^32")
+        if isinstance(self.seed, int) and not 0 <= self.seed < 2**32:
+            raise ValueError(f"Loss: seed is {self.seed}; it must be from 0 to below 2^32")
 
     def dropped(self, name: str, x: jax.Array) -> int:
-        """How many whole segments of a tensor may be left out: none of what is no floating-point array."""
-        if not jnp.issubdtype(x.dtype, jnp.floating):
+        """How many whole segments of a tensor may be left out: only floats of 16, 32 or 64 bits are cut."""
+        if not jnp.issubdtype(x.dtype, jnp.floating) or x.dtype.itemsize < 2:
             return 0
         return math.floor(self.bounds.get(name, self.bound) * x.size * x.dtype.itemsize / self.segment_bytes)
 
@@ -82,7 +84,10 @@ def bounded_sum(x: Any, loss: Loss, total: Reduce, ranks: int) -> tuple[Any, Any
     tree: Any
     paths, tree = jax.tree_util.tree_flatten_with_path(x)
     leaves = [jnp.asarray(leaf) for _, leaf in paths]
-    dropped = [loss.dropped(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in paths]
+    names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in paths]
+    if unknown := sorted(set(loss.bounds) - set(names)):
+        raise ValueError(f"Loss: bounds[{unknown[0]!r}] is of no tensor here; they are {', '.join(map(repr, names))}")
+    dropped = [loss.dropped(name, leaf) for name, leaf in zip(names, leaves, strict=True)]
     cut = [i for i, count in enumerate(dropped) if count]
     flat = [leaves[i].reshape(-1) for i in cut]
     policy = _agreed if loss.policy == "agreed" else _local
@@ -121,7 +126,7 @@ def _local(
     for x, count in zip(flat, dropped, strict=True):
         matter, median = segments.importance(x, _seed(loss, x), size, loss.sample_stride)
         least = jnp.argsort(matter)[:count]
-        keep.append(jnp.ones_like(matter).at[least].set((matter[least] >= median).astype(jnp.float32)))
+        keep.append(jnp.ones_like(matter).at[least].set(~(matter[least] < median)))
     sums = total([[segments.scale(x, each, size) for x, each in zip(flat, keep, strict=True)], keep, list(whole)])
     averaged = [
         segments.scale(part, jnp.where(kept > 0, ranks / kept, 0), size)

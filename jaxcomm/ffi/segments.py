@@ -83,7 +83,7 @@ def scale(x: jax.Array, factors: jax.Array, segment_bytes: int) -> jax.Array:
 
 def _call(name: str, types: Any, aliases: dict[int, int] | None = None, **attributes: Any) -> Callable[..., Any]:
     ffi.register()
-    call = jax.ffi.ffi_call(f"jaxcomm_{name}", types, input_output_aliases=aliases)
+    call = jax.ffi.ffi_call(f"jaxcomm_{name}", types, input_output_aliases=aliases, vmap_method="sequential")
     return partial(call, **attributes)
 
 

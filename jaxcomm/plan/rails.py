@@ -14,6 +14,7 @@ from jaxcomm.plan.values import Count, Number, Seconds, Value
 
 ALIGN: Final = 16  # bytes: a multiple of every element's size
 TOLERANCE: Final = 1e-9  # of a sum of shares
+ROUNDED: Final = 1e-6  # relative: stored figures are rounded
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Portion = Annotated[float, Field(ge=0, le=1e6, strict=True, allow_inf_nan=False)]
@@ -180,4 +181,20 @@ class Rails(Value):
         if self.threshold_bytes != (split[0] if split else None):
             first = split[0] if split else "null"
             raise ValueError(f"rails.threshold_bytes is {self.threshold_bytes}; the ranges split from {first} on")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _predictions_fit(self) -> Self:
+        for i, each in enumerate(self.ranges):
+            where, found = f"rails.ranges[{i}].predicted", each.predicted
+            if not each.min_bytes <= found.reference_bytes <= (each.max_bytes or math.inf):
+                raise ValueError(f"{where}.reference_bytes is {found.reference_bytes}, outside of its range")
+            if found.lower_bound > found.seconds * (1 + ROUNDED):
+                raise ValueError(f"{where}.seconds is {found.seconds:g}, below its lower_bound, {found.lower_bound:g}")
+            most = found.single * (1 - self.min_gain if each.reason == "split" else 1)
+            if found.seconds > most * (1 + ROUNDED):
+                raise ValueError(
+                    f'{where}.seconds is {found.seconds:g}; with the reason "{each.reason}" and a min_gain of '
+                    f"{self.min_gain:g} it is at most {most:g}"
+                )
         return self

@@ -22,6 +22,8 @@ from jaxcomm.plan.loss import LossPolicy
 from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.step import Step
 from jaxcomm.plan.values import (
+    MAX_CHAINED,
+    MAX_TOGETHER,
     Assumptions,
     Broadcast,
     Chain,
@@ -149,6 +151,11 @@ class Plan(Value):
             )
         for i, entry in enumerate(self.collectives):
             self._check_spec(f"collectives[{i}].schedule", entry.schedule)
+        chained = self.ranks * sum(
+            spec.chunks for spec in {entry.schedule for entry in self.collectives} if isinstance(spec, Chain)
+        )
+        if chained > MAX_CHAINED:
+            raise ValueError(f"the chains of collectives have {chained} ranks · chunks; {MAX_CHAINED} can be proved")
         return self
 
     @pydantic.model_validator(mode="after")
@@ -161,13 +168,14 @@ class Plan(Value):
                         f"{name}.planned[{i}].schedule differs from collectives[{index}].schedule, which calls of its "
                         f"{bucket.bytes} bytes run"
                     )
-        known = {member.name for member in self.rails.members} if self.rails else set()
-        for i, bucket in enumerate(self.rail_step.planned if self.rail_step else ()):
-            for j, part in enumerate(bucket.parts):
-                if part.rail not in known:
-                    raise ValueError(
-                        f"rail_step.planned[{i}].parts[{j}].rail is {part.rail!r}, which is no rail of this plan"
-                    )
+        members = {member.name for member in self.rails.members} if self.rails else set()
+        known: dict[str, set[str | None]] = {"step": {None}, "rail_step": {*members}}
+        for name, step in (("step", self.step), ("rail_step", self.rail_step)):
+            for i, bucket in enumerate(step.planned if step else ()):
+                for j, part in enumerate(bucket.parts):
+                    if part.rail not in known[name]:
+                        what = "no rail of this plan" if name == "rail_step" else "not the one network, null"
+                        raise ValueError(f"{name}.planned[{i}].parts[{j}].rail is {part.rail!r}, which is {what}")
         return self
 
     def _check_spec(self, where: str, spec: Spec) -> None:
@@ -182,6 +190,11 @@ class Plan(Value):
             raise ValueError(
                 f"{where}.late is {', '.join(names)}, which roles binds to {', '.join(map(str, bound.values()))}; "
                 "every one must be another rank"
+            )
+        if len(names) > 1 and self.ranks > MAX_TOGETHER:
+            raise ValueError(
+                f"{where}.late names {len(names)} ranks; with {self.ranks} ranks, more than {MAX_TOGETHER}, only one "
+                "can be late"
             )
         if len(names) >= self.ranks:
             raise ValueError(f"{where}.late names all {self.ranks} ranks; one must not be late")

@@ -11,6 +11,8 @@ from jaxcomm.topology import Topology
 
 MAX_CHUNKS: Final = 65536
 MAX_MOVES: Final = 4 * 65536
+MAX_TOGETHER: Final = 256  # ranks of a schedule for several late ones; its messages are found one by one
+MAX_CHAINED: Final = 2**22  # ranks · chunks of all chains together; each is executed for its proof
 
 Ranks = Annotated[int, Field(ge=2, le=MAX_RANKS, strict=True)]
 Rank = Annotated[int, Field(ge=0, lt=MAX_RANKS, strict=True)]

@@ -14,6 +14,7 @@ from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.plan import Plan
 from jaxcomm.plan.program import MAX_RANKS
 from jaxcomm.plan.values import (
+    MAX_TOGETHER,
     Assumptions,
     Chain,
     Delay,
@@ -157,7 +158,8 @@ def _setting(profile: Profile, min_gain: float, ports: int) -> tuple[Setting, De
         return nobody, delay
     roles, template = {ROLE: late.rank}, schedules.template(profile.ranks)
     alone = replace(nobody, delays=Delays(late.delays), roles=roles, template=template)
-    order = () if profile.network else late_ranks(profile)
+    several = profile.network is None and profile.ranks <= MAX_TOGETHER
+    order = late_ranks(profile) if several else ()
     if len(order) < 2:
         return alone, delay
     names = [ROLE, *(f"{ROLE}_{place}" for place in range(2, len(order) + 1))]

@@ -46,16 +46,16 @@ def decide(profile: Profile, model_bytes: int | None = None, seed: int = 0) -> G
     Raises:
       ProfileError: it is not known how many bytes are averaged, or there are too many ranks.
     """
-    racks = tuple(RackRanks(ranks=tuple(rack.ranks), uplink=rack.uplink) for rack in profile.racks)
-    racks = racks or (RackRanks(ranks=tuple(range(profile.ranks)), uplink=1.0),)
     nics = tuple(profile.nics) or (1.0,) * profile.ranks
-    if len(racks) == 1 and max(nics) == min(nics):
+    if len(profile.racks) < 2 and max(nics) == min(nics):
         return None
     if profile.ranks > MAX_GROUPED:
         raise ProfileError(
             f"racks: groups are planned for at most {MAX_GROUPED} ranks; these are {profile.ranks}.{CURE}"
             "leave racks and nics out of the profile."
         )
+    racks = tuple(RackRanks(ranks=tuple(rack.ranks), uplink=rack.uplink) for rack in profile.racks)
+    racks = racks or (RackRanks(ranks=tuple(range(profile.ranks)), uplink=1.0),)
     nbytes = _model_bytes(profile, model_bytes)
     links = Links(racks, nics, nbytes, profile.link.alpha_s, profile.link.beta_s_per_byte)
     theirs = paper(links)[:LONG]

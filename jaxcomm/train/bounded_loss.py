@@ -39,11 +39,18 @@ def bounded_loss(
         between ranks: `left_out` belongs to the shards of `axis_name`.
 
     Raises:
+      ValueError: error feedback with policy "local", which averages over those who kept a segment: what the others left
+        out is not missing from the mean, and would count twice.
       NameError, TypeError, PlanError: as `jaxcomm.psum`.
 
     Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", sections 3 and 4.2.
     """
     allowed = loss or Loss()
+    if error_feedback and allowed.policy == "local":
+        raise ValueError(
+            'bounded_loss: error_feedback is for the policy "agreed"; "local" averages over those who kept a segment, so '
+            "nothing is missing that could be fed back.\n  Cure: leave out one of the two."
+        )
 
     def init(params: optax.Params) -> BoundedLossState:
         left_out = jax.tree.map(jnp.zeros_like, params) if error_feedback else None
