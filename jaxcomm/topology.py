@@ -9,12 +9,15 @@ import functools
 import itertools
 from collections import defaultdict
 from operator import itemgetter
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Final, Literal, NamedTuple, Self
 
+import numpy as np
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field
 
 from jaxcomm.schedules import Op, Schedule
+
+SOLVED: Final = 16  # ranks up to which a schedule is solved for its network, and every transfer timed on its own
 
 PortKind = Literal["send", "receive", "card out", "card in"]
 Times = defaultdict[tuple[int, int], float]
@@ -70,21 +73,24 @@ class Topology(BaseModel):
     def seconds(self, schedule: Schedule, nbytes: int, alpha: float, beta: float) -> float:
         """Predicted time after the late rank's arrival: `Schedule.seconds` with this network's volume.
 
+        Of more than `SOLVED` ranks the volume is `busiest`, else `volume`.
+
         Args:
           schedule: the schedule.
           nbytes: size of the buffer s.
           alpha: seconds per round.
           beta: seconds per byte on a link within a host.
         """
-        return schedule.num_rounds * alpha + volume(schedule, self) / schedule.num_chunks * nbytes * beta
+        chunks = (volume if len(self.hosts) <= SOLVED else busiest)(schedule, self)
+        return schedule.num_rounds * alpha + chunks / schedule.num_chunks * nbytes * beta
 
 
 @functools.lru_cache(maxsize=1024)
 def volume(schedule: Schedule, topology: Topology) -> float:
     """The volume of a schedule on a network, in chunks over a fast link; takes the place of `Schedule.volume`.
 
-    A transfer starts when its chunk has arrived at the sender, nobody needs what it overwrites, and both its ports are
-    done with what comes before it in the schedule; no rank waits for the end of a round. Both sides of an exchange
+    A transfer starts when its chunk has arrived at the sender, nobody needs what it overwrites, and both its ports
+    are done with what comes before it in the schedule; no rank waits for the end of a round. Both sides of an exchange
     start together. As no chain of transfers is longer than the rounds (of one port each), adding `num_rounds·α` bounds
     the time with latency from above.
     """
@@ -110,3 +116,23 @@ def volume(schedule: Schedule, topology: Topology) -> float:
             written[dst, chunk] = max(written[dst, chunk], done)
             read[src, chunk] = max(read[src, chunk], done)
     return end
+
+
+@functools.lru_cache(maxsize=1024)
+def busiest(schedule: Schedule, topology: Topology) -> float:
+    """What the busiest port of every round carries, summed over the rounds, in chunks over a fast link.
+
+    So long all takes if every round ends before the next one begins and no port waits for another; a shared card may
+    serve the transfers of a round in any order, not only in that of the schedule as in `volume`.
+    """
+    table, hosts = schedule.table(), np.array(topology.hosts)
+    within = hosts[table[:, 1]] == hosts[table[:, 2]]
+    rounds, ranks = schedule.num_rounds, len(hosts)
+    most = np.zeros(rounds)
+    for column in (1, 2):
+        card = hosts if topology.nic == "host" else np.arange(ranks)
+        for used, place, cost in ((within, np.arange(ranks), 1.0), (~within, card, topology.slow)):
+            port = table[used, 0].astype(np.int64) * ranks + place[table[used, column]]
+            chunks = np.bincount(port, minlength=rounds * ranks).reshape(rounds, ranks)
+            most = np.maximum(most, chunks.max(axis=1) * cost)
+    return float(most.sum())

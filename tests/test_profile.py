@@ -49,18 +49,13 @@ def with_arrivals(rows: list[list[float]]) -> profile.Profile:
 
 
 REFUSED = [
-    (changed("arrivals", 1, 2, to=math.nan), "arrivals[1][2] is nan; it must be a finite number"),
     (changed("arrivals", 1, 2, to=math.inf), "arrivals[1][2] is inf"),
     (changed("arrivals", 1, 2, to=-1e-9), "arrivals[1][2] is -1e-09; it must be greater than or equal to 0"),
     (changed("arrivals", 1, 2, to="1"), "arrivals[1][2] is '1'"),
-    (changed("arrivals", 1, to=[0.0, 1.0]), "arrivals[1] has 2 times for 4 ranks"),
     (changed("arrivals", to={}), "arrivals is {}"),
-    (changed("arrivals", 1, 1, to=0.5), "arrivals[1] says that every rank is late: its first comes at 0.001 s"),
-    (changed("ranks", to=1), "ranks is 1; it must be greater than or equal to 2"),
     (changed("ranks", to=True), "ranks is True"),
     (changed("ranks", to=4.5), "ranks is 4.5"),
     (changed("ranks", to=...), "ranks is missing"),
-    (changed("link", "alpha_s", to=-1.0), "link.alpha_s is -1.0"),
     (changed("link", "op", to="gossip"), "link.op is 'gossip'"),
     (changed("link", "samples", 0, "bytes", to=0), "link.samples[0].bytes is 0"),
     (changed("buckets", 0, "ready", to=1.0), "buckets[0].ready is not a field"),

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from ortools.linear_solver import pywraplp
 
 from jaxcomm import plan, planner, profile, schedules, simulate
-from jaxcomm.cli import main
 from jaxcomm.errors import PlanError, ProfileError
 from jaxcomm.plan.rails import Rails, Share
 from jaxcomm.planner import rail_split, rails
@@ -391,23 +390,3 @@ def test_a_plan_with_rails_is_read_as_it_was_written_and_explained(tmp_path: Pat
     text = explanation(made)
     assert "Who carries how much of a buffer" in text and "eth0 66.7%, eth1 33.3%" in text
     assert "within one process this part of the plan is not used" in text
-
-
-@pytest.mark.parametrize(
-    ("members", "said"),
-    [
-        ([rail("eth0"), rail("eth0")], 'rails[1].name is "eth0", which another rail has; names must differ'),
-        ([rail("eth0", ranks=[0])], 'rails[0], "eth0", is shared by no two ranks; it can carry nothing'),
-        ([rail("eth0", ranks=[0, 1, 3])], 'rails[0], "eth0", does not reach rank 2; a rail must join all 4 ranks'),
-    ],
-)
-def test_mistakes_in_rails_are_one_line_and_a_cure(
-    members: list[Rail], said: str, tmp_path: Path, capsys: Capture
-) -> None:
-    file = tmp_path / "profile.json"
-    file.write_text(cluster().model_copy(update={"rails": members}).model_dump_json())
-    assert main(["plan", str(file), "--out", str(tmp_path / "plan.json")]) == 1
-    captured = capsys.readouterr()
-    first, cure = captured.err.splitlines()
-    assert first == f"error: {file}: {said}." and cure.startswith("  Cure: ")
-    assert captured.out == "" and not (tmp_path / "plan.json").exists()

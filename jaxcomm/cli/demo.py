@@ -133,7 +133,7 @@ def _report(args: Namespace, measured: Profile, made: Plan, trained: dict[str, A
     plans = {name: bench_late.single(name, args.devices, args.late) for name in ("ring", "direct")} | {"plan": made}
     predicted = {
         name: simulate.seconds(
-            schedule, nbytes, simulate.Delays(late.delays), link.alpha_s, link.beta_s_per_byte, measured.topology
+            schedule, nbytes, simulate.Delays(late.delays), link.alpha_s, link.beta_s_per_byte, measured.network
         )
         for name, each in plans.items()
         if (schedule := each.schedule_for(nbytes))

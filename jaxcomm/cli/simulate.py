@@ -79,7 +79,7 @@ def run(args: Namespace) -> int:
     if args.profile:
         measured = profile.load(args.profile)
         alpha, beta, ranks = measured.link.alpha_s, measured.link.beta_s_per_byte, [measured.ranks]
-        topology = measured.topology
+        topology = measured.network
         if args.delay_ms is None and measured.arrivals:
             delays = [profile.straggler(measured).median_s]
     planned = plan.load(args.plan) if args.plan else None

@@ -1,4 +1,4 @@
-"""Argument types of the commands: sizes, ranges of ranks, rates, rails, late ranks.
+"""Argument types of the commands: sizes, ranges of ranks, rates, rails, uplinks, cards, late ranks.
 
 Each names the bad word and shows a good one.
 """
@@ -22,10 +22,17 @@ class Late(NamedTuple):
     seconds: float
 
 
-class RailRate(NamedTuple):
-    """A rail that is made slower or faster, and by how many times."""
+class PartRate(NamedTuple):
+    """A rail, or a rack's uplink, that is made slower or faster, and by how many times."""
 
-    rail: str
+    name: str
+    rate: Fraction
+
+
+class CardRate(NamedTuple):
+    """A rank whose card is made slower or faster, and by how many times."""
+
+    rank: int
     rate: Fraction
 
 
@@ -108,12 +115,29 @@ def rate(text: str) -> Fraction:
     return found
 
 
-def rail_rate(text: str) -> RailRate:
+def rail_rate(text: str) -> PartRate:
     """A rail's rate, written `eth1=1/4`."""
-    rail, equals, ratio = text.rpartition("=")
-    if not (rail and equals):
-        raise ArgumentTypeError(f"{text!r} is not a rail and its rate; write for example eth1=1/4")
-    return RailRate(rail, rate(ratio))
+    return _part_rate(text, "a rail", "eth1=1/4")
+
+
+def uplink_rate(text: str) -> PartRate:
+    """The rate of a rack's uplink, written `rack 0=1/4`."""
+    return _part_rate(text, "a rack", "'rack 0=1/4'")
+
+
+def card_rate(text: str) -> CardRate:
+    """The rate of a rank's card, written `3=1/4`."""
+    rank, ratio = _part_rate(text, "a rank", "3=1/4")
+    if not (rank.isdecimal() and len(rank) < 10):
+        raise ArgumentTypeError(f"{text!r} is not a rank and its rate; write for example 3=1/4")
+    return CardRate(int(rank), ratio)
+
+
+def _part_rate(text: str, what: str, example: str) -> PartRate:
+    name, equals, ratio = text.rpartition("=")
+    if not (name and equals):
+        raise ArgumentTypeError(f"{text!r} is not {what} and its rate; write for example {example}")
+    return PartRate(name, rate(ratio))
 
 
 def late(text: str) -> Late:

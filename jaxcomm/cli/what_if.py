@@ -11,7 +11,8 @@ import numpy as np
 
 from jaxcomm import planner, profile, simulate
 from jaxcomm.cli import output, progress, values
-from jaxcomm.cli.values import Late, RailRate
+from jaxcomm.cli.change import Change
+from jaxcomm.cli.values import Late
 from jaxcomm.planner import rails
 from jaxcomm.profile import Profile, Straggler
 from jaxcomm.report.explanation import entry_for
@@ -24,43 +25,12 @@ EXAMPLE = """
     jaxcomm what-if profile.json --no-straggler --rate 1/4 --bytes 64MiB,1GiB
     jaxcomm what-if profile.json --no-straggler --late rank=5,ms=20
     jaxcomm what-if profile.json --without-rail eth1 --rail-rate eth0=1/2
+    jaxcomm what-if profile.json --uplink-rate 'rack 0=1/4' --card-rate 3=1/2
 """
 
 _BYTES: Final = "1MiB,64MiB,1GiB"
 _QUARTER: Final = Fraction(1, 4)
 _LATE_S: Final = 10e-3  # of the standard changes where nobody is late; Devraj et al. measured 9.45 ms on average
-
-
-@dataclasses.dataclass(frozen=True)
-class Change:
-    """What is changed in a profile, in this order: the straggler left out, the links' rate, rails, ranks made later."""
-
-    no_straggler: bool = False
-    rate: Fraction | None = None
-    late: tuple[Late, ...] = ()
-    without_rails: tuple[str, ...] = ()
-    rail_rates: tuple[RailRate, ...] = ()
-
-    def __str__(self) -> str:
-        """The change in words."""
-        parts = ["no straggler"] if self.no_straggler else []
-        parts += [f"links at {self.rate} times their rate"] if self.rate else []
-        parts += [f"no rail {name}" for name in self.without_rails]
-        parts += [f"rail {each.rail} at {each.rate} times its rate" for each in self.rail_rates]
-        parts += [f"rank {late.rank} later by {seconds_text(late.seconds)}" for late in self.late]
-        return ", ".join(parts)
-
-    def apply(self, measured: Profile) -> Profile:
-        """The changed profile."""
-        changed = profile.without_straggler(measured) if self.no_straggler else measured
-        changed = profile.at_rate(changed, float(self.rate)) if self.rate else changed
-        for name in self.without_rails:
-            changed = profile.without_rail(changed, name)
-        for each in self.rail_rates:
-            changed = profile.rail_at_rate(changed, each.rail, float(each.rate))
-        for late in self.late:
-            changed = profile.with_late_rank(changed, late.rank, late.seconds)
-        return changed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +43,8 @@ class Prediction:
     `wait_s` is how long the first rank waits for the last, on average over the steps.
     `rails` is who carries the buffer, and `rails_seconds` the time by the rails' own tables, in which all ranks come
     together; None without rails.
+    `groups_s` is the slowest group of the plan, for the model's bytes, `rho` what a period of `groups_period`
+    iterations leaves of the distance from agreement; None where no link or card is slow.
     """
 
     schedule: str
@@ -82,6 +54,9 @@ class Prediction:
     straggler: int | None
     rails: str | None
     rails_seconds: float | None
+    groups_s: float | None
+    rho: float | None
+    groups_period: int | None
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -109,6 +84,28 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="one rail at so many times its rate; may be given several times",
     )
     parser.add_argument(
+        "--uplink-rate",
+        type=values.uplink_rate,
+        action="append",
+        default=[],
+        metavar="RACK=1/4",
+        help="the uplink of a rack at so many times its rate; may be given several times",
+    )
+    parser.add_argument(
+        "--card-rate",
+        type=values.card_rate,
+        action="append",
+        default=[],
+        metavar="RANK=1/4",
+        help="a rank's card at so many times its rate; counts for groups; may be given several times",
+    )
+    parser.add_argument(
+        "--model-bytes",
+        type=values.size,
+        metavar="SIZE",
+        help="what groups average (all buckets, the collective, or the largest of --bytes)",
+    )
+    parser.add_argument(
         "--bytes", type=values.sizes, default=values.sizes(_BYTES), metavar="SIZES", help=f"sizes of a call ({_BYTES})"
     )
     parser.add_argument("--ports", type=int, default=simulate.PORTS, help=f"peers of a rank at once ({simulate.PORTS})")
@@ -118,13 +115,19 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Plans for the profile as it is and for every change of it, and prints both side by side."""
     measured = profile.load(args.profile)
-    asked = Change(args.no_straggler, args.rate, tuple(args.late), tuple(args.without_rail), tuple(args.rail_rate))
+    asked = Change(
+        args.no_straggler,
+        args.rate,
+        *map(tuple, (args.late, args.without_rail, args.rail_rate, args.uplink_rate, args.card_rate)),
+    )
+    model = args.model_bytes or sum(bucket.bytes for bucket in measured.buckets)
+    model = model or (measured.collective.bytes if measured.collective else max(args.bytes))
     changes = [asked] if asked != Change() else _standard(measured)
     profiles = [measured, *(change.apply(measured) for change in changes)]
     with progress.bar(len(profiles), "planning") as bar:
         predicted = []
         for each in profiles:
-            predicted.append(_predict(each, args.bytes, args.ports))
+            predicted.append(_predict(each, args.bytes, args.ports, model))
             bar.update()
     today, *changed = predicted
     rows = [
@@ -141,6 +144,9 @@ def run(args: Namespace) -> int:
     print(table(header, [_cells(*row) for row in rows]))
     if measured.rails:
         print(f"\nOn the rails alone, by their measured tables, all ranks coming together\n\n{_rails_table(rows)}")
+    if any(side.groups_s for row in rows for side in row[2:]):
+        print(f"\nGroups that take turns, for a model of {bytes_text(model)}: averages within groups, not over all")
+        print(f"\n{_groups_table(rows)}")
     print("\nits bound: of everything that uses no more than the late ranks' delay behind the others")
     print("with the wait: the difference from the first rank's arrival on, whose wait for the last one counts, too")
     for change, each in zip(changes, profiles[1:], strict=True):
@@ -165,10 +171,11 @@ def _standard(measured: Profile) -> list[Change]:
     ]
 
 
-def _predict(given: Profile, sizes: list[int], ports: int) -> list[Prediction]:
+def _predict(given: Profile, sizes: list[int], ports: int, model: int) -> list[Prediction]:
     """One prediction per size, under the plan that `jaxcomm plan` makes of the profile."""
-    whole = given.model_copy(update={"racks": [], "nics": []})  # groups average among themselves: no call of all ranks
-    made = planner.plan(whole, ports=ports)
+    made = planner.plan(given, ports=ports, model_bytes=model)
+    turns = made.groups
+    grouped = (max(turns.seconds), turns.rho, turns.period) if turns else (None, None, None)
     late = _straggler(given)
     arrivals = given.arrivals or [[0.0] * given.ranks]
     wait = float(np.max(given.arrivals, axis=1).mean()) if given.arrivals else 0.0
@@ -177,16 +184,16 @@ def _predict(given: Profile, sizes: list[int], ports: int) -> list[Prediction]:
     for nbytes in sizes:
         schedule = made.schedule_for(nbytes)
         assert schedule is not None  # without a dtype a plan has a schedule for every size
-        times = [simulate.phases(phase, nbytes, *link, given.topology)[1] for phase in schedule.phases]
+        times = [simulate.phases(phase, nbytes, *link, given.network)[1] for phase in schedule.phases]
         releases = simulate.releases(schedule, arrivals)
         seconds = simulate.staggered(times, releases)
         # Where several are late, the others have longer than until the last but one is there.
         delays = simulate.Delays(-releases[0] if len(times) > 1 else late.delays if late else ())
-        bound = simulate.lower_bound(given.ranks, nbytes, delays, *link, ports, given.topology)
+        bound = simulate.lower_bound(given.ranks, nbytes, delays, *link, ports, given.network)
         runs = spec_text(entry_for(made, nbytes).schedule)
         shares = made.rails.split_for(nbytes) if made.rails else ()
         split = (shares_text(shares), rails.seconds(given, shares, nbytes)) if shares else (None, None)
-        found.append(Prediction(runs, seconds, bound, wait, late.rank if late else None, *split))
+        found.append(Prediction(runs, seconds, bound, wait, late.rank if late else None, *split, *grouped))
     return found
 
 
@@ -228,16 +235,21 @@ def _rails_table(rows: list[tuple[Change, int, Prediction, Prediction]]) -> str:
     return table(["change", "bytes", "today", "carried by", "changed", "would be carried by", "difference"], cells)
 
 
+def _groups_table(rows: list[tuple[Change, int, Prediction, Prediction]]) -> str:
+    def cells(side: Prediction) -> tuple[str, str]:
+        if side.groups_s is None:
+            return "-", "-"
+        return seconds_text(side.groups_s), f"{side.rho:.3g} in {side.groups_period}"
+
+    by_change = {change: (*cells(today), *cells(changed)) for change, _, today, changed in rows}
+    header = ["change", "today", "rho in iterations", "changed", "would have rho in iterations"]
+    return table(header, [[change, *line] for change, line in by_change.items()])
+
+
 def _json(change: Change, nbytes: int, today: Prediction, changed: Prediction) -> dict[str, Any]:
     alone, whole = _differences(today, changed)
     return {
-        "change": {
-            "no_straggler": change.no_straggler,
-            "rate": float(change.rate or 1),
-            "late": [late._asdict() for late in change.late],
-            "without_rails": change.without_rails,
-            "rail_rates": {each.rail: float(each.rate) for each in change.rail_rates},
-        },
+        "change": change.document(),
         "bytes": nbytes,
         "today": dataclasses.asdict(today),
         "changed": dataclasses.asdict(changed),

@@ -32,9 +32,10 @@ from jaxcomm.planner.accepting import accepting
 from jaxcomm.planner.assess import ROLE, Setting, choose, figures
 from jaxcomm.planner.buckets import Assignment, Log
 from jaxcomm.planner.ranges import Progress, entries
-from jaxcomm.planner.topology import check_size, solved
+from jaxcomm.planner.topology import solved
 from jaxcomm.profile import Profile, late_ranks, straggler
 from jaxcomm.simulate import PORTS, Delays
+from jaxcomm.topology import SOLVED
 
 
 def plan(
@@ -92,10 +93,9 @@ def plan(
     if profile.ranks > MAX_RANKS:
         raise ProfileError(f"ranks is {profile.ranks}; a plan is for at most {MAX_RANKS}.\n  Cure: plan per group.")
     setting, delay = _setting(profile, min_gain, ports)
-    if profile.topology:
-        check_size(profile.ranks, profile.ranks - 1)
-    if profile.topology and setting.roles:
-        best = solved(profile.topology, setting.roles[ROLE], time_limit, seed, log)
+    network = setting.topology
+    if network and setting.roles and profile.ranks <= SOLVED:
+        best = solved(network, setting.roles[ROLE], time_limit, seed, log)
         setting = replace(setting, solved=best)
     decision = steps.decide(profile, setting, time_limit=time_limit, seed=seed, log=log)
     split = rails.decide(profile, min_gain)
@@ -125,7 +125,7 @@ def plan(
         matches=Matches(ranks=profile.ranks),
         roles=setting.roles,
         template=_rotation(setting, found),
-        network=Network(topology=profile.topology, schedules=setting.solved) if profile.topology else None,
+        network=Network(topology=network, schedules=setting.solved) if network else None,
         collectives=found,
         assumptions=Assumptions(
             alpha_s=profile.link.alpha_s,
@@ -155,7 +155,7 @@ def plan(
 
 def _setting(profile: Profile, min_gain: float, ports: int) -> tuple[Setting, Delay | None]:
     link = profile.link.alpha_s, profile.link.beta_s_per_byte
-    nobody = Setting(profile.ranks, *link, Delays(), {}, None, min_gain, ports, profile.topology)
+    nobody = Setting(profile.ranks, *link, Delays(), {}, None, min_gain, ports, profile.network)
     if not profile.arrivals:
         return nobody, None
     late = straggler(profile)

@@ -120,7 +120,7 @@ def check_size(ranks: int, chunks: int) -> None:
     if ranks * ranks * chunks > LARGEST:
         raise JaxcommError(
             f"a topology of {ranks} ranks and {chunks} chunks has {ranks * ranks * chunks} possible transfers; the "
-            f"solver takes {LARGEST}.\n  Cure: plan without a topology, or per group of fewer ranks."
+            f"solver takes {LARGEST}.\n  Cure: ask for fewer chunks, or for fewer ranks."
         )
 
 

@@ -7,7 +7,15 @@ files; measuring also what runs the collectives.
 
 from __future__ import annotations
 
-from jaxcomm.profile.changes import at_rate, rail_at_rate, with_late_rank, without_rail, without_straggler
+from jaxcomm.profile.changes import (
+    at_rate,
+    card_at_rate,
+    rail_at_rate,
+    uplink_at_rate,
+    with_late_rank,
+    without_rail,
+    without_straggler,
+)
 from jaxcomm.profile.cluster import (
     Channels,
     CoreRate,
@@ -52,6 +60,7 @@ __all__ = [
     "Switch",
     "Tolerance",
     "at_rate",
+    "card_at_rate",
     "fit",
     "json_schema",
     "late_ranks",
@@ -61,6 +70,7 @@ __all__ = [
     "read_any",
     "save",
     "straggler",
+    "uplink_at_rate",
     "validate",
     "with_late_rank",
     "without_rail",

@@ -50,9 +50,7 @@ def with_late_rank(profile: Profile, rank: int, seconds: float) -> Profile:
     Raises:
       ProfileError: a rank out of range, or a time that cannot be.
     """
-    if not 0 <= rank < profile.ranks:
-        what = f"rank {rank} cannot be late: the ranks are 0 to {profile.ranks - 1}"
-        raise ProfileError(mistake(profile.provenance.source, what, "name one of them"))
+    _check_rank(profile, rank, "be late")
     if not 0 <= seconds < math.inf:
         what = f"rank {rank} cannot be late by {seconds:g} s"
         raise ProfileError(mistake(profile.provenance.source, what, "name a time of at least 0"))
@@ -88,7 +86,7 @@ def without_rail(profile: Profile, name: str) -> Profile:
     Raises:
       ProfileError: it has no such rail, or no other.
     """
-    _check_rail(profile, name)
+    _check_name(profile, "rail", name, [rail.name for rail in profile.rails])
     left = [rail.model_dump() for rail in profile.rails if rail.name != name]
     if not left:
         what = f"{name!r} is the only rail; without it the ranks are not connected"
@@ -102,10 +100,37 @@ def rail_at_rate(profile: Profile, name: str, rate: float) -> Profile:
     Raises:
       ProfileError: no such rail, or a rate that is not above 0, or too small for a rail that is already slow.
     """
-    _check_rail(profile, name)
+    _check_name(profile, "rail", name, [rail.name for rail in profile.rails])
     _check_rate(profile, rate)
     rails = [_slowed(rail, rate) if rail.name == name else rail.model_dump() for rail in profile.rails]
     return _changed(profile, f"rail {name} at {rate:g} times its rate", rails=rails)
+
+
+def uplink_at_rate(profile: Profile, name: str, rate: float) -> Profile:
+    """The profile as if one rack's uplink carried `rate` times as many bytes per second.
+
+    Raises:
+      ProfileError: no such rack, or a rate that is not above 0, or makes the uplink faster than links within the rack.
+    """
+    _check_name(profile, "rack", name, [rack.name for rack in profile.racks])
+    _check_rate(profile, rate)
+    racks = [
+        rack.model_dump() | {"uplink": rack.uplink / (rate if rack.name == name else 1.0)} for rack in profile.racks
+    ]
+    return _changed(profile, f"the uplink of rack {name} at {rate:g} times its rate", racks=racks)
+
+
+def card_at_rate(profile: Profile, rank: int, rate: float) -> Profile:
+    """The profile as if one rank's card carried `rate` times as many bytes per second.
+
+    Raises:
+      ProfileError: a rank out of range, or a rate that is not above 0, or makes the card faster than `link`.
+    """
+    _check_rank(profile, rank, "have another card")
+    _check_rate(profile, rate)
+    nics = list(profile.nics) or [1.0] * profile.ranks
+    nics[rank] /= rate
+    return _changed(profile, f"the card of rank {rank} at {rate:g} times its rate", nics=nics)
 
 
 def _slowed(rail: Rail, rate: float) -> dict[str, Any]:
@@ -123,11 +148,17 @@ def _slowed(rail: Rail, rate: float) -> dict[str, Any]:
     return document
 
 
-def _check_rail(profile: Profile, name: str) -> None:
-    names = [rail.name for rail in profile.rails]
+def _check_rank(profile: Profile, rank: int, do: str) -> None:
+    if not 0 <= rank < profile.ranks:
+        what = f"rank {rank} cannot {do}: the ranks are 0 to {profile.ranks - 1}"
+        raise ProfileError(mistake(profile.provenance.source, what, "name one of them"))
+
+
+def _check_name(profile: Profile, kind: str, name: str, names: list[str]) -> None:
     if name not in names:
-        what = f"has no rail {name!r}; its rails are: {', '.join(names) or 'none'}"
-        raise ProfileError(mistake(profile.provenance.source, what, "name one of them" if names else "measure rails"))
+        what = f"has no {kind} {name!r}; its {kind}s are: {', '.join(names) or 'none'}"
+        cure = "name one of them" if names else f"measure {kind}s"
+        raise ProfileError(mistake(profile.provenance.source, what, cure))
 
 
 def _check_rate(profile: Profile, rate: float) -> None:

@@ -5,6 +5,7 @@ Times are in seconds, sizes in bytes, shares between 0 and 1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Self
 
 import pydantic
@@ -151,13 +152,17 @@ class Tolerance(Value):
 
 
 def check_racks(racks: list[Rack], ranks: int) -> None:
-    """Every rank is in exactly one rack.
+    """Every rack has a name of its own, and every rank is in exactly one rack.
 
     Raises:
-      ValueError: a rank in two racks, in none, or out of range.
+      ValueError: two racks of one name, or a rank in two racks, in none, or out of range.
     """
+    names: set[str] = set()
     home: dict[int, int] = {}
     for i, rack in enumerate(racks):
+        if rack.name in names:
+            raise ValueError(f'racks[{i}].name is "{rack.name}", which another rack has; names must differ')
+        names.add(rack.name)
         for j, rank in enumerate(rack.ranks):
             if rank >= ranks:
                 raise ValueError(f"racks[{i}].ranks[{j}] is {rank}; with {ranks} ranks it must be in [0, {ranks - 1}]")
@@ -168,6 +173,23 @@ def check_racks(racks: list[Rack], ranks: int) -> None:
     missing = sorted(set(range(ranks)) - set(home))
     if racks and missing:
         raise ValueError(f"rank {missing[0]} is in no rack; racks must hold every rank once")
+
+
+def check_hosts(racks: list[Rack], hosts: Sequence[int]) -> None:
+    """The ranks of a host are in one rack; `hosts[r]` is the host of rank r.
+
+    Raises:
+      ValueError: the racks cut a host in two.
+    """
+    home = {rank: i for i, rack in enumerate(racks) for rank in rack.ranks}
+    first: dict[int, int] = {}
+    for rank, host in enumerate(hosts):
+        other = first.setdefault(host, rank)
+        if home[rank] != home[other]:
+            raise ValueError(
+                f"racks[{home[rank]}] cuts host {host} of topology.hosts in two: it has rank {rank}, but rank {other} "
+                f"is in racks[{home[other]}]; the ranks of a host are in one rack"
+            )
 
 
 def check_rails(rails: list[Rail], ranks: int) -> None:

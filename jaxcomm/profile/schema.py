@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, Self
 import pydantic
 from pydantic import Field
 
-from jaxcomm.profile.cluster import Loss, Positive, Rack, Rail, Ratio, Tolerance, check_racks, check_rails
+from jaxcomm.profile.cluster import Loss, Positive, Rack, Rail, Ratio, Tolerance, check_hosts, check_racks, check_rails
 from jaxcomm.profile.values import Bytes, Count, Sample, Seconds, Text, Value
 from jaxcomm.topology import Topology
 
@@ -71,7 +71,7 @@ class Profile(Value):
 
     `arrivals` has one row per step and one column per rank: seconds after the first rank of that step; empty when
     unknown. `warmup_dropped` counts the steps left out of it because they were warm-up. With a `topology`, `link` is
-    that of two ranks on one host; null: all links are alike. `racks` are the ranks under each switch; `nics[r]` says
+    that of two ranks on one host; null: as `network` says. `racks` are the ranks under each switch; `nics[r]` says
     how many times as long a byte takes through rank r's card, which others may use, too ([]: none is slower); `loss`
     is that of all links. `cpu_cores` may serve the rails together (null: no limit).
     """
@@ -121,7 +121,24 @@ class Profile(Value):
         check_rails(self.rails, self.ranks)
         if self.nics and len(self.nics) != self.ranks:
             raise ValueError(f"nics has {len(self.nics)} entries for {self.ranks} ranks; one per rank is needed")
+        if self.racks and self.topology:
+            check_hosts(self.racks, self.topology.hosts)
         return self
+
+    @property
+    def network(self) -> Topology | None:
+        """What differs between the links that a call of all ranks uses; None: nothing that is known.
+
+        It is the topology. Without one, a rack whose uplink is slow counts as a host whose ranks share a card, and
+        every uplink as the slowest.
+        """
+        slowest = max((rack.uplink for rack in self.racks), default=1.0)
+        if self.topology or len(self.racks) < 2 or slowest == 1:
+            return self.topology
+        home = {rank: i for i, rack in enumerate(self.racks) for rank in rack.ranks}
+        number = {rack: i for i, rack in enumerate(dict.fromkeys(home[rank] for rank in range(self.ranks)))}
+        hosts = tuple(number[home[rank]] for rank in range(self.ranks))
+        return Topology(hosts=hosts, nic="host", slow=slowest)
 
     def canonical_bytes(self) -> bytes:
         """The bytes that `hash` covers: JSON with sorted keys, no spaces and ASCII only; without what is not known."""

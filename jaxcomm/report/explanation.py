@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
+from jaxcomm.plan.groups import Groups
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.step import Step
 from jaxcomm.plan.values import Broadcast, Chain, Entry, Network, Stragglers, Transfers
@@ -14,6 +15,7 @@ from jaxcomm.report.step import step_lines, step_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import VERDICTS, range_text, spec_text
 from jaxcomm.schedules import Schedule
+from jaxcomm.topology import SOLVED
 
 
 def explanation(plan: Plan) -> str:
@@ -109,8 +111,10 @@ def _assumptions(plan: Plan) -> Iterator[str]:
             f"greatest {seconds_text(delay.max_s)}; first quarter of the steps {seconds_text(delay.first_quarter_s)}, "
             f"last quarter {seconds_text(delay.last_quarter_s)})."
         )
+    if plan.groups and max(plan.groups.nics) > 1:
+        yield "Slow cards of ranks count for groups only: the times of schedules take all cards as equally fast."
     if plan.network:
-        yield from _network(plan.network)
+        yield from _network(plan.network, plan.groups)
     yield f"A rank exchanges with {given.ports} peer{'s' * (given.ports != 1)} at once."
     yield f"A schedule that uses the delay must save {100 * given.min_gain:.3g}% of the fastest that cannot."
     if plan.step:
@@ -121,13 +125,30 @@ def _assumptions(plan: Plan) -> Iterator[str]:
     yield f"Made from profile {made.profile[:12]} {solver}."
 
 
-def _network(network: Network) -> Iterator[str]:
-    topology = network.topology
+def _network(network: Network, grouped: Groups | None) -> Iterator[str]:
+    topology, ranks = network.topology, len(network.topology.hosts)
     counts = " + ".join(str(topology.hosts.count(host)) for host in sorted({*topology.hosts}))
-    yield (
-        f"Hosts of {counts} ranks with a network card per {topology.nic}; a byte between hosts takes {topology.slow:g} "
-        "times as long as one within, to which the speed above applies."
-    )
+    racks = grouped.racks if grouped else ()
+    slowest = max((rack.uplink for rack in racks), default=1.0)
+    if topology.nic == "host" and topology.slow == slowest and len(racks) == len({*topology.hosts}):
+        yield (
+            f"Racks of {counts} ranks, each with one uplink for all of its ranks; a byte between racks takes "
+            f"{slowest:g} times as long as one within, to which the speed above applies. A slow uplink counts as a "
+            "card that a host's ranks share, and carries one chunk at a time in each direction."
+        )
+        if any(rack.uplink != slowest for rack in racks):
+            yield "The uplinks differ; schedules count all of them as the slowest, groups each as it is."
+    else:
+        yield (
+            f"Hosts of {counts} ranks with a network card per {topology.nic}; a byte between hosts takes "
+            f"{topology.slow:g} times as long as one within, to which the speed above applies."
+        )
+    if ranks > SOLVED:
+        yield (
+            f"No schedule was solved for this network: it has {ranks} ranks, and the solver is for at most {SOLVED}. "
+            "The usual schedules were compared on it; a round is taken to last as long as its busiest port needs, and "
+            "to end before the next one begins."
+        )
     for index, solved in enumerate(network.schedules):
         yield (
             f"Solved schedule {index}, for late rank {solved.late} only: {solved.makespan:g} chunks' time on a link "

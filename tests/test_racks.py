@@ -1,0 +1,185 @@
+"""Racks without a topology: schedules are planned on the network that they are, of whatever size."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxcomm import plan, planner, profile, schedules, simulate, topology
+from jaxcomm.cli import main
+from jaxcomm.profile import Profile
+from jaxcomm.report.explanation import explanation
+from jaxcomm.topology import Topology, busiest
+
+Capture = pytest.CaptureFixture[str]
+
+
+def cluster(*racks: list[int], uplinks: list[float] | None = None, late: float = 0.01, **fields: Any) -> Profile:
+    ranks = sum(map(len, racks))
+    document = {
+        "format": "jaxcomm-profile",
+        "version": 1,
+        "ranks": ranks,
+        "link": {"alpha_s": 3e-6, "beta_s_per_byte": 1e-11, "source": "made up"},
+        "arrivals": [[0.0] * (ranks - 1) + [late]] * 4,
+        "collective": {"bytes": 2**24, "seconds": 0.01},
+        "racks": [
+            {"name": f"rack {i}", "ranks": members, "uplink": uplink}
+            for i, (members, uplink) in enumerate(zip(racks, uplinks or [4.0] * len(racks), strict=True))
+        ],
+        "provenance": {"source": "test", "tool": "hand"},
+    }
+    return profile.validate(document | fields, "test")
+
+
+def even(ranks: int, racks: int, **fields: Any) -> Profile:
+    each = ranks // racks
+    return cluster(*(list(range(i * each, (i + 1) * each)) for i in range(racks)), **fields)
+
+
+@pytest.mark.parametrize(
+    ("given", "hosts", "slow"),
+    [
+        (cluster([0, 1], [2, 3]), (0, 0, 1, 1), 4.0),
+        (cluster([2, 3], [0, 1]), (0, 0, 1, 1), 4.0),
+        (cluster([3, 1], [0, 2], uplinks=[2.0, 3.0]), (0, 1, 0, 1), 3.0),
+        (cluster([0], [1], [2, 3], uplinks=[1.0, 1.0, 1.5]), (0, 1, 2, 2), 1.5),
+    ],
+)
+def test_racks_are_hosts_that_share_a_card_as_slow_as_the_slowest_uplink(
+    given: Profile, hosts: tuple[int, ...], slow: float
+) -> None:
+    assert given.network == Topology(hosts=hosts, nic="host", slow=slow)
+    assert given.topology is None
+
+
+def test_racks_without_a_slow_uplink_are_no_network_and_a_topology_goes_first() -> None:
+    assert cluster([0, 1, 2, 3]).network is None
+    assert cluster([0, 1], [2, 3], uplinks=[1.0, 1.0]).network is None
+    stated = Topology(hosts=(0, 0, 1, 1), nic="rank", slow=2.0)
+    assert cluster([0, 1], [2, 3], topology=stated.model_dump()).network == stated
+
+
+def test_schedules_are_those_of_the_topology_that_the_racks_are() -> None:
+    racks = even(8, 2)
+    hosts = racks.model_copy(update={"racks": [], "topology": racks.network})
+    ours, theirs = (planner.plan(given, time_limit=1.0) for given in (racks, hosts))
+    assert (ours.network, ours.collectives, ours.step) == (theirs.network, theirs.collectives, theirs.step)
+    assert ours.groups is not None and theirs.groups is None
+    assert any(entry.schedule.kind == "transfers" for entry in ours.collectives)
+
+
+def test_a_slower_uplink_makes_the_times_longer() -> None:
+    fast, slow = (planner.plan(even(8, 2, uplinks=[uplink] * 2), time_limit=1.0) for uplink in (2.0, 8.0))
+    for nbytes in (2**20, 2**30):
+        times = [
+            simulate.phases(made.schedule_for(nbytes), nbytes, 3e-6, 1e-11, made.network.topology)[1]
+            for made in (fast, slow)
+        ]
+        assert times[0] < times[1]
+
+
+@pytest.mark.parametrize(("ranks", "racks"), [(17, 17), (64, 8), (512, 8)])
+def test_more_ranks_than_are_solved_for_are_planned_and_explain_says_so(ranks: int, racks: int) -> None:
+    made = planner.plan(even(ranks, racks))
+    plan.verify(made)
+    assert made.network is not None and made.network.schedules == ()
+    assert made.groups is not None
+    text = " ".join(explanation(made).split())
+    assert f"No schedule was solved for this network: it has {ranks} ranks, and the solver is for at most 16." in text
+    for entry in made.collectives:
+        schedule, nbytes = made.schedule_for(entry.min_bytes), entry.predicted.reference_bytes
+        ring = simulate.phases(schedules.ring(ranks), nbytes, 3e-6, 1e-11, made.network.topology)[1]
+        assert entry.predicted.ring == pytest.approx(ring)
+        assert schedule is not None and entry.predicted.seconds <= ring * 1.02
+
+
+def test_explain_names_the_racks_and_what_is_approximated() -> None:
+    made = planner.plan(even(8, 2, uplinks=[2.0, 4.0], nics=[1.0] * 7 + [2.0]), time_limit=0.5)
+    text = " ".join(explanation(made).split())
+    assert "Racks of 4 + 4 ranks, each with one uplink for all of its ranks; a byte between racks takes 4 times" in text
+    assert "The uplinks differ; schedules count all of them as the slowest, groups each as it is." in text
+    assert "Slow cards of ranks count for groups only" in text and "Hosts of" not in text
+    alike = explanation(planner.plan(even(8, 2), time_limit=0.5))
+    assert "The uplinks differ" not in alike and "Slow cards" not in alike
+
+
+@pytest.mark.parametrize("schedule", [schedules.ring(12), schedules.direct(12), schedules.halving_doubling(12)])
+@pytest.mark.parametrize("nic", ["rank", "host"])
+def test_volume_of_many_ranks_is_that_of_the_busiest_ports(schedule: schedules.Schedule, nic: Any) -> None:
+    hosts = tuple(rank // 4 for rank in range(12))
+    network = Topology(hosts=hosts, nic=nic, slow=3.0)
+    rounds: dict[int, dict[topology.Port, float]] = {}
+    for transfer in schedule.transfers():
+        loads = rounds.setdefault(transfer.round, {})
+        for port in network.ports(transfer.src, transfer.dst):
+            loads[port] = loads.get(port, 0.0) + network.cost(transfer.src, transfer.dst)
+    assert busiest(schedule, network) == sum(max(loads.values()) for loads in rounds.values())
+    assert busiest(schedule, Topology(hosts=(0,) * 12, nic=nic, slow=3.0)) == schedule.volume
+
+
+@pytest.mark.parametrize("name", ["ring", "direct", "halving_doubling", "straggler"])
+def test_the_busiest_ports_take_what_a_run_message_by_message_takes(name: str) -> None:
+    schedule = schedules.straggler(32, 31, 31) if name == "straggler" else getattr(schedules, name)(32)
+    network = Topology(hosts=tuple(rank // 4 for rank in range(32)), nic="host", slow=4.0)
+    last = simulate.run(schedule, schedule.num_chunks, simulate.Network(0.0, 1.0, network)).phases[-1]
+    assert busiest(schedule.phases[-1], network) == pytest.approx(last.end_s.max() - last.start_s.min(), rel=0.05)
+
+
+def rows(given: Profile, capsys: Capture, tmp_path: Path, *words: str) -> list[dict[str, Any]]:
+    profile.save(given, tmp_path / "profile.json")
+    assert main(["what-if", str(tmp_path / "profile.json"), "--bytes", "64MiB", "--json", *words]) == 0
+    return json.loads(capsys.readouterr().out)["rows"]
+
+
+def test_what_if_an_uplink_is_slower(capsys: Capture, tmp_path: Path) -> None:
+    [row] = rows(even(8, 2), capsys, tmp_path, "--uplink-rate", "rack 1=1/4")
+    assert row["change"]["uplink_rates"] == {"rack 1": 0.25}
+    assert row["difference_s"] > 0
+    assert row["changed"]["groups_s"] > 3 * row["today"]["groups_s"]
+    assert row["today"]["groups_period"] >= 1 and 0 <= row["today"]["rho"] < 1
+    [again] = rows(even(8, 2, uplinks=[4.0, 16.0]), capsys, tmp_path, "--rate", "1")
+    assert row["changed"] == again["today"]
+
+
+def test_what_if_a_card_is_slower_only_groups_take_longer(capsys: Capture, tmp_path: Path) -> None:
+    [row] = rows(even(8, 2), capsys, tmp_path, "--card-rate", "3=1/8")
+    assert row["change"]["card_rates"] == {"3": 0.125}
+    assert row["difference_s"] == 0 and row["changed"]["groups_s"] > row["today"]["groups_s"]
+    plain = even(8, 1)
+    [row] = rows(plain, capsys, tmp_path, "--card-rate", "3=1/8")
+    assert row["today"]["groups_s"] is None and row["changed"]["groups_s"] > 0
+
+
+def test_what_if_prints_groups_for_the_model_s_bytes(capsys: Capture, tmp_path: Path) -> None:
+    profile.save(even(8, 2, collective=None), tmp_path / "profile.json")
+    words = ["what-if", str(tmp_path / "profile.json"), "--uplink-rate", "rack 0=1/2", "--bytes", "1MiB,64MiB"]
+    for more, said in (([], "64 MiB"), (["--model-bytes", "3MiB"], "3 MiB")):
+        assert main([*words, *more]) == 0
+        text = capsys.readouterr().out
+        assert f"for a model of {said}: averages within groups" in text
+        section = text[text.index("Groups that take turns") :]
+        assert section.count('the uplink of "rack 0" at 1/2 times its rate  ') == 1
+        assert "rho in iterations" in section
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--uplink-rate", "rack 7=1/4"], 1, "has no rack 'rack 7'; its racks are: rack 0, rack 1"),
+        (["--uplink-rate", "rack 0=8"], 1, "racks[0].uplink is 0.5; it must be greater than or equal to 1"),
+        (["--uplink-rate", "rack 0"], 2, "'rack 0' is not a rack and its rate; write for example 'rack 0=1/4'"),
+        (["--card-rate", "8=1/4"], 1, "rank 8 cannot have another card: the ranks are 0 to 7"),
+        (["--card-rate", "1=2"], 1, "nics[1] is 0.5; it must be greater than or equal to 1"),
+        (["--card-rate", "one=1/4"], 2, "'one=1/4' is not a rank and its rate; write for example 3=1/4"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_mistakes(words: list[str], code: int, said: str, capsys: Capture, tmp_path: Path) -> None:
+    profile.save(even(8, 2), tmp_path / "profile.json")
+    assert main(["what-if", str(tmp_path / "profile.json"), *words]) == code
+    captured = capsys.readouterr()
+    assert said in captured.err and captured.out == ""
