@@ -176,7 +176,8 @@ def test_what_could_be_accepted_is_told(whole: plan.Plan) -> None:
     assert whole.step and whole.rail_step and whole.rail_step.accepting == ()
     lines = [*accepting_lines(whole.step)]
     assert [*step_lines(whole.step)][-3:] == lines
-    assert lines[1].startswith("If you accept averages within groups: 7.81 ms instead of 15.8 ms over the profile's")
+    assert lines[1].startswith("If you accept averages within groups: 8.19 ms instead of 15 ms, 45.3% less.")
+    assert all(each.exact_seconds == whole.step.seconds for each in whole.step.accepting), "racks are the one network"
     rows = considered(whole)["step"]["accepting"]
     assert [row["ratio"] for row in rows] == pytest.approx([1 - each.saving for each in whole.step.accepting])
 

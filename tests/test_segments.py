@@ -46,7 +46,7 @@ def reference():
 SIZES = st.sampled_from([8, 64, 256, 4096])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(x=gradients(), size=SIZES, stride=st.integers(1, 40), seed=st.integers(0, 2**32 - 1))
 def test_importance_is_the_mean_magnitude_and_the_median_of_the_sample(reference, x, size, stride, seed):
     means, median = segments.importance(x, jnp.uint32(seed), size, stride)
@@ -58,7 +58,7 @@ def test_importance_is_the_mean_magnitude_and_the_median_of_the_sample(reference
     np.testing.assert_allclose(means, slow, rtol=1e-5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(x=gradients(), size=SIZES, data=st.data())
 def test_unpacking_what_was_packed_is_zero_elsewhere(reference, x, size, data):
     total = segments.count(x, size)
@@ -73,7 +73,7 @@ def test_unpacking_what_was_packed_is_zero_elsewhere(reference, x, size, data):
     np.testing.assert_array_equal(back, np.where(mask, x, 0).astype(x.dtype))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(x=gradients(), size=SIZES, seed=st.integers(0, 99))
 def test_scale_multiplies_each_segment_by_its_factor(reference, x, size, seed):
     choices = np.random.default_rng(seed).choice([0.0, 1.0, 0.5, 1 / 3], segments.count(x, size))

@@ -13,8 +13,9 @@ from jaxcomm.plan.groups import Groups, Links
 from jaxcomm.plan.loss import LossPolicy
 from jaxcomm.plan.step import Accepted, Planned, Step, What
 from jaxcomm.planner.assess import Setting, figures
+from jaxcomm.planner.jobs import Option
 from jaxcomm.planner.lossy import bounded, reliable
-from jaxcomm.planner.queue import Queue, Work
+from jaxcomm.planner.queue import Queue
 from jaxcomm.profile import Loss
 
 Times = tuple[float, float]  # seconds before and after the late rank's arrival
@@ -27,7 +28,7 @@ def accepting(
     """The planned buckets' times with the loss policy, with the groups, and with both, as far as there are any.
 
     All of them, and the exact step's, are for the same links: they lose packets as `loss` says, and where there are
-    groups, what all ranks do waits for the slowest card and uplink.
+    groups, what all ranks do waits for the slowest card, and for the uplinks.
 
     Args:
       step: its boundaries and schedules stay as they are.
@@ -55,10 +56,12 @@ class _Links(NamedTuple):
     """What buckets take on links that lose packets or join racks, if they may lose a share, or nothing (None).
 
     Where packets are lost, and in groups, buckets are summed by rings, which wait for the late rank. `everybody` has
-    every link as slow as the slowest; `rings` are the groups' ranks and seconds per byte.
+    every card as slow as the slowest, and every uplink that its topology does not know; `beta` are seconds per byte of
+    a ring of all, `rings` the groups' ranks and theirs.
     """
 
     everybody: Setting
+    beta: float
     loss: Loss | None
     rings: frozenset[tuple[int, float]]
 
@@ -66,17 +69,19 @@ class _Links(NamedTuple):
     def of(cls, setting: Setting, loss: Loss | None, groups: Groups | None) -> Self:
         """The links of a setting, and of the racks that groups are for."""
         if groups is None:
-            return cls(setting, loss, frozenset())
+            return cls(setting, setting.beta, loss, frozenset())
         links = Links(groups.racks, groups.nics, groups.bytes, setting.alpha, setting.beta)
         parts = [group for iteration in groups.iterations for group in iteration]
         rings = frozenset((len(part), setting.beta * links.slowness(part)) for part in parts)
-        return cls(replace(setting, beta=setting.beta * links.slowness(range(setting.ranks))), loss, rings)
+        slowest = links.slowness(range(setting.ranks))
+        slow = max(groups.nics) if setting.topology else slowest
+        return cls(replace(setting, beta=setting.beta * slow), setting.beta * slowest, loss, rings)
 
     def whole(self, bucket: Planned, share: float | None) -> Times:
         """The sum of all ranks: by the bucket's schedule where no packets are lost."""
         setting = self.everybody
         if self.loss:
-            return 0.0, self._ring(setting.ranks, bucket.bytes, setting.beta, share)
+            return 0.0, self._ring(setting.ranks, bucket.bytes, self.beta, share)
         return setting.cost(bucket.schedule, math.ceil(bucket.bytes * (1 - (share or 0.0))))
 
     def divided(self, bucket: Planned, share: float | None) -> Times:
@@ -104,6 +109,11 @@ def _exposed(step: Step, setting: Setting, cost: Cost, shares: Sequence[float | 
     """Mean seconds from the late rank's last gradient to the last sum."""
     kinds = {(bucket.bytes, share): bucket for bucket, share in zip(step.planned, shares, strict=True)}
     times = {(nbytes, share): cost(bucket, share) for (nbytes, share), bucket in kinds.items()}
-    work = np.array([times[bucket.bytes, share] for bucket, share in zip(step.planned, shares, strict=True)]).T
+    stages = setting.stages
+    work = []
+    for bucket, share in zip(step.planned, shares, strict=True):
+        before, after = times[bucket.bytes, share]
+        option = Option(bucket.schedule, (before,), (after,), stage=setting.stage(bucket.schedule))
+        work.append(option.work(0, len(stages)))
     ready = np.array([members[-1].ready_s for members in step.members()])
-    return figures(float(Queue.of(ready, setting.delays.seconds).exposed(Work(*work)).mean()))
+    return figures(float(Queue.of(ready, stages).exposed(np.array(work).T).mean()))

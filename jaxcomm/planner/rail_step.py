@@ -34,15 +34,12 @@ class Network(NamedTuple):
         }
         return cls(setting, tuple(rail.name for rail in profile.rails), split, {**alone, **rail_links(profile, split)})
 
-    def options(self, specs: list[Spec], nbytes: int) -> list[Option]:
-        """Each schedule on each rail alone and, where buffers of this size are split, on the split; the best plain or
-        only schedule, the first of `specs`, on the rails where it is fastest comes first."""
+    def options(self, spec: Spec, nbytes: int) -> list[Option]:
+        """The schedule on each rail alone and, where buffers of this size are split, on that; the fastest first."""
         loads: list[tuple[Share, ...]] = [(Share(rail=name, share=1.0),) for name in self.names]
         if len(shares := self.split.split_for(nbytes)) > 1:
             loads.append(shares)
-        found = [self._option(spec, each, nbytes) for spec in specs for each in loads]
-        first = min(found[: len(loads)], key=lambda option: max(option.after))
-        return [first, *(option for option in found if option != first)]
+        return sorted((self._option(spec, each, nbytes) for each in loads), key=lambda option: max(option.after))
 
     def best(self) -> Setting:
         """A network that is at least as fast as all rails together, none slowed down: for a lower bound."""

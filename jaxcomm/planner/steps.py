@@ -12,8 +12,8 @@ from jaxcomm import simulate
 from jaxcomm.errors import ProfileError
 from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.step import MAX_GRADIENTS, Gradient, Part, Planned, Span, Step
-from jaxcomm.plan.values import Spec, Stragglers
-from jaxcomm.planner.assess import Setting, figures, late_sets, late_specs, plain, tuned_spec
+from jaxcomm.plan.values import Chain, Spec, Stragglers
+from jaxcomm.planner.assess import Setting, choose, figures, late_sets, late_specs, plain, tuned_spec
 from jaxcomm.planner.buckets import Assignment, Log, assign
 from jaxcomm.planner.jobs import Atoms, Jobs, Option, Packing
 from jaxcomm.planner.rail_step import Network
@@ -141,15 +141,18 @@ class _Offers(NamedTuple):
         runs = atoms.runs(longest)
         total = Counter(run.bytes for run in runs)
         large = sorted(total, key=lambda nbytes: nbytes * total[nbytes])[-LARGE:] if count else []
-        options = {nbytes: self._options(nbytes, count if nbytes in large else 0) for nbytes in sorted(total)}
+        options = {nbytes: self._options(nbytes, count, nbytes in large) for nbytes in sorted(total)}
         return Jobs(atoms.ready, runs, options, self.setting.min_gain)
 
-    def _options(self, nbytes: int, count: int) -> list[Option]:
-        specs = [self.known[nbytes]] if nbytes in self.known else self._family(nbytes, count)
-        if self.rails:
-            return self.rails.options(specs, nbytes)
-        costs = {spec: self.setting.cost(spec, nbytes) for spec in specs}
-        return [Option(spec, (b,), (a,), stage=self.setting.stage(spec)) for spec, (b, a) in costs.items()]
+    def _options(self, nbytes: int, count: int, large: bool) -> list[Option]:
+        setting = self.setting
+        if self.rails:  # which take part in boundaries and shares; a size runs one schedule, with rails or without
+            best = choose(setting, nbytes) if count else plain(setting, nbytes)
+            spec = self.known.get(nbytes) or (plain(setting, nbytes) if isinstance(best, Chain) else best)
+            return self.rails.options(spec, nbytes)
+        specs = [self.known[nbytes]] if nbytes in self.known else self._family(nbytes, count if large else 0)
+        costs = {spec: setting.cost(spec, nbytes) for spec in specs}
+        return [Option(spec, (b,), (a,), stage=setting.stage(spec)) for spec, (b, a) in costs.items()]
 
     def _family(self, nbytes: int, count: int) -> list[Spec]:
         """The plain choice, schedules for late ranks that join together, and members of the family for one late rank,
