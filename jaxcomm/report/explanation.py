@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Iterator
 
@@ -35,10 +36,7 @@ def explanation(plan: Plan) -> str:
             "What that rests on\n" + _list(_assumptions(plan)),
             *([_step(plan, "The step", plan.step)] if plan.step else []),
             *([_rail_step(plan, plan.rail_step)] if plan.rail_step else []),
-            *(
-                _comparison(plan, entry, schedule)
-                for entry, schedule in zip(plan.collectives, plan.schedules, strict=True)
-            ),
+            *(_comparison(plan, entry, schedule) for entry, schedule in _ranges(plan)),
             *(
                 [
                     "Who carries how much of a buffer\n" + textwrap.indent(rail_table(rails), "  "),
@@ -57,7 +55,7 @@ def explanation(plan: Plan) -> str:
 def summary(plan: Plan) -> str:
     """One row per byte range: what runs, its predicted time, and what else was on offer."""
     rows = []
-    for entry in plan.collectives:
+    for entry, _ in _ranges(plan):
         seconds = entry.predicted
         others = (seconds.seconds, seconds.ring, seconds.halving_doubling, seconds.broadcast, seconds.lower_bound)
         rows.append(
@@ -70,6 +68,16 @@ def summary(plan: Plan) -> str:
             ]
         )
     return table(["bytes", "runs", "at", "time", "ring", "halving/doubling", "broadcast", "bound", "saves"], rows)
+
+
+def _ranges(plan: Plan) -> Iterator[tuple[Entry, Schedule]]:
+    """The entries with their schedules; neighbours that run the same are one, with the figures of the widest."""
+    pairs = zip(plan.collectives, plan.schedules, strict=True)
+    for _, alike in itertools.groupby(pairs, key=lambda pair: pair[0].schedule):
+        found = list(alike)
+        first, last = found[0][0], found[-1][0]
+        widest, schedule = max(found, key=lambda pair: (pair[0].max_bytes or 2**64) / max(1, pair[0].min_bytes))
+        yield widest.model_copy(update={"min_bytes": first.min_bytes, "max_bytes": last.max_bytes}), schedule
 
 
 def entry_for(plan: Plan, nbytes: int) -> Entry:
