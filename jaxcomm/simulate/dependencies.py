@@ -92,11 +92,14 @@ class Dependencies:
         group = self._group[touch]
         np.maximum.at(self._open, group, end[self._message[touch]])
         np.subtract.at(self._left, group, 1)
-        over = np.unique(group[(self._left[group] == 0) & self._continues[group]])
-        after = self._message[_ranges(self._start[over + 1], self._start[over + 1] + self._size[over + 1])]
-        np.maximum.at(self._ready, after, np.repeat(self._open[over], self._size[over + 1]))
-        np.subtract.at(self._awaits, after, 1)
-        candidates = np.concatenate([*woken, after])
+        over = group[(self._left[group] == 0) & self._continues[group]]
+        if len(over):
+            over = np.unique(over)
+            after = self._message[_ranges(self._start[over + 1], self._start[over + 1] + self._size[over + 1])]
+            np.maximum.at(self._ready, after, np.repeat(self._open[over], self._size[over + 1]))
+            np.subtract.at(self._awaits, after, 1)
+            woken.append(after)
+        candidates = np.concatenate(woken)
         return np.unique(candidates[self._awaits[candidates] == 0])
 
 
