@@ -57,41 +57,6 @@ std::optional<Reduction> ParseReduction(std::string_view text) {
   return std::nullopt;
 }
 
-std::optional<DType> ParseDType(ffi::DataType dtype) {
-  switch (dtype) {
-    case ffi::DataType::S8:
-      return DType::kS8;
-    case ffi::DataType::S16:
-      return DType::kS16;
-    case ffi::DataType::S32:
-      return DType::kS32;
-    case ffi::DataType::S64:
-      return DType::kS64;
-    case ffi::DataType::U8:
-      return DType::kU8;
-    case ffi::DataType::U16:
-      return DType::kU16;
-    case ffi::DataType::U32:
-      return DType::kU32;
-    case ffi::DataType::U64:
-      return DType::kU64;
-    case ffi::DataType::F16:
-      return DType::kF16;
-    case ffi::DataType::BF16:
-      return DType::kBF16;
-    case ffi::DataType::F32:
-      return DType::kF32;
-    case ffi::DataType::F64:
-      return DType::kF64;
-    case ffi::DataType::C64:
-      return DType::kC64;
-    case ffi::DataType::C128:
-      return DType::kC128;
-    default:
-      return std::nullopt;
-  }
-}
-
 // `groups` holds the device ids of all groups, of `sizes` ranks each; `programs` their programs' names, after each a
 // comma, and no name for a group of one.
 ffi::ErrorOr<std::unique_ptr<CallSite>> Instantiate(std::string_view name, std::string_view axes, std::string_view plan,

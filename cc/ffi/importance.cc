@@ -22,19 +22,10 @@ namespace {
 namespace ffi = xla::ffi;
 using Indices = ffi::BufferR1<ffi::DataType::S32>;
 
+// Only floating-point types have an importance.
 std::optional<DType> ParseFloat(ffi::DataType dtype) {
-  switch (dtype) {
-    case ffi::DataType::F16:
-      return DType::kF16;
-    case ffi::DataType::BF16:
-      return DType::kBF16;
-    case ffi::DataType::F32:
-      return DType::kF32;
-    case ffi::DataType::F64:
-      return DType::kF64;
-    default:
-      return std::nullopt;
-  }
+  const std::optional<DType> parsed = ParseDType(dtype);
+  return parsed && FindImportance(*parsed) != nullptr ? parsed : std::nullopt;
 }
 
 ffi::Error Guarded(const std::function<Status()>& work) {

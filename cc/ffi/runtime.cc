@@ -33,4 +33,39 @@ xla::ffi::Error ToError(const Status& status) {
   return xla::ffi::Error::Internal(message);
 }
 
+std::optional<DType> ParseDType(xla::ffi::DataType dtype) {
+  switch (dtype) {
+    case xla::ffi::DataType::S8:
+      return DType::kS8;
+    case xla::ffi::DataType::S16:
+      return DType::kS16;
+    case xla::ffi::DataType::S32:
+      return DType::kS32;
+    case xla::ffi::DataType::S64:
+      return DType::kS64;
+    case xla::ffi::DataType::U8:
+      return DType::kU8;
+    case xla::ffi::DataType::U16:
+      return DType::kU16;
+    case xla::ffi::DataType::U32:
+      return DType::kU32;
+    case xla::ffi::DataType::U64:
+      return DType::kU64;
+    case xla::ffi::DataType::F16:
+      return DType::kF16;
+    case xla::ffi::DataType::BF16:
+      return DType::kBF16;
+    case xla::ffi::DataType::F32:
+      return DType::kF32;
+    case xla::ffi::DataType::F64:
+      return DType::kF64;
+    case xla::ffi::DataType::C64:
+      return DType::kC64;
+    case xla::ffi::DataType::C128:
+      return DType::kC128;
+    default:
+      return std::nullopt;
+  }
+}
+
 }  // namespace jaxcomm

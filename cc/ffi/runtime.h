@@ -1,8 +1,11 @@
-// The process's one executor and its registry of programs, and how a Status becomes an XLA error.
+// The process's one executor and its registry of programs; how a Status becomes an XLA error, and XLA's types ours.
 #pragma once
+
+#include <optional>
 
 #include "cc/base/status.h"
 #include "cc/executor/executor.h"
+#include "cc/kernels/reduce.h"
 #include "cc/program/registry.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -16,5 +19,8 @@ Executor& TheExecutor();
 ProgramRegistry& ThePrograms();
 
 xla::ffi::Error ToError(const Status& status);
+
+// None: the kernels do not have this element type.
+std::optional<DType> ParseDType(xla::ffi::DataType dtype);
 
 }  // namespace jaxcomm
