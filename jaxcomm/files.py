@@ -124,6 +124,8 @@ class Kind(Generic[Model]):
                 return f"{path} is not a field of a version {self.version} {self.name}"
             case "value_error":
                 return str(error["ctx"]["error"])
+            case "too_long" if isinstance(error["input"], list):
+                return f"{path} has {len(error['input'])} entries; at most {error['ctx']['max_length']} are possible"
             case "union_tag_invalid":
                 return f"{path}.kind is {short(error['ctx']['tag'])}; it must be one of {error['ctx']['expected_tags']}"
             case "union_tag_not_found":

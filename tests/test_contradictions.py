@@ -61,6 +61,11 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "rail that nobody shares": ({"rails": [rail("eth0", ranks=[0])]}, 'rails[0], "eth0", is shared by no two ranks'),
     "rail that misses a rank": ({"rails": [rail("eth0", ranks=[0, 1, 3])]}, '"eth0", does not reach rank 2'),
     "rail without a measurement": ({"rails": [rail("eth0", latency=[])]}, "rails[0].latency is []"),
+    "more rails than a plan can weigh": ({"rails": [rail(f"eth{i}") for i in range(17)]}, "rails has 17"),
+    "impact of a share that nobody can measure": (
+        {"tolerance": {"layers": [{"name": "all", "bytes": 4096, "small": [{"share": 1e-300, "rounds": 1.0}]}]}},
+        "share is 1e-300; the least that can be measured is 1e-9",
+    ),
     "latency below nothing": ({"link": {**LINK, "alpha_s": -1e-6}}, "link.alpha_s is -1e-06"),
     "bandwidth that is no number": ({"link": {**LINK, "beta_s_per_byte": math.nan}}, "link.beta_s_per_byte is nan"),
     "arrival that is no number": ({"arrivals": [[0.0, 0.0, math.nan, 1.0]]}, "arrivals[0][2] is nan"),

@@ -67,7 +67,7 @@ def run(args: Namespace) -> int:
     if not 2 <= min(args.ranks) <= max(args.ranks) <= _MAX_RANKS:
         raise JaxcommError(f"--ranks goes from {min(args.ranks)} to {max(args.ranks)}; it must stay in 2..{_MAX_RANKS}")
     if args.loss is not None and args.loss > 0.5:
-        raise JaxcommError(f"--loss is {args.loss:.0%}; no model of ours is for links that lose more than half.")
+        raise JaxcommError(f"--loss is {100 * args.loss:g}%; no model of ours is for links that lose more than half.")
     if not args.events and (args.loss is not None or args.bound is not None):
         raise JaxcommError("--loss and --bound need runs message by message.\n  Cure: add --events")
     if args.events and args.plot:

@@ -67,8 +67,8 @@ class Rail(Value):
     bytes_per_s: Rate | None = None
     slowdown: Ratio = 1.0
     ranks: list[Rank] | None = None
-    virtual: list[Channels] = []
-    cores: list[CoreRate] = []
+    virtual: Annotated[list[Channels], Field(max_length=8)] = []
+    cores: Annotated[list[CoreRate], Field(max_length=64)] = []
     loss: Loss | None = None
 
     @pydantic.model_validator(mode="after")
@@ -90,6 +90,12 @@ class Impact(Value):
 
     share: Share
     rounds: Annotated[float, Field(ge=0, le=1e12, strict=True, allow_inf_nan=False)]
+
+    @pydantic.model_validator(mode="after")
+    def _share_can_be_measured(self) -> Self:
+        if 0 < self.share < 1e-9:
+            raise ValueError(f"share is {self.share}; the least that can be measured is 1e-9")
+        return self
 
 
 class Layer(Value):

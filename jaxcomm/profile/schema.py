@@ -87,7 +87,7 @@ class Profile(Value):
     topology: Topology | None = None
     racks: list[Rack] = []
     nics: list[Ratio] = []
-    rails: list[Rail] = []
+    rails: Annotated[list[Rail], Field(max_length=16)] = []
     cpu_cores: Positive | None = None
     loss: Loss | None = None
     tolerance: Tolerance | None = None
