@@ -48,7 +48,7 @@ def measure(nbytes: int) -> list[list[str]]:
     keep = jnp.zeros(total).at[kept].set(1)
     seed = jnp.uint32(0)
     importance = jax.jit(lambda x: segments.importance(x, seed, SEGMENT, STRIDE))
-    means = jax.jit(lambda x: segments.importance(x, seed, SEGMENT, 2**31 - 1))  # the sample is empty
+    means = jax.jit(lambda x: segments.importance(x, seed, SEGMENT, segments.NO_SAMPLE))
     pack = jax.jit(lambda x: segments.pack(x, kept, SEGMENT))
     packed = pack(x)
     unpack = jax.jit(lambda packed: segments.unpack(packed, kept, x.size, SEGMENT))

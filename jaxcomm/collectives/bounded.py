@@ -33,8 +33,8 @@ class Loss:
       policy: "agreed" or "local".
       bounds: other shares by tensor, named as `jax.tree_util.keystr` does with `simple=True, separator="/"`.
       segment_bytes: size of a segment, a multiple of 8.
-      sample_stride: one of so many elements is in the sample.
-      seed: of the sample, a uint32; pass the step's number for another sample in every step.
+      sample_stride: one of so many elements is in the sample of "local".
+      seed: of that sample, a uint32; pass the step's number for another sample in every step.
 
     Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", section 4.2; that the
     ranks agree is ours.
@@ -107,7 +107,7 @@ def _agreed(
 ) -> tuple[list[jax.Array], list[jax.Array], list[jax.Array]]:
     del ranks
     size = loss.segment_bytes
-    matter = total([segments.importance(x, _seed(loss, x), size, loss.sample_stride)[0] for x in flat]) if flat else []
+    matter = total([segments.importance(x, _seed(loss, x), size, segments.NO_SAMPLE)[0] for x in flat]) if flat else []
     kept = [jnp.sort(jnp.argsort(each)[count:]) for each, count in zip(matter, dropped, strict=True)]
     packed = [segments.pack(x, _as_varying(which, x), size) for x, which in zip(flat, kept, strict=True)]
     sums = total([*packed, *whole])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,8 @@ import numpy as np
 from jax import lax
 
 from jaxcomm import ffi
+
+NO_SAMPLE: Final = 2**31 - 1  # a stride that (almost) no segment is long enough for
 
 
 def count(x: jax.Array, segment_bytes: int) -> int:
