@@ -7,22 +7,20 @@ and delay states it exactly, and CP-SAT finds the boundaries and schedules with 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from jaxcomm.errors import JaxcommError
+from jaxcomm.planner import cp_sat
+from jaxcomm.planner.cp_sat import WORK_PER_SECOND, Log
 from jaxcomm.planner.greedy import greedy
 from jaxcomm.planner.jobs import Jobs, Packing
 from jaxcomm.planner.queue import Floats, Ints, Queue
 
 SCENARIOS: Final = 32  # steps that the solver sees; more are averaged in groups of neighbours
 TICKS: Final = 2**24  # the horizon in the solver's integers
-WORK_PER_SECOND: Final = 0.2  # the solver's deterministic time, on the machine where it was measured
 GAP: Final = 1e-4  # the solver stops when it is this close to its bound
-
-Log = Callable[[str], None] | None
 
 
 class Assignment(NamedTuple):
@@ -81,11 +79,7 @@ def _solve(
 
     One worker and a deterministic limit, so that equal input gives equal output.
     """
-    try:
-        from ortools.sat.python import cp_model
-    except ModuleNotFoundError:
-        message = "planning gradient buckets needs the package ortools.\n  Cure: pip install ortools."
-        raise JaxcommError(message) from None
+    cp_model = cp_sat.load("gradient buckets")
     beginning, ending, alike = defaultdict(list), defaultdict(list), defaultdict(list)
     for index, run in enumerate(jobs.runs):
         beginning[run.begin].append(index)
@@ -136,14 +130,8 @@ def _solve(
     ]
     model.minimize(cp_model.LinearExpr.weighted_sum(step_ends, weights.tolist()) + sum(departures))
 
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = seed
-    solver.parameters.max_deterministic_time = WORK_PER_SECOND * time_limit
+    solver = cp_sat.solver(cp_model, WORK_PER_SECOND * time_limit, seed, log)
     solver.parameters.relative_gap_limit = GAP
-    solver.parameters.log_search_progress = log is not None
-    solver.parameters.log_to_stdout = False
-    solver.log_callback = log
     status = solver.solve(model)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):  # stopped before it had even read the hint
         return start, "GREEDY", 1.0

@@ -30,7 +30,8 @@ from jaxcomm.plan.values import (
 from jaxcomm.planner import groups, loss, rails, steps
 from jaxcomm.planner.accepting import accepting
 from jaxcomm.planner.assess import ROLE, Setting, choose, figures
-from jaxcomm.planner.buckets import Assignment, Log
+from jaxcomm.planner.buckets import Assignment
+from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.ranges import Progress, entries
 from jaxcomm.planner.topology import solved
 from jaxcomm.profile import Profile, late_ranks, straggler

@@ -12,8 +12,9 @@ from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.plan.dropping import Floats, Losses, switch_losses
 from jaxcomm.plan.loss import MAX_LAYERS, Buffer, LossPolicy, Queue, Tolerant, priority_of, queue_bytes
 from jaxcomm.planner.assess import figures
+from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.lossy import bounded, reliable
-from jaxcomm.planner.shares import Log, Shares, cheapest, front_first
+from jaxcomm.planner.shares import Shares, cheapest, front_first
 from jaxcomm.planner.thresholds import Impact, thresholds
 from jaxcomm.planner.tolerances import PUBLISHED, published
 from jaxcomm.profile import Impact as Point

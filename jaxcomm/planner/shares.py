@@ -8,17 +8,16 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.errors import JaxcommError
+from jaxcomm.planner import cp_sat
+from jaxcomm.planner.cp_sat import WORK_PER_SECOND, Log
 
 STEPS: Final = 32  # shares of a layer to choose from, from none to the bound
 CHOICES: Final = 8192  # of all layers together, about: more layers have fewer shares to choose from
 TICKS: Final = 2**30  # the cost of everything, in the solver's integers
 UNITS: Final = 2**40  # the bytes of everything, likewise
-WORK_PER_SECOND: Final = 0.2  # the solver's deterministic time, as in `buckets`
 
 Floats = NDArray[np.float64]
 Cost = Callable[[Floats], Floats]  # of a layer, by the share of it that is lost
-Log = Callable[[str], None] | None
 
 
 class Shares(NamedTuple):
@@ -70,10 +69,7 @@ def cheapest(
     Raises:
       JaxcommError: OR-Tools is not installed.
     """
-    try:
-        from ortools.sat.python import cp_model
-    except ModuleNotFoundError:
-        raise JaxcommError("planning a loss budget needs the package ortools.\n  Cure: pip install ortools.") from None
+    cp_model = cp_sat.load("a loss budget")
     steps = max(1, min(STEPS, CHOICES // len(sizes)))
     grid = bound * np.arange(steps + 1) / steps
     priced = np.array([cost(grid) for cost in costs])
@@ -99,13 +95,7 @@ def cheapest(
     model.add(lost > target - max(units))
     model.minimize(cp_model.LinearExpr.weighted_sum(literals, np.rint(priced / tick).astype(int).ravel().tolist()))
 
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = seed
-    solver.parameters.max_deterministic_time = WORK_PER_SECOND * time_limit
-    solver.parameters.log_search_progress = log is not None
-    solver.parameters.log_to_stdout = False
-    solver.log_callback = log
+    solver = cp_sat.solver(cp_model, WORK_PER_SECOND * time_limit, seed, log)
     status = solver.solve(model)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):  # stopped before it had even read the hint
         return Shares([bound * count / steps for count in start], "GREEDY", 1.0)

@@ -14,7 +14,8 @@ from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.step import MAX_GRADIENTS, Gradient, Part, Planned, Span, Step
 from jaxcomm.plan.values import Chain, Spec, Stragglers
 from jaxcomm.planner.assess import Setting, choose, figures, late_sets, late_specs, plain, tuned_spec
-from jaxcomm.planner.buckets import Assignment, Log, assign
+from jaxcomm.planner.buckets import Assignment, assign
+from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.jobs import Atoms, Jobs, Option, Packing
 from jaxcomm.planner.rail_step import Network
 from jaxcomm.profile import Bucket, Profile

@@ -12,8 +12,8 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from jaxcomm.errors import JaxcommError
-from jaxcomm.planner.buckets import Log
+from jaxcomm.planner import cp_sat
+from jaxcomm.planner.cp_sat import Log
 from jaxcomm.schedules import Op, Schedule
 from jaxcomm.schedules.reduce_scatter import all_but
 from jaxcomm.topology import Port, Topology
@@ -37,11 +37,7 @@ class Trees:
     """The CP-SAT model; times are integers, in ticks."""
 
     def __init__(self, topology: Topology, late: int, chunks: int, free_owners: bool) -> None:
-        try:
-            from ortools.sat.python import cp_model
-        except ModuleNotFoundError:
-            message = "planning for a topology needs the package ortools.\n  Cure: pip install ortools."
-            raise JaxcommError(message) from None
+        cp_model = cp_sat.load("for a topology")
         self._cp: Any = cp_model
         self._model: Any = cp_model.CpModel()
         self._topology, self._late = topology, late
@@ -153,14 +149,8 @@ class Trees:
         self._model.clear_hints()
         for variable, value in hint:
             self._model.add_hint(variable, value)
-        solver = self._cp.CpSolver()
-        solver.parameters.num_workers = 1
-        solver.parameters.random_seed = seed
+        solver = cp_sat.solver(self._cp, WORK_PER_SECOND * time_limit, seed, log)
         solver.parameters.linearization_level = level
-        solver.parameters.max_deterministic_time = WORK_PER_SECOND * time_limit
-        solver.parameters.log_search_progress = log is not None
-        solver.parameters.log_to_stdout = False
-        solver.log_callback = log
         return solver, solver.status_name(solver.solve(self._model))
 
     def _hint(self, rotational: Schedule) -> Iterator[tuple[Any, int]]:
