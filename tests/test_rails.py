@@ -84,7 +84,7 @@ def by_mip(ways: list[list[Option]], nbytes: int, cores: int | None) -> tuple[fl
     for rail_ways in ways:
         spent, chosen = [], []
         for option in rail_ways:
-            edges = sorted({0, whole, *(min(whole, size * whole // nbytes) for size in option.sizes)})
+            edges = sorted({0, whole, *(min(whole, size * whole // nbytes) for size in option.curve.sizes)})
             for low, high in itertools.pairwise(edges):
                 first, last = (option.together(nbytes * units / whole) / scale for units in (low + 1, high))
                 slope = (last - first) / (high - low - 1) if high > low + 1 else 0.0

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from typing import get_args
 
 from jaxcomm import profile
 from jaxcomm.cli import output
+from jaxcomm.errors import JaxcommError
+from jaxcomm.profile.schema import ExecutorName
 from jaxcomm.report import measurements
 
 EXAMPLE = """
     jaxcomm profile import training.log --out profile.json
     jaxcomm profile import trace.xplane.pb --out profile.json
+    jaxcomm profile import all_reduce_perf.txt --executor nccl --into profile.json
 """
 
 
@@ -18,13 +22,24 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     parser.add_argument("file", help="a training log, output of nccl-tests, JAX trace or profile")
     parser.add_argument("--out", default="profile.json", help="the profile to write (profile.json)")
+    parser.add_argument(
+        "--executor",
+        choices=get_args(ExecutorName),
+        help="FILE timed this on CUDA devices: NCCL's own allreduce, or the ring as one of our executors runs it",
+    )
+    parser.add_argument("--into", metavar="PROFILE", help="with --executor: the profile that gets its times")
     parser.add_argument("--dry-run", action="store_true", help="read and show, write nothing")
     parser.add_argument("--json", action="store_true", help="print the profile as JSON")
 
 
 def run(args: Namespace) -> int:
     """Reads, shows and writes."""
+    if bool(args.executor) != bool(args.into):
+        given, other = ("--executor", "--into") if args.executor else ("--into", "--executor")
+        raise JaxcommError(f"{given} needs {other}.\n  Cure: --executor nccl --into profile.json")
     found = profile.read_any(args.file)
+    if args.executor:
+        found = profile.with_executor(profile.load(args.into), args.executor, found.link, found.ranks)
     if not args.dry_run:
         profile.save(found, args.out)
     if args.json:

@@ -120,7 +120,8 @@ def _schedules(case: Case, nbytes: int, planned: Plan | None) -> list[tuple[str,
     if planned and planned.ranks == n:
         schedule = planned.schedule_for(nbytes)
         assert schedule is not None  # without a dtype a plan has a schedule for every size
-        found.append((f"plan: {schedule.kind}", schedule))
+        instead = ", not NCCL" if planned.nccl_seconds(nbytes) is not None else ""
+        found.append((f"plan: {schedule.kind}{instead}", schedule))
     return found
 
 

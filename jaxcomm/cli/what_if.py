@@ -179,17 +179,20 @@ def _predict(given: Profile, sizes: list[int], ports: int, model: int) -> list[P
     late = _straggler(given)
     arrivals = given.arrivals or [[0.0] * given.ranks]
     wait = float(np.max(given.arrivals, axis=1).mean()) if given.arrivals else 0.0
-    link = given.link.alpha_s, given.link.beta_s_per_byte
+    link = made.assumptions.alpha_s, made.assumptions.beta_s_per_byte
     found = []
     for nbytes in sizes:
         schedule = made.schedule_for(nbytes)
         assert schedule is not None  # without a dtype a plan has a schedule for every size
         times = [simulate.phases(phase, nbytes, *link, given.network)[1] for phase in schedule.phases]
         releases = simulate.releases(schedule, arrivals)
-        seconds = simulate.staggered(times, releases)
+        nccl = made.nccl_seconds(nbytes)
+        seconds = simulate.staggered(times, releases) if nccl is None else nccl
         # Where several are late, the others have longer than until the last but one is there.
         delays = simulate.Delays(-releases[0] if len(times) > 1 else late.delays if late else ())
         bound = simulate.lower_bound(given.ranks, nbytes, delays, *link, ports, given.network)
+        if made.executors and made.executors.nccl:
+            bound = min(bound, made.executors.nccl_seconds(nbytes))  # its switches may add
         runs = spec_text(entry_for(made, nbytes).schedule)
         shares = made.rails.split_for(nbytes) if made.rails else ()
         split = (shares_text(shares), rails.seconds(given, shares, nbytes)) if shares else (None, None)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sized
 from jaxcomm.errors import PlanError
 from jaxcomm.plan import groups
 from jaxcomm.plan.schema import Plan
-from jaxcomm.plan.values import Chain, Hybrid, Straggler, Transfers
+from jaxcomm.plan.values import Chain, Hybrid, Nccl, Straggler, Transfers
 from jaxcomm.plan.verifier import Proof, verify_schedule, verify_template
 from jaxcomm.schedules import Schedule
 
@@ -65,6 +65,11 @@ def decisions(plan: Plan) -> Iterator[tuple[str, str]]:
     Raises:
       PlanError: see `verify`.
     """
+    if executors := plan.executors:
+        own = f"schedules run by {executors.own}" if executors.own else "no executor of ours was timed"
+        nccl = sum(isinstance(entry.schedule, Nccl) for entry in plan.collectives)
+        ranges = f"{nccl} of {_count(plan.collectives, 'byte range')} by NCCL, whose sum is not ours to prove"
+        yield "executors", f"{own}; {ranges}"
     if rails := plan.rails:
         ranges, members = _count(rails.ranges, "byte range"), _count(rails.members, "rail")
         yield "rails", f"every size is in one of {ranges}, shares of {members} sum to 1"

@@ -17,6 +17,7 @@ import pydantic
 from pydantic import Field, computed_field
 
 from jaxcomm import schedules
+from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.groups import Groups
 from jaxcomm.plan.loss import LossPolicy
 from jaxcomm.plan.rails import Rails
@@ -30,6 +31,7 @@ from jaxcomm.plan.values import (
     Entry,
     Hybrid,
     Matches,
+    Nccl,
     Network,
     Plain,
     Provenance,
@@ -48,7 +50,7 @@ from jaxcomm.schedules import Schedule, Template
 
 FORMAT: Final = "jaxcomm-plan"
 VERSION: Final = 1
-_DECISIONS: Final = ("network", "rails", "rail_step", "groups", "loss")
+_DECISIONS: Final = ("network", "executors", "rails", "rail_step", "groups", "loss")
 
 
 class Plan(Value):
@@ -60,6 +62,7 @@ class Plan(Value):
     roles: Annotated[dict[RoleName, Rank], Field(default_factory=dict, max_length=64)]
     template: Rotation | None = None
     network: Network | None = None
+    executors: Executors | None = None
     collectives: Annotated[tuple[Entry, ...], Field(min_length=1, max_length=4096)]
     assumptions: Assumptions
     step: Step | None = None
@@ -95,6 +98,8 @@ class Plan(Value):
     def schedule_for(self, nbytes: int, dtype: str | None = None) -> Schedule | None:
         """The schedule of an allreduce, or None when the plan is not for it.
 
+        Where NCCL's own allreduce runs on CUDA devices, it is what runs elsewhere; see `nccl_seconds`.
+
         Args:
           nbytes: bytes of one rank's buffer.
           dtype: JAX name of its element type; None asks regardless of it.
@@ -103,6 +108,11 @@ class Plan(Value):
         if dtypes is not None and dtype is not None and dtype not in dtypes:
             return None
         return self.schedules[self.index_for(nbytes)]
+
+    def nccl_seconds(self, nbytes: int) -> float | None:
+        """What NCCL's allreduce is predicted to take, if the plan has calls of this size run it; else None."""
+        spec = self.collectives[self.index_for(nbytes)].schedule
+        return self.executors.nccl_seconds(nbytes) if self.executors and isinstance(spec, Nccl) else None
 
     def index_for(self, nbytes: int) -> int:
         """The index of the entry of `collectives` that calls of this size run."""
@@ -196,6 +206,10 @@ class Plan(Value):
     def _check_spec(self, where: str, spec: Spec) -> None:
         if isinstance(spec, Plain):
             return
+        if isinstance(spec, Nccl):
+            if not (self.executors and self.executors.nccl):
+                raise ValueError(f"{where}.kind is nccl, but executors has no times of it to choose it by")
+            return
         names = spec.late if isinstance(spec, Stragglers | Chain) else (spec.late,)
         for name in names:
             if name not in self.roles:
@@ -266,6 +280,8 @@ def build(
       ValueError: a solved schedule names a rank, chunk or round that does not exist.
     """
     match spec:
+        case Nccl():
+            return build(Plain(kind=spec.otherwise), ranks, roles, template)
         case Plain(kind="ring"):
             return schedules.ring(ranks)
         case Plain(kind="halving_doubling"):

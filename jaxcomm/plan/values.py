@@ -36,6 +36,13 @@ class Plain(Value):
     kind: Literal["ring", "halving_doubling", "direct"]
 
 
+class Nccl(Value):
+    """NCCL's own allreduce on CUDA devices; where there is none, all ranks run the schedule `otherwise`."""
+
+    kind: Literal["nccl"] = "nccl"
+    otherwise: Literal["ring", "halving_doubling", "direct"]
+
+
 class Broadcast(Value):
     """The others allreduce while the late rank is away, swap the whole buffer with it, and pass it on."""
 
@@ -88,7 +95,9 @@ class Chain(Value):
     chunks: Chunks
 
 
-Spec = Annotated[Plain | Broadcast | Straggler | Hybrid | Transfers | Stragglers | Chain, Field(discriminator="kind")]
+Spec = Annotated[
+    Plain | Nccl | Broadcast | Straggler | Hybrid | Transfers | Stragglers | Chain, Field(discriminator="kind")
+]
 Verdict = Literal["chosen", "slower", "below_threshold", "window_taken", "calls_only", "too_many_ports", "ideal_delay"]
 
 

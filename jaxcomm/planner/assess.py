@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -10,12 +11,14 @@ from numpy.typing import NDArray
 
 from jaxcomm import schedules, simulate
 from jaxcomm.plan import build
+from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.values import (
     Alternative,
     Broadcast,
     Chain,
     Entry,
     Hybrid,
+    Nccl,
     Plain,
     Predicted,
     Solved,
@@ -39,8 +42,8 @@ class Setting:
     `roles` binds "straggler" if it is known who is late, and is empty otherwise: then no schedule may count on a delay.
     `template` is needed with it. `solved` are straggler schedules for the links of `topology`. `late` are the roles
     of several late ranks in the order in which they come, and `releases[i][step]` when all but the i-th of them and
-    those after it are there, in seconds after the last one's arrival; both empty if at most one is late. For the rest
-    see `jaxcomm.planner.plan`.
+    those after it are there, in seconds after the last one's arrival; both empty if at most one is late. `executors`
+    holds the times of NCCL's own allreduce, if it was timed. For the rest see `jaxcomm.planner.plan`.
     """
 
     ranks: int
@@ -55,6 +58,7 @@ class Setting:
     solved: tuple[Solved, ...] = ()
     late: tuple[str, ...] = ()
     releases: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
+    executors: Executors | None = None
 
     @property
     def window(self) -> Delays:
@@ -76,8 +80,14 @@ class Setting:
 
     def cost(self, spec: Spec, nbytes: int) -> tuple[float, float]:
         """Seconds before and after the late rank's arrival; somebody's, where nobody is known to be late."""
+        if isinstance(spec, Nccl):
+            return 0.0, self.nccl_seconds(nbytes)
         schedule = build(spec, self.ranks, self.roles or {ROLE: 0}, self.template, self.solved)
         return simulate.phases(schedule, nbytes, self.alpha, self.beta, self.topology)
+
+    def nccl_seconds(self, nbytes: int) -> float:
+        """Seconds of NCCL's own allreduce; infinite if it was not timed."""
+        return self.executors.nccl_seconds(nbytes) if self.executors and self.executors.nccl else math.inf
 
     def seconds(self, spec: Spec, nbytes: int) -> float:
         """Mean seconds from the last late rank's arrival on."""
@@ -109,11 +119,25 @@ def choose(setting: Setting, nbytes: int) -> Spec:
     return choice
 
 
-def plain(setting: Setting, nbytes: int) -> Plain:
+def plain(setting: Setting, nbytes: int) -> Plain | Nccl:
+    """The fastest of what cannot use a delay: a schedule, or NCCL's own allreduce."""
+    best = plain_schedule(setting, nbytes)
+    if setting.nccl_seconds(nbytes) < setting.seconds(best, nbytes):
+        return Nccl(otherwise=best.kind)
+    return best
+
+
+def plain_schedule(setting: Setting, nbytes: int) -> Plain:
     """The fastest schedule that cannot use a delay."""
     specs = [Plain(kind="direct"), Plain(kind="ring"), Plain(kind="halving_doubling")]
     allowed = [spec for spec in specs if not _too_many_ports(setting, spec)]
     return min(allowed, key=lambda spec: setting.seconds(spec, nbytes))
+
+
+def lower_bound(setting: Setting, nbytes: int) -> float:
+    """Mean seconds that no schedule of ours can beat, nor NCCL: its switches may add, which no rank's port bounds."""
+    call = setting.ranks, nbytes, setting.window, setting.alpha, setting.beta, setting.ports, setting.topology
+    return min(simulate.lower_bound(*call), setting.nccl_seconds(nbytes))
 
 
 def late_specs(setting: Setting, nbytes: int) -> list[Spec]:
@@ -167,6 +191,9 @@ def tuned_spec(member: Tuned) -> Spec:
 def entry(setting: Setting, low: int, high: int | None, nbytes: int, choice: Spec) -> Entry:
     """The plan's entry for a byte range, with everything that was considered for calls of `nbytes`."""
     plain_specs: list[Spec] = [Plain(kind="ring"), Plain(kind="halving_doubling"), Plain(kind="direct")]
+    if setting.executors and setting.executors.nccl:
+        nccl = Nccl(otherwise=plain_schedule(setting, nbytes).kind)
+        plain_specs.append(choice if isinstance(choice, Nccl) else nccl)
     times = {
         spec: setting.seconds(spec, nbytes)
         for spec in [*plain_specs, *late_specs(setting, nbytes), *late_sets(setting, nbytes), choice]
@@ -180,7 +207,6 @@ def entry(setting: Setting, low: int, high: int | None, nbytes: int, choice: Spe
     rows = [row(spec, seconds, _verdict(setting, times, spec, choice)) for spec, seconds in times.items()]
     if setting.roles:
         rows += [row(spec, setting.cost(spec, nbytes)[1], "ideal_delay") for spec in _ideal_specs(setting, nbytes)]
-    call = setting.ranks, nbytes, setting.window, setting.alpha, setting.beta, setting.ports, setting.topology
     predicted = Predicted(
         reference_bytes=nbytes,
         seconds=figures(times[choice]),
@@ -188,7 +214,7 @@ def entry(setting: Setting, low: int, high: int | None, nbytes: int, choice: Spe
         halving_doubling=figures(times[plain_specs[1]]),
         direct=figures(times[plain_specs[2]]),
         broadcast=figures(setting.seconds(Broadcast(late=ROLE), nbytes)),
-        lower_bound=figures(simulate.lower_bound(*call)),
+        lower_bound=figures(lower_bound(setting, nbytes)),
     )
     return Entry(min_bytes=low, max_bytes=high, schedule=choice, predicted=predicted, alternatives=tuple(rows))
 

@@ -27,7 +27,7 @@ from jaxcomm.plan.values import (
     Solved,
     Straggler,
 )
-from jaxcomm.planner import groups, loss, rails, steps
+from jaxcomm.planner import executors, groups, loss, rails, steps
 from jaxcomm.planner.accepting import accepting
 from jaxcomm.planner.assess import ROLE, Setting, choose, figures
 from jaxcomm.planner.buckets import Assignment
@@ -93,7 +93,10 @@ def plan(
             raise JaxcommError(f"{name} is {value}; it must be {range_}.")
     if profile.ranks > MAX_RANKS:
         raise ProfileError(f"ranks is {profile.ranks}; a plan is for at most {MAX_RANKS}.\n  Cure: plan per group.")
+    digest = profile.hash
+    profile, executed = executors.decide(profile)
     setting, delay = _setting(profile, min_gain, ports)
+    setting = replace(setting, executors=executed)
     network = setting.topology
     if network and setting.roles and profile.ranks <= SOLVED:
         best = solved(network, setting.roles[ROLE], time_limit, seed, log)
@@ -138,13 +141,14 @@ def plan(
             min_gain=min_gain,
             delay=delay,
         ),
+        executors=executed,
         step=step,
         rail_step=on_rails.step if on_rails else None,
         rails=split,
         groups=divided,
         loss=policy,
         provenance=Provenance(
-            profile=profile.hash,
+            profile=digest,
             solver="+".join(solvers) or "none",
             status=worst.status if worst else "OPTIMAL" if solvers else "NOT_NEEDED",
             gap=figures(worst.gap) if worst else 0.0,

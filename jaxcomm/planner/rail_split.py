@@ -132,7 +132,7 @@ def fixed_ratio(rails: Sequence[Sequence[Option]], nbytes: int) -> float:
     virtual ones, and with as many cores as are best for each.
     """
     plain = [_plain(options, nbytes) for options in rails]
-    rates = [option.rail.bytes_per_s or option.sizes[-1] / option.times[-1] for option in plain]
+    rates = [option.rail.bytes_per_s or option.curve.sizes[-1] / option.curve.times[-1] for option in plain]
     if len(plain) == 1:
         return plain[0].seconds(nbytes)
     return max(option.together(nbytes * rate / sum(rates)) for option, rate in zip(plain, rates, strict=True))
@@ -159,7 +159,7 @@ def slicing(rails: Sequence[Sequence[Option]], nbytes: int) -> float:
 def lower_bound(rails: Sequence[Sequence[Option]], nbytes: int) -> float:
     """Seconds that no split can beat: every rail at the best rate of any size up to this one, none slowed down."""
     rate = sum(max(option.best_rate(nbytes) for option in options) for options in rails)
-    least = min(option.times[0] for options in rails for option in options)
+    least = min(option.curve.times[0] for options in rails for option in options)
     return max(nbytes / rate, least)
 
 

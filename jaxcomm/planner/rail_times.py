@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jaxcomm.curve import Curve, without_noise
 from jaxcomm.errors import ProfileError
 from jaxcomm.files import mistake
 from jaxcomm.profile import Profile, Rail, Sample, fit
@@ -18,32 +18,24 @@ from jaxcomm.profile import Profile, Rail, Sample, fit
 class Option:
     """A way to use a rail: so many connections at once, and so many CPU cores (None: its curve was not measured).
 
-    Between samples of the latency table the time is interpolated. Below the first it is that of the first; above the
-    last it grows as over the last octave of the table, or in proportion to the size where that does not grow. Noise
-    only adds: no sample counts for more than a larger one. With fewer cores than the fastest number, which the table is
-    taken to have been measured with, all but the fitted latency takes longer, as the curve of rates over cores says.
+    The latency table is read as `Curve` does. Noise only adds: no sample counts for more than a larger one. With fewer
+    cores than the fastest number, which the table is taken to have been measured with, all but the fitted latency takes
+    longer, as the curve of rates over cores says.
     """
 
     rail: Rail
     channels: int
     cores: int | None
-    sizes: tuple[int, ...]
-    times: tuple[float, ...]
-    slope: float  # seconds per byte above the last sample
+    curve: Curve
 
     @property
     def samples(self) -> list[Sample]:
         """The table as it counts."""
-        return [Sample(bytes=size, seconds=time) for size, time in zip(self.sizes, self.times, strict=True)]
+        return [Sample(bytes=size, seconds=time) for size, time in zip(self.curve.sizes, self.curve.times, strict=True)]
 
     def seconds(self, nbytes: float) -> float:
         """An allreduce of so many bytes on this rail alone."""
-        return float(self.curve(np.asarray(nbytes)))
-
-    def curve(self, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The same for each of many sizes."""
-        above: NDArray[np.float64] = self.slope * np.maximum(0.0, sizes - self.sizes[-1])
-        return np.interp(sizes, self.sizes, self.times) + above
+        return float(self.curve(nbytes))
 
     def together(self, nbytes: float) -> float:
         """The same while other rails run."""
@@ -51,11 +43,12 @@ class Option:
 
     def measured(self, nbytes: float) -> bool:
         """Whether the table covers the size, so that its time is not extrapolated."""
-        return self.sizes[0] <= nbytes <= self.sizes[-1]
+        return self.curve.sizes[0] <= nbytes <= self.curve.sizes[-1]
 
     def best_rate(self, nbytes: float) -> float:
         """The most bytes per second of any call of at most so many bytes."""
-        sizes = [*self.sizes[: bisect.bisect_left(self.sizes, nbytes)], nbytes]
+        smaller = self.curve.sizes[: bisect.bisect_left(self.curve.sizes, nbytes)]
+        sizes = [*smaller, nbytes]
         return max(size / self.seconds(size) for size in sizes)
 
 
@@ -82,11 +75,8 @@ def options(profile: Profile, rail: Rail) -> list[Option]:
 
 def _option(rail: Rail, channels: int, cores: int | None, table: Sequence[Sample], factor: float, where: str) -> Option:
     latency = fit(table, "send_recv", 2, where).alpha_s
-    sizes = tuple(sample.bytes for sample in table)
-    raw = np.minimum.accumulate([sample.seconds for sample in table][::-1])[::-1]
+    raw = without_noise([sample.seconds for sample in table])
     fixed = np.minimum(raw, latency)
     times = fixed + factor * (raw - fixed)
-    octave = max(0, bisect.bisect_right(sizes, sizes[-1] / 2) - 1)
-    grown = times[-1] - times[octave]
-    slope = grown / (sizes[-1] - sizes[octave]) if grown > 0 else times[-1] / sizes[-1]
-    return Option(rail, channels, cores, sizes, tuple(map(float, times)), float(slope))
+    curve = Curve.of([sample.bytes for sample in table], times.tolist())
+    return Option(rail, channels, cores, curve)

@@ -174,7 +174,7 @@ def _measured(split: Split, nbytes: int) -> bool:
 
 def _ranges(setting: _Setting) -> Iterator[RailRange]:
     """Ranges from 0 on: each goes as far as one split serves all sizes looked at."""
-    largest = max([LARGEST, *(option.sizes[-1] for each in setting.rails for option in each)]).bit_length()
+    largest = max([LARGEST, *(option.curve.sizes[-1] for each in setting.rails for option in each)]).bit_length()
     steps = range(STEPS * (SMALLEST.bit_length() - 1), STEPS * largest + 1)
     sizes = [round(2 ** (step / STEPS)) for step in steps]
     choices = [setting.choose(nbytes) for nbytes in sizes]

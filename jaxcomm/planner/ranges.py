@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from jaxcomm.plan.values import Entry, Spec
+from jaxcomm.plan.values import Entry, Nccl, Spec
 from jaxcomm.planner.assess import Setting, choose, entry
 
 SMALLEST, LARGEST = 2**8, 2**34  # bytes; the choice there holds below and above
@@ -73,11 +73,11 @@ def _lows(setting: Setting, sizes: list[int], progress: Progress) -> list[int]:
 
     lows, first, last = [0], 0, 1
     while last < len(sizes):
-        kinds = {choice.kind for choice in choices[first : last + 1]}
+        kinds = {_runs(choice) for choice in choices[first : last + 1]}
         if len(kinds) == 1 and _common(setting, sizes[first : last + 1], choices[first : last + 1]) is not None:
             last += 1
-        elif choices[last - 1].kind != choices[last].kind:
-            lows.append(_change(setting, sizes[last - 1], sizes[last], choices[last - 1].kind))
+        elif _runs(choices[last - 1]) != _runs(choices[last]):
+            lows.append(_change(setting, sizes[last - 1], sizes[last], _runs(choices[last - 1])))
             first, last = last, last + 1
         else:
             first = max(last - 1, first + 1)
@@ -86,9 +86,14 @@ def _lows(setting: Setting, sizes: list[int], progress: Progress) -> list[int]:
     return lows
 
 
-def _change(setting: Setting, low: int, high: int, kind: str) -> int:
+def _runs(spec: Spec) -> tuple[str, ...]:
+    """The kind of schedule, or NCCL and the kind that runs where it does not."""
+    return (spec.kind, spec.otherwise) if isinstance(spec, Nccl) else (spec.kind,)
+
+
+def _change(setting: Setting, low: int, high: int, kind: tuple[str, ...]) -> int:
     """The least size between two from which on another kind of schedule is the choice."""
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if choose(setting, middle).kind == kind else (low, middle)
+        low, high = (middle, high) if _runs(choose(setting, middle)) == kind else (low, middle)
     return high

@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from jaxcomm import simulate
 from jaxcomm.errors import ProfileError
 from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.step import MAX_GRADIENTS, Gradient, Part, Planned, Span, Step
 from jaxcomm.plan.values import Chain, Spec, Stragglers
+from jaxcomm.planner import assess
 from jaxcomm.planner.assess import Setting, choose, figures, late_sets, late_specs, plain, tuned_spec
 from jaxcomm.planner.buckets import Assignment, assign
 from jaxcomm.planner.cp_sat import Log
@@ -108,11 +108,10 @@ def lower_bound(setting: Setting, gradients: Sequence[Bucket]) -> float:
 
     What is ready from r on takes at least as long as if all of it were ready at r and summed by one call.
     """
-    link = setting.alpha, setting.beta, setting.ports, setting.topology
     bounds, nbytes = [], 0
     for gradient in reversed(gradients):
         nbytes += gradient.bytes
-        seconds = simulate.lower_bound(setting.ranks, nbytes, setting.window, *link)
+        seconds = assess.lower_bound(setting, nbytes)
         bounds.append(gradient.ready_s - gradients[-1].ready_s + seconds)
     return max(bounds)
 

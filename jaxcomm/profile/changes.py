@@ -7,6 +7,7 @@ count from the first rank of each step, whichever that is after the change.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ from jaxcomm.errors import ProfileError
 from jaxcomm.files import mistake
 from jaxcomm.profile.cluster import Rail
 from jaxcomm.profile.files import validate
-from jaxcomm.profile.fit import fit
+from jaxcomm.profile.fit import fit, rounds_and_share
 from jaxcomm.profile.lateness import straggler
-from jaxcomm.profile.schema import Profile
+from jaxcomm.profile.schema import ExecutorName, Link, Profile
 from jaxcomm.profile.values import Sample
 
 
@@ -60,6 +61,25 @@ def with_late_rank(profile: Profile, rank: int, seconds: float) -> Profile:
     return _changed(profile, f"rank {rank} later by {seconds:g} s", arrivals=arrivals.tolist())
 
 
+def with_executor(profile: Profile, name: ExecutorName, timed: Link, ranks: int) -> Profile:
+    """The profile with what an executor, or NCCL's own allreduce, was timed to take on CUDA devices.
+
+    Args:
+      profile: of the cluster on which it was timed.
+      name: "fused" or "messages", which run our schedules, or "nccl".
+      timed: the fitted allreduces.
+      ranks: of those allreduces.
+
+    Raises:
+      ProfileError: other ranks than the profile's, another collective than all_reduce, or no samples.
+    """
+    if ranks != profile.ranks:
+        what = f"is of {profile.ranks} ranks; {name} was timed on {ranks}"
+        raise ProfileError(mistake(profile.provenance.source, what, f"time it on {profile.ranks} ranks"))
+    executors = {key: link.model_dump() for key, link in profile.executors.items()} | {name: timed.model_dump()}
+    return _changed(profile, f"with {name} as timed", executors=executors)
+
+
 def at_rate(profile: Profile, rate: float) -> Profile:
     """The profile as if every link and rail carried `rate` times as many bytes per second; latencies stay.
 
@@ -76,7 +96,9 @@ def at_rate(profile: Profile, rate: float) -> Profile:
     link = profile.link
     changed = {"alpha_s": link.alpha_s, "beta_s_per_byte": link.beta_s_per_byte / rate, "op": link.op}
     source = f"{link.source}; then {rate:g} times the rate"[:4096]
-    fields = {"link": changed | {"source": source}, "rails": [_slowed(rail, rate) for rail in profile.rails]}
+    executors = {name: _slowed_executor(each, profile.ranks, rate) for name, each in profile.executors.items()}
+    rails = [_slowed(rail, rate) for rail in profile.rails]
+    fields = {"link": changed | {"source": source}, "rails": rails, "executors": executors}
     return _changed(profile, f"links at {rate:g} times their rate", **fields, collective=None)
 
 
@@ -136,16 +158,27 @@ def card_at_rate(profile: Profile, rank: int, rate: float) -> Profile:
 def _slowed(rail: Rail, rate: float) -> dict[str, Any]:
     """A rail on which all but the fitted latency of every sample takes 1 / rate times as long."""
     document = rail.model_dump()
-    for table in (document["latency"], *(virtual["latency"] for virtual in document["virtual"])):
-        samples = [Sample(**sample) for sample in table]
+    for holder in (document, *document["virtual"]):
+        samples = [Sample(**sample) for sample in holder["latency"]]
         latency = fit(samples, "send_recv", 2, f"rail {rail.name!r}").alpha_s
-        for sample in table:
-            fixed = min(latency, sample["seconds"])
-            sample["seconds"] = fixed + (sample["seconds"] - fixed) / rate
+        holder["latency"] = [sample.model_dump() for sample in _slowed_samples(samples, latency, rate)]
     for rated in [document, *document["cores"]]:
         if rated["bytes_per_s"] is not None:
             rated["bytes_per_s"] *= rate
     return document
+
+
+def _slowed_executor(link: Link, ranks: int, rate: float) -> dict[str, Any]:
+    """The same for what an executor was timed to take."""
+    rounds, _ = rounds_and_share(link.op, ranks, link.schedule)
+    samples = _slowed_samples(link.samples, rounds * link.alpha_s, rate)
+    return fit(samples, link.op, ranks, f"{link.source}; then {rate:g} times the rate", link.schedule).model_dump()
+
+
+def _slowed_samples(samples: Sequence[Sample], latency: float, rate: float) -> list[Sample]:
+    fixed = [min(latency, sample.seconds) for sample in samples]
+    slowed = [least + (sample.seconds - least) / rate for sample, least in zip(samples, fixed, strict=True)]
+    return [Sample(bytes=sample.bytes, seconds=seconds) for sample, seconds in zip(samples, slowed, strict=True)]
 
 
 def _check_rank(profile: Profile, rank: int, do: str) -> None:

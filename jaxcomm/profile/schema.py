@@ -19,10 +19,11 @@ from jaxcomm.topology import Topology
 FORMAT: Final = "jaxcomm-profile"
 VERSION: Final = 1
 MAX_RANKS: Final = 65536
-_CLUSTER: Final = ("topology", "racks", "nics", "rails", "cpu_cores", "loss", "tolerance")
+_CLUSTER: Final = ("topology", "racks", "nics", "rails", "cpu_cores", "loss", "tolerance", "executors")
 
 OpName = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "send_recv"]
 ScheduleName = Literal["ring", "direct"]
+ExecutorName = Literal["fused", "messages", "nccl"]
 
 
 class Link(Value):
@@ -73,7 +74,8 @@ class Profile(Value):
     unknown. `warmup_dropped` counts the steps left out of it because they were warm-up. With a `topology`, `link` is
     that of two ranks on one host; null: as `network` says. `racks` are the ranks under each switch; `nics[r]` says
     how many times as long a byte takes through rank r's card, which others may use, too ([]: none is slower); `loss`
-    is that of all links. `cpu_cores` may serve the rails together (null: no limit).
+    is that of all links. `cpu_cores` may serve the rails together (null: no limit). `executors` are allreduces timed on
+    CUDA devices: of our schedules, run as one kernel ("fused") or by sends and receives ("messages"), and NCCL's own.
     """
 
     format: Literal["jaxcomm-profile"] = FORMAT
@@ -91,6 +93,7 @@ class Profile(Value):
     cpu_cores: Positive | None = None
     loss: Loss | None = None
     tolerance: Tolerance | None = None
+    executors: dict[ExecutorName, Link] = {}
     provenance: Provenance
 
     @pydantic.model_validator(mode="after")
@@ -123,6 +126,16 @@ class Profile(Value):
             raise ValueError(f"nics has {len(self.nics)} entries for {self.ranks} ranks; one per rank is needed")
         if self.racks and self.topology:
             check_hosts(self.racks, self.topology.hosts)
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _executors_were_timed(self) -> Self:
+        for name, link in self.executors.items():
+            if link.op != "all_reduce" or not link.samples:
+                what = f"has {len(link.samples)} samples of {link.op}"
+                raise ValueError(f"executors.{name} {what}; at least one timed all_reduce is needed")
+            if any(sample.seconds <= 0 for sample in link.samples):
+                raise ValueError(f"executors.{name} has a sample of 0 s; a time must be above 0")
         return self
 
     @property

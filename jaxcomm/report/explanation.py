@@ -6,10 +6,11 @@ import itertools
 import textwrap
 from collections.abc import Iterator
 
+from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.groups import Groups
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.step import Step
-from jaxcomm.plan.values import Broadcast, Chain, Entry, Network, Stragglers, Transfers
+from jaxcomm.plan.values import Broadcast, Chain, Entry, Nccl, Network, Stragglers, Transfers
 from jaxcomm.report import groups, loss
 from jaxcomm.report.rails import rail_notes, rail_table
 from jaxcomm.report.step import step_lines, step_table
@@ -95,10 +96,11 @@ def headline(plan: Plan) -> tuple[Entry, Schedule]:
 
 
 def _plain_seconds(plan: Plan, entry: Entry) -> float:
-    """The predicted time of the fastest schedule that uses no delay."""
+    """The predicted time of the fastest that uses no delay."""
     seconds = entry.predicted
     direct = [seconds.direct] if plan.assumptions.ports >= plan.ranks - 1 else []
-    return max(min(seconds.ring, seconds.halving_doubling, *direct), 1e-12)
+    nccl = [offer.seconds for offer in entry.alternatives if isinstance(offer.schedule, Nccl)]
+    return max(min(seconds.ring, seconds.halving_doubling, *direct, *nccl), 1e-12)
 
 
 def _late(plan: Plan) -> str:
@@ -110,6 +112,8 @@ def _assumptions(plan: Plan) -> Iterator[str]:
     speed = f"{1e-9 / given.beta_s_per_byte:.3g} GB/s" if given.beta_s_per_byte else "no limit of bandwidth"
     fit = f"{given.samples} timed calls, residual {given.residual:.1%}" if given.samples else "assumed, not fitted"
     yield f"A round takes {seconds_text(given.alpha_s)} and moves {speed} per rank ({fit}; {given.link_source})."
+    if plan.executors:
+        yield from _executors(plan.executors)
     if (delay := given.delay) is None:
         yield "Nobody measured who is late, so no schedule that uses a delay was considered."
     else:
@@ -131,6 +135,18 @@ def _assumptions(plan: Plan) -> Iterator[str]:
         f"by {made.solver}, {made.status.lower()}, gap {made.gap:.2%}" if made.solver != "none" else "without a solver"
     )
     yield f"Made from profile {made.profile[:12]} {solver}."
+
+
+def _executors(executors: Executors) -> Iterator[str]:
+    if executors.own:
+        what = "one kernel over memory that all read" if executors.own == "fused" else "sends and receives"
+        yield f"Schedules were timed on CUDA devices as {what} (executor {executors.own})."
+    if table := executors.nccl:
+        yield (
+            f"NCCL's own allreduce was timed for {len(table)} sizes from {bytes_text(table[0].bytes)} to "
+            f"{bytes_text(table[-1].bytes)}. It is taken where it is faster than every schedule that uses no "
+            "delay; one that uses the delay must gain on it, too."
+        )
 
 
 def _network(network: Network, grouped: Groups | None) -> Iterator[str]:
@@ -186,6 +202,8 @@ def _comparison(plan: Plan, entry: Entry, schedule: Schedule) -> str:
 
 
 def _meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
+    if isinstance(entry.schedule, Nccl):
+        yield "On CUDA devices NCCL's own allreduce runs. On other devices, which have no NCCL, it is ours:"
     if schedule.precondition is None:
         yield f"All ranks take part from the start: {schedule.num_rounds} rounds, {schedule.num_chunks} chunks."
         return

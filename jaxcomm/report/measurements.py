@@ -27,6 +27,10 @@ def _rows(measured: Profile) -> Iterator[tuple[str, str]]:
     yield "α, a round", seconds_text(link.alpha_s)
     yield "β, a rank", f"{1e-9 / link.beta_s_per_byte:.3g} GB/s" if link.beta_s_per_byte else "0 s a byte"
     yield "fit", f"residual {link.residual:.1%} of {len(link.samples)} timed calls" if link.samples else "assumed"
+    for name, timed in measured.executors.items():
+        least, most = (end(sample.bytes for sample in timed.samples) for end in (min, max))
+        what = "NCCL's own allreduce" if name == "nccl" else f"{name} executor"
+        yield what, f"{len(timed.samples)} timed calls, {bytes_text(least)} to {bytes_text(most)}"
     if topology := measured.topology:
         hosts = len({*topology.hosts})
         yield (

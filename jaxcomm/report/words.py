@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from jaxcomm.plan.values import Chain, Entry, Hybrid, Spec, Straggler, Stragglers, Transfers
+from jaxcomm.plan.values import Chain, Entry, Hybrid, Nccl, Spec, Straggler, Stragglers, Transfers
 from jaxcomm.report.tables import bytes_text
 
 VERDICTS: Final = {
@@ -29,6 +29,8 @@ def range_text(entry: Entry) -> str:
 def spec_text(spec: Spec) -> str:
     """A schedule with its parameters, such as `straggler, 14 chunks`."""
     match spec:
+        case Nccl():
+            return f"NCCL, elsewhere {spec.otherwise.replace('_', '/')}"
         case Straggler():
             return f"straggler, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
         case Stragglers():

@@ -19,7 +19,7 @@ class Row:
 
     `straggler` is the best of the straggler family for this very delay, cut into `chunks` of which `covered` follow the
     straggler schedule. `direct` is None where it needs more ports than there are, `plan` where the plan is for other
-    ranks.
+    ranks. Where the plan has NCCL's own allreduce run, `plan` is its measured time.
     """
 
     ranks: int
@@ -70,6 +70,7 @@ def sweep(
             link = nbytes, late, alpha, beta, where
             best = tune.best(n, nbytes, late, alpha, beta)
             planned = plan.schedule_for(nbytes) if plan and plan.ranks == n else None
+            nccl = plan.nccl_seconds(nbytes) if plan and planned else None
             straggler = schedules.hybrid(n, 0, best.chunks, best.covered) if where else None
             yield Row(
                 ranks=n,
@@ -83,6 +84,6 @@ def sweep(
                 chunks=best.chunks,
                 covered=best.covered,
                 lower_bound=lower_bound(n, nbytes, late, alpha, beta, ports, where),
-                plan=seconds(planned, *link) if planned else None,
-                plan_kind=planned.kind if planned else None,
+                plan=nccl if nccl is not None else seconds(planned, *link) if planned else None,
+                plan_kind="nccl" if nccl is not None else planned.kind if planned else None,
             )

@@ -1,0 +1,54 @@
+"""What runs a plan's calls on CUDA devices: an executor of our schedules, or NCCL's own allreduce."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Annotated, Literal, Self
+
+import pydantic
+from pydantic import Field
+
+from jaxcomm.curve import Curve
+from jaxcomm.plan.values import Count, Seconds, Value
+
+OwnName = Literal["fused", "messages"]
+
+
+class Timed(Value):
+    """A measured allreduce of so many bytes."""
+
+    bytes: Count
+    seconds: Seconds
+
+
+class Executors(Value):
+    """What was timed on the plan's CUDA devices.
+
+    `own` runs our schedules there, and its times are those that the plan assumes: "fused" is one kernel over memory
+    that all ranks can read, "messages" sends and receives; null: not timed, so `assumptions` are of the profile's link.
+    `nccl` is what NCCL's allreduce took, by size (empty: not timed): then it was an alternative for every entry.
+    """
+
+    own: OwnName | None = None
+    nccl: Annotated[tuple[Timed, ...], Field(max_length=4096)] = ()
+
+    @cached_property
+    def _curve(self) -> Curve:
+        return Curve.of([each.bytes for each in self.nccl], [each.seconds for each in self.nccl])
+
+    def nccl_seconds(self, nbytes: int) -> float:
+        """What NCCL's allreduce of so many bytes takes from the last rank's arrival on; there must be a table."""
+        return float(self._curve(nbytes))
+
+    @pydantic.model_validator(mode="after")
+    def _table_ascends(self) -> Self:
+        for i in range(1, len(self.nccl)):
+            if self.nccl[i].bytes <= self.nccl[i - 1].bytes:
+                raise ValueError(f"nccl[{i}].bytes is {self.nccl[i].bytes}; sizes must ascend")
+            if self.nccl[i].seconds < self.nccl[i - 1].seconds:
+                raise ValueError(
+                    f"nccl[{i}].seconds is {self.nccl[i].seconds:g}, below that of fewer bytes; times must not fall"
+                )
+        if self.nccl and self.nccl[0].bytes == 0:
+            raise ValueError("nccl[0].bytes is 0; a timed call moves at least one byte")
+        return self
