@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxcomm.errors import PlanError
 from jaxcomm.schedules import Op, Schedule
+from jaxcomm.schedules.schedule import Table
 
 
 class Step(NamedTuple):
@@ -31,24 +32,55 @@ def lower(schedule: Schedule) -> list[Step]:
     so that both sides get the same bits; copies of a finished chunk become stores of the step that finished it. Sums of
     different ranks stay apart: the early ranks' partial sums must be able to run while the late rank is away.
     """
-    phases = schedule.phases
-    ends = np.cumsum([phase.num_rounds for phase in phases]).tolist()
-    tables = [
-        phase.table() + np.array([end - phase.num_rounds, 0, 0, 0, 0], np.int32)
-        for phase, end in zip(phases, ends, strict=True)
-    ]
-    table = np.concatenate(tables)
+    steps = sorted(_drafts(schedule), key=itemgetter(0))
+    return [Step(chunk, rank, reads, tuple(sorted(writes))) for (_, chunk), rank, reads, writes, _ in steps]
+
+
+class Sum(NamedTuple):
+    """At the end of a round `rank` adds up its own chunk and what the other `reads` have sent it."""
+
+    round: int
+    chunk: int
+    rank: int
+    reads: tuple[int, ...]
+
+
+def sums(schedule: Schedule) -> list[Sum]:
+    """The sums of `lower`'s steps, in the order of their rounds, where every rank adds up what is sent to it.
+
+    Both sides of an exchange add up the same. As the operands and their order are those of the steps, so are the bits.
+    """
+    return sorted(Sum(*when, rank, reads) for when, _, reads, _, into in _drafts(schedule) for rank in into)
+
+
+def all_rounds(schedule: Schedule) -> Table:
+    """The transfers of the preconditions and the schedule, with rounds counted from the first of the former."""
+    ends = _ends(schedule)
+    return np.concatenate(
+        [
+            phase.table() + np.array([end - phase.num_rounds, 0, 0, 0, 0], np.int32)
+            for phase, end in zip(schedule.phases, ends, strict=True)
+        ]
+    )
+
+
+def _ends(schedule: Schedule) -> list[int]:
+    ends: list[int] = np.cumsum([phase.num_rounds for phase in schedule.phases]).tolist()
+    return ends
+
+
+def _drafts(schedule: Schedule) -> list[_Draft]:
+    table, ends = all_rounds(schedule), _ends(schedule)
     by_chunk = table[np.lexsort((table[:, 0], table[:, 3]))].tolist()
-    steps = []
+    drafts = []
     for chunk, transfers in groupby(by_chunk, key=itemgetter(3)):
         lowering = _Chunk(schedule, chunk)
         for _, phase in groupby(transfers, key=lambda transfer: bisect_right(ends, transfer[0])):
             for round_, together in groupby(phase, key=itemgetter(0)):
                 lowering.round(round_, [(src, dst, op) for _, src, dst, _, op in together])
             lowering.close()  # a sum of the precondition must not wait for the late ranks
-        steps += lowering.drafts
-    steps.sort(key=itemgetter(0))
-    return [Step(chunk, rank, reads, tuple(sorted(writes))) for (_, chunk), rank, reads, writes in steps]
+        drafts += lowering.drafts
+    return drafts
 
 
 class _Draft(NamedTuple):
@@ -56,9 +88,10 @@ class _Draft(NamedTuple):
     rank: int
     reads: tuple[int, ...]
     writes: set[int]
+    into: tuple[int, ...]  # the ranks whose chunk becomes the sum by it; none for a copy
 
 
-class _Sum(NamedTuple):
+class _Open(NamedTuple):
     round: int
     sources: list[int]
 
@@ -71,7 +104,7 @@ class _Chunk:
         self._away = schedule.phases[0].away
         self._chunk = chunk
         self.drafts: list[_Draft] = []
-        self._open: dict[int, _Sum] = {}
+        self._open: dict[int, _Open] = {}
         self._readers: dict[int, set[int]] = defaultdict(set)  # rank -> open sums that read its value
         self._holds = [1 << rank for rank in range(schedule.ranks)]  # contributions, as a set of bits
         self._maker: dict[int, int] = {}  # rank -> the step that made its value
@@ -100,7 +133,7 @@ class _Chunk:
         if dst in self._open and src in self._open[dst].sources:
             self._close([dst])  # a step reads a rank once
         sources = self._open[dst].sources if dst in self._open else []
-        self._open[dst] = _Sum(round_, [*sources, src])
+        self._open[dst] = _Open(round_, [*sources, src])
         self._readers[src].add(dst)
 
     def _copy(self, round_: int, src: int, dst: int) -> None:
@@ -111,7 +144,7 @@ class _Chunk:
             self._holds[dst] = self._everybody
             self._maker[dst] = self._touched[dst] = maker
         else:
-            self._add(round_, (dst, src), (src,), {dst})
+            self._add(round_, (dst, src), (src,), {dst}, ())
 
     def _exchange(self, round_: int, into: dict[int, list[tuple[int, int]]]) -> None:
         """Takes one exchange out of `into`, in which every rank that receives is also read."""
@@ -121,7 +154,7 @@ class _Chunk:
             alone = sum(a in s for s in sources.values()) == sum(b in s for s in sources.values()) == 1
             if alone and into.get(b) == [(a, Op.REDUCE)] and arrivals == [(b, Op.REDUCE)]:
                 self._close([a, b, *self._readers[a], *self._readers[b]])
-                self._add(round_, (min(a, b), max(a, b)), (min(a, b), max(a, b)), {a, b})
+                self._add(round_, (min(a, b), max(a, b)), (min(a, b), max(a, b)), {a, b}, (a, b))
                 del into[a], into[b]
                 return
         raise PlanError(
@@ -135,13 +168,15 @@ class _Chunk:
                 round_, sources = self._open.pop(dst)
                 for src in sources:
                     self._readers[src].discard(dst)
-                self._add(round_, (dst, *sources), tuple(sorted((dst, *sources))), {dst})
+                self._add(round_, (dst, *sources), tuple(sorted((dst, *sources))), {dst}, (dst,))
 
-    def _add(self, round_: int, helpers: tuple[int, ...], reads: tuple[int, ...], writes: set[int]) -> None:
+    def _add(
+        self, round_: int, helpers: tuple[int, ...], reads: tuple[int, ...], writes: set[int], into: tuple[int, ...]
+    ) -> None:
         """Appends a step, to be executed by the first of the helpers that is not late, if there is one."""
         rank = next((helper for helper in helpers if helper not in self._away), helpers[0])
         index = len(self.drafts)
-        self.drafts.append(_Draft((round_, self._chunk), rank, reads, writes))
+        self.drafts.append(_Draft((round_, self._chunk), rank, reads, writes, into))
         value = 0
         for r in reads:
             value |= self._holds[r]
