@@ -1,6 +1,6 @@
 """The build rule of one folder of the C++ core."""
 
-def cc_folder(name, deps = [], exclude = [], test_deps = []):
+def cc_folder(name, deps = [], exclude = [], test_deps = [], data = []):
     """Builds a folder: its library, one test per *_test.cc and one fuzzer per *_fuzz.cc.
 
     Args:
@@ -8,6 +8,7 @@ def cc_folder(name, deps = [], exclude = [], test_deps = []):
       deps: other libraries that the folder's library includes.
       exclude: files of the folder that another rule compiles.
       test_deps: what only the tests include.
+      data: files that the tests open.
     """
     native.cc_library(
         name = name,
@@ -22,6 +23,7 @@ def cc_folder(name, deps = [], exclude = [], test_deps = []):
             name = test[:-len(".cc")],
             size = "small",
             srcs = [test],
+            data = data,
             deps = [":" + name, "@googletest//:gtest_main"] + deps + test_deps,
         )
     for fuzzer in native.glob(["*_fuzz.cc"]):

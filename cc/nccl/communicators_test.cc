@@ -1,0 +1,260 @@
+#include "cc/nccl/communicators.h"
+
+#include <dlfcn.h>
+
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cc/nccl/fake/fake.h"
+#include "gtest/gtest.h"
+
+namespace jaxcomm::nccl {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr char kFake[] = "cc/nccl/libfake_nccl.so";
+constexpr char kOld[] = "cc/nccl/libfake_nccl_old.so";
+
+// A function of the fake that NCCL does not have.
+template <typename Function>
+Function* Control(const char* name, const char* path = kFake) {
+  void* const handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  EXPECT_NE(handle, nullptr) << dlerror();
+  Function* const found = reinterpret_cast<Function*>(dlsym(handle, name));
+  EXPECT_NE(found, nullptr) << name;
+  return found;
+}
+
+Library Loaded(const char* path = kFake) {
+  Result<Library> nccl = Library::Load(path);
+  EXPECT_TRUE(nccl.ok()) << nccl.status().message();
+  return nccl.value();
+}
+
+using Made = Result<std::unique_ptr<Communicators>>;
+
+class CommunicatorsTest : public testing::Test {
+ protected:
+  CommunicatorsTest() : nccl_(Loaded()) { Control<void()>("fake_reset")(); }
+  ~CommunicatorsTest() override { EXPECT_EQ(Control<int()>("fake_live")(), 0); }
+
+  std::vector<RailId> Rails(const std::vector<std::string>& modules) {
+    std::vector<RailId> rails;
+    for (const std::string& module : modules) {
+      rails.push_back({module, {}});
+      EXPECT_EQ(nccl_.GetUniqueId(&rails.back().id), kSuccess);
+    }
+    return rails;
+  }
+
+  // Each of some ranks, in a thread of its own.
+  template <typename Function>
+  auto OnRanks(const std::vector<uint32_t>& ranks, Function function) {
+    std::vector<std::future<decltype(function(0u))>> running;
+    for (const uint32_t rank : ranks) running.push_back(std::async(std::launch::async, function, rank));
+    std::vector<decltype(function(0u))> results;
+    for (auto& each : running) results.push_back(each.get());
+    return results;
+  }
+
+  std::vector<Made> Create(uint32_t ranks, const std::vector<uint32_t>& here, const std::vector<RailId>& rails,
+                           const std::vector<std::vector<uint32_t>>& partitions, milliseconds deadline = kLong) {
+    return OnRanks(here, [=](uint32_t rank) {
+      return Communicators::Create(nccl_, {ranks, rank, rails, partitions}, Clock::now() + deadline);
+    });
+  }
+
+  std::string Calls(int rank) {
+    std::string text(1 << 14, '\0');
+    text.resize(Control<size_t(int, char*, size_t)>("fake_calls")(rank, text.data(), text.size()));
+    return text;
+  }
+
+  void Fail(const char* function, int nth, Outcome outcome) {
+    Control<void(const char*, int, int)>("fake_fail")(function, nth, outcome);
+  }
+
+  static constexpr milliseconds kLong{20000};
+  const Library nccl_;
+};
+
+const std::vector<std::vector<uint32_t>> kPeriod = {{0, 0, 1, 1}, {0, 1, 1, 0}, {0, 0, 0, 0}};
+
+TEST(LibraryTest, TakesTheFunctionsOfItsVersion) {
+  const Library newer = Loaded(), older = Loaded(kOld);
+  EXPECT_EQ(newer.VersionText(), "2.32.1");
+  EXPECT_NE(newer.CommShrink, nullptr);
+  EXPECT_NE(newer.CommRevoke, nullptr);
+  EXPECT_EQ(newer.CommWindowRegister, nullptr);
+  EXPECT_EQ(older.CommShrink, nullptr);
+  EXPECT_EQ(older.CommRevoke, nullptr);
+}
+
+TEST(LibraryTest, SaysInOneLineWhyThereIsNone) {
+  const Result<Library> nowhere = Library::Load("/nowhere/libnccl.so.2");
+  ASSERT_FALSE(nowhere.ok());
+  EXPECT_EQ(nowhere.status().message().rfind("no NCCL: /nowhere/libnccl.so.2: cannot open", 0), 0u);
+  const Result<Library> ancient = Library::Load("cc/nccl/libfake_nccl_ancient.so");
+  ASSERT_FALSE(ancient.ok());
+  EXPECT_NE(ancient.status().message().find("is of version 2.26.6; 2.28 or later is needed"), std::string::npos);
+  const Result<Library> another = Library::Load("libm.so.6");
+  ASSERT_FALSE(another.ok());
+  EXPECT_EQ(another.status().message(), "no NCCL: libm.so.6 has no ncclGetVersion");
+}
+
+TEST(LibraryTest, TheFirstAnswerIsTheAnswerToAll) {
+  const Result<const Library*> first = Library::Open(kFake);
+  ASSERT_TRUE(first.ok());
+  const Result<const Library*> second = Library::Open(kOld);
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ(first.value(), second.value());
+}
+
+TEST_F(CommunicatorsTest, AllRanksMakeTheSameOnesInTheSameOrder) {
+  std::vector<Made> made = Create(4, {0, 1, 2, 3}, Rails({"IB", "Socket"}), kPeriod);
+  for (const Made& each : made) ASSERT_TRUE(each.ok()) << each.status().message();
+  EXPECT_EQ(Calls(0).rfind("init IB\ninit Socket\nsplit 0 of id", 0), 0u) << Calls(0);
+  for (int rank = 1; rank < 4; ++rank) EXPECT_EQ(Calls(rank), Calls(0));
+  for (const Made& each : made) EXPECT_TRUE(each.value()->Check().ok());
+  EXPECT_NE(made[0].value()->rail(0), made[0].value()->rail(1));
+  EXPECT_NE(made[0].value()->group(0), made[0].value()->group(2));
+}
+
+TEST_F(CommunicatorsTest, ARankThatDoesNotComeIsToldByTheDeadline) {
+  const auto start = Clock::now();
+  const std::vector<Made> made = Create(3, {0, 2}, Rails({""}), {}, milliseconds(100));
+  EXPECT_LT(Clock::now() - start, kLong / 2);
+  ASSERT_FALSE(made[0].ok());
+  EXPECT_EQ(made[1].status().code(), Code::kDeadlineExceeded);
+  EXPECT_EQ(made[1].status().message().rfind(
+                "DeadlineError: NCCL, rank 2 of 3: joining rail 0: not all of the 3 ranks have come after 0.", 0),
+            0u)
+      << made[1].status().message();
+}
+
+TEST_F(CommunicatorsTest, ARankThatIsLostInASplitIsToldByTheDeadline) {
+  Control<void(int)>("fake_lose")(1);
+  const std::vector<Made> made = Create(2, {0, 1}, Rails({""}), {{0, 1}}, milliseconds(50));
+  for (const Made& each : made) EXPECT_EQ(each.status().code(), Code::kDeadlineExceeded);
+}
+
+TEST_F(CommunicatorsTest, WhatNcclRefusesIsSaidWithItsWords) {
+  Fail("ncclCommInitRankConfig", 2, 2);
+  const std::vector<Made> made = Create(1, {0}, Rails({"IB", "Socket"}), {});
+  ASSERT_FALSE(made[0].ok());
+  EXPECT_EQ(made[0].status().message(),
+            "NCCL, rank 0 of 1: joining rail 'Socket': unhandled system error (socket closed by the fake)");
+}
+
+TEST_F(CommunicatorsTest, AFailedSplitFreesWhatWasMade) {
+  Fail("ncclCommSplit", 2, 6);
+  const std::vector<Made> made = Create(1, {0}, Rails({""}), {{0}, {0}});
+  ASSERT_FALSE(made[0].ok());
+  EXPECT_NE(made[0].status().message().find("joining group 0 of iteration 1: remote process exited"),
+            std::string::npos);
+}
+
+TEST_F(CommunicatorsTest, AMembershipThatCannotBeIsRefused) {
+  EXPECT_NE(Create(2, {2}, Rails({""}), {})[0].status().message().find("rank 2 of 2 on 1 rails"), std::string::npos);
+  EXPECT_NE(Create(2, {0}, {}, {})[0].status().message().find("on 0 rails"), std::string::npos);
+  EXPECT_NE(Create(2, {0}, Rails({""}), {{0}})[0].status().message().find("partition 0 names the groups of 1 ranks"),
+            std::string::npos);
+}
+
+TEST_F(CommunicatorsTest, AnAsynchronousErrorAbortsAllAndStays) {
+  std::vector<Made> made = Create(1, {0}, Rails({""}), {{0}});
+  ASSERT_TRUE(made[0].ok());
+  Control<void()>("fake_reset")();
+  Fail("ncclCommGetAsyncError", 2, 6);  // that of the group
+  const auto never = [] { return false; };
+  const auto nobody = [] { return std::vector<uint32_t>(); };
+  const auto now = Clock::now();
+  const Status status = made[0].value()->Await("psum #7 over 'data'", never, now, now + kLong, nobody);
+  EXPECT_EQ(
+      status.message(),
+      "psum #7 over 'data': NCCL, rank 0 of 1: group 0 of iteration 0: remote process exited or there was a network "
+      "error (socket closed by the fake)");
+  EXPECT_FALSE(made[0].value()->Check().ok());
+  EXPECT_EQ(Control<int()>("fake_live")(), 0);
+}
+
+TEST_F(CommunicatorsTest, AwaitReturnsWhenTheCallIsDone) {
+  std::vector<Made> made = Create(1, {0}, Rails({""}), {});
+  int looks = 0;
+  const auto now = Clock::now();
+  const auto nobody = [] { return std::vector<uint32_t>(); };
+  EXPECT_TRUE(made[0]
+                  .value()
+                  ->Await(
+                      "psum", [&] { return ++looks == 3; }, now, now + kLong, nobody)
+                  .ok());
+  EXPECT_TRUE(made[0].value()->Check().ok());
+}
+
+TEST_F(CommunicatorsTest, TheDeadlineNamesWhoIsMissing) {
+  const auto never = [] { return false; };
+  const std::vector<std::pair<std::vector<uint32_t>, std::string>> cases = {
+      {{2}, "DeadlineError: psum #7 over 'data': rank 2 of 4 has not arrived after 0."},
+      {{1, 3}, "DeadlineError: psum #7 over 'data': ranks 1,3 of 4 have not arrived after 0."},
+      {{}, "DeadlineError: psum #7 over 'data': not all of the 4 ranks have finished after 0."}};
+  for (const auto& [missing, message] : cases) {
+    std::vector<Made> made = Create(4, {0, 1, 2, 3}, Rails({""}), {});
+    const auto now = Clock::now();
+    const auto who = [&missing] { return missing; };
+    const Status status = made[0].value()->Await("psum #7 over 'data'", never, now, now + milliseconds(20), who);
+    EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
+    EXPECT_EQ(status.message().rfind(message, 0), 0u) << status.message();
+    EXPECT_NE(status.message().find("; rank 0 waits."), std::string::npos);
+  }
+}
+
+TEST_F(CommunicatorsTest, TheOthersGoOnWithoutALostRank) {
+  std::vector<Made> made = Create(4, {0, 1, 2, 3}, Rails({"IB", "Socket"}), kPeriod);
+  for (const Made& each : made) ASSERT_TRUE(each.ok());
+  made[1].value().reset();
+  const std::vector<Made> left =
+      OnRanks({0, 2, 3}, [&](uint32_t rank) { return made[rank].value()->Without({1}, Clock::now() + kLong); });
+  for (size_t i = 0; i < left.size(); ++i) {
+    ASSERT_TRUE(left[i].ok()) << left[i].status().message();
+    EXPECT_EQ(left[i].value()->rank(), i);
+    EXPECT_EQ(left[i].value()->ranks(), 3u);
+    EXPECT_TRUE(left[i].value()->Check().ok());
+  }
+  for (const uint32_t rank : {0u, 2u, 3u}) EXPECT_FALSE(made[rank].value()->Check().ok());
+  EXPECT_EQ(Calls(2), Calls(0));
+  EXPECT_EQ(Calls(3), Calls(0));
+}
+
+TEST_F(CommunicatorsTest, ShrinkingThatFailsFreesBothSides) {
+  std::vector<Made> made = Create(2, {0, 1}, Rails({"IB", "Socket"}), {});
+  Fail("ncclCommShrink", 2, 2);
+  const Made left = made[0].value()->Without({1}, Clock::now() + kLong);
+  ASSERT_FALSE(left.ok());
+  EXPECT_NE(left.status().message().find("shrinking rail 'Socket': unhandled system error"), std::string::npos);
+}
+
+TEST_F(CommunicatorsTest, NobodyLeavesItselfOutOrARankTwice) {
+  std::vector<Made> made = Create(3, {0, 1, 2}, Rails({""}), {});
+  for (const std::vector<uint32_t>& gone : {std::vector<uint32_t>{0}, {1, 1}, {7}}) {
+    EXPECT_EQ(made[0].value()->Without(gone, Clock::now() + kLong).status().code(), Code::kInvalidArgument);
+  }
+}
+
+TEST(OldNccl, SaysThatItCannotLeaveRanksOut) {
+  const Library nccl = Loaded(kOld);
+  RailId rail{"", {}};
+  ASSERT_EQ(nccl.GetUniqueId(&rail.id), kSuccess);
+  Made made = Communicators::Create(nccl, {1, 0, {rail}, {}}, Clock::now() + std::chrono::seconds(20));
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  EXPECT_EQ(made.value()->Without({}, Clock::now()).status().message(),
+            "libnccl 2.28.3 cannot leave ranks out (it has no ncclCommShrink).\n"
+            "  Cure: start the job anew without them.");
+}
+
+}  // namespace
+}  // namespace jaxcomm::nccl
