@@ -7,9 +7,8 @@
 namespace jaxcomm::cuda {
 namespace {
 
-// Four blocks to a multiprocessor: registers enough for all the packs that shall be under way.
 template <typename E, bool kAligned>
-__global__ void __launch_bounds__(kBlockThreads, 4)
+__global__ void __launch_bounds__(kBlockThreads, kBlocksTogether)
     ImportanceKernel(Gradient<E> gradient, size_t segments, const uint32_t* seed, float* means, uint32_t* bins) {
   using Body = ImportanceBody<E>;
   constexpr unsigned kLanes = Body::kLanes;

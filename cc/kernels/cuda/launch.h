@@ -13,6 +13,10 @@ namespace jaxcomm::cuda {
 
 constexpr unsigned kBlockThreads = 256;
 
+// On a multiprocessor, for kernels that sum in registers. Told so, the compiler gives a thread 64 registers; by itself
+// it makes room for more blocks and spills.
+constexpr unsigned kBlocksTogether = 4;
+
 // So many blocks that each thread has about one item; kernels loop, so that fewer threads also do.
 inline unsigned Blocks(size_t items) {
   constexpr size_t kMost = size_t{1} << 30;
