@@ -24,6 +24,23 @@ std::string Join(const std::vector<uint32_t>& ranks) {
 
 }  // namespace
 
+Status Settle(const Library& nccl, Comm comm, const std::string& what, const std::string& late,
+              Clock::time_point deadline) {
+  const Clock::time_point start = Clock::now();
+  for (;;) {
+    Outcome outcome = kInProgress;
+    const Outcome asked = nccl.CommGetAsyncError(comm, &outcome);
+    if (asked != kSuccess) return nccl.Error(what, asked, comm);
+    if (outcome == kSuccess) return Status();
+    if (outcome != kInProgress) return nccl.Error(what, outcome, comm);
+    if (Clock::now() >= deadline) {
+      const std::string waited = " after " + Seconds(Clock::now() - start) + ".";
+      return Status(Code::kDeadlineExceeded, "DeadlineError: " + what + ": " + late + waited);
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
 Communicators::Communicators(const Library& nccl, Membership membership)
     : nccl_(nccl), membership_(std::move(membership)) {}
 
@@ -59,7 +76,7 @@ Status Communicators::Make(Clock::time_point deadline) {
     const Outcome begun = nccl_.CommInitRankConfig(&comm, static_cast<int>(membership_.ranks), rail.id, rank, &config);
     if (comm != nullptr) rails_.push_back({name, comm});
     if (begun != kSuccess && begun != kInProgress) return nccl_.Error(Self() + "joining " + name, begun, comm);
-    if (Status status = Settle("joining " + name, comm, deadline); !status.ok()) return status;
+    if (Status status = Settled("joining " + name, comm, deadline); !status.ok()) return status;
   }
   for (const std::vector<uint32_t>& partition : membership_.partitions) {
     const uint32_t colour = partition[membership_.rank];
@@ -72,7 +89,7 @@ Status Communicators::Make(Clock::time_point deadline) {
     if (begun != kSuccess && begun != kInProgress) return nccl_.Error(Self() + "joining " + name, begun, comm);
     // The child is not ready before the parent is.
     for (const Comm each : {rails_[0].comm, comm}) {
-      if (Status status = Settle("joining " + name, each, deadline); !status.ok()) return status;
+      if (Status status = Settled("joining " + name, each, deadline); !status.ok()) return status;
     }
   }
   return Status();
@@ -83,21 +100,25 @@ Communicators::~Communicators() {
   Abort();
 }
 
-Status Communicators::Settle(const std::string& what, Comm comm, Clock::time_point deadline) {
-  const Clock::time_point start = Clock::now();
-  for (;;) {
-    Outcome outcome = kInProgress;
-    const Outcome asked = nccl_.CommGetAsyncError(comm, &outcome);
-    if (asked != kSuccess) return nccl_.Error(Self() + what, asked, comm);
-    if (outcome == kSuccess) return Status();
-    if (outcome != kInProgress) return nccl_.Error(Self() + what, outcome, comm);
-    if (Clock::now() >= deadline) {
-      return Status(Code::kDeadlineExceeded, "DeadlineError: " + Self() + what + ": not all of the " +
-                                                 std::to_string(membership_.ranks) + " ranks have come after " +
-                                                 Seconds(Clock::now() - start) + ".");
-    }
-    std::this_thread::sleep_for(kPause);
+Status Communicators::Settled(const std::string& what, Comm comm, Clock::time_point deadline) const {
+  const std::string late = "not all of the " + std::to_string(membership_.ranks) + " ranks have come";
+  return Settle(nccl_, comm, Self() + what, late, deadline);
+}
+
+std::vector<uint32_t> Communicators::members(size_t partition) const {
+  const std::vector<uint32_t>& groups = membership_.partitions[partition];
+  std::vector<uint32_t> found;
+  for (uint32_t rank = 0; rank < membership_.ranks; ++rank) {
+    if (groups[rank] == groups[membership_.rank]) found.push_back(rank);
   }
+  return found;
+}
+
+Status Communicators::Fail(Status status) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (failure_.ok()) failure_ = std::move(status);
+  Abort();
+  return failure_;
 }
 
 Status Communicators::Check() {
@@ -121,11 +142,8 @@ Status Communicators::Await(const std::string& what, const std::function<bool()>
     who = ": rank" + std::string(absent.size() > 1 ? "s " : " ") + Join(absent) + " of " +
           std::to_string(membership_.ranks) + (absent.size() > 1 ? " have" : " has") + " not arrived after ";
   }
-  std::lock_guard<std::mutex> lock(mutex_);
-  failure_ = Status(Code::kDeadlineExceeded, "DeadlineError: " + what + who + Seconds(Clock::now() - start) +
-                                                 "; rank " + std::to_string(membership_.rank) + " waits.");
-  Abort();
-  return failure_;
+  return Fail(Status(Code::kDeadlineExceeded, "DeadlineError: " + what + who + Seconds(Clock::now() - start) +
+                                                  "; rank " + std::to_string(membership_.rank) + " waits."));
 }
 
 Result<std::unique_ptr<Communicators>> Communicators::Without(const std::vector<uint32_t>& gone,
@@ -157,7 +175,7 @@ Result<std::unique_ptr<Communicators>> Communicators::Without(const std::vector<
       if (revoked != kSuccess && revoked != kInProgress) {
         failed = nccl_.Error(Self() + "revoking " + rail.name, revoked, rail.comm);
       } else {
-        failed = Settle("revoking " + rail.name, rail.comm, deadline);
+        failed = Settled("revoking " + rail.name, rail.comm, deadline);
       }
       if (!failed.ok()) break;
     }
@@ -169,7 +187,7 @@ Result<std::unique_ptr<Communicators>> Communicators::Without(const std::vector<
         nccl_.CommShrink(rail.comm, without.data(), static_cast<int>(without.size()), &comm, &config, flags);
     if (comm != nullptr) made->rails_.push_back({rail.name, comm});
     failed = begun != kSuccess && begun != kInProgress ? nccl_.Error(Self() + "shrinking " + rail.name, begun, comm)
-                                                       : Settle("shrinking " + rail.name, comm, deadline);
+                                                       : Settled("shrinking " + rail.name, comm, deadline);
     if (!failed.ok()) break;
   }
   failure_ = Status(Code::kInternal, Self() + "the ranks have left these communicators for new ones");

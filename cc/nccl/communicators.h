@@ -40,6 +40,11 @@ struct Membership {
   std::vector<std::vector<uint32_t>> partitions;  // per iteration of the period, by rank: its group
 };
 
+// Waits until what was begun on a communicator is under way: NCCL returns at once, and goes on by itself. An error says
+// that `what` failed, and beyond the deadline also `late`.
+Status Settle(const Library& nccl, Comm comm, const std::string& what, const std::string& late,
+              Clock::time_point deadline);
+
 class Communicators {
  public:
   using Missing = std::function<std::vector<uint32_t>()>;  // ranks that are known not to have arrived
@@ -50,13 +55,20 @@ class Communicators {
   Communicators(const Communicators&) = delete;
   Communicators& operator=(const Communicators&) = delete;
 
+  const Library& library() const { return nccl_; }
   uint32_t rank() const { return membership_.rank; }
   uint32_t ranks() const { return membership_.ranks; }
   Comm rail(size_t index) const { return rails_[index].comm; }
   Comm group(size_t partition) const { return groups_[partition].comm; }
+  size_t num_partitions() const { return groups_.size(); }
+  // The ranks of this rank's group, ascending: their places are their ranks in it.
+  std::vector<uint32_t> members(size_t partition) const;
 
   // The first asynchronous error of a communicator; ok if there is none. Aborts all if there is one.
   Status Check();
+
+  // Aborts all, and makes this their error.
+  Status Fail(Status status);
 
   // Waits until `done`, an error or the deadline, and aborts all but in the first case. `what` names the call.
   Status Await(const std::string& what, const std::function<bool()>& done, Clock::time_point start,
@@ -74,8 +86,7 @@ class Communicators {
 
   Communicators(const Library& nccl, Membership membership);
   Status Make(Clock::time_point deadline);
-  // Waits until what was begun on a communicator is done.
-  Status Settle(const std::string& what, Comm comm, Clock::time_point deadline);
+  Status Settled(const std::string& what, Comm comm, Clock::time_point deadline) const;
   Status FirstError();
   void Abort();
   std::string Self() const;

@@ -123,6 +123,8 @@ TEST_F(CommunicatorsTest, AllRanksMakeTheSameOnesInTheSameOrder) {
   for (const Made& each : made) EXPECT_TRUE(each.value()->Check().ok());
   EXPECT_NE(made[0].value()->rail(0), made[0].value()->rail(1));
   EXPECT_NE(made[0].value()->group(0), made[0].value()->group(2));
+  EXPECT_EQ(made[3].value()->members(1), (std::vector<uint32_t>{0, 3}));
+  EXPECT_EQ(made[3].value()->members(2), (std::vector<uint32_t>{0, 1, 2, 3}));
 }
 
 TEST_F(CommunicatorsTest, ARankThatDoesNotComeIsToldByTheDeadline) {
