@@ -32,8 +32,9 @@ setup_python() {
   echo "Installing Python packages into .venv and building the C++ core (minutes, the first time)"
   # Without build isolation, the core is built against the very jaxlib it will run on, and CMake's paths stay valid.
   quietly .venv/bin/python -m pip install 'scikit-build-core>=0.11' 'cmake>=3.25' 'ninja>=1.11' 'jax>=0.10.2,<0.13'
-  [[ ${JAXCOMM_CUDA:-} != ON ]] || setup_cuda
-  quietly .venv/bin/python -m pip install --no-build-isolation --editable '.[demo,dev]'
+  local wanted=${JAXCOMM_CUDA:-AUTO}
+  # Before `tools/setup.sh cuda` has run, JAXCOMM_CUDA=ON cannot be.
+  JAXCOMM_CUDA=${wanted/ON/AUTO} quietly .venv/bin/python -m pip install --no-build-isolation --editable '.[demo,dev]'
 }
 
 setup_cuda() {

@@ -56,4 +56,11 @@ std::optional<DType> ParseDType(xla::ffi::DataType dtype) {
   }
 }
 
+std::optional<Reduction> ParseReduction(std::string_view text) {
+  if (text == "sum") return Reduction::kSum;
+  if (text == "max") return Reduction::kMax;
+  if (text == "min") return Reduction::kMin;
+  return std::nullopt;
+}
+
 }  // namespace jaxcomm

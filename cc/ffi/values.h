@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 
 #include "cc/base/status.h"
 #include "cc/kernels/types.h"
@@ -16,5 +17,8 @@ xla::ffi::Error ToError(const Status& status);
 
 // None: the kernels do not have this element type.
 std::optional<DType> ParseDType(xla::ffi::DataType dtype);
+
+// "sum", "max" or "min".
+std::optional<Reduction> ParseReduction(std::string_view text);
 
 }  // namespace jaxcomm

@@ -2,6 +2,8 @@
 // cc/kernels/reduce.h. Only the payload of a NaN may differ.
 #pragma once
 
+#include <type_traits>
+
 #include "cc/kernels/cuda/portable.h"
 #include "cc/kernels/types.h"
 
@@ -76,41 +78,52 @@ JAXCOMM_PORTABLE Wide Combine(Wide into, Wide other) {
   }
 }
 
-// Calls visit(E()) with the element type of `dtype`, or returns false where the reduction has none: complex numbers have
-// no order, and their sum is the sum of their parts. Signed sums wrap, so they run on unsigned numbers.
+// Calls visit(E()) with the element type of `dtype`; returns whether it is a float of 16, 32 or 64 bits.
 template <typename Visitor>
-bool VisitElement(DType dtype, bool sum, Visitor visit) {
+bool VisitFloat(DType dtype, Visitor visit) {
+  switch (dtype) {
+    case DType::kF16:
+      return visit(Float16()), true;
+    case DType::kBF16:
+      return visit(BFloat16()), true;
+    case DType::kF32:
+      return visit(Plain<float>()), true;
+    case DType::kF64:
+      return visit(Plain<double>()), true;
+    default:
+      return false;
+  }
+}
+
+// Calls visit(E()) with what `dtype` is reduced as; returns whether there is such a reduction. Signed sums wrap, so
+// they run on unsigned numbers; complex numbers have no order, and their sum is the sum of their parts.
+template <Reduction kReduction, typename Visitor>
+bool VisitReduced(DType dtype, Visitor visit) {
+  constexpr bool kSum = kReduction == Reduction::kSum;
   switch (dtype) {
     case DType::kS8:
-      return sum ? visit(Plain<uint8_t>()) : visit(Plain<int8_t>());
+      return visit(Plain<std::conditional_t<kSum, uint8_t, int8_t>>()), true;
     case DType::kS16:
-      return sum ? visit(Plain<uint16_t>()) : visit(Plain<int16_t>());
+      return visit(Plain<std::conditional_t<kSum, uint16_t, int16_t>>()), true;
     case DType::kS32:
-      return sum ? visit(Plain<uint32_t>()) : visit(Plain<int32_t>());
+      return visit(Plain<std::conditional_t<kSum, uint32_t, int32_t>>()), true;
     case DType::kS64:
-      return sum ? visit(Plain<uint64_t>()) : visit(Plain<int64_t>());
+      return visit(Plain<std::conditional_t<kSum, uint64_t, int64_t>>()), true;
     case DType::kU8:
-      return visit(Plain<uint8_t>());
+      return visit(Plain<uint8_t>()), true;
     case DType::kU16:
-      return visit(Plain<uint16_t>());
+      return visit(Plain<uint16_t>()), true;
     case DType::kU32:
-      return visit(Plain<uint32_t>());
+      return visit(Plain<uint32_t>()), true;
     case DType::kU64:
-      return visit(Plain<uint64_t>());
-    case DType::kF16:
-      return visit(Float16());
-    case DType::kBF16:
-      return visit(BFloat16());
-    case DType::kF32:
-      return visit(Plain<float>());
-    case DType::kF64:
-      return visit(Plain<double>());
+      return visit(Plain<uint64_t>()), true;
     case DType::kC64:
-      return sum && visit(Plain<float>());
+      return kSum && VisitFloat(DType::kF32, visit);
     case DType::kC128:
-      return sum && visit(Plain<double>());
+      return kSum && VisitFloat(DType::kF64, visit);
+    default:
+      return VisitFloat(dtype, visit);
   }
-  return false;
 }
 
 }  // namespace jaxcomm::cuda

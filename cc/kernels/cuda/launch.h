@@ -23,11 +23,14 @@ __device__ __forceinline__ Place ThisPlace() {
   return {static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x, static_cast<size_t>(gridDim.x) * blockDim.x};
 }
 
+inline Status Failed(const char* name, cudaError_t error) {
+  return Status(Code::kInternal, std::string(name) + ": CUDA refused to start it: " + cudaGetErrorString(error));
+}
+
 // Whether the launch before it was accepted. A fault while a kernel runs is XLA's to find: nothing here waits for it.
 inline Status Launched(const char* name) {
   const cudaError_t error = cudaGetLastError();
-  if (error == cudaSuccess) return Status();
-  return Status(Code::kInternal, std::string(name) + ": the kernel was not launched: " + cudaGetErrorString(error));
+  return error == cudaSuccess ? Status() : Failed(name, error);
 }
 
 }  // namespace jaxcomm::cuda

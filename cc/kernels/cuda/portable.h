@@ -46,11 +46,11 @@ struct alignas(kPackBytes) Pack {
   T elements[kElements];
 };
 
-// Both take an address that is a multiple of 16. What they move is used once, so it leaves the caches first.
+// Both take an address that is a multiple of 16.
 template <typename T>
 JAXCOMM_PORTABLE Pack<T> LoadPack(const T* from) {
 #ifdef __CUDA_ARCH__
-  return BitCast<Pack<T>>(__ldcs(reinterpret_cast<const uint4*>(from)));
+  return BitCast<Pack<T>>(*reinterpret_cast<const uint4*>(from));
 #else
   Pack<T> pack;
   memcpy(&pack, from, sizeof(pack));
@@ -61,9 +61,18 @@ JAXCOMM_PORTABLE Pack<T> LoadPack(const T* from) {
 template <typename T>
 JAXCOMM_PORTABLE void StorePack(const Pack<T>& pack, T* to) {
 #ifdef __CUDA_ARCH__
-  __stcs(reinterpret_cast<uint4*>(to), BitCast<uint4>(pack));
+  *reinterpret_cast<uint4*>(to) = BitCast<uint4>(pack);
 #else
   memcpy(to, &pack, sizeof(pack));
+#endif
+}
+
+// Counts one more; the sum does not depend on the order in which threads do it.
+JAXCOMM_PORTABLE void CountOne(uint32_t* counter) {
+#ifdef __CUDA_ARCH__
+  atomicAdd(counter, 1u);
+#else
+  ++*counter;
 #endif
 }
 

@@ -1,6 +1,5 @@
-#include "cc/kernels/cuda/reduce.h"
-
 #include "cc/kernels/cuda/launch.h"
+#include "cc/kernels/cuda/reduce.h"
 
 namespace jaxcomm::cuda {
 namespace {
@@ -16,14 +15,16 @@ void Launch(const Sources& sources, void* to, size_t bytes, cudaStream_t stream)
   using Body = ReduceBody<E, kReduction>;
   using Stored = typename E::Stored;
   const size_t elements = bytes / sizeof(Stored);
-  Stored* const result = static_cast<Stored*>(to);
   const bool aligned = IsAligned(to) && std::all_of(sources.buffers, sources.buffers + sources.count, IsAligned);
-  if (aligned) {
-    const unsigned blocks = Blocks(elements / (Body::kElements * Body::kPacks));
-    ReduceKernel<E, kReduction, true><<<blocks, kBlockThreads, 0, stream>>>(sources, result, elements);
-  } else {
-    ReduceKernel<E, kReduction, false><<<Blocks(elements), kBlockThreads, 0, stream>>>(sources, result, elements);
-  }
+  const unsigned blocks = Blocks(aligned ? elements / (Body::kElements * Body::kPacks) : elements);
+  const auto kernel = aligned ? ReduceKernel<E, kReduction, true> : ReduceKernel<E, kReduction, false>;
+  kernel<<<blocks, kBlockThreads, 0, stream>>>(sources, static_cast<Stored*>(to), elements);
+}
+
+template <Reduction kReduction>
+bool Launch(DType dtype, const Sources& sources, void* to, size_t bytes, cudaStream_t stream) {
+  return VisitReduced<kReduction>(
+      dtype, [&](auto element) { Launch<decltype(element), kReduction>(sources, to, bytes, stream); });
 }
 
 }  // namespace
@@ -34,23 +35,9 @@ Status Reduce(DType dtype, Reduction reduction, const Sources& sources, void* to
                            std::to_string(kMaxSources));
   }
   if (bytes == 0) return Status();
-  const bool known = VisitElement(dtype, reduction == Reduction::kSum, [&](auto element) {
-    using E = decltype(element);
-    switch (reduction) {
-      case Reduction::kSum:
-        if constexpr (!std::is_signed_v<typename E::Stored> || std::is_floating_point_v<typename E::Stored>) {
-          Launch<E, Reduction::kSum>(sources, to, bytes, stream);
-        }
-        break;
-      case Reduction::kMax:
-        Launch<E, Reduction::kMax>(sources, to, bytes, stream);
-        break;
-      case Reduction::kMin:
-        Launch<E, Reduction::kMin>(sources, to, bytes, stream);
-        break;
-    }
-    return true;
-  });
+  const bool known = reduction == Reduction::kSum   ? Launch<Reduction::kSum>(dtype, sources, to, bytes, stream)
+                     : reduction == Reduction::kMax ? Launch<Reduction::kMax>(dtype, sources, to, bytes, stream)
+                                                    : Launch<Reduction::kMin>(dtype, sources, to, bytes, stream);
   if (!known) return Status(Code::kUnimplemented, "reduce: complex numbers have no order");
   return Launched("reduce");
 }

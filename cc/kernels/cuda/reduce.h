@@ -3,8 +3,8 @@
 //   Sources sources = {{a, b}, 2};
 //   Status status = Reduce(DType::kBF16, Reduction::kSum, sources, a, bytes, stream);
 //
-// One pass, with the same combination order, rounding and aliasing as cc/kernels/reduce.h: sums agree with the CPU's bit
-// for bit. Launches and returns; may be captured into a graph.
+// One pass, with the same combination order, rounding and aliasing as cc/kernels/reduce.h: sums agree with the CPU's
+// bit for bit. Launches and returns; may be captured into a graph.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -17,8 +17,8 @@ struct ReduceBody {
   using Stored = typename E::Stored;
   using Wide = typename E::Wide;
   static constexpr size_t kElements = Pack<Stored>::kElements;
-  // Packs of one source that are under way at once, so that the memory's latency is hidden.
-  static constexpr size_t kPacks = 2;
+  // Packs of one source that are under way at once, so that the memory's latency is hidden; a byte takes a register.
+  static constexpr size_t kPacks = sizeof(Stored) == 1 ? 1 : 2;
 
   JAXCOMM_PORTABLE static const Stored* From(const Sources& sources, size_t i) {
     return static_cast<const Stored*>(sources.buffers[i]);
