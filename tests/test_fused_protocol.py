@@ -39,7 +39,7 @@ def emulate(tmp_path_factory: pytest.TempPathFactory) -> Emulate:
                 files.append(str(file))
         command = [str(folder / "emulate"), str(orders), str(rows), *files]
         result = subprocess.run(command, capture_output=True, text=True, timeout=7200)
-        assert result.returncode == 0, result.stdout.splitlines()[-1:] + [result.stderr]
+        assert result.returncode == 0, [*result.stdout.splitlines()[-1:], result.stderr]
         assert result.stdout.count(" failures told\n") == len(files)
         return result.stdout
 
