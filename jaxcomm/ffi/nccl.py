@@ -1,0 +1,204 @@
+"""Allreduces by sends and receives between processes, over the NCCL that JAX has loaded.
+
+nccl.join("data", ranks=4, rank=0, ids=ids, board="/dev/shm/job-7")  # every rank; one made the ids by unique_id
+y = nccl.all_reduce(x, schedules.ring(4), "data")  # inside or outside of jit
+nccl.leave("data")
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxcomm.errors import JaxcommError, PlanError
+from jaxcomm.ffi import cuda
+from jaxcomm.plan.messages import compile_messages
+from jaxcomm.schedules import Schedule
+
+TARGET = "jaxcomm_messages"
+ID_BYTES = 128
+
+
+def why_off() -> str | None:
+    """Why there is no NCCL in this process, in one line, or None where there is one."""
+    if not cuda.is_built():
+        return "jaxcomm was built without CUDA"
+    reason = ctypes.create_string_buffer(1024)
+    return None if _core().jaxcomm_nccl_version(_path(), reason, len(reason)) else reason.value.decode()
+
+
+def version() -> tuple[int, int, int]:
+    """NCCL's version, such as (2, 30, 7).
+
+    Raises:
+      JaxcommError: there is none; the message says why.
+    """
+    reason = ctypes.create_string_buffer(1024)
+    code: int = _core().jaxcomm_nccl_version(_path(), reason, len(reason))
+    if not code:
+        raise JaxcommError(f"{reason.value.decode()}.\n  Cure: pip install 'jaxcomm[cuda13]'.")
+    return code // 10000, code // 100 % 100, code % 100
+
+
+def unique_id() -> bytes:
+    """The id of a new rail, of 128 bytes, made on one rank and handed to all.
+
+    Raises:
+      JaxcommError: there is no NCCL, or it cannot make one.
+    """
+    made = ctypes.create_string_buffer(ID_BYTES)
+    _call("jaxcomm_nccl_id", _path(), made)
+    return made.raw
+
+
+def join(
+    group: str,
+    *,
+    ranks: int,
+    rank: int,
+    ids: Mapping[str, bytes],
+    partitions: Sequence[Sequence[int]] = (),
+    device: int = 0,
+    board: str = "",
+    deadline_s: float = 60.0,
+) -> None:
+    """Makes a device of this process a rank of a group. All ranks must call it, with equal rails and partitions.
+
+    Args:
+      group: a name for it in this process.
+      ranks: number of ranks.
+      rank: this one's, in [0, ranks).
+      ids: from `unique_id`, by the net module of each rail: "IB", "Socket"; "": NCCL chooses one.
+      partitions: for each iteration of a period, the number of every rank's group; the groups are made now.
+      device: CUDA's number of the device.
+      board: a file that the ranks of one host share, such as "/dev/shm/NAME": errors then name who is missing.
+      deadline_s: how long to wait for the others, now and in every call.
+
+    Raises:
+      JaxcommError: no NCCL, an argument that cannot be, or "DeadlineError: …" where not all ranks come.
+    """
+    sizes = {f"ids[{name!r}]": len(each) for name, each in ids.items()}
+    wrong = [f"{what} has {size} bytes, not {ID_BYTES}" for what, size in sizes.items() if size != ID_BYTES]
+    counts = {f"partitions[{i}]": len(each) for i, each in enumerate(partitions)}
+    wrong += [f"{what} has {count} ranks, not {ranks}" for what, count in counts.items() if count != ranks]
+    wrong += [f"rank is {rank} of {ranks}"] if not 0 <= rank < ranks else []
+    wrong += ["ids names no rail"] if not ids else []
+    if wrong:
+        raise JaxcommError(f"group {group!r}: {wrong[0]}.\n  Cure: give every rank the same rails and partitions.")
+    modules = "".join(f"{name}\n" for name in ids)
+    groups = np.array(partitions, np.uint32).tobytes()
+    _call(
+        "jaxcomm_nccl_join",
+        *(_path(), group.encode(), device, ranks, rank, modules.encode(), b"".join(ids.values())),
+        *(groups, len(partitions), board.encode(), deadline_s),
+    )
+
+
+def leave(group: str, device: int = 0) -> None:
+    """Ends a device's part in a group."""
+    _core().jaxcomm_nccl_leave(group.encode(), device)
+
+
+def all_reduce(
+    tree: Any, schedule: Schedule, group: str, *, reduction: str = "sum", iteration: int | None = None
+) -> Any:
+    """The sum over the ranks of a group of a tree of arrays on a CUDA device, with the bits of the schedule's program.
+
+    Args:
+      tree: an array, or a tree of arrays.
+      schedule: for as many ranks as take part.
+      group: the name that `join` was given.
+      reduction: "sum", "max" or "min".
+      iteration: only with the ranks of this rank's group in that iteration of the period; None: with all.
+
+    Raises:
+      JaxcommError: there is no CUDA core. What goes wrong in the call is an error of JAX's, with a message of ours.
+    """
+    import jax
+
+    register()
+    leaves: list[Any]
+    structure: Any
+    leaves, structure = jax.tree.flatten(tree)
+    call = jax.ffi.ffi_call(
+        TARGET,
+        [jax.typeof(leaf) for leaf in leaves],
+        has_side_effect=True,  # other ranks wait for it, whether or not somebody reads the result
+        input_output_aliases={i: i for i in range(len(leaves))},
+    )
+    results = call(
+        *leaves,
+        what="psum",
+        group=group,
+        iteration=np.int64(-1 if iteration is None else iteration),
+        messages=register_messages(schedule),
+        reduction=reduction,
+    )
+    return structure.unflatten(results)
+
+
+@functools.lru_cache(maxsize=256)
+def register_messages(schedule: Schedule) -> str:
+    """Hands the messages of every rank to the core and returns the name that a call finds them by.
+
+    Raises:
+      PlanError: the schedule cannot be sent (see `jaxcomm.plan.messages`).
+    """
+    ranks = [messages.encode() for messages in compile_messages(schedule)]
+    name = hashlib.sha256(b"".join(ranks)).hexdigest()[:32]
+    error = ctypes.create_string_buffer(1024)
+    for data in ranks:
+        if _core().jaxcomm_register_messages(name.encode(), data, len(data), error, len(error)):
+            raise PlanError(error.value.decode())
+    return name
+
+
+@functools.cache
+def register() -> None:
+    """Registers the custom call with XLA's CUDA backend, once; that needs neither device nor NCCL."""
+    import jax
+
+    capsule: Any = jax.ffi.pycapsule
+    jax.ffi.register_ffi_target(TARGET, capsule(_core().JaxcommMessages), platform="CUDA")
+
+
+def _call(name: str, *arguments: Any) -> None:
+    error = ctypes.create_string_buffer(4096)
+    if getattr(_core(), name)(*arguments, error, len(error)):
+        raise JaxcommError(error.value.decode())
+
+
+@functools.cache
+def _path() -> bytes:
+    """NVIDIA's wheel of libnccl; empty where it is not installed: then the system's is looked for."""
+    spec = find_spec("nvidia.nccl") if find_spec("nvidia") else None
+    places = [Path(place, "lib", "libnccl.so.2") for place in (spec.submodule_search_locations or ())] if spec else []
+    return str(next((place for place in places if place.exists()), "")).encode()
+
+
+@functools.cache
+def _core() -> ctypes.CDLL:
+    core = cuda.core()
+    text = (ctypes.c_char_p, ctypes.c_int64)
+    core.jaxcomm_nccl_version.restype = ctypes.c_int64
+    core.jaxcomm_nccl_version.argtypes = (ctypes.c_char_p, *text)
+    core.jaxcomm_nccl_id.restype = ctypes.c_int64
+    core.jaxcomm_nccl_id.argtypes = (ctypes.c_char_p, ctypes.c_char_p, *text)
+    core.jaxcomm_nccl_join.restype = ctypes.c_int64
+    core.jaxcomm_nccl_join.argtypes = (
+        *(ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_uint32),
+        *(ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_double),
+        *text,
+    )
+    core.jaxcomm_nccl_leave.restype = None
+    core.jaxcomm_nccl_leave.argtypes = (ctypes.c_char_p, ctypes.c_int)
+    core.jaxcomm_register_messages.restype = ctypes.c_int64
+    core.jaxcomm_register_messages.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64, *text)
+    return core

@@ -1,0 +1,132 @@
+"""NCCL from Python, as far as no GPU is needed: finding it, the custom call, and what goes wrong."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxcomm import schedules
+from jaxcomm.errors import JaxcommError
+from jaxcomm.ffi import cuda, nccl
+
+ROOT = Path(__file__).parent.parent
+built = pytest.mark.skipif(not cuda.is_built(), reason="built without CUDA; JAXCOMM_CUDA=ON make test builds it")
+
+
+def in_a_process(script: str) -> str:
+    """What a script prints; NCCL is opened once in a process."""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+def test_without_the_cuda_core_it_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr(cuda, "_LIBRARY", tmp_path / "missing.so")
+    assert nccl.why_off() == "jaxcomm was built without CUDA"
+
+
+@built
+def test_without_nccl_the_reason_is_one_line():
+    script = (
+        "from jaxcomm.ffi import nccl\n"
+        "nccl._path = lambda: b'/nowhere/libnccl.so.2'\n"
+        "print(nccl.why_off())\n"
+        "try:\n    nccl.version()\nexcept Exception as error:\n    print(error)"
+    )
+    reason, *error = in_a_process(script).splitlines()
+    assert reason.startswith("no NCCL: /nowhere/libnccl.so.2: cannot open shared object file")
+    assert error == [f"{reason}.", "  Cure: pip install 'jaxcomm[cuda13]'."]
+
+
+@built
+@pytest.mark.skipif(not nccl._path(), reason="NVIDIA's wheel of NCCL is not installed")
+def test_the_copy_that_is_loaded_already_is_used():
+    script = (
+        "import ctypes\n"
+        "from jaxcomm.ffi import nccl\n"
+        "path = nccl._path().decode()\n"
+        "ctypes.CDLL(path)\n"
+        "nccl._path = lambda: b'/nowhere/libnccl.so.2'\n"
+        "print(nccl.version() >= (2, 28, 0), len(nccl.unique_id()))\n"
+        "maps = {line.split()[-1] for line in open('/proc/self/maps') if 'libnccl' in line}\n"
+        "print(len(maps))"
+    )
+    assert in_a_process(script).split() == ["True", "128", "1"]
+
+
+@built
+@pytest.mark.skipif(not nccl._path(), reason="NVIDIA's wheel of NCCL is not installed")
+def test_joining_without_a_device_is_an_error_and_not_a_crash():
+    if cuda.why_off() is None:
+        pytest.skip("there is a device")
+    script = (
+        "from jaxcomm.ffi import nccl\n"
+        "try:\n    nccl.join('data', ranks=1, rank=0, ids={'': nccl.unique_id()}, deadline_s=5.0)\n"
+        "except Exception as error:\n    print(type(error).__name__, error)"
+    )
+    assert in_a_process(script).startswith("JaxcommError messages: choosing the device: ")
+
+
+@built
+@pytest.mark.parametrize("ranks", [2, 5])
+def test_the_call_is_lowered_without_a_device(ranks):
+    def step(x, y):
+        return nccl.all_reduce({"x": x, "y": y}, schedules.ring(ranks), "data", iteration=2)
+
+    x, y = jnp.ones(8), jnp.ones((2, 3), jnp.bfloat16)
+    text = jax.jit(step).trace(x, y).lower(lowering_platforms=("cuda",)).as_text()
+    assert f"@{nccl.TARGET}(" in text
+    assert "has_side_effect = true" in text
+    for attribute in ('group = "data"', "iteration = 2 : i64", 'reduction = "sum"', 'what = "psum"'):
+        assert attribute in text
+    assert text.count("output_operand_alias<") == 2
+    assert nccl.register_messages(schedules.ring(ranks)) in text
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rank": 4}, "rank is 4 of 4"),
+        ({"ids": {}}, "ids names no rail"),
+        ({"ids": {"IB": b"short"}}, r"ids\['IB'\] has 5 bytes, not 128"),
+        ({"partitions": [[0, 0, 1]]}, r"partitions\[0\] has 3 ranks, not 4"),
+    ],
+    ids=["rank", "no rail", "id", "partition"],
+)
+def test_what_cannot_be_joined_is_refused_before_nccl_is_asked(change, message):
+    arguments = {"ranks": 4, "rank": 0, "ids": {"": bytes(128)}, **change}
+    with pytest.raises(JaxcommError, match=f"group 'data': {message}.\n  Cure: give every rank the same"):
+        nccl.join("data", **arguments)
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    spec = importlib.util.spec_from_file_location("gpu_nccl", ROOT / "benchmarks" / "gpu_nccl.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32"])
+def test_the_benchmark_expects_the_programs_bits(benchmark, dtype):
+    for schedule in benchmark.schedules_of(4).values():
+        data = benchmark.data(4, 1003, dtype, seed=1)
+        found = benchmark.expected(schedule, data)
+        assert found.dtype == data.dtype
+        np.testing.assert_allclose(found.astype(np.float64), data.astype(np.float64).sum(axis=0), rtol=0.02, atol=0.1)
+
+
+def test_the_benchmark_says_in_one_line_why_it_cannot_run():
+    if cuda.why_off() is None:
+        pytest.skip("there is a device")
+    command = [sys.executable, "benchmarks/gpu_nccl.py", "--ranks", "4"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert result.returncode == 1
+    assert result.stderr.strip() == f"benchmarks/gpu_nccl.py: {cuda.why_off()}"
