@@ -154,6 +154,12 @@ def choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, whe
     return Choice(_compiled(schedule), plan[:8])
 
 
+@functools.cache
+def programs_to(ranks: int) -> tuple[str, ...]:
+    """The direct schedule's programs for 2, 3, … and so many ranks: groups that change may come to have any size."""
+    return tuple(_compiled(schedules.direct(size)) for size in range(2, ranks + 1))
+
+
 def compile_plan(plan: str) -> None:
     """Hands all programs of a plan to the core, for executables whose choice among them was made in another process."""
     if plan:
