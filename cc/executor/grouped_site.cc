@@ -132,15 +132,15 @@ void GroupedSite::Leave(Round& round, uint32_t rank, const Status& status) {
 
 void GroupedSite::Record(const Round& round) const {
   CallRecord record;
-  record.arrivals.resize(ranks());
+  const Clock::time_point start = *std::min_element(round.came.begin(), round.came.end());
+  for (const Clock::time_point came : round.came) record.arrivals.push_back(Seconds(came - start));
   record.waits.resize(ranks());
   for (int32_t group = 0; group < static_cast<int32_t>(ranks()); ++group) {
     const std::vector<uint32_t> members = Members(round.row, group);
     if (members.empty()) continue;
     const auto by_arrival = [&round](uint32_t a, uint32_t b) { return round.came[a] < round.came[b]; };
-    const auto [first, last] = std::minmax_element(members.begin(), members.end(), by_arrival);
+    const auto last = std::max_element(members.begin(), members.end(), by_arrival);
     for (const uint32_t rank : members) {
-      record.arrivals[rank] = Seconds(round.came[rank] - round.came[*first]);
       record.waits[rank] = Seconds(round.came[*last] - round.came[rank]);
       record.after_arrival = std::max(record.after_arrival, Seconds(round.left[rank] - round.came[*last]));
     }

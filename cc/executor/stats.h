@@ -30,8 +30,8 @@ struct SiteLabel {
 };
 
 struct CallRecord {
-  std::vector<double> arrivals;  // seconds after the first rank, by rank; in groups, after the first of its group
-  std::vector<double> waits;     // seconds until the last rank, or the last of its group, came; by rank
+  std::vector<double> arrivals;  // seconds after the first rank, by rank
+  std::vector<double> waits;     // seconds until the last rank (of its group, if groups change) came, by rank
   std::vector<uint32_t> last;    // who came last
   std::vector<double> own;       // in groups that change: seconds since a rank's last call ended, by rank; else empty
   double after_arrival = 0;      // seconds from the last arrival to the end, of the slowest group

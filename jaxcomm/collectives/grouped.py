@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
@@ -100,7 +101,7 @@ def _in_lax(groups: jax.Array, *leaves: jax.Array, axes: tuple[Any, ...]) -> lis
 
 
 def _nonsense(dtype: Any) -> Any:
-    return jnp.nan if jnp.issubdtype(dtype, jnp.inexact) else jnp.iinfo(dtype).max
+    return jnp.nan if jnp.issubdtype(dtype, jnp.inexact) else np.iinfo(dtype).max
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Sequence[Any], Sequence[Any]]:

@@ -100,9 +100,9 @@ def stats() -> list[dict[str, Any]]:
     `early_bytes_share`, how much of the work was done before the last arrival; and of the last 256 calls `arrivals`
     (seconds after the first rank, by rank) and `after_arrival_s`.
 
-    Averages in groups that are data (plan "groups") have one entry per step for all groups together: a rank's arrival,
-    wait and lateness are those within its group, `after_arrival_s` is the slowest group's, and `own_s` has the seconds
-    since each rank's last call ended, which nobody else's lateness adds to.
+    Sums in groups that are data (plan "groups") count once for all groups together: a rank waits for the last one of
+    its group and may be that, `after_arrival_s` is the slowest group's, and `own_s` has for each of the last calls the
+    seconds since each rank's call before ended, by rank. It is empty for other sites.
     """
     core = _core()
     size = 1 << 16
