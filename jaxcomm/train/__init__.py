@@ -5,6 +5,7 @@ Imports collectives and Optax. Everything here is traceable and runs inside the 
 """
 
 from jaxcomm.collectives.bounded import Loss
+from jaxcomm.collectives.buckets import pmean_buckets, pmean_in_backward
 from jaxcomm.train.averaging import consensus_distance, divide_and_shuffle, exponential_gossip, local_sgd
 from jaxcomm.train.bounded_loss import BoundedLossState, bounded_loss
 
@@ -16,4 +17,6 @@ __all__ = [
     "divide_and_shuffle",
     "exponential_gossip",
     "local_sgd",
+    "pmean_buckets",
+    "pmean_in_backward",
 ]
