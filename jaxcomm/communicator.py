@@ -109,6 +109,15 @@ def plan_hash(plan: PlanLike) -> str:
     return plan.hash
 
 
+def active_plan(plan: PlanLike) -> Plan | None:
+    """The plan itself, or the active one for None; None if there is none.
+
+    Raises:
+      PlanError: as `plan_hash`.
+    """
+    return _plans.get(plan_hash(plan))
+
+
 @functools.cache
 def start() -> None:
     """Loads the core and sets the environment's deadline, once."""

@@ -32,20 +32,21 @@ def register() -> None:
 
 
 def lower_to_core(
-    lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, **params: Any
+    lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str = "", **params: Any
 ) -> Sequence[Any]:
     """The lowering rule for CPUs of our counterpart of `lax`."""
     collective = COLLECTIVES[lax.name]
     axes = params["axes"] if collective.kind == "all_reduce" else params["axis_name"]
     axes = axes if isinstance(axes, tuple) else (axes,)
-    where = f"{collective.name} over '{','.join(map(str, axes))}'"
+    name = f"{collective.name} {bucket}" if bucket else collective.name
+    where = f"{name} over '{','.join(map(str, axes))}'"
     scope: Any = context.module_context.axis_context
     positions = positions_of(scope.mesh, axes, params.get("axis_index_groups"), where)
     if max(map(len, positions)) == 1:
         return operands
     communicator.start()
     groups = device_ids(scope.mesh, positions, where)
-    request = Request(collective.name, collective.kind, collective.reduction, ",".join(map(str, axes)), plan, groups)
+    request = Request(name, collective.kind, collective.reduction, ",".join(map(str, axes)), plan, groups)
     return call_core(context, operands, request)
 
 
@@ -101,7 +102,7 @@ def device_ids(mesh: Any, positions: Sequence[Sequence[int]], where: str) -> lis
 
 
 def _lower_to_lax(
-    lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, **params: Any
+    lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str, **params: Any
 ) -> Sequence[Any]:
     say_once(", ".join(context.module_context.platforms))
     results: Sequence[Any] = mlir.lower_fun(lambda *xs: [lax.bind(x, **params) for x in xs], multiple_results=True)(

@@ -20,7 +20,7 @@ class Request:
     """A collective over groups of devices.
 
     Attributes:
-      name: the public function, for messages.
+      name: the public function, and of which bucket, for messages and statistics.
       kind: "all_reduce", "reduce_scatter" or "all_gather".
       reduction: "sum", "max" or "min".
       axes: the axes' names, for messages.

@@ -12,6 +12,7 @@ from jaxcomm.profile.changes import (
     card_at_rate,
     rail_at_rate,
     uplink_at_rate,
+    with_gradients,
     with_late_rank,
     without_rail,
     without_straggler,
@@ -29,6 +30,7 @@ from jaxcomm.profile.cluster import (
 )
 from jaxcomm.profile.files import load, save, validate
 from jaxcomm.profile.fit import fit
+from jaxcomm.profile.gradients import measure_gradients
 from jaxcomm.profile.importers import read_any
 from jaxcomm.profile.lateness import Straggler, late_ranks, straggler
 from jaxcomm.profile.measure import measure
@@ -66,12 +68,14 @@ __all__ = [
     "late_ranks",
     "load",
     "measure",
+    "measure_gradients",
     "rail_at_rate",
     "read_any",
     "save",
     "straggler",
     "uplink_at_rate",
     "validate",
+    "with_gradients",
     "with_late_rank",
     "without_rail",
     "without_straggler",

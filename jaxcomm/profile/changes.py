@@ -7,6 +7,7 @@ count from the first rank of each step, whichever that is after the change.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from jaxcomm.profile.cluster import Rail
 from jaxcomm.profile.files import validate
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.lateness import straggler
-from jaxcomm.profile.schema import Profile
+from jaxcomm.profile.schema import Bucket, Profile
 from jaxcomm.profile.values import Sample
 
 
@@ -58,6 +59,11 @@ def with_late_rank(profile: Profile, rank: int, seconds: float) -> Profile:
     arrivals[:, rank] += seconds
     arrivals -= arrivals.min(axis=1, keepdims=True)
     return _changed(profile, f"rank {rank} later by {seconds:g} s", arrivals=arrivals.tolist())
+
+
+def with_gradients(profile: Profile, buckets: Sequence[Bucket], whose: str) -> Profile:
+    """The profile with these gradients of a step in place of its own; `whose` they are is added to its provenance."""
+    return _changed(profile, f"gradients of {whose}", buckets=[bucket.model_dump() for bucket in buckets])
 
 
 def at_rate(profile: Profile, rate: float) -> Profile:

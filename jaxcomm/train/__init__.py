@@ -5,6 +5,7 @@ Imports collectives and Optax. Everything here is traceable and runs inside the 
 """
 
 from jaxcomm.collectives.bounded import Loss
+from jaxcomm.collectives.buckets import pmean_buckets, pmean_in_backward
 from jaxcomm.train.adjustment import Adjustment, adjust_groups
 from jaxcomm.train.bounded_loss import BoundedLossState, bounded_loss
 from jaxcomm.train.consensus import consensus_distance
@@ -26,4 +27,6 @@ __all__ = [
     "group_table",
     "local_sgd",
     "outer_steps",
+    "pmean_buckets",
+    "pmean_in_backward",
 ]
