@@ -10,11 +10,11 @@ import numpy as np
 
 from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.plan.dropping import Floats, Losses, switch_losses
-from jaxcomm.plan.loss import MAX_LAYERS, Buffer, LossPolicy, Queue, Tolerant, priority_of, queue_bytes
+from jaxcomm.plan.loss import MAX_LAYERS, Buffer, LossPolicy, Queue, Tolerant, front_first, priority_of, queue_bytes
 from jaxcomm.planner.assess import figures
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.lossy import bounded, reliable
-from jaxcomm.planner.shares import Shares, cheapest, front_first
+from jaxcomm.planner.shares import Shares, cheapest
 from jaxcomm.planner.thresholds import Impact, thresholds
 from jaxcomm.planner.tolerances import PUBLISHED, published
 from jaxcomm.profile import Impact as Point
@@ -147,7 +147,7 @@ def _shares(
     """What each layer may lose, and the extra steps that all of it costs if that was measured."""
     sizes = [layer.bytes for layer in bears.layers]
     if not bears.layers[0].small:
-        return front_first(sizes, bound, budget), None
+        return Shares(front_first(sizes, bound, budget), "NOT_NEEDED", 0.0), None
     costs = [_smallest_first(layer, bears.small_share) for layer in bears.layers]
     if budget in (0.0, bound):
         found = Shares([budget] * len(sizes), "NOT_NEEDED", 0.0)

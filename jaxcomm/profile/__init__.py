@@ -13,6 +13,7 @@ from jaxcomm.profile.changes import (
     rail_at_rate,
     uplink_at_rate,
     with_late_rank,
+    with_layers,
     without_rail,
     without_straggler,
 )
@@ -73,6 +74,7 @@ __all__ = [
     "uplink_at_rate",
     "validate",
     "with_late_rank",
+    "with_layers",
     "without_rail",
     "without_straggler",
 ]

@@ -4,9 +4,10 @@ over a few ranks at a time.
 Imports collectives and Optax. Everything here is traceable and runs inside the jitted step.
 """
 
-from jaxcomm.collectives.bounded import Loss
+from jaxcomm.collectives.loss import Loss
 from jaxcomm.train.averaging import consensus_distance, divide_and_shuffle, exponential_gossip, local_sgd
 from jaxcomm.train.bounded_loss import BoundedLossState, bounded_loss
+from jaxcomm.train.layers import layers
 
 __all__ = [
     "BoundedLossState",
@@ -15,5 +16,6 @@ __all__ = [
     "consensus_distance",
     "divide_and_shuffle",
     "exponential_gossip",
+    "layers",
     "local_sgd",
 ]
