@@ -362,7 +362,12 @@ def test_buckets_are_layers_from_the_last_ready_on() -> None:
 @pytest.mark.parametrize(
     ("content", "options", "error", "words"),
     [
-        (buckets(), {"bound": 0.1}, ProfileError, ["neither tolerance.layers nor buckets", "Cure: profile a training"]),
+        (
+            buckets(),
+            {"bound": 0.1},
+            ProfileError,
+            ["neither tolerance.layers nor buckets", "Cure: add a model's layers"],
+        ),
         (buckets(("a", 0.0), ("a", 0.0)), {"bound": 0.1}, ProfileError, ['buckets[1].name is "a"', "buckets[0], too"]),
         (buckets(("", 0.0)), {"budget": 0.1}, ProfileError, ['buckets[0].name is ""', "by name"]),
         (document(model="LeNet"), {}, ProfileError, ["'LeNet'", "known are: GoogleNet, AlexNet", "Cure: measure"]),

@@ -185,10 +185,13 @@ def front_first(sizes: Sequence[int], bound: float, budget: float) -> list[float
       bound: the greatest share of a layer that may be lost.
       budget: the share of all bytes that may be lost.
     """
-    left, shares = budget * sum(sizes), []
+    # Exact, so that rounding gives no layer less than its whole bound, and none behind the budget's end a trace of it.
+    whole, left = Fraction(repr(float(bound))), Fraction(repr(float(budget))) * sum(sizes)
+    shares = []
     for nbytes in sizes:
-        shares.append(min(bound, left / nbytes))
-        left = max(0.0, left - shares[-1] * nbytes)
+        share = min(whole, left / nbytes)
+        shares.append(float(share))
+        left -= share * nbytes
     return shares
 
 

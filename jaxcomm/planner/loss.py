@@ -59,7 +59,7 @@ def decide(
     """
     if profile.tolerance is None and bound is None and budget is None and not model:
         return None
-    bears = profile.tolerance or Tolerance(layers=_layers(profile))
+    bears = profile.tolerance or Tolerance(layers=gradients(profile))
     if len(bears.layers) > MAX_LAYERS:
         raise ProfileError(f"tolerance.layers has {len(bears.layers)} entries; a plan holds {MAX_LAYERS}.")
     share, source = _bound(bears, bound, model or bears.model)
@@ -99,12 +99,12 @@ def decide(
     )
 
 
-def _layers(profile: Profile) -> list[Layer]:
+def gradients(profile: Profile) -> list[Layer]:
     """The gradient buckets in forward order, the reverse of the order in which backward makes them ready."""
     if not profile.buckets:
         raise ProfileError(
             "the profile has neither tolerance.layers nor buckets, so which gradients may be lost is not known.\n"
-            "  Cure: profile a training step, or add buckets to the profile."
+            "  Cure: add a model's layers with `jaxcomm.profile.with_layers`, or `jaxcomm profile loss-bound --layers`."
         )
     places: dict[str, int] = {}
     for i, bucket in enumerate(profile.buckets):
@@ -126,7 +126,7 @@ def _bound(bears: Tolerance, given: float | None, model: str) -> tuple[float, st
             raise JaxcommError(f"bound is {given}; it must be a share, from 0 to below 1.")
         return given, "given"
     if bears.bound is not None:
-        return bears.bound, "measured"
+        return bears.bound, bears.trials.words() if bears.trials else "measured"
     if not model:
         return BOUND, "default"
     if (row := published(model)) is None:

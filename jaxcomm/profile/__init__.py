@@ -41,6 +41,7 @@ from jaxcomm.profile.schema import (
     Provenance,
     json_schema,
 )
+from jaxcomm.profile.trials import Excess, Trial, Trials
 from jaxcomm.profile.values import Sample
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "Channels",
     "Collective",
     "CoreRate",
+    "Excess",
     "Impact",
     "Layer",
     "Link",
@@ -60,6 +62,8 @@ __all__ = [
     "Straggler",
     "Switch",
     "Tolerance",
+    "Trial",
+    "Trials",
     "at_rate",
     "card_at_rate",
     "fit",
