@@ -1,7 +1,7 @@
 """What training does with a plan beyond exact sums: gradients without their least important parts, parameters averaged
 over a few ranks at a time.
 
-Imports collectives and Optax. Everything here is traceable and runs inside the jitted step.
+Imports collectives and Optax. Everything here but `layers` is traceable and runs inside the jitted step.
 """
 
 from jaxcomm.collectives.loss import Loss
