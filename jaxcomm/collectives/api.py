@@ -10,7 +10,8 @@ import jax
 from jax import lax
 
 from jaxcomm import communicator
-from jaxcomm.collectives.bounded import Loss, bounded_sum
+from jaxcomm.collectives.bounded import bounded_sum
+from jaxcomm.collectives.loss import Loss
 from jaxcomm.collectives.primitive import replace_collectives
 
 AxisName = Hashable | Sequence[Hashable]
@@ -48,7 +49,7 @@ def psum(
     check_axes("psum", axis_name)
     ranks = _ranks(axis_name, axis_index_groups)
     total = partial(psum, axis_name=axis_name, axis_index_groups=axis_index_groups, plan=plan)
-    return bounded_sum(x, loss, total, ranks)[0]
+    return bounded_sum(x, loss, total, ranks, axis_name)[0]
 
 
 def pmean(

@@ -14,6 +14,7 @@ from jaxcomm.profile.changes import (
     uplink_at_rate,
     with_gradients,
     with_late_rank,
+    with_layers,
     without_rail,
     without_straggler,
 )
@@ -42,6 +43,7 @@ from jaxcomm.profile.schema import (
     Provenance,
     json_schema,
 )
+from jaxcomm.profile.trials import Excess, Trial, Trials
 from jaxcomm.profile.values import Sample
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "Channels",
     "Collective",
     "CoreRate",
+    "Excess",
     "Impact",
     "Layer",
     "Link",
@@ -61,6 +64,8 @@ __all__ = [
     "Straggler",
     "Switch",
     "Tolerance",
+    "Trial",
+    "Trials",
     "at_rate",
     "card_at_rate",
     "fit",
@@ -77,6 +82,7 @@ __all__ = [
     "validate",
     "with_gradients",
     "with_late_rank",
+    "with_layers",
     "without_rail",
     "without_straggler",
 ]

@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxcomm.errors import ProfileError
 from jaxcomm.files import mistake
-from jaxcomm.profile.cluster import Rail
+from jaxcomm.profile.cluster import Layer, Rail
 from jaxcomm.profile.files import validate
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.lateness import straggler
@@ -137,6 +137,21 @@ def card_at_rate(profile: Profile, rank: int, rate: float) -> Profile:
     nics = list(profile.nics) or [1.0] * profile.ranks
     nics[rank] /= rate
     return _changed(profile, f"the card of rank {rank} at {rate:g} times its rate", nics=nics)
+
+
+def with_layers(profile: Profile, layers: Sequence[Layer]) -> Profile:
+    """The profile of the same ranks that train a model of these layers; what loss they bear together stays.
+
+    Args:
+      profile: any profile.
+      layers: in forward order, as `jaxcomm.train.layers` finds them.
+
+    Raises:
+      ProfileError: no layers, or two of one name.
+    """
+    tolerance = profile.tolerance.model_dump() if profile.tolerance else {}
+    tolerance["layers"] = [layer.model_dump() for layer in layers]
+    return _changed(profile, f"with {len(layers)} layers", tolerance=tolerance)
 
 
 def _slowed(rail: Rail, rate: float) -> dict[str, Any]:
