@@ -1,12 +1,16 @@
-# Every target sets up what it needs; where nothing changed, that takes a second. PYTHON=… chooses the Python of .venv.
+# Every target sets up what it needs; where nothing changed, that takes a second. PYTHON=… chooses the Python of .venv;
+# JAXCOMM_CUDA=ON also downloads NVIDIA's compiler into it and builds the CUDA core, which needs no GPU.
 
 BIN := .venv/bin
 BAZEL ?= bazel
 FUZZ_SECONDS ?= 60
 
 CORE := jaxcomm/ffi/libjaxcomm_cpu.so
-CORE_SOURCES := CMakeLists.txt $(shell find cc -not -name '*_test.cc' -not -name BUILD.bazel)
-FORMATTED := $(shell find cc -name '*.cc' -o -name '*.h')
+CORE_SOURCES := CMakeLists.txt tools/cuda.cmake $(shell find cc -not -name '*_test.cc' -not -name BUILD.bazel)
+ifeq ($(JAXCOMM_CUDA),ON)
+CUDA_CORE := jaxcomm/ffi/jaxcomm_cuda13.so
+endif
+FORMATTED := $(shell find cc -name '*.cc' -o -name '*.h' -o -name '*.cu')
 FUZZERS := $(basename $(shell find cc -name '*_fuzz.cc'))
 
 .NOTPARALLEL:
@@ -14,7 +18,7 @@ FUZZERS := $(basename $(shell find cc -name '*_fuzz.cc'))
 
 help:
 	@echo 'make demo       the whole story on this machine; ARGS="--out DIR" reaches `jaxcomm demo`'
-	@echo 'make test       all Python and C++ tests; ARGS="-k ring" reaches pytest'
+	@echo 'make test       all Python and C++ tests; ARGS="-k ring" reaches pytest; with JAXCOMM_CUDA=ON the CUDA core, too'
 	@echo 'make bench      the table over sizes; ARGS="--help" shows its options'
 	@echo 'make notebooks  executes notebooks/*.md into *.ipynb; ARGS="03" only those whose names begin so'
 	@echo 'make lint       ruff, mypy and clang-format; `make format` mends what they can mend'
@@ -23,7 +27,7 @@ help:
 	@echo 'make setup      only what the others need: .venv, the C++ core, Bazel'
 	@echo 'make clean      removes all that was built, .venv too'
 
-setup: bazel $(CORE)
+setup: bazel $(CORE) $(CUDA_CORE)
 
 bazel:
 	@tools/setup.sh bazel
@@ -58,7 +62,7 @@ format: .venv/.installed
 	@$(BIN)/clang-format -i $(FORMATTED)
 
 clean:
-	rm -rf .venv build $(CORE)
+	rm -rf .venv build jaxcomm/ffi/*.so
 	-$(BAZEL) clean
 
 .venv/.installed: pyproject.toml tools/setup.sh
@@ -69,3 +73,15 @@ clean:
 $(CORE): .venv/.installed $(CORE_SOURCES)
 	@$(BIN)/cmake --build build/editable -- --quiet
 	@touch $@
+
+# Where the installation above found no toolchain, it left the CUDA core out.
+.venv/.cuda13: .venv/.installed
+	@tools/setup.sh cuda
+	@$(BIN)/cmake -DJAXCOMM_CUDA=ON build/editable >build/cuda.log 2>&1 || { cat build/cuda.log; exit 1; }
+	@touch $@
+
+ifdef CUDA_CORE
+$(CUDA_CORE): .venv/.cuda13 $(CORE_SOURCES)
+	@$(BIN)/cmake --build build/editable -- --quiet
+	@touch $@
+endif

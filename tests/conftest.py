@@ -1,7 +1,24 @@
-"""Eight CPU devices for every test; must come before the first import of JAX."""
+"""Eight CPU devices for every test; must come before the first import of JAX.
+
+On a machine with a GPU, `JAX_PLATFORMS=cuda,cpu python -m pytest -m gpu` runs the tests that need one.
+"""
 
 import os
+
+import pytest
 
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
 os.environ.setdefault("PJRT_NPROC", "32")  # XLA's own threads: fewer can hang programs of eight devices on two cores
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skips what needs a GPU where there is none, and says why."""
+    needing = [item for item in items if item.get_closest_marker("gpu")]
+    if not needing:
+        return
+    from jaxcomm.ffi import cuda
+
+    if reason := cuda.why_off():
+        for item in needing:
+            item.add_marker(pytest.mark.skip(reason=reason))

@@ -14,10 +14,10 @@ from jaxcomm.ffi import segments
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def wide():
-    with jax.enable_x64(True):
-        yield
+@pytest.fixture(scope="module", autouse=True, params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def platform(request):
+    with jax.enable_x64(True), jax.default_device(jax.devices(request.param)[0]):
+        yield request.param
 
 
 @st.composite
@@ -34,7 +34,7 @@ def reference():
 
     def call(function, *args):
         original = jax.lax.platform_dependent
-        jax.lax.platform_dependent = lambda *operands, cpu, default: default(*operands)
+        jax.lax.platform_dependent = lambda *operands, default, **calls: default(*operands)
         try:
             return function(*args)
         finally:
@@ -89,8 +89,13 @@ def test_a_dropped_segment_is_zero_even_if_it_was_not_finite():
 
 
 @pytest.mark.parametrize("kept", [[1, 0], [0, 0], [0, 4], [-1, 0]])
-def test_indices_that_do_not_ascend_or_do_not_exist_are_refused(kept):
+def test_indices_that_do_not_ascend_or_do_not_exist_are_refused(platform, kept):
     x = jnp.arange(8, dtype=jnp.float32)
+    if platform == "cuda":  # which cannot refuse them, and must not read or write elsewhere
+        packed = np.asarray(segments.pack(x, jnp.asarray(kept, jnp.int32), 8)).reshape(2, 2)
+        for row, index in zip(packed, kept, strict=True):
+            np.testing.assert_array_equal(row, [2 * index, 2 * index + 1] if 0 <= index < 4 else [0, 0])
+        return
     with pytest.raises(Exception, match=r"pack: kept\[\d\] is -?\d; indices must ascend, below 4"):
         segments.pack(x, jnp.asarray(kept, jnp.int32), 8).block_until_ready()
 

@@ -17,6 +17,11 @@ def cc_folder(name, deps = [], exclude = [], test_deps = []):
         visibility = ["//visibility:public"],
         deps = deps,
     )
+    native.filegroup(
+        name = name + "_headers",  # for nvcc, which is no rule of Bazel's
+        srcs = native.glob(["*.h"]),
+        visibility = ["//visibility:public"],
+    )
     for test in native.glob(["*_test.cc"]):
         native.cc_test(
             name = test[:-len(".cc")],

@@ -2,6 +2,7 @@
 # Sets up what the Makefile's targets need. Safe to repeat; quiet unless it has something to do or to report.
 #
 #   tools/setup.sh python   .venv with this package (editable), its C++ core, the demo's and the developers' packages
+#   tools/setup.sh cuda     NVIDIA's compiler and libraries from PyPI in .venv, for the CUDA core; no driver, no GPU
 #   tools/setup.sh bazel    Bazel and googletest, for the C++ tests
 #   tools/setup.sh fuzz     clang with libFuzzer
 #
@@ -12,9 +13,10 @@ cd "$(dirname "$0")/.."
 main() {
   case "${1:-}" in
     python) setup_python ;;
+    cuda) setup_cuda ;;
     bazel) debian_packages bazel-bootstrap bazel-platforms bazel-rules-java bazel-rules-proto libgtest-dev ;;
     fuzz) debian_packages clang libclang-rt-dev ;;
-    *) fail "usage: tools/setup.sh python|bazel|fuzz" ;;
+    *) fail "usage: tools/setup.sh python|cuda|bazel|fuzz" ;;
   esac
 }
 
@@ -30,7 +32,20 @@ setup_python() {
   echo "Installing Python packages into .venv and building the C++ core (minutes, the first time)"
   # Without build isolation, the core is built against the very jaxlib it will run on, and CMake's paths stay valid.
   quietly .venv/bin/python -m pip install 'scikit-build-core>=0.11' 'cmake>=3.25' 'ninja>=1.11' 'jax>=0.10.2,<0.13'
-  quietly .venv/bin/python -m pip install --no-build-isolation --editable '.[demo,dev]'
+  local wanted=${JAXCOMM_CUDA:-AUTO}
+  # Before `tools/setup.sh cuda` has run, JAXCOMM_CUDA=ON cannot be.
+  JAXCOMM_CUDA=${wanted/ON/AUTO} quietly .venv/bin/python -m pip install --no-build-isolation --editable '.[demo,dev]'
+}
+
+setup_cuda() {
+  # The packages of the extra cuda13-build, which pip could name only by building this package for it.
+  local wheels
+  wheels=$(.venv/bin/python -c "import tomllib
+with open('pyproject.toml', 'rb') as file:
+    print(*tomllib.load(file)['project']['optional-dependencies']['cuda13-build'], sep='\n')")
+  mapfile -t wheels <<<"$wheels"
+  echo "Installing NVIDIA's CUDA compiler into .venv (270 MB)"
+  quietly .venv/bin/python -m pip install "${wheels[@]}"
 }
 
 # The first Python that is new enough and can make a virtual environment.

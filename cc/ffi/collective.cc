@@ -50,13 +50,6 @@ std::optional<Kind> ParseKind(std::string_view text) {
   return std::nullopt;
 }
 
-std::optional<Reduction> ParseReduction(std::string_view text) {
-  if (text == "sum") return Reduction::kSum;
-  if (text == "max") return Reduction::kMax;
-  if (text == "min") return Reduction::kMin;
-  return std::nullopt;
-}
-
 // `groups` holds the device ids of all groups, of `sizes` ranks each; `programs` their programs' names, after each a
 // comma, and no name for a group of one.
 ffi::ErrorOr<std::unique_ptr<CallSite>> Instantiate(std::string_view name, std::string_view axes, std::string_view plan,

@@ -8,12 +8,11 @@
 #include <cstring>
 #include <exception>
 #include <functional>
-#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "cc/ffi/runtime.h"
+#include "cc/ffi/segments.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace jaxcomm {
@@ -21,12 +20,6 @@ namespace {
 
 namespace ffi = xla::ffi;
 using Indices = ffi::BufferR1<ffi::DataType::S32>;
-
-// Only floating-point types have an importance.
-std::optional<DType> ParseFloat(ffi::DataType dtype) {
-  const std::optional<DType> parsed = ParseDType(dtype);
-  return parsed && FindImportance(*parsed) != nullptr ? parsed : std::nullopt;
-}
 
 ffi::Error Guarded(const std::function<Status()>& work) {
   try {
@@ -37,35 +30,23 @@ ffi::Error Guarded(const std::function<Status()>& work) {
   }
 }
 
-size_t NumSegments(size_t bytes, size_t segment) { return (bytes + segment - 1) / segment; }
-
 ffi::Error Importance(ffi::AnyBuffer gradients, ffi::BufferR0<ffi::DataType::U32> seed,
                       ffi::ResultBufferR1<ffi::DataType::F32> means, ffi::ResultBufferR0<ffi::DataType::F32> median,
                       int64_t segment_bytes, int64_t stride) {
   return Guarded([&] {
     const std::optional<DType> dtype = ParseFloat(gradients.element_type());
-    if (!dtype) return Status(Code::kUnimplemented, "importance: gradients must be floats of 16, 32 or 64 bits");
-    const size_t width = ByteWidth(*dtype), elements = gradients.element_count();
-    if (segment_bytes < static_cast<int64_t>(width) || segment_bytes % width != 0 || stride < 1 ||
-        stride > std::numeric_limits<uint32_t>::max() ||
-        means->element_count() != NumSegments(elements * width, segment_bytes)) {
-      return InvalidArgument("importance: segments of " + std::to_string(segment_bytes) + " bytes with a stride of " +
-                             std::to_string(stride) + " do not fit");
-    }
+    if (!dtype) return NoFloat("importance");
+    const Status status =
+        CheckImportance(*dtype, gradients.size_bytes(), segment_bytes, stride, means->element_count());
+    if (!status.ok()) return status;
+    const size_t width = ByteWidth(*dtype);
     std::vector<uint32_t> bins(kBins);
-    FindImportance (*dtype)(static_cast<const std::byte*>(gradients.untyped_data()), elements,
+    FindImportance (*dtype)(static_cast<const std::byte*>(gradients.untyped_data()), gradients.element_count(),
                             static_cast<size_t>(segment_bytes) / width, static_cast<uint32_t>(stride),
                             *seed.typed_data(), means->typed_data(), bins.data());
     *median->typed_data() = LowerMedian(bins.data());
     return Status();
   });
-}
-
-// Whether so many bytes are so many whole segments; it divides, as the product might overflow.
-bool HoldsSegments(size_t bytes, size_t count, int64_t segment_bytes) {
-  if (segment_bytes < 1) return false;
-  const size_t segment = static_cast<size_t>(segment_bytes);
-  return bytes % segment == 0 && bytes / segment == count;
 }
 
 // Calls copy(segment's first byte, its bytes, place in the packed buffer) for each kept segment, in their order.
@@ -88,9 +69,8 @@ Status ForEachKept(const char* name, size_t bytes, size_t segment, const Indices
 ffi::Error Pack(ffi::AnyBuffer gradients, Indices kept, ffi::Result<ffi::AnyBuffer> packed, int64_t segment_bytes) {
   return Guarded([&] {
     const size_t segment = static_cast<size_t>(segment_bytes);
-    if (!HoldsSegments(packed->size_bytes(), kept.element_count(), segment_bytes)) {
-      return InvalidArgument("pack: the result must have room for the kept segments, and no more");
-    }
+    const Status fits = CheckPack(packed->size_bytes(), kept.element_count(), segment_bytes);
+    if (!fits.ok()) return fits;
     const std::byte* from = static_cast<const std::byte*>(gradients.untyped_data());
     std::byte* to = static_cast<std::byte*>(packed->untyped_data());
     return ForEachKept("pack", gradients.size_bytes(), segment, kept, [&](size_t at, size_t length, size_t place) {
@@ -103,9 +83,8 @@ ffi::Error Pack(ffi::AnyBuffer gradients, Indices kept, ffi::Result<ffi::AnyBuff
 ffi::Error Unpack(ffi::AnyBuffer packed, Indices kept, ffi::Result<ffi::AnyBuffer> gradients, int64_t segment_bytes) {
   return Guarded([&] {
     const size_t segment = static_cast<size_t>(segment_bytes), bytes = gradients->size_bytes();
-    if (!HoldsSegments(packed.size_bytes(), kept.element_count(), segment_bytes)) {
-      return InvalidArgument("unpack: the operand must hold the kept segments, and no more");
-    }
+    const Status fits = CheckUnpack(packed.size_bytes(), kept.element_count(), segment_bytes);
+    if (!fits.ok()) return fits;
     const std::byte* from = static_cast<const std::byte*>(packed.untyped_data());
     std::byte* to = static_cast<std::byte*>(gradients->untyped_data());
     size_t filled = 0;
@@ -124,11 +103,9 @@ ffi::Error Scale(ffi::AnyBuffer gradients, ffi::BufferR1<ffi::DataType::F32> fac
   return Guarded([&] {
     const size_t segment = static_cast<size_t>(segment_bytes), bytes = gradients.size_bytes();
     const std::optional<DType> dtype = ParseFloat(gradients.element_type());
-    if (!dtype) return Status(Code::kUnimplemented, "scale: gradients must be floats of 16, 32 or 64 bits");
-    if (segment_bytes < 1 || segment % ByteWidth(*dtype) != 0 || result->size_bytes() != bytes ||
-        factors.element_count() != NumSegments(bytes, segment)) {
-      return InvalidArgument("scale: it takes one factor per segment of whole elements");
-    }
+    if (!dtype) return NoFloat("scale");
+    const Status fits = CheckScale(*dtype, bytes, result->size_bytes(), segment_bytes, factors.element_count());
+    if (!fits.ok()) return fits;
     const ScaleFn scale = FindScale(*dtype);
     std::byte* to = static_cast<std::byte*>(result->untyped_data());
     if (to != gradients.untyped_data()) std::memcpy(to, gradients.untyped_data(), bytes);

@@ -9,14 +9,10 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
+
+#include "cc/kernels/types.h"
 
 namespace jaxcomm {
-
-enum class DType : uint8_t { kS8, kS16, kS32, kS64, kU8, kU16, kU32, kU64, kF16, kBF16, kF32, kF64, kC64, kC128 };
-enum class Reduction : uint8_t { kSum, kMax, kMin };
-
-size_t ByteWidth(DType dtype);
 
 using ReduceFn = void (*)(const std::byte* const* sources, size_t num_sources, std::byte* const* destinations,
                           size_t num_destinations, size_t num_cached, size_t bytes);

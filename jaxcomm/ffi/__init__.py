@@ -1,6 +1,7 @@
 """The C++ core: loading it, registering its custom calls with XLA, and its plain functions.
 
-The only place that knows the shared object's file name and symbols. Importing it loads nothing; the first call does.
+Only this folder knows the shared objects' file names and symbols; `cuda` knows those for GPUs. Importing it loads
+nothing; the first call does.
 """
 
 from __future__ import annotations
@@ -56,8 +57,10 @@ def _core() -> ctypes.CDLL:
 
 @functools.cache
 def register() -> None:
-    """Registers the custom calls with XLA's CPU backend, once."""
+    """Registers the custom calls with XLA, once: with its CPU backend, and with the one for CUDA if JAX has it."""
     import jax
+
+    from jaxcomm.ffi import cuda
 
     core = _core()
     capsule: Any = jax.ffi.pycapsule
@@ -69,6 +72,8 @@ def register() -> None:
     for name in SEGMENTS:
         handler = capsule(getattr(core, f"Jaxcomm{name.capitalize()}"))
         jax.ffi.register_ffi_target(f"jaxcomm_{name}", handler, platform="cpu")
+    if cuda.is_built() and cuda.jax_has_it():
+        cuda.register()
 
 
 @functools.lru_cache(maxsize=1024)

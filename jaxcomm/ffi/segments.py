@@ -17,6 +17,7 @@ import numpy as np
 from jax import lax
 
 from jaxcomm import ffi
+from jaxcomm.ffi import cuda
 
 NO_SAMPLE: Final = 2**31 - 1  # a stride that (almost) no segment is long enough for
 
@@ -40,19 +41,28 @@ def importance(x: jax.Array, seed: jax.Array, segment_bytes: int, stride: int) -
       sample is empty.
     """
     types = _like(x, (count(x, segment_bytes),), jnp.float32), _like(x, (), jnp.float32)
-    call = _call("importance", types, segment_bytes=np.int64(segment_bytes), stride=np.int64(stride))
+    attributes: dict[str, Any] = {"segment_bytes": np.int64(segment_bytes), "stride": np.int64(stride)}
+    call = _call("importance", types, **attributes)
+    with_bins = _call("importance", (*types, _like(x, (cuda.SAMPLE_BINS,), jnp.uint32)), **attributes)
     reference = partial(_importance, segment_bytes=segment_bytes, stride=stride)
-    means, median = lax.platform_dependent(x, seed, cpu=call, default=reference)
+    means, median = _on_this_platform(x, seed, cpu=call, cuda=lambda *args: with_bins(*args)[:2], default=reference)
     return means, median
 
 
 def pack(x: jax.Array, kept: jax.Array, segment_bytes: int) -> jax.Array:
-    """The segments with these ascending indices, one after the other; the last one of `x` is filled up with zeros."""
+    """The segments with these ascending indices, one after the other; the last one of `x` is filled up with zeros.
+
+    Raises:
+      JaxRuntimeError: indices that do not ascend or do not exist, on CPUs. Only a GPU knows those that it is given, and
+        it does not stop a step for them: there a segment that does not exist is all zeros.
+    """
     shape = (kept.size * segment_bytes // x.dtype.itemsize,)
     call = _call("pack", _like(x, shape, x.dtype), segment_bytes=np.int64(segment_bytes))
-    packed: jax.Array = lax.platform_dependent(
-        x, kept, cpu=call, default=lambda x, kept: _rows(x, segment_bytes)[kept].reshape(shape)
-    )
+
+    def reference(x: jax.Array, kept: jax.Array) -> jax.Array:
+        return _rows(x, segment_bytes)[kept].reshape(shape)
+
+    packed: jax.Array = _on_this_platform(x, kept, cpu=call, cuda=call, default=reference)
     return packed
 
 
@@ -65,7 +75,7 @@ def unpack(packed: jax.Array, kept: jax.Array, size: int, segment_bytes: int) ->
         rows = jnp.zeros((math.ceil(size / width), width), packed.dtype)
         return rows.at[kept].set(packed.reshape(-1, width)).reshape(-1)[:size]
 
-    x: jax.Array = lax.platform_dependent(packed, kept, cpu=call, default=reference)
+    x: jax.Array = _on_this_platform(packed, kept, cpu=call, cuda=call, default=reference)
     return x
 
 
@@ -79,8 +89,14 @@ def scale(x: jax.Array, factors: jax.Array, segment_bytes: int) -> jax.Array:
         scaled = jnp.where(column == 0, 0, wide * column).astype(x.dtype)
         return scaled.reshape(-1)[: x.size]
 
-    scaled: jax.Array = lax.platform_dependent(x, factors, cpu=call, default=reference)
+    scaled: jax.Array = _on_this_platform(x, factors, cpu=call, cuda=call, default=reference)
     return scaled
+
+
+def _on_this_platform(*operands: jax.Array, default: Callable[..., Any], **calls: Callable[..., Any]) -> Any:
+    if not cuda.is_built():
+        del calls["cuda"]
+    return lax.platform_dependent(*operands, default=default, **calls)
 
 
 def _call(name: str, types: Any, aliases: dict[int, int] | None = None, **attributes: Any) -> Callable[..., Any]:

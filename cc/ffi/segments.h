@@ -1,0 +1,65 @@
+// What the custom calls on segments ask of their operands, on every platform. Sizes are in bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+
+#include "cc/base/status.h"
+#include "cc/ffi/values.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace jaxcomm {
+
+// Only floats of 16, 32 or 64 bits have an importance and can be scaled.
+inline std::optional<DType> ParseFloat(xla::ffi::DataType dtype) {
+  const std::optional<DType> parsed = ParseDType(dtype);
+  const bool is_float =
+      parsed == DType::kF16 || parsed == DType::kBF16 || parsed == DType::kF32 || parsed == DType::kF64;
+  return is_float ? parsed : std::nullopt;
+}
+
+inline Status NoFloat(const char* name) {
+  return Status(Code::kUnimplemented, std::string(name) + ": gradients must be floats of 16, 32 or 64 bits");
+}
+
+inline size_t NumSegments(size_t bytes, size_t segment) { return (bytes + segment - 1) / segment; }
+
+inline Status CheckImportance(DType dtype, size_t bytes, int64_t segment_bytes, int64_t stride, size_t means) {
+  const size_t width = ByteWidth(dtype);
+  if (segment_bytes < static_cast<int64_t>(width) || segment_bytes % width != 0 || stride < 1 ||
+      stride > std::numeric_limits<uint32_t>::max() || means != NumSegments(bytes, segment_bytes)) {
+    return InvalidArgument("importance: segments of " + std::to_string(segment_bytes) + " bytes with a stride of " +
+                           std::to_string(stride) + " do not fit");
+  }
+  return Status();
+}
+
+// Whether so many bytes are so many whole segments; it divides, as the product might overflow.
+inline bool HoldsSegments(size_t bytes, size_t count, int64_t segment_bytes) {
+  if (segment_bytes < 1) return false;
+  const size_t segment = static_cast<size_t>(segment_bytes);
+  return bytes % segment == 0 && bytes / segment == count;
+}
+
+inline Status CheckPack(size_t packed_bytes, size_t kept, int64_t segment_bytes) {
+  if (HoldsSegments(packed_bytes, kept, segment_bytes)) return Status();
+  return InvalidArgument("pack: the result must have room for the kept segments, and no more");
+}
+
+inline Status CheckUnpack(size_t packed_bytes, size_t kept, int64_t segment_bytes) {
+  if (HoldsSegments(packed_bytes, kept, segment_bytes)) return Status();
+  return InvalidArgument("unpack: the operand must hold the kept segments, and no more");
+}
+
+inline Status CheckScale(DType dtype, size_t bytes, size_t result_bytes, int64_t segment_bytes, size_t factors) {
+  if (segment_bytes < 1 || segment_bytes % ByteWidth(dtype) != 0 || result_bytes != bytes ||
+      factors != NumSegments(bytes, segment_bytes)) {
+    return InvalidArgument("scale: it takes one factor per segment of whole elements");
+  }
+  return Status();
+}
+
+}  // namespace jaxcomm

@@ -1,0 +1,81 @@
+// What lets one source be a device function for nvcc and a plain function for the tests, which have no GPU.
+//
+// A kernel's body is a function of its thread's place in the grid; the kernel only calls it. A test calls it for every
+// place, one after the other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#ifdef __CUDACC__
+#define JAXCOMM_PORTABLE __host__ __device__ __forceinline__
+#else
+#define JAXCOMM_PORTABLE inline
+#endif
+
+#ifdef __CUDA_ARCH__
+#define JAXCOMM_UNROLL _Pragma("unroll")
+#define JAXCOMM_UNROLL_4 _Pragma("unroll 4")
+#else
+#define JAXCOMM_UNROLL
+#define JAXCOMM_UNROLL_4
+#endif
+
+namespace jaxcomm::cuda {
+
+// A thread among all that share the work.
+struct Place {
+  size_t thread, threads;
+};
+
+template <typename To, typename From>
+JAXCOMM_PORTABLE To BitCast(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  memcpy(&to, &from, sizeof(to));
+  return to;
+}
+
+// What one instruction moves.
+constexpr size_t kPackBytes = 16;
+
+template <typename T>
+struct alignas(kPackBytes) Pack {
+  static constexpr size_t kElements = kPackBytes / sizeof(T);
+  T elements[kElements];
+};
+
+// Both take an address that is a multiple of 16.
+template <typename T>
+JAXCOMM_PORTABLE Pack<T> LoadPack(const T* from) {
+#ifdef __CUDA_ARCH__
+  return BitCast<Pack<T>>(*reinterpret_cast<const uint4*>(from));
+#else
+  Pack<T> pack;
+  memcpy(&pack, from, sizeof(pack));
+  return pack;
+#endif
+}
+
+template <typename T>
+JAXCOMM_PORTABLE void StorePack(const Pack<T>& pack, T* to) {
+#ifdef __CUDA_ARCH__
+  *reinterpret_cast<uint4*>(to) = BitCast<uint4>(pack);
+#else
+  memcpy(to, &pack, sizeof(pack));
+#endif
+}
+
+// Counts one more; the sum does not depend on the order in which threads do it.
+JAXCOMM_PORTABLE void CountOne(uint32_t* counter) {
+#ifdef __CUDA_ARCH__
+  atomicAdd(counter, 1u);
+#else
+  ++*counter;
+#endif
+}
+
+inline bool IsAligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % kPackBytes == 0; }
+
+}  // namespace jaxcomm::cuda

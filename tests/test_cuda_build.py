@@ -1,0 +1,153 @@
+"""The CUDA core as it was built: what it needs, what it shows, what its kernels became. None of it needs a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jaxcomm import ffi
+from jaxcomm.errors import JaxcommError
+from jaxcomm.ffi import cuda, segments
+
+LIBRARY = Path(cuda.__file__).parent / "jaxcomm_cuda13.so"
+ARCHITECTURES = {"sm_80", "sm_90", "sm_100", "sm_120"}
+
+built = pytest.mark.skipif(not cuda.is_built(), reason="built without CUDA; JAXCOMM_CUDA=ON make test builds it")
+
+
+@pytest.mark.skipif(os.environ.get("JAXCOMM_CUDA") != "ON", reason="JAXCOMM_CUDA is not ON")
+def test_it_was_built_where_it_was_asked_for():
+    assert cuda.is_built()
+
+
+def output(*command: str | Path) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+@built
+def test_it_needs_no_driver_no_nccl_and_no_path():
+    dynamic = output("readelf", "-d", LIBRARY)
+    needed = re.findall(r"\(NEEDED\).*\[(.+?)\.so", dynamic)
+    assert set(needed) <= {"libstdc++", "libgcc_s", "libm", "libc", "libdl", "librt", "libpthread"} | {
+        name for name in needed if name.startswith("ld-linux")
+    }
+    assert "PATH)" not in dynamic
+
+
+@built
+def test_it_shows_its_own_names_only():
+    names = [line.split()[-1] for line in output("nm", "-D", "--defined-only", LIBRARY).splitlines()]
+    assert {f"Jaxcomm{name.capitalize()}" for name in ffi.SEGMENTS} <= set(names)
+    assert [name for name in names if not name.lower().startswith("jaxcomm")] == []
+
+
+@built
+def test_without_a_gpu_it_loads_and_says_so_in_one_line():
+    ctypes.CDLL(str(LIBRARY))
+    why = cuda.why_off()
+    assert why is None or re.fullmatch(r"no CUDA device \(.+\)|JAX has no CUDA backend; .+", why), why
+
+
+def test_an_installation_without_it_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr(cuda, "_LIBRARY", tmp_path / "missing.so")
+    assert cuda.why_off() == "jaxcomm was built without CUDA"
+
+
+def test_a_file_that_is_no_library_is_an_error_with_a_cure(monkeypatch, tmp_path):
+    broken = tmp_path / "broken.so"
+    broken.write_bytes(b"no ELF")
+    monkeypatch.setattr(cuda, "_LIBRARY", broken)
+    cuda._core.cache_clear()
+    with pytest.raises(JaxcommError, match=r"CUDA core cannot be loaded: .*broken\.so.*\n  Cure: build it here"):
+        cuda.register.__wrapped__()
+    cuda._core.cache_clear()
+
+
+@built
+def test_a_step_on_cpus_does_not_load_it():
+    script = (
+        "import jax.numpy as jnp\n"
+        "from jaxcomm.ffi import segments\n"
+        "segments.scale(jnp.ones(8), jnp.ones(1), 32).block_until_ready()\n"
+        "print('jaxcomm_cuda13' in open('/proc/self/maps').read())"
+    )
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=120, check=True
+    )
+    assert result.stdout.strip() == "False"
+
+
+@built
+def test_its_calls_are_registered_and_lowered_without_a_device():
+    cuda.register()
+    x, kept, factors = jnp.ones(64), jnp.arange(1, dtype=jnp.int32), jnp.ones(2)
+
+    def masks(x, kept, factors):
+        means, median = segments.importance(x, jnp.uint32(0), 128, 4)
+        packed = segments.pack(segments.scale(x, factors, 128), kept, 128)
+        return means, median, segments.unpack(packed, kept, 64, 128)
+
+    text = jax.jit(masks).trace(x, kept, factors).lower(lowering_platforms=("cuda",)).as_text()
+    for name in ffi.SEGMENTS:
+        assert f"@jaxcomm_{name}(" in text
+    assert f"tensor<{cuda.SAMPLE_BINS}xui32>" in text  # the counters, which the CPU's call does not have
+    on_cpu = jax.jit(masks).trace(x, kept, factors).lower(lowering_platforms=("cpu",)).as_text()
+    assert f"tensor<{cuda.SAMPLE_BINS}xui32>" not in on_cpu
+
+
+@pytest.fixture(scope="module")
+def cuobjdump() -> Path:
+    spec = find_spec("nvidia.cu13") if find_spec("nvidia") else None
+    tool = Path((spec.submodule_search_locations or [""])[0], "bin", "cuobjdump") if spec else Path("missing")
+    if not tool.exists():
+        pytest.skip("no cuobjdump; pip install 'jaxcomm[cuda13-build]' brings it")
+    return tool
+
+
+@built
+def test_every_architecture_is_there_and_ptx_of_the_last(cuobjdump):
+    assert set(re.findall(r"sm_\d+", output(cuobjdump, "--list-elf", LIBRARY))) == ARCHITECTURES
+    assert set(re.findall(r"sm_\d+", output(cuobjdump, "--list-ptx", LIBRARY))) == {"sm_120"}
+
+
+# The variants for aligned buffers: Lb1 is the template argument `true`. Of each so many: one per type and reduction.
+# Bytes are left out, no gradient has them: their maxima and minima take a register per byte, and spill two.
+HOT = {"Reduce": 27, "Importance": 4, "Pack": 1, "Unpack": 1, "Scale": 4}
+
+
+def by_kernel(text: str) -> dict[str, list[str]]:
+    """What cuobjdump prints about each hot kernel, once per architecture."""
+    found: dict[str, list[str]] = {}
+    parts = re.split(r"^\s*Function\s*:?\s*(\w+):?\s*$", text, flags=re.MULTILINE)
+    for name, about in zip(parts[1::2], parts[2::2], strict=True):
+        if re.search(rf"\d({'|'.join(HOT)})Kernel\w*Lb1E", name) and not re.search(r"PlainI[ah]E", name):
+            found.setdefault(name, []).append(about)
+    for kind, count in HOT.items():
+        assert sum(re.search(rf"\d{kind}Kernel", name) is not None for name in found) == count, kind
+    return found
+
+
+@built
+def test_hot_kernels_spill_nothing_on_any_architecture(cuobjdump):
+    for name, reports in by_kernel(output(cuobjdump, "--dump-resource-usage", LIBRARY)).items():
+        assert len(reports) == len(ARCHITECTURES), name
+        for report in reports:
+            assert "STACK:0 " in report and "LOCAL:0 " in report, f"{name}: {report}"
+
+
+@built
+def test_hot_kernels_move_16_bytes_at_once(cuobjdump, monkeypatch):
+    monkeypatch.setenv("PATH", str(cuobjdump.parent), prepend=os.pathsep)  # where it looks for nvdisasm
+    for name, (code,) in by_kernel(output(cuobjdump, "-arch", "sm_90", "-sass", LIBRARY)).items():
+        assert re.search(r"\bLDG\.E\S*\.128", code), name
+        assert "ImportanceKernel" in name or re.search(r"\bSTG\.E\S*\.128", code), name
