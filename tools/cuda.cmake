@@ -35,7 +35,11 @@ enable_language(CUDA)
 
 file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/cc/*/cuda/*.cu" "${PROJECT_SOURCE_DIR}/cc/*/cuda/*.cc")
 list(FILTER CUDA_SOURCES EXCLUDE REGEX "_test\\.cc$")
-add_library(jaxcomm_cuda13 MODULE ${CUDA_SOURCES} "${PROJECT_SOURCE_DIR}/cc/ffi/values.cc")
+# What it has in common with the core for CPUs.
+foreach(COMMON executor/stats ffi/values program/program program/registry)
+  list(APPEND CUDA_SOURCES "${PROJECT_SOURCE_DIR}/cc/${COMMON}.cc")
+endforeach()
+add_library(jaxcomm_cuda13 MODULE ${CUDA_SOURCES})
 set_target_properties(
   jaxcomm_cuda13
   PROPERTIES PREFIX ""

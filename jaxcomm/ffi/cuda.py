@@ -37,7 +37,7 @@ def why_off() -> str | None:
     if not is_built():
         return "jaxcomm was built without CUDA"
     reason = ctypes.c_char_p()
-    if _core().jaxcomm_cuda_devices(ctypes.byref(reason)) < 1:
+    if core().jaxcomm_cuda_devices(ctypes.byref(reason)) < 1:
         return f"no CUDA device ({(reason.value or b'').decode()})"
     return None if jax_has_it() else "JAX has no CUDA backend; pip install 'jaxcomm[cuda13]' gives it one"
 
@@ -47,22 +47,27 @@ def register() -> None:
     """Registers the custom calls with XLA's CUDA backend, once; that needs no device."""
     import jax
 
-    core = _core()
+    library = core()
     capsule: Any = jax.ffi.pycapsule
     for name in _CALLS:
-        handler = capsule(getattr(core, f"Jaxcomm{name.capitalize()}"))
+        handler = capsule(getattr(library, f"Jaxcomm{name.capitalize()}"))
         jax.ffi.register_ffi_target(f"jaxcomm_{name}", handler, platform="CUDA")
 
 
 @functools.cache
-def _core() -> ctypes.CDLL:
+def core() -> ctypes.CDLL:
+    """The shared object.
+
+    Raises:
+      JaxcommError: it is there and cannot be loaded, or is not there.
+    """
     try:
-        core = ctypes.CDLL(str(_LIBRARY))
+        library = ctypes.CDLL(str(_LIBRARY))
     except OSError as error:
         raise JaxcommError(
             f"jaxcomm's CUDA core cannot be loaded: {error}.\n"
             "  Cure: build it here (`JAXCOMM_CUDA=ON pip install .`), or remove the file to run on CPUs."
         ) from error
-    core.jaxcomm_cuda_devices.restype = ctypes.c_int
-    core.jaxcomm_cuda_devices.argtypes = (ctypes.POINTER(ctypes.c_char_p),)
-    return core
+    library.jaxcomm_cuda_devices.restype = ctypes.c_int
+    library.jaxcomm_cuda_devices.argtypes = (ctypes.POINTER(ctypes.c_char_p),)
+    return library

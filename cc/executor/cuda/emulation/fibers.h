@@ -1,0 +1,99 @@
+// Threads that take turns on one real thread, switched by whoever runs.
+//
+//   Fibers fibers(8);
+//   fibers.Run([&](uint32_t fiber) { ... fibers.SwitchTo(3); ... });   // starts fiber 0; returns when Stop is called
+//
+// A fiber must never return from its body: it calls Stop. What other fibers were doing then is forgotten, so they must
+// not own anything.
+#pragma once
+
+#include <ucontext.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
+
+namespace jaxcomm::fused {
+
+class Fibers {
+ public:
+  explicit Fibers(uint32_t count) : fibers_(count) {
+    for (Fiber& fiber : fibers_) fiber.stack = std::make_unique<std::byte[]>(kStackBytes);
+#if defined(__SANITIZE_THREAD__)
+    tsan_caller_ = __tsan_get_current_fiber();
+    for (Fiber& fiber : fibers_) fiber.tsan = __tsan_create_fiber(0);
+  }
+  ~Fibers() {
+    for (Fiber& fiber : fibers_) __tsan_destroy_fiber(fiber.tsan);
+#endif
+  }
+  Fibers(const Fibers&) = delete;
+  Fibers& operator=(const Fibers&) = delete;
+
+  void Run(std::function<void(uint32_t)> body) {
+    body_ = std::move(body);
+    for (uint32_t i = 0; i < fibers_.size(); ++i) {
+      ucontext_t& context = fibers_[i].context;
+      getcontext(&context);
+      context.uc_stack.ss_sp = fibers_[i].stack.get();
+      context.uc_stack.ss_size = kStackBytes;
+      context.uc_link = nullptr;
+      const auto self = reinterpret_cast<uintptr_t>(this);
+      makecontext(&context, reinterpret_cast<void (*)()>(Enter), 3, static_cast<unsigned>(self >> 32),
+                  static_cast<unsigned>(self), i);
+    }
+    current_ = 0;
+    Switch(caller_, fibers_[0].context, 0);
+  }
+
+  void SwitchTo(uint32_t fiber) {
+    if (fiber == current_) return;
+    ucontext_t& from = fibers_[current_].context;
+    current_ = fiber;
+    Switch(from, fibers_[fiber].context, fiber);
+  }
+
+  void Stop() {
+#if defined(__SANITIZE_THREAD__)
+    __tsan_switch_to_fiber(tsan_caller_, 0);
+#endif
+    swapcontext(&fibers_[current_].context, &caller_);
+  }
+
+  uint32_t current() const { return current_; }
+
+ private:
+  static constexpr size_t kStackBytes = 64 << 10;
+
+  struct Fiber {
+    ucontext_t context;
+    std::unique_ptr<std::byte[]> stack;
+    void* tsan = nullptr;
+  };
+
+  static void Enter(unsigned high, unsigned low, unsigned fiber) {
+    auto* self = reinterpret_cast<Fibers*>(static_cast<uintptr_t>(high) << 32 | low);
+    self->body_(fiber);
+  }
+
+  void Switch(ucontext_t& from, ucontext_t& to, [[maybe_unused]] uint32_t fiber) {
+#if defined(__SANITIZE_THREAD__)
+    __tsan_switch_to_fiber(fibers_[fiber].tsan, 0);
+#endif
+    swapcontext(&from, &to);
+  }
+
+  std::vector<Fiber> fibers_;
+  std::function<void(uint32_t)> body_;
+  ucontext_t caller_;
+  uint32_t current_ = 0;
+  void* tsan_caller_ = nullptr;
+};
+
+}  // namespace jaxcomm::fused

@@ -1,0 +1,63 @@
+// Launches the fused executor: one kernel that runs a program over memory that all ranks' devices can read and write.
+//
+//   Arguments arguments = ...;                                              // pointers, from wherever peers come
+//   Status status = LaunchFused(arguments, DType::kBF16, Reduction::kSum, /*ranks here=*/8, stream);
+//
+// Returns at once; may be captured into a graph, which counts its own replays. What goes wrong on the device is told in
+// Arguments::told. The kernel knows nothing of where the pointers come from: virtual ranks of one device, devices of
+// one process, or processes that opened each other's memory.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cc/base/status.h"
+#include "cc/executor/cuda/protocol.h"
+#include "cc/executor/cuda/table.h"
+#include "cc/executor/cuda/told.h"
+#include "cc/kernels/types.h"
+
+namespace jaxcomm::fused {
+
+inline constexpr uint32_t kMaxRanks = 32;
+inline constexpr uint32_t kKeptCalls = 64;  // whose clocks are kept
+
+// A rank as its peers see it. `flags` are [num_flags][rows], and after them an address per row.
+struct Peer {
+  uint64_t* flags;
+  int64_t shift;  // from an address in its owner's process to the same place here
+};
+
+// When things happened, by the device's clock of nanoseconds, in one call: of each rank begin and end, of each op end.
+struct Clocks {
+  uint64_t* base;  // [kKeptCalls][1 + 2 * ranks + ops]; the first is the call's number
+  uint32_t num_ops;
+};
+
+struct Arguments {
+  TableView table;
+  Peer peers[kMaxRanks];
+  Told* told;  // [ranks][rows], which the host can read
+  Clocks clocks;
+  std::byte* data;    // of the first rank here
+  int64_t stride;     // bytes from one rank's data to the next one's
+  int64_t bytes;      // of one rank
+  const int* delays;  // microseconds by which each rank comes late on purpose, or null
+  uint64_t timeout;   // nanoseconds
+  uint32_t first_rank;
+  uint32_t rows;
+  bool one_device;  // all ranks' memory is this device's
+};
+
+inline size_t ControlBytes(const Table& table, uint32_t rows) {
+  return (size_t{table.num_flags} + 1) * rows * sizeof(uint64_t);
+}
+
+inline size_t ClockWords(uint32_t ranks, uint32_t num_ops) { return 1 + 2 * size_t{ranks} + num_ops; }
+
+Status LaunchFused(const Arguments& arguments, DType dtype, Reduction reduction, uint32_t ranks_here,
+                   cudaStream_t stream);
+
+}  // namespace jaxcomm::fused

@@ -1,0 +1,125 @@
+"""The fused executor on one GPU: an array's rows as ranks. For tests and measurements; several devices come later."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from jaxcomm.errors import JaxcommError, PlanError
+from jaxcomm.ffi import cuda
+from jaxcomm.plan.program import compile
+
+if TYPE_CHECKING:
+    import jax
+
+    from jaxcomm.schedules import Schedule
+
+TARGET = "jaxcomm_virtual"
+# Whether XLA may record the call into a CUDA graph; read when it is registered. To be set once the section "graph" of
+# benchmarks/gpu.py, which sets it for itself, has passed on a GPU.
+GRAPHS = False
+
+_ALIGNMENT = 16  # bytes of a row
+
+
+def virtual_psum(
+    x: jax.Array, schedule: Schedule, *, reduction: str = "sum", delays_us: jax.typing.ArrayLike | None = None
+) -> jax.Array:
+    """Reduces over the first axis as ranks of their own would, and gives each the result.
+
+    Args:
+      x: [ranks, ...]; row r is rank r's operand.
+      schedule: what the ranks run.
+      reduction: "sum", "max" or "min".
+      delays_us: int32 [ranks], the microseconds by which each rank comes late; read when the step runs.
+
+    Returns:
+      An array like `x`. If a rank missed the deadline it is worthless: `check` raises then, and so does the next call.
+
+    Raises:
+      ValueError: the array has not one row for each rank of the schedule.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    if x.ndim == 0 or x.shape[0] != schedule.ranks:
+        raise ValueError(f"virtual_psum: the array is {x.shape}, the schedule is for {schedule.ranks} ranks")
+    program = _register_program(schedule)
+    delays = jnp.zeros(schedule.ranks, jnp.int32) if delays_us is None else jnp.asarray(delays_us, jnp.int32)
+    rows = x.reshape(schedule.ranks, -1)
+    padding = -rows.shape[1] % (_ALIGNMENT // min(_ALIGNMENT, x.dtype.itemsize))
+    padded = jnp.pad(rows, ((0, 0), (0, padding)))
+    call = jax.ffi.ffi_call(TARGET, jax.ShapeDtypeStruct(padded.shape, x.dtype), input_output_aliases={0: 0})
+    result: jax.Array = call(padded, delays, plan=schedule.kind, program=program, reduction=reduction)
+    return result[:, : rows.shape[1]].reshape(x.shape)
+
+
+def check() -> None:
+    """Raises the error of a call that has ended and failed, once: wait for its result first.
+
+    Raises:
+      JaxcommError: "DeadlineError: …", naming the ranks that did not arrive.
+    """
+    error = ctypes.create_string_buffer(4096)
+    if _core().jaxcomm_fused_check(error, len(error)):
+        raise JaxcommError(error.value.decode())
+
+
+def set_deadline(seconds: float) -> None:
+    """Sets how long a rank waits for another, in seconds, from the next call on."""
+    _core().jaxcomm_fused_set_deadline(seconds)
+
+
+def stats() -> list[dict[str, Any]]:
+    """As `jaxcomm.stats`, by the devices' clocks; waits for the devices. Of more than 64 calls since the last time only
+    the last 64 count."""
+    core = _core()
+    size = 1 << 16
+    while (needed := core.jaxcomm_fused_stats(text := ctypes.create_string_buffer(size), size)) >= size:
+        size = needed + 1
+    sites: list[dict[str, Any]] = json.loads(text.value)
+    return sites
+
+
+@functools.lru_cache(maxsize=256)
+def _register_program(schedule: Schedule) -> str:
+    register()
+    data = compile(schedule)
+    name = hashlib.sha256(data).hexdigest()[:32]
+    error = ctypes.create_string_buffer(1024)
+    if _core().jaxcomm_fused_register(name.encode(), data, len(data), error, len(error)):
+        raise PlanError(error.value.decode())
+    return name
+
+
+@functools.cache
+def register() -> None:
+    """Registers the custom call with XLA's CUDA backend, once; that needs no device."""
+    import jax
+
+    core = _core()
+    capsule: Any = jax.ffi.pycapsule
+    stages = {
+        "instantiate": capsule(core.JaxcommVirtualInstantiate),
+        "initialize": capsule(core.JaxcommVirtualInitialize),
+        "execute": capsule(core.JaxcommVirtualCapture if GRAPHS else core.JaxcommVirtualExecute),
+    }
+    jax.ffi.register_ffi_target(TARGET, stages, platform="CUDA")
+
+
+@functools.cache
+def _core() -> ctypes.CDLL:
+    core = cuda.core()
+    text = (ctypes.c_char_p, ctypes.c_int64)
+    core.jaxcomm_fused_register.restype = ctypes.c_int64
+    core.jaxcomm_fused_register.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64, *text)
+    core.jaxcomm_fused_check.restype = ctypes.c_int64
+    core.jaxcomm_fused_check.argtypes = text
+    core.jaxcomm_fused_stats.restype = ctypes.c_int64
+    core.jaxcomm_fused_stats.argtypes = text
+    core.jaxcomm_fused_set_deadline.restype = None
+    core.jaxcomm_fused_set_deadline.argtypes = (ctypes.c_double,)
+    return core
