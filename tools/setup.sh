@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up what the Makefile's targets need. Safe to repeat; quiet unless it has something to do or to report.
 #
-#   tools/setup.sh python   .venv with this package (editable), its C++ core, the demo's and the developers' packages
+#   tools/setup.sh python   .venv with this package (editable), its C++ core, the demo's, the recipes' and the developers' packages
 #   tools/setup.sh bazel    Bazel and googletest, for the C++ tests
 #   tools/setup.sh fuzz     clang with libFuzzer
 #
@@ -30,7 +30,7 @@ setup_python() {
   echo "Installing Python packages into .venv and building the C++ core (minutes, the first time)"
   # Without build isolation, the core is built against the very jaxlib it will run on, and CMake's paths stay valid.
   quietly .venv/bin/python -m pip install 'scikit-build-core>=0.11' 'cmake>=3.25' 'ninja>=1.11' 'jax>=0.10.2,<0.13'
-  quietly .venv/bin/python -m pip install --no-build-isolation --editable '.[demo,dev]'
+  quietly .venv/bin/python -m pip install --no-build-isolation --editable '.[demo,recipes,dev]'
 }
 
 # The first Python that is new enough and can make a virtual environment.
