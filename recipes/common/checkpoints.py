@@ -12,6 +12,11 @@ import orbax.checkpoint as ocp
 
 from jaxcomm.errors import JaxcommError
 
+# Else Orbax divides the saving of arrays that all workers have among the workers: it compiles a slice of each for each.
+ocp.type_handlers.register_type_handler(
+    jax.Array, ocp.type_handlers.ArrayHandler(use_replica_parallel=False), override=True
+)
+
 
 class Checkpoints:
     """The two latest states of a run in `folder`/checkpoints."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from absl import app, flags, logging
 
@@ -14,6 +15,7 @@ from common.records import Records
 from common.task import Task
 from common.training import Training
 from jaxcomm.errors import JaxcommError
+from jaxcomm.train import Loss
 
 _SYNC = flags.DEFINE_enum("sync", "jaxcomm", synchronisation.NAMES, "how the workers come to agree")
 _STEPS = flags.DEFINE_integer("steps", 200, "steps of the whole run", lower_bound=1)
@@ -39,22 +41,28 @@ def main(recipe: Callable[[], None]) -> None:
     app.run(guarded)
 
 
-def run(name: str, make: Callable[[str | None], Task]) -> None:
+def run(
+    name: str,
+    make: Callable[[str | None], Task],
+    *,
+    loss: Callable[[float], Loss] = Loss,
+    own: Sequence[flags.FlagHolder[Any]] = (),
+) -> None:
     """Runs a recipe as its flags say, from the start or from the latest checkpoint.
 
     Args:
       name: of the recipe.
       make: the task, given the mesh axis that its layers may sum over; None where workers have their own variables.
+      loss: what "mlt" may leave out, given --bound.
+      own: the recipe's own flags, which a run that goes on must have had, too.
     """
     mesh = devices.mesh()
     plan = jaxcomm.plan.load(_PLAN.value, ranks=mesh.size) if _PLAN.value else None
     jaxcomm.init(mesh, plan=plan)
-    how = synchronisation.by_name(
-        _SYNC.value, mesh.size, loss=jaxcomm.train.Loss(_BOUND.value), every=_LOCAL.value, plan=plan
-    )
+    how = synchronisation.by_name(_SYNC.value, mesh.size, loss=loss(_BOUND.value), every=_LOCAL.value, plan=plan)
     training = Training(make(devices.AXIS if how.average is None else None), how, mesh)
     folder = Path(_OUT.value or f"runs/{name}-{_SYNC.value}")
-    settings = {flag.name: flag.value for flag in (_SYNC, _SEED, _BOUND, _LOCAL)}
+    settings = {flag.name: flag.value for flag in (_SYNC, _SEED, _BOUND, _LOCAL, *own)}
     checkpoints = Checkpoints(folder, settings | {"recipe": name, "workers": mesh.size, "plan": plan and plan.hash})
     state = checkpoints.latest(training.init(_SEED.value))
     done = int(state.step)
