@@ -73,6 +73,11 @@ class Training:
 
         self._run = run
 
+    @property
+    def metric(self) -> str:
+        """Name of the task's metric."""
+        return self._task.metric
+
     def init(self, seed: int) -> State:
         """The state before the first step, made on the workers: the same on each."""
         return self._init(jnp.uint32(seed))
