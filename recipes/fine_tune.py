@@ -5,9 +5,9 @@
     python recipes/fine_tune.py --sync mlt --bound 0.95 --lose front --every 10
     python recipes/fine_tune.py --sync mlt --bound 0.95 --lose back --every 10
 
-MLT lets a network lose the gradients of front layers first: once they are pre-trained, they matter least. Front and back
-have about as many parameters here, so that the last two commands leave out about as many bytes. With `--knows half` the
-front has not seen half of the digits; then it is the one that has to learn.
+MLT lets a network lose the gradients of front layers first: once they are pre-trained, they matter least. Front and
+back have about as many parameters here, so that the last two commands leave out about as many bytes. With `--knows
+half` the front has not seen half of the digits, and has to learn them.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ def pre_trained(known: int) -> Any:
     return jax.tree.map(np.asarray, state.worker.variables["params"]["front"])
 
 
-def allowed(bound: float) -> Loss:
+def allowed(bound: float, policy: str) -> Loss:
     """What may be left out: so much of each of the front's kernels, or the back's."""
-    return Loss(0.0, bounds={f"{LOSE.value}/params/Dense_{i}/kernel": bound for i in range(2)})
+    return Loss(0.0, policy, bounds={f"{LOSE.value}/params/Dense_{i}/kernel": bound for i in range(2)})
 
 
 def _below(part: data.Images, known: int) -> data.Images:

@@ -12,11 +12,6 @@ import orbax.checkpoint as ocp
 
 from jaxcomm.errors import JaxcommError
 
-# Else Orbax divides the saving of arrays that all workers have among the workers: it compiles a slice of each for each.
-ocp.type_handlers.register_type_handler(
-    jax.Array, ocp.type_handlers.ArrayHandler(use_replica_parallel=False), override=True
-)
-
 
 class Checkpoints:
     """The two latest states of a run in `folder`/checkpoints."""
@@ -47,8 +42,14 @@ class Checkpoints:
                 f"{folder} holds a run with other settings: {'; '.join(changed)}.\n"
                 "  Cure: name another folder with --out, or give the settings of that run to go on with it."
             )
-        options = ocp.CheckpointManagerOptions(max_to_keep=2)
-        self._manager = ocp.CheckpointManager((folder / "checkpoints").absolute(), options=options)
+        # Else Orbax compiles a slice for each array and worker, to divide the saving of what all workers have.
+        arrays = ocp.type_handlers.ArrayHandler(use_replica_parallel=False)
+        registry = ocp.type_handlers.create_type_handler_registry((jax.Array, arrays))
+        self._manager = ocp.CheckpointManager(
+            (folder / "checkpoints").absolute(),
+            options=ocp.CheckpointManagerOptions(max_to_keep=2),
+            item_handlers=ocp.PyTreeCheckpointHandler(type_handler_registry=registry),
+        )
 
     def latest(self, like: Any) -> Any:
         """The latest state, placed as `like` is, or `like` itself if there is none."""
@@ -56,9 +57,10 @@ class Checkpoints:
         if step is None:
             return like
         shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
-        return self._manager.restore(step, args=ocp.args.StandardRestore(shapes))
+        placed = ocp.checkpoint_utils.construct_restore_args(shapes)
+        return self._manager.restore(step, args=ocp.args.PyTreeRestore(shapes, restore_args=placed))
 
     def save(self, step: int, state: Any) -> None:
         """Writes the state; returns once it is there, so that the next step may reuse its memory."""
-        self._manager.save(step, args=ocp.args.StandardSave(state))
+        self._manager.save(step, args=ocp.args.PyTreeSave(state))
         self._manager.wait_until_finished()

@@ -24,7 +24,10 @@ _SEED = flags.DEFINE_integer("seed", 0, "of the variables and the batches", lowe
 _OUT = flags.DEFINE_string("out", None, "folder for metrics and checkpoints, where a run goes on (runs/RECIPE-SYNC)")
 _PLAN = flags.DEFINE_string("plan", None, "plan.json: schedules for the collectives, groups for ds-sync")
 _BOUND = flags.DEFINE_float("bound", 0.1, "mlt: share of each tensor that may be left out", 0, 0.99)
-_LOCAL = flags.DEFINE_integer("local_steps", 8, "local-sgd: steps from one average to the next", lower_bound=1)
+_POLICY = flags.DEFINE_enum("policy", "agreed", ["agreed", "local", "random"], "mlt: who leaves out what")
+_LOCAL = flags.DEFINE_integer(
+    "local_steps", 8, "local-sgd, outer-steps: steps from one average to the next", lower_bound=1
+)
 
 
 def main(recipe: Callable[[], None]) -> None:
@@ -45,7 +48,7 @@ def run(
     name: str,
     make: Callable[[str | None], Task],
     *,
-    loss: Callable[[float], Loss] = Loss,
+    loss: Callable[[float, str], Loss] = Loss,
     own: Sequence[flags.FlagHolder[Any]] = (),
 ) -> None:
     """Runs a recipe as its flags say, from the start or from the latest checkpoint.
@@ -53,16 +56,17 @@ def run(
     Args:
       name: of the recipe.
       make: the task, given the mesh axis that its layers may sum over; None where workers have their own variables.
-      loss: what "mlt" may leave out, given --bound.
+      loss: what "mlt" may leave out, given --bound and --policy.
       own: the recipe's own flags, which a run that goes on must have had, too.
     """
     mesh = devices.mesh()
     plan = jaxcomm.plan.load(_PLAN.value, ranks=mesh.size) if _PLAN.value else None
     jaxcomm.init(mesh, plan=plan)
-    how = synchronisation.by_name(_SYNC.value, mesh.size, loss=loss(_BOUND.value), every=_LOCAL.value, plan=plan)
+    given = loss(_BOUND.value, _POLICY.value)
+    how = synchronisation.by_name(_SYNC.value, mesh.size, loss=given, every=_LOCAL.value, plan=plan)
     training = Training(make(devices.AXIS if how.average is None else None), how, mesh)
     folder = Path(_OUT.value or f"runs/{name}-{_SYNC.value}")
-    settings = {flag.name: flag.value for flag in (_SYNC, _SEED, _BOUND, _LOCAL, *own)}
+    settings = {flag.name: flag.value for flag in (_SYNC, _SEED, _BOUND, _POLICY, _LOCAL, *own)}
     checkpoints = Checkpoints(folder, settings | {"recipe": name, "workers": mesh.size, "plan": plan and plan.hash})
     state = checkpoints.latest(training.init(_SEED.value))
     done = int(state.step)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import optax
@@ -13,12 +13,24 @@ from jax import lax
 import jaxcomm
 from common.devices import AXIS
 from jaxcomm import planner, train
+from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan
 from jaxcomm.profile import Link, Profile, Provenance, Rack
 
-NAMES = ("bsp", "jaxcomm", "mlt", "ds-sync", "local-sgd", "gossip")
+NAMES = ("bsp", "jaxcomm", "mlt", "ds-sync", "local-sgd", "outer-steps", "gossip")
 
 _MODEL_BYTES = 2**20  # what the groups of two racks are planned for; at these links other sizes get the same groups
+
+
+class Average(NamedTuple):
+    """Averages the workers' variables, a dict of "params" and "state".
+
+    `init` takes the variables, which are the same on all workers, and returns a state; `update` takes (variables, that
+    state, step) and returns what this worker goes on with, and the state.
+    """
+
+    init: Callable[[Any], Any]
+    update: Callable[[Any, Any, jax.Array], tuple[Any, Any]]
 
 
 @dataclass(frozen=True)
@@ -27,12 +39,12 @@ class Synchronisation:
 
     Attributes:
       gradients: goes before the optimizer.
-      average: (variables, step) → variables, after the optimizer; None: all workers have the same variables.
+      average: comes after the optimizer; None: all workers have the same variables.
       planned: what library layers sum between the workers runs jaxcomm's plan, too (`jaxcomm.replace_lax`).
     """
 
     gradients: optax.GradientTransformation
-    average: Callable[[Any, jax.Array], Any] | None = None
+    average: Average | None = None
     planned: bool = True
 
 
@@ -44,10 +56,10 @@ def by_name(
     Args:
       name: "bsp" averages gradients by `lax.pmean`, "jaxcomm" by `jaxcomm.pmean` with the active plan, "mlt" without
         what `loss` leaves out. "ds-sync" averages variables within groups, "local-sgd" over all workers every so many
-        steps, "gossip" in pairs.
+        steps, "outer-steps" then gives what they moved to an outer optimizer (DiLoCo), "gossip" averages in pairs.
       workers: how many there are.
       loss: of "mlt"; None is `train.Loss()`.
-      every: steps of "local-sgd" from one average to the next.
+      every: steps of "local-sgd" and "outer-steps" from one average to the next.
       plan: whose groups "ds-sync" takes; None plans groups for two racks.
     """
     match name:
@@ -60,22 +72,24 @@ def by_name(
         case "ds-sync":
             groups = (plan or two_racks(workers)).groups
             if groups is None:
-                raise ValueError(
+                raise JaxcommError(
                     "the plan has no groups, which ds-sync averages over.\n  Cure: give its profile racks, as by "
                     "`jaxcomm plan profile.json --racks 4+4 --uplink 4 --model-bytes 1MiB`."
                 )
-            return Synchronisation(optax.identity(), train.divide_and_shuffle(groups.iterations, AXIS))
+            return _averaging(train.divide_and_shuffle(groups.iterations, AXIS))
         case "local-sgd":
-            return Synchronisation(optax.identity(), train.local_sgd(every, AXIS))
+            return _averaging(train.local_sgd(every, AXIS))
+        case "outer-steps":
+            return Synchronisation(optax.identity(), _outer_steps(every))
         case "gossip":
-            return Synchronisation(optax.identity(), train.exponential_gossip(workers, AXIS))
-    raise ValueError(f"there is no synchronisation {name!r}; there are {', '.join(NAMES)}")
+            return _averaging(train.exponential_gossip(workers, AXIS))
+    raise JaxcommError(f"there is no synchronisation {name!r}; there are {', '.join(NAMES)}")
 
 
 def two_racks(workers: int) -> Plan:
     """A plan for workers in two racks of one size, between which a byte takes four times as long as within."""
     if workers < 4 or workers % 2:
-        raise ValueError(f"there are {workers} workers; two racks take an even number of at least 4")
+        raise JaxcommError(f"there are {workers} workers; two racks take an even number of at least 4")
     half = workers // 2
     racks = [
         Rack(name=f"rack {i}", ranks=list(range(first, first + half)), uplink=4.0) for i, first in enumerate((0, half))
@@ -92,3 +106,21 @@ def two_racks(workers: int) -> Plan:
 
 def _mean(pmean: Callable[[Any, str], Any]) -> optax.GradientTransformation:
     return optax.stateless(lambda gradients, params: pmean(gradients, AXIS))
+
+
+def _averaging(average: Callable[[Any, jax.Array], Any]) -> Synchronisation:
+    return Synchronisation(
+        optax.identity(), Average(lambda _: (), lambda variables, state, step: (average(variables, step), state))
+    )
+
+
+def _outer_steps(every: int) -> Average:
+    """The parameters by DiLoCo's outer optimizer; the layers' own state, which has no gradient, by its mean."""
+    outer = train.outer_steps(every, optax.sgd(0.7, momentum=0.9, nesterov=True), AXIS)
+    mean = train.local_sgd(every, AXIS)
+
+    def update(variables: Any, state: Any, step: jax.Array) -> tuple[Any, Any]:
+        params, state = outer.update(variables["params"], state, step)
+        return {"params": params, "state": mean(variables["state"], step)}, state
+
+    return Average(lambda variables: outer.init(variables["params"]), update)

@@ -21,14 +21,15 @@ def rounds(make: Callable[[str], Task], loss: Loss | None, seed: int, *, count: 
       count: of rounds.
       steps: of a round.
     """
-    task, training = _training(make, loss)
+    training = _training(make, loss)
     state = training.init(seed)
     for _ in range(count):
         state, _ = training.steps(state, steps)
-        yield training.score(state)[task.metric]
+        yield training.score(state)[training.metric]
 
 
 @functools.cache
-def _training(make: Callable[[str], Task], loss: Loss | None) -> tuple[Task, Training]:
-    mesh, task = devices.mesh(), make(devices.AXIS)
-    return task, Training(task, synchronisation.by_name("mlt" if loss else "jaxcomm", mesh.size, loss=loss), mesh)
+def _training(make: Callable[[str], Task], loss: Loss | None) -> Training:
+    mesh = devices.mesh()
+    how = synchronisation.by_name("mlt" if loss else "jaxcomm", mesh.size, loss=loss)
+    return Training(make(devices.AXIS), how, mesh)

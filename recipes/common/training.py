@@ -25,10 +25,11 @@ from jaxcomm import train
 
 
 class Worker(NamedTuple):
-    """What a worker trains: its variables, its optimizer's state, and the average of its variables over time."""
+    """What a worker trains: its variables, the states of its optimizer and of its averaging with others, its SWA."""
 
     variables: Tree
     optimizer: Tree
+    average: Tree
     swa: Tree
 
 
@@ -54,7 +55,7 @@ class Training:
         """
         self._task, self._synchronisation, self._swa = task, synchronisation, swa
         self._optimizer = optax.chain(synchronisation.gradients, task.optimizer)
-        self._own = synchronisation.average is not None
+        self._own = synchronisation.average is not None  # variables
         layout = State(P(), P(), P(AXIS) if self._own else P())
         split = partial(jax.device_put, device=NamedSharding(mesh, P(AXIS)))
         self._train, self._test = (split(_even(part, mesh.size)) for part in (task.train, task.test))
@@ -71,6 +72,11 @@ class Training:
             return state, losses.mean(axis=1)
 
         self._run = run
+
+    @property
+    def metric(self) -> str:
+        """Name of the task's metric."""
+        return self._task.metric
 
     def init(self, seed: int) -> State:
         """The state before the first step, made on the workers: the same on each."""
@@ -91,7 +97,9 @@ class Training:
 
     def _start(self, seed: jax.Array) -> State:
         variables = self._task.init(jax.random.key(seed))
-        worker = Worker(variables, self._optimizer.init(variables["params"]), variables)
+        average = self._synchronisation.average
+        optimizer = self._optimizer.init(variables["params"])
+        worker = Worker(variables, optimizer, average and average.init(variables), variables)
         return State(seed, jnp.uint32(0), self._row(worker))
 
     def _steps(self, state: State, data: Tree, count: int) -> tuple[State, jax.Array]:
@@ -109,11 +117,12 @@ class Training:
         (loss, state), gradients = jax.value_and_grad(self._task.loss, has_aux=True)(params, state, batch)
         updates, optimizer = self._optimizer.update(gradients, worker.optimizer, params)
         variables = {"params": optax.apply_updates(params, updates), "state": state}
+        average = worker.average
         if self._synchronisation.average is not None:
-            variables = self._synchronisation.average(variables, step)
+            variables, average = self._synchronisation.average.update(variables, average, step)
         weight = jnp.maximum(1 - self._swa, 1 / (step + 1))  # at first the plain mean, without the variables before
         swa = optax.incremental_update(variables, worker.swa, weight)
-        return Worker(variables, optimizer, swa), loss
+        return Worker(variables, optimizer, average, swa), loss
 
     def _measure(self, state: State, data: Tree) -> dict[str, jax.Array]:
         worker = self._unrow(state.worker)
