@@ -33,6 +33,17 @@ xla::ffi::Error ToError(const Status& status) {
   return xla::ffi::Error::Internal(message);
 }
 
+Done Keep(const xla::ffi::Promise& promise) {
+  return [promise](const Status& end) {
+    xla::ffi::Promise mine = promise;
+    if (end.ok()) {
+      mine.SetAvailable();
+    } else {
+      mine.SetError(ToError(end));
+    }
+  };
+}
+
 std::optional<DType> ParseDType(xla::ffi::DataType dtype) {
   switch (dtype) {
     case xla::ffi::DataType::S8:

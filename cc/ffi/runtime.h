@@ -20,6 +20,9 @@ ProgramRegistry& ThePrograms();
 
 xla::ffi::Error ToError(const Status& status);
 
+// What keeps the promise when a call ends.
+Done Keep(const xla::ffi::Promise& promise);
+
 // None: the kernels do not have this element type.
 std::optional<DType> ParseDType(xla::ffi::DataType dtype);
 

@@ -5,15 +5,25 @@ Imports collectives and Optax. Everything here is traceable and runs inside the 
 """
 
 from jaxcomm.collectives.bounded import Loss
-from jaxcomm.train.averaging import consensus_distance, divide_and_shuffle, exponential_gossip, local_sgd
+from jaxcomm.train.adjustment import Adjustment, adjust_groups
 from jaxcomm.train.bounded_loss import BoundedLossState, bounded_loss
+from jaxcomm.train.consensus import consensus_distance
+from jaxcomm.train.divide_and_shuffle import divide_and_shuffle, group_table
+from jaxcomm.train.gossip import exponential_gossip
+from jaxcomm.train.outer_steps import OuterState, OuterSteps, local_sgd, outer_steps
 
 __all__ = [
+    "Adjustment",
     "BoundedLossState",
     "Loss",
+    "OuterState",
+    "OuterSteps",
+    "adjust_groups",
     "bounded_loss",
     "consensus_distance",
     "divide_and_shuffle",
     "exponential_gossip",
+    "group_table",
     "local_sgd",
+    "outer_steps",
 ]
