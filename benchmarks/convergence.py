@@ -91,19 +91,25 @@ def main() -> None:
     parser.add_argument("--schemes", nargs="+", choices=SCHEMES, default=[*SCHEMES], help="BSP is always among them")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--steps", type=int, help="instead of each task's own number")
+    parser.add_argument(
+        "--rates", nargs="+", type=float, help="to choose the learning rate from, instead of the task's"
+    )
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     results = Results(args.out / "results.jsonl")
+    asked: list[Run] = []
     schemes = [name for name in SCHEMES if name == "bsp" or name in args.schemes]
     for task in args.tasks:
         steps = args.steps or STUDIES[task].steps
-        rates = STUDIES[task].rates
+        rates = args.rates or STUDIES[task].rates
         tuning = [Run(task, "bsp", seed, rate, steps) for rate in rates for seed in TUNING_SEEDS]
         do(tuning, results, f"{task}, learning rate")
         rate = report.best_rate([results.found[run] for run in tuning])
         # Seeds outermost: what an interruption leaves has as many of every scheme.
-        do([Run(task, scheme, seed, rate, steps) for seed in range(args.seeds) for scheme in schemes], results, task)
-    report.write(list(results.found.values()), args.out, TUNING_SEEDS)
+        study = [Run(task, scheme, seed, rate, steps) for seed in range(args.seeds) for scheme in schemes]
+        do(study, results, task)
+        asked += [*tuning, *study]
+    report.write([results.found[run] for run in asked], args.out, TUNING_SEEDS)
 
 
 class Results:

@@ -11,19 +11,18 @@ from common.training import Training
 from jaxcomm.train import Loss
 
 
-def rounds(make: Callable[[str], Task], loss: Loss | None, seed: int, *, count: int, steps: int) -> Iterator[float]:
-    """The metric on the test data after each of `count` rounds of so many steps; compiled once per loss.
+def rounds(make: Callable[[str], Task], loss: Loss | None, seed: int, *, steps: int) -> Iterator[float]:
+    """The metric on the test data after each round of so many steps, without end; compiled once per loss.
 
     Args:
       make: the task, given the mesh axis that its layers may sum over.
       loss: what the gradients may leave out; None leaves out nothing.
       seed: of the variables and the batches.
-      count: of rounds.
       steps: of a round.
     """
     training = _training(make, loss)
     state = training.init(seed)
-    for _ in range(count):
+    while True:
         state, _ = training.steps(state, steps)
         yield training.score(state)[training.metric]
 
