@@ -15,7 +15,7 @@ import jax
 from jaxcomm import ffi, schedules
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.plan import Plan, load
-from jaxcomm.plan.program import compile, compile_all_gather, compile_reduce_scatter
+from jaxcomm.plan.program import compile, compile_all_gather, compile_direct, compile_reduce_scatter
 from jaxcomm.plan.proof import check_brought
 from jaxcomm.plan.verifier import verify_program
 from jaxcomm.schedules import Schedule
@@ -109,6 +109,15 @@ def plan_hash(plan: PlanLike) -> str:
     return plan.hash
 
 
+def active_plan(plan: PlanLike) -> Plan | None:
+    """The plan itself, or the active one for None; None if there is none.
+
+    Raises:
+      PlanError: as `plan_hash`.
+    """
+    return _plans.get(plan_hash(plan))
+
+
 @functools.cache
 def start() -> None:
     """Loads the core and sets the environment's deadline, once."""
@@ -152,6 +161,12 @@ def choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, whe
     if schedule is None:
         return Choice(_compiled(schedules.direct(ranks)), "direct")
     return Choice(_compiled(schedule), plan[:8])
+
+
+@functools.cache
+def programs_to(ranks: int) -> tuple[str, ...]:
+    """The direct schedule's programs for 2, 3, … and so many ranks: groups that change may come to have any size."""
+    return tuple(ffi.register_program(compile_direct(size)) for size in range(2, ranks + 1))
 
 
 def compile_plan(plan: str) -> None:

@@ -6,7 +6,7 @@ Each was read in, and is tested on, JAX 0.10.2, 0.11.2 and 0.12.0; `tests/test_j
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from types import FrameType
 from typing import Any
 
@@ -90,20 +90,20 @@ def devices(mesh: Any) -> Sequence[Any]:
     raise LookupError(f"no devices are assigned to the mesh {mesh}")
 
 
-def elementwise_rule(operands: Sequence[Any], results: Sequence[Any], whole: bool) -> Any:
+def elementwise_rule(operands: Sequence[Any], results: Sequence[Any], whole: Container[int]) -> Any:
     """A Shardy rule by which result i is sharded like operand i.
 
     Args:
       operands: MLIR types.
       results: MLIR types of the same ranks.
-      whole: whether the first dimensions, which then may differ in size, must not be sharded.
+      whole: the operands whose first dimension, which may then differ from the result's, must not be sharded.
     """
     left, right, unsharded = [], [], []
     for i, operand in enumerate(operands):
         dims = [f"x{i}d{j}" for j in range(len(operand.shape))]
         left.append(" ".join(dims))
-        right.append(" ".join([f"y{i}", *dims[1:]] if whole else dims))
-        unsharded += [dims[0], f"y{i}"] if whole else []
+        right.append(" ".join([f"y{i}", *dims[1:]] if i in whole else dims))
+        unsharded += [dims[0], f"y{i}"] if i in whole else []
     rule = str_to_sdy_sharding_rule(
         f"{', '.join(left)} -> {', '.join(right)}", need_replication_factors=tuple(unsharded)
     )

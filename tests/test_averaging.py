@@ -13,8 +13,10 @@ from jax.sharding import PartitionSpec as P
 
 import jaxcomm
 from jaxcomm import planner
+from jaxcomm.errors import PlanError
+from jaxcomm.plan.groups import contraction
 from jaxcomm.profile import Link, Profile, Provenance
-from jaxcomm.train import consensus_distance, divide_and_shuffle, exponential_gossip, local_sgd
+from jaxcomm.train import consensus_distance, divide_and_shuffle, exponential_gossip, group_table, local_sgd
 
 RANKS = 8
 # Two racks of four whose ranks take turns between them.
@@ -63,7 +65,7 @@ partitions = st.permutations(range(RANKS)).flatmap(
 )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(period=st.lists(partitions, min_size=1, max_size=3), start=st.integers(0, 5))
 def test_every_step_multiplies_with_its_groups_matrix(mesh, period, start):
     params = parameters()
@@ -91,25 +93,61 @@ def test_a_run_taken_up_at_any_phase_gives_the_same_bits(mesh):
     jax.tree.map(np.testing.assert_array_equal, whole, halves)
 
 
-def test_a_plan_s_groups_agree_at_least_as_soon_as_its_rho_says(mesh):
-    racks = [{"name": f"rack {i}", "ranks": list(range(4 * i, 4 * i + 4)), "uplink": 4.0} for i in range(2)]
-    groups = planner.plan(cluster(racks=racks, collective={"bytes": 2**20, "seconds": 1.0})).groups
-    assert groups is not None
+@pytest.fixture(scope="module")
+def distances(mesh):
+    """How far the ranks are apart before and after each of two periods of a table, which is data."""
+    average = divide_and_shuffle(PERIOD, "data")
 
-    def distances(params):
-        average = divide_and_shuffle(groups.iterations, "data")
+    def measure(params, table, period):
         found = [consensus_distance(params, "data")]
         for _ in range(2):
-            params = jax.lax.fori_loop(0, len(groups.iterations), lambda step, params: average(params, step), params)
+            params = jax.lax.fori_loop(0, period, lambda step, params: average(params, step, table), params)
             found.append(consensus_distance(params, "data"))
-        return jnp.stack(found)[None]
+        return jnp.stack(found)
 
-    mapped = jax.shard_map(distances, mesh=mesh, in_specs=P("data"), out_specs=P("data"), check_vma=False)
-    found = np.asarray(jax.jit(mapped)(parameters()))[0]
-    assert groups.rho < 1
-    assert (found[1:] <= groups.rho * found[:-1] + 1e-6).all()
-    rows = np.concatenate([leaf.reshape(RANKS, -1) for leaf in parameters().values()], axis=1)
-    assert found[0] == pytest.approx(np.sqrt(((rows - rows.mean(axis=0)) ** 2).sum(axis=1).mean()), rel=1e-5)
+    specs = {"in_specs": (P("data"), P(), P()), "out_specs": P()}
+    return jax.jit(jax.shard_map(measure, mesh=mesh, **specs))
+
+
+@settings(max_examples=20, deadline=None)
+@given(period=st.lists(partitions, min_size=1, max_size=4), seed=st.integers(0, 99))
+def test_any_table_brings_the_ranks_together_at_least_as_soon_as_rho_says(distances, period, seed):
+    found = np.asarray(distances(parameters(seed), group_table(period), len(period)))
+    assert (found[1:] <= contraction(period, RANKS) * found[:-1] + 1e-5).all()
+    assert distances._cache_size() == 1
+    rows = np.concatenate([leaf.reshape(RANKS, -1) for leaf in parameters(seed).values()], axis=1)
+    assert found[0] == pytest.approx(np.sqrt(((rows - rows.mean(axis=0)) ** 2).sum(axis=1).mean()), rel=1e-4)
+
+
+def test_a_plan_s_groups_agree_at_least_as_soon_as_its_rho_says(mesh, distances, tmp_path):
+    racks = [{"name": f"rack {i}", "ranks": list(range(4 * i, 4 * i + 4)), "uplink": 4.0} for i in range(2)]
+    plan = planner.plan(cluster(racks=racks, collective={"bytes": 2**20, "seconds": 1.0}))
+    jaxcomm.plan.save(plan, tmp_path / "plan.json")
+    groups = plan.groups
+    found = np.asarray(distances(parameters(), group_table(tmp_path / "plan.json"), groups.period))
+    assert groups.rho < 1 and (found[1:] <= groups.rho * found[:-1] + 1e-6).all()
+    np.testing.assert_array_equal(group_table(plan)[: groups.period], groups.table)
+    results = [
+        run(mesh, divide_and_shuffle(form, "data"), parameters(), 3)
+        for form in (plan, str(tmp_path / "plan.json"), groups.iterations)
+    ]
+    for other in results[1:]:
+        jax.tree.map(np.testing.assert_array_equal, other, results[0])
+
+
+@settings(max_examples=15, deadline=None)
+@given(period=st.lists(partitions, min_size=1, max_size=3), step=st.integers(0, 5))
+def test_a_step_with_a_table_multiplies_with_a_doubly_stochastic_matrix(stepped, period, step):
+    found = np.asarray(stepped(np.eye(RANKS, dtype=np.float32), group_table(period), step))
+    np.testing.assert_allclose(found, matrix(period[step % len(period)]), rtol=1e-6)
+    np.testing.assert_allclose([found.sum(axis=0), found.sum(axis=1)], 1, rtol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def stepped(mesh):
+    average = divide_and_shuffle(PERIOD, "data")
+    specs = {"in_specs": (P("data"), P(), P()), "out_specs": P("data")}
+    return jax.jit(jax.shard_map(lambda x, table, step: average(x, step, table), mesh=mesh, **specs))
 
 
 def test_it_compiles_once_for_all_steps(mesh):
@@ -145,6 +183,20 @@ def test_gossip_on_powers_of_two_agrees_after_one_round_of_hops(mesh):
     np.testing.assert_allclose(
         results["kernel"], np.tile(params["kernel"].mean(axis=0), (RANKS, 1)), rtol=1e-5, atol=1e-6
     )
+
+
+def test_groups_of_other_ranks_than_the_axis_s_are_refused(mesh):
+    with pytest.raises(ValueError, match=r"the groups are of 4 ranks, but axis 'data' has 8\.\n  Cure: plan from"):
+        run(mesh, divide_and_shuffle([[[0, 1], [2, 3]]], "data"), parameters(), 1)
+    for table in (np.zeros((1, 4), np.int32), np.zeros(RANKS, np.int32), np.zeros((1, RANKS))):
+        average = divide_and_shuffle(PERIOD, "data")
+        with pytest.raises(ValueError, match=r"the table is .*; it must be int32\[rows, 8\]\.\n  Cure: pass what"):
+            run(mesh, lambda params, step, t=table, a=average: a(params, step, t), parameters(), 1)
+
+
+def test_a_plan_without_groups_is_refused():
+    with pytest.raises(PlanError, match=r"plan [0-9a-f]{8} decides no groups: .*\n  Cure: plan with"):
+        divide_and_shuffle(planner.plan(cluster()), "data")
 
 
 @pytest.mark.parametrize(

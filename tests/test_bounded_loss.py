@@ -10,47 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from jax.sharding import AxisType
+from gradient_cases import RANKS, SEGMENT, SIZE, WIDTH, by_segment, gradients, importance, make_mesh, run
 from jax.sharding import PartitionSpec as P
 
 import jaxcomm
+from jaxcomm.collectives.bounded import bounded_sum
 from jaxcomm.train import Loss, bounded_loss
-
-RANKS = 4
-SEGMENT = 64  # bytes
-WIDTH = SEGMENT // 4
-SIZE = 50 * WIDTH + 5  # 51 segments, the last one short
 
 
 @pytest.fixture(scope="module")
 def mesh():
-    return jax.make_mesh((RANKS,), ("data",), axis_types=(AxisType.Auto,), devices=jax.devices()[:RANKS])
-
-
-def gradients(seed=0, size=SIZE):
-    """One row per rank; segments differ in size by orders of magnitude."""
-    random = np.random.default_rng(seed)
-    scale = np.repeat(np.exp(random.normal(0, 2, -(-size // WIDTH))), WIDTH)[:size]
-    return (random.standard_normal((RANKS, size)) * scale).astype(np.float32)
-
-
-def run(mesh, step, *operands, check_vma=True):
-    """`step` on each rank's row; its results, one per rank."""
-    on_rank = lambda *rows: jax.tree.map(lambda y: y[None], step(*jax.tree.map(lambda row: row[0], rows)))  # noqa: E731
-    mapped = jax.shard_map(on_rank, mesh=mesh, in_specs=P("data"), out_specs=P("data"), check_vma=check_vma)
-    return jax.jit(mapped)(*operands)
-
-
-def by_segment(row):
-    """Rows of segments; the short one is filled up with zeros."""
-    return np.pad(row, (0, -len(row) % WIDTH)).reshape(-1, WIDTH)
-
-
-def importance(row):
-    sums = np.abs(by_segment(row)).sum(axis=1)
-    lengths = np.full(len(sums), WIDTH)
-    lengths[-1] = len(row) - WIDTH * (len(sums) - 1)
-    return sums / lengths
+    return make_mesh()
 
 
 @pytest.mark.parametrize("check_vma", [True, False])
@@ -90,6 +60,42 @@ def test_local_ranks_leave_out_their_own_and_segments_are_averaged_over_who_kept
     np.testing.assert_allclose(results[0], expected, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("check_vma", [True, False])
+def test_at_random_each_rank_loses_each_segment_and_who_kept_it_is_averaged(mesh, check_vma):
+    g, seeds = gradients(3), jnp.arange(20, dtype=jnp.uint32)
+    total = lambda tree: jaxcomm.psum(tree, "data")  # noqa: E731
+
+    def lossy(x):
+        losses = lambda seed: Loss(0.3, "random", segment_bytes=SEGMENT, seed=seed)  # noqa: E731
+        return jax.lax.map(lambda seed: bounded_sum(x, losses(seed), total, RANKS, "data"), seeds)
+
+    sums, left_out = (np.asarray(each) for each in run(mesh, lossy, g, check_vma=check_vma))
+    assert all(sums[0].tobytes() == each.tobytes() for each in sums)
+    found = []
+    for step in range(20):
+        lost = np.stack([by_segment(row).any(axis=1) for row in left_out[:, step]])
+        mask = ~np.repeat(lost, WIDTH, axis=1)[:, :SIZE]
+        np.testing.assert_array_equal(left_out[:, step], np.where(mask, 0, g))
+        mean = np.where(mask.any(axis=0), (g * mask).sum(axis=0) / np.maximum(mask.sum(axis=0), 1), 0)
+        np.testing.assert_allclose(sums[0, step] / RANKS, mean, rtol=1e-5, atol=1e-7)
+        found.append(lost)
+    drawn = np.stack(found)  # 20 seeds, 4 ranks, 51 segments: 4080 draws, standard deviation 0.7 %
+    assert drawn.mean() == pytest.approx(0.3, abs=0.03)
+    assert drawn[:, 0].mean(axis=0).max() < 1  # no segment is spared or doomed,
+    pairs = (drawn[:, 0] & drawn[:, 1]).mean()  # the ranks' losses are independent,
+    assert pairs == pytest.approx(0.09, abs=0.03)
+    assert len({each.tobytes() for each in drawn}) == 20  # and every step loses others
+
+
+def test_at_random_even_the_only_segment_of_a_tensor_is_lost_but_no_integer(mesh):
+    tree = {"bias": np.ones((RANKS, 4), np.float32), "count": np.ones((RANKS, 4), np.int32)}
+    seeds = jnp.arange(10, dtype=jnp.uint32)
+    lossy = lambda x, seed: jaxcomm.pmean(x, "data", loss=Loss(0.9, "random", seed=seed))  # noqa: E731
+    result = run(mesh, lambda x: jax.lax.map(lambda seed: lossy(x, seed), seeds), tree)
+    assert {*np.asarray(result["bias"]).ravel().tolist()} == {0.0, 1.0}
+    assert (np.asarray(result["count"]) == 1).all()
+
+
 def test_what_is_no_float_or_too_small_to_cut_is_summed_exactly(mesh):
     tree = {"count": np.arange(RANKS * 40, dtype=np.int32).reshape(RANKS, 40), "bias": gradients(2, WIDTH)}
     loss = Loss(0.5, segment_bytes=SEGMENT)
@@ -110,6 +116,15 @@ def test_what_is_not_finite_matters_most(mesh, policy):
 def test_local_ranks_leave_out_nothing_that_is_not_below_the_median(mesh):
     g, loss = np.full((RANKS, SIZE), np.nan, np.float32), Loss(0.3, "local", segment_bytes=SEGMENT)
     assert np.isnan(run(mesh, lambda x: jaxcomm.psum(x, "data", loss=loss), g)).all()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_agreed_ranks_hide_nothing_that_is_not_finite_even_where_most_is(mesh, value):
+    g = gradients(6)
+    g[2, : 45 * WIDTH] = value  # 45 of 51 segments, of which 15 must be left out
+    result = np.asarray(run(mesh, lambda x: jaxcomm.psum(x, "data", loss=Loss(0.3, segment_bytes=SEGMENT)), g))[0]
+    assert not np.isfinite(result[: 45 * WIDTH]).any()
+    assert np.isfinite(result[45 * WIDTH :]).all() and not result[45 * WIDTH :].any()
 
 
 @pytest.mark.parametrize("policy", ["agreed", "local"])
@@ -205,7 +220,7 @@ def train(mesh, transformation, steps, *, start=None, at=0, dtype=np.float32, sc
     return run(mesh, some, grads, state, check_vma=False)
 
 
-@pytest.mark.parametrize("policy", ["agreed", "local"])
+@pytest.mark.parametrize("policy", ["agreed", "local", "random"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_steps_in_a_scan_give_the_same_bits(mesh, policy, dtype):
     transformation = bounded_loss("data", Loss(0.2, policy, segment_bytes=SEGMENT))
@@ -213,7 +228,7 @@ def test_steps_in_a_scan_give_the_same_bits(mesh, policy, dtype):
     assert np.asarray(unrolled).tobytes() == np.asarray(scanned).tobytes()
 
 
-@pytest.mark.parametrize("policy", ["agreed", "local"])
+@pytest.mark.parametrize("policy", ["agreed", "local", "random"])
 def test_a_run_that_is_resumed_gives_the_same_bits(mesh, policy):
     feedback = policy == "agreed"
     transformation = bounded_loss("data", Loss(0.2, policy, segment_bytes=SEGMENT), error_feedback=feedback)
@@ -233,9 +248,10 @@ def test_error_feedback_loses_nothing_in_the_long_run(mesh):
     assert np.asarray(state.left_out).any()
 
 
-def test_error_feedback_of_a_mean_over_who_kept_a_segment_is_refused():
-    with pytest.raises(ValueError, match='error_feedback is for the policy "agreed"'):
-        bounded_loss("data", Loss(policy="local"), error_feedback=True)
+@pytest.mark.parametrize("policy", ["local", "random"])
+def test_error_feedback_of_a_mean_over_who_kept_a_segment_is_refused(policy):
+    with pytest.raises(ValueError, match=f'error_feedback is for the policy "agreed"; "{policy}" averages'):
+        bounded_loss("data", Loss(policy=policy), error_feedback=True)
 
 
 def test_it_chains_with_optimizers_and_gradient_accumulation(mesh):
@@ -274,7 +290,7 @@ def test_donated_gradients_are_not_needed_any_more(mesh):
     [
         ({"bound": 1.0}, "bound is 1.0; it is the share of a tensor, from 0 to below 1"),
         ({"bounds": {"a": -0.1}}, r"bounds\['a'\] is -0.1"),
-        ({"policy": "random"}, 'policy is "random"; it is "agreed" or "local"'),
+        ({"policy": "global"}, 'policy is "global"; it is "agreed", "local" or "random"'),
         ({"segment_bytes": 12}, "segment_bytes is 12; it must be a positive multiple of 8"),
         ({"sample_stride": 0}, r"sample_stride is 0; it must be from 1 to below 2\^32"),
         ({"sample_stride": 2**32}, "sample_stride is 4294967296"),

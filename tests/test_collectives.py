@@ -288,8 +288,8 @@ def test_ranks_in_several_processes_are_refused() -> None:
     devices = np.array([None, None])
     devices[:] = [Elsewhere(0, 0), Elsewhere(2048, 1)]
     with pytest.raises(jaxcomm.JaxcommError, match=r"psum over 'd': its ranks live in 2 processes; this build's core"):
-        lowering._device_ids(Mesh(devices), [[0, 1]], "psum over 'd'")
-    assert lowering._device_ids(Mesh(devices), [[0], [1]], "") == [[0], [2048]]
+        lowering.device_ids(Mesh(devices), [[0, 1]], "psum over 'd'")
+    assert lowering.device_ids(Mesh(devices), [[0], [1]], "") == [[0], [2048]]
 
 
 def test_a_step_for_no_devices_is_refused() -> None:

@@ -105,7 +105,7 @@ def test_a_partitioner_is_asked_and_the_rule_keeps_the_sharding() -> None:
 
     def lower(context: Any, operand: Any) -> Any:
         results = jax.ffi.ffi_lowering("jaxcomm_probe", api_version=2, backend_config="hello")(context, operand)
-        rule = jax_compat.elementwise_rule([operand.type], [results[0].type], whole=False)
+        rule = jax_compat.elementwise_rule([operand.type], [results[0].type], whole=())
         results[0].owner.attributes["sdy.sharding_rule"] = rule
         return results
 

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from jaxcomm import cli, plan, planner, profile
 from jaxcomm.errors import JaxcommError, PlanError, ProfileError
 from jaxcomm.plan.dropping import losses, switch_losses
-from jaxcomm.plan.loss import LossPolicy
+from jaxcomm.plan.loss import LossPolicy, front_first
 from jaxcomm.planner.loss import decide
 from jaxcomm.planner.lossy import bounded, reliable
-from jaxcomm.planner.shares import STEPS, cheapest, front_first
+from jaxcomm.planner.shares import STEPS, cheapest
 from jaxcomm.planner.thresholds import CAPACITY, thresholds
 from jaxcomm.profile import Loss, Profile
 from jaxcomm.report import explanation
@@ -220,7 +220,7 @@ def test_shares_are_the_best_of_all(data: st.DataObject, layers: int, part: floa
 
 
 def test_without_tables_front_layers_lose_first() -> None:
-    assert front_first([100, 100, 100], 0.2, 0.1).shares == pytest.approx([0.2, 0.1, 0])
+    assert front_first([100, 100, 100], 0.2, 0.1) == pytest.approx([0.2, 0.1, 0])
     assert [layer.share for layer in policy(3, budget=0.05).layers] == pytest.approx([0.1, 0.1, 0])
 
 
@@ -362,7 +362,12 @@ def test_buckets_are_layers_from_the_last_ready_on() -> None:
 @pytest.mark.parametrize(
     ("content", "options", "error", "words"),
     [
-        (buckets(), {"bound": 0.1}, ProfileError, ["neither tolerance.layers nor buckets", "Cure: profile a training"]),
+        (
+            buckets(),
+            {"bound": 0.1},
+            ProfileError,
+            ["neither tolerance.layers nor buckets", "Cure: add a model's layers"],
+        ),
         (buckets(("a", 0.0), ("a", 0.0)), {"bound": 0.1}, ProfileError, ['buckets[1].name is "a"', "buckets[0], too"]),
         (buckets(("", 0.0)), {"budget": 0.1}, ProfileError, ['buckets[0].name is ""', "by name"]),
         (document(model="LeNet"), {}, ProfileError, ["'LeNet'", "known are: GoogleNet, AlexNet", "Cure: measure"]),

@@ -12,7 +12,7 @@ from schedule_cases import CASES, Numbers, random_numbers
 
 from jaxcomm import schedules
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.program import Program, ProgramOp, compile, compile_all_gather, compile_reduce_scatter
+from jaxcomm.plan.program import Program, ProgramOp, compile, compile_all_gather, compile_direct, compile_reduce_scatter
 from jaxcomm.plan.verifier import verify_program
 from jaxcomm.schedules import Op, Schedule
 
@@ -101,6 +101,11 @@ def test_direct_is_one_operation_per_chunk() -> None:
     assert Program.decode(compile(schedules.direct(4))).ops == tuple(
         ProgramOp(chunk, chunk, everybody, everybody, ()) for chunk in range(4)
     )
+
+
+def test_the_short_way_to_the_direct_program_gives_the_same() -> None:
+    for ranks in (2, 3, 8, 13):
+        assert compile_direct(ranks) == compile(schedules.direct(ranks))
 
 
 def test_a_ring_is_chains_that_end_in_a_store_to_everybody() -> None:

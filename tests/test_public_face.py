@@ -27,7 +27,7 @@ def test_every_name_is_there() -> None:
     [
         ("import jaxcomm", ["jax", "numpy", "pydantic", "ortools"]),
         ("import jaxcomm; jaxcomm.schedules.ring(4); jaxcomm.plan.load", ["jax", "ortools"]),
-        ("import jaxcomm; jaxcomm.psum", ["ortools", "flax", "matplotlib"]),
+        ("import jaxcomm; jaxcomm.psum, jaxcomm.train", ["ortools", "flax", "matplotlib"]),
     ],
 )
 def test_imports_are_lazy(statement: str, absent: list[str]) -> None:

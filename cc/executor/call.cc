@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 namespace jaxcomm {
@@ -27,12 +28,6 @@ std::string FormatBytes(int64_t bytes) {
   }
   char text[32];
   std::snprintf(text, sizeof(text), "%.4g %s", value, kUnits[unit]);
-  return text;
-}
-
-std::string Join(const std::vector<uint32_t>& ranks) {
-  std::string text;
-  for (const uint32_t rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
   return text;
 }
 
@@ -77,8 +72,12 @@ int64_t Site::End(const Op& op) const {
   return kind_ == Kind::kAllReduce ? layout_->Bound(op.chunk + 1, program_->chunks()) : layout_->extent();
 }
 
-Call::Call(std::shared_ptr<const Site> site, int64_t number, Clock::time_point start)
-    : site_(std::move(site)), number_(number), start_(start), ranks_(site_->program().ranks()) {
+Call::Call(std::shared_ptr<const Site> site, Names names, int64_t number, Clock::time_point start)
+    : site_(std::move(site)),
+      names_(std::move(names)),
+      number_(number),
+      start_(start),
+      ranks_(site_->program().ranks()) {
   const Program& program = site_->program();
   ops_left_ = static_cast<uint32_t>(program.ops().size());
   blockers_.reserve(ops_left_);
@@ -202,27 +201,53 @@ void Call::Close(Clock::time_point now) {
     first = std::min(first, rank.at);
     last = std::max(last, rank.at);
   }
-  for (const Rank& rank : ranks_) record.arrivals.push_back(Seconds(rank.at - first));
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    record.arrivals.push_back(Seconds(ranks_[rank].at - first));
+    record.waits.push_back(Seconds(last - ranks_[rank].at));
+    if (record.last.empty() && ranks_[rank].at == last) record.last.push_back(rank);
+  }
   record.after_arrival = Seconds(now - last);
   record.early_share = site_->work() ? static_cast<double>(early_work_) / static_cast<double>(site_->work()) : 0;
   site_->stats().Record(std::move(record));
 }
 
 Progress Call::Expire(Clock::time_point now) {
-  Progress progress;
   std::lock_guard<std::mutex> lock(mutex_);
-  if (!failure_.ok() || everyone_arrived()) return progress;
+  if (!failure_.ok() || everyone_arrived()) return {};
   std::vector<uint32_t> here, missing;
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) (ranks_[rank].arrived ? here : missing).push_back(rank);
   char waited[32];
   std::snprintf(waited, sizeof(waited), "%.1f s", Seconds(now - start_));
-  failure_ = Status(Code::kDeadlineExceeded,
+  std::string everybody = std::to_string(ranks_.size());
+  if (names_) {
+    std::vector<uint32_t> all(ranks_.size());
+    std::iota(all.begin(), all.end(), 0);
+    everybody = "the group " + Join(all);
+  }
+  return End(Status(Code::kDeadlineExceeded,
                     "DeadlineError: " + Describe() + ": rank" + (missing.size() > 1 ? "s " : " ") + Join(missing) +
-                        " of " + std::to_string(ranks_.size()) + (missing.size() > 1 ? " have" : " has") +
-                        " not arrived after " + waited + "; " + Join(here) + (here.size() > 1 ? " wait." : " waits."));
+                        " of " + everybody + (missing.size() > 1 ? " have" : " has") + " not arrived after " + waited +
+                        "; " + Join(here) + (here.size() > 1 ? " wait." : " waits.")));
+}
+
+Progress Call::Fail(Status why) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!failure_.ok() || everyone_arrived()) return {};
+  return End(std::move(why));
+}
+
+Progress Call::End(Status why) {
+  failure_ = std::move(why);
   site_->stats().RecordFailure();
+  Progress progress;
   if (running_ == 0) progress.completions = TakeWaiting();
   return progress;
+}
+
+std::string Call::Join(const std::vector<uint32_t>& ranks) const {
+  std::string text;
+  for (const uint32_t rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(names_ ? (*names_)[rank] : rank);
+  return text;
 }
 
 std::vector<Completion> Call::TakeWaiting() {

@@ -1,6 +1,6 @@
 // One collective in flight: who has arrived, which ops may run, who is done.
 //
-//   Call call(site, 412, Clock::now());
+//   Call call(site, /*names=*/nullptr, 412, Clock::now());
 //   std::vector<Piece> pieces = call.Arrive(rank, buffers, done, now);   // ops that this arrival made ready
 //   Progress progress = call.Run(pieces[0]);                             // more pieces, and ranks that are done
 //
@@ -98,9 +98,12 @@ struct Progress {
   std::vector<Completion> completions;
 };
 
+// What messages call the ranks; none: 0, 1, 2 and so on.
+using Names = std::shared_ptr<const std::vector<uint32_t>>;
+
 class Call {
  public:
-  Call(std::shared_ptr<const Site> site, int64_t number, Clock::time_point start);
+  Call(std::shared_ptr<const Site> site, Names names, int64_t number, Clock::time_point start);
 
   const Site& site() const { return *site_; }
   Clock::time_point start() const { return start_; }
@@ -111,6 +114,8 @@ class Call {
 
   // Ends the call with an error that names the ranks that are missing. Returns nothing if it is over already.
   Progress Expire(Clock::time_point now);
+  // Ends the call with this error, unless it is over or everybody has arrived.
+  Progress Fail(Status why);
 
   bool failed() const;
   bool everyone_arrived() const { return everyone_arrived_.load(std::memory_order_acquire); }
@@ -120,10 +125,13 @@ class Call {
   void Split(uint32_t op, std::vector<Piece>& pieces);
   void FinishOp(uint32_t op, Progress& progress);
   void Close(Clock::time_point now);
+  Progress End(Status why);
+  std::string Join(const std::vector<uint32_t>& ranks) const;
   std::vector<Completion> TakeWaiting();
   std::string Describe() const;
 
   const std::shared_ptr<const Site> site_;
+  const Names names_;
   const int64_t number_;
   const Clock::time_point start_;
 

@@ -16,7 +16,7 @@ Executor::Executor(unsigned num_threads) : pool_(num_threads) {}
 
 void Executor::Arrive(Key key, const std::shared_ptr<Site>& site, uint32_t rank, Buffers buffers, Done done) {
   const Clock::time_point now = Clock::now();
-  const std::shared_ptr<Call> call = Meet({key.run, site.get(), key.group}, site);
+  const std::shared_ptr<Call> call = Meet(key, site);
   Progress progress = call->Arrive(rank, std::move(buffers), std::move(done), now);
   if (site->work() <= kTinyWork) RunHere(call, progress);
   const auto mine = std::find_if(progress.completions.begin(), progress.completions.end(),
@@ -30,18 +30,32 @@ void Executor::Arrive(Key key, const std::shared_ptr<Site>& site, uint32_t rank,
   for (const Completion& completion : own) completion.done(completion.status);
 }
 
-std::shared_ptr<Call> Executor::Meet(const FullKey& key, const std::shared_ptr<Site>& site) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  const auto at = meetings_.try_emplace(key).first;
-  Meeting& meeting = at->second;
-  if (!meeting.call) {
-    meeting.call = std::make_shared<Call>(site, ++number_, Clock::now());
+Executor::Meetings::iterator Executor::Find(const Key& key, const std::shared_ptr<Site>& site) {
+  const auto at = meetings_.try_emplace({key.run, site.get(), key.group}).first;
+  std::shared_ptr<Call>& call = at->second.call;
+  if (!call) {
+    call = std::make_shared<Call>(site, key.names, ++number_, Clock::now());
     if (!watching_) ArmWatch();
   }
-  const std::shared_ptr<Call> call = meeting.call;
+  return at;
+}
+
+std::shared_ptr<Call> Executor::Meet(const Key& key, const std::shared_ptr<Site>& site) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto at = Find(key, site);
+  const std::shared_ptr<Call> call = at->second.call;
   // When all have joined, the next call with the same key, in a loop, is another one.
-  if (++meeting.joined == site->program().ranks()) meetings_.erase(at);
+  if (++at->second.joined == site->program().ranks()) meetings_.erase(at);
   return call;
+}
+
+void Executor::Abort(const Key& key, const std::shared_ptr<Site>& site, Status why) {
+  std::shared_ptr<Call> call;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    call = Find(key, site)->second.call;
+  }
+  Advance(call, call->Fail(std::move(why)));
 }
 
 void Executor::RunHere(const std::shared_ptr<Call>& call, Progress& progress) {

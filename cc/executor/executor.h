@@ -31,11 +31,15 @@ class Executor {
   struct Key {
     int64_t run;
     int64_t group;
+    Names names = nullptr;  // alike for all ranks of the group
   };
 
   explicit Executor(unsigned num_threads);
 
   void Arrive(Key key, const std::shared_ptr<Site>& site, uint32_t rank, Buffers buffers, Done done);
+
+  // Ends the call of this key with an error, for those that wait in it and for those that come later.
+  void Abort(const Key& key, const std::shared_ptr<Site>& site, Status why);
 
   // The call site is gone: what failed calls keep for ranks that come late may go too.
   void Forget(const Site* site);
@@ -47,8 +51,14 @@ class Executor {
 
  private:
   using FullKey = std::tuple<int64_t, const Site*, int64_t>;
+  struct Meeting {
+    std::shared_ptr<Call> call;
+    uint32_t joined = 0;
+  };
+  using Meetings = std::map<FullKey, Meeting>;
 
-  std::shared_ptr<Call> Meet(const FullKey& key, const std::shared_ptr<Site>& site);
+  Meetings::iterator Find(const Key& key, const std::shared_ptr<Site>& site);
+  std::shared_ptr<Call> Meet(const Key& key, const std::shared_ptr<Site>& site);
   void Advance(const std::shared_ptr<Call>& call, Progress progress);
   void RunHere(const std::shared_ptr<Call>& call, Progress& progress);
   void Complete(std::vector<Completion> completions);
@@ -58,11 +68,7 @@ class Executor {
   std::atomic<double> deadline_{60.0};
   Stats stats_;
   std::mutex mutex_;
-  struct Meeting {
-    std::shared_ptr<Call> call;
-    uint32_t joined = 0;
-  };
-  std::map<FullKey, Meeting> meetings_;  // calls that somebody has yet to join
+  Meetings meetings_;  // calls that somebody has yet to join
   int64_t number_ = 0;
   bool watching_ = false;
   // Destroyed first, in this order from the last: no thread may outlive what it uses.

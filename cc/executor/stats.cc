@@ -1,6 +1,5 @@
 #include "cc/executor/stats.h"
 
-#include <algorithm>
 #include <sstream>
 #include <utility>
 
@@ -26,13 +25,11 @@ void WriteList(std::ostream& out, const std::vector<T>& values) {
 }  // namespace
 
 void SiteStats::Record(CallRecord call) {
-  const std::vector<double>& arrivals = call.arrivals;
-  const size_t last = static_cast<size_t>(std::max_element(arrivals.begin(), arrivals.end()) - arrivals.begin());
   std::lock_guard<std::mutex> lock(mutex_);
-  wait_.resize(arrivals.size());
-  late_.resize(arrivals.size());
-  for (size_t rank = 0; rank < arrivals.size(); ++rank) wait_[rank] += arrivals[last] - arrivals[rank];
-  ++late_[last];
+  wait_.resize(call.waits.size());
+  late_.resize(call.waits.size());
+  for (size_t rank = 0; rank < call.waits.size(); ++rank) wait_[rank] += call.waits[rank];
+  for (const uint32_t rank : call.last) ++late_[rank];
   ++calls_;
   transfer_ += call.after_arrival;
   early_share_ += call.early_share;
@@ -74,6 +71,14 @@ std::string SiteStats::Json(const SiteLabel& label) const {
   for (size_t i = 0; i < recent_.size(); ++i) {
     out << (i ? "," : "");
     WriteList(out, recent_[i].arrivals);
+  }
+  out << "],\"own_s\":[";
+  bool first = true;
+  for (const CallRecord& call : recent_) {
+    if (call.own.empty()) continue;
+    out << (first ? "" : ",");
+    WriteList(out, call.own);
+    first = false;
   }
   out << "],\"after_arrival_s\":[";
   for (size_t i = 0; i < recent_.size(); ++i) out << (i ? "," : "") << recent_[i].after_arrival;

@@ -153,14 +153,7 @@ Status Start(CallSite* call_site, ffi::RunId run, int32_t device, const ffi::Rem
   Status status = ReadBuffers(*site, args, rets, leaves, buffers);
   if (status.ok()) status = site->SetLeaves(leaves, TheExecutor().stats());
   if (!status.ok()) return status;
-  TheExecutor().Arrive({run.run_id, group}, site, rank, std::move(buffers), [promise](const Status& end) {
-    ffi::Promise mine = promise;
-    if (end.ok()) {
-      mine.SetAvailable();
-    } else {
-      mine.SetError(ToError(end));
-    }
-  });
+  TheExecutor().Arrive({run.run_id, group}, site, rank, std::move(buffers), Keep(promise));
   return status;
 }
 

@@ -16,4 +16,15 @@ ProgramRegistry& ThePrograms() {
   return *programs;
 }
 
+Done Keep(const xla::ffi::Promise& promise) {
+  return [promise](const Status& end) {
+    xla::ffi::Promise mine = promise;
+    if (end.ok()) {
+      mine.SetAvailable();
+    } else {
+      mine.SetError(ToError(end));
+    }
+  };
+}
+
 }  // namespace jaxcomm

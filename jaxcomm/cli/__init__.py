@@ -24,6 +24,8 @@ COMMANDS = {
     "demo": "the whole story on this machine in under three minutes: profile, plan, verify, train, report",
     "profile": "measure this machine's host devices: link cost and who is late",
     "profile import": "turn a foreign log or trace into a profile; its format is found by itself",
+    "profile step": "measure when in your training step each gradient is there, for the plan's buckets",
+    "profile loss-bound": "measure how much loss of gradients a training bears in the same rounds",
     "plan": "choose an allreduce schedule per byte range from a profile",
     "verify": "prove that plan files, or the built-in schedules, compute the sum",
     "explain": "say what a plan does, why, what it was compared with, and when it would not help",
@@ -94,7 +96,7 @@ def _overview() -> str:
         "",
         "usage: jaxcomm COMMAND [options]     jaxcomm COMMAND --help     jaxcomm --version",
         "",
-        *(f"  {name:<16}{summary}" for name, summary in COMMANDS.items()),
+        *(f"  {name:<20}{summary}" for name, summary in COMMANDS.items()),
         "",
         "start here: jaxcomm demo",
     ]

@@ -5,6 +5,7 @@ Each names the bad word and shows a good one.
 
 from __future__ import annotations
 
+import itertools
 import re
 from argparse import ArgumentTypeError
 from fractions import Fraction
@@ -93,6 +94,14 @@ def fraction(text: str) -> float:
         found = -1.0
     if not 0 <= found < 1:
         raise ArgumentTypeError(f"{text!r} is not a share between 0 and 1; write for example 2% or 0.02")
+    return found
+
+
+def fractions(text: str) -> list[float]:
+    """Ascending shares above 0, written `1%,5%,10%`."""
+    found = [fraction(word) for word in text.split(",")]
+    if not found[0] or any(low >= high for low, high in itertools.pairwise(found)):
+        raise ArgumentTypeError(f"{text!r} does not ascend from above 0; write for example 1%,5%,10%")
     return found
 
 

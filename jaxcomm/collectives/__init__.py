@@ -1,8 +1,9 @@
 """Collectives for jitted steps: lax's semantics, one call for a whole tree, and a plan to follow.
 
-The public functions (api) trace lax's and bind primitives of ours in place of lax's (reroute, primitive). Compiled,
-those are calls of the core (lowering, request), also where XLA still partitions the step (partition); replacement does
-the same for layers that call lax. May be imported by cli and train; imports communicator, ffi and jax_compat.
+The public functions (api, and buckets for a step's gradients) trace lax's and bind primitives of ours in place of lax's
+(reroute, primitive). Compiled, those are calls of the core (lowering, request), also where XLA still partitions the
+step (partition); replacement does the same for layers that call lax. May be imported by cli, profile and train; imports
+communicator, ffi and jax_compat.
 """
 
 from jaxcomm.collectives import lowering

@@ -10,7 +10,8 @@ import jax
 from jax import lax
 
 from jaxcomm import communicator
-from jaxcomm.collectives.bounded import Loss, bounded_sum
+from jaxcomm.collectives.bounded import bounded_sum
+from jaxcomm.collectives.loss import Loss
 from jaxcomm.collectives.primitive import replace_collectives
 
 AxisName = Hashable | Sequence[Hashable]
@@ -45,10 +46,10 @@ def psum(
     """
     if loss is None:
         return _call(lax.psum, plan, x, axis_name, axis_index_groups=axis_index_groups)
-    _check_axes("psum", axis_name)
+    check_axes("psum", axis_name)
     ranks = _ranks(axis_name, axis_index_groups)
     total = partial(psum, axis_name=axis_name, axis_index_groups=axis_index_groups, plan=plan)
-    return bounded_sum(x, loss, total, ranks)[0]
+    return bounded_sum(x, loss, total, ranks, axis_name)[0]
 
 
 def pmean(
@@ -146,7 +147,7 @@ def all_gather(
 def _call(
     function: Callable[..., Any], plan: communicator.PlanLike, x: Any, axis_name: AxisName, **options: Any
 ) -> Any:
-    _check_axes(function.__name__, axis_name)
+    check_axes(function.__name__, axis_name)
     call = partial(function, axis_name=axis_name, **options)
     return replace_collectives(call, communicator.plan_hash(plan))(x)
 
@@ -164,7 +165,8 @@ def _ranks(axis_name: AxisName, groups: Groups) -> int:
     return sizes.pop()
 
 
-def _check_axes(name: str, axis_name: AxisName) -> None:
+def check_axes(name: str, axis_name: AxisName) -> None:
+    """Raises NameError, in the words of `jaxcomm.<name>`, if there is no such axis here."""
     for axis in axis_name if isinstance(axis_name, tuple | list) else (axis_name,):
         if isinstance(axis, int):  # a dimension of the array
             continue

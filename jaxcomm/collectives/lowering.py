@@ -14,7 +14,7 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
-from jaxcomm import communicator, ffi, jax_compat
+from jaxcomm import communicator, jax_compat
 from jaxcomm.collectives.partition import partitioned_call
 from jaxcomm.collectives.primitive import COLLECTIVES, PRIMITIVES
 from jaxcomm.collectives.request import Request
@@ -24,7 +24,7 @@ _logger = logging.getLogger("jaxcomm")
 
 
 def register() -> None:
-    """Tells JAX how our primitives are lowered."""
+    """Tells JAX how the counterparts of lax's collectives are lowered."""
     for lax, ours in PRIMITIVES.items():
         jax_compat.require_devices(ours)
         mlir.register_lowering(ours, partial(lower_to_core, lax), platform="cpu", cacheable=False)
@@ -32,33 +32,41 @@ def register() -> None:
 
 
 def lower_to_core(
-    lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, **params: Any
+    lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str = "", **params: Any
 ) -> Sequence[Any]:
     """The lowering rule for CPUs of our counterpart of `lax`."""
     collective = COLLECTIVES[lax.name]
     axes = params["axes"] if collective.kind == "all_reduce" else params["axis_name"]
     axes = axes if isinstance(axes, tuple) else (axes,)
-    where = f"{collective.name} over '{','.join(map(str, axes))}'"
+    name = f"{collective.name} {bucket}" if bucket else collective.name
+    where = f"{name} over '{','.join(map(str, axes))}'"
     scope: Any = context.module_context.axis_context
-    positions = _groups(scope.mesh, axes, params.get("axis_index_groups"), where)
+    positions = positions_of(scope.mesh, axes, params.get("axis_index_groups"), where)
     if max(map(len, positions)) == 1:
         return operands
     communicator.start()
-    groups = _device_ids(scope.mesh, positions, where)
-    request = Request(collective.name, collective.kind, collective.reduction, ",".join(map(str, axes)), plan, groups)
+    groups = device_ids(scope.mesh, positions, where)
+    request = Request(name, collective.kind, collective.reduction, ",".join(map(str, axes)), plan, groups)
+    return call_core(context, operands, request)
+
+
+def call_core(context: mlir.LoweringRuleContext, operands: Sequence[Any], request: Request) -> Sequence[Any]:
+    """The custom call of the core for this request, or, where XLA still partitions, one that becomes it."""
+    scope: Any = context.module_context.axis_context
     avals: Sequence[Any] = context.avals_in
     attributes = request.attributes([(aval.shape, aval.dtype) for aval in avals])
     if any(size > 1 for axis, size in scope.mesh.shape.items() if axis not in scope.manual_axes):
-        communicator.compile_plan(plan)  # the choice falls anew for the sizes of shards, but not if JAX has it cached
+        # The choice falls anew for the sizes of shards, but not if JAX has it cached.
+        communicator.compile_plan(request.plan)
         return partitioned_call(context, operands, request)
-    aliases = {i: i for i in range(len(operands))} if collective.kind == "all_reduce" else None
-    results: Sequence[Any] = jax.ffi.ffi_lowering(ffi.TARGET, operand_output_aliases=aliases)(
+    aliases = {i: i for i in range(len(operands))} if request.in_place else None
+    results: Sequence[Any] = jax.ffi.ffi_lowering(request.target, operand_output_aliases=aliases)(
         context, *operands, **attributes
     )
     return results
 
 
-def _groups(
+def positions_of(
     mesh: Any, axes: tuple[Any, ...], index_groups: tuple[tuple[int, ...], ...] | None, where: str
 ) -> list[list[int]]:
     """Positions in the mesh of each group's ranks, which count along `axes`, the first of them slowest."""
@@ -77,7 +85,8 @@ def _groups(
     return [[int(row[index]) for index in group] for row in table for group in index_groups]
 
 
-def _device_ids(mesh: Any, positions: Sequence[Sequence[int]], where: str) -> list[list[int]]:
+def device_ids(mesh: Any, positions: Sequence[Sequence[int]], where: str) -> list[list[int]]:
+    """The devices at these positions, all of them in this process."""
     try:
         devices = jax_compat.devices(mesh)
     except LookupError as error:
@@ -93,9 +102,9 @@ def _device_ids(mesh: Any, positions: Sequence[Sequence[int]], where: str) -> li
 
 
 def _lower_to_lax(
-    lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, **params: Any
+    lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str, **params: Any
 ) -> Sequence[Any]:
-    _say_once(", ".join(context.module_context.platforms))
+    say_once(", ".join(context.module_context.platforms))
     results: Sequence[Any] = mlir.lower_fun(lambda *xs: [lax.bind(x, **params) for x in xs], multiple_results=True)(
         context, *operands
     )
@@ -103,5 +112,6 @@ def _lower_to_lax(
 
 
 @functools.cache
-def _say_once(platform: str) -> None:
+def say_once(platform: str) -> None:
+    """Logs that this platform has no core."""
     _logger.warning("jaxcomm has no core for %s yet: its collectives run as jax.lax's there, without a plan.", platform)

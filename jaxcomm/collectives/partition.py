@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jax.interpreters import mlir
 
-from jaxcomm import ffi, jax_compat
+from jaxcomm import jax_compat
 from jaxcomm.collectives.request import Operand, Request
 
 _TARGET = "jaxcomm_partitioned"
@@ -36,7 +36,7 @@ def partitioned_call(context: mlir.LoweringRuleContext, operands: Sequence[Any],
         context, *operands
     )
     results[0].owner.attributes["sdy.sharding_rule"] = jax_compat.elementwise_rule(
-        [operand.type for operand in operands], [result.type for result in results], request.kind != "all_reduce"
+        [operand.type for operand in operands], [result.type for result in results], request.whole(len(operands))
     )
     return results
 
@@ -71,12 +71,12 @@ def _module(request: Request, operands: Sequence[Operand], results: Sequence[Ope
     aliases = ", ".join(
         f"#stablehlo.output_operand_alias<output_tuple_indices = [{i if len(results) > 1 else ''}], "
         f"operand_index = {i}, operand_tuple_indices = []>"
-        for i in range(len(operands) if request.kind == "all_reduce" else 0)
+        for i in range(len(operands) if request.in_place else 0)
     )
     return f"""
 module {{
   func.func public @main({", ".join(map("{}: {}".format, names, types))}) -> ({result_types}) {{
-    %y:{len(results)} = stablehlo.custom_call @{ffi.TARGET}({", ".join(names)}) {{
+    %y:{len(results)} = stablehlo.custom_call @{request.target}({", ".join(names)}) {{
       api_version = 4 : i32, backend_config = {{{attributes}}}, output_operand_aliases = [{aliases}],
       operand_layouts = [{", ".join(map(_layout, operands))}], result_layouts = [{", ".join(map(_layout, results))}]
     }} : ({", ".join(types)}) -> ({result_types})

@@ -62,24 +62,25 @@ COLLECTIVES = {
 }
 
 
-def replace_collectives(function: Callable[..., Any], plan: str) -> Callable[..., Any]:
+def replace_collectives(function: Callable[..., Any], plan: str, bucket: str = "") -> Callable[..., Any]:
     """Returns `function` with ours in place of every collective that lax binds in it.
 
     Args:
       function: takes arrays and calls `jax.lax`.
       plan: hash of the plan that the all-reduces follow, or "" for the default schedules.
+      bucket: which of a step's buckets they sum, for messages and statistics; "" for none.
     """
-    return reroute(function, {lax: partial(_bind, lax, plan) for lax in PRIMITIVES})
+    return reroute(function, {lax: partial(_bind, lax, plan, bucket) for lax in PRIMITIVES})
 
 
-def _bind(lax: Primitive, plan: str, params: dict[str, Any], operands: Sequence[Any]) -> Sequence[Any]:
+def _bind(lax: Primitive, plan: str, bucket: str, params: dict[str, Any], operands: Sequence[Any]) -> Sequence[Any]:
     """Binds ours, in the form that the core takes: booleans are bytes, and the first dimension is cut or grows."""
     kind = COLLECTIVES[lax.name].kind
     boolean = [kind != "reduce_scatter" and jax.typeof(x).dtype == jnp.bool_ for x in operands]
     operands = [
         jax.lax.convert_element_type(x, jnp.uint8) if byte else x for x, byte in zip(operands, boolean, strict=True)
     ]
-    bind = partial(PRIMITIVES[lax].bind, plan=plan if kind == "all_reduce" else "")
+    bind = partial(PRIMITIVES[lax].bind, plan=plan if kind == "all_reduce" else "", bucket=bucket)
     if kind == "all_reduce":
         positional = tuple(axis for axis in params["axes"] if isinstance(axis, int))
         named = tuple(axis for axis in params["axes"] if not isinstance(axis, int))
@@ -104,8 +105,8 @@ def _primitive(lax: Primitive) -> Primitive:
     ours = Primitive(f"jaxcomm_{lax.name}")
     ours.multiple_results = True
 
-    def abstract_eval(*avals: Any, plan: str, **params: Any) -> tuple[list[Any], set[Any]]:
-        del plan
+    def abstract_eval(*avals: Any, plan: str, bucket: str, **params: Any) -> tuple[list[Any], set[Any]]:
+        del plan, bucket
         results, effects = zip(*[lax.abstract_eval(aval, **params) for aval in avals], strict=True)
         for aval in avals:
             if aval.dtype.name not in collective.dtypes:
@@ -127,7 +128,7 @@ def _primitive(lax: Primitive) -> Primitive:
             changes[i] = change
         return results, changes
 
-    def transpose(cotangents: Sequence[Any], *operands: Any, plan: str, **params: Any) -> Sequence[Any]:
+    def transpose(cotangents: Sequence[Any], *operands: Any, plan: str, bucket: str, **params: Any) -> Sequence[Any]:
         rule = ad.primitive_transposes[lax]
         linear = [ad.is_undefined_primal(operand) for operand in operands]
         moving = [i for i, cotangent in enumerate(cotangents) if linear[i] and not isinstance(cotangent, ad.Zero)]
@@ -136,18 +137,18 @@ def _primitive(lax: Primitive) -> Primitive:
             return [rule(ct, operands[i], **params)[0] for i, ct in zip(moving, cotangents, strict=True)]
 
         results = [ad.Zero(x.aval) if is_linear else None for x, is_linear in zip(operands, linear, strict=True)]
-        moved = replace_collectives(transposes, plan)(*[cotangents[i] for i in moving])
+        moved = replace_collectives(transposes, plan, bucket)(*[cotangents[i] for i in moving])
         for i, result in zip(moving, moved, strict=True):
             results[i] = result
         return results
 
-    def batch(axis: Any, operands: Sequence[Any], dims: Sequence[Any], *, plan: str, **params: Any) -> Any:
+    def batch(axis: Any, operands: Sequence[Any], dims: Sequence[Any], *, plan: str, bucket: str, **params: Any) -> Any:
         rule = batching.fancy_primitive_batchers[lax]
 
         def batches(*operands: Any) -> list[Any]:
             return [rule(axis, (x,), (dim,), **params) for x, dim in zip(operands, dims, strict=True)]
 
-        return zip(*replace_collectives(batches, plan)(*operands), strict=True)
+        return zip(*replace_collectives(batches, plan, bucket)(*operands), strict=True)
 
     ours.def_effectful_abstract_eval(abstract_eval)
     ad.primitive_jvps[ours] = jvp

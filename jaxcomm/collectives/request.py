@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from jaxcomm import communicator
+from jaxcomm import communicator, ffi
 
 Operand = tuple[tuple[int, ...], np.dtype[Any]]  # shape on one device, and element type
 
@@ -20,12 +20,14 @@ class Request:
     """A collective over groups of devices.
 
     Attributes:
-      name: the public function, for messages.
+      name: the public function, and of which bucket, for messages and statistics.
       kind: "all_reduce", "reduce_scatter" or "all_gather".
       reduction: "sum", "max" or "min".
       axes: the axes' names, for messages.
       plan: hash of a plan, or "".
       groups: device ids of each group, in the order of its ranks; one has two ranks at least.
+      divided: whether these groups, then of one size, are divided further by the first operand: int32, a number for
+        each rank, the same for those that reduce together.
     """
 
     name: str
@@ -34,9 +36,31 @@ class Request:
     axes: str
     plan: str
     groups: Sequence[Sequence[int]]
+    divided: bool = False
+
+    @property
+    def target(self) -> str:
+        """The custom call's name."""
+        return ffi.GROUPED if self.divided else ffi.TARGET
+
+    @property
+    def in_place(self) -> bool:
+        """Whether each result takes its operand's memory."""
+        return self.kind == "all_reduce"
+
+    def whole(self, operands: int) -> range:
+        """Which of so many operands have a first dimension that the core must see whole."""
+        return range(1 if self.divided else 0 if self.in_place else operands)
 
     def attributes(self, operands: Sequence[Operand]) -> dict[str, Any]:
         """The attributes of the custom call; equal on all processes."""
+        if self.divided:
+            return {
+                "name": self.name,
+                "axes": self.axes,
+                "programs": "".join(f"{name}," for name in communicator.programs_to(len(self.groups[0]))),
+                "devices": np.concatenate(self.groups).astype(np.int32),
+            }
         nbytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in operands)
         dtypes = {dtype.name for _, dtype in operands}
         dtype, where = dtypes.pop() if len(dtypes) == 1 else None, f"{self.name} over '{self.axes}'"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import jax
 
 TARGET = "jaxcomm_collective"
+GROUPED = "jaxcomm_grouped"
 _DELAY = "jaxcomm_delay"
 SEGMENTS = ("importance", "pack", "unpack", "scale")  # the custom calls of `segments`
 _LIBRARY = Path(__file__).parent / "libjaxcomm_cpu.so"
@@ -65,6 +66,8 @@ def register() -> None:
     capsule: Any = jax.ffi.pycapsule
     stages = {"instantiate": capsule(core.JaxcommInstantiate), "execute": capsule(core.JaxcommExecute)}
     jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
+    stages = {"instantiate": capsule(core.JaxcommGroupedInstantiate), "execute": capsule(core.JaxcommGroupedExecute)}
+    jax.ffi.register_ffi_target(GROUPED, stages, platform="cpu")
     jax.ffi.register_ffi_target(_DELAY, capsule(core.JaxcommDelay), platform="cpu")
     for name in SEGMENTS:
         handler = capsule(getattr(core, f"Jaxcomm{name.capitalize()}"))
@@ -101,6 +104,10 @@ def stats() -> list[dict[str, Any]]:
     for the last one, how often it was the last one); `transfer_s`, total seconds from the last arrival to the end;
     `early_bytes_share`, how much of the work was done before the last arrival; and of the last 256 calls `arrivals`
     (seconds after the first rank, by rank) and `after_arrival_s`.
+
+    Sums in groups that are data (plan "groups") count once for all groups together: a rank waits for the last one of
+    its group and may be that, `after_arrival_s` is the slowest group's, and `own_s` has for each of the last calls the
+    seconds since each rank's call before ended, by rank. It is empty for other sites.
     """
     core = _core()
     size = 1 << 16

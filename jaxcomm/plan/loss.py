@@ -177,6 +177,24 @@ class LossPolicy(Value):
                 yield f"{here}.queues[{i}] loses {mean:.9g} of its packets; loss.bound allows {self.bound}"
 
 
+def front_first(sizes: Sequence[int], bound: float, budget: float) -> list[float]:
+    """What each layer may lose: the budget from the front layers on, each up to the bound.
+
+    Args:
+      sizes: bytes of each layer, in forward order.
+      bound: the greatest share of a layer that may be lost.
+      budget: the share of all bytes that may be lost.
+    """
+    # Exact, so that rounding gives no layer less than its whole bound, and none behind the budget's end a trace of it.
+    whole, left = Fraction(repr(float(bound))), Fraction(repr(float(budget))) * sum(sizes)
+    shares = []
+    for nbytes in sizes:
+        share = min(whole, left / nbytes)
+        shares.append(float(share))
+        left -= share * nbytes
+    return shares
+
+
 def queue_bytes(layers: Sequence[Tolerant], queues: int) -> list[int]:
     """The bytes of the layers in each queue."""
     found = [0] * queues

@@ -57,13 +57,17 @@ def decide(profile: Profile, model_bytes: int | None = None, seed: int = 0) -> G
     racks = tuple(RackRanks(ranks=tuple(rack.ranks), uplink=rack.uplink) for rack in profile.racks)
     racks = racks or (RackRanks(ranks=tuple(range(profile.ranks)), uplink=1.0),)
     nbytes = _model_bytes(profile, model_bytes)
-    links = Links(racks, nics, nbytes, profile.link.alpha_s, profile.link.beta_s_per_byte)
+    return on(Links(racks, nics, nbytes, profile.link.alpha_s, profile.link.beta_s_per_byte), seed)
+
+
+def on(links: Links, seed: int = 0) -> Groups:
+    """The groups for this network, as `decide` chooses them; the same links and seed give the same groups."""
     theirs = paper(links)[:LONG]
     chosen, rho = _best(links, theirs, seed)
     return Groups(
-        bytes=nbytes,
-        racks=racks,
-        nics=nics,
+        bytes=links.nbytes,
+        racks=tuple(links.racks),
+        nics=tuple(links.nics),
         iterations=tuple(tuple(map(tuple, division)) for division in chosen),
         seconds=tuple(figures(links.seconds(division)) for division in chosen),
         rho=rho,
@@ -73,7 +77,7 @@ def decide(profile: Profile, model_bytes: int | None = None, seed: int = 0) -> G
         pattern=Pattern(
             seconds=figures(_slowest(theirs, links)),
             period=len(theirs),
-            rho=figures(contraction(theirs, profile.ranks)),
+            rho=figures(contraction(theirs, len(links.nics))),
         ),
     )
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.plan.dropping import Floats, Losses, switch_losses
-from jaxcomm.plan.loss import MAX_LAYERS, Buffer, LossPolicy, Queue, Tolerant, priority_of, queue_bytes
+from jaxcomm.plan.loss import MAX_LAYERS, Buffer, LossPolicy, Queue, Tolerant, front_first, priority_of, queue_bytes
 from jaxcomm.planner.assess import figures
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.lossy import bounded, reliable
-from jaxcomm.planner.shares import Shares, cheapest, front_first
+from jaxcomm.planner.shares import Shares, cheapest
 from jaxcomm.planner.thresholds import Impact, thresholds
 from jaxcomm.planner.tolerances import PUBLISHED, published
 from jaxcomm.profile import Impact as Point
@@ -59,7 +59,7 @@ def decide(
     """
     if profile.tolerance is None and bound is None and budget is None and not model:
         return None
-    bears = profile.tolerance or Tolerance(layers=_layers(profile))
+    bears = profile.tolerance or Tolerance(layers=gradients(profile))
     if len(bears.layers) > MAX_LAYERS:
         raise ProfileError(f"tolerance.layers has {len(bears.layers)} entries; a plan holds {MAX_LAYERS}.")
     share, source = _bound(bears, bound, model or bears.model)
@@ -99,12 +99,12 @@ def decide(
     )
 
 
-def _layers(profile: Profile) -> list[Layer]:
+def gradients(profile: Profile) -> list[Layer]:
     """The gradient buckets in forward order, the reverse of the order in which backward makes them ready."""
     if not profile.buckets:
         raise ProfileError(
             "the profile has neither tolerance.layers nor buckets, so which gradients may be lost is not known.\n"
-            "  Cure: profile a training step, or add buckets to the profile."
+            "  Cure: add a model's layers with `jaxcomm.profile.with_layers`, or `jaxcomm profile loss-bound --layers`."
         )
     places: dict[str, int] = {}
     for i, bucket in enumerate(profile.buckets):
@@ -126,7 +126,7 @@ def _bound(bears: Tolerance, given: float | None, model: str) -> tuple[float, st
             raise JaxcommError(f"bound is {given}; it must be a share, from 0 to below 1.")
         return given, "given"
     if bears.bound is not None:
-        return bears.bound, "measured"
+        return bears.bound, bears.trials.words() if bears.trials else "measured"
     if not model:
         return BOUND, "default"
     if (row := published(model)) is None:
@@ -147,7 +147,7 @@ def _shares(
     """What each layer may lose, and the extra steps that all of it costs if that was measured."""
     sizes = [layer.bytes for layer in bears.layers]
     if not bears.layers[0].small:
-        return front_first(sizes, bound, budget), None
+        return Shares(front_first(sizes, bound, budget), "NOT_NEEDED", 0.0), None
     costs = [_smallest_first(layer, bears.small_share) for layer in bears.layers]
     if budget in (0.0, bound):
         found = Shares([budget] * len(sizes), "NOT_NEEDED", 0.0)

@@ -28,21 +28,6 @@ class Shares(NamedTuple):
     gap: float
 
 
-def front_first(sizes: Sequence[int], bound: float, budget: float) -> Shares:
-    """The budget from the front layers on, each up to the bound.
-
-    Args:
-      sizes: bytes of each layer, in forward order.
-      bound: the greatest share of a layer that may be lost.
-      budget: the share of all bytes that may be lost.
-    """
-    left, shares = budget * sum(sizes), []
-    for nbytes in sizes:
-        shares.append(min(bound, left / nbytes))
-        left = max(0.0, left - shares[-1] * nbytes)
-    return Shares(shares, "NOT_NEEDED", 0.0)
-
-
 def cheapest(
     sizes: Sequence[int],
     costs: Sequence[Cost],

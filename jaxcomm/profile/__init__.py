@@ -13,7 +13,9 @@ from jaxcomm.profile.changes import (
     rail_at_rate,
     uplink_at_rate,
     with_executor,
+    with_gradients,
     with_late_rank,
+    with_layers,
     without_rail,
     without_straggler,
 )
@@ -30,6 +32,7 @@ from jaxcomm.profile.cluster import (
 )
 from jaxcomm.profile.files import load, save, validate
 from jaxcomm.profile.fit import fit
+from jaxcomm.profile.gradients import measure_gradients
 from jaxcomm.profile.importers import read_any
 from jaxcomm.profile.lateness import Straggler, late_ranks, straggler
 from jaxcomm.profile.measure import measure
@@ -41,6 +44,7 @@ from jaxcomm.profile.schema import (
     Provenance,
     json_schema,
 )
+from jaxcomm.profile.trials import Excess, Trial, Trials
 from jaxcomm.profile.values import Sample
 
 __all__ = [
@@ -48,6 +52,7 @@ __all__ = [
     "Channels",
     "Collective",
     "CoreRate",
+    "Excess",
     "Impact",
     "Layer",
     "Link",
@@ -60,6 +65,8 @@ __all__ = [
     "Straggler",
     "Switch",
     "Tolerance",
+    "Trial",
+    "Trials",
     "at_rate",
     "card_at_rate",
     "fit",
@@ -67,6 +74,7 @@ __all__ = [
     "late_ranks",
     "load",
     "measure",
+    "measure_gradients",
     "rail_at_rate",
     "read_any",
     "save",
@@ -74,7 +82,9 @@ __all__ = [
     "uplink_at_rate",
     "validate",
     "with_executor",
+    "with_gradients",
     "with_late_rank",
+    "with_layers",
     "without_rail",
     "without_straggler",
 ]

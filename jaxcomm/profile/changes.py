@@ -14,11 +14,11 @@ import numpy as np
 
 from jaxcomm.errors import ProfileError
 from jaxcomm.files import mistake
-from jaxcomm.profile.cluster import Rail
+from jaxcomm.profile.cluster import Layer, Rail
 from jaxcomm.profile.files import validate
 from jaxcomm.profile.fit import fit, rounds_and_share
 from jaxcomm.profile.lateness import straggler
-from jaxcomm.profile.schema import ExecutorName, Link, Profile
+from jaxcomm.profile.schema import Bucket, ExecutorName, Link, Profile
 from jaxcomm.profile.values import Sample
 
 
@@ -78,6 +78,11 @@ def with_executor(profile: Profile, name: ExecutorName, timed: Link, ranks: int)
         raise ProfileError(mistake(profile.provenance.source, what, f"time it on {profile.ranks} ranks"))
     executors = {key: link.model_dump() for key, link in profile.executors.items()} | {name: timed.model_dump()}
     return _changed(profile, f"with {name} as timed", executors=executors)
+
+
+def with_gradients(profile: Profile, buckets: Sequence[Bucket], whose: str) -> Profile:
+    """The profile with these gradients of a step in place of its own; `whose` they are is added to its provenance."""
+    return _changed(profile, f"gradients of {whose}", buckets=[bucket.model_dump() for bucket in buckets])
 
 
 def at_rate(profile: Profile, rate: float) -> Profile:
@@ -153,6 +158,21 @@ def card_at_rate(profile: Profile, rank: int, rate: float) -> Profile:
     nics = list(profile.nics) or [1.0] * profile.ranks
     nics[rank] /= rate
     return _changed(profile, f"the card of rank {rank} at {rate:g} times its rate", nics=nics)
+
+
+def with_layers(profile: Profile, layers: Sequence[Layer]) -> Profile:
+    """The profile of the same ranks that train a model of these layers; what loss they bear together stays.
+
+    Args:
+      profile: any profile.
+      layers: in forward order, as `jaxcomm.train.layers` finds them.
+
+    Raises:
+      ProfileError: no layers, or two of one name.
+    """
+    tolerance = profile.tolerance.model_dump() if profile.tolerance else {}
+    tolerance["layers"] = [layer.model_dump() for layer in layers]
+    return _changed(profile, f"with {len(layers)} layers", tolerance=tolerance)
 
 
 def _slowed(rail: Rail, rate: float) -> dict[str, Any]:

@@ -11,13 +11,12 @@ from typing import Annotated, Self
 import pydantic
 from pydantic import Field
 
-from jaxcomm.profile.values import Bytes, Sample, Seconds, Text, Value
+from jaxcomm.profile.trials import Trials
+from jaxcomm.profile.values import Bytes, Positive, Sample, Seconds, Share, Text, Value
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
-Share = Annotated[float, Field(ge=0, lt=1, strict=True, allow_inf_nan=False)]
 Ratio = Annotated[float, Field(ge=1, le=1e6, strict=True, allow_inf_nan=False)]
 Rate = Annotated[float, Field(gt=0, le=1e18, strict=True, allow_inf_nan=False)]
-Positive = Annotated[int, Field(ge=1, le=2**31, strict=True)]
 Rank = Annotated[int, Field(ge=0, lt=65536, strict=True)]
 
 
@@ -130,13 +129,15 @@ class Switch(Value):
 class Tolerance(Value):
     """What loss of gradients the training bears.
 
-    `bound` is the measured share of a tensor that may be lost (null: not measured); `model` names the architecture, to
-    look up a published bound; `small_share` is the share of gradients that count as small.
+    `bound` is the measured share of a tensor that may be lost (null: not measured), and `trials` how it was found;
+    `model` names the architecture, to look up a published bound; `small_share` is the share of gradients that count as
+    small.
     """
 
     layers: Annotated[list[Layer], Field(min_length=1)]
     model: Text = ""
     bound: Share | None = None
+    trials: Trials | None = None
     small_share: Annotated[float, Field(gt=0, lt=1, strict=True, allow_inf_nan=False)] = 0.5
     switch: Switch | None = None
 
@@ -154,6 +155,15 @@ class Tolerance(Value):
                     f'tolerance.layers[{i}], "{layer.name}", has no {missing}, but other tables are there; measure '
                     "what a loss costs for the small and large gradients of every layer, or of none"
                 )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _bound_is_that_of_the_trials(self) -> Self:
+        if self.trials and self.bound != self.trials.bound:
+            raise ValueError(
+                f"tolerance.bound is {self.bound}, but by its trials it is {self.trials.bound}; for a plan with "
+                "another bound there is `jaxcomm plan --loss-bound`"
+            )
         return self
 
 

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final, Literal, Self
 import pydantic
 from pydantic import Field
 
-from jaxcomm.profile.cluster import Loss, Positive, Rack, Rail, Ratio, Tolerance, check_hosts, check_racks, check_rails
-from jaxcomm.profile.values import Bytes, Count, Sample, Seconds, Text, Value
+from jaxcomm.profile.cluster import Loss, Rack, Rail, Ratio, Tolerance, check_hosts, check_racks, check_rails
+from jaxcomm.profile.values import Bytes, Count, Positive, Sample, Seconds, Text, Value
 from jaxcomm.topology import Topology
 
 FORMAT: Final = "jaxcomm-profile"
@@ -155,7 +155,10 @@ class Profile(Value):
 
     def canonical_bytes(self) -> bytes:
         """The bytes that `hash` covers: JSON with sorted keys, no spaces and ASCII only; without what is not known."""
-        document = self.model_dump(exclude={name for name in _CLUSTER if not getattr(self, name)})
+        unknown: dict[str, Any] = {name: True for name in _CLUSTER if not getattr(self, name)}
+        if self.tolerance and self.tolerance.trials is None:
+            unknown["tolerance"] = {"trials"}
+        document = self.model_dump(exclude=unknown)
         return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
     @property

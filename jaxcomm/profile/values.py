@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 Seconds = Annotated[float, Field(ge=0, le=1e9, strict=True, allow_inf_nan=False)]
 Bytes = Annotated[int, Field(ge=1, le=2**60, strict=True)]
 Count = Annotated[int, Field(ge=0, le=2**60, strict=True)]
+Share = Annotated[float, Field(ge=0, lt=1, strict=True, allow_inf_nan=False)]
+Positive = Annotated[int, Field(ge=1, le=2**31, strict=True)]
 Text = Annotated[str, Field(max_length=4096)]
 
 

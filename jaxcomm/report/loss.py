@@ -48,7 +48,7 @@ def _words(policy: LossPolicy) -> Iterator[str]:
         )
         yield f"A training that uses this up takes {policy.rounds:.3g} steps more ({solver})."
     else:
-        yield "Nobody measured what a loss costs this training, so front layers lose first, as much as they may."
+        yield "Nobody measured what a loss costs in each layer, so front layers lose first, as much as they may."
 
 
 def _layers(policy: LossPolicy) -> str:

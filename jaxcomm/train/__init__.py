@@ -1,19 +1,34 @@
 """What training does with a plan beyond exact sums: gradients without their least important parts, parameters averaged
 over a few ranks at a time.
 
-Imports collectives and Optax. Everything here is traceable and runs inside the jitted step.
+Imports collectives and Optax. All but `layers` and `adjust_groups` is traceable and runs inside the jitted step.
 """
 
-from jaxcomm.collectives.bounded import Loss
-from jaxcomm.train.averaging import consensus_distance, divide_and_shuffle, exponential_gossip, local_sgd
+from jaxcomm.collectives.buckets import pmean_buckets, pmean_in_backward
+from jaxcomm.collectives.loss import Loss
+from jaxcomm.train.adjustment import Adjustment, adjust_groups
 from jaxcomm.train.bounded_loss import BoundedLossState, bounded_loss
+from jaxcomm.train.consensus import consensus_distance
+from jaxcomm.train.divide_and_shuffle import divide_and_shuffle, group_table
+from jaxcomm.train.gossip import exponential_gossip
+from jaxcomm.train.layers import layers
+from jaxcomm.train.outer_steps import OuterState, OuterSteps, local_sgd, outer_steps
 
 __all__ = [
+    "Adjustment",
     "BoundedLossState",
     "Loss",
+    "OuterState",
+    "OuterSteps",
+    "adjust_groups",
     "bounded_loss",
     "consensus_distance",
     "divide_and_shuffle",
     "exponential_gossip",
+    "group_table",
+    "layers",
     "local_sgd",
+    "outer_steps",
+    "pmean_buckets",
+    "pmean_in_backward",
 ]

@@ -12,7 +12,8 @@ import optax
 from jax import lax
 
 from jaxcomm.collectives.api import AxisName, psum
-from jaxcomm.collectives.bounded import Loss, bounded_sum
+from jaxcomm.collectives.bounded import bounded_sum
+from jaxcomm.collectives.loss import Loss
 from jaxcomm.communicator import PlanLike
 
 
@@ -39,17 +40,17 @@ def bounded_loss(
         between ranks: `left_out` belongs to the shards of `axis_name`.
 
     Raises:
-      ValueError: error feedback with policy "local", which averages over those who kept a segment: what the others left
-        out is not missing from the mean, and would count twice.
+      ValueError: error feedback with a policy other than "agreed": these average over those who kept a segment, so what
+        the others left out is not missing from the mean, and would count twice.
       NameError, TypeError, PlanError: as `jaxcomm.psum`.
 
     Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", sections 3 and 4.2.
     """
     allowed = loss or Loss()
-    if error_feedback and allowed.policy == "local":
+    if error_feedback and allowed.policy != "agreed":
         raise ValueError(
-            'bounded_loss: error_feedback is for the policy "agreed"; "local" averages over those who kept a segment, '
-            "so nothing is missing that could be fed back.\n  Cure: leave out one of the two."
+            f'bounded_loss: error_feedback is for the policy "agreed"; "{allowed.policy}" averages over those who kept '
+            "a segment, so nothing is missing that could be fed back.\n  Cure: leave out one of the two."
         )
 
     def init(params: optax.Params) -> BoundedLossState:
@@ -64,7 +65,7 @@ def bounded_loss(
             updates = jax.tree.map(jnp.add, updates, state.left_out)
         ranks = lax.axis_size(axis_name)
         seeded = dataclasses.replace(allowed, seed=state.step + jnp.uint32(allowed.seed))
-        sums, left_out = bounded_sum(updates, seeded, partial(psum, axis_name=axis_name, plan=plan), ranks)
+        sums, left_out = bounded_sum(updates, seeded, partial(psum, axis_name=axis_name, plan=plan), ranks, axis_name)
         means = jax.tree.map(lambda leaf: leaf / ranks, sums)
         return means, BoundedLossState(state.step + 1, left_out if error_feedback else None)
 

@@ -1,0 +1,178 @@
+"""Whether training gets as far when its workers synchronise less: divide and shuffle, bounded loss, and others beside.
+
+    python benchmarks/convergence.py --out benchmarks/convergence
+
+Eight workers train the recipes' tasks for the same number of steps. With one seed all schemes start alike and see the
+same batches. The learning rate is chosen for BSP, on seeds of its own, and serves all. Every finished run is a line of
+results.jsonl, which the command reads when it is started again; at the end it writes table.md and a picture per task.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "recipes"))
+
+from common import devices
+
+devices.prepare()
+
+import convergence_report as report
+import jax
+
+import images
+import language
+from common import synchronisation
+from common.task import Task
+from common.training import Training
+from jaxcomm.train import Loss
+
+SEEDS = 5
+TUNING_SEEDS = [1000, 1001]
+SEGMENT = 256  # bytes: the tensors are some tens of KiB, and a share of 1 % must be a segment at least
+EVERY = 8  # steps from one average to the next of those that average seldom
+
+
+class Study(NamedTuple):
+    """A task: its recipe, steps in all and from one measurement to the next, BSP's learning rates, and SWA's decay."""
+
+    make: Callable[[str | None, float], Task]
+    steps: int
+    every: int
+    rates: Sequence[float]
+    swa: float
+
+
+STUDIES = {
+    "digits": Study(images.digits, 24, 2, (0.01, 0.02, 0.05, 0.1, 0.2), 0.8),
+    "language": Study(language.python_help, 200, 20, (1e-3, 3e-3, 1e-2, 3e-2), 0.97),
+}
+# A scheme's synchronisation and what its gradients may leave out: share and policy.
+SCHEMES: dict[str, tuple[str, float, str]] = {
+    "bsp": ("bsp", 0, ""),
+    "ds-sync": ("ds-sync", 0, ""),
+    "mlt-1": ("mlt", 0.01, "agreed"),
+    "mlt-10": ("mlt", 0.1, "agreed"),
+    "mlt-20": ("mlt", 0.2, "agreed"),
+    "mlt-30": ("mlt", 0.3, "agreed"),
+    "mlt-local-20": ("mlt", 0.2, "local"),
+    "random-1": ("mlt", 0.01, "random"),
+    "random-10": ("mlt", 0.1, "random"),
+    "random-20": ("mlt", 0.2, "random"),
+    "random-30": ("mlt", 0.3, "random"),
+    "local-sgd": ("local-sgd", 0, ""),
+    "outer-steps": ("outer-steps", 0, ""),
+    "gossip": ("gossip", 0, ""),
+}
+
+
+class Run(NamedTuple):
+    """One training; what is asked for, and the key of its result."""
+
+    task: str
+    scheme: str
+    seed: int
+    rate: float
+    steps: int
+
+
+def main() -> None:
+    """Does the runs that are missing, then writes the report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("convergence"))
+    parser.add_argument("--tasks", nargs="+", choices=STUDIES, default=[*STUDIES])
+    parser.add_argument("--schemes", nargs="+", choices=SCHEMES, default=[*SCHEMES], help="BSP is always among them")
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--steps", type=int, help="instead of each task's own number")
+    parser.add_argument(
+        "--rates", nargs="+", type=float, help="to choose the learning rate from, instead of the task's"
+    )
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    results = Results(args.out / "results.jsonl")
+    asked: list[Run] = []
+    schemes = [name for name in SCHEMES if name == "bsp" or name in args.schemes]
+    for task in args.tasks:
+        steps = args.steps or STUDIES[task].steps
+        rates = args.rates or STUDIES[task].rates
+        tuning = [Run(task, "bsp", seed, rate, steps) for rate in rates for seed in TUNING_SEEDS]
+        do(tuning, results, f"{task}, learning rate")
+        rate = report.best_rate([results.found[run] for run in tuning])
+        # Seeds outermost: what an interruption leaves has as many of every scheme.
+        study = [Run(task, scheme, seed, rate, steps) for seed in range(args.seeds) for scheme in schemes]
+        do(study, results, task)
+        asked += [*tuning, *study]
+    report.write([results.found[run] for run in asked], args.out, TUNING_SEEDS)
+
+
+class Results:
+    """The finished runs in a file of JSON lines; `found` has them by `Run`."""
+
+    def __init__(self, path: Path) -> None:
+        """Reads what is there; a last line that an interruption cut short is dropped."""
+        self._path = path
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        whole = [line for line in lines if line.endswith("\n")]
+        if whole != lines:
+            path.write_text("".join(whole))
+        records = map(json.loads, whole)
+        self.found = {Run(*(record[name] for name in Run._fields)): record for record in records}
+
+    def add(self, run: Run, curves: dict[str, Any]) -> None:
+        """Appends one run."""
+        record = run._asdict() | curves
+        with self._path.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+        self.found[run] = record
+
+
+def do(runs: Sequence[Run], results: Results, what: str) -> None:
+    """Does the missing ones of some runs of one task, and says how far it is."""
+    missing = [run for run in runs if run not in results.found]
+    print(f"{what}: {len(runs)} runs, {len(runs) - len(missing)} of them done before", flush=True)
+    start = time.perf_counter()
+    for done, run in enumerate(missing, 1):
+        curves = train(prepare(run.task, run.scheme, run.rate), run)
+        results.add(run, curves)
+        minutes = (len(missing) - done) * (time.perf_counter() - start) / done / 60
+        place, ends = f"{done}/{len(missing)}", f"{curves['metric']} {curves[curves['metric']][-1]:.4f}"
+        took = f"{curves['seconds']:.1f} s; {minutes:.1f} min left"
+        print(f"  {place}  {run.scheme}, seed {run.seed}, rate {run.rate:g}: {ends}, {took}", flush=True)
+
+
+@functools.cache
+def prepare(task: str, scheme: str, rate: float) -> Training:
+    """A training that is compiled once for all seeds."""
+    name, share, policy = SCHEMES[scheme]
+    mesh = devices.mesh()
+    loss = Loss(share, policy, segment_bytes=SEGMENT) if policy else None
+    how = synchronisation.by_name(name, mesh.size, loss=loss, every=EVERY)
+    study = STUDIES[task]
+    return Training(study.make(devices.AXIS if how.average is None else None, rate), how, mesh, swa=study.swa)
+
+
+def train(training: Training, run: Run) -> dict[str, Any]:
+    """A run's metrics at every measured step; its first seed's seconds include compiling."""
+    every = min(STUDIES[run.task].every, run.steps)
+    start = time.perf_counter()
+    state = training.init(run.seed)
+    curves: dict[str, list[float]] = {}
+    measured = list(range(every, run.steps + 1, every))
+    for _ in measured:
+        state, losses = training.steps(state, every)
+        for name, value in ({"loss": float(losses.mean())} | training.score(state)).items():
+            curves.setdefault(name, []).append(round(value, 6))
+    jax.block_until_ready(state)
+    seconds = round(time.perf_counter() - start, 2)
+    return {"metric": training.metric, "measured": measured, **curves, "seconds": seconds}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+#include "cc/executor/grouped_site.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace jaxcomm {
+namespace {
+
+double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+std::string Text(const GroupedSite::Row& row) {
+  std::string text;
+  for (const int32_t group : row) text += (text.empty() ? "" : " ") + std::to_string(group);
+  return "[" + text + "]";
+}
+
+}  // namespace
+
+GroupedSite::GroupedSite(const std::string& name, const std::string& axes,
+                         const std::vector<std::shared_ptr<const Program>>& programs)
+    : name_(name), axes_(axes), left_(programs.size() + 1) {
+  for (const auto& program : programs) {
+    sites_.push_back(std::make_shared<Site>(name, axes, "groups", Kind::kAllReduce, Reduction::kSum, program));
+  }
+}
+
+Status GroupedSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
+  std::call_once(once_, [&] {
+    int64_t bytes = 0;
+    for (const Leaf& leaf : leaves) bytes += leaf.bytes;
+    stats_ = stats.Site({name_, axes_, "groups", ranks(), bytes});
+    for (const auto& site : sites_) {
+      status_ = site->SetLeaves(leaves, places_);
+      if (!status_.ok()) return;
+    }
+  });
+  return status_;
+}
+
+void GroupedSite::Arrive(Executor& executor, int64_t run, uint32_t rank, Row row, Buffers buffers, Done done) {
+  const auto [round, mismatch] = Join(run, rank, row);
+  const auto leave = [self = shared_from_this(), round = round, rank, done = std::move(done)](const Status& status) {
+    self->Leave(*round, rank, status);
+    done(status);
+  };
+  if (!mismatch.ok()) {
+    // Only the row of the round's first rank decided who waits with whom.
+    for (int32_t group = 0; group < static_cast<int32_t>(ranks()); ++group) {
+      const size_t size = Members(round->row, group).size();
+      if (size > 1) executor.Abort(KeyOf(run, *round, group), SiteOf(size), mismatch);
+    }
+    leave(mismatch);
+    return;
+  }
+  const Executor::Key key = KeyOf(run, *round, row[rank]);
+  const std::vector<uint32_t>& members = *key.names;
+  if (members.size() == 1) {
+    leave(Status());
+    return;
+  }
+  const auto place = std::lower_bound(members.begin(), members.end(), rank) - members.begin();
+  executor.Arrive(key, SiteOf(members.size()), static_cast<uint32_t>(place), std::move(buffers), leave);
+}
+
+GroupedSite::Joined GroupedSite::Join(int64_t run, uint32_t rank, const Row& row) {
+  const Clock::time_point now = Clock::now();
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto& open = rounds_[run];
+  auto at = std::find_if(open.begin(), open.end(), [rank](const auto& round) { return !round->here[rank]; });
+  if (at == open.end()) {
+    auto fresh = std::make_shared<Round>();
+    fresh->number = number_++;
+    fresh->row = row;
+    fresh->here.resize(ranks());
+    fresh->came.resize(ranks());
+    fresh->left.resize(ranks());
+    fresh->own.resize(ranks());
+    at = open.insert(open.end(), std::move(fresh));
+  }
+  std::shared_ptr<Round> round = *at;
+  if (round->mismatch.ok()) round->mismatch = Check(*round, rank, row);
+  round->here[rank] = true;
+  round->came[rank] = now;
+  round->own[rank] = left_[rank] == Clock::time_point() ? -1 : Seconds(now - left_[rank]);
+  // Ranks join the rounds of a run in order, so the first of them is complete first.
+  if (++round->num_here == ranks()) open.pop_front();
+  if (open.empty()) rounds_.erase(run);
+  return {round, round->mismatch};
+}
+
+Status GroupedSite::Check(const Round& round, uint32_t rank, const Row& row) const {
+  const std::string where = name_ + " over '" + axes_ + "': rank " + std::to_string(rank);
+  for (size_t of = 0; of < row.size(); ++of) {
+    if (row[of] < 0 || row[of] >= static_cast<int32_t>(ranks())) {
+      return InvalidArgument(where + " says that rank " + std::to_string(of) + " is in group " +
+                             std::to_string(row[of]) + "; groups are 0 to " + std::to_string(ranks() - 1) +
+                             ".\n  Cure: pass a plan's `groups.table`, or what `train.adjust_groups` returned.");
+    }
+  }
+  if (row == round.row) return Status();
+  const auto other = std::find(round.here.begin(), round.here.end(), true) - round.here.begin();
+  return InvalidArgument(where + " says that the groups are " + Text(row) + ", rank " + std::to_string(other) +
+                         " said " + Text(round.row) +
+                         ".\n  Cure: pass the same table and step on every rank: replicated, not sharded.");
+}
+
+std::vector<uint32_t> GroupedSite::Members(const Row& row, int32_t group) const {
+  std::vector<uint32_t> members;
+  for (uint32_t rank = 0; rank < row.size(); ++rank) {
+    if (row[rank] == group) members.push_back(rank);
+  }
+  return members;
+}
+
+Executor::Key GroupedSite::KeyOf(int64_t run, const Round& round, int32_t group) const {
+  return {run, round.number * ranks() + group,
+          std::make_shared<const std::vector<uint32_t>>(Members(round.row, group))};
+}
+
+void GroupedSite::Leave(Round& round, uint32_t rank, const Status& status) {
+  const Clock::time_point now = Clock::now();
+  std::lock_guard<std::mutex> lock(mutex_);
+  round.left[rank] = left_[rank] = now;
+  round.failed |= !status.ok();
+  if (++round.num_left < ranks()) return;
+  if (round.failed) {
+    stats_->RecordFailure();
+  } else {
+    Record(round);
+  }
+}
+
+void GroupedSite::Record(const Round& round) const {
+  CallRecord record;
+  const Clock::time_point start = *std::min_element(round.came.begin(), round.came.end());
+  for (const Clock::time_point came : round.came) record.arrivals.push_back(Seconds(came - start));
+  record.waits.resize(ranks());
+  for (int32_t group = 0; group < static_cast<int32_t>(ranks()); ++group) {
+    const std::vector<uint32_t> members = Members(round.row, group);
+    if (members.empty()) continue;
+    const auto by_arrival = [&round](uint32_t a, uint32_t b) { return round.came[a] < round.came[b]; };
+    const auto last = std::max_element(members.begin(), members.end(), by_arrival);
+    for (const uint32_t rank : members) {
+      record.waits[rank] = Seconds(round.came[*last] - round.came[rank]);
+      record.after_arrival = std::max(record.after_arrival, Seconds(round.left[rank] - round.came[*last]));
+    }
+    if (members.size() > 1) record.last.push_back(*last);
+  }
+  const bool known = std::all_of(round.own.begin(), round.own.end(), [](double seconds) { return seconds >= 0; });
+  if (known) record.own = round.own;
+  stats_->Record(std::move(record));
+}
+
+void GroupedSite::Forget(Executor& executor) const {
+  for (const auto& site : sites_) executor.Forget(site.get());
+}
+
+}  // namespace jaxcomm

@@ -1,0 +1,92 @@
+"""`jaxcomm profile step`: when in your training step each gradient is there."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from jaxcomm import profile
+from jaxcomm.cli import output, progress
+from jaxcomm.cli.host_devices import use_host_devices
+from jaxcomm.errors import JaxcommError
+from jaxcomm.profile import Bucket
+from jaxcomm.report.tables import bytes_text, seconds_text, table
+
+EXAMPLE = """
+    jaxcomm profile step train:example     (train.py: def example(): return loss, params, batch)
+    jaxcomm profile step train:example --profile profile.json --steps 50
+"""
+_SHOWN = 20
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declares the command's options."""
+    parser.add_argument(
+        "example",
+        metavar="module:function",
+        help="a function without arguments that returns (loss, params, *args): loss(params, *args) is a rank's loss",
+    )
+    parser.add_argument("--profile", default="profile.json", help="the profile to complete (profile.json)")
+    parser.add_argument("--out", help="where to write it (to its place)")
+    parser.add_argument("--devices", type=int, help="host devices that work at once (the profile's ranks)")
+    parser.add_argument("--steps", type=int, default=20, help="steps of which the median is taken (20)")
+    parser.add_argument("--axis", default="data", help="the mesh axis that the loss may use (data)")
+    parser.add_argument("--json", action="store_true", help="print the profile as JSON")
+
+
+def run(args: Namespace) -> int:
+    """Measures, shows and writes."""
+    before = profile.load(args.profile)
+    devices = args.devices or before.ranks
+    use_host_devices(devices)
+    loss, params, *operands = _example(args.example)
+    with progress.clock(f"measuring {args.steps} steps on {devices} devices"):
+        buckets = profile.measure_gradients(
+            loss, params, *operands, devices=devices, steps=args.steps, axis_name=args.axis
+        )
+    found = profile.with_gradients(before, buckets, f"{args.example} on {devices} host devices")
+    out = args.out or args.profile
+    profile.save(found, out)
+    if args.json:
+        output.print_json(found.model_dump())
+    else:
+        print(_table(buckets))
+        print(f"\nProfile: {out}; next: jaxcomm plan {out}")
+    return 0
+
+
+def _example(name: str) -> tuple[Any, ...]:
+    module_name, _, function_name = name.partition(":")
+    sys.path.insert(0, os.getcwd())  # as `python -m` does; an installed command lies elsewhere
+    try:
+        module = importlib.import_module(module_name) if module_name else None
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != module_name.partition(".")[0]:
+            raise
+        module = None
+    function = getattr(module, function_name, None) if function_name else None
+    if not callable(function):
+        raise JaxcommError(
+            f"{name!r} is no function in a module that can be imported from {os.getcwd()}.\n"
+            "  Cure: name it as train:example, for the function example of train.py here."
+        )
+    example = function()
+    if not isinstance(example, tuple) or len(example) < 2 or not callable(example[0]):
+        raise JaxcommError(
+            f"{name} returned {type(example).__name__}; it must return (loss, params, *args).\n"
+            "  Cure: return a tuple whose first member is a function, to be called with the others."
+        )
+    return example
+
+
+def _table(buckets: list[Bucket]) -> str:
+    rows = [[bucket.name, bytes_text(bucket.bytes), seconds_text(bucket.ready_s)] for bucket in buckets]
+    if len(rows) > _SHOWN:
+        half = _SHOWN // 2
+        rows = [*rows[:half], [f"… {len(rows) - _SHOWN} more …", "", ""], *rows[-half:]]
+    total = sum(bucket.bytes for bucket in buckets)
+    rows.append([f"{len(buckets)} gradients", bytes_text(total), ""])
+    return table(["gradient", "bytes", "ready"], rows)

@@ -1,0 +1,169 @@
+"""Gradients averaged by a call per bucket of the plan's step: after the backward pass, or from inside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxcomm import communicator
+from jaxcomm.collectives.api import AxisName, check_axes
+from jaxcomm.collectives.primitive import replace_collectives
+from jaxcomm.errors import PlanError
+from jaxcomm.plan import Plan
+
+Leaves = list[Any]
+
+
+def pmean_buckets(grads: Any, axis_name: AxisName, *, plan: communicator.PlanLike = None) -> Any:
+    """Averages gradients over the ranks of `axis_name` as `jaxcomm.pmean` does, with one call per bucket of the plan.
+
+    A call waits for its own gradients only, so in a jitted step its sum may start while the backward pass still runs.
+    It runs the plan's schedule for its bytes, which is the bucket's. The direct schedule gives the same bits as one
+    call of all gradients; others add in an order that depends on a number's place in the buffer.
+
+    Args:
+      grads: tree of arrays, the gradients of `plan.step` by name (`jax.tree_util.keystr` with `simple=True,
+        separator="/"`) and bytes; empty arrays are ignored there.
+      axis_name: axis of the mesh, or several.
+      plan: as for `jaxcomm.psum`; it must have a step, as those from a profile with gradients have.
+
+    Raises:
+      PlanError: no plan, a plan without a step, or one whose gradients are not these.
+      NameError, TypeError: as `jaxcomm.psum`.
+    """
+    check_axes("train.pmean_buckets", axis_name)
+    leaves, tree, buckets, digest = _planned("pmean_buckets", grads, plan)
+    for number, bucket in enumerate(buckets, 1):
+        means = _mean(axis_name, digest, f"bucket {number} of {len(buckets)}", [leaves[i] for i in bucket])
+        for i, mean in zip(bucket, means, strict=True):
+            leaves[i] = mean
+    return tree.unflatten(leaves)
+
+
+def pmean_in_backward(params: Any, axis_name: AxisName, *, plan: communicator.PlanLike = None) -> Any:
+    """The parameters as they are; but their gradients come averaged over the ranks, bucket by bucket.
+
+        def loss(params, batch):
+            return loss_of(train.pmean_in_backward(params, "data"), batch)
+
+        grads = jax.grad(loss)(params, batch)  # need no pmean
+
+    In a jitted step XLA may overlap as much as with `pmean_buckets`, but where the backward pass is a loop over layers:
+    called in the loop's body, on one layer's parameters, this sums them there. Reverse-mode differentiation only. With
+    check_vma, the gradients of parameters alike on all ranks are the mean, where `jax.grad` alone would sum.
+
+    Args:
+      params: tree of arrays; their gradients are those of `plan.step`, as for `pmean_buckets`.
+      axis_name, plan: as for `pmean_buckets`.
+
+    Raises:
+      PlanError, NameError, TypeError: as `pmean_buckets`.
+    """
+    check_axes("train.pmean_in_backward", axis_name)
+    leaves, tree, buckets, digest = _planned("pmean_in_backward", params, plan)
+    axes = axis_name if isinstance(axis_name, tuple | list) else (axis_name,)
+    for number, bucket in enumerate(buckets, 1):
+        average = partial(_mean, axis_name, digest, f"bucket {number} of {len(buckets)}")
+        for i, leaf in zip(bucket, _averaged([leaves[i] for i in bucket], axes, average), strict=True):
+            leaves[i] = leaf
+    return tree.unflatten(leaves)
+
+
+def _averaged(members: Leaves, axes: Sequence[Any], average: Callable[[Leaves], Leaves]) -> Leaves:
+    """The members of one bucket; with check_vma they vary over the axes, and each gradient as its member did."""
+    before = [jax.typeof(member).manual_axis_type.varying for member in members]
+    return in_backward(
+        members,
+        lambda members: [_varying(member, axes) for member in members],
+        lambda cotangents: [_varying(*each) for each in zip(average(cotangents), before, strict=True)],
+    )
+
+
+def in_backward(leaves: Leaves, forward: Callable[[Leaves], Leaves], backward: Callable[[Leaves], Leaves]) -> Leaves:
+    """`forward(leaves)`, where `backward` takes the cotangents of all, once they are there, to those of `leaves`."""
+
+    @jax.custom_vjp
+    def hooked(leaves: Leaves) -> Leaves:
+        return forward(leaves)
+
+    hooked.defvjp(lambda leaves: (forward(leaves), None), lambda _, cotangents: (backward(cotangents),))
+    result: Leaves = hooked(leaves)
+    return result
+
+
+def named(tree: Any) -> dict[str, jax.Array]:
+    """The arrays of a tree, in its order, by the names that plans and profiles have for gradients.
+
+    Raises:
+      ValueError: two have the same name.
+    """
+    found: dict[str, jax.Array] = {}
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        if name in found:
+            raise ValueError(
+                f"two gradients are called {name!r}.\n  Cure: rename one of them, so that a plan can tell."
+            )
+        found[name] = jnp.asarray(leaf)
+    return found
+
+
+def _planned(where: str, tree: Any, plan: communicator.PlanLike) -> tuple[Leaves, Any, Sequence[Sequence[int]], str]:
+    """The tree's leaves and structure, the indices of those in each bucket, and the plan's hash."""
+    arrays = named(tree)
+    chosen = communicator.active_plan(plan)
+    if chosen is None:
+        raise PlanError(
+            f"{where}: there is no plan, so there are no buckets.\n"
+            "  Cure: jaxcomm.use_plan(…) or `plan=`, or jaxcomm.pmean, which makes one call of all gradients."
+        )
+    if chosen.step is None:
+        raise PlanError(
+            f"{where}: plan {chosen.hash[:8]} has no step, as its profile has no gradients.\n"
+            "  Cure: `jaxcomm profile step`, and plan again, or jaxcomm.pmean, which makes one call of all gradients."
+        )
+    place = {name: i for i, name in enumerate(arrays)}
+    _check(where, {name: array.nbytes for name, array in arrays.items() if array.nbytes}, chosen)
+    buckets = [[place[gradient.name] for gradient in members] for members in chosen.step.members()]
+    buckets[-1] += [place[name] for name, array in arrays.items() if not array.nbytes]
+    return list(arrays.values()), jax.tree.structure(tree), buckets, chosen.hash
+
+
+def _check(where: str, here: dict[str, int], plan: Plan) -> None:
+    assert plan.step is not None
+    there = {gradient.name: gradient.bytes for gradient in plan.step.gradients}
+    what = None
+    if missing := [name for name in there if name not in here]:
+        what = f"gradient {missing[0]!r} of plan {plan.hash[:8]} is not in this tree, which has {_some(here)}"
+    elif unknown := [name for name in here if name not in there]:
+        what = f"gradient {unknown[0]!r} is not in the step of plan {plan.hash[:8]}, which has {_some(there)}"
+    elif other := [name for name in here if here[name] != there[name]]:
+        name = other[0]
+        what = f"gradient {name!r} has {here[name]} bytes, but {there[name]} in plan {plan.hash[:8]}"
+    elif len(there) != len(plan.step.gradients):
+        what = f"plan {plan.hash[:8]} has two gradients of one name"
+    if what:
+        raise PlanError(
+            f"{where}: {what}.\n"
+            "  Cure: profile these gradients (`jaxcomm profile step`) and plan again, or jaxcomm.pmean, which makes "
+            "one call of all."
+        )
+
+
+def _some(names: dict[str, int]) -> str:
+    return ", ".join(map(repr, [*names][:3])) + (f", … ({len(names)})" if len(names) > 3 else "")
+
+
+def _mean(axis_name: AxisName, digest: str, bucket: str, members: Leaves) -> Leaves:
+    means: Leaves = replace_collectives(partial(lax.pmean, axis_name=axis_name), digest, bucket)(members)
+    return means
+
+
+def _varying(leaf: jax.Array, axes: Any) -> jax.Array:
+    missing = tuple(axis for axis in axes if axis not in jax.typeof(leaf).manual_axis_type.varying)
+    return lax.pcast(leaf, missing, to="varying") if missing else leaf

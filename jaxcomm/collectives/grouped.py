@@ -1,0 +1,140 @@
+"""A sum over groups that are data: every rank passes the number of every rank's group, read when the step runs.
+
+So one compiled step serves any division of the ranks, where lax's axis_index_groups are part of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from jaxcomm import communicator, jax_compat
+from jaxcomm.collectives.api import AxisName
+from jaxcomm.collectives.lowering import call_core, device_ids, positions_of, say_once
+from jaxcomm.collectives.primitive import COLLECTIVES
+from jaxcomm.collectives.request import Request
+
+_NAME = "group_sum"
+
+
+def group_sum(x: Any, groups: jax.Array, axis_name: AxisName) -> Any:
+    """Sums a tree over the ranks of `axis_name` with one number in `groups`; ranks of a group get the same bits.
+
+    On CPUs, ranks that pass other `groups` than the first, or a number out of range, fail the step with an error that
+    says who passed what. On other platforms the sums are lax's, one for each group; there such groups give NaN, and
+    integers their type's largest value.
+
+    Args:
+      x: tree of arrays.
+      groups: int32 [ranks], from 0 to ranks - 1, the same on all ranks.
+      axis_name: axis of the mesh, or several, the first of which counts slowest.
+
+    Raises:
+      TypeError: an element type that the core does not do.
+      ValueError: `groups` of another shape or type.
+    """
+    ranks = lax.axis_size(axis_name)
+    if groups.shape != (ranks,) or groups.dtype != jnp.int32:
+        raise ValueError(f"{_NAME}: groups are {groups.dtype}{list(groups.shape)}; they must be int32[{ranks}]")
+    axes = axis_name if isinstance(axis_name, tuple) else (axis_name,)
+    leaves: list[Any]
+    tree: Any
+    leaves, tree = jax.tree.flatten(x)
+    return tree.unflatten(_grouped.bind(groups, *map(partial(_varying, axes), leaves), axes=axes)[1:])
+
+
+def _varying(axes: tuple[Any, ...], x: Any) -> jax.Array:
+    """`x`, as what differs between the ranks of these axes: the sums do, even if every rank brings the same."""
+    missing = frozenset(axes) - jax.typeof(jnp.asarray(x)).manual_axis_type.varying
+    return lax.pcast(x, tuple(sorted(missing)), to="varying") if missing else jnp.asarray(x)
+
+
+def _abstract_eval(groups: Any, *avals: Any, axes: tuple[Any, ...]) -> list[Any]:
+    del axes
+    for aval in avals:
+        if aval.dtype.name not in COLLECTIVES["psum"].dtypes:
+            raise TypeError(
+                f"jaxcomm: {_NAME} cannot take {aval.dtype.name}.\n  Cure: leave it out, or convert it to a float."
+            )
+    return [groups, *avals]
+
+
+def _lower(context: mlir.LoweringRuleContext, *operands: Any, axes: tuple[Any, ...]) -> Sequence[Any]:
+    where = f"{_NAME} over '{','.join(map(str, axes))}'"
+    scope: Any = context.module_context.axis_context
+    positions = positions_of(scope.mesh, axes, None, where)
+    if len(positions[0]) == 1:
+        return operands
+    communicator.start()
+    devices = device_ids(scope.mesh, positions, where)
+    return call_core(
+        context, operands, Request(_NAME, "all_reduce", "sum", ",".join(map(str, axes)), "", devices, divided=True)
+    )
+
+
+def _lower_to_lax(context: mlir.LoweringRuleContext, *operands: Any, axes: tuple[Any, ...]) -> Sequence[Any]:
+    say_once(", ".join(context.module_context.platforms))
+    results: Sequence[Any] = mlir.lower_fun(partial(_in_lax, axes=axes), multiple_results=True)(context, *operands)
+    return results
+
+
+def _in_lax(groups: jax.Array, *leaves: jax.Array, axes: tuple[Any, ...]) -> list[jax.Array]:
+    """Masked sums, one after the other for each group: all ranks run the same collectives, and no copies pile up."""
+    ranks, mine = groups.size, groups[lax.axis_index(axes)]
+    low, high = lax.pmin(groups, axes), lax.pmax(groups, axes)
+    sound = jnp.all((low == high) & (low >= 0) & (high < ranks))
+
+    def add(group: jax.Array, sums: list[jax.Array]) -> list[jax.Array]:
+        parts = lax.psum([jnp.where(mine == group, leaf, 0) for leaf in leaves], axes)
+        return [jnp.where(mine == group, part, total) for part, total in zip(parts, sums, strict=True)]
+
+    sums = lax.fori_loop(0, jnp.clip(high.max() + 1, 0, ranks), add, list(leaves))
+    return [groups, *(jnp.where(sound, total, _nonsense(total.dtype)) for total in sums)]
+
+
+def _nonsense(dtype: Any) -> Any:
+    return jnp.nan if jnp.issubdtype(dtype, jnp.inexact) else np.iinfo(dtype).max
+
+
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+    groups = primals[0]
+    moving = [i for i, tangent in enumerate(tangents) if not isinstance(tangent, ad.Zero) and i > 0]
+    results = _grouped.bind(*primals, **params)
+    changes = [ad.Zero(jax.typeof(result).to_tangent_aval()) for result in results]
+    for i, change in zip(moving, _grouped.bind(groups, *[tangents[i] for i in moving], **params)[1:], strict=True):
+        changes[i] = change
+    return results, changes
+
+
+def _transpose(cotangents: Sequence[Any], groups: Any, *leaves: Any, **params: Any) -> Sequence[Any]:
+    """Who adds to whom is symmetric, so the sum is its own transpose."""
+    moving = [i for i, cotangent in enumerate(cotangents) if i > 0 and not isinstance(cotangent, ad.Zero)]
+    results: list[Any] = [None, *(ad.Zero(leaf.aval) for leaf in leaves)]
+    for i, result in zip(moving, _grouped.bind(groups, *[cotangents[i] for i in moving], **params)[1:], strict=True):
+        results[i] = result
+    return results
+
+
+def _batch(operands: Sequence[Any], dims: Sequence[Any], **params: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+    if dims[0] is not None:
+        raise NotImplementedError(f"{_NAME}: the groups are the same for everything that is batched.")
+    return _grouped.bind(*operands, **params), dims
+
+
+_grouped = Primitive(f"jaxcomm_{_NAME}")
+_grouped.multiple_results = True
+_grouped.def_abstract_eval(_abstract_eval)
+ad.primitive_jvps[_grouped] = _jvp
+ad.primitive_transposes[_grouped] = _transpose
+batching.primitive_batchers[_grouped] = _batch
+jax_compat.require_devices(_grouped)
+mlir.register_lowering(_grouped, _lower, platform="cpu", cacheable=False)
+mlir.register_lowering(_grouped, _lower_to_lax, cacheable=False)

@@ -1,0 +1,146 @@
+"""What may be left out of a gradient's sum: how much of each tensor, by whom, and which parts."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Literal, Self
+
+import jax
+import jax.numpy as jnp
+
+from jaxcomm.errors import PlanError
+from jaxcomm.plan import Plan, load
+from jaxcomm.plan.loss import front_first
+from jaxcomm.profile import Layer
+
+Policy = Literal["agreed", "local", "random"]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """How much of a gradient may be left out of a sum, and by whom.
+
+    Policy "agreed": by the sum of what each segment matters to them, the ranks agree on those that nobody sends, so the
+    sum carries 1 − p of the bytes. Policy "local": each rank leaves out its own, as a network does that drops packets:
+    those that matter least, and only segments whose mean magnitude is below the median of a sample; each segment is
+    averaged over the ranks that kept it. Policy "random" is what the other two are compared with, a network that knows
+    nothing of gradients: each rank loses each segment with probability p, even the only one of a tensor, and each is
+    averaged over the ranks that kept it. "local" and "random" save no bytes.
+
+    Attributes:
+      bound: the share p of a tensor that may be left out, in [0, 1); None: `bounds` names every tensor.
+      policy: "agreed", "local" or "random".
+      bounds: other shares by tensor, named as `jax.tree_util.keystr` does with `simple=True, separator="/"`.
+      segment_bytes: size of a segment, a multiple of 8.
+      sample_stride: one of so many elements is in the sample of "local".
+      seed: of that sample, and of what "random" loses; a uint32. Pass the step's number for others in every step.
+
+    Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", sections 3.2 and 4.2,
+    appendix A; that the ranks agree is ours.
+    """
+
+    bound: float | None = 0.1
+    policy: Policy = "agreed"
+    bounds: Mapping[str, float] = field(default_factory=dict, hash=False)
+    segment_bytes: int = 4096
+    sample_stride: int = 20
+    seed: jax.Array | int = 0
+
+    @classmethod
+    def of(cls, plan: str | os.PathLike[str] | Plan, policy: Policy = "agreed") -> Self:
+        """What a plan allows: every layer its share, segments and sample as planned.
+
+        The sum is refused where a tensor is no layer of the plan, or a layer no tensor.
+
+        Args:
+          plan: path of a plan file, or a `jaxcomm.plan.Plan`.
+          policy: as above; a plan is for all.
+
+        Raises:
+          PlanError: the plan cannot be read, or says nothing of losses.
+        """
+        if not isinstance(plan, Plan):
+            where, plan = f"{os.fspath(plan)}: ", load(plan)
+        else:
+            where = ""
+        if plan.loss is None:
+            raise PlanError(
+                f"{where}the plan {plan.hash[:12]} has no loss policy.\n"
+                "  Cure: plan with `jaxcomm plan --loss-bound`, or from a profile with a `tolerance` "
+                "(`jaxcomm profile loss-bound`)."
+            )
+        return cls(
+            bound=None,
+            policy=policy,
+            bounds={layer.name: layer.share for layer in plan.loss.layers},
+            segment_bytes=plan.loss.segment_bytes,
+            sample_stride=round(1 / plan.loss.sample),
+        )
+
+    @classmethod
+    def front_first(cls, layers: Sequence[Layer], bound: float, budget: float, policy: Policy = "agreed") -> Self:
+        """Of each layer at most `bound`, of all together at most `budget`, which the front layers use up first.
+
+        Args:
+          layers: in forward order, as `jaxcomm.train.layers` finds them.
+          bound: the share of a layer, in [0, 1).
+          budget: the share of all bytes, from 0 to `bound`.
+          policy: as above.
+
+        Source: section 4.2.2 of the paper.
+        """
+        if not 0 <= budget <= bound:
+            raise ValueError(f"Loss: budget is {budget}; it is the share of all bytes, from 0 to the bound, {bound}")
+        shares = front_first([layer.bytes for layer in layers], bound, budget)
+        names = [layer.name for layer in layers]
+        return cls(bound=None, policy=policy, bounds=dict(zip(names, shares, strict=True)))
+
+    def __post_init__(self) -> None:
+        shares = {} if self.bound is None else {"bound": self.bound}
+        for name, share in (shares | {f"bounds[{key!r}]": share for key, share in self.bounds.items()}).items():
+            if not 0 <= share < 1:
+                raise ValueError(f"Loss: {name} is {share}; it is the share of a tensor, from 0 to below 1")
+        if self.policy not in ("agreed", "local", "random"):
+            raise ValueError(f'Loss: policy is "{self.policy}"; it is "agreed", "local" or "random"')
+        if self.segment_bytes < 8 or self.segment_bytes % 8:
+            raise ValueError(f"Loss: segment_bytes is {self.segment_bytes}; it must be a positive multiple of 8")
+        if not 1 <= self.sample_stride < 2**32:
+            raise ValueError(f"Loss: sample_stride is {self.sample_stride}; it must be from 1 to below 2^32")
+        if isinstance(self.seed, int) and not 0 <= self.seed < 2**32:
+            raise ValueError(f"Loss: seed is {self.seed}; it must be from 0 to below 2^32")
+
+    def check(self, names: Sequence[str]) -> None:
+        """Every bound is of one of these tensors, and each of these has one.
+
+        Raises:
+          ValueError: not so.
+        """
+        known = ", ".join([*map(repr, sorted(self.bounds)[:8]), *["…"] * (len(self.bounds) > 8)])
+        if self.bound is None and (missing := [name for name in names if name not in self.bounds]):
+            raise ValueError(
+                f"Loss: the tensor {missing[0]!r} has no bound; there are bounds of {known}.\n"
+                "  Cure: plan from a profile of this model (`jaxcomm.train.layers` names its layers), or give "
+                "`dataclasses.replace(loss, bound=…)` for tensors without one."
+            )
+        if unknown := sorted(set(self.bounds) - set(names)):
+            raise ValueError(
+                f"Loss: bounds[{unknown[0]!r}] is of no tensor here; they are {', '.join(map(repr, names))}.\n"
+                "  Cure: name it as `jax.tree_util.keystr` does, or plan from a profile of this model."
+            )
+
+    def share(self, name: str, x: jax.Array) -> float:
+        """The share of a tensor that may be left out: only floats of 16, 32 or 64 bits are cut."""
+        if not jnp.issubdtype(x.dtype, jnp.floating) or x.dtype.itemsize < 2:
+            return 0.0
+        share = self.bounds.get(name, self.bound)
+        assert share is not None  # as checked
+        return share
+
+    def dropped(self, name: str, x: jax.Array) -> int:
+        """How many whole segments of a tensor may be left out; as many as the plan says, which counts exactly, too."""
+        share = Fraction(repr(float(self.share(name, x))))
+        return math.floor(share * x.size * x.dtype.itemsize / self.segment_bytes)

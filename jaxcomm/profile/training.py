@@ -1,0 +1,139 @@
+"""Rounds of a user's training to its target, and a file that keeps those of finished trainings."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+
+from pydantic import Field
+
+from jaxcomm import files
+from jaxcomm.errors import ProfileError
+from jaxcomm.profile.values import Positive, Share, Text, Value
+
+if TYPE_CHECKING:
+    from jaxcomm.collectives.loss import Loss
+
+Train = Callable[["Loss | None", int], Iterable[float]]
+MAX_BYTES: Final = 16 * 2**20
+
+
+class Setting(Value):
+    """What a kept number of rounds depends on; `source` is the SHA-256 of the file that defines the training."""
+
+    train: Text
+    source: Text
+    target: Annotated[float, Field(strict=True, allow_inf_nan=False)]
+    falling: bool
+    policy: Literal["agreed", "local", "random"]
+    max_rounds: Positive
+
+
+class Run(Value):
+    """A finished training: its share of loss (0: none), its seed, and its rounds (null: the target was not reached)."""
+
+    share: Share
+    seed: Annotated[int, Field(ge=0, strict=True)]
+    rounds: Positive | None
+
+
+class Kept(Value):
+    """The file's content."""
+
+    format: Literal["jaxcomm-trainings"] = "jaxcomm-trainings"
+    version: Literal[1] = 1
+    setting: Setting
+    runs: list[Run] = []
+
+
+_KIND: Final = files.Kind("trainings", 1, Kept, ProfileError, "`jaxcomm profile loss-bound`")
+
+
+class Trainings:
+    """The finished trainings of one setting, in a file that grows with each."""
+
+    def __init__(self, path: str, setting: Setting, runs: Iterable[Run] = ()) -> None:
+        self.path, self.setting = path, setting
+        self._runs = {(run.share, run.seed): run for run in runs}
+
+    @classmethod
+    def load(cls, path: str, setting: Setting) -> Self:
+        """Those in the file; none, if there is no file.
+
+        Raises:
+          ProfileError: the file is broken, or keeps trainings of another setting.
+        """
+        if not os.path.exists(path):
+            return cls(path, setting)
+        kept = _KIND.validate(_KIND.parse(files.read(path, MAX_BYTES, ProfileError), path), path)
+        for name, now in setting:
+            if (before := getattr(kept.setting, name)) != now:
+                what = (
+                    f"keeps trainings with another {name}: {files.short(before)}, not {files.short(now)}"
+                    if name != "source"
+                    else f"keeps trainings from before {setting.train.rpartition(':')[0]} was changed"
+                )
+                raise ProfileError(files.mistake(path, what, "remove the file, or choose another --out"))
+        return cls(path, setting, kept.runs)
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __contains__(self, key: tuple[float, int]) -> bool:
+        return key in self._runs
+
+    def rounds(self, share: float, seed: int, train: Callable[[], int | None]) -> int | None:
+        """The kept rounds, or those of `train`, which are kept from now on."""
+        if (share, seed) not in self._runs:
+            self._runs[share, seed] = Run(share=share, seed=seed, rounds=train())
+            kept = Kept(setting=self.setting, runs=list(self._runs.values()))
+            files.write(self.path, kept.model_dump_json(indent=1) + "\n", ProfileError)
+        return self._runs[share, seed].rounds
+
+
+def rounds_to_target(
+    train: Train, loss: Loss | None, seed: int, setting: Setting, each_round: Callable[[int, float], object]
+) -> int | None:
+    """Trains until the metric reaches the target: the number of rounds, from 1; None: it does not.
+
+    A metric that is not a number ends a training with losses, which then does not reach the target.
+
+    Args:
+      train: yields the metric after each round.
+      loss: its first argument.
+      seed: its second.
+      setting: target and limit.
+      each_round: called with each round's number and metric.
+
+    Raises:
+      ProfileError: without losses, the target is not reached or the metric is not a number; or the metric is none.
+    """
+    name, count, metric = setting.train, 0, math.nan
+    for count, given in enumerate(train(loss, seed), 1):
+        metric = _metric(given, name, count)
+        each_round(count, metric)
+        if (metric <= setting.target) if setting.falling else (metric >= setting.target):
+            return count
+        if not math.isfinite(metric) or count == setting.max_rounds:
+            break
+    if loss is not None:
+        return None
+    if not count:
+        raise ProfileError(f"{name}: yielded no metric with seed {seed}.\n  Cure: yield the metric after each round.")
+    if not math.isfinite(metric):
+        what, cure = f"the metric is {metric} after round {count}", "mend the training; it diverges without losses, too"
+    else:
+        reached = "fallen" if setting.falling else "risen"
+        what = f"after {count} rounds the metric is {metric:.4g}; it has not {reached} to the target {setting.target:g}"
+        cure = "an easier --target, more --max-rounds, or --falling for a metric that falls, such as a loss"
+    raise ProfileError(files.mistake(name, f"{what} (seed {seed}, no losses)", cure))
+
+
+def _metric(given: Any, name: str, count: int) -> float:
+    try:
+        return float(given)
+    except (TypeError, ValueError):
+        what = f"yielded {files.short(given)} after round {count}, which is no number"
+        raise ProfileError(files.mistake(name, what, "yield the metric after each round")) from None

@@ -1,0 +1,60 @@
+"""The tensors of a model in the order in which its forward pass needs them, for profiles and loss policies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
+
+from jaxcomm.profile import Layer
+
+
+def layers(forward: Callable[..., Any], params: Any, *inputs: Any) -> list[Layer]:
+    """The floating-point tensors of `params`, in the order in which `forward(params, *inputs)` first uses them.
+
+    Nothing is computed, so shapes and types (`jax.ShapeDtypeStruct`) do for arrays. Tensors that it does not use come
+    last. Put them into a profile with `jaxcomm.profile.with_layers`, or give them to `Loss.front_first`.
+
+    Args:
+      forward: the model, such as Flax's `model.apply`.
+      params: its parameters, the tree that gradients are of.
+      inputs: further arguments.
+
+    Returns:
+      Layers named as `jax.tree_util.keystr` does with `simple=True, separator="/"`.
+    """
+    paths, _ = jax.tree_util.tree_flatten_with_path(params)
+    jaxpr = jax.make_jaxpr(forward)(params, *inputs).jaxpr
+    tensors = {var: place for place, var in enumerate(jaxpr.invars[: len(paths)])}
+    order = dict.fromkeys([*_used(jaxpr, tensors), *range(len(paths))])
+    return [
+        Layer(name=jax.tree_util.keystr(path, simple=True, separator="/"), bytes=leaf.size * leaf.dtype.itemsize)
+        for path, leaf in (paths[place] for place in order)
+        if jax.numpy.issubdtype(leaf.dtype, jax.numpy.floating) and leaf.size
+    ]
+
+
+def _used(jaxpr: Jaxpr, tensors: dict[Var, int]) -> Iterator[int]:
+    """The tensors in the order of their use, several times perhaps. A tensor in another type is still that tensor."""
+    tensors = dict(tensors)
+    for equation in jaxpr.eqns:
+        here = [None if isinstance(x, Literal) else tensors.get(x) for x in equation.invars]
+        found = [place for place in here if place is not None]
+        if found and equation.primitive.name in ("convert_element_type", "copy", "reshape", "transpose"):
+            tensors[equation.outvars[0]] = found[0]
+            continue
+        for inner in _bodies(equation.params.values()):
+            if len(inner.invars) == len(here):
+                given = zip(inner.invars, here, strict=True)
+                yield from _used(inner, {var: place for var, place in given if place is not None})
+        yield from found
+
+
+def _bodies(values: Any) -> Iterator[Jaxpr]:
+    for value in values:
+        if isinstance(value, ClosedJaxpr):
+            yield value.jaxpr
+        elif isinstance(value, Jaxpr):
+            yield value

@@ -1,0 +1,34 @@
+"""A task as `jaxcomm profile loss-bound` asks for it: its metric, round by round, for one loss and one seed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+
+from common import devices, synchronisation
+from common.task import Task
+from common.training import Training
+from jaxcomm.train import Loss
+
+
+def rounds(make: Callable[[str], Task], loss: Loss | None, seed: int, *, steps: int) -> Iterator[float]:
+    """The metric on the test data after each round of so many steps, without end; compiled once per loss.
+
+    Args:
+      make: the task, given the mesh axis that its layers may sum over.
+      loss: what the gradients may leave out; None leaves out nothing.
+      seed: of the variables and the batches.
+      steps: of a round.
+    """
+    training = _training(make, loss)
+    state = training.init(seed)
+    while True:
+        state, _ = training.steps(state, steps)
+        yield training.score(state)[training.metric]
+
+
+@functools.cache
+def _training(make: Callable[[str], Task], loss: Loss | None) -> Training:
+    mesh = devices.mesh()
+    how = synchronisation.by_name("mlt" if loss else "jaxcomm", mesh.size, loss=loss)
+    return Training(make(devices.AXIS), how, mesh)

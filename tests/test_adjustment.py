@@ -1,0 +1,139 @@
+"""Groups that follow the training: a rank that turns slow comes into small groups, without another compilation."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+
+from jaxcomm import ffi, planner
+from jaxcomm.errors import PlanError
+from jaxcomm.planner.groups import LONG, PERIODS
+from jaxcomm.profile import Link, Profile, Provenance
+from jaxcomm.train import adjust_groups, divide_and_shuffle, group_table
+from jaxcomm.train.divide_and_shuffle import ROWS
+
+RANKS, SLOW, DELAY = 8, 6, 0.03
+
+
+def plan(**fields):
+    link = Link(alpha_s=1e-5, beta_s_per_byte=1e-9, source="a test")
+    racks = [{"name": f"rack {i}", "ranks": list(range(4 * i, 4 * i + 4)), "uplink": 4.0} for i in range(2)]
+    known = {"racks": racks, "collective": {"bytes": 2**20, "seconds": 1.0}} | fields
+    return planner.plan(Profile(ranks=RANKS, link=link, provenance=Provenance(source="a test", tool="pytest"), **known))
+
+
+@pytest.fixture(scope="module")
+def two_racks():
+    return plan()
+
+
+@pytest.fixture(scope="module", params=["the host waits for every step", "the ranks run on by themselves"])
+def train(two_racks, request):
+    """Runs so many steps; the slow rank's own part of one takes `delay` longer."""
+    at_once = 13 if "run on" in request.param else 1
+    mesh = jax.make_mesh((RANKS,), ("data",), axis_types=(AxisType.Auto,))
+    average = divide_and_shuffle(two_racks, "data")
+
+    def step(params, start, table, delay):
+        late = jnp.where(lax.axis_index("data") == SLOW, delay, 0.0)
+        return lax.fori_loop(
+            start, start + at_once, lambda step, params: average(ffi.delay(params, late), step, table), params
+        )
+
+    specs = {"in_specs": (P("data"), P(), P(), P()), "out_specs": P("data")}
+    compiled = jax.jit(jax.shard_map(step, mesh=mesh, **specs), donate_argnums=0)
+
+    def run(params, steps, table, delay):
+        params = jax.device_put(params, jax.NamedSharding(mesh, P("data")))
+        for number in range(0, steps, at_once):
+            params = jax.block_until_ready(compiled(params, jnp.int32(number), table, jnp.float32(delay)))
+        return np.asarray(params)
+
+    run.compiled = compiled
+    return run
+
+
+def around(groups, rank):
+    """The sizes of this rank's groups in a period."""
+    return [len(group) for groups in groups.iterations for group in groups if rank in group]
+
+
+def test_a_rank_that_turns_slow_is_kept_in_the_smallest_groups_and_comes_back(two_racks, train):
+    params = np.random.default_rng(0).standard_normal((RANKS, 10)).astype(np.float32)
+    mean = params.mean(axis=0)
+    groups, tables, found = two_racks.groups, [], []
+    for delay in (0.0, DELAY, 0.0):
+        ffi.reset_stats()
+        params = train(params, 13, jnp.asarray(group_table(groups)), delay)
+        found.append(adjust_groups(two_racks, groups, steps=12))
+        groups = found[-1].groups
+        tables.append(found[-1].table)
+        np.testing.assert_allclose(params.mean(axis=0), mean, atol=1e-5)  # no table loses anything
+    before, slow, after = found
+    assert not before.changed and before.groups is two_racks.groups and before.reason.endswith("the groups stay.")
+    assert slow.changed and slow.reason.endswith("the groups change."), slow.reason
+    assert f"rank {SLOW} by " in slow.reason and slow.late_s[SLOW] == pytest.approx(DELAY, rel=0.5)
+    assert max(around(slow.groups, SLOW)) == 2 < max(len(group) for group in slow.groups.iterations[0])
+    assert max(around(two_racks.groups, SLOW)) > 2 or slow.groups != two_racks.groups
+    assert after.late_s[SLOW] < DELAY / 4
+    assert {table.shape for table in tables} == {group_table(two_racks).shape}
+    assert train.compiled._cache_size() == 1
+
+
+def site(own, **fields):
+    """What `jaxcomm.stats()` would say of these steps, in which the ranks run on by themselves."""
+    random = np.random.default_rng(1)
+    arrivals = np.cumsum(np.array(own) + random.uniform(0, 0.1, np.shape(own)), axis=0)
+    known = {"own_s": own, "arrivals": arrivals.tolist(), "after_arrival_s": [1e-3] * len(own)}
+    return known | {"plan": "groups", "ranks": RANKS, "bytes": 2**20} | fields
+
+
+def steps(late, count=16):
+    """Steps of 10 ms, with noise; `late` by rank."""
+    noise = np.random.default_rng(0).uniform(0, 1e-3, (count, RANKS))
+    return (0.01 + noise + [late.get(rank, 0.0) for rank in range(RANKS)]).tolist()
+
+
+def test_only_what_lasts_and_matters_changes_the_groups(two_racks):
+    def adjusted(own, present=None, **options):
+        return adjust_groups(two_racks, present, steps=16, sites=[site(own)], **options)
+
+    assert "0 averages" in adjust_groups(two_racks, sites=[]).reason
+    assert not adjusted(steps({SLOW: 0.1}, 7)).changed
+    noise = adjusted(steps({}))
+    assert not noise.changed and "nobody" in noise.reason and max(noise.late_s) < 1e-3
+    once = np.array(steps({}))
+    once[3, SLOW] += 1.0  # an evaluation, or another process
+    assert not adjusted(once.tolist()).changed
+    lasting = adjusted(steps({SLOW: 0.02}))
+    assert lasting.changed and set(around(lasting.groups, SLOW)) == {2}
+    assert adjusted(steps({SLOW: 0.02})) == lasting
+    again = adjusted(steps({SLOW: 0.02}), lasting.groups)
+    assert not again.changed and again.groups == lasting.groups
+    two = adjusted(steps({SLOW: 0.02, 1: 0.03}))
+    assert f"rank 1 by 29.7 ms, rank {SLOW} by 19.9 ms;" in two.reason
+    assert set(around(two.groups, 1)) == {2} and max(around(two.groups, SLOW)) == 3  # what the slowest pair allows
+
+
+def test_the_average_that_moves_most_is_looked_at(two_racks):
+    sites = [site(steps({0: 0.1}), bytes=4), site(steps({SLOW: 0.02})), site(steps({0: 0.1}), plan="direct")]
+    found = adjust_groups(two_racks, sites=[*sites, site(steps({0: 0.1})[:8], ranks=4), site([])])
+    assert "nobody" not in found.reason and found.late_s[0] < 1e-3 < found.late_s[SLOW]
+
+
+def test_every_pattern_that_is_planned_has_a_row_in_the_table():
+    assert max(LONG, max(PERIODS)) <= ROWS
+
+
+def test_mistakes_are_named(two_racks, tmp_path):
+    with pytest.raises(ValueError, match=r"steps is 7 and worth 0\.05; they must be at least 8 and at least 0"):
+        adjust_groups(two_racks, steps=7)
+    with pytest.raises(PlanError, match=r"decides no groups: .*\n  Cure: plan with"):
+        adjust_groups(plan(racks=[]))
+    with pytest.raises(PlanError, match="cannot be read: No such file"):
+        adjust_groups(tmp_path / "plan.json")

@@ -1,0 +1,98 @@
+"""Executes the notebooks: every notebooks/NN_name.md becomes NN_name.ipynb, with its outputs.
+
+    .venv/bin/python tools/notebooks.py           all of them
+    .venv/bin/python tools/notebooks.py 03 05     those whose names begin so
+
+The .md files are the ones to edit. Kernels are those of the Python that runs this.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbclient import NotebookClient
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "notebooks"
+CELL_TIMEOUT_S = 90
+
+
+def main(names: list[str]) -> None:
+    """Executes those whose names begin so, all if none is named, and writes each beside its text."""
+    for source in sorted(FOLDER.glob("[0-9]*.md")):
+        if not names or source.name.startswith(tuple(names)):
+            start = time.perf_counter()
+            with tempfile.TemporaryDirectory() as folder:
+                nbformat.write(execute(source, Path(folder)), source.with_suffix(".ipynb"))
+            print(f"{source.stem}: {time.perf_counter() - start:.1f} s")
+
+
+def execute(source: Path, folder: Path) -> nbformat.NotebookNode:
+    """The notebook with its outputs.
+
+    Args:
+      source: the notebook, as text or not.
+      folder: where its cells run, and what they write goes.
+
+    Raises:
+      nbclient.exceptions.CellExecutionError: a cell failed.
+    """
+    notebook = jupytext.read(source)
+    notebook.metadata["language_info"] = {"name": "python"}  # without the version, which is of no interest
+    for index, cell in enumerate(notebook.cells):
+        cell.id = f"cell-{index}"  # drawn anew otherwise
+    language = notebook.metadata["language_info"]
+    client = NotebookClient(
+        notebook,
+        timeout=CELL_TIMEOUT_S,
+        resources={"metadata": {"path": str(folder)}},
+        record_timing=False,
+        coalesce_streams=True,
+        extra_arguments=["--log-level=ERROR"],  # kernels warn that they listen on this machine's loopback
+    )
+    client.execute(env=_environment(folder))
+    notebook.metadata["language_info"] = language
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if picture := output.get("data", {}).get("image/png"):
+                output["data"]["image/png"] = _few_colours(picture)
+    return notebook
+
+
+def _few_colours(picture: str) -> str:
+    """A base64 PNG with a palette, which is a third as large: the file with the outputs is kept in the repository."""
+    small = io.BytesIO()
+    with Image.open(io.BytesIO(base64.b64decode(picture))) as image:
+        image.convert("RGB").quantize(64).save(small, "PNG", optimize=True)
+    return base64.b64encode(small.getvalue()).decode()
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """This process's, without its choice of devices, or the user's IPython; `jaxcomm` is this checkout's, installed or
+    not.
+    """
+    programs = folder / "bin"
+    programs.mkdir()
+    program = programs / "jaxcomm"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m jaxcomm.cli "$@"\n')
+    program.chmod(0o755)
+    chosen = ("XLA_FLAGS", "PJRT_NPROC", "JAX_PLATFORMS")
+    inherited = {name: value for name, value in os.environ.items() if name not in chosen}
+    return inherited | {
+        "PATH": os.pathsep.join([str(programs), os.environ["PATH"]]),
+        "PYTHONPATH": str(ROOT),
+        "IPYTHONDIR": str(folder / "ipython"),
+    }
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
