@@ -5,7 +5,8 @@ Imports schedules, files, numpy and pydantic; never JAX, and OR-Tools only if a 
 
 from jaxcomm.plan.files import bind, encode, load, save
 from jaxcomm.plan.proof import proofs, verify
-from jaxcomm.plan.schema import Plan, build, json_schema
+from jaxcomm.plan.schema import Plan, json_schema
+from jaxcomm.plan.specs import build
 from jaxcomm.plan.verifier import Proof
 
 __all__ = ["Plan", "Proof", "bind", "build", "encode", "json_schema", "load", "proofs", "save", "verify"]

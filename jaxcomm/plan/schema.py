@@ -9,7 +9,6 @@ from __future__ import annotations
 import bisect
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -21,12 +20,12 @@ from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.groups import Groups
 from jaxcomm.plan.loss import LossPolicy
 from jaxcomm.plan.rails import Rails
+from jaxcomm.plan.specs import build
 from jaxcomm.plan.step import Step
 from jaxcomm.plan.values import (
     MAX_CHAINED,
     MAX_TOGETHER,
     Assumptions,
-    Broadcast,
     Chain,
     Entry,
     Hybrid,
@@ -39,7 +38,6 @@ from jaxcomm.plan.values import (
     RoleName,
     Rotation,
     Sha256,
-    Solved,
     Spec,
     Straggler,
     Stragglers,
@@ -258,49 +256,6 @@ class Plan(Value):
             schedules.transfers(self.ranks, chosen.late, chosen.owners, chosen.moves)
         except ValueError as error:
             raise ValueError(f"network.schedules[{spec.index}]: {error}") from None
-
-
-def build(
-    spec: Spec,
-    ranks: int,
-    roles: Mapping[str, int],
-    template: Template | None,
-    solved: Sequence[Solved] = (),
-) -> Schedule:
-    """The schedule that a spec stands for.
-
-    Args:
-      spec: the spec.
-      ranks: number of ranks.
-      roles: the rank of every role.
-      template: the rotational template for these ranks; None finds it anew where one is needed.
-      solved: the schedules of the plan's network.
-
-    Raises:
-      ValueError: a solved schedule names a rank, chunk or round that does not exist.
-    """
-    match spec:
-        case Nccl():
-            return build(Plain(kind=spec.otherwise), ranks, roles, template)
-        case Plain(kind="ring"):
-            return schedules.ring(ranks)
-        case Plain(kind="halving_doubling"):
-            return schedules.halving_doubling(ranks)
-        case Plain():
-            return schedules.direct(ranks)
-        case Broadcast():
-            return schedules.broadcast(ranks, roles[spec.late])
-        case Straggler():
-            return schedules.straggler(ranks, roles[spec.late], spec.chunks, template)
-        case Hybrid():
-            return schedules.hybrid(ranks, roles[spec.late], spec.chunks, spec.covered, template)
-        case Stragglers():
-            return schedules.stragglers(ranks, [roles[name] for name in spec.late], spec.chunks)
-        case Chain():
-            return schedules.chain(ranks, [roles[name] for name in spec.late], spec.chunks, template)
-        case Transfers():
-            chosen = solved[spec.index]
-            return schedules.transfers(ranks, chosen.late, chosen.owners, chosen.moves)
 
 
 def canonical(document: Any) -> bytes:
