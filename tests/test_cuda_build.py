@@ -66,10 +66,10 @@ def test_a_file_that_is_no_library_is_an_error_with_a_cure(monkeypatch, tmp_path
     broken = tmp_path / "broken.so"
     broken.write_bytes(b"no ELF")
     monkeypatch.setattr(cuda, "_LIBRARY", broken)
-    cuda._core.cache_clear()
+    cuda.core.cache_clear()
     with pytest.raises(JaxcommError, match=r"CUDA core cannot be loaded: .*broken\.so.*\n  Cure: build it here"):
         cuda.register.__wrapped__()
-    cuda._core.cache_clear()
+    cuda.core.cache_clear()
 
 
 @built
