@@ -11,6 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from absl import flags
 
 from jaxcomm import plan, planner, profile, schedules
 from jaxcomm.cli import COMMANDS, main, values
@@ -119,6 +120,17 @@ def test_dry_run_writes_nothing(profiled: Path, capsys: Capture) -> None:
         assert main([*words, "--out", str(nothing), "--dry-run"]) == 0
     assert not nothing.exists()
     assert "Would time" in capsys.readouterr().out
+
+
+def test_options_may_stand_in_a_file_and_have_the_names_of_a_users_flags(profiled: Path) -> None:
+    flags.DEFINE_string("out", "", "a flag of the program that calls the command")
+    options = profiled.with_name("options")
+    options.write_text(f"--out\n{profiled.with_name('named.json')}\n")
+    try:
+        assert main(["plan", str(profiled), f"--flagfile={options}"]) == 0
+    finally:
+        delattr(flags.FLAGS, "out")
+    assert profiled.with_name("named.json").exists()
 
 
 def test_explain_draws_the_schedule_of_a_size(planned: Path) -> None:

@@ -16,6 +16,7 @@ from argparse import RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from importlib import metadata
 
+from absl import flags
 from absl.flags import argparse_flags
 
 from jaxcomm.errors import JaxcommError
@@ -84,6 +85,7 @@ def _dispatch(words: list[str]) -> int:
         epilog="example:\n" + textwrap.indent(textwrap.dedent(command.EXAMPLE).strip(), "  "),
         formatter_class=RawDescriptionHelpFormatter,
         allow_abbrev=False,
+        inherited_absl_flags=flags.FlagValues(),  # a user's program in this process has flags of its own
     )
     command.add_arguments(parser)
     code: int = command.run(parser.parse_args(words[len(name.split()) :]))
