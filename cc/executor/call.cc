@@ -1,10 +1,10 @@
 #include "cc/executor/call.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <iterator>
 #include <numeric>
 #include <utility>
+
+#include "cc/base/text.h"
 
 namespace jaxcomm {
 namespace {
@@ -17,19 +17,6 @@ constexpr int64_t kPieceBytes = 1 << 20;
 constexpr int64_t kStreamBytes = 64 << 20;
 
 double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
-
-std::string FormatBytes(int64_t bytes) {
-  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
-    value /= 1024;
-    ++unit;
-  }
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.4g %s", value, kUnits[unit]);
-  return text;
-}
 
 }  // namespace
 
@@ -216,8 +203,6 @@ Progress Call::Expire(Clock::time_point now) {
   if (!failure_.ok() || everyone_arrived()) return {};
   std::vector<uint32_t> here, missing;
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) (ranks_[rank].arrived ? here : missing).push_back(rank);
-  char waited[32];
-  std::snprintf(waited, sizeof(waited), "%.1f s", Seconds(now - start_));
   std::string everybody = std::to_string(ranks_.size());
   if (names_) {
     std::vector<uint32_t> all(ranks_.size());
@@ -226,8 +211,8 @@ Progress Call::Expire(Clock::time_point now) {
   }
   return End(Status(Code::kDeadlineExceeded,
                     "DeadlineError: " + Describe() + ": rank" + (missing.size() > 1 ? "s " : " ") + Join(missing) +
-                        " of " + everybody + (missing.size() > 1 ? " have" : " has") + " not arrived after " + waited +
-                        "; " + Join(here) + (here.size() > 1 ? " wait." : " waits.")));
+                        " of " + everybody + (missing.size() > 1 ? " have" : " has") + " not arrived after " +
+                        FormatSeconds(now - start_) + "; " + Join(here) + (here.size() > 1 ? " wait." : " waits.")));
 }
 
 Progress Call::Fail(Status why) {

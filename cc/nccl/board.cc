@@ -10,8 +10,8 @@
 namespace jaxcomm::nccl {
 
 Result<std::unique_ptr<Board>> Board::Open(const std::string& path, uint32_t ranks) {
-  const size_t bytes = ranks * sizeof(Counter);
-  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  const size_t bytes = ranks * sizeof(Entry);
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   // Growing gives zeros, and does nothing where another rank has done it.
   void* const memory = file >= 0 && ftruncate(file, static_cast<off_t>(bytes)) == 0
                            ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)
@@ -21,20 +21,35 @@ Result<std::unique_ptr<Board>> Board::Open(const std::string& path, uint32_t ran
   if (memory == MAP_FAILED) {
     return InvalidArgument("the ranks' board " + path + " cannot be shared: " + std::strerror(error));
   }
-  return std::unique_ptr<Board>(new Board(static_cast<Counter*>(memory), ranks));
+  return std::unique_ptr<Board>(new Board(static_cast<Entry*>(memory), ranks));
 }
 
-Board::~Board() { munmap(counters_, ranks_ * sizeof(Counter)); }
+Board::~Board() { munmap(entries_, ranks_ * sizeof(Entry)); }
 
-void Board::Arrive(uint32_t rank, uint64_t call) { counters_[rank].store(call + 1); }
+void Board::Arrive(uint32_t rank, CallNumber call) { entries_[rank].store((call.number + 1ull) << 32 | call.print); }
 
-std::vector<uint32_t> Board::Missing(uint64_t call) const {
-  std::vector<uint32_t> missing;
-  for (uint32_t rank = 0; rank < ranks_; ++rank) {
-    const uint64_t known = counters_[rank].load();
-    if (known != 0 && known < call + 1) missing.push_back(rank);
+template <typename Condition>
+std::vector<uint32_t> Board::Known(const std::vector<uint32_t>& members, Condition condition) const {
+  std::vector<uint32_t> found;
+  for (const uint32_t rank : members) {
+    const uint64_t entry = entries_[rank].load();
+    if (entry == 0) continue;
+    const CallNumber at{static_cast<uint32_t>((entry >> 32) - 1), static_cast<uint32_t>(entry)};
+    if (condition(at)) found.push_back(rank);
   }
-  return missing;
+  return found;
+}
+
+std::vector<uint32_t> Board::Here(CallNumber call, const std::vector<uint32_t>& members) const {
+  return Known(members, [call](CallNumber at) { return at.number >= call.number; });
+}
+
+std::vector<uint32_t> Board::Missing(CallNumber call, const std::vector<uint32_t>& members) const {
+  return Known(members, [call](CallNumber at) { return at.number < call.number; });
+}
+
+std::vector<uint32_t> Board::Astray(CallNumber call, const std::vector<uint32_t>& members) const {
+  return Known(members, [call](CallNumber at) { return at.number == call.number && at.print != call.print; });
 }
 
 }  // namespace jaxcomm::nccl

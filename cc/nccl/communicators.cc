@@ -1,51 +1,30 @@
 #include "cc/nccl/communicators.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <thread>
+#include <numeric>
 #include <utility>
+
+#include "cc/base/text.h"
 
 namespace jaxcomm::nccl {
 namespace {
 
-constexpr std::chrono::microseconds kPause(200);  // between looks at what goes on
+bool Begun(Outcome outcome) { return outcome == kSuccess || outcome == kInProgress; }
 
-std::string Seconds(Clock::duration duration) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1f s", std::chrono::duration<double>(duration).count());
-  return text;
-}
-
-std::string Join(const std::vector<uint32_t>& ranks) {
-  std::string text;
-  for (const uint32_t rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
-  return text;
+Config WithoutBlocking(const char* module) {
+  Config config;
+  config.blocking = 0;
+  config.net_name = module;
+  return config;
 }
 
 }  // namespace
 
-Status Settle(const Library& nccl, Comm comm, const std::string& what, const std::string& late,
-              Clock::time_point deadline) {
-  const Clock::time_point start = Clock::now();
-  for (;;) {
-    Outcome outcome = kInProgress;
-    const Outcome asked = nccl.CommGetAsyncError(comm, &outcome);
-    if (asked != kSuccess) return nccl.Error(what, asked, comm);
-    if (outcome == kSuccess) return Status();
-    if (outcome != kInProgress) return nccl.Error(what, outcome, comm);
-    if (Clock::now() >= deadline) {
-      const std::string waited = " after " + Seconds(Clock::now() - start) + ".";
-      return Status(Code::kDeadlineExceeded, "DeadlineError: " + what + ": " + late + waited);
-    }
-    std::this_thread::sleep_for(kPause);
-  }
-}
-
-Communicators::Communicators(const Library& nccl, Membership membership)
-    : nccl_(nccl), membership_(std::move(membership)) {}
+Communicators::Communicators(const Library& nccl, Membership membership, const Board* board)
+    : nccl_(nccl), membership_(std::move(membership)), board_(board) {}
 
 Result<std::unique_ptr<Communicators>> Communicators::Create(const Library& nccl, Membership membership,
-                                                             Clock::time_point deadline) {
+                                                             const Board* board, Clock::time_point deadline) {
   if (membership.rank >= membership.ranks || membership.rails.empty()) {
     return InvalidArgument("communicators: rank " + std::to_string(membership.rank) + " of " +
                            std::to_string(membership.ranks) + " on " + std::to_string(membership.rails.size()) +
@@ -57,42 +36,45 @@ Result<std::unique_ptr<Communicators>> Communicators::Create(const Library& nccl
                            std::to_string(membership.partitions[i].size()) + " ranks, not of " +
                            std::to_string(membership.ranks));
   }
-  std::unique_ptr<Communicators> made(new Communicators(nccl, std::move(membership)));
-  if (Status status = made->Make(deadline); !status.ok()) {
-    made->failure_ = status;
-    return status;
-  }
+  std::unique_ptr<Communicators> made(new Communicators(nccl, std::move(membership), board));
+  if (Status status = made->Make(deadline); !status.ok()) return status;
   return made;
 }
 
 Status Communicators::Make(Clock::time_point deadline) {
-  const int rank = static_cast<int>(membership_.rank);
-  for (const RailId& rail : membership_.rails) {
-    Config config;
-    config.blocking = 0;
-    if (!rail.module.empty()) config.net_name = rail.module.c_str();
-    const std::string name = "rail " + (rail.module.empty() ? std::to_string(rails_.size()) : "'" + rail.module + "'");
-    Comm comm = nullptr;
-    const Outcome begun = nccl_.CommInitRankConfig(&comm, static_cast<int>(membership_.ranks), rail.id, rank, &config);
-    if (comm != nullptr) rails_.push_back({name, comm});
-    if (begun != kSuccess && begun != kInProgress) return nccl_.Error(Self() + "joining " + name, begun, comm);
-    if (Status status = Settled("joining " + name, comm, deadline); !status.ok()) return status;
+  const int rank = static_cast<int>(membership_.rank), ranks = static_cast<int>(membership_.ranks);
+  for (const RailId& id : membership_.rails) {
+    const bool named = !id.module.empty();
+    const std::string name = "rail " + (named ? "'" + id.module + "'" : std::to_string(rails_.size()));
+    Named& rail = rails_.emplace_back(Named{name, named ? id.module.c_str() : nullptr});
+    Config config = WithoutBlocking(rail.module);
+    const Outcome begun = nccl_.CommInitRankConfig(&rail.comm, ranks, id.id, rank, &config);
+    if (!Begun(begun)) return nccl_.Error(Self() + "joining " + rail.name, begun, rail.comm);
+    if (Status status = Settled("joining " + rail.name, rail.comm, deadline); !status.ok()) return status;
   }
   for (const std::vector<uint32_t>& partition : membership_.partitions) {
-    const uint32_t colour = partition[membership_.rank];
-    const std::string name = "group " + std::to_string(colour) + " of iteration " + std::to_string(groups_.size());
-    Config config;
-    config.blocking = 0;
-    Comm comm = nullptr;
-    const Outcome begun = nccl_.CommSplit(rails_[0].comm, static_cast<int>(colour), rank, &comm, &config);
-    if (comm != nullptr) groups_.push_back({name, comm});
-    if (begun != kSuccess && begun != kInProgress) return nccl_.Error(Self() + "joining " + name, begun, comm);
-    // The child is not ready before the parent is.
-    for (const Comm each : {rails_[0].comm, comm}) {
-      if (Status status = Settled("joining " + name, each, deadline); !status.ok()) return status;
-    }
+    if (Status status = MakeGroup(partition, deadline); !status.ok()) return status;
   }
   return Status();
+}
+
+Status Communicators::MakeGroup(const std::vector<uint32_t>& partition, Clock::time_point deadline) {
+  const int colour = static_cast<int>(partition[membership_.rank]);
+  const Named& rail = rails_.front();
+  const std::string name = "group " + std::to_string(colour) + " of iteration " + std::to_string(groups_.size());
+  Named& group = groups_.emplace_back(Named{name, rail.module});
+  Config config = WithoutBlocking(rail.module);
+  const Outcome begun = nccl_.CommSplit(rail.comm, colour, static_cast<int>(membership_.rank), &group.comm, &config);
+  return Born("joining " + name, begun, rail.comm, group, deadline);
+}
+
+// Waits for a communicator that NCCL makes from another: its handle is there when the parent has settled.
+Status Communicators::Born(const std::string& what, Outcome begun, Comm parent, const Named& child,
+                           Clock::time_point deadline) {
+  if (!Begun(begun)) return nccl_.Error(Self() + what, begun, parent);
+  if (Status status = Settled(what, parent, deadline); !status.ok()) return status;
+  if (child.comm == nullptr) return Status(Code::kInternal, Self() + what + ": NCCL gave no communicator");
+  return Settled(what, child.comm, deadline);
 }
 
 Communicators::~Communicators() {
@@ -101,8 +83,17 @@ Communicators::~Communicators() {
 }
 
 Status Communicators::Settled(const std::string& what, Comm comm, Clock::time_point deadline) const {
-  const std::string late = "not all of the " + std::to_string(membership_.ranks) + " ranks have come";
+  std::string late = "not all of the " + std::to_string(membership_.ranks) + " ranks have come";
+  if (board_ != nullptr) {
+    late += " (of this host: " + JoinRanks(board_->Here({0, 0}, everybody())) + ")";
+  }
   return Settle(nccl_, comm, Self() + what, late, deadline);
+}
+
+std::vector<uint32_t> Communicators::everybody() const {
+  std::vector<uint32_t> all(membership_.ranks);
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 std::vector<uint32_t> Communicators::members(size_t partition) const {
@@ -116,8 +107,9 @@ std::vector<uint32_t> Communicators::members(size_t partition) const {
 
 Status Communicators::Fail(Status status) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (failure_.ok()) failure_ = std::move(status);
-  Abort();
+  if (!failure_.ok()) return failure_;
+  failure_ = std::move(status);
+  Stop();
   return failure_;
 }
 
@@ -125,32 +117,25 @@ Status Communicators::Check() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!failure_.ok()) return failure_;
   failure_ = FirstError();
-  if (!failure_.ok()) Abort();
+  if (!failure_.ok()) Stop();
   return failure_;
 }
 
-Status Communicators::Await(const std::string& what, const std::function<bool()>& done, Clock::time_point start,
-                            Clock::time_point deadline, const Missing& missing) {
-  for (;;) {
+Status Communicators::Await(const Attendance& attendance, const std::function<bool()>& done, Clock::time_point start,
+                            Clock::time_point deadline) {
+  for (Pause pause;; pause.Wait()) {
     if (done()) return Status();
-    if (Status status = Check(); !status.ok()) return Status(status.code(), what + ": " + status.message());
-    if (Clock::now() >= deadline) break;
-    std::this_thread::sleep_for(kPause);
+    if (Status status = Check(); !status.ok()) return attendance.Lost(status);
+    if (Status status = attendance.WrongOrder(); !status.ok()) return Fail(status);
+    if (Clock::now() >= deadline) return Fail(attendance.Late(Clock::now() - start));
   }
-  std::string who = ": not all of the " + std::to_string(membership_.ranks) + " ranks have finished after ";
-  if (const std::vector<uint32_t> absent = missing(); !absent.empty()) {
-    who = ": rank" + std::string(absent.size() > 1 ? "s " : " ") + Join(absent) + " of " +
-          std::to_string(membership_.ranks) + (absent.size() > 1 ? " have" : " has") + " not arrived after ";
-  }
-  return Fail(Status(Code::kDeadlineExceeded, "DeadlineError: " + what + who + Seconds(Clock::now() - start) +
-                                                  "; rank " + std::to_string(membership_.rank) + " waits."));
 }
 
-Result<std::unique_ptr<Communicators>> Communicators::Without(const std::vector<uint32_t>& gone,
+Result<std::unique_ptr<Communicators>> Communicators::Without(const std::vector<uint32_t>& gone, const Board* board,
                                                               Clock::time_point deadline) {
-  if (nccl_.CommShrink == nullptr) {
+  if (nccl_.CommRevoke == nullptr || nccl_.CommShrink == nullptr) {
     return Status(Code::kUnimplemented, "libnccl " + nccl_.VersionText() +
-                                            " cannot leave ranks out (it has no ncclCommShrink).\n"
+                                            " cannot leave ranks out (it has no ncclCommRevoke).\n"
                                             "  Cure: start the job anew without them.");
   }
   std::vector<int> without(gone.begin(), gone.end());
@@ -161,40 +146,30 @@ Result<std::unique_ptr<Communicators>> Communicators::Without(const std::vector<
     if (rank == membership_.rank) left.rank = left.ranks;
     ++left.ranks;
   }
-  if (is_gone(membership_.rank) || left.ranks + gone.size() != membership_.ranks) {
-    return InvalidArgument("communicators: ranks " + Join(gone) + " of " + std::to_string(membership_.ranks) +
-                           " cannot go: they must be distinct, and not rank " + std::to_string(membership_.rank) +
-                           " itself");
+  if (gone.empty() || is_gone(membership_.rank) || left.ranks + gone.size() != membership_.ranks) {
+    return InvalidArgument("communicators: ranks " + JoinRanks(gone) + " of " + std::to_string(membership_.ranks) +
+                           " cannot go: they must be distinct, at least one, and not rank " +
+                           std::to_string(membership_.rank) + " itself");
   }
   std::lock_guard<std::mutex> lock(mutex_);
-  std::unique_ptr<Communicators> made(new Communicators(nccl_, std::move(left)));
-  Status failed;
-  for (Named& rail : rails_) {
-    if (nccl_.CommRevoke != nullptr) {
-      const Outcome revoked = nccl_.CommRevoke(rail.comm, 0);
-      if (revoked != kSuccess && revoked != kInProgress) {
-        failed = nccl_.Error(Self() + "revoking " + rail.name, revoked, rail.comm);
-      } else {
-        failed = Settled("revoking " + rail.name, rail.comm, deadline);
-      }
-      if (!failed.ok()) break;
-    }
-    Config config;
-    config.blocking = 0;
-    Comm comm = nullptr;
-    const int flags = nccl_.CommRevoke != nullptr ? 0 : kShrinkAbort;
-    const Outcome begun =
-        nccl_.CommShrink(rail.comm, without.data(), static_cast<int>(without.size()), &comm, &config, flags);
-    if (comm != nullptr) made->rails_.push_back({rail.name, comm});
-    failed = begun != kSuccess && begun != kInProgress ? nccl_.Error(Self() + "shrinking " + rail.name, begun, comm)
-                                                       : Settled("shrinking " + rail.name, comm, deadline);
-    if (!failed.ok()) break;
-  }
+  if (failure_.ok()) Stop();
   failure_ = Status(Code::kInternal, Self() + "the ranks have left these communicators for new ones");
-  Abort();
-  if (failed.ok()) return made;
-  made->failure_ = failed;
-  return failed;
+  std::unique_ptr<Communicators> made(new Communicators(nccl_, std::move(left), board));
+  Status status;
+  for (const Named& rail : rails_) {
+    if (rail.comm == nullptr) status = Status(Code::kInternal, Self() + rail.name + " could not be revoked");
+    if (status.ok()) status = Settled("revoking " + rail.name, rail.comm, deadline);
+    if (!status.ok()) break;
+    Named& child = made->rails_.emplace_back(Named{rail.name, rail.module});
+    Config config = WithoutBlocking(rail.module);
+    const Outcome begun = nccl_.CommShrink(rail.comm, without.data(), static_cast<int>(without.size()), &child.comm,
+                                           &config, kShrinkDefault);
+    status = made->Born("shrinking " + rail.name, begun, rail.comm, child, deadline);
+    if (!status.ok()) break;
+  }
+  Abort();  // the parents first, which may still be making children
+  if (!status.ok()) return status;
+  return made;
 }
 
 Status Communicators::FirstError() {
@@ -203,15 +178,28 @@ Status Communicators::FirstError() {
       Outcome outcome = kSuccess;
       const Outcome asked = nccl_.CommGetAsyncError(each.comm, &outcome);
       if (asked != kSuccess) outcome = asked;
-      if (outcome != kSuccess && outcome != kInProgress) return nccl_.Error(Self() + each.name, outcome, each.comm);
+      if (!Begun(outcome)) return nccl_.Error(Self() + each.name, outcome, each.comm);
     }
   }
   return Status();
 }
 
+// Ends whatever runs. Rails are revoked, so that others can be made from them, or aborted where NCCL cannot.
+void Communicators::Stop() {
+  for (Named& rail : rails_) {
+    if (nccl_.CommRevoke != nullptr && Begun(nccl_.CommRevoke(rail.comm, 0))) continue;
+    nccl_.CommAbort(std::exchange(rail.comm, nullptr));
+  }
+  for (Named& group : groups_) nccl_.CommAbort(group.comm);
+  groups_.clear();
+}
+
+// The rails first: a group that is still being made ends with its rail, and only then is its handle known.
 void Communicators::Abort() {
-  for (auto* named : {&groups_, &rails_}) {
-    for (auto each = named->rbegin(); each != named->rend(); ++each) nccl_.CommAbort(each->comm);
+  for (auto* named : {&rails_, &groups_}) {
+    for (const Named& each : *named) {
+      if (each.comm != nullptr) nccl_.CommAbort(each.comm);
+    }
     named->clear();
   }
 }

@@ -4,6 +4,7 @@
 
 #include <future>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
@@ -65,8 +66,15 @@ class CommunicatorsTest : public testing::Test {
   std::vector<Made> Create(uint32_t ranks, const std::vector<uint32_t>& here, const std::vector<RailId>& rails,
                            const std::vector<std::vector<uint32_t>>& partitions, milliseconds deadline = kLong) {
     return OnRanks(here, [=](uint32_t rank) {
-      return Communicators::Create(nccl_, {ranks, rank, rails, partitions}, Clock::now() + deadline);
+      return Communicators::Create(nccl_, {ranks, rank, rails, partitions}, nullptr, Clock::now() + deadline);
     });
+  }
+
+  // The seventh call of all ranks, of whom nothing is known.
+  static Attendance Seventh(uint32_t ranks) {
+    std::vector<uint32_t> members(ranks);
+    std::iota(members.begin(), members.end(), 0);
+    return {"psum #7 over 'data'", 0, ranks, members, nullptr, {7, 1}};
   }
 
   std::string Calls(int rank) {
@@ -90,8 +98,7 @@ TEST(LibraryTest, TakesTheFunctionsOfItsVersion) {
   EXPECT_EQ(newer.VersionText(), "2.32.1");
   EXPECT_NE(newer.CommShrink, nullptr);
   EXPECT_NE(newer.CommRevoke, nullptr);
-  EXPECT_EQ(newer.CommWindowRegister, nullptr);
-  EXPECT_EQ(older.CommShrink, nullptr);
+  EXPECT_NE(older.CommShrink, nullptr);
   EXPECT_EQ(older.CommRevoke, nullptr);
 }
 
@@ -119,6 +126,10 @@ TEST_F(CommunicatorsTest, AllRanksMakeTheSameOnesInTheSameOrder) {
   std::vector<Made> made = Create(4, {0, 1, 2, 3}, Rails({"IB", "Socket"}), kPeriod);
   for (const Made& each : made) ASSERT_TRUE(each.ok()) << each.status().message();
   EXPECT_EQ(Calls(0).rfind("init IB\ninit Socket\nsplit 0 of id", 0), 0u) << Calls(0);
+  for (const char* split : {"split 0 of ", "split 1 of ", "split 2 of "}) {
+    const std::string call = Calls(0).substr(Calls(0).find(split));
+    EXPECT_NE(call.substr(0, call.find('\n')).find(" on IB"), std::string::npos) << "groups are on the first rail";
+  }
   for (int rank = 1; rank < 4; ++rank) EXPECT_EQ(Calls(rank), Calls(0));
   for (const Made& each : made) EXPECT_TRUE(each.value()->Check().ok());
   EXPECT_NE(made[0].value()->rail(0), made[0].value()->rail(1));
@@ -139,10 +150,26 @@ TEST_F(CommunicatorsTest, ARankThatDoesNotComeIsToldByTheDeadline) {
       << made[1].status().message();
 }
 
-TEST_F(CommunicatorsTest, ARankThatIsLostInASplitIsToldByTheDeadline) {
-  Control<void(int)>("fake_lose")(1);
-  const std::vector<Made> made = Create(2, {0, 1}, Rails({""}), {{0, 1}}, milliseconds(50));
-  for (const Made& each : made) EXPECT_EQ(each.status().code(), Code::kDeadlineExceeded);
+TEST_F(CommunicatorsTest, ARankThatIsLostWhileAGroupIsMadeIsToldByTheDeadline) {
+  const std::vector<RailId> rails = Rails({""});
+  // Rank 1 does not know of the group, so it never comes to it.
+  std::vector<Made> made = OnRanks({0, 1}, [&](uint32_t rank) {
+    const std::vector<std::vector<uint32_t>> partitions(rank == 0 ? 1 : 0, {0, 0});
+    return Communicators::Create(nccl_, {2, rank, rails, partitions}, nullptr, Clock::now() + milliseconds(100));
+  });
+  EXPECT_EQ(made[0].status().code(), Code::kDeadlineExceeded);
+  EXPECT_NE(made[0].status().message().find("joining group 0 of iteration 0: not all of the 2 ranks"),
+            std::string::npos);
+  EXPECT_TRUE(made[1].ok());
+}
+
+TEST_F(CommunicatorsTest, ADeadlineInTheBeginningSaysWhoOfThisHostIsHere) {
+  const std::unique_ptr<Board> board = std::move(Board::Open(testing::TempDir() + "/begin", 3).value());
+  for (const uint32_t rank : {0u, 2u}) board->Arrive(rank, {0, 0});
+  const Made made = Communicators::Create(nccl_, {3, 0, Rails({""}), {}}, board.get(), Clock::now() + milliseconds(20));
+  EXPECT_NE(made.status().message().find("not all of the 3 ranks have come (of this host: 0,2) after 0."),
+            std::string::npos)
+      << made.status().message();
 }
 
 TEST_F(CommunicatorsTest, WhatNcclRefusesIsSaidWithItsWords) {
@@ -168,93 +195,122 @@ TEST_F(CommunicatorsTest, AMembershipThatCannotBeIsRefused) {
             std::string::npos);
 }
 
-TEST_F(CommunicatorsTest, AnAsynchronousErrorAbortsAllAndStays) {
+TEST_F(CommunicatorsTest, AnAsynchronousErrorStopsAllAndStays) {
   std::vector<Made> made = Create(1, {0}, Rails({""}), {{0}});
   ASSERT_TRUE(made[0].ok());
   Control<void()>("fake_reset")();
   Fail("ncclCommGetAsyncError", 2, 6);  // that of the group
-  const auto never = [] { return false; };
-  const auto nobody = [] { return std::vector<uint32_t>(); };
   const auto now = Clock::now();
-  const Status status = made[0].value()->Await("psum #7 over 'data'", never, now, now + kLong, nobody);
+  const Status status = made[0].value()->Await(
+      Seventh(1), [] { return false; }, now, now + kLong);
   EXPECT_EQ(
       status.message(),
       "psum #7 over 'data': NCCL, rank 0 of 1: group 0 of iteration 0: remote process exited or there was a network "
       "error (socket closed by the fake)");
   EXPECT_FALSE(made[0].value()->Check().ok());
-  EXPECT_EQ(Control<int()>("fake_live")(), 0);
+  EXPECT_NE(Calls(0).find("revoke id"), std::string::npos);
+  EXPECT_NE(Calls(0).find("abort id"), std::string::npos);
 }
 
 TEST_F(CommunicatorsTest, AwaitReturnsWhenTheCallIsDone) {
   std::vector<Made> made = Create(1, {0}, Rails({""}), {});
   int looks = 0;
   const auto now = Clock::now();
-  const auto nobody = [] { return std::vector<uint32_t>(); };
   EXPECT_TRUE(made[0]
                   .value()
                   ->Await(
-                      "psum", [&] { return ++looks == 3; }, now, now + kLong, nobody)
+                      Seventh(1), [&] { return ++looks == 3; }, now, now + kLong)
                   .ok());
   EXPECT_TRUE(made[0].value()->Check().ok());
 }
 
-TEST_F(CommunicatorsTest, TheDeadlineNamesWhoIsMissing) {
-  const auto never = [] { return false; };
-  const std::vector<std::pair<std::vector<uint32_t>, std::string>> cases = {
-      {{2}, "DeadlineError: psum #7 over 'data': rank 2 of 4 has not arrived after 0."},
-      {{1, 3}, "DeadlineError: psum #7 over 'data': ranks 1,3 of 4 have not arrived after 0."},
-      {{}, "DeadlineError: psum #7 over 'data': not all of the 4 ranks have finished after 0."}};
-  for (const auto& [missing, message] : cases) {
-    std::vector<Made> made = Create(4, {0, 1, 2, 3}, Rails({""}), {});
-    const auto now = Clock::now();
-    const auto who = [&missing] { return missing; };
-    const Status status = made[0].value()->Await("psum #7 over 'data'", never, now, now + milliseconds(20), who);
-    EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
-    EXPECT_EQ(status.message().rfind(message, 0), 0u) << status.message();
-    EXPECT_NE(status.message().find("; rank 0 waits."), std::string::npos);
-  }
+TEST_F(CommunicatorsTest, TheDeadlineStopsAllAndIsToldToEveryLaterCall) {
+  std::vector<Made> made = Create(4, {0, 1, 2, 3}, Rails({""}), {});
+  const auto now = Clock::now();
+  const Status status = made[0].value()->Await(
+      Seventh(4), [] { return false; }, now, now + milliseconds(20));
+  EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
+  EXPECT_EQ(made[0].value()->Check().message(), status.message());
+  EXPECT_EQ(made[0].value()->Fail(InvalidArgument("later")).message(), status.message());
+}
+
+TEST_F(CommunicatorsTest, AnotherCallOfAnotherRankEndsTheWait) {
+  std::vector<Made> made = Create(2, {0, 1}, Rails({""}), {});
+  const std::unique_ptr<Board> board = std::move(Board::Open(testing::TempDir() + "/astray", 2).value());
+  Attendance mine = Seventh(2);
+  mine.board = board.get();
+  board->Arrive(0, mine.number);
+  board->Arrive(1, {7, 2});
+  const auto now = Clock::now();
+  const Status status = made[0].value()->Await(
+      mine, [] { return false; }, now, now + kLong);
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_EQ(status.message().rfind("psum #7 over 'data': rank 1 makes another call than rank 0.\n  Cure: ", 0), 0u)
+      << status.message();
 }
 
 TEST_F(CommunicatorsTest, TheOthersGoOnWithoutALostRank) {
   std::vector<Made> made = Create(4, {0, 1, 2, 3}, Rails({"IB", "Socket"}), kPeriod);
   for (const Made& each : made) ASSERT_TRUE(each.ok());
   made[1].value().reset();
-  const std::vector<Made> left =
-      OnRanks({0, 2, 3}, [&](uint32_t rank) { return made[rank].value()->Without({1}, Clock::now() + kLong); });
+  const std::vector<Made> left = OnRanks({0, 2, 3}, [&](uint32_t rank) {
+    // Rank 2 has not yet seen the fault; the others' calls have failed.
+    if (rank != 2) made[rank].value()->Fail(Status(Code::kDeadlineExceeded, "rank 1 has not arrived"));
+    return made[rank].value()->Without({1}, nullptr, Clock::now() + kLong);
+  });
   for (size_t i = 0; i < left.size(); ++i) {
     ASSERT_TRUE(left[i].ok()) << left[i].status().message();
     EXPECT_EQ(left[i].value()->rank(), i);
     EXPECT_EQ(left[i].value()->ranks(), 3u);
     EXPECT_TRUE(left[i].value()->Check().ok());
+    EXPECT_NE(left[i].value()->rail(1), nullptr);
   }
   for (const uint32_t rank : {0u, 2u, 3u}) EXPECT_FALSE(made[rank].value()->Check().ok());
   EXPECT_EQ(Calls(2), Calls(0));
   EXPECT_EQ(Calls(3), Calls(0));
+  EXPECT_NE(Calls(0).find(" on Socket"), std::string::npos);
+}
+
+TEST_F(CommunicatorsTest, ARankThatDoesNotComeToTheOthersIsToldByTheDeadline) {
+  std::vector<Made> made = Create(3, {0, 1, 2}, Rails({""}), {});
+  const Made left = made[0].value()->Without({1}, nullptr, Clock::now() + milliseconds(50));
+  EXPECT_EQ(left.status().code(), Code::kDeadlineExceeded);
+  EXPECT_NE(left.status().message().find("shrinking rail 0: not all of the 2 ranks have come"), std::string::npos)
+      << left.status().message();
+}
+
+TEST_F(CommunicatorsTest, ARailThatCannotBeRevokedIsAborted) {
+  std::vector<Made> made = Create(2, {0, 1}, Rails({""}), {});
+  Fail("ncclCommRevoke", 1, 2);
+  const Made left = made[0].value()->Without({1}, nullptr, Clock::now() + kLong);
+  EXPECT_EQ(left.status().message(), "NCCL, rank 0 of 2: rail 0 could not be revoked");
 }
 
 TEST_F(CommunicatorsTest, ShrinkingThatFailsFreesBothSides) {
   std::vector<Made> made = Create(2, {0, 1}, Rails({"IB", "Socket"}), {});
   Fail("ncclCommShrink", 2, 2);
-  const Made left = made[0].value()->Without({1}, Clock::now() + kLong);
+  const Made left = made[0].value()->Without({1}, nullptr, Clock::now() + kLong);
   ASSERT_FALSE(left.ok());
   EXPECT_NE(left.status().message().find("shrinking rail 'Socket': unhandled system error"), std::string::npos);
 }
 
-TEST_F(CommunicatorsTest, NobodyLeavesItselfOutOrARankTwice) {
+TEST_F(CommunicatorsTest, NobodyLeavesItselfOutOrARankTwiceOrNobody) {
   std::vector<Made> made = Create(3, {0, 1, 2}, Rails({""}), {});
-  for (const std::vector<uint32_t>& gone : {std::vector<uint32_t>{0}, {1, 1}, {7}}) {
-    EXPECT_EQ(made[0].value()->Without(gone, Clock::now() + kLong).status().code(), Code::kInvalidArgument);
+  for (const std::vector<uint32_t>& gone : {std::vector<uint32_t>{0}, {1, 1}, {7}, {}}) {
+    EXPECT_EQ(made[0].value()->Without(gone, nullptr, Clock::now() + kLong).status().code(), Code::kInvalidArgument);
   }
 }
 
-TEST(OldNccl, SaysThatItCannotLeaveRanksOut) {
+TEST(OldNccl, AbortsAndSaysThatItCannotLeaveRanksOut) {
   const Library nccl = Loaded(kOld);
   RailId rail{"", {}};
   ASSERT_EQ(nccl.GetUniqueId(&rail.id), kSuccess);
-  Made made = Communicators::Create(nccl, {1, 0, {rail}, {}}, Clock::now() + std::chrono::seconds(20));
+  Made made = Communicators::Create(nccl, {1, 0, {rail}, {}}, nullptr, Clock::now() + std::chrono::seconds(20));
   ASSERT_TRUE(made.ok()) << made.status().message();
-  EXPECT_EQ(made.value()->Without({}, Clock::now()).status().message(),
-            "libnccl 2.28.3 cannot leave ranks out (it has no ncclCommShrink).\n"
+  made.value()->Fail(Status(Code::kInternal, "lost"));
+  EXPECT_EQ(Control<int()>("fake_live", kOld)(), 0);
+  EXPECT_EQ(made.value()->Without({}, nullptr, Clock::now()).status().message(),
+            "libnccl 2.28.3 cannot leave ranks out (it has no ncclCommRevoke).\n"
             "  Cure: start the job anew without them.");
 }
 

@@ -44,8 +44,6 @@ Result<Library> Table(void* handle, const std::string& path) {
   Find(handle, "ncclGetLastError", &found.GetLastError);
   Find(handle, "ncclCommRevoke", &found.CommRevoke);
   Find(handle, "ncclCommShrink", &found.CommShrink);
-  Find(handle, "ncclCommWindowRegister", &found.CommWindowRegister);
-  Find(handle, "ncclCommWindowDeregister", &found.CommWindowDeregister);
   return found;
 }
 

@@ -23,10 +23,9 @@ using Stream = void*;  // cudaStream_t
 using Outcome = int;   // ncclResult_t
 constexpr Outcome kSuccess = 0;
 constexpr Outcome kInProgress = 7;
-constexpr int kInt8 = 0;       // ncclInt8: messages are bytes
-constexpr int kNoColour = -1;  // NCCL_SPLIT_NOCOLOR
+constexpr int kInt8 = 0;  // ncclInt8: messages are bytes
 constexpr int kUnset = INT_MIN;
-constexpr int kShrinkAbort = 1;  // end what runs on the parent first
+constexpr int kShrinkDefault = 0;
 constexpr int kLeastVersion = 22800;
 
 struct Id {
@@ -72,8 +71,6 @@ struct Library {
   const char* (*GetLastError)(Comm comm) = nullptr;
   Outcome (*CommRevoke)(Comm comm, int flags) = nullptr;
   Outcome (*CommShrink)(Comm comm, int* gone, int num_gone, Comm* made, Config* config, int flags) = nullptr;
-  Outcome (*CommWindowRegister)(Comm comm, void* buffer, size_t bytes, void** window, int flags) = nullptr;
-  Outcome (*CommWindowDeregister)(Comm comm, void* window) = nullptr;
 
   // "2.30.7"
   std::string VersionText() const;

@@ -11,7 +11,8 @@
 #include <vector>
 
 #include "cc/messages/runner.h"
-#include "cc/nccl/communicators.h"
+#include "cc/nccl/library.h"
+#include "cc/nccl/settle.h"
 
 namespace jaxcomm::nccl {
 

@@ -2,10 +2,13 @@
 
 #include <dlfcn.h>
 
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "cc/kernels/reduce.h"
+#include "cc/nccl/communicators.h"
 #include "cc/nccl/fake/fake.h"
 #include "gtest/gtest.h"
 
@@ -19,63 +22,110 @@ Function* Control(const char* name) {
   return reinterpret_cast<Function*>(dlsym(dlopen(kFake, RTLD_NOW | RTLD_LOCAL), name));
 }
 
+// A rank of two: it sends chunk 0, receives chunk 0 into slot 0, and adds rank 0's and then rank 1's.
+std::shared_ptr<const Messages> Exchange(uint32_t rank) {
+  std::vector<uint32_t> words = {Messages::kMagic, 1, 2, rank, 1, 1, 1, 1, 1, 1, 1 - rank, 0, 1 - rank, 0, 1, 0, 2};
+  words.push_back(rank);
+  words.push_back(1 - rank);
+  return std::make_shared<const Messages>(Messages::Decode(words.data(), words.size()).value());
+}
+
+Status Add(DType dtype, Reduction reduction, const std::vector<const std::byte*>& sources, std::byte* to,
+           size_t bytes) {
+  plain::Find(dtype, reduction)(sources.data(), sources.size(), &to, 1, 1, bytes);
+  return Status();
+}
+
 class WireTest : public testing::Test {
  protected:
   WireTest() : nccl_(Library::Load(kFake).value()) {
     Control<void()>("fake_reset")();
     RailId rail{"", {}};
     nccl_.GetUniqueId(&rail.id);
-    soon_ = Clock::now() + std::chrono::seconds(20);
-    made_ = std::move(Communicators::Create(nccl_, {1, 0, {rail}, {}}, soon_).value());
+    const auto join = [this, rail](uint32_t rank) {
+      return std::move(Communicators::Create(nccl_, {2, rank, {rail}, {{0, 0}}}, nullptr, Soon()).value());
+    };
+    auto other = std::async(std::launch::async, join, 1);
+    made_[0] = join(0);
+    made_[1] = other.get();
   }
 
-  NcclWire Wire() {
-    return NcclWire(nccl_, made_->rail(0), nullptr, soon_,
-                    [this](DType, Reduction, const std::vector<const std::byte*>& sources, std::byte*, size_t) {
-                      sums_ += sources.size();
-                      return Status();
-                    });
+  static Clock::time_point Soon(std::chrono::milliseconds after = std::chrono::seconds(20)) {
+    return Clock::now() + after;
+  }
+
+  // What a rank ends with.
+  Status Run(uint32_t rank, std::vector<std::vector<float>*> leaves, bool in_group = false,
+             Clock::time_point deadline = Soon()) {
+    std::vector<Leaf> layout;
+    std::vector<std::byte*> at;
+    for (std::vector<float>* leaf : leaves) {
+      layout.push_back({DType::kF32, static_cast<int64_t>(leaf->size() * sizeof(float))});
+      at.push_back(reinterpret_cast<std::byte*>(leaf->data()));
+    }
+    const Runner runner(Exchange(rank), Layout(layout), Reduction::kSum);
+    std::vector<std::byte> scratch(runner.scratch_bytes());
+    NcclWire wire(nccl_, in_group ? made_[rank]->group(0) : made_[rank]->rail(0), nullptr, deadline, Add);
+    return runner.Run(at, scratch.data(), wire);
   }
 
   Library nccl_;
-  Clock::time_point soon_;
-  std::unique_ptr<Communicators> made_;
-  size_t sums_ = 0;
+  std::unique_ptr<Communicators> made_[2];
 };
 
-// Rank 0 of two: it sends chunk 0, receives chunk 0 into slot 0, and adds both.
-std::shared_ptr<const Messages> Exchange() {
-  const std::vector<uint32_t> words = {Messages::kMagic, 1, 2, 0, 1, 1, 1, 1, 1, 1, 1, 0, 1, 0, 1, 0, 2, 0, 1};
-  return std::make_shared<const Messages>(Messages::Decode(words.data(), words.size()).value());
-}
-
-TEST_F(WireTest, CarriesARoundInOneGroupAndThenAdds) {
-  const Runner runner(Exchange(), Layout({{DType::kF32, 12}, {DType::kBF16, 4}}), Reduction::kSum);
-  std::vector<std::byte> a(12), b(4), scratch(runner.scratch_bytes());
-  NcclWire wire = Wire();
-  const Status status = runner.Run({a.data(), b.data()}, scratch.data(), wire);
-  ASSERT_TRUE(status.ok()) << status.message();
+TEST_F(WireTest, BothEndWithTheSameSums) {
+  for (const bool in_group : {false, true}) {
+    std::vector<float> a[2] = {{1, 2, 3}, {10, 20, 30}}, b[2] = {{4}, {40}};
+    auto other = std::async(std::launch::async, [&] { return Run(1, {&a[1], &b[1]}, in_group); });
+    const Status status = Run(0, {&a[0], &b[0]}, in_group);
+    ASSERT_TRUE(status.ok()) << status.message();
+    ASSERT_TRUE(other.get().ok());
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(a[rank], (std::vector<float>{11, 22, 33}));
+      EXPECT_EQ(b[rank], (std::vector<float>{44}));
+    }
+  }
   std::string calls(1 << 10, '\0');
   calls.resize(Control<size_t(int, char*, size_t)>("fake_calls")(0, calls.data(), calls.size()));
-  EXPECT_EQ(calls, "init -\nsend 12 to 1\nsend 4 to 1\nreceive 12 from 1\nreceive 4 from 1\n");
-  EXPECT_EQ(sums_, 4u);
+  EXPECT_NE(calls.find("send 12 to 1\nsend 4 to 1\nreceive 12 from 1\nreceive 4 from 1\n"), std::string::npos);
+}
+
+TEST_F(WireTest, APeerThatDoesNotComeIsToldByTheDeadline) {
+  std::vector<float> a = {1, 2, 3};
+  const Status status = Run(0, {&a}, false, Soon(std::chrono::milliseconds(50)));
+  EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
+  EXPECT_NE(status.message().find("ending a group: its messages were not launched after 0."), std::string::npos);
+}
+
+TEST_F(WireTest, MessagesOfOtherSizesAreAnError) {
+  std::vector<float> a = {1, 2, 3}, b = {1, 2};
+  auto other = std::async(std::launch::async, [&] { return Run(1, {&b}); });
+  EXPECT_NE(Run(0, {&a}).message().find("invalid usage"), std::string::npos);
+  EXPECT_NE(other.get().message().find("invalid usage"), std::string::npos);
+}
+
+TEST_F(WireTest, ARevokedCommunicatorCarriesNothing) {
+  made_[0]->Fail(Status(Code::kInternal, "lost"));
+  std::vector<float> a = {1};
+  EXPECT_NE(Run(0, {&a}).message().find("ending a group: invalid usage"), std::string::npos);
 }
 
 TEST_F(WireTest, EveryRefusalIsAnErrorThatSaysWhatItWas) {
-  const Runner runner(Exchange(), Layout({{DType::kF32, 12}}), Reduction::kSum);
-  std::vector<std::byte> a(12), scratch(runner.scratch_bytes());
   for (const auto& [function, words] :
        {std::pair("ncclGroupStart", "starting a group: "), std::pair("ncclSend", "sending: "),
-        std::pair("ncclRecv", "receiving: "), std::pair("ncclGroupEnd", "ending a group: "),
-        std::pair("ncclCommGetAsyncError", "ending a group: ")}) {
+        std::pair("ncclRecv", "receiving: "), std::pair("ncclGroupEnd", "ending a group: ")}) {
     Control<void()>("fake_reset")();
     Control<void(const char*, int, int)>("fake_fail")(function, 1, 6);
-    NcclWire wire = Wire();
-    const Status status = runner.Run({a.data()}, scratch.data(), wire);
+    std::vector<float> a = {1};
+    const Status status = Run(0, {&a});
     EXPECT_EQ(status.message().rfind(words, 0), 0u) << status.message();
     EXPECT_NE(status.message().find("remote process exited"), std::string::npos);
+    EXPECT_EQ(a, (std::vector<float>{1}));
   }
-  EXPECT_EQ(sums_, 0u);
+  Control<void()>("fake_reset")();
+  Control<void(const char*, int, int)>("fake_fail")("ncclCommGetAsyncError", 1, 6);
+  std::vector<float> a = {1};
+  EXPECT_EQ(Run(0, {&a}).message().rfind("ending a group: remote process exited", 0), 0u);
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 """Allreduces by sends and receives between processes, over the NCCL that JAX has loaded.
 
-nccl.join("data", ranks=4, rank=0, ids=ids, board="/dev/shm/job-7")  # every rank; one made the ids by unique_id
+nccl.join("data", ranks=4, rank=0, ids=ids)  # every rank; one made the ids by unique_id
 y = nccl.all_reduce(x, schedules.ring(4), "data")  # inside or outside of jit
+nccl.shrink("data", gone=[2])  # after a fault, on all that remain
 nccl.leave("data")
 """
 
@@ -10,10 +11,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -66,7 +69,6 @@ def join(
     ids: Mapping[str, bytes],
     partitions: Sequence[Sequence[int]] = (),
     device: int = 0,
-    board: str = "",
     deadline_s: float = 60.0,
 ) -> None:
     """Makes a device of this process a rank of a group. All ranks must call it, with equal rails and partitions.
@@ -78,7 +80,6 @@ def join(
       ids: from `unique_id`, by the net module of each rail: "IB", "Socket"; "": NCCL chooses one.
       partitions: for each iteration of a period, the number of every rank's group; the groups are made now.
       device: CUDA's number of the device.
-      board: a file that the ranks of one host share, such as "/dev/shm/NAME": errors then name who is missing.
       deadline_s: how long to wait for the others, now and in every call.
 
     Raises:
@@ -94,20 +95,51 @@ def join(
         raise JaxcommError(f"group {group!r}: {wrong[0]}.\n  Cure: give every rank the same rails and partitions.")
     modules = "".join(f"{name}\n" for name in ids)
     groups = np.array(partitions, np.uint32).tobytes()
-    _call(
-        "jaxcomm_nccl_join",
-        *(_path(), group.encode(), device, ranks, rank, modules.encode(), b"".join(ids.values())),
-        *(groups, len(partitions), board.encode(), deadline_s),
-    )
+    board = _Board(hashlib.sha256(b"".join(ids.values())).hexdigest()[:32])
+    with board.shared() as file:
+        _call(
+            "jaxcomm_nccl_join",
+            *(_path(), group.encode(), device, ranks, rank, modules.encode(), b"".join(ids.values())),
+            *(groups, len(partitions), file, deadline_s),
+        )
+    _boards[group, device] = board
+
+
+def shrink(group: str, gone: Sequence[int], device: int = 0) -> None:
+    """Goes on without some ranks, after a fault or before one. All that remain must call it, with the same list.
+
+    They are numbered anew, in their order, and run schedules for so many ranks; there are no partitions any more.
+
+    Args:
+      group: the name that `join` was given.
+      gone: the ranks that leave it, as they were numbered, each once.
+      device: CUDA's number of the device.
+
+    Raises:
+      JaxcommError: the device has not joined, `gone` cannot go, this NCCL cannot do it (it needs ncclCommRevoke), or
+        "DeadlineError: …" where not all that remain come.
+    """
+    board = _boards.get((group, device), _Board("")).without(gone)
+    leaving = np.array(gone, np.uint32)
+    with board.shared() as file:
+        _call("jaxcomm_nccl_without", group.encode(), device, leaving.tobytes(), leaving.size, file)
+    _boards[group, device] = board
 
 
 def leave(group: str, device: int = 0) -> None:
-    """Ends a device's part in a group."""
+    """Ends a device's part in a group, after the call that it may be in."""
     _core().jaxcomm_nccl_leave(group.encode(), device)
+    _boards.pop((group, device), None)
 
 
 def all_reduce(
-    tree: Any, schedule: Schedule, group: str, *, reduction: str = "sum", iteration: int | None = None
+    tree: Any,
+    schedule: Schedule,
+    group: str,
+    *,
+    reduction: str = "sum",
+    iteration: int | None = None,
+    shares: Sequence[float] = (1.0,),
 ) -> Any:
     """The sum over the ranks of a group of a tree of arrays on a CUDA device, with the bits of the schedule's program.
 
@@ -117,12 +149,19 @@ def all_reduce(
       group: the name that `join` was given.
       reduction: "sum", "max" or "min".
       iteration: only with the ranks of this rank's group in that iteration of the period; None: with all.
+      shares: how the bytes are split over the rails, in the order of `join`'s `ids`; only their ratios count. Rails
+        beyond them carry nothing. A group of the period is on the first rail alone.
 
     Raises:
-      JaxcommError: there is no CUDA core. What goes wrong in the call is an error of JAX's, with a message of ours.
+      JaxcommError: there is no CUDA core, or shares that cannot be. What goes wrong in the call is an error of JAX's,
+        with a message of ours.
     """
     import jax
 
+    if any(not math.isfinite(share) or share < 0 for share in shares) or not sum(shares) > 0:
+        raise JaxcommError(f"shares are {list(shares)}; they must be finite, not negative, and not all 0")
+    if iteration is not None and len(shares) > 1:
+        raise JaxcommError("a group of the period is on the first rail alone.\n  Cure: leave out `shares`.")
     register()
     leaves: list[Any]
     structure: Any
@@ -135,11 +174,12 @@ def all_reduce(
     )
     results = call(
         *leaves,
-        what="psum",
+        what={"sum": "psum"}.get(reduction, f"p{reduction}"),
         group=group,
         iteration=np.int64(-1 if iteration is None else iteration),
         messages=register_messages(schedule),
         reduction=reduction,
+        shares=np.array(shares, np.float64),
     )
     return structure.unflatten(results)
 
@@ -175,6 +215,28 @@ def _call(name: str, *arguments: Any) -> None:
         raise JaxcommError(error.value.decode())
 
 
+class _Board(NamedTuple):
+    """Where the ranks of this host tell each other that they have come; all ranks of a group know its name."""
+
+    name: str
+
+    def without(self, gone: Sequence[int]) -> _Board:
+        left = f"{self.name} without {sorted(gone)}"
+        return _Board(hashlib.sha256(left.encode()).hexdigest()[:32])
+
+    @contextmanager
+    def shared(self) -> Iterator[bytes]:
+        """Its file, which every rank has opened when NCCL has brought all ranks together, and needs no more then."""
+        file = Path("/dev/shm", f"jaxcomm-{self.name}")
+        try:
+            yield str(file).encode()
+        finally:
+            file.unlink(missing_ok=True)
+
+
+_boards: dict[tuple[str, int], _Board] = {}  # by group and device
+
+
 @functools.cache
 def _path() -> bytes:
     """NVIDIA's wheel of libnccl; empty where it is not installed: then the system's is looked for."""
@@ -195,6 +257,11 @@ def _core() -> ctypes.CDLL:
     core.jaxcomm_nccl_join.argtypes = (
         *(ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_uint32),
         *(ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_double),
+        *text,
+    )
+    core.jaxcomm_nccl_without.restype = ctypes.c_int64
+    core.jaxcomm_nccl_without.argtypes = (
+        *(ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_char_p),
         *text,
     )
     core.jaxcomm_nccl_leave.restype = None

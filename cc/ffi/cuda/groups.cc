@@ -30,6 +30,46 @@ Runtime& TheRuntime() {
   return *runtime;
 }
 
+// None: the device has not joined.
+std::shared_ptr<Part> Find(std::string_view group, int device) {
+  std::lock_guard<std::mutex> lock(TheRuntime().mutex);
+  const auto found = TheRuntime().parts.find({std::string(group), device});
+  return found == TheRuntime().parts.end() ? nullptr : found->second;
+}
+
+Clock::time_point After(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+Status CudaError(const char* what, cudaError_t error) {
+  return Status(Code::kInternal, std::string("messages: ") + what + ": " + cudaGetErrorString(error));
+}
+
+// What is made while it lives is made on this device.
+class OnDevice {
+ public:
+  explicit OnDevice(int device) {
+    cudaGetDevice(&before_);
+    error_ = cudaSetDevice(device);
+  }
+  ~OnDevice() { cudaSetDevice(before_); }
+  Status status() const { return error_ == cudaSuccess ? Status() : CudaError("choosing the device", error_); }
+
+ private:
+  int before_ = 0;
+  cudaError_t error_;
+};
+
+Status MakeStreams(size_t count, std::vector<std::unique_ptr<OwnStream>>& streams) {
+  while (streams.size() < count) {
+    cudaStream_t stream = nullptr;
+    const cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    if (error != cudaSuccess) return CudaError("making a stream", error);
+    streams.push_back(std::make_unique<OwnStream>(stream));
+  }
+  return Status();
+}
+
 // 0, or 1 and the message, cut to what fits.
 int64_t Answer(const Status& status, char* error, int64_t size) {
   if (status.ok()) return 0;
@@ -39,36 +79,38 @@ int64_t Answer(const Status& status, char* error, int64_t size) {
 
 }  // namespace
 
-Result<MessageCall> FindCall(int device, std::string_view group, int64_t iteration, std::string_view messages) {
-  std::lock_guard<std::mutex> lock(TheRuntime().mutex);
-  const auto part = TheRuntime().parts.find({std::string(group), device});
-  if (part == TheRuntime().parts.end()) {
+Result<Turn> TakeTurn(int device, std::string_view group, int64_t iteration, std::string_view messages) {
+  Turn turn;
+  turn.part = Find(group, device);
+  if (!turn.part) {
     return InvalidArgument("messages: device " + std::to_string(device) + " has not joined group '" +
                            std::string(group) + "'");
   }
-  nccl::Communicators& all = *part->second->communicators;
-  if (Status status = all.Check(); !status.ok()) return status;
-  uint32_t rank = all.rank(), ranks = all.ranks();
-  if (iteration >= 0) {
-    if (static_cast<size_t>(iteration) >= all.num_partitions()) {
-      return InvalidArgument("messages: iteration " + std::to_string(iteration) + " of " +
-                             std::to_string(all.num_partitions()) + " in the period");
-    }
-    const std::vector<uint32_t> members = all.members(static_cast<size_t>(iteration));
-    rank = static_cast<uint32_t>(std::find(members.begin(), members.end(), rank) - members.begin());
-    ranks = static_cast<uint32_t>(members.size());
+  turn.issue = std::unique_lock<std::mutex>(turn.part->issue);
+  nccl::Communicators& all = *turn.part->communicators;
+  if (Status status = all.Check(); !status.ok()) {
+    return Status(status.code(), "group '" + std::string(group) + "' has failed: " + status.message());
   }
+  if (iteration >= static_cast<int64_t>(all.num_partitions())) {
+    return InvalidArgument("messages: iteration " + std::to_string(iteration) + " of " +
+                           std::to_string(all.num_partitions()) + " in the period");
+  }
+  turn.group = iteration < 0 ? nullptr : all.group(static_cast<size_t>(iteration));
+  turn.members = iteration < 0 ? all.everybody() : all.members(static_cast<size_t>(iteration));
+  const auto at = std::find(turn.members.begin(), turn.members.end(), all.rank());
+  const auto rank = static_cast<uint32_t>(at - turn.members.begin());
+  std::lock_guard<std::mutex> lock(TheRuntime().mutex);
   const auto mine = TheRuntime().messages.find({std::string(messages), rank});
   if (mine == TheRuntime().messages.end()) {
     return InvalidArgument("messages: " + std::string(messages) + " are not registered for rank " +
                            std::to_string(rank));
   }
-  if (mine->second->ranks() != ranks) {
-    return InvalidArgument("messages: they are for " + std::to_string(mine->second->ranks()) +
-                           " ranks; the group has " + std::to_string(ranks));
+  turn.messages = mine->second;
+  if (turn.messages->ranks() != turn.members.size()) {
+    return InvalidArgument("messages: they are for " + std::to_string(turn.messages->ranks()) +
+                           " ranks; the group has " + std::to_string(turn.members.size()));
   }
-  return MessageCall{part->second, iteration < 0 ? all.rail(0) : all.group(static_cast<size_t>(iteration)),
-                     mine->second};
+  return turn;
 }
 
 // NCCL's version, such as 23201; 0: there is none, and `error` says why.
@@ -89,7 +131,7 @@ JAXCOMM_EXPORT int64_t jaxcomm_nccl_id(const char* path, char* id, char* error, 
 }
 
 // Makes a device a rank of a group. `modules` are lines, one per rail, and `ids` their ids one after the other.
-// `partitions` holds the group of each rank for so many iterations. `board`: a file of this host's ranks, or "".
+// `partitions` holds the group of each rank for so many iterations. `board`: a file of this host's ranks.
 JAXCOMM_EXPORT int64_t jaxcomm_nccl_join(const char* path, const char* group, int device, uint32_t ranks, uint32_t rank,
                                          const char* modules, const char* ids, const uint32_t* partitions,
                                          uint32_t num_partitions, const char* board, double deadline_s, char* error,
@@ -108,23 +150,16 @@ JAXCOMM_EXPORT int64_t jaxcomm_nccl_join(const char* path, const char* group, in
   }
   auto part = std::make_shared<Part>();
   part->deadline_s = deadline_s;
-  if (*board != '\0') {
-    Result<std::unique_ptr<nccl::Board>> opened = nccl::Board::Open(board, ranks);
-    if (!opened.ok()) return Answer(opened.status(), error, size);
-    part->board = std::move(opened.value());
-    part->board->Arrive(rank, 0);
-  }
-  int before = 0;
-  cudaGetDevice(&before);
-  if (const cudaError_t set = cudaSetDevice(device); set != cudaSuccess) {
-    return Answer(Status(Code::kInternal, std::string("messages: choosing the device: ") + cudaGetErrorString(set)),
-                  error, size);
-  }
-  const Clock::time_point deadline =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(deadline_s));
+  Result<std::unique_ptr<nccl::Board>> opened = nccl::Board::Open(board, ranks);
+  if (!opened.ok()) return Answer(opened.status(), error, size);
+  part->board = std::move(opened.value());
+  part->board->Arrive(rank, {0, 0});
+  const OnDevice here(device);
+  if (!here.status().ok()) return Answer(here.status(), error, size);
+  Status status = MakeStreams(membership.rails.size() - 1, part->streams);
+  if (!status.ok()) return Answer(status, error, size);
   Result<std::unique_ptr<nccl::Communicators>> made =
-      nccl::Communicators::Create(*found.value(), std::move(membership), deadline);
-  cudaSetDevice(before);
+      nccl::Communicators::Create(*found.value(), std::move(membership), part->board.get(), After(deadline_s));
   if (!made.ok()) return Answer(made.status(), error, size);
   part->communicators = std::move(made.value());
   std::lock_guard<std::mutex> lock(TheRuntime().mutex);
@@ -132,14 +167,37 @@ JAXCOMM_EXPORT int64_t jaxcomm_nccl_join(const char* path, const char* group, in
   return 0;
 }
 
-// Ends a device's part in a group; calls that still run fail.
+// Goes on without some ranks; those that remain are numbered anew, in their order. `board`: another file.
+JAXCOMM_EXPORT int64_t jaxcomm_nccl_without(const char* group, int device, const uint32_t* gone, uint32_t num_gone,
+                                            const char* board, char* error, int64_t size) {
+  const std::shared_ptr<Part> part = Find(group, device);
+  if (!part) return Answer(InvalidArgument("the device has not joined it"), error, size);
+  const std::lock_guard<std::mutex> lock(part->issue);
+  const std::vector<uint32_t> all = part->communicators->everybody(), leaving(gone, gone + num_gone);
+  Result<std::unique_ptr<nccl::Board>> opened = nccl::Board::Open(board, static_cast<uint32_t>(all.size()));
+  if (!opened.ok()) return Answer(opened.status(), error, size);
+  uint32_t rank = part->communicators->rank();
+  for (const uint32_t each : leaving) rank -= each < part->communicators->rank();
+  opened.value()->Arrive(rank, {0, 0});
+  const OnDevice here(device);
+  if (!here.status().ok()) return Answer(here.status(), error, size);
+  Result<std::unique_ptr<nccl::Communicators>> made =
+      part->communicators->Without(leaving, opened.value().get(), After(part->deadline_s));
+  if (!made.ok()) return Answer(made.status(), error, size);
+  part->communicators = std::move(made.value());  // before the board that they look at
+  part->board = std::move(opened.value());
+  part->calls = 0;
+  return 0;
+}
+
+// Ends a device's part in a group, after the call that it may be in.
 JAXCOMM_EXPORT void jaxcomm_nccl_leave(const char* group, int device) {
-  std::shared_ptr<Part> gone;
+  const std::shared_ptr<Part> gone = Find(group, device);
+  if (!gone) return;
+  const std::lock_guard<std::mutex> turn(gone->issue);
+  gone->communicators->Fail(Status(Code::kInternal, "the device has left"));
   std::lock_guard<std::mutex> lock(TheRuntime().mutex);
-  const auto found = TheRuntime().parts.find({group, device});
-  if (found == TheRuntime().parts.end()) return;
-  gone = std::move(found->second);
-  TheRuntime().parts.erase(found);
+  TheRuntime().parts.erase({group, device});
 }
 
 // Hands in the messages of one rank, under the schedule's name.

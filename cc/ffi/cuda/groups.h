@@ -1,14 +1,17 @@
 // The groups that devices of this process have joined, and the messages by which they run schedules.
 //
-//   Result<MessageCall> call = FindCall(device, "data", /*iteration=*/-1, "3f9a01c2…");
+//   Result<Turn> turn = TakeTurn(device, "data", /*iteration=*/-1, "3f9a01c2…");
 //
 // Both come from Python, through exported functions of their own. Thread-safe.
 #pragma once
+
+#include <cuda_runtime_api.h>
 
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string_view>
+#include <vector>
 
 #include "cc/messages/messages.h"
 #include "cc/nccl/board.h"
@@ -16,23 +19,40 @@
 
 namespace jaxcomm {
 
-// One device's part in a group of ranks.
-struct Part {
-  std::unique_ptr<nccl::Communicators> communicators;
-  std::unique_ptr<nccl::Board> board;  // null: no rank can be named
-  double deadline_s;
-  std::mutex issue;  // calls are issued one after the other, in the order in which XLA runs them
-  uint64_t calls = 0;
+// A stream of ours, which does not wait for the default stream.
+class OwnStream {
+ public:
+  explicit OwnStream(cudaStream_t stream) : stream_(stream) {}
+  ~OwnStream() { cudaStreamDestroy(stream_); }
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
+
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t const stream_;
 };
 
-// What a call needs of what was registered and joined before.
-struct MessageCall {
+// One device's part in a group of ranks.
+struct Part {
+  std::unique_ptr<nccl::Board> board;
+  std::unique_ptr<nccl::Communicators> communicators;
+  std::vector<std::unique_ptr<OwnStream>> streams;  // of the rails after the first, which has XLA's
+  double deadline_s;
+  std::mutex issue;  // calls are issued one after the other, in the order in which XLA runs them
+  uint32_t calls = 0;
+};
+
+// One call has its part to itself, until this ends.
+struct Turn {
   std::shared_ptr<Part> part;
-  nccl::Comm comm;
+  std::unique_lock<std::mutex> issue;
+  nccl::Comm group;               // null: the call is on the rails
+  std::vector<uint32_t> members;  // who makes the call
   std::shared_ptr<const Messages> messages;
 };
 
 // `iteration` is that of the period of groups whose turn it is; below 0: the call is of all ranks.
-Result<MessageCall> FindCall(int device, std::string_view group, int64_t iteration, std::string_view messages);
+Result<Turn> TakeTurn(int device, std::string_view group, int64_t iteration, std::string_view messages);
 
 }  // namespace jaxcomm

@@ -1,62 +1,29 @@
-// A libnccl without GPUs, for tests: the ranks are threads of one process, communicators come into being when all of
-// their ranks have asked for them, calls are recorded, and may be told to fail. Messages are copied when both are
-// there.
+// A libnccl without GPUs, for tests: the ranks are threads of one process. As NCCL does where it may not block, it
+// returns from everything at once, and reports through ncclCommGetAsyncError when all ranks have come; the handle of a
+// communicator that is made from another is written only then. Messages are copied when both sides are there, and there
+// is no stream. Calls are recorded, and may be told to fail.
 //
-// Built with JAXCOMM_FAKE_OLD it is NCCL 2.26, with neither shrink nor revoke.
+// Built with JAXCOMM_FAKE_OLD it is NCCL 2.28, which cannot revoke; with JAXCOMM_FAKE_ANCIENT it is 2.26.
 
 #include "cc/nccl/fake/fake.h"
 
+#include <cstddef>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "cc/nccl/fake/ranks.h"
 #include "cc/nccl/library.h"
+
+using namespace jaxcomm::nccl;
 
 namespace {
 
-using jaxcomm::nccl::Config;
-using jaxcomm::nccl::Id;
-using jaxcomm::nccl::kInProgress;
-using jaxcomm::nccl::kSuccess;
-using jaxcomm::nccl::Outcome;
-
-constexpr Outcome kInvalidArgument = 4;
-
-// What ranks come together for: by the name of what they join.
-struct Meeting {
-  size_t expected = 0;
-  std::set<int> came;
-};
-
-struct FakeComm {
-  std::string name;  // the same on all of its ranks
-  int world_rank;    // in the first communicator, which names the thread in records
-  int rank;
-  int ranks;
-  std::shared_ptr<Meeting> meeting;
-  int splits = 0;
-  bool revoked = false;
-};
-
-struct Fake {
-  std::mutex mutex;
-  std::map<std::string, std::shared_ptr<Meeting>> meetings;
-  std::set<FakeComm*> live;
-  std::map<int, std::string> calls;
-  std::map<std::string, std::pair<int, Outcome>> failures;
-  std::map<std::string, int> counts;
-  std::set<int> lost;
-  int ids = 0;
-};
-
-Fake& TheFake() {
-  static Fake* fake = std::make_unique<Fake>().release();
-  return *fake;
-}
+thread_local std::vector<std::pair<FakeComm*, Message>> the_group;
+thread_local Outcome the_groups_error = kSuccess;  // of a call in it: then nothing of it is launched
 
 // The outcome that was asked for this call, or success.
 Outcome Told(Fake& fake, const char* function) {
@@ -65,21 +32,13 @@ Outcome Told(Fake& fake, const char* function) {
   return failure != fake.failures.end() && failure->second.first == count ? failure->second.second : kSuccess;
 }
 
-void Record(Fake& fake, int rank, const std::string& call) { fake.calls[rank] += call + "\n"; }
-
-FakeComm* Join(Fake& fake, const std::string& name, int world_rank, int rank, int ranks) {
-  std::shared_ptr<Meeting>& meeting = fake.meetings[name];
-  if (!meeting) meeting = std::make_shared<Meeting>();
-  meeting->expected = static_cast<size_t>(ranks);
-  if (fake.lost.count(world_rank) == 0) meeting->came.insert(world_rank);
-  FakeComm* const comm = std::make_unique<FakeComm>(FakeComm{name, world_rank, rank, ranks, meeting}).release();
-  fake.live.insert(comm);
-  return comm;
-}
+void Record(Fake& fake, const FakeComm& comm, const std::string& call) { fake.calls[comm.world_rank] += call + "\n"; }
 
 bool Valid(const Config* config) {
   return config != nullptr && config->size == sizeof(Config) && config->magic == 0xcafebeef && config->blocking == 0;
 }
+
+std::string Module(const Config& config) { return config.net_name != nullptr ? config.net_name : "-"; }
 
 }  // namespace
 
@@ -89,6 +48,7 @@ FAKE(void) fake_reset() {
   Fake& fake = TheFake();
   std::lock_guard<std::mutex> lock(fake.mutex);
   fake.meetings.clear();
+  fake.sent.clear();
   fake.calls.clear();
   fake.failures.clear();
   fake.counts.clear();
@@ -134,6 +94,8 @@ FAKE(const char*) ncclGetErrorString(Outcome outcome) {
       return "no error";
     case 2:
       return "unhandled system error";
+    case kInvalidUsage:
+      return "invalid usage";
     case 6:
       return "remote process exited or there was a network error";
     default:
@@ -156,31 +118,32 @@ FAKE(Outcome) ncclCommInitRankConfig(FakeComm** comm, int ranks, Id id, int rank
   Fake& fake = TheFake();
   std::lock_guard<std::mutex> lock(fake.mutex);
   if (!Valid(config)) return kInvalidArgument;
-  Record(fake, rank, std::string("init ") + (config->net_name != nullptr ? config->net_name : "-"));
+  fake.calls[rank] += "init " + Module(*config) + "\n";
   if (const Outcome told = Told(fake, "ncclCommInitRankConfig"); told != kSuccess) return told;
-  *comm = Join(fake, id.bytes, rank, rank, ranks);
+  *comm = Join(fake, id.bytes, rank, ranks, 0, rank);
   return kInProgress;
 }
 
 FAKE(Outcome) ncclCommSplit(FakeComm* parent, int colour, int key, FakeComm** comm, Config* config) {
   Fake& fake = TheFake();
   std::lock_guard<std::mutex> lock(fake.mutex);
-  if (!Valid(config) || colour < 0) return kInvalidArgument;
-  const int number = parent->splits++;
-  Record(fake, parent->world_rank, "split " + std::to_string(number) + " of " + parent->name);
+  if (!Valid(config) || colour < 0 || Progress(fake, *parent) != kSuccess) return kInvalidArgument;
+  const std::string number = std::to_string(parent->children++);
+  Record(fake, *parent, "split " + number + " of " + parent->name + " on " + Module(*config));
   if (const Outcome told = Told(fake, "ncclCommSplit"); told != kSuccess) return told;
   // All ranks of the parent must call, whatever their colour.
-  *comm = Join(fake, parent->name + "/" + std::to_string(number), parent->world_rank, key, parent->ranks);
-  return kInProgress;
+  parent->child = Join(fake, parent->name + "/" + number, parent->world_rank, parent->ranks, colour, key);
+  parent->handle = comm;
+  *comm = nullptr;
+  return kSuccess;
 }
 
 FAKE(Outcome) ncclCommGetAsyncError(FakeComm* comm, Outcome* outcome) {
   Fake& fake = TheFake();
   std::lock_guard<std::mutex> lock(fake.mutex);
   if (fake.live.count(comm) == 0) return kInvalidArgument;
-  const Outcome told = Told(fake, "ncclCommGetAsyncError");
-  const bool ready = comm->meeting->came.size() == comm->meeting->expected;
-  *outcome = told != kSuccess ? told : ready || comm->revoked ? kSuccess : kInProgress;
+  if (const Outcome told = Told(fake, "ncclCommGetAsyncError"); told != kSuccess) comm->outcome = told;
+  *outcome = Progress(fake, *comm);
   return kSuccess;
 }
 
@@ -188,50 +151,75 @@ FAKE(Outcome) ncclCommAbort(FakeComm* comm) {
   Fake& fake = TheFake();
   std::lock_guard<std::mutex> lock(fake.mutex);
   if (fake.live.erase(comm) == 0) return kInvalidArgument;
-  Record(fake, comm->world_rank, "abort " + comm->name);
+  Record(fake, *comm, "abort " + comm->name);
+  if (comm->child != nullptr) *comm->handle = comm->child;  // what was begun ends first
   std::unique_ptr<FakeComm> freed(comm);
   return kSuccess;
 }
 
 FAKE(Outcome) ncclGroupStart() { return Told(TheFake(), "ncclGroupStart"); }
-FAKE(Outcome) ncclGroupEnd() { return Told(TheFake(), "ncclGroupEnd"); }
 
-FAKE(Outcome) ncclSend(const void*, size_t count, int, int peer, FakeComm* comm, void*) {
+FAKE(Outcome) ncclGroupEnd() {
   Fake& fake = TheFake();
   std::lock_guard<std::mutex> lock(fake.mutex);
-  Record(fake, comm->world_rank, "send " + std::to_string(count) + " to " + std::to_string(peer));
-  return Told(fake, "ncclSend");
+  const auto group = std::exchange(the_group, {});
+  if (const Outcome error = std::exchange(the_groups_error, kSuccess); error != kSuccess) return error;
+  if (const Outcome told = Told(fake, "ncclGroupEnd"); told != kSuccess) return told;
+  for (const auto& [comm, message] : group) {
+    if (comm->revoked || !comm->ready()) return kInvalidUsage;
+    if (message.to != nullptr) {
+      comm->receives.push_back(message);
+    } else {
+      fake.sent[comm->way(comm->rank(), message.peer)].push_back(message.bytes);
+    }
+  }
+  return kInProgress;
 }
 
-FAKE(Outcome) ncclRecv(void*, size_t count, int, int peer, FakeComm* comm, void*) {
+FAKE(Outcome) ncclSend(const void* from, size_t count, int, int peer, FakeComm* comm, void*) {
   Fake& fake = TheFake();
   std::lock_guard<std::mutex> lock(fake.mutex);
-  Record(fake, comm->world_rank, "receive " + std::to_string(count) + " from " + std::to_string(peer));
-  return Told(fake, "ncclRecv");
+  Record(fake, *comm, "send " + std::to_string(count) + " to " + std::to_string(peer));
+  const auto* bytes = static_cast<const std::byte*>(from);
+  the_group.push_back({comm, {peer, nullptr, {bytes, bytes + count}}});
+  return the_groups_error = Told(fake, "ncclSend");
+}
+
+FAKE(Outcome) ncclRecv(void* to, size_t count, int, int peer, FakeComm* comm, void*) {
+  Fake& fake = TheFake();
+  std::lock_guard<std::mutex> lock(fake.mutex);
+  Record(fake, *comm, "receive " + std::to_string(count) + " from " + std::to_string(peer));
+  the_group.push_back({comm, {peer, static_cast<std::byte*>(to), std::vector<std::byte>(count)}});
+  return the_groups_error = Told(fake, "ncclRecv");
+}
+
+FAKE(Outcome) ncclCommShrink(FakeComm* parent, int* gone, int num_gone, FakeComm** comm, Config* config, int flags) {
+  Fake& fake = TheFake();
+  std::lock_guard<std::mutex> lock(fake.mutex);
+  if (!Valid(config) || num_gone == 0 || flags != 0 || Progress(fake, *parent) != kSuccess) return kInvalidArgument;
+  std::string name = parent->name;
+  for (int i = 0; i < num_gone; ++i) {
+    if (gone[i] == parent->rank()) return kInvalidArgument;
+    name += "-" + std::to_string(gone[i]);
+  }
+  Record(fake, *parent, "shrink " + parent->name + " on " + Module(*config));
+  if (const Outcome told = Told(fake, "ncclCommShrink"); told != kSuccess) return told;
+  parent->child = Join(fake, name, parent->world_rank, parent->ranks - num_gone, 0, parent->rank());
+  parent->handle = comm;
+  *comm = nullptr;
+  return kSuccess;
 }
 
 #ifndef JAXCOMM_FAKE_OLD
 FAKE(Outcome) ncclCommRevoke(FakeComm* comm, int flags) {
   Fake& fake = TheFake();
   std::lock_guard<std::mutex> lock(fake.mutex);
-  if (flags != 0) return kInvalidArgument;
-  Record(fake, comm->world_rank, "revoke " + comm->name);
-  comm->revoked = true;
-  return Told(fake, "ncclCommRevoke");
-}
-
-FAKE(Outcome) ncclCommShrink(FakeComm* parent, int* gone, int num_gone, FakeComm** comm, Config* config, int) {
-  Fake& fake = TheFake();
-  std::lock_guard<std::mutex> lock(fake.mutex);
-  if (!Valid(config)) return kInvalidArgument;
-  int rank = parent->rank;
-  for (int i = 0; i < num_gone; ++i) {
-    if (gone[i] == parent->rank) return kInvalidArgument;
-    if (gone[i] < parent->rank) --rank;
-  }
-  Record(fake, parent->world_rank, "shrink " + parent->name);
-  if (const Outcome told = Told(fake, "ncclCommShrink"); told != kSuccess) return told;
-  *comm = Join(fake, parent->name + "-", parent->world_rank, rank, parent->ranks - num_gone);
+  if (flags != 0 || comm->revoked || fake.live.count(comm) == 0) return kInvalidArgument;
+  Record(fake, *comm, "revoke " + comm->name);
+  if (const Outcome told = Told(fake, "ncclCommRevoke"); told != kSuccess) return told;
+  comm->revoked = comm->stopping = true;
+  comm->receives.clear();
+  comm->outcome = kSuccess;
   return kInProgress;
 }
 #endif

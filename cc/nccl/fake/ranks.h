@@ -1,0 +1,71 @@
+// What the fake libnccl knows of its ranks, their communicators and the messages on their way.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cc/nccl/library.h"
+
+namespace jaxcomm::nccl {
+
+constexpr Outcome kInvalidArgument = 4;
+constexpr Outcome kInvalidUsage = 5;
+
+// What ranks come together for: by the name of what they join.
+struct Meeting {
+  size_t expected = 0;
+  std::map<int, std::pair<int, int>> came;  // colour and key by world rank
+};
+
+struct Message {
+  int peer;
+  std::byte* to;  // null: it is sent
+  std::vector<std::byte> bytes;
+};
+
+struct FakeComm {
+  std::string name;  // the same on all of its ranks
+  int world_rank;    // in the first communicator, which names the thread in records
+  int ranks;         // that meet
+  std::shared_ptr<Meeting> meeting;
+  std::deque<Message> receives;
+  int children = 0;
+  FakeComm* child = nullptr;  // that is being made
+  FakeComm** handle = nullptr;
+  bool revoked = false;
+  bool stopping = false;
+  Outcome outcome = kSuccess;
+
+  bool ready() const { return meeting->came.size() == meeting->expected; }
+  int rank() const;
+  std::string way(int from, int to) const;
+};
+
+struct Fake {
+  std::mutex mutex;
+  std::map<std::string, std::shared_ptr<Meeting>> meetings;
+  std::map<std::string, std::deque<std::vector<std::byte>>> sent;  // by the way they go
+  std::set<FakeComm*> live;
+  std::map<int, std::string> calls;
+  std::map<std::string, std::pair<int, Outcome>> failures;
+  std::map<std::string, int> counts;
+  std::set<int> lost;
+  int ids = 0;
+};
+
+Fake& TheFake();
+
+// Makes a communicator, and has the rank come to its meeting unless it is lost.
+FakeComm* Join(Fake& fake, const std::string& name, int world_rank, int ranks, int colour, int key);
+
+// How far a communicator is: what was begun on it has ended, goes on or has failed.
+Outcome Progress(Fake& fake, FakeComm& comm);
+
+}  // namespace jaxcomm::nccl

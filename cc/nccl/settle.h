@@ -1,0 +1,30 @@
+// Waiting for NCCL, which returns at once and goes on by itself.
+//
+//   Status status = Settle(nccl, comm, "joining rail 0", "not all of the 4 ranks have come", deadline);
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "cc/base/status.h"
+#include "cc/nccl/library.h"
+
+namespace jaxcomm::nccl {
+
+using Clock = std::chrono::steady_clock;
+
+// Between two looks: gives way at first, since most waits are short, and then sleeps.
+class Pause {
+ public:
+  void Wait();
+
+ private:
+  const Clock::time_point start_ = Clock::now();
+};
+
+// Waits until what was begun on a communicator is under way. An error says that `what` failed, and beyond the deadline
+// also `late`.
+Status Settle(const Library& nccl, Comm comm, const std::string& what, const std::string& late,
+              Clock::time_point deadline);
+
+}  // namespace jaxcomm::nccl
