@@ -1,7 +1,5 @@
 #include "cc/nccl/communicators.h"
 
-#include <dlfcn.h>
-
 #include <future>
 #include <memory>
 #include <numeric>
@@ -10,32 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "cc/nccl/fake/fake.h"
+#include "cc/nccl/fake/control.h"
 #include "gtest/gtest.h"
 
 namespace jaxcomm::nccl {
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr char kFake[] = "cc/nccl/libfake_nccl.so";
-constexpr char kOld[] = "cc/nccl/libfake_nccl_old.so";
-
-// A function of the fake that NCCL does not have.
-template <typename Function>
-Function* Control(const char* name, const char* path = kFake) {
-  void* const handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  EXPECT_NE(handle, nullptr) << dlerror();
-  Function* const found = reinterpret_cast<Function*>(dlsym(handle, name));
-  EXPECT_NE(found, nullptr) << name;
-  return found;
-}
-
-Library Loaded(const char* path = kFake) {
-  Result<Library> nccl = Library::Load(path);
-  EXPECT_TRUE(nccl.ok()) << nccl.status().message();
-  return nccl.value();
-}
 
 using Made = Result<std::unique_ptr<Communicators>>;
 
@@ -92,35 +71,6 @@ class CommunicatorsTest : public testing::Test {
 };
 
 const std::vector<std::vector<uint32_t>> kPeriod = {{0, 0, 1, 1}, {0, 1, 1, 0}, {0, 0, 0, 0}};
-
-TEST(LibraryTest, TakesTheFunctionsOfItsVersion) {
-  const Library newer = Loaded(), older = Loaded(kOld);
-  EXPECT_EQ(newer.VersionText(), "2.32.1");
-  EXPECT_NE(newer.CommShrink, nullptr);
-  EXPECT_NE(newer.CommRevoke, nullptr);
-  EXPECT_NE(older.CommShrink, nullptr);
-  EXPECT_EQ(older.CommRevoke, nullptr);
-}
-
-TEST(LibraryTest, SaysInOneLineWhyThereIsNone) {
-  const Result<Library> nowhere = Library::Load("/nowhere/libnccl.so.2");
-  ASSERT_FALSE(nowhere.ok());
-  EXPECT_EQ(nowhere.status().message().rfind("no NCCL: /nowhere/libnccl.so.2: cannot open", 0), 0u);
-  const Result<Library> ancient = Library::Load("cc/nccl/libfake_nccl_ancient.so");
-  ASSERT_FALSE(ancient.ok());
-  EXPECT_NE(ancient.status().message().find("is of version 2.26.6; 2.28 or later is needed"), std::string::npos);
-  const Result<Library> another = Library::Load("libm.so.6");
-  ASSERT_FALSE(another.ok());
-  EXPECT_EQ(another.status().message(), "no NCCL: libm.so.6 has no ncclGetVersion");
-}
-
-TEST(LibraryTest, TheFirstAnswerIsTheAnswerToAll) {
-  const Result<const Library*> first = Library::Open(kFake);
-  ASSERT_TRUE(first.ok());
-  const Result<const Library*> second = Library::Open(kOld);
-  ASSERT_TRUE(second.ok());
-  EXPECT_EQ(first.value(), second.value());
-}
 
 TEST_F(CommunicatorsTest, AllRanksMakeTheSameOnesInTheSameOrder) {
   std::vector<Made> made = Create(4, {0, 1, 2, 3}, Rails({"IB", "Socket"}), kPeriod);

@@ -1,7 +1,5 @@
 #include "cc/nccl/wire.h"
 
-#include <dlfcn.h>
-
 #include <future>
 #include <memory>
 #include <string>
@@ -9,18 +7,11 @@
 
 #include "cc/kernels/reduce.h"
 #include "cc/nccl/communicators.h"
-#include "cc/nccl/fake/fake.h"
+#include "cc/nccl/fake/control.h"
 #include "gtest/gtest.h"
 
 namespace jaxcomm::nccl {
 namespace {
-
-constexpr char kFake[] = "cc/nccl/libfake_nccl.so";
-
-template <typename Function>
-Function* Control(const char* name) {
-  return reinterpret_cast<Function*>(dlsym(dlopen(kFake, RTLD_NOW | RTLD_LOCAL), name));
-}
 
 // A rank of two: it sends chunk 0, receives chunk 0 into slot 0, and adds rank 0's and then rank 1's.
 std::shared_ptr<const Messages> Exchange(uint32_t rank) {
@@ -38,7 +29,7 @@ Status Add(DType dtype, Reduction reduction, const std::vector<const std::byte*>
 
 class WireTest : public testing::Test {
  protected:
-  WireTest() : nccl_(Library::Load(kFake).value()) {
+  WireTest() : nccl_(Loaded()) {
     Control<void()>("fake_reset")();
     RailId rail{"", {}};
     nccl_.GetUniqueId(&rail.id);
@@ -69,7 +60,7 @@ class WireTest : public testing::Test {
     return runner.Run(at, scratch.data(), wire);
   }
 
-  Library nccl_;
+  const Library nccl_;
   std::unique_ptr<Communicators> made_[2];
 };
 

@@ -12,6 +12,7 @@ from jaxcomm import profile, schedules, simulate
 from jaxcomm.cli import output, progress
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan
+from jaxcomm.planner import executors
 from jaxcomm.profile import Loss
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.schedules import Schedule
@@ -79,7 +80,7 @@ def _cases(
     args: Namespace, alpha: float, beta: float, ranks: list[int], delays: list[float], planned: Plan | None
 ) -> list[Case]:
     if args.profile:
-        measured = profile.load(args.profile)
+        measured, _ = executors.decide(profile.load(args.profile))
         networks = [Network.of(measured)]
         late = profile.straggler(measured) if measured.arrivals else None
         known = (late.rank, Delays(late.delays)) if late and late.late_steps else None

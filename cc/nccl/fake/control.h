@@ -1,0 +1,33 @@
+// The fake libnccl in a test: its functions, and those that NCCL does not have, which tell it what is to happen.
+//
+//   const Library nccl = Loaded();
+//   Control<void(int)>("fake_lose")(2);
+#pragma once
+
+#include <dlfcn.h>
+
+#include "cc/nccl/fake/fake.h"
+#include "cc/nccl/library.h"
+#include "gtest/gtest.h"
+
+namespace jaxcomm::nccl {
+
+constexpr char kFake[] = "cc/nccl/libfake_nccl.so";
+constexpr char kOld[] = "cc/nccl/libfake_nccl_old.so";
+
+template <typename Function>
+Function* Control(const char* name, const char* path = kFake) {
+  void* const handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  EXPECT_NE(handle, nullptr) << dlerror();
+  Function* const found = reinterpret_cast<Function*>(dlsym(handle, name));
+  EXPECT_NE(found, nullptr) << name;
+  return found;
+}
+
+inline Library Loaded(const char* path = kFake) {
+  Result<Library> nccl = Library::Load(path);
+  EXPECT_TRUE(nccl.ok()) << nccl.status().message();
+  return nccl.value();
+}
+
+}  // namespace jaxcomm::nccl
