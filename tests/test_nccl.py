@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from jaxcomm import schedules
@@ -132,29 +130,3 @@ def test_the_ranks_of_a_host_find_each_other_on_one_board_that_leaves_no_file():
         Path(file.decode()).touch()
     assert not Path(file.decode()).exists()
     assert mine.without([2, 1]) == other.without([1, 2]) != mine.without([1])
-
-
-@pytest.fixture(scope="module")
-def benchmark():
-    spec = importlib.util.spec_from_file_location("gpu_nccl", ROOT / "benchmarks" / "gpu_nccl.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32"])
-def test_the_benchmark_expects_the_programs_bits(benchmark, dtype):
-    for schedule in benchmark.schedules_of(4).values():
-        data = benchmark.data(4, 1003, dtype, seed=1)
-        found = benchmark.expected(schedule, data)
-        assert found.dtype == data.dtype
-        np.testing.assert_allclose(found.astype(np.float64), data.astype(np.float64).sum(axis=0), rtol=0.02, atol=0.1)
-
-
-def test_the_benchmark_says_in_one_line_why_it_cannot_run():
-    if cuda.why_off() is None:
-        pytest.skip("there is a device")
-    command = [sys.executable, "benchmarks/gpu_nccl.py", "--ranks", "4"]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
-    assert result.returncode == 1
-    assert result.stderr.strip() == f"benchmarks/gpu_nccl.py: {cuda.why_off()}"

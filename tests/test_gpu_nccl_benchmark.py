@@ -1,0 +1,138 @@
+"""benchmarks/gpu_nccl.py without a GPU: its dry run, what isolates failures, its NumPy reference and its report."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxcomm.ffi import cuda
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+command = importlib.import_module("gpu_nccl")
+work = importlib.import_module("gpu_nccl_rank")
+
+
+def start(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "benchmarks/gpu_nccl.py", *arguments], capture_output=True, text=True, cwd=ROOT, timeout=120
+    )
+
+
+def test_the_dry_run_names_every_part_and_starts_none() -> None:
+    said = start("--dry-run")
+    assert said.returncode == 0
+    assert [line.split(":")[0] for line in said.stdout.splitlines()] == list(command.PARTS)
+    assert all("would " in line for line in said.stdout.splitlines())
+
+
+def test_without_a_gpu_it_says_so_in_one_line(tmp_path: Path) -> None:
+    if cuda.why_off() is None:
+        pytest.skip("there is a device")
+    said = start("--out", str(tmp_path / "out.md"))
+    assert said.returncode == 2
+    assert said.stderr.strip() == f"benchmarks/gpu_nccl.py: {cuda.why_off()}"
+    assert not (tmp_path / "out.md").exists()
+
+
+def test_too_few_ranks_are_refused() -> None:
+    said = start("--ranks", "2")
+    assert said.returncode == 2
+    assert "--ranks must be at least 3" in said.stderr
+
+
+def test_the_parts_fit_into_ten_minutes_and_exist() -> None:
+    assert sum(part.seconds for part in command.PARTS.values()) < 600
+    assert list(command.PARTS) == list(work.WORK)
+
+
+def test_ranks_share_a_gpu_as_nccls_version_allows() -> None:
+    newer, older = command.environment((2, 30, 7)), command.environment((2, 30, 5))
+    assert command.of_rank(3, newer)["NCCL_MULTI_RANK_GPU_ENABLE"] == "1"
+    assert "NCCL_HOSTID" not in command.of_rank(3, newer)
+    assert command.of_rank(3, older)["NCCL_HOSTID"] == "host3"
+    assert "NCCL_MULTI_RANK_GPU_ENABLE" not in command.of_rank(3, older)
+
+
+RANK = """
+import json, os, sys, time
+from pathlib import Path
+part, rank, ranks, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
+if part == "bits" and rank == 0:
+    (folder / "rows").write_text(json.dumps([["ring", os.environ["HOST"]]]))
+if part == "groups" and rank == 1:
+    sys.exit("it differs")
+if part == "groups":
+    time.sleep(3)
+if part == "times":
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    file = tmp_path / "rank.py"
+    file.write_text(RANK)
+    return file
+
+
+def test_what_a_part_found_is_gathered(program: Path) -> None:
+    outcome = command.run("bits", 3, [{"HOST": "host{rank}"}], program)
+    assert (outcome.state, outcome.rows) == ("passed", [["ring", "host0"]])
+
+
+def test_a_rank_that_fails_is_told_with_its_last_lines(program: Path) -> None:
+    outcome = command.run("groups", 3, [], program)
+    assert (outcome.state, outcome.rows) == ("failed", [["rank 1 ended with 1", "it differs"]])
+
+
+def test_ranks_that_hang_are_ended_at_the_deadline(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(command.PARTS, "times", command.Part("hangs", 1.0))
+    outcome = command.run("times", 2, [], program)
+    assert outcome.state == "stopped at its deadline"
+    assert outcome.seconds < 30
+    assert [row[0] for row in outcome.rows] == ["rank 0 ended with -9", "rank 1 ended with -9"]
+
+
+@pytest.mark.parametrize("dtype", work.DTYPES)
+def test_it_expects_the_programs_bits(dtype: str) -> None:
+    for schedule in work.schedules_of(4).values():
+        data = work.data(4, 1003, dtype, seed=1)
+        found = work.expected(schedule, data)
+        assert found.dtype == data.dtype
+        np.testing.assert_allclose(found.astype(np.float64), data.astype(np.float64).sum(axis=0), rtol=0.02, atol=0.1)
+
+
+@pytest.mark.parametrize("shares", [(1.0,), (1.0, 0.0), (0.0, 1.0), (3.0, 1.0), (1.0, 1.0, 1.0)])
+def test_rails_are_cut_at_lines_and_lose_no_element(shares: tuple[float, ...]) -> None:
+    parts = work.cut(1003, 4, shares)
+    assert len(parts) == len(shares)
+    assert np.concatenate([np.arange(1003)[part] for part in parts]).tolist() == list(range(1003))
+    assert all(part.start * 4 % 64 == 0 for part in parts)
+
+
+def test_a_difference_of_one_bit_ends_the_rank() -> None:
+    one = np.ones(100, np.float32)
+    work.check("same", one, one.copy())
+    other = one.copy()
+    other[7] = np.nextafter(np.float32(1), np.float32(2))
+    with pytest.raises(SystemExit, match="ring, float32: 1 bytes differ, the first at 28"):
+        work.check("ring, float32", one, other)
+
+
+def test_the_report_holds_every_result() -> None:
+    text = command.report(
+        {
+            "bits": command.Outcome("passed", 1.25, [["ring", "same bits"]]),
+            "lost": command.Outcome("failed", 2.0, [["a | b", "last line"]]),
+        },
+        "4 ranks on one GPU, NCCL 2.30.7",
+    )
+    assert "`python benchmarks/gpu_nccl.py`, 4 ranks on one GPU, NCCL 2.30.7, 20" in text
+    assert "bits: passed, 1.2 s.\n\n| what | result |\n| --- | --- |\n| ring | same bits |\n" in text
+    assert "lost: failed, 2.0 s.\n\n| what | result |\n| --- | --- |\n| a \\| b | last line |\n" in text
