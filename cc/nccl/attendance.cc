@@ -32,6 +32,7 @@ Status Attendance::Late(std::chrono::steady_clock::duration waited) const {
 }
 
 Status Attendance::Lost(const Status& error) const {
+  if (Status wrong = WrongOrder(); !wrong.ok()) return wrong;
   const std::string who = Absent();
   return Status(error.code(), call + ": " + (who.empty() ? "" : who + "; ") + error.message());
 }

@@ -27,7 +27,7 @@ struct Attendance {
 
   // This rank has waited for so long that the call has failed.
   Status Late(std::chrono::steady_clock::duration waited) const;
-  // NCCL says that the call has failed.
+  // The call has failed; the cause may be that it is not the call of the others.
   Status Lost(const Status& error) const;
   // Other ranks make another call where this one should be; ok if none is known to.
   Status WrongOrder() const;

@@ -125,8 +125,8 @@ Status Communicators::Await(const Attendance& attendance, const std::function<bo
                             Clock::time_point deadline) {
   for (Pause pause;; pause.Wait()) {
     if (done()) return Status();
-    if (Status status = Check(); !status.ok()) return attendance.Lost(status);
     if (Status status = attendance.WrongOrder(); !status.ok()) return Fail(status);
+    if (Status status = Check(); !status.ok()) return attendance.Lost(status);
     if (Clock::now() >= deadline) return Fail(attendance.Late(Clock::now() - start));
   }
 }
