@@ -20,11 +20,13 @@ Config WithoutBlocking(const char* module) {
 
 }  // namespace
 
-Communicators::Communicators(const Library& nccl, Membership membership, const Board* board)
-    : nccl_(nccl), membership_(std::move(membership)), board_(board) {}
+Communicators::Communicators(const Library& nccl, Membership membership, Board* board)
+    : nccl_(nccl), membership_(std::move(membership)), board_(board) {
+  if (board != nullptr) board->Arrive(membership_.rank, {0, 0});
+}
 
-Result<std::unique_ptr<Communicators>> Communicators::Create(const Library& nccl, Membership membership,
-                                                             const Board* board, Clock::time_point deadline) {
+Result<std::unique_ptr<Communicators>> Communicators::Create(const Library& nccl, Membership membership, Board* board,
+                                                             Clock::time_point deadline) {
   if (membership.rank >= membership.ranks || membership.rails.empty()) {
     return InvalidArgument("communicators: rank " + std::to_string(membership.rank) + " of " +
                            std::to_string(membership.ranks) + " on " + std::to_string(membership.rails.size()) +
@@ -131,7 +133,7 @@ Status Communicators::Await(const Attendance& attendance, const std::function<bo
   }
 }
 
-Result<std::unique_ptr<Communicators>> Communicators::Without(const std::vector<uint32_t>& gone, const Board* board,
+Result<std::unique_ptr<Communicators>> Communicators::Without(const std::vector<uint32_t>& gone, Board* board,
                                                               Clock::time_point deadline) {
   if (nccl_.CommRevoke == nullptr || nccl_.CommShrink == nullptr) {
     return Status(Code::kUnimplemented, "libnccl " + nccl_.VersionText() +

@@ -43,8 +43,8 @@ struct Membership {
 
 class Communicators {
  public:
-  // `board` may be null; it must outlive what is made.
-  static Result<std::unique_ptr<Communicators>> Create(const Library& nccl, Membership membership, const Board* board,
+  // The rank first tells the board that it is here. `board` may be null; it must outlive what is made.
+  static Result<std::unique_ptr<Communicators>> Create(const Library& nccl, Membership membership, Board* board,
                                                        Clock::time_point deadline);
   ~Communicators();
   Communicators(const Communicators&) = delete;
@@ -73,7 +73,7 @@ class Communicators {
   // Communicators of the ranks but those that are gone, made from these, which are not to be used any more, whether or
   // not they have failed. All that remain must call it, with the same list. They have no groups: those are for other
   // ranks. `board` is for the ranks as they are then numbered.
-  Result<std::unique_ptr<Communicators>> Without(const std::vector<uint32_t>& gone, const Board* board,
+  Result<std::unique_ptr<Communicators>> Without(const std::vector<uint32_t>& gone, Board* board,
                                                  Clock::time_point deadline);
 
  private:
@@ -83,7 +83,7 @@ class Communicators {
     Comm comm = nullptr;
   };
 
-  Communicators(const Library& nccl, Membership membership, const Board* board);
+  Communicators(const Library& nccl, Membership membership, Board* board);
   Status Make(Clock::time_point deadline);
   Status MakeGroup(const std::vector<uint32_t>& partition, Clock::time_point deadline);
   Status Born(const std::string& what, Outcome begun, Comm parent, const Named& child, Clock::time_point deadline);

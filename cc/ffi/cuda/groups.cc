@@ -153,7 +153,6 @@ JAXCOMM_EXPORT int64_t jaxcomm_nccl_join(const char* path, const char* group, in
   Result<std::unique_ptr<nccl::Board>> opened = nccl::Board::Open(board, ranks);
   if (!opened.ok()) return Answer(opened.status(), error, size);
   part->board = std::move(opened.value());
-  part->board->Arrive(rank, {0, 0});
   const OnDevice here(device);
   if (!here.status().ok()) return Answer(here.status(), error, size);
   Status status = MakeStreams(membership.rails.size() - 1, part->streams);
@@ -176,9 +175,6 @@ JAXCOMM_EXPORT int64_t jaxcomm_nccl_without(const char* group, int device, const
   const std::vector<uint32_t> all = part->communicators->everybody(), leaving(gone, gone + num_gone);
   Result<std::unique_ptr<nccl::Board>> opened = nccl::Board::Open(board, static_cast<uint32_t>(all.size()));
   if (!opened.ok()) return Answer(opened.status(), error, size);
-  uint32_t rank = part->communicators->rank();
-  for (const uint32_t each : leaving) rank -= each < part->communicators->rank();
-  opened.value()->Arrive(rank, {0, 0});
   const OnDevice here(device);
   if (!here.status().ok()) return Answer(here.status(), error, size);
   Result<std::unique_ptr<nccl::Communicators>> made =

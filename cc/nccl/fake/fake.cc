@@ -157,7 +157,10 @@ FAKE(Outcome) ncclCommAbort(FakeComm* comm) {
   return kSuccess;
 }
 
-FAKE(Outcome) ncclGroupStart() { return Told(TheFake(), "ncclGroupStart"); }
+FAKE(Outcome) ncclGroupStart() {
+  std::lock_guard<std::mutex> lock(TheFake().mutex);
+  return Told(TheFake(), "ncclGroupStart");
+}
 
 FAKE(Outcome) ncclGroupEnd() {
   Fake& fake = TheFake();
