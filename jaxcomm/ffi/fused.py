@@ -73,6 +73,12 @@ def set_deadline(seconds: float) -> None:
     _core().jaxcomm_fused_set_deadline(seconds)
 
 
+def recorded() -> int:
+    """How many calls XLA has recorded into CUDA graphs; one that is replayed counts once."""
+    count: int = _core().jaxcomm_fused_recorded()
+    return count
+
+
 def stats() -> list[dict[str, Any]]:
     """As `jaxcomm.stats`, by the devices' clocks; waits for the devices. Of more than 64 calls since the last time only
     the last 64 count."""
@@ -120,6 +126,8 @@ def _core() -> ctypes.CDLL:
     core.jaxcomm_fused_check.argtypes = text
     core.jaxcomm_fused_stats.restype = ctypes.c_int64
     core.jaxcomm_fused_stats.argtypes = text
+    core.jaxcomm_fused_recorded.restype = ctypes.c_int64
+    core.jaxcomm_fused_recorded.argtypes = ()
     core.jaxcomm_fused_set_deadline.restype = None
     core.jaxcomm_fused_set_deadline.argtypes = (ctypes.c_double,)
     return core

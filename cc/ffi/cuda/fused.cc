@@ -29,6 +29,7 @@ struct Runtime {
   ProgramRegistry programs;
   Stats stats;
   std::atomic<double> deadline{60.0};
+  std::atomic<int64_t> recorded{0};
   std::mutex mutex;
   std::vector<std::weak_ptr<VirtualRanks>> all;
 };
@@ -107,6 +108,10 @@ ffi::Error Execute(VirtualSite* site, cudaStream_t stream, ffi::AnyBuffer x, ffi
     const cudaError_t error =
         cudaMemcpyAsync(y->untyped_data(), x.untyped_data(), x.size_bytes(), cudaMemcpyDeviceToDevice, stream);
     if (error != cudaSuccess) return ffi::Error::Internal(cudaGetErrorString(error));
+  }
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(stream, &capture) == cudaSuccess && capture == cudaStreamCaptureStatusActive) {
+    ++TheRuntime().recorded;
   }
   const auto bytes = static_cast<int64_t>(x.size_bytes());
   Result<std::shared_ptr<VirtualRanks>> here = Here(*site, stream, bytes / ranks);
@@ -188,6 +193,9 @@ JAXCOMM_EXPORT int64_t jaxcomm_fused_check(char* error, int64_t capacity) {
 }
 
 JAXCOMM_EXPORT void jaxcomm_fused_set_deadline(double seconds) { TheRuntime().deadline.store(seconds); }
+
+// How many calls were recorded into CUDA graphs; a graph that is replayed counts once.
+JAXCOMM_EXPORT int64_t jaxcomm_fused_recorded() { return TheRuntime().recorded.load(); }
 
 // As jaxcomm_stats of the core for CPUs. Waits for the devices.
 JAXCOMM_EXPORT int64_t jaxcomm_fused_stats(char* out, int64_t capacity) {
