@@ -36,7 +36,7 @@ enable_language(CUDA)
 file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/cc/*/cuda/*.cu" "${PROJECT_SOURCE_DIR}/cc/*/cuda/*.cc")
 list(FILTER CUDA_SOURCES EXCLUDE REGEX "_test\\.cc$")
 # What it has in common with the core for CPUs.
-foreach(COMMON executor/stats ffi/values program/program program/registry)
+foreach(COMMON executor/stats ffi/groups ffi/values program/program program/registry)
   list(APPEND CUDA_SOURCES "${PROJECT_SOURCE_DIR}/cc/${COMMON}.cc")
 endforeach()
 add_library(jaxcomm_cuda13 MODULE ${CUDA_SOURCES})
