@@ -74,6 +74,7 @@ ALL = {
     "late": Section("One virtual rank 2 ms late: time after its arrival", 60, "gpu_sections.py", ("late",)),
     "deadline": Section("A rank that misses the deadline is named", 60, "gpu_sections.py", ("deadline",)),
     "kernels": Section("Reduction and mask kernels beside a copy", 90, "gpu_kernels.py", ()),
+    "devices": Section("psum over the GPUs of this process", 90, "gpu_devices.py", ()),
     # A script of its own, which may be absent.
     "nccl": Section(
         "Sends and receives by NCCL, 4 processes", 150, "gpu_nccl.py", ("--ranks=4", "--limit=120", "--out")

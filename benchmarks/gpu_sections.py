@@ -80,7 +80,7 @@ def graph() -> Iterator[Row]:
         for seed in range(CALLS):
             x = random(1 << 14, np.float32, seed % 3)
             expected = by_numpy(schedule, x + np.float32(1)) * np.float32(2)
-            wrong += _different(np.asarray(step(jnp.asarray(x))), expected)
+            wrong += different(np.asarray(step(jnp.asarray(x))), expected)
         fused.check()
         recorded = fused.recorded() - before
         total += wrong + (recorded == 0)
@@ -132,7 +132,7 @@ def deadline() -> Iterator[Row]:
         message = str(error)
     else:
         raise AssertionError("nobody was told")
-    wrong = _different(np.asarray(step(x, none)), by_numpy(MATRIX["ring"], x))
+    wrong = different(np.asarray(step(x, none)), by_numpy(MATRIX["ring"], x))
     yield [message, "wrong" if wrong else "right"]
     fused.check()
     assert message.startswith("DeadlineError: psum #2 ") and f"rank {LATE} of {RANKS} has not arrived" in message
@@ -176,7 +176,7 @@ def _wrong(schedule: Schedule, reduction: str, dtype: Any, elements: int) -> int
         on_device = jnp.asarray(x)
         assert on_device.dtype == x.dtype
         _poison(on_device)
-        wrong += _different(np.asarray(step(on_device)), by_numpy(schedule, x, reduction))
+        wrong += different(np.asarray(step(on_device)), by_numpy(schedule, x, reduction))
         fused.check()
     return wrong
 
@@ -187,7 +187,8 @@ def _poison(x: jax.Array) -> None:
     jax.block_until_ready(ones)
 
 
-def _different(got: np.ndarray, expected: np.ndarray) -> int:
+def different(got: np.ndarray, expected: np.ndarray) -> int:
+    """How many elements have other bits."""
     same = np.ascontiguousarray(got).view(np.uint8) == np.ascontiguousarray(expected).view(np.uint8)
     return int((~same.reshape(*got.shape, got.itemsize).all(axis=-1)).sum())
 
