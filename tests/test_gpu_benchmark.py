@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 gpu = importlib.import_module("gpu")
+gpu_devices = importlib.import_module("gpu_devices")
 gpu_kernels = importlib.import_module("gpu_kernels")
 gpu_sections = importlib.import_module("gpu_sections")
 
@@ -280,6 +281,17 @@ def test_the_masks_are_timed_against_their_floors(monkeypatch: pytest.MonkeyPatc
     ]
     assert {tuple(row[-2:]) for row in rows} == {("1.30", "pass")}
     assert gpu_kernels._row("sum", np.float32, 1.0, 100, 200.0, 1.1)[-3:] == ["2.00", "1.10", "miss"]
+
+
+def test_several_devices_are_held_to_the_direct_schedules_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The section itself, on the CPU's devices and core, which have the same bits."""
+    values = {"CALLS": 2, "ELEMENTS": 1003, "TIMED_BYTES": (1 << 20,), "fused": SimpleNamespace(check=lambda: None)}
+    for name, value in values.items():
+        monkeypatch.setattr(gpu_devices, name, value)
+    rows = list(gpu_devices.devices())
+    assert rows[1:3] == [["direct", "float32", "2", "0"], ["direct", "bfloat16", "2", "0"]]
+    assert rows[4][0] == "1" and all(float(cell) > 0 for cell in rows[4][1:])
+    assert any(row[0] == f"3 of {1 << 20} bytes" for row in rows)
 
 
 def test_it_runs_where_its_own_flags_are_added_to_those_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
