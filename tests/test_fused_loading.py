@@ -37,8 +37,39 @@ def test_it_registers_and_lowers_without_a_device() -> None:
 
 @built
 def test_a_damaged_program_is_refused() -> None:
-    with pytest.raises(PlanError, match="magic"):
+    with pytest.raises(PlanError, match="program word 0: this is not a jaxcomm program"):
         fused.register_program("damaged", b"no program at all...")
+
+
+@built
+@pytest.mark.parametrize("prefix", ["JaxcommDevices", "JaxcommVirtual"])
+def test_its_calls_decode_their_attributes(prefix: str) -> None:
+    """XLA's CPU backend asks for that, too, when it compiles a step, which is not run."""
+    core: Any = fused._core()
+    capsule: Any = jax.ffi.pycapsule
+    names = {"instantiate": "Instantiate", "execute": "Execute"}
+    stages = {stage: capsule(getattr(core, prefix + name)) for stage, name in names.items()}
+    jax.ffi.register_ffi_target(target := f"{prefix} on CPUs", stages, platform="cpu")
+    x, program = jnp.ones((4, 8)), fused._register_program(schedules.ring(4))
+    groups = {"groups": np.arange(4, dtype=np.int32), "sizes": np.array([4], np.int32)}
+    site = {"name": "psum", "axes": "data", "kind": "all_reduce", "programs": f"{program},", **groups}
+    attributes = {"plan": "ring", "reduction": "sum", **(site if "Devices" in prefix else {"program": program})}
+
+    def compile_with(**changes: Any) -> None:
+        call = jax.ffi.ffi_call(target, jax.typeof(x))
+        jax.jit(lambda x: call(x, **{**attributes, **changes})).lower(x).compile()
+
+    compile_with()
+    unknown = {"programs": "unknown,"} if "Devices" in prefix else {"program": "unknown"}
+    with pytest.raises(jax.errors.JaxRuntimeError, match="program unknown is not registered"):
+        compile_with(**unknown)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="reduction 'product'"):
+        compile_with(reduction="product")
+    if "Devices" in prefix:
+        with pytest.raises(jax.errors.JaxRuntimeError, match="GPUs have no 'all_gather'"):
+            compile_with(kind="all_gather")
+        with pytest.raises(jax.errors.JaxRuntimeError, match="group 0 of 5 ranks lacks its program or its devices"):
+            compile_with(sizes=np.array([5], np.int32))
 
 
 @pytest.fixture
