@@ -43,6 +43,17 @@ def test_the_sections_exist_and_all_of_them_fit_into_ten_minutes() -> None:
         assert section.script == "gpu_nccl.py" or (ROOT / "benchmarks" / section.script).exists()
 
 
+def test_one_gpu_needs_jax_and_numpy_alone() -> None:
+    """A machine that is lent for ten minutes may have no more of what jaxcomm depends on."""
+    others = ["absl", "matplotlib", "optax", "ortools", "pydantic", "scipy", "tqdm"]
+    script = (
+        f"import sys; sys.modules |= dict.fromkeys({others})\nimport gpu_build, gpu_kernels, gpu_rows, gpu_sections"
+    )
+    path = os.pathsep.join([str(ROOT), str(ROOT / "benchmarks"), *filter(None, sys.path)])
+    environment = {**os.environ, "PYTHONPATH": path}
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120, env=environment, cwd=ROOT)
+
+
 # What a section can come to: its script, the state in the report, and its rows.
 ENDS = {
     "passes": ("tell([['what'], ['this']])", "passed", [["what"], ["this"]]),

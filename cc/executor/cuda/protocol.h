@@ -9,7 +9,7 @@
 // those that have not will find the failure before they touch anything. Either fence without the other would not do:
 // a rank arrives and looks for failures, while another fails and looks for arrivals.
 //
-// Memory is where the flags are, a clock, and the rank's hands: a kernel's (kernel.cuh) or the emulation's, which runs
+// Memory is where the flags are, a clock, and the rank's hands: a kernel's (hands.cuh) or the emulation's, which runs
 // this very source. All threads of a block call RunRow together; Memory decides which of them do what.
 #pragma once
 
