@@ -51,11 +51,12 @@ set_target_properties(
              CUDA_STANDARD 17
              CUDA_STANDARD_REQUIRED ON
              CUDA_VISIBILITY_PRESET hidden)
-# No contraction into fused multiply-add: GPUs must round as CPUs do.
+# No contraction into fused multiply-add: GPUs must round as CPUs do. Architectures are compiled side by side, or the
+# longest file, which has a kernel for each type and reduction, would end alone.
 target_compile_options(
   jaxcomm_cuda13
   PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-ffp-contract=off>
-          $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;--expt-relaxed-constexpr;-Xcompiler=-Wall,-Wextra>)
+          $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;--expt-relaxed-constexpr;--threads=0;-Xcompiler=-Wall,-Wextra>)
 target_include_directories(jaxcomm_cuda13 PRIVATE "${PROJECT_SOURCE_DIR}")
 target_include_directories(jaxcomm_cuda13 SYSTEM PRIVATE "${JAXLIB_DIR}/include" "${CUDA_DIR}/include")
 target_link_libraries(jaxcomm_cuda13 PRIVATE "${CUDA_DIR}/lib/libcudart_static.a" Threads::Threads ${CMAKE_DL_LIBS} rt)
