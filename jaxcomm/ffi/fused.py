@@ -76,7 +76,7 @@ def check() -> None:
 
 
 def set_deadline(seconds: float) -> None:
-    """Sets how long a rank waits for another, in seconds, from the next call on."""
+    """Sets how long a rank waits for another, in seconds, from the next call on; a recorded graph keeps its own."""
     _core().jaxcomm_fused_set_deadline(seconds)
 
 
