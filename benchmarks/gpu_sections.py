@@ -1,37 +1,33 @@
-"""The sections of gpu.py. Each returns the rows of a table, the first of them its head, and raises if it does not hold.
+"""The sections of gpu.py about the fused executor. Each yields the rows of a table, and raises if it does not hold.
 
 python benchmarks/gpu_sections.py SECTION RESULT.json
 """
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-if __name__ == "__main__" and sys.argv[1] == "graph":
-    captured = "--xla_gpu_enable_command_buffer=FUSION,CUSTOM_CALL --xla_gpu_graph_min_graph_size=1"
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {captured}"
 
 import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+from gpu_rows import Row, tell, verdict
 
 from jaxcomm import schedules
 from jaxcomm.errors import JaxcommError
-from jaxcomm.ffi import cuda, fused
+from jaxcomm.ffi import fused
 from jaxcomm.plan.program import Program, compile
 from jaxcomm.schedules import Schedule
 
-RANKS, LATE, ROUNDS = 8, 3, 21
+RANKS, LATE, CALLS = 8, 3, 21
+DELAY_US, LATE_BYTES = 2000, (4 << 20, 64 << 20)  # of a rank
 SMALL = "JAXCOMM_GPU_SMALL" in os.environ
-SIZES = [1000] if SMALL else [1000, 1 << 20]
+SIZES = [1003] if SMALL else [1003, 1 << 20]
 MATRIX = {
     "ring": schedules.ring(RANKS),
     "halving_doubling": schedules.halving_doubling(RANKS),
@@ -43,69 +39,86 @@ MATRIX = {
     "stragglers, two late": schedules.stragglers(RANKS, [LATE, 5], 2 * RANKS),
     "chain of two": schedules.chain(RANKS, [LATE, 5], 2 * RANKS),
 }
+FLOATS = (np.float32, ml_dtypes.bfloat16, np.float16, np.float64)
+INTEGERS = (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64)
+COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
-Rows = list[list[str]]
 
-
-def exact() -> Rows:
-    """The kernel against NumPy: the same program, op by op, on poisoned results."""
-    rows = [["schedule", "type", "elements", "wrong"]]
+def exact() -> Iterator[Row]:
+    """The kernel against NumPy, op by op, on poisoned results; and once more, counting on from where its flags are."""
+    yield ["schedule", "type", "elements of a rank", "calls", "wrong"]
+    total = 0
     for name, schedule in MATRIX.items():
-        for dtype in (np.float32, ml_dtypes.bfloat16):
+        for dtype in FLOATS[:2]:
             for elements in SIZES:
-                x = _random(elements, dtype)
-                _poison(x.shape, dtype)
-                got = np.asarray(jax.jit(lambda x, s=schedule: fused.virtual_psum(x, s))(x))
-                fused.check()
-                wrong = int((_bits(got) != _bits(by_numpy(schedule, np.asarray(x)))).sum())
-                rows.append([name, np.dtype(dtype).name, str(elements), str(wrong)])
-                assert not wrong, rows[-1]
-    return rows
+                wrong = _wrong(schedule, "sum", dtype, elements)
+                total += wrong
+                yield [name, np.dtype(dtype).name, str(elements), "2", str(wrong)]
+    _hold(total)
 
 
-def graph() -> Rows:
-    """Captured by XLA into a CUDA graph, which must replay right, with new buffers too."""
+def types() -> Iterator[Row]:
+    """Every type that can be reduced, with every reduction, on one schedule."""
+    yield ["type", "reduction", "calls", "wrong"]
+    total = 0
+    for dtype in (*FLOATS, *INTEGERS, np.complex64, np.complex128):
+        for reduction in COMBINE if np.dtype(dtype).kind != "c" else ("sum",):
+            wrong = _wrong(MATRIX["straggler, n - 1 chunks"], reduction, dtype, 10_007)
+            total += wrong
+            yield [np.dtype(dtype).name, reduction, "2", str(wrong)]
+    _hold(total)
+
+
+def graph() -> Iterator[Row]:
+    """Captured by XLA into a CUDA graph, which must replay right, with new operands too."""
     fused.GRAPHS = True
-    rows = [["schedule", "replays", "wrong"]]
+    yield ["schedule", "calls", "recorded", "wrong"]
+    total = 0
     for name, schedule in MATRIX.items():
-        x, wrong = _random(1 << 16, np.float32), 0
-        step = jax.jit(lambda x, s=schedule: fused.virtual_psum(x + 1, s) * 2).lower(x).compile()
-        assert "command_buffer" in step.as_text(), "XLA did not capture the call"
-        expected = by_numpy(schedule, np.asarray(x) + 1) * 2
-        for _ in range(ROUNDS):
-            wrong += int((_bits(np.asarray(step(x + 0))) != _bits(expected)).sum())
+        step = jax.jit(lambda x, s=schedule: fused.virtual_psum(x + 1, s) * 2)
+        before, wrong = fused.recorded(), 0
+        for seed in range(CALLS):
+            x = random(1 << 14, np.float32, seed % 3)
+            expected = by_numpy(schedule, x + np.float32(1)) * np.float32(2)
+            wrong += different(np.asarray(step(jnp.asarray(x))), expected)
         fused.check()
-        rows.append([name, str(ROUNDS), str(wrong)])
-        assert not wrong, rows[-1]
-    return rows
+        recorded = fused.recorded() - before
+        total += wrong + (recorded == 0)
+        yield [name, str(CALLS), str(recorded), str(wrong)]
+    _hold(total)
 
 
-def late() -> Rows:
+def late() -> Iterator[Row]:
     """Time after the late rank's arrival, by the device's clock."""
-    rows = [["schedule", "MiB of a rank", "ms after arrival", "of ring"]]
+    yield ["schedule", "KiB of a rank", "ms late", "ms after arrival", "of ring's", "target", ""]
     delays = np.zeros(RANKS, np.int32)
-    delays[LATE] = 2000
-    for mib in (4, 64):
-        x, ring = _random(mib << 18, np.float32), 0.0
-        for name in ("ring", "straggler, 4n chunks"):
+    delays[LATE] = DELAY_US
+    for nbytes in LATE_BYTES:
+        x, ring = jnp.ones((RANKS, nbytes // 4), jnp.float32), 0.0
+        for name in ("ring", "straggler, n - 1 chunks", "straggler, 4n chunks"):
+            before = _calls(nbytes)
             step = jax.jit(lambda x, s=MATRIX[name]: fused.virtual_psum(x, s, delays_us=delays))
-            for _ in range(ROUNDS):
+            for _ in range(CALLS):
                 jax.block_until_ready(step(x))
             fused.check()
-            site = max(
-                (site for site in fused.stats() if site["plan"] == MATRIX[name].kind and site["bytes"] == mib << 20),
-                key=lambda site: site["calls"],
-            )
-            seconds = statistics.median(site["after_arrival_s"])
+            site = next(s for s in fused.stats() if s["bytes"] == nbytes and s["calls"] - before[s["plan"]] == CALLS)
+            seconds = statistics.median(site["after_arrival_s"][-CALLS:])
+            arrival = statistics.median(arrivals[LATE] for arrivals in site["arrivals"][-CALLS:])
             ring = ring or seconds
-            rows.append([name, str(mib), f"{seconds * 1e3:.3f}", f"{seconds / ring:.2f}"])
-    assert float(rows[-1][-1]) <= 0.7, f"the straggler program takes {rows[-1][-1]} of the ring's time, target 0.7"
-    return rows
+            row = [name, str(nbytes >> 10), f"{arrival * 1e3:.2f}", f"{seconds * 1e3:.3f}", f"{seconds / ring:.2f}"]
+            yield [*row, *(["", ""] if name == "ring" else ["0.70", verdict(seconds <= 0.7 * ring)])]
 
 
-def deadline() -> Rows:
-    """One rank comes 300 ms late where 50 ms are allowed."""
-    x = _random(1000, np.float32)
+def _calls(nbytes: int) -> dict[str, int]:
+    """How often each plan was called with so many bytes; of plans not called yet, 0."""
+    called = dict.fromkeys((schedule.kind for schedule in MATRIX.values()), 0)
+    return called | {site["plan"]: site["calls"] for site in fused.stats() if site["bytes"] == nbytes}
+
+
+def deadline() -> Iterator[Row]:
+    """One rank comes 300 ms late where 50 ms are allowed: it is named, and the next call is right."""
+    yield ["message", "next call"]
+    x = random(1000, np.float32, 0)
     step = jax.jit(lambda x, delays: fused.virtual_psum(x, MATRIX["ring"], delays_us=delays))
     none = np.zeros(RANKS, np.int32)
     jax.block_until_ready(step(x, none))
@@ -119,86 +132,73 @@ def deadline() -> Rows:
         message = str(error)
     else:
         raise AssertionError("nobody was told")
-    assert message.startswith("DeadlineError: psum #2 ") and f"rank {LATE} of {RANKS} has not arrived" in message, (
-        message
-    )
-    again = np.asarray(step(x, none))
+    wrong = different(np.asarray(step(x, none)), by_numpy(MATRIX["ring"], x))
+    yield [message, "wrong" if wrong else "right"]
     fused.check()
-    assert (_bits(again) == _bits(by_numpy(MATRIX["ring"], np.asarray(x)))).all()
-    return [["message", "next call"], [message, "right"]]
+    assert message.startswith("DeadlineError: psum #2 ") and f"rank {LATE} of {RANKS} has not arrived" in message
+    _hold(wrong)
 
 
-def kernels() -> Rows:
-    """Bytes read and written per second, beside a copy of as many."""
-    cuda.register()
-    rows = [["kernel", "type", "ms", "GB/s", "of copy"]]
-    for dtype in (np.float32, ml_dtypes.bfloat16):
-        elements = (1 << 30) // np.dtype(dtype).itemsize // 4
-        operands = [_random(elements // RANKS, dtype).reshape(-1) for _ in range(RANKS)]
-        copy = _seconds(jax.jit(lambda x: -x), operands[0])
-        nbytes = operands[0].nbytes
-        peak = 2 * nbytes / copy
-        rows.append(["copy (negation)", np.dtype(dtype).name, f"{copy * 1e3:.3f}", f"{peak / 1e9:.0f}", "1.00"])
-        for count in (2, RANKS):
-            call = jax.ffi.ffi_call("jaxcomm_reduce", jax.ShapeDtypeStruct(operands[0].shape, dtype))
-            seconds = _seconds(jax.jit(lambda *xs, call=call: call(*xs, reduction="sum")), *operands[:count])
-            rate = (count + 1) * nbytes / seconds
-            rows.append(
-                [
-                    f"sum of {count}",
-                    np.dtype(dtype).name,
-                    f"{seconds * 1e3:.3f}",
-                    f"{rate / 1e9:.0f}",
-                    f"{rate / peak:.2f}",
-                ]
-            )
-    return rows
-
-
-def by_numpy(schedule: Schedule, x: np.ndarray) -> np.ndarray:
-    """What the program gives, its sums in its order, accumulated in float32 and rounded once per op."""
+def by_numpy(schedule: Schedule, x: np.ndarray, reduction: str = "sum") -> np.ndarray:
+    """What the program gives: combined in its order, 16-bit floats in float32, and rounded once per op."""
     program = Program.decode(compile(schedule))
     held = x.copy()
     lines = -(-held[0].nbytes // 64)
     per_line = 64 // held.itemsize
     bounds = [-(-lines * c // program.chunks) * per_line for c in range(program.chunks + 1)]
+    wide = np.float32 if x.itemsize == 2 and x.dtype.kind not in "iu" else x.dtype
     for op in program.ops:
         chunk = slice(bounds[op.chunk], bounds[op.chunk + 1])
-        total = held[op.reads[0], chunk].astype(np.float32)
+        value = held[op.reads[0], chunk].astype(wide)
         for rank in op.reads[1:]:
-            total = total + held[rank, chunk].astype(np.float32)
-        held[list(op.writes), chunk] = total.astype(held.dtype)
+            value = COMBINE[reduction](value, held[rank, chunk].astype(wide))
+        held[list(op.writes), chunk] = value.astype(held.dtype)
     return held
 
 
-def _random(elements: int, dtype: Any) -> jax.Array:
-    return jnp.asarray(np.random.default_rng(elements).standard_normal((RANKS, elements)), dtype)
+def random(elements: int, dtype: Any, seed: int) -> np.ndarray:
+    """Numbers of every size and sign that the type has, or normal ones if it is a float."""
+    generator, kind = np.random.default_rng([elements, seed]), np.dtype(dtype).kind
+    shape = (RANKS, elements)
+    if kind in "iu":
+        limits = np.iinfo(dtype)
+        return generator.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+    if kind == "c":
+        return (generator.standard_normal(shape) + 1j * generator.standard_normal(shape)).astype(dtype)
+    return generator.standard_normal(shape).astype(dtype)
 
 
-def _poison(shape: tuple[int, ...], dtype: Any) -> None:
-    """Leaves NaN in the memory that the next result of this size is likely to get."""
-    jax.block_until_ready(jnp.full(shape, jnp.nan, dtype))
+def _wrong(schedule: Schedule, reduction: str, dtype: Any, elements: int) -> int:
+    step = jax.jit(lambda x: fused.virtual_psum(x, schedule, reduction=reduction))
+    wrong = 0
+    for seed in range(2):
+        x = random(elements, dtype, seed)
+        on_device = jnp.asarray(x)
+        assert on_device.dtype == x.dtype
+        _poison(on_device)
+        wrong += different(np.asarray(step(on_device)), by_numpy(schedule, x, reduction))
+        fused.check()
+    return wrong
 
 
-def _bits(x: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(x).view(f"u{x.itemsize}")
+def _poison(x: jax.Array) -> None:
+    """Leaves set bits, of floats NaN, in the memory that the next result of this size is likely to get."""
+    ones = jnp.full(x.nbytes, 0xFF, jnp.uint8)
+    jax.block_until_ready(ones)
 
 
-def _seconds(function: Callable[..., Any], *operands: jax.Array) -> float:
-    """Median of some rounds of ten calls each."""
-    jax.block_until_ready(function(*operands))
-    times = []
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
-        for _ in range(10):
-            result = function(*operands)
-        jax.block_until_ready(result)
-        times.append((time.perf_counter() - start) / 10)
-    return statistics.median(times)
+def different(got: np.ndarray, expected: np.ndarray) -> int:
+    """How many elements have other bits."""
+    same = np.ascontiguousarray(got).view(np.uint8) == np.ascontiguousarray(expected).view(np.uint8)
+    return int((~same.reshape(*got.shape, got.itemsize).all(axis=-1)).sum())
 
 
-SECTIONS = {"exact": exact, "graph": graph, "late": late, "deadline": deadline, "kernels": kernels}
+def _hold(wrong: int) -> None:
+    if wrong:
+        sys.exit(f"{wrong} wrong")
+
+
+SECTIONS = {"exact": exact, "types": types, "graph": graph, "late": late, "deadline": deadline}
 
 if __name__ == "__main__":
-    found = SECTIONS[sys.argv[1]]()
-    Path(sys.argv[2]).write_text(json.dumps({"rows": found, "device": jax.devices()[0].device_kind}))
+    tell(SECTIONS[sys.argv[1]](), Path(sys.argv[2]))

@@ -120,9 +120,10 @@ def test_every_architecture_is_there_and_ptx_of_the_last(cuobjdump):
     assert set(re.findall(r"sm_\d+", output(cuobjdump, "--list-ptx", LIBRARY))) == {"sm_120"}
 
 
-# The variants for aligned buffers: Lb1 is the template argument `true`. Of each so many: one per type and reduction.
-# Bytes are left out, no gradient has them: their maxima and minima take a register per byte, and spill two.
-HOT = {"Reduce": 27, "Importance": 4, "Pack": 1, "Unpack": 1, "Scale": 4}
+# The variants for aligned buffers: Lb1 is the template argument `true`; the fused executor has no others. Of each so
+# many: one per type and reduction. The reductions of bytes are left out, no gradient has them: their maxima and minima
+# take a register per byte, and spill two.
+HOT = {"Reduce": 27, "Importance": 4, "Pack": 1, "Unpack": 1, "Scale": 4, "Fused": 32}
 
 
 def by_kernel(text: str) -> dict[str, list[str]]:
@@ -130,7 +131,9 @@ def by_kernel(text: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     parts = re.split(r"^\s*Function\s*:?\s*(\w+):?\s*$", text, flags=re.MULTILINE)
     for name, about in zip(parts[1::2], parts[2::2], strict=True):
-        if re.search(rf"\d({'|'.join(HOT)})Kernel\w*Lb1E", name) and not re.search(r"PlainI[ah]E", name):
+        fused = re.search(r"\dFusedKernel", name)
+        aligned = re.search(rf"\d({'|'.join(HOT)})Kernel\w*Lb1E", name) and not re.search(r"PlainI[ah]E", name)
+        if fused or aligned:
             found.setdefault(name, []).append(about)
     for kind, count in HOT.items():
         assert sum(re.search(rf"\d{kind}Kernel", name) is not None for name in found) == count, kind
@@ -145,9 +148,32 @@ def test_hot_kernels_spill_nothing_on_any_architecture(cuobjdump):
             assert "STACK:0 " in report and "LOCAL:0 " in report, f"{name}: {report}"
 
 
+@pytest.fixture(scope="module")
+def sass(cuobjdump) -> dict[str, str]:
+    """The machine code of each hot kernel for Hopper."""
+    command = [cuobjdump, "-arch", "sm_90", "-sass", LIBRARY]
+    path = os.pathsep.join([str(cuobjdump.parent), os.environ["PATH"]])  # where it looks for nvdisasm
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=300, env={**os.environ, "PATH": path}
+    )
+    return {name: code for name, (code,) in by_kernel(done.stdout).items()}
+
+
 @built
-def test_hot_kernels_move_16_bytes_at_once(cuobjdump, monkeypatch):
-    monkeypatch.setenv("PATH", str(cuobjdump.parent), prepend=os.pathsep)  # where it looks for nvdisasm
-    for name, (code,) in by_kernel(output(cuobjdump, "-arch", "sm_90", "-sass", LIBRARY)).items():
+def test_hot_kernels_move_16_bytes_at_once(sass):
+    for name, code in sass.items():
         assert re.search(r"\bLDG\.E\S*\.128", code), name
         assert "ImportanceKernel" in name or re.search(r"\bSTG\.E\S*\.128", code), name
+
+
+@built
+def test_the_fused_executor_reads_what_others_wrote(sass):
+    """What a peer stores while the kernel runs must not come from a cache that nobody invalidates, and a flag that
+    orders it must be loaded and stored for the ranks of this device as well as for those of others."""
+    fused = {name: code for name, code in sass.items() if "FusedKernel" in name}
+    for name, code in fused.items():
+        assert not re.search(r"\bLDG\.E\.128\S*\.CONSTANT", code), name
+        for scope in ("GPU", "SYS"):
+            assert re.search(rf"\bLDG?\.E\.64\.STRONG\.{scope}\b", code), (name, scope)
+            assert re.search(rf"\bSTG?\.E\.64\.STRONG\.{scope}\b", code), (name, scope)
+            assert re.search(rf"\bMEMBAR\.SC\.{scope}\b", code), (name, scope)

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
-import pytest
+import logging
+from collections.abc import Callable
+from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import jaxcomm
 from jaxcomm import schedules
+from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.ffi import cuda, fused
 
 built = pytest.mark.skipif(not cuda.is_built(), reason="this installation has no CUDA core")
@@ -22,3 +31,110 @@ def test_it_registers_and_lowers_without_a_device() -> None:
     assert fused._register_program(schedules.ring(4)) == fused._register_program(schedules.ring(4))
     fused.check()  # nothing has run
     assert fused.stats() == []
+    fused.reset_stats()
+    assert fused.recorded() == 0
+
+
+@built
+def test_a_damaged_program_is_refused() -> None:
+    with pytest.raises(PlanError, match="program word 0: this is not a jaxcomm program"):
+        fused.register_program("damaged", b"no program at all...")
+
+
+@built
+@pytest.mark.parametrize("prefix", ["JaxcommDevices", "JaxcommVirtual"])
+def test_its_calls_decode_their_attributes(prefix: str) -> None:
+    """XLA's CPU backend asks for that, too, when it compiles a step, which is not run."""
+    core: Any = fused._core()
+    capsule: Any = jax.ffi.pycapsule
+    names = {"instantiate": "Instantiate", "execute": "Execute"}
+    stages = {stage: capsule(getattr(core, prefix + name)) for stage, name in names.items()}
+    jax.ffi.register_ffi_target(target := f"{prefix} on CPUs", stages, platform="cpu")
+    x, program = jnp.ones((4, 8)), fused._register_program(schedules.ring(4))
+    groups = {"groups": np.arange(4, dtype=np.int32), "sizes": np.array([4], np.int32)}
+    site = {"name": "psum", "axes": "data", "kind": "all_reduce", "programs": f"{program},", **groups}
+    attributes = {"plan": "ring", "reduction": "sum", **(site if "Devices" in prefix else {"program": program})}
+
+    def compile_with(**changes: Any) -> None:
+        call = jax.ffi.ffi_call(target, jax.typeof(x))
+        jax.jit(lambda x: call(x, **{**attributes, **changes})).lower(x).compile()
+
+    compile_with()
+    unknown = {"programs": "unknown,"} if "Devices" in prefix else {"program": "unknown"}
+    with pytest.raises(jax.errors.JaxRuntimeError, match="program unknown is not registered"):
+        compile_with(**unknown)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="reduction 'product'"):
+        compile_with(reduction="product")
+    if "Devices" in prefix:
+        with pytest.raises(jax.errors.JaxRuntimeError, match="GPUs have no 'all_gather'"):
+            compile_with(kind="all_gather")
+        with pytest.raises(jax.errors.JaxRuntimeError, match="group 0 of 5 ranks lacks its program or its devices"):
+            compile_with(sizes=np.array([5], np.int32))
+
+
+@pytest.fixture
+def on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if psum over GPUs had been shown."""
+    monkeypatch.setattr(fused, "DEVICES", True)
+    monkeypatch.setattr(cuda, "is_built", lambda: True)
+    monkeypatch.setattr(cuda, "jax_has_it", lambda: False)  # registers nothing with a backend
+
+
+def lowered(call: Callable[..., Any], *, axes: tuple[str, ...] = ("data", "model")) -> str:
+    """For GPUs, the text of a step over eight devices of which each has a row of two arrays."""
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    rows = P("data")
+    step = jax.shard_map(call, mesh=mesh, in_specs=(rows, rows), out_specs=rows, axis_names={*axes}, check_vma=False)
+    x = jnp.ones((4, 6)), jnp.ones((4, 3), jnp.bfloat16)
+    text: str = jax.jit(lambda *xs: step(*xs)).trace(*x).lower(lowering_platforms=("cuda",)).as_text()
+    return text
+
+
+@pytest.mark.usefixtures("on_gpus")
+def test_psum_over_gpus_is_one_call_of_the_core() -> None:
+    text = lowered(lambda *xs: jaxcomm.psum(xs, "data"))
+    assert text.count("@jaxcomm_collective(") == 1 and 'all_reduce"(' not in text
+    assert "groups = dense<[0, 2, 4, 6, 1, 3, 5, 7]>" in text and "sizes = dense<4> : tensor<2xi32>" in text
+    assert 'kind = "all_reduce"' in text and 'reduction = "sum"' in text
+    assert "output_operand_alias" in text
+
+
+@pytest.mark.usefixtures("on_gpus")
+def test_a_plan_reaches_gpus() -> None:
+    named = {}
+    for name, schedule in {"ring": schedules.ring(4), "direct": schedules.direct(4)}.items():
+        program = fused.hashlib.sha256(fused.compile(schedule)).hexdigest()[:32]
+        named[name] = f'programs = "{program},{program},"' in lowered(lambda *xs: jaxcomm.psum(xs, "data"))
+    assert named == {"ring": False, "direct": True}
+
+
+@pytest.mark.usefixtures("on_gpus")
+def test_what_gpus_lack_stays_laxs_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    from jaxcomm.collectives import lowering
+
+    lowering.say_once.cache_clear()
+    with caplog.at_level(logging.WARNING, "jaxcomm"):
+        text = lowered(lambda *xs: jaxcomm.all_gather(xs, "data", tiled=True))
+    assert "@jaxcomm_collective(" not in text and "all_gather" in text
+    assert "no core for cuda" in caplog.text
+
+
+@pytest.mark.usefixtures("on_gpus")
+def test_an_axis_that_xla_partitions_is_refused_on_gpus() -> None:
+    with pytest.raises(JaxcommError, match=r"psum on GPUs: XLA still partitions over model\.\n  Cure: let `shard_map`"):
+        lowered(lambda *xs: jaxcomm.psum(xs, "data"), axes=("data",))
+
+
+def test_psum_over_gpus_stays_laxs_until_it_was_shown() -> None:
+    assert not fused.DEVICES
+    assert "@jaxcomm_collective(" not in lowered(lambda *xs: jaxcomm.psum(xs, "data"))
+
+
+def test_gpus_are_named_by_cudas_numbers() -> None:
+    from types import SimpleNamespace
+
+    from jaxcomm.collectives.lowering import device_ids
+
+    gpus = [SimpleNamespace(platform="gpu", id=8 + i, local_hardware_id=i, process_index=0) for i in range(2)]
+    mesh = SimpleNamespace(devices=np.array(gpus))
+    assert device_ids(mesh, [[1, 0]], "psum") == [[1, 0]]

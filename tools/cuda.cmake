@@ -39,7 +39,7 @@ file(GLOB MESSAGE_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/cc/messages/*
 list(APPEND CUDA_SOURCES ${MESSAGE_SOURCES})
 list(FILTER CUDA_SOURCES EXCLUDE REGEX "_test\\.cc$")
 # What it has in common with the core for CPUs.
-foreach(COMMON executor/layout executor/stats ffi/values program/program program/registry)
+foreach(COMMON executor/layout executor/stats ffi/groups ffi/values program/program program/registry)
   list(APPEND CUDA_SOURCES "${PROJECT_SOURCE_DIR}/cc/${COMMON}.cc")
 endforeach()
 add_library(jaxcomm_cuda13 MODULE ${CUDA_SOURCES})
@@ -54,11 +54,12 @@ set_target_properties(
              CUDA_STANDARD 17
              CUDA_STANDARD_REQUIRED ON
              CUDA_VISIBILITY_PRESET hidden)
-# No contraction into fused multiply-add: GPUs must round as CPUs do.
+# No contraction into fused multiply-add: GPUs must round as CPUs do. Architectures are compiled side by side, or the
+# longest file, which has a kernel for each type and reduction, would end alone.
 target_compile_options(
   jaxcomm_cuda13
   PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-ffp-contract=off>
-          $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;--expt-relaxed-constexpr;-Xcompiler=-Wall,-Wextra>)
+          $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;--expt-relaxed-constexpr;--threads=0;-Xcompiler=-Wall,-Wextra>)
 target_include_directories(jaxcomm_cuda13 PRIVATE "${PROJECT_SOURCE_DIR}")
 target_include_directories(jaxcomm_cuda13 SYSTEM PRIVATE "${JAXLIB_DIR}/include" "${CUDA_DIR}/include")
 target_link_libraries(jaxcomm_cuda13 PRIVATE "${CUDA_DIR}/lib/libcudart_static.a" Threads::Threads ${CMAKE_DL_LIBS} rt)

@@ -1,6 +1,5 @@
 // The custom call "jaxcomm_collective": decode, look up, hand over, return the future.
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <exception>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "cc/executor/executor.h"
+#include "cc/ffi/groups.h"
 #include "cc/ffi/runtime.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -50,11 +50,9 @@ std::optional<Kind> ParseKind(std::string_view text) {
   return std::nullopt;
 }
 
-// `groups` holds the device ids of all groups, of `sizes` ranks each; `programs` their programs' names, after each a
-// comma, and no name for a group of one.
 ffi::ErrorOr<std::unique_ptr<CallSite>> Instantiate(std::string_view name, std::string_view axes, std::string_view plan,
                                                     std::string_view programs, std::string_view kind_name,
-                                                    std::string_view reduction_name, ffi::Span<const int32_t> groups,
+                                                    std::string_view reduction_name, ffi::Span<const int32_t> devices,
                                                     ffi::Span<const int32_t> sizes) {
   const std::string who = std::string(name) + " over '" + std::string(axes) + "'";
   const auto invalid = [](const std::string& message) { return ffi::Unexpected(ToError(InvalidArgument(message))); };
@@ -65,27 +63,23 @@ ffi::ErrorOr<std::unique_ptr<CallSite>> Instantiate(std::string_view name, std::
                    std::string(reduction_name) + "'");
   }
   auto call_site = std::make_unique<CallSite>();
-  size_t next = 0;
-  for (size_t group = 0; group < sizes.size(); ++group) {
-    const size_t comma = programs.find(',');
-    const size_t ranks = static_cast<size_t>(std::max(sizes[group], 0));
-    if (comma == std::string_view::npos || ranks == 0 || groups.size() - next < ranks ||
-        (ranks == 1 && *kind != Kind::kAllReduce)) {
-      return invalid(who + ": group " + std::to_string(group) + " of " + std::to_string(sizes[group]) +
-                     " ranks lacks its program or its devices");
-    }
-    const std::string program_name(programs.substr(0, comma));
-    programs.remove_prefix(comma + 1);
+  Result<std::vector<Group>> parsed = ParseGroups(who, programs, devices, sizes);
+  if (!parsed.ok()) return ffi::Unexpected(ToError(parsed.status()));
+  for (size_t group = 0; group < parsed.value().size(); ++group) {
+    const auto& [program_name, members] = parsed.value()[group];
     std::shared_ptr<Site> site;
-    if (ranks > 1) {
+    if (members.size() == 1 && *kind != Kind::kAllReduce) {
+      return invalid(who + ": group " + std::to_string(group) + " has one rank");
+    }
+    if (members.size() > 1) {
       const std::shared_ptr<const Program> program = ThePrograms().Find(program_name);
       if (!program) {
         return invalid(who + ": program " + program_name +
                        " is not registered in this process; load its plan before running a compiled step");
       }
-      if (program->ranks() != ranks) {
+      if (program->ranks() != members.size()) {
         return invalid(who + ": the program is for " + std::to_string(program->ranks()) + " ranks, the group has " +
-                       std::to_string(ranks));
+                       std::to_string(members.size()));
       }
       std::shared_ptr<Site>& shared = call_site->sites[program_name];
       if (!shared) {
@@ -94,14 +88,12 @@ ffi::ErrorOr<std::unique_ptr<CallSite>> Instantiate(std::string_view name, std::
       }
       site = shared;
     }
-    for (uint32_t rank = 0; rank < ranks; ++rank, ++next) {
-      if (groups[next] < 0) return invalid(who + ": device id " + std::to_string(groups[next]) + " is negative");
-      const size_t device = static_cast<size_t>(groups[next]);
+    for (uint32_t rank = 0; rank < members.size(); ++rank) {
+      const size_t device = static_cast<size_t>(members[rank]);
       if (device >= call_site->seats.size()) call_site->seats.resize(device + 1);
       call_site->seats[device] = {static_cast<int64_t>(group), rank, site};
     }
   }
-  if (next != groups.size()) return invalid(who + ": more devices than its groups have ranks");
   return call_site;
 }
 

@@ -1,4 +1,5 @@
-"""What a collective becomes when a step is compiled: on CPUs a call of the core, elsewhere what lax makes of it."""
+"""What a collective becomes when a step is compiled: on CPUs, and for sums over GPUs of one process, a call of the
+core; elsewhere what lax makes of it."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from jaxcomm.collectives.partition import partitioned_call
 from jaxcomm.collectives.primitive import COLLECTIVES, PRIMITIVES
 from jaxcomm.collectives.request import Request
 from jaxcomm.errors import JaxcommError
+from jaxcomm.ffi import cuda, fused
 
 _logger = logging.getLogger("jaxcomm")
 
@@ -28,13 +30,14 @@ def register() -> None:
     for lax, ours in PRIMITIVES.items():
         jax_compat.require_devices(ours)
         mlir.register_lowering(ours, partial(lower_to_core, lax), platform="cpu", cacheable=False)
+        mlir.register_lowering(ours, partial(_lower_on_gpus, lax), platform="cuda", cacheable=False)
         mlir.register_lowering(ours, partial(_lower_to_lax, lax), cacheable=False)
 
 
 def lower_to_core(
     lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str = "", **params: Any
 ) -> Sequence[Any]:
-    """The lowering rule for CPUs of our counterpart of `lax`."""
+    """The lowering rule of our counterpart of `lax` where there is a core."""
     collective = COLLECTIVES[lax.name]
     axes = params["axes"] if collective.kind == "all_reduce" else params["axis_name"]
     axes = axes if isinstance(axes, tuple) else (axes,)
@@ -98,7 +101,30 @@ def device_ids(mesh: Any, positions: Sequence[Sequence[int]], where: str) -> lis
                 f"{where}: its ranks live in {len(processes)} processes; this build's core reduces within one.\n"
                 "  Cure: run the ranks of this axis in one process, or call jax.lax for this one."
             )
-    return [[device.id for device in group] for group in groups]
+    return [[_number(device) for device in group] for group in groups]
+
+
+def _number(device: Any) -> int:
+    """What the core is told that a device is: a GPU's number is CUDA's, which JAX's need not be."""
+    number: int = device.id if device.platform == "cpu" else device.local_hardware_id
+    return number
+
+
+def _lower_on_gpus(
+    lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str, **params: Any
+) -> Sequence[Any]:
+    if not fused.DEVICES or not cuda.is_built() or COLLECTIVES[lax.name].kind != "all_reduce":
+        return _lower_to_lax(lax, context, *operands, plan=plan, bucket=bucket, **params)
+    scope: Any = context.module_context.axis_context
+    automatic = sorted(
+        str(axis) for axis, size in scope.mesh.shape.items() if size > 1 and axis not in scope.manual_axes
+    )
+    if automatic:
+        raise JaxcommError(
+            f"{COLLECTIVES[lax.name].name} on GPUs: XLA still partitions over {', '.join(automatic)}.\n"
+            "  Cure: let `shard_map` take all axes of the mesh, or call jax.lax for this one."
+        )
+    return lower_to_core(lax, context, *operands, plan=plan, bucket=bucket, **params)
 
 
 def _lower_to_lax(
@@ -113,5 +139,5 @@ def _lower_to_lax(
 
 @functools.cache
 def say_once(platform: str) -> None:
-    """Logs that this platform has no core."""
+    """Logs that this platform has no core for a collective."""
     _logger.warning("jaxcomm has no core for %s yet: its collectives run as jax.lax's there, without a plan.", platform)

@@ -12,6 +12,7 @@ import hashlib
 import json
 import math
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from jaxcomm.errors import JaxcommError, PlanError
@@ -74,6 +75,15 @@ def register() -> None:
         jax.ffi.register_ffi_target(f"jaxcomm_{name}", handler, platform="cpu")
     if cuda.is_built() and cuda.jax_has_it():
         cuda.register()
+    if (gpus := _gpus()) is not None:
+        gpus.register()
+
+
+def _gpus() -> ModuleType | None:
+    """`fused`, where all-reduces over GPUs are its."""
+    from jaxcomm.ffi import cuda, fused
+
+    return fused if fused.DEVICES and cuda.is_built() and cuda.jax_has_it() else None
 
 
 @functools.lru_cache(maxsize=1024)
@@ -87,6 +97,8 @@ def register_program(data: bytes) -> str:
     error = ctypes.create_string_buffer(1024)
     if _core().jaxcomm_register_program(name.encode(), data, len(data), error, len(error)):
         raise PlanError(error.value.decode())
+    if (gpus := _gpus()) is not None:
+        gpus.register_program(name, data)
     return name
 
 
@@ -95,6 +107,8 @@ def set_deadline(seconds: float) -> None:
     if not (seconds > 0 and math.isfinite(seconds)):
         raise ValueError(f"deadline_s is {seconds}; it must be a positive number of seconds")
     _core().jaxcomm_set_deadline(seconds)
+    if (gpus := _gpus()) is not None:
+        gpus.set_deadline(seconds)
 
 
 def stats() -> list[dict[str, Any]]:
@@ -116,13 +130,15 @@ def stats() -> list[dict[str, Any]]:
         needed = core.jaxcomm_stats(text, size)
         if needed < size:
             sites: list[dict[str, Any]] = json.loads(text.value)
-            return sites
+            return sites + (gpus.stats() if (gpus := _gpus()) is not None else [])
         size = needed + (needed >> 2) + 1
 
 
 def reset_stats() -> None:
     """Forgets what `stats` has gathered."""
     _core().jaxcomm_reset_stats()
+    if (gpus := _gpus()) is not None:
+        gpus.reset_stats()
 
 
 def kernel_isa() -> str:

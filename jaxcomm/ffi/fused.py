@@ -1,4 +1,8 @@
-"""The fused executor on one GPU: an array's rows as ranks. For tests and measurements; several devices come later."""
+"""The fused executor: all-reduces over the GPUs of this process, and over an array's rows as if each were a rank's.
+
+The first is what `jaxcomm.psum` becomes on GPUs, under the name that the core for CPUs has; the second is for tests and
+measurements on one GPU.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
+from jaxcomm import ffi
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.ffi import cuda
 from jaxcomm.plan.program import compile
@@ -17,10 +22,12 @@ if TYPE_CHECKING:
 
     from jaxcomm.schedules import Schedule
 
-TARGET = "jaxcomm_virtual"
-# Whether XLA may record the call into a CUDA graph; read when it is registered. To be set once the section "graph" of
-# benchmarks/gpu.py, which sets it for itself, has passed on a GPU.
+VIRTUAL = "jaxcomm_virtual"
+# Each is to be set once the section of benchmarks/gpu.py that sets it for itself has passed. "graph": whether XLA may
+# record the calls into a CUDA graph; read when they are registered.
 GRAPHS = False
+# "devices", on several GPUs: whether all-reduces over GPUs follow plans; where it is not set, they stay jax.lax's.
+DEVICES = False
 
 _ALIGNMENT = 16  # bytes of a row
 
@@ -52,7 +59,7 @@ def virtual_psum(
     rows = x.reshape(schedule.ranks, -1)
     padding = -rows.shape[1] % (_ALIGNMENT // min(_ALIGNMENT, x.dtype.itemsize))
     padded = jnp.pad(rows, ((0, 0), (0, padding)))
-    call = jax.ffi.ffi_call(TARGET, jax.ShapeDtypeStruct(padded.shape, x.dtype), input_output_aliases={0: 0})
+    call = jax.ffi.ffi_call(VIRTUAL, jax.ShapeDtypeStruct(padded.shape, x.dtype), input_output_aliases={0: 0})
     result: jax.Array = call(padded, delays, plan=schedule.kind, program=program, reduction=reduction)
     return result[:, : rows.shape[1]].reshape(x.shape)
 
@@ -69,19 +76,44 @@ def check() -> None:
 
 
 def set_deadline(seconds: float) -> None:
-    """Sets how long a rank waits for another, in seconds, from the next call on."""
+    """Sets how long a rank waits for another, in seconds, from the next call on; a recorded graph keeps its own."""
     _core().jaxcomm_fused_set_deadline(seconds)
 
 
+def recorded() -> int:
+    """How many calls XLA has recorded into CUDA graphs; one that is replayed counts once."""
+    count: int = _core().jaxcomm_fused_recorded()
+    return count
+
+
 def stats() -> list[dict[str, Any]]:
-    """As `jaxcomm.stats`, by the devices' clocks; waits for the devices. Of more than 64 calls since the last time only
-    the last 64 count."""
+    """As `jaxcomm.stats`, by the devices' clocks; those of several devices are compared by way of the host's.
+
+    Nobody waits for a device: a call that still runs comes next time. Of more than 64 calls since the last time only
+    the last 64 count.
+    """
     core = _core()
     size = 1 << 16
     while (needed := core.jaxcomm_fused_stats(text := ctypes.create_string_buffer(size), size)) >= size:
-        size = needed + 1
+        size = needed + (needed >> 2) + 1
     sites: list[dict[str, Any]] = json.loads(text.value)
     return sites
+
+
+def reset_stats() -> None:
+    """Forgets what `stats` has gathered."""
+    _core().jaxcomm_fused_reset_stats()
+
+
+def register_program(name: str, data: bytes) -> None:
+    """Hands an encoded program to the core, under the name that a custom call finds it by.
+
+    Raises:
+      PlanError: the core's decoder refuses the program; the message says at which word.
+    """
+    error = ctypes.create_string_buffer(1024)
+    if _core().jaxcomm_fused_register(name.encode(), data, len(data), error, len(error)):
+        raise PlanError(error.value.decode())
 
 
 @functools.lru_cache(maxsize=256)
@@ -89,25 +121,21 @@ def _register_program(schedule: Schedule) -> str:
     register()
     data = compile(schedule)
     name = hashlib.sha256(data).hexdigest()[:32]
-    error = ctypes.create_string_buffer(1024)
-    if _core().jaxcomm_fused_register(name.encode(), data, len(data), error, len(error)):
-        raise PlanError(error.value.decode())
+    register_program(name, data)
     return name
 
 
 @functools.cache
 def register() -> None:
-    """Registers the custom call with XLA's CUDA backend, once; that needs no device."""
+    """Registers the custom calls with XLA's CUDA backend, once; that needs no device."""
     import jax
 
     core = _core()
     capsule: Any = jax.ffi.pycapsule
-    stages = {
-        "instantiate": capsule(core.JaxcommVirtualInstantiate),
-        "initialize": capsule(core.JaxcommVirtualInitialize),
-        "execute": capsule(core.JaxcommVirtualCapture if GRAPHS else core.JaxcommVirtualExecute),
-    }
-    jax.ffi.register_ffi_target(TARGET, stages, platform="CUDA")
+    for target, prefix in {VIRTUAL: "JaxcommVirtual", ffi.TARGET: "JaxcommDevices"}.items():
+        last = {"instantiate": "Instantiate", "initialize": "Initialize", "execute": "Capture" if GRAPHS else "Execute"}
+        stages = {stage: capsule(getattr(core, prefix + name)) for stage, name in last.items()}
+        jax.ffi.register_ffi_target(target, stages, platform="CUDA")
 
 
 @functools.cache
@@ -120,6 +148,10 @@ def _core() -> ctypes.CDLL:
     core.jaxcomm_fused_check.argtypes = text
     core.jaxcomm_fused_stats.restype = ctypes.c_int64
     core.jaxcomm_fused_stats.argtypes = text
+    core.jaxcomm_fused_reset_stats.restype = None
+    core.jaxcomm_fused_reset_stats.argtypes = ()
+    core.jaxcomm_fused_recorded.restype = ctypes.c_int64
+    core.jaxcomm_fused_recorded.argtypes = ()
     core.jaxcomm_fused_set_deadline.restype = None
     core.jaxcomm_fused_set_deadline.argtypes = (ctypes.c_double,)
     return core

@@ -1,12 +1,38 @@
 """The plan file, the proof that its schedules give every rank the sum, and their compilation to programs.
 
-Imports schedules, files, numpy and pydantic; never JAX, and OR-Tools only if a template must be found anew.
+Imports schedules, files, numpy and pydantic; never JAX, and OR-Tools only if a template must be found anew. Programs
+need neither the file nor pydantic: what this face shows is imported when it is first used.
 """
 
-from jaxcomm.plan.files import bind, encode, load, save
-from jaxcomm.plan.proof import proofs, verify
-from jaxcomm.plan.schema import Plan, json_schema
-from jaxcomm.plan.specs import build
-from jaxcomm.plan.verifier import Proof
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jaxcomm.plan.files import bind, encode, load, save
+    from jaxcomm.plan.proof import proofs, verify
+    from jaxcomm.plan.schema import Plan, json_schema
+    from jaxcomm.plan.specs import build
+    from jaxcomm.plan.verifier import Proof
+
+_HOMES = {
+    **dict.fromkeys(["bind", "encode", "load", "save"], "files"),
+    **dict.fromkeys(["proofs", "verify"], "proof"),
+    **dict.fromkeys(["Plan", "json_schema"], "schema"),
+    "build": "specs",
+    "Proof": "verifier",
+}
 
 __all__ = ["Plan", "Proof", "bind", "build", "encode", "json_schema", "load", "proofs", "save", "verify"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'jaxcomm.plan' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"jaxcomm.plan.{_HOMES[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -29,15 +29,21 @@ __device__ __forceinline__ Slice SliceOf(int64_t bytes, uint32_t chunk, uint32_t
   return {min(begin + share * row, end), min(begin + share * (row + 1), end)};
 }
 
+// Told that a rank's data is global memory, the compiler need not look for it among shared and local memory.
+template <typename Stored>
+__device__ __forceinline__ Stored* At(std::byte* base, int64_t offset) {
+  std::byte* const at = base + offset;
+  __builtin_assume(__isGlobal(at));
+  return reinterpret_cast<Stored*>(at);
+}
+
 // One pack at `at`, and kPacks - 1 more, each a block's width further on.
 template <typename E, Reduction kReduction, int kPacks, bool kTwo>
 __device__ __forceinline__ void CombinePacks(std::byte* const* bases, const uint32_t* reads, uint32_t num_reads,
                                              const uint32_t* writes, uint32_t num_writes, int64_t at, int64_t step) {
   using Stored = typename E::Stored;
   using Pack = cuda::Pack<Stored>;
-  const auto load = [&](uint32_t rank, int p) {
-    return cuda::LoadPack(reinterpret_cast<const Stored*>(bases[rank] + at + p * step));
-  };
+  const auto load = [&](uint32_t rank, int p) { return cuda::LoadPack(At<const Stored>(bases[rank], at + p * step)); };
   Pack packs[kPacks];
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) packs[p] = load(reads[0], p);
@@ -75,7 +81,7 @@ __device__ __forceinline__ void CombinePacks(std::byte* const* bases, const uint
   for (uint32_t w = 0; w < num_writes; ++w) {
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
-      cuda::StorePack(packs[p], reinterpret_cast<Stored*>(bases[writes[w]] + at + p * step));
+      cuda::StorePack(packs[p], At<Stored>(bases[writes[w]], at + p * step));
     }
   }
 }
@@ -105,14 +111,14 @@ __device__ void CombineSlice(std::byte* const* bases, const uint32_t* reads, uin
   // The last elements of a buffer that is no multiple of 16 bytes.
   const int64_t element = whole + int64_t{threadIdx.x} * int64_t{sizeof(Stored)};
   if (element >= slice.end) return;
-  const auto load = [&](uint32_t rank) { return *reinterpret_cast<const Stored*>(bases[rank] + element); };
+  const auto load = [&](uint32_t rank) { return *At<const Stored>(bases[rank], element); };
   Stored result = load(reads[0]);
   if (num_reads > 1) {
     typename E::Wide value = E::Widen(result);
     for (uint32_t s = 1; s < num_reads; ++s) value = cuda::Combine<kReduction>(value, E::Widen(load(reads[s])));
     result = E::Round(value);
   }
-  for (uint32_t w = 0; w < num_writes; ++w) *reinterpret_cast<Stored*>(bases[writes[w]] + element) = result;
+  for (uint32_t w = 0; w < num_writes; ++w) *At<Stored>(bases[writes[w]], element) = result;
 }
 
 }  // namespace jaxcomm::fused

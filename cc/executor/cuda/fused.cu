@@ -16,6 +16,8 @@ __global__ void __launch_bounds__(kThreads, 1) FusedKernel(const __grid_constant
   hands.End(RunRow(hands, arguments.table, hands.rank(), hands.call(), arguments.timeout));
 }
 
+__global__ void ReadClockKernel(uint64_t* now) { asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(*now)); }
+
 template <Reduction kReduction>
 const void* Kernel(DType dtype) {
   const void* kernel = nullptr;
@@ -25,20 +27,42 @@ const void* Kernel(DType dtype) {
   return kernel;
 }
 
+const void* Kernel(DType dtype, Reduction reduction) {
+  return reduction == Reduction::kSum   ? Kernel<Reduction::kSum>(dtype)
+         : reduction == Reduction::kMax ? Kernel<Reduction::kMax>(dtype)
+                                        : Kernel<Reduction::kMin>(dtype);
+}
+
+Status Unordered() { return Status(Code::kUnimplemented, "complex numbers have no order, so no max or min"); }
+
+Status Done(const char* what, cudaError_t error) {
+  if (error == cudaSuccess) return Status();
+  cudaGetLastError();  // or the next launch would be blamed for it
+  return Status(Code::kInternal, std::string("the fused kernel was not ") + what + ": " + cudaGetErrorString(error));
+}
+
 }  // namespace
 
 Status LaunchFused(const Arguments& arguments, DType dtype, Reduction reduction, uint32_t ranks_here,
                    cudaStream_t stream) {
-  const void* kernel = reduction == Reduction::kSum   ? Kernel<Reduction::kSum>(dtype)
-                       : reduction == Reduction::kMax ? Kernel<Reduction::kMax>(dtype)
-                                                      : Kernel<Reduction::kMin>(dtype);
-  if (kernel == nullptr) return Status(Code::kUnimplemented, "complex numbers have no order, so no max or min");
+  const void* kernel = Kernel(dtype, reduction);
+  if (kernel == nullptr) return Unordered();
   // All blocks must run at once: each may wait for any other.
   void* parameters[] = {const_cast<Arguments*>(&arguments)};
-  const cudaError_t error =
-      cudaLaunchCooperativeKernel(kernel, dim3(arguments.rows, ranks_here), dim3(kThreads), parameters, 0, stream);
-  if (error == cudaSuccess) return Status();
-  return Status(Code::kInternal, std::string("the fused kernel was not launched: ") + cudaGetErrorString(error));
+  return Done("launched", cudaLaunchCooperativeKernel(kernel, dim3(arguments.rows, ranks_here), dim3(kThreads),
+                                                      parameters, 0, stream));
+}
+
+Status LoadFused(DType dtype, Reduction reduction) {
+  const void* kernel = Kernel(dtype, reduction);
+  if (kernel == nullptr) return Unordered();
+  cudaFuncAttributes attributes;
+  return Done("loaded", cudaFuncGetAttributes(&attributes, kernel));
+}
+
+cudaError_t LaunchReadClock(uint64_t* now, cudaStream_t stream) {
+  ReadClockKernel<<<1, 1, 0, stream>>>(now);
+  return cudaGetLastError();
 }
 
 }  // namespace jaxcomm::fused

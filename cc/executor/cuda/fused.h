@@ -60,4 +60,10 @@ inline size_t ClockWords(uint32_t ranks, uint32_t num_ops) { return 1 + 2 * size
 Status LaunchFused(const Arguments& arguments, DType dtype, Reduction reduction, uint32_t ranks_here,
                    cudaStream_t stream);
 
+// Loads the kernel onto the current device, which its first launch would do otherwise: while others wait for it.
+Status LoadFused(DType dtype, Reduction reduction);
+
+// Stores the device's clock, in nanoseconds.
+cudaError_t LaunchReadClock(uint64_t* now, cudaStream_t stream);
+
 }  // namespace jaxcomm::fused

@@ -9,7 +9,7 @@
 // those that have not will find the failure before they touch anything. Either fence without the other would not do:
 // a rank arrives and looks for failures, while another fails and looks for arrivals.
 //
-// Memory is where the flags are, a clock, and the rank's hands: a kernel's (kernel.cuh) or the emulation's, which runs
+// Memory is where the flags are, a clock, and the rank's hands: a kernel's (hands.cuh) or the emulation's, which runs
 // this very source. All threads of a block call RunRow together; Memory decides which of them do what.
 #pragma once
 
@@ -65,7 +65,8 @@ JAXCOMM_DEVICE Failure Await(Memory& memory, const Wait& wait, uint64_t epoch, u
   }
 }
 
-// Waits until the peer has certainly touched this rank's memory for the last time. This rank has failed.
+// Waits until the peer has certainly touched this rank's memory for the last time. This rank has failed. A peer that
+// came just before that waits for a timeout of its own, and for another if who was missing then comes.
 template <typename Memory>
 JAXCOMM_DEVICE Failure AwaitLeaving(Memory& memory, const Wait& wait, uint64_t epoch, uint64_t timeout) {
   const uint64_t start = memory.Now();
@@ -75,7 +76,7 @@ JAXCOMM_DEVICE Failure AwaitLeaving(Memory& memory, const Wait& wait, uint64_t e
       return {};
     }
     const uint64_t waited = memory.Now() - start;
-    if (waited > timeout) return {Reason::kStillThere, wait.rank, wait.op, waited};
+    if (waited > 3 * timeout) return {Reason::kStillThere, wait.rank, wait.op, waited};
     memory.Pause();
   }
 }

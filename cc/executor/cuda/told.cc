@@ -74,7 +74,9 @@ std::optional<CallRecord> ReadClocks(const uint64_t* words, const Program& progr
   CallRecord record;
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     record.arrivals.push_back(static_cast<double>(begin[rank] - first) * 1e-9);
+    record.waits.push_back(static_cast<double>(last - begin[rank]) * 1e-9);
   }
+  record.last.push_back(static_cast<uint32_t>(std::max_element(begin, begin + ranks) - begin));
   record.after_arrival = static_cast<double>(*std::max_element(end, end + ranks) - last) * 1e-9;
   size_t early = 0, all = 0;  // chunks read and stored
   for (size_t i = 0; i < program.ops().size(); ++i) {

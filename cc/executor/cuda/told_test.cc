@@ -49,6 +49,10 @@ TEST(ToldTest, ReadsArrivalsAndTheShareOfEarlyWork) {
   EXPECT_DOUBLE_EQ(record->arrivals[0], 0);
   EXPECT_DOUBLE_EQ(record->arrivals[1], 500e-9);
   EXPECT_DOUBLE_EQ(record->arrivals[2], 8000e-9);
+  ASSERT_EQ(record->waits.size(), 3u);
+  EXPECT_DOUBLE_EQ(record->waits[0], 8000e-9);
+  EXPECT_DOUBLE_EQ(record->waits[2], 0);
+  EXPECT_EQ(record->last, std::vector<uint32_t>{2});
   EXPECT_DOUBLE_EQ(record->after_arrival, 900e-9);
   EXPECT_DOUBLE_EQ(record->early_share, 3.0 / 8);
   clocks[4] = 100;  // rank 0's end is an earlier call's

@@ -1,0 +1,93 @@
+// As much of CUDA's runtime as the host side of the fused executor calls, on a machine that has none: memory of its
+// own for each device, which only those devices reach that were told to, and streams that are threads.
+//
+//   fake::Machine machine(/*devices=*/4);   // one at a time; the functions below are about it
+//   machine.Wait();                         // until all streams are empty
+//   machine.allocated()                     // how many allocations are left
+//
+// It takes the place of the runtime's header of this name; the kernel runs the protocol's own source (kernel.cc).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+enum cudaError_t { cudaSuccess, cudaErrorInvalidValue, cudaErrorPeerAccessAlreadyEnabled, cudaErrorNoDevice };
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount };
+constexpr unsigned cudaHostAllocMapped = 1, cudaHostAllocPortable = 2, cudaStreamNonBlocking = 1;
+
+namespace fake {
+
+class Stream;
+
+class Machine {
+ public:
+  explicit Machine(int devices);
+  ~Machine();
+
+  // Before anything is allocated.
+  void Separate(int from, int to) { separate_.insert({from, to}); }
+  void SetProcessors(int device, int processors) { processors_[device] = processors; }
+  void SetClock(int device, int64_t nanoseconds) { clocks_[device] = nanoseconds; }
+
+  void Wait();
+  size_t allocated();
+  bool connected(int from, int to);
+  uint64_t Now(int device) const;
+
+ private:
+  friend struct Runtime;
+
+  const int devices_;
+  std::mutex mutex_;
+  std::set<std::pair<int, int>> separate_, connected_;
+  std::map<int, int> processors_;
+  std::map<int, int64_t> clocks_;
+  std::map<void*, int> memory_;  // by device, -1 is the host
+  std::set<Stream*> streams_;
+};
+
+// The work of one stream, in order.
+class Stream {
+ public:
+  explicit Stream(int device) : device(device) {}
+  ~Stream() { Wait(); }
+  void Enqueue(std::function<void()> work);
+  void Wait();
+
+  const int device;
+
+ private:
+  std::thread last_;
+};
+
+Machine& TheMachine();
+
+}  // namespace fake
+
+using cudaStream_t = fake::Stream*;
+
+const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetLastError();
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer);
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
+cudaError_t cudaDeviceSynchronize();
+cudaError_t cudaMalloc(void** memory, size_t bytes);
+cudaError_t cudaFree(void* memory);
+cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned flags);
+cudaError_t cudaFreeHost(void* memory);
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);
+cudaError_t cudaMemset(void* memory, int value, size_t bytes);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);

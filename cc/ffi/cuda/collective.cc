@@ -1,0 +1,225 @@
+// The custom call "jaxcomm_collective" on GPUs: all-reduces over devices of this process, by the fused executor.
+//
+// Which device first comes to a call site makes its ranks, for all of them; then each device only launches its kernel,
+// and the kernels meet in the devices' memory. So no handler waits for another.
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cc/ffi/cuda/runtime.h"
+#include "cc/ffi/groups.h"
+#include "cc/ffi/values.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace jaxcomm {
+namespace {
+
+namespace ffi = xla::ffi;
+using fused::Ranks;
+
+struct Seat {
+  size_t group;
+  uint32_t rank;
+};
+
+// What XLA keeps for each call site of each executable.
+struct DevicesSite {
+  static ffi::TypeId id;
+  static ffi::TypeInfo info;
+
+  std::string name, axes, plan;
+  Reduction reduction = Reduction::kSum;
+  std::vector<Group> groups;
+  std::vector<std::shared_ptr<const Program>> programs;  // by group; none in a group of one rank
+  std::map<int32_t, Seat> seats;                         // by device
+  std::mutex mutex;
+  std::map<std::pair<size_t, size_t>, std::shared_ptr<Ranks>> ranks;  // by group and operand
+};
+ffi::TypeId DevicesSite::id = {};
+ffi::TypeInfo DevicesSite::info = ffi::MakeTypeInfo<DevicesSite>();
+
+ffi::ErrorOr<std::unique_ptr<DevicesSite>> Instantiate(std::string_view name, std::string_view axes,
+                                                       std::string_view plan, std::string_view programs,
+                                                       std::string_view kind, std::string_view reduction,
+                                                       ffi::Span<const int32_t> devices,
+                                                       ffi::Span<const int32_t> sizes) {
+  const std::string who = std::string(name) + " over '" + std::string(axes) + "'";
+  const auto invalid = [](const std::string& what) { return ffi::Unexpected(ToError(InvalidArgument(what))); };
+  const std::optional<Reduction> parsed = ParseReduction(reduction);
+  if (kind != "all_reduce" || !parsed) {
+    return invalid(who + ": GPUs have no '" + std::string(kind) + "' with reduction '" + std::string(reduction) + "'");
+  }
+  Result<std::vector<Group>> groups = ParseGroups(who, programs, devices, sizes);
+  if (!groups.ok()) return ffi::Unexpected(ToError(groups.status()));
+  auto site = std::make_unique<DevicesSite>();
+  site->name = name;
+  site->axes = axes;
+  site->plan = plan;
+  site->reduction = *parsed;
+  site->groups = std::move(groups.value());
+  for (size_t group = 0; group < site->groups.size(); ++group) {
+    const auto& [program, members] = site->groups[group];
+    for (uint32_t rank = 0; rank < members.size(); ++rank) site->seats[members[rank]] = {group, rank};
+    site->programs.push_back(members.size() > 1 ? TheFusedRuntime().programs.Find(program) : nullptr);
+    if (members.size() > 1 && !site->programs.back()) {
+      return invalid(who + ": program " + program +
+                     " is not registered in this process; load its plan before running a compiled step");
+    }
+  }
+  return site;
+}
+
+Result<Seat> SeatOf(const DevicesSite& site, int32_t device) {
+  const auto seat = site.seats.find(device);
+  if (seat != site.seats.end()) return seat->second;
+  return Status(Code::kInternal, site.name + ": GPU " + std::to_string(device) + " is in no group");
+}
+
+Result<std::shared_ptr<Ranks>> RanksOf(DevicesSite& site, size_t group, size_t operand, size_t bytes) {
+  std::lock_guard<std::mutex> lock(site.mutex);
+  std::shared_ptr<Ranks>& ranks = site.ranks[{group, operand}];
+  if (ranks) return ranks;
+  Result<std::shared_ptr<Ranks>> made =
+      TheFusedRuntime().Make({site.name, site.axes, site.plan, static_cast<int64_t>(bytes)}, site.programs[group],
+                             {site.groups[group].devices.begin(), site.groups[group].devices.end()});
+  if (made.ok()) ranks = made.value();
+  return made;
+}
+
+// Peers reach what cudaMalloc gave once they are told to; pools and mapped memory need more than that, and a kernel
+// that tried would take the whole process with it.
+Status CheckReachable(const DevicesSite& site, const void* data) {
+  using GetAttribute = CUresult (*)(void*, CUpointer_attribute, CUdeviceptr);
+  static const GetAttribute get = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    const cudaError_t error =
+        cudaGetDriverEntryPointByVersion("cuPointerGetAttribute", &function, 12000, cudaEnableDefault, &found);
+    return error == cudaSuccess ? reinterpret_cast<GetAttribute>(function) : nullptr;
+  }();
+  int plain = 0;
+  if (get != nullptr &&
+      get(&plain, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, reinterpret_cast<CUdeviceptr>(data)) ==
+          CUDA_SUCCESS &&
+      plain != 0) {
+    return Status();
+  }
+  return Status(Code::kUnimplemented, site.name + " over '" + site.axes +
+                                          "': other GPUs cannot reach memory of this allocator.\n  Cure: run without "
+                                          "XLA_PYTHON_CLIENT_ALLOCATOR, or call jax.lax for this one.");
+}
+
+// Calls start(operand, its ranks, data, bytes, type) for each operand of a device that has others to reduce with.
+template <typename Start>
+Status ForEachOperand(DevicesSite& site, const Seat& seat, const ffi::RemainingArgs& args, Start start) {
+  for (size_t i = 0; i < args.size(); ++i) {
+    const ffi::AnyBuffer operand = *args.get<ffi::AnyBuffer>(i);
+    const std::optional<DType> dtype = ParseDType(operand.element_type());
+    if (!dtype) return Status(Code::kUnimplemented, site.name + ": no reduction of this element type");
+    if (!site.programs[seat.group] || operand.size_bytes() == 0) continue;
+    Result<std::shared_ptr<Ranks>> ranks = RanksOf(site, seat.group, i, operand.size_bytes());
+    if (!ranks.ok()) return ranks.status();
+    const Status status = start(i, *ranks.value(), *dtype);
+    if (!status.ok()) return status;
+  }
+  return Status();
+}
+
+// So that execute allocates and loads nothing, while other devices' kernels wait or this one's is captured.
+ffi::Error Initialize(DevicesSite* site, int32_t device, ffi::RemainingArgs args, ffi::RemainingRets) {
+  const Result<Seat> seat = SeatOf(*site, device);
+  if (!seat.ok()) return ToError(seat.status());
+  return ToError(ForEachOperand(*site, seat.value(), args, [&](size_t, const Ranks& ranks, DType dtype) {
+    return ranks.Load(seat.value().rank, dtype, site->reduction);
+  }));
+}
+
+Status Start(DevicesSite& site, int32_t device, cudaStream_t stream, const ffi::RemainingArgs& args,
+             const ffi::RemainingRets& rets) {
+  const Result<Seat> seat = SeatOf(site, device);
+  if (!seat.ok()) return seat.status();
+  if (args.size() != rets.size()) return Status(Code::kInternal, site.name + ": operands and results differ");
+  for (size_t i = 0; i < args.size(); ++i) {
+    const ffi::AnyBuffer operand = *args.get<ffi::AnyBuffer>(i), result = **rets.get<ffi::AnyBuffer>(i);
+    if (operand.size_bytes() != result.size_bytes()) {
+      return Status(Code::kInternal, site.name + ": operand and result " + std::to_string(i) + " do not fit");
+    }
+    if (operand.untyped_data() == result.untyped_data()) continue;
+    const cudaError_t error = cudaMemcpyAsync(result.untyped_data(), operand.untyped_data(), operand.size_bytes(),
+                                              cudaMemcpyDeviceToDevice, stream);
+    if (error != cudaSuccess) return Status(Code::kInternal, site.name + ": " + cudaGetErrorString(error));
+  }
+  // Every operand is launched, whatever becomes of those before it: the other devices launch all, too.
+  Status first;
+  const Status status = ForEachOperand(site, seat.value(), args, [&](size_t i, Ranks& ranks, DType dtype) {
+    const ffi::AnyBuffer result = **rets.get<ffi::AnyBuffer>(i);
+    const Status reachable = CheckReachable(site, result.untyped_data());
+    if (!reachable.ok()) return reachable;
+    const Status run = TheFusedRuntime().Run(
+        ranks, seat.value().rank,
+        {static_cast<std::byte*>(result.untyped_data()), static_cast<int64_t>(result.size_bytes()), nullptr, dtype,
+         site.reduction, TheFusedRuntime().deadline.load()},
+        stream);
+    if (first.ok()) first = run;
+    return Status();
+  });
+  return status.ok() ? first : status;
+}
+
+ffi::Error Execute(DevicesSite* site, int32_t device, cudaStream_t stream, ffi::RemainingArgs args,
+                   ffi::RemainingRets rets) {
+  return ToError(Start(*site, device, stream, args, rets));
+}
+
+XLA_FFI_DEFINE_HANDLER(kInstantiate, Instantiate,
+                       ffi::Ffi::BindInstantiate()
+                           .Attr<std::string_view>("name")
+                           .Attr<std::string_view>("axes")
+                           .Attr<std::string_view>("plan")
+                           .Attr<std::string_view>("programs")
+                           .Attr<std::string_view>("kind")
+                           .Attr<std::string_view>("reduction")
+                           .Attr<ffi::Span<const int32_t>>("groups")
+                           .Attr<ffi::Span<const int32_t>>("sizes"));
+XLA_FFI_DEFINE_HANDLER(kInitialize, Initialize,
+                       ffi::Ffi::Bind<ffi::ExecutionStage::kInitialize>()
+                           .Ctx<ffi::State<DevicesSite>>()
+                           .Ctx<ffi::DeviceOrdinal>()
+                           .RemainingArgs()
+                           .RemainingRets());
+auto BindExecute() {
+  return ffi::Ffi::Bind()
+      .Ctx<ffi::State<DevicesSite>>()
+      .Ctx<ffi::DeviceOrdinal>()
+      .Ctx<ffi::PlatformStream<cudaStream_t>>()
+      .RemainingArgs()
+      .RemainingRets();
+}
+XLA_FFI_DEFINE_HANDLER(kExecute, Execute, BindExecute());
+XLA_FFI_DEFINE_HANDLER(kCapture, Execute, BindExecute(), {ffi::Traits::kCmdBufferCompatible});
+
+}  // namespace
+
+// JAX registers targets before types, XLA wants the type first: so the type is registered when XLA first calls.
+JAXCOMM_EXPORT XLA_FFI_Error* JaxcommDevicesInstantiate(XLA_FFI_CallFrame* frame) {
+  static std::once_flag once;
+  static XLA_FFI_Error* error = nullptr;
+  std::call_once(once, [frame] {
+    error = ffi::Ffi::RegisterTypeId(frame->api, "jaxcomm.DevicesSite", &DevicesSite::id, &DevicesSite::info);
+  });
+  return error != nullptr ? error : kInstantiate(frame);
+}
+JAXCOMM_EXPORT XLA_FFI_Error* JaxcommDevicesInitialize(XLA_FFI_CallFrame* frame) { return kInitialize(frame); }
+JAXCOMM_EXPORT XLA_FFI_Error* JaxcommDevicesExecute(XLA_FFI_CallFrame* frame) { return kExecute(frame); }
+// The same, declared fit for CUDA graphs.
+JAXCOMM_EXPORT XLA_FFI_Error* JaxcommDevicesCapture(XLA_FFI_CallFrame* frame) { return kCapture(frame); }
+
+}  // namespace jaxcomm

@@ -1,0 +1,41 @@
+// What the custom calls of the fused executor share: programs, statistics, the deadline, and all ranks there are.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/executor/cuda/ranks.h"
+#include "cc/executor/stats.h"
+#include "cc/program/registry.h"
+
+namespace jaxcomm {
+
+struct FusedRuntime {
+  ProgramRegistry programs;
+  Stats stats;
+  std::atomic<double> deadline{60.0};
+  std::atomic<int64_t> recorded{0};  // calls that were captured into graphs
+
+  // As Ranks::Make; the C functions find what is made here for as long as it lives.
+  Result<std::shared_ptr<fused::Ranks>> Make(fused::CallName name, std::shared_ptr<const Program> program,
+                                             const std::vector<int>& devices);
+  std::vector<std::shared_ptr<fused::Ranks>> All();
+
+  // Starts a call on the stream's device, whether it is captured or not.
+  Status Run(fused::Ranks& ranks, uint32_t rank, const fused::Ranks::Call& call, cudaStream_t stream);
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<fused::Ranks>> all_;
+};
+
+// Lives until the process ends: XLA's threads may still call when static destructors run.
+FusedRuntime& TheFusedRuntime();
+
+}  // namespace jaxcomm
