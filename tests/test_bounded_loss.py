@@ -248,6 +248,55 @@ def test_error_feedback_loses_nothing_in_the_long_run(mesh):
     assert np.asarray(state.left_out).any()
 
 
+@pytest.mark.parametrize(("params", "grads"), [("float32", "bfloat16"), ("bfloat16", "float32")])
+def test_error_feedback_keeps_the_types_of_updates_and_state(mesh, params, grads):
+    """Also in a scan with check_vma, whose carry says that it differs between ranks."""
+    transformation = bounded_loss("data", Loss(0.3, segment_bytes=SEGMENT), error_feedback=True)
+
+    def steps(row):
+        state = transformation.init(jnp.zeros(SIZE, params))
+        return jax.lax.scan(lambda state, _: transformation.update(row, state)[::-1], state, None, length=3)
+
+    state, updates = run(mesh, steps, gradients().astype(jnp.dtype(grads)))
+    assert (state.left_out.dtype, updates.dtype) == (params, grads)
+    assert np.asarray(state.left_out, np.float32).any()
+
+
+@pytest.mark.parametrize("policy", ["agreed", "local", "random"])
+def test_what_is_alike_on_all_ranks_is_summed_too(mesh, policy):
+    g = gradients()[0]
+    means = jax.shard_map(
+        lambda x: jaxcomm.pmean(x, "data", loss=Loss(0.3, policy, segment_bytes=SEGMENT)),
+        mesh=mesh,
+        in_specs=P(),
+        out_specs=P(),
+    )
+    mean = np.asarray(jax.jit(means)(g))
+    np.testing.assert_allclose(mean[mean != 0], g[mean != 0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("policy", ["agreed", "local", "random"])
+def test_it_is_not_differentiated(mesh, policy):
+    def through(x):
+        return jax.grad(lambda x: jaxcomm.psum(x, "data", loss=Loss(0.3, policy, segment_bytes=SEGMENT)).sum())(x)
+
+    with pytest.raises(NotImplementedError, match=r"it cannot be differentiated itself\.\n  Cure: take the gradient"):
+        run(mesh, through, gradients())
+
+
+def test_what_is_no_loss_is_named(mesh):
+    with pytest.raises(TypeError, match=r"jaxcomm\.psum: loss is 0\.1; .*\n  Cure: loss=Loss\(0\.1\)"):
+        run(mesh, lambda x: jaxcomm.pmean(x, "data", loss=0.1), gradients())
+    with pytest.raises(TypeError, match=r"jaxcomm\.train\.bounded_loss: loss is 0\.1"):
+        bounded_loss("data", 0.1)
+    with pytest.raises(NameError, match=r"jaxcomm\.train\.bounded_loss: there is no axis 'dat' here"):
+        run(mesh, lambda x: train_once(bounded_loss("dat"), x), gradients())
+
+
+def train_once(transformation, x):
+    return transformation.update(x, transformation.init(x))[0]
+
+
 @pytest.mark.parametrize("policy", ["local", "random"])
 def test_error_feedback_of_a_mean_over_who_kept_a_segment_is_refused(policy):
     with pytest.raises(ValueError, match=f'error_feedback is for the policy "agreed"; "{policy}" averages'):
@@ -290,8 +339,11 @@ def test_donated_gradients_are_not_needed_any_more(mesh):
     [
         ({"bound": 1.0}, "bound is 1.0; it is the share of a tensor, from 0 to below 1"),
         ({"bounds": {"a": -0.1}}, r"bounds\['a'\] is -0.1"),
+        ({"bound": "10%"}, "bound is '10%'; it is the share of a tensor"),
+        ({"bounds": [0.1]}, r"bounds is \[0.1\]; it maps tensors' names to shares"),
         ({"policy": "global"}, 'policy is "global"; it is "agreed", "local" or "random"'),
         ({"segment_bytes": 12}, "segment_bytes is 12; it must be a positive multiple of 8"),
+        ({"segment_bytes": 4096.0}, "segment_bytes is 4096.0; it must be a positive multiple of 8"),
         ({"sample_stride": 0}, r"sample_stride is 0; it must be from 1 to below 2\^32"),
         ({"sample_stride": 2**32}, "sample_stride is 4294967296"),
         ({"seed": -1}, r"seed is -1; it must be from 0 to below 2\^32"),

@@ -17,7 +17,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from jaxcomm import communicator, jax_compat
-from jaxcomm.collectives.api import AxisName
+from jaxcomm.collectives.axes import AxisName, names, varying
 from jaxcomm.collectives.lowering import call_core, device_ids, positions_of, say_once
 from jaxcomm.collectives.primitive import COLLECTIVES
 from jaxcomm.collectives.request import Request
@@ -41,20 +41,15 @@ def group_sum(x: Any, groups: jax.Array, axis_name: AxisName) -> Any:
       TypeError: an element type that the core does not do.
       ValueError: `groups` of another shape or type.
     """
-    ranks = lax.axis_size(axis_name)
+    ranks = lax.axis_size(names(axis_name))
     if groups.shape != (ranks,) or groups.dtype != jnp.int32:
         raise ValueError(f"{_NAME}: groups are {groups.dtype}{list(groups.shape)}; they must be int32[{ranks}]")
-    axes = axis_name if isinstance(axis_name, tuple) else (axis_name,)
+    axes = names(axis_name)
     leaves: list[Any]
     tree: Any
     leaves, tree = jax.tree.flatten(x)
-    return tree.unflatten(_grouped.bind(groups, *map(partial(_varying, axes), leaves), axes=axes)[1:])
-
-
-def _varying(axes: tuple[Any, ...], x: Any) -> jax.Array:
-    """`x`, as what differs between the ranks of these axes: the sums do, even if every rank brings the same."""
-    missing = frozenset(axes) - jax.typeof(jnp.asarray(x)).manual_axis_type.varying
-    return lax.pcast(x, tuple(sorted(missing)), to="varying") if missing else jnp.asarray(x)
+    operands = [varying(jnp.asarray(leaf), axes) for leaf in leaves]  # the sums differ, even if all bring the same
+    return tree.unflatten(_grouped.bind(groups, *operands, axes=axes)[1:])
 
 
 def _abstract_eval(groups: Any, *avals: Any, axes: tuple[Any, ...]) -> list[Any]:
