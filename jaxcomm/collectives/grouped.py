@@ -40,6 +40,7 @@ def group_sum(x: Any, groups: jax.Array, axis_name: AxisName) -> Any:
     Raises:
       TypeError: an element type that the core does not do.
       ValueError: `groups` of another shape or type.
+      NotImplementedError: an axis of jax.vmap, or a batch of groups there.
     """
     ranks = lax.axis_size(names(axis_name))
     if groups.shape != (ranks,) or groups.dtype != jnp.int32:
@@ -118,10 +119,19 @@ def _transpose(cotangents: Sequence[Any], groups: Any, *leaves: Any, **params: A
     return results
 
 
-def _batch(operands: Sequence[Any], dims: Sequence[Any], **params: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+def _batch(
+    batch: Any, operands: Sequence[Any], dims: Sequence[Any], *, axes: tuple[Any, ...]
+) -> tuple[Sequence[Any], Sequence[Any]]:
+    if batch.name in axes:
+        raise NotImplementedError(
+            f"{_NAME}: axis {batch.name!r} is jax.vmap's, but groups are of devices.\n"
+            "  Cure: jax.shard_map over a mesh with this axis."
+        )
     if dims[0] is not None:
-        raise NotImplementedError(f"{_NAME}: the groups are the same for everything that is batched.")
-    return _grouped.bind(*operands, **params), dims
+        raise NotImplementedError(
+            f"{_NAME}: the groups differ within a batch of jax.vmap.\n  Cure: the same groups, or step, for all of it."
+        )
+    return _grouped.bind(*operands, axes=axes), dims
 
 
 _grouped = Primitive(f"jaxcomm_{_NAME}")
@@ -129,7 +139,7 @@ _grouped.multiple_results = True
 _grouped.def_abstract_eval(_abstract_eval)
 ad.primitive_jvps[_grouped] = _jvp
 ad.primitive_transposes[_grouped] = _transpose
-batching.primitive_batchers[_grouped] = _batch
+batching.fancy_primitive_batchers[_grouped] = _batch
 jax_compat.require_devices(_grouped)
 mlir.register_lowering(_grouped, _lower, platform="cpu", cacheable=False)
 mlir.register_lowering(_grouped, _lower_to_lax, cacheable=False)
