@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import pickle
 
 import jax
 import jax.numpy as jnp
@@ -23,8 +22,9 @@ def mesh():
     return make_mesh()
 
 
-@pytest.mark.parametrize("check_vma", [True, False])
-@pytest.mark.parametrize("bound", [0.0, 0.01, 0.1, 0.3, 0.9])
+@pytest.mark.parametrize(
+    ("bound", "check_vma"), [(0.0, True), (0.01, True), (0.1, True), (0.3, True), (0.3, False), (0.9, True)]
+)
 def test_agreed_ranks_leave_out_the_least_and_sum_the_rest_exactly(mesh, bound, check_vma):
     g = gradients()
     loss = Loss(bound, segment_bytes=SEGMENT)
@@ -38,8 +38,7 @@ def test_agreed_ranks_leave_out_the_least_and_sum_the_rest_exactly(mesh, bound, 
     np.testing.assert_array_equal(results[0], np.where(np.repeat(gone, WIDTH)[:SIZE], 0, exact))
 
 
-@pytest.mark.parametrize("check_vma", [True, False])
-@pytest.mark.parametrize("bound", [0.05, 0.1, 0.3, 0.9])
+@pytest.mark.parametrize(("bound", "check_vma"), [(0.05, True), (0.1, True), (0.3, True), (0.3, False), (0.9, True)])
 def test_local_ranks_leave_out_their_own_and_segments_are_averaged_over_who_kept_them(mesh, bound, check_vma):
     g = gradients(1)
     loss = Loss(bound, "local", segment_bytes=SEGMENT, sample_stride=1)
@@ -196,53 +195,16 @@ def test_the_collective_carries_so_much_less(mesh):
         assert carried / 2**20 == pytest.approx(1 - bound, abs=0.02)
 
 
-def train(mesh, transformation, steps, *, start=None, at=0, dtype=np.float32, scan=False):
-    """Some steps on fresh gradients; returns every step's updates and the last state, by rank."""
-    grads = np.stack([gradients(100 + step) for step in range(at, at + steps)], axis=1).astype(dtype)
-    state = start or jax.tree.map(
-        lambda x: jnp.broadcast_to(x, (RANKS, *x.shape)), transformation.init(jnp.zeros(SIZE, dtype))
-    )
-
-    def one(state, row):
-        updates, state = transformation.update(row, state)
-        return state, updates
-
-    def some(rows, state):
-        if scan:
-            state, updates = jax.lax.scan(one, state, rows)
-            return updates, state
-        updates = []
-        for step in range(steps):
-            state, update = one(state, rows[step])
-            updates.append(update)
-        return jnp.stack(updates), state
-
-    return run(mesh, some, grads, state, check_vma=False)
-
-
-@pytest.mark.parametrize("policy", ["agreed", "local", "random"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_steps_in_a_scan_give_the_same_bits(mesh, policy, dtype):
-    transformation = bounded_loss("data", Loss(0.2, policy, segment_bytes=SEGMENT))
-    unrolled, scanned = (train(mesh, transformation, 3, dtype=jnp.dtype(dtype), scan=scan)[0] for scan in (False, True))
-    assert np.asarray(unrolled).tobytes() == np.asarray(scanned).tobytes()
-
-
-@pytest.mark.parametrize("policy", ["agreed", "local", "random"])
-def test_a_run_that_is_resumed_gives_the_same_bits(mesh, policy):
-    feedback = policy == "agreed"
-    transformation = bounded_loss("data", Loss(0.2, policy, segment_bytes=SEGMENT), error_feedback=feedback)
-    whole, _ = train(mesh, transformation, 4)
-    first, state = train(mesh, transformation, 2)
-    stored = pickle.loads(pickle.dumps(jax.tree.map(np.asarray, state)))
-    second, _ = train(mesh, transformation, 2, start=stored, at=2)
-    assert np.concatenate([first, second], axis=1).tobytes() == np.asarray(whole).tobytes()
-
-
 def test_error_feedback_loses_nothing_in_the_long_run(mesh):
     transformation = bounded_loss("data", Loss(0.3, segment_bytes=SEGMENT), error_feedback=True)
-    updates, state = train(mesh, transformation, 5)
-    given = sum(gradients(100 + step).astype(np.float64).mean(axis=0) for step in range(5))
+    grads = np.stack([gradients(100 + step) for step in range(5)], axis=1)
+
+    def steps(rows):
+        one = lambda state, row: transformation.update(row, state)[::-1]  # noqa: E731
+        return jax.lax.scan(one, transformation.init(jnp.zeros(SIZE)), rows)
+
+    state, updates = run(mesh, steps, grads, check_vma=False)
+    given = grads.astype(np.float64).mean(axis=0).sum(axis=0)
     arrived = np.asarray(updates, np.float64)[0].sum(axis=0) + np.asarray(state.left_out, np.float64).mean(axis=0)
     np.testing.assert_allclose(arrived, given, rtol=1e-4, atol=1e-5)
     assert np.asarray(state.left_out).any()

@@ -126,9 +126,7 @@ def test_what_vmap_cannot_do_is_said(mesh):
     x, row = values()["kernel"], jnp.arange(RANKS, dtype=jnp.int32)
     with pytest.raises(NotImplementedError, match=r"axis 'data' is jax\.vmap's, .*\n  Cure: jax\.shard_map"):
         jax.vmap(lambda x: group_sum(x, row, "data"), axis_name="data")(x)
-    rows = partial_mapped(
-        mesh, lambda x, rows: jax.vmap(lambda row: group_sum(x, row, "data"))(rows), (P("data"), P())
-    )
+    rows = partial_mapped(mesh, lambda x, rows: jax.vmap(lambda row: group_sum(x, row, "data"))(rows), (P("data"), P()))
     with pytest.raises(NotImplementedError, match=r"the groups differ within a batch of jax\.vmap\.\n  Cure: the same"):
         jax.jit(rows)(x, jnp.stack([row, row]))
 
