@@ -156,7 +156,7 @@ def _check(where: str, here: dict[str, int], plan: Plan) -> None:
 
 
 def _some(names: dict[str, int]) -> str:
-    return ", ".join(map(repr, [*names][:3])) + (f", … ({len(names)})" if len(names) > 3 else "")
+    return (", ".join(map(repr, [*names][:3])) or "none") + (f", … ({len(names)})" if len(names) > 3 else "")
 
 
 def _mean(axis_name: AxisName, digest: str, bucket: str, members: Leaves) -> Leaves:

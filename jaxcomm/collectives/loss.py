@@ -125,7 +125,7 @@ class Loss:
         known = ", ".join([*map(repr, sorted(self.bounds)[:8]), *["…"] * (len(self.bounds) > 8)])
         if self.bound is None and (missing := [name for name in names if name not in self.bounds]):
             raise ValueError(
-                f"Loss: the tensor {missing[0]!r} has no bound; there are bounds of {known}.\n"
+                f"Loss: the tensor {missing[0]!r} has no bound; there are bounds of {known or 'none'}.\n"
                 "  Cure: plan from a profile of this model (`jaxcomm.train.layers` names its layers), or give "
                 "`dataclasses.replace(loss, bound=…)` for tensors without one."
             )
