@@ -63,16 +63,20 @@ def random_numbers(schedule: Schedule, seed: int = 0) -> Numbers:
 
 
 def execute(schedule: Schedule, buffers: Numbers) -> Numbers:
-    """What the ranks hold in the end. What the precondition reduces is lost where it is not complete."""
-    held = buffers.copy()
+    """What the ranks hold in the end. What the precondition reduces is lost where it is not complete.
+
+    Buffers are [ranks, chunks], or have one more dimension of executions that are done at once.
+    """
+    held = buffers.reshape(schedule.ranks, schedule.num_chunks, -1).copy()
+    initial = held.copy()
     for before, after in pairwise(schedule.phases):
         _run(held, before.table().tolist())
         others = [rank for rank in range(schedule.ranks) if rank not in after.away]
-        reduced = np.isin(np.arange(schedule.num_chunks), before.table()[:, 3])
-        lost = reduced & (held[others] != buffers[others].sum(axis=0))
-        held[others] = np.where(lost, random_numbers(schedule, seed=99)[others], held[others])
+        reduced = np.isin(np.arange(schedule.num_chunks), before.table()[:, 3])[:, None]
+        lost = reduced & (held[others] != initial[others].sum(axis=0))
+        held[others] = np.where(lost, random_numbers(schedule, seed=99)[others, :, None], held[others])
     _run(held, schedule.table().tolist())
-    return held
+    return held.reshape(buffers.shape)
 
 
 def proves(schedule: Schedule) -> bool:
@@ -84,11 +88,9 @@ def proves(schedule: Schedule) -> bool:
 
 
 def adds_up(schedule: Schedule) -> bool:
-    """Whether two executions on random numbers give the sum."""
-    return all(
-        (execute(schedule, buffers) == buffers.sum(axis=0)).all()
-        for buffers in (random_numbers(schedule, seed) for seed in (1, 2))
-    )
+    """Whether an execution on two random numbers per rank and chunk gives the sum."""
+    buffers = np.stack([random_numbers(schedule, seed) for seed in (1, 2)], axis=-1)
+    return bool((execute(schedule, buffers) == buffers.sum(axis=0)).all())
 
 
 def _run(held: Numbers, transfers: list[list[int]]) -> None:

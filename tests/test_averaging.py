@@ -93,6 +93,47 @@ def test_a_run_taken_up_at_any_phase_gives_the_same_bits(mesh):
     jax.tree.map(np.testing.assert_array_equal, whole, halves)
 
 
+AVERAGES = {
+    "divide and shuffle": lambda: divide_and_shuffle(PERIOD, "data"),
+    "gossip": lambda: exponential_gossip(RANKS, ["data"]),
+    "local SGD": lambda: local_sgd(1, "data"),
+}
+
+
+@pytest.mark.parametrize("check_vma", [True, False])
+@pytest.mark.parametrize("name", AVERAGES)
+def test_averages_keep_types_and_may_be_scanned(mesh, name, check_vma):
+    """What the ranks have in common stays as it is, to the last bit of an integer; a mean of two is rounded down."""
+    tree = {
+        "steps": np.full(RANKS, 20_000_001, np.int32),
+        "half": np.full(RANKS, 0.5, jnp.bfloat16),
+        "none": np.zeros((RANKS, 0), np.float32),
+        "single": np.full(RANKS, 0.5, np.float32),
+        "other": np.arange(RANKS, dtype=np.int32),
+    }
+    average = AVERAGES[name]()
+
+    def three(params):
+        return jax.lax.scan(lambda params, step: (average(params, step), None), params, jnp.arange(3))[0]
+
+    mapped = jax.shard_map(three, mesh=mesh, in_specs=P("data"), out_specs=P("data"), check_vma=check_vma)
+    found = jax.tree.map(np.asarray, jax.jit(mapped)(tree))
+    assert {name: leaf.dtype for name, leaf in found.items()} == {name: leaf.dtype for name, leaf in tree.items()}
+    assert 0 <= found.pop("other").min() <= 3
+    for name, leaf in found.items():
+        np.testing.assert_array_equal(leaf, tree[name])
+
+
+def test_the_distance_of_parameters_in_half_precision_is_that_of_their_values(mesh):
+    values = np.random.default_rng(0).standard_normal(RANKS * 2**15) * 2  # in float16 the squares' sum is no number
+    measure = jax.shard_map(lambda x: consensus_distance(x, "data"), mesh=mesh, in_specs=P("data"), out_specs=P())
+    for dtype in (np.float16, jnp.bfloat16):
+        half = values.astype(dtype)
+        rows = half.astype(np.float64).reshape(RANKS, -1)
+        exact = np.sqrt(((rows - rows.mean(axis=0)) ** 2).sum(axis=1).mean())
+        assert jax.jit(measure)({"w": half}) == pytest.approx(exact, rel=1e-4)
+
+
 @pytest.fixture(scope="module")
 def distances(mesh):
     """How far the ranks are apart before and after each of two periods of a table, which is data."""
@@ -194,6 +235,24 @@ def test_groups_of_other_ranks_than_the_axis_s_are_refused(mesh):
             run(mesh, lambda params, step, t=table, a=average: a(params, step, t), parameters(), 1)
 
 
+@pytest.mark.parametrize("ranks", [4, 16])
+def test_gossip_of_other_ranks_than_the_axis_s_is_refused(mesh, ranks):
+    with pytest.raises(ValueError, match=rf"it is of {ranks} ranks, but axis 'data' has 8\.\n  Cure: .*\(8, 'data'\)"):
+        run(mesh, exponential_gossip(ranks, "data"), parameters(), 1)
+
+
+@pytest.mark.parametrize("name", AVERAGES)
+def test_outside_of_the_axis_the_call_is_named(name):
+    with pytest.raises(NameError, match=r"jaxcomm\..*: there is no axis 'data' here"):
+        AVERAGES[name]()(parameters(), 0)
+
+
+def test_a_step_that_is_no_integer_is_refused(mesh):
+    average = divide_and_shuffle(PERIOD, "data")
+    with pytest.raises(ValueError, match=r"step is float32\[\]; it must be one integer"):
+        run(mesh, lambda params, step: average(params, step / 2), parameters(), 1)
+
+
 def test_a_plan_without_groups_is_refused():
     with pytest.raises(PlanError, match=r"plan [0-9a-f]{8} decides no groups: .*\n  Cure: plan with"):
         divide_and_shuffle(planner.plan(cluster()), "data")
@@ -208,8 +267,11 @@ def test_a_plan_without_groups_is_refused():
             r"iterations\[0\] is .* must hold each of the 4 ranks once",
         ),
         (lambda: divide_and_shuffle([[[0, 1]], [[0], [2]]], "data"), r"iterations\[1\] is .* each of the 2 ranks once"),
-        (lambda: local_sgd(0, "data"), "every is 0"),
-        (lambda: exponential_gossip(1, "data"), "ranks is 1"),
+        (lambda: divide_and_shuffle([[0, 1], [2, 3]], "data"), r"iterations is \[\[0, 1\].*\n  Cure: \[\[\[0, 1\]"),
+        (lambda: local_sgd(0, "data"), "local_sgd: every is 0; it must be a whole number of steps, at least 1"),
+        (lambda: local_sgd(2.5, "data"), "local_sgd: every is 2.5"),
+        (lambda: exponential_gossip(1, "data"), "exponential_gossip: ranks is 1; at least 2"),
+        (lambda: exponential_gossip("data", 8), "exponential_gossip: ranks is 'data'"),
     ],
 )
 def test_mistakes_are_named(make, message):

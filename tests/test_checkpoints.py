@@ -30,6 +30,8 @@ class Training:
             self.tx = optax.MultiSteps(self.tx, accumulate)
             self.specs = optax.MultiStepsState(REPLICATED, REPLICATED, self.specs, BY_RANK, REPLICATED)
         self.step = self.on_ranks(self.one, BY_RANK)
+        init = jax.shard_map(self.tx.init, mesh=self.mesh, in_specs=REPLICATED, out_specs=self.specs, check_vma=False)
+        self.init = jax.jit(init)
         random = np.random.default_rng(0)
         shapes = {"w1": (16, 64), "b1": (64,), "w2": (64, 16)}
         self.first = {name: jnp.asarray(random.standard_normal(shape) / 8, dtype) for name, shape in shapes.items()}
@@ -43,8 +45,7 @@ class Training:
     def start(self):
         """Fresh parameters and state."""
         params = jax.device_put(self.first, NamedSharding(self.mesh, REPLICATED))
-        init = jax.shard_map(self.tx.init, mesh=self.mesh, in_specs=REPLICATED, out_specs=self.specs, check_vma=False)
-        return jax.tree.map(jnp.copy, params), jax.jit(init)(params)
+        return jax.tree.map(jnp.copy, params), self.init(params)
 
     def one(self, params, state, x):
         def error(params):

@@ -122,6 +122,15 @@ def test_it_is_differentiated_and_batched(mesh):
     np.testing.assert_allclose(jax.jit(batched)(x, row), expected(x, row), rtol=1e-5, atol=1e-5)
 
 
+def test_what_vmap_cannot_do_is_said(mesh):
+    x, row = values()["kernel"], jnp.arange(RANKS, dtype=jnp.int32)
+    with pytest.raises(NotImplementedError, match=r"axis 'data' is jax\.vmap's, .*\n  Cure: jax\.shard_map"):
+        jax.vmap(lambda x: group_sum(x, row, "data"), axis_name="data")(x)
+    rows = partial_mapped(mesh, lambda x, rows: jax.vmap(lambda row: group_sum(x, row, "data"))(rows), (P("data"), P()))
+    with pytest.raises(NotImplementedError, match=r"the groups differ within a batch of jax\.vmap\.\n  Cure: the same"):
+        jax.jit(rows)(x, jnp.stack([row, row]))
+
+
 def test_other_axes_of_the_mesh_keep_apart_whether_automatic_or_not():
     mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
     x = np.arange(4 * 6, dtype=np.float32).reshape(4, 6)

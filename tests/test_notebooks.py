@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -53,9 +55,16 @@ def test_they_are_all_here() -> None:
     assert all(f"]({path.stem}.ipynb)" in listed for path in TEXTS)
 
 
+@pytest.fixture(scope="module")
+def executed(tool: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, Future[Any]]]:
+    """Each by its text, run in processes of their own, two at a time."""
+    with ThreadPoolExecutor(2) as pool:
+        yield {text: pool.submit(tool.execute, text, tmp_path_factory.mktemp(text.stem)) for text in TEXTS}
+
+
 @each_notebook
-def test_every_cell_runs(tool: ModuleType, text: Path, tmp_path: Path) -> None:
-    found = tool.execute(text, tmp_path)
+def test_every_cell_runs(executed: dict[Path, Future[Any]], text: Path) -> None:
+    found = executed[text].result()
     assert all(cell.execution_count for cell in code(found))
     assert "stderr" not in str(kinds(found)), found
     assert kinds(found) == kinds(kept(text)), "its outputs are of another text; run `make notebooks`"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 from jax import lax
-from jax.sharding import AxisType
+from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxcomm.train import local_sgd, outer_steps
@@ -65,6 +68,36 @@ def test_an_outer_step_of_one_is_local_sgd_and_nothing_moves_in_between(mesh):
     assert len({np.asarray(found)[rank].tobytes() for rank in range(RANKS)}) == RANKS  # two steps on, each on its own
 
 
-def test_an_outer_step_needs_an_inner_one():
-    with pytest.raises(ValueError, match="every is 0; it must be at least 1 step"):
-        outer_steps(0, optax.sgd(1.0), "data")
+@pytest.mark.parametrize("check_vma", [True, False])
+def test_parameters_and_state_may_be_donated_from_the_first_step_on(mesh, check_vma):
+    steps = outer_steps(2, optax.sgd(0.7, momentum=0.9), "data")
+    on_ranks = partial(jax.shard_map, mesh=mesh, check_vma=check_vma)
+
+    def local(params, state, step):
+        params = params - 0.1 * (1 + lax.axis_index("data"))
+        return steps.update(params, state, step)
+
+    update = jax.jit(on_ranks(local, in_specs=(P("data"), P(), P()), out_specs=(P("data"), P())), donate_argnums=(0, 1))
+    params = jax.device_put(jnp.ones(RANKS), NamedSharding(mesh, P("data")))
+    state = jax.jit(on_ranks(steps.init, in_specs=P(), out_specs=P()))(jnp.ones(1))
+    for step in range(4):
+        before, (params, state) = params, update(params, state, step)
+        assert before.is_deleted()
+    assert len({*np.asarray(params).tolist()}) == 1
+
+    whole = jax.device_put(jnp.ones(3), NamedSharding(mesh, P()))
+    eager = steps.init(whole)
+    assert not {*map(id, jax.tree.leaves(eager))} & {id(whole)}
+    alone = jax.jit(on_ranks(steps.update, in_specs=(P(), P(), P()), out_specs=(P(), P())), donate_argnums=(0, 1))
+    np.testing.assert_array_equal(alone(whole, eager, 0)[0], np.ones(3))
+
+
+@pytest.mark.parametrize("every", [0, 2.5])
+def test_an_outer_step_needs_an_inner_one(every):
+    with pytest.raises(ValueError, match=f"outer_steps: every is {every}; it must be a whole number of steps"):
+        outer_steps(every, optax.sgd(1.0), "data")
+
+
+def test_counters_are_no_parameters():
+    with pytest.raises(TypeError, match=r"'norm/count' is int32; an outer optimizer moves floating-point .*\n  Cure: "):
+        outer_steps(1, optax.sgd(1.0), "data").init({"norm": {"count": jnp.zeros((), jnp.int32)}})

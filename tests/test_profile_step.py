@@ -128,11 +128,11 @@ def test_the_time_is_the_median_over_devices_and_steps(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["training"], "'training' is no function in a module that can be imported from"),
-        (["training:nothing"], "'training:nothing' is no function"),
-        (["training:number"], "'training:number' is no function"),
-        (["nowhere:example"], "'nowhere:example' is no function"),
-        (["training:alone"], r"training:alone returned function; it must return \(loss, params, \*args\)"),
+        (["training"], "'training': names no function"),
+        (["training:nothing"], "training: has no function 'nothing'; it has: alone, example, loss"),
+        (["training.py:number"], "training.py: has no function 'number'; it has: alone, example, loss"),
+        (["nowhere:example"], "there is no module 'nowhere'"),
+        (["training:alone"], r"training:alone: returned <function .*, not \(loss, params, \*args\)"),
         (["training:example", "--steps", "0"], "steps is 0; at least 1"),
         (["training:example", "--devices", "1"], "--devices is 1"),
         (["training:example", "--profile", "none.json"], "none.json"),

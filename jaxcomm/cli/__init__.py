@@ -79,7 +79,7 @@ def _dispatch(words: list[str]) -> int:
     if name is None:
         return _unknown(words[0])
     command = importlib.import_module("jaxcomm.cli." + name.replace(" ", "_").replace("-", "_"))
-    parser = argparse_flags.ArgumentParser(  # type: ignore[no-untyped-call]
+    parser = argparse_flags.ArgumentParser(
         prog=f"jaxcomm {name}",
         description=f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}.",
         epilog="example:\n" + textwrap.indent(textwrap.dedent(command.EXAMPLE).strip(), "  "),

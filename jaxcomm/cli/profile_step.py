@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from jaxcomm import profile
-from jaxcomm.cli import output, progress
+from jaxcomm import files, profile
+from jaxcomm.cli import functions, output, progress
 from jaxcomm.cli.host_devices import use_host_devices
 from jaxcomm.errors import JaxcommError
 from jaxcomm.profile import Bucket
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
 EXAMPLE = """
-    jaxcomm profile step train:example     (train.py: def example(): return loss, params, batch)
-    jaxcomm profile step train:example --profile profile.json --steps 50
+    jaxcomm profile step train.py:example     (def example(): return loss, params, batch)
+    jaxcomm profile step mine.text:example --profile profile.json --steps 50
 """
 _SHOWN = 20
 
@@ -26,8 +23,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     parser.add_argument(
         "example",
-        metavar="module:function",
-        help="a function without arguments that returns (loss, params, *args): loss(params, *args) is a rank's loss",
+        metavar="FUNCTION",
+        help="path/file.py:function or module:function; without arguments it returns (loss, params, *args), where "
+        "loss(params, *args) is a rank's loss",
     )
     parser.add_argument("--profile", default="profile.json", help="the profile to complete (profile.json)")
     parser.add_argument("--out", help="where to write it (to its place)")
@@ -59,26 +57,10 @@ def run(args: Namespace) -> int:
 
 
 def _example(name: str) -> tuple[Any, ...]:
-    module_name, _, function_name = name.partition(":")
-    sys.path.insert(0, os.getcwd())  # as `python -m` does; an installed command lies elsewhere
-    try:
-        module = importlib.import_module(module_name) if module_name else None
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != module_name.partition(".")[0]:
-            raise
-        module = None
-    function = getattr(module, function_name, None) if function_name else None
-    if not callable(function):
-        raise JaxcommError(
-            f"{name!r} is no function in a module that can be imported from {os.getcwd()}.\n"
-            "  Cure: name it as train:example, for the function example of train.py here."
-        )
-    example = function()
+    example = functions.function(name)()
     if not isinstance(example, tuple) or len(example) < 2 or not callable(example[0]):
-        raise JaxcommError(
-            f"{name} returned {type(example).__name__}; it must return (loss, params, *args).\n"
-            "  Cure: return a tuple whose first member is a function, to be called with the others."
-        )
+        what, cure = f"returned {files.short(example)}, not (loss, params, *args)", "return such a tuple"
+        raise JaxcommError(files.mistake(name, what, cure))
     return example
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,11 +10,12 @@ import jax
 from jax import lax
 
 from jaxcomm import communicator
+from jaxcomm.collectives import axes
+from jaxcomm.collectives.axes import AxisName
 from jaxcomm.collectives.bounded import bounded_sum
-from jaxcomm.collectives.loss import Loss
+from jaxcomm.collectives.loss import Loss, check_loss
 from jaxcomm.collectives.primitive import replace_collectives
 
-AxisName = Hashable | Sequence[Hashable]
 Groups = Sequence[Sequence[int]] | None
 
 
@@ -46,7 +47,8 @@ def psum(
     """
     if loss is None:
         return _call(lax.psum, plan, x, axis_name, axis_index_groups=axis_index_groups)
-    check_axes("psum", axis_name)
+    check_loss("psum", loss)
+    axes.check("psum", axis_name)
     ranks = _ranks(axis_name, axis_index_groups)
     total = partial(psum, axis_name=axis_name, axis_index_groups=axis_index_groups, plan=plan)
     return bounded_sum(x, loss, total, ranks, axis_name)[0]
@@ -147,7 +149,7 @@ def all_gather(
 def _call(
     function: Callable[..., Any], plan: communicator.PlanLike, x: Any, axis_name: AxisName, **options: Any
 ) -> Any:
-    check_axes(function.__name__, axis_name)
+    axes.check(function.__name__, axis_name)
     call = partial(function, axis_name=axis_name, **options)
     return replace_collectives(call, communicator.plan_hash(plan))(x)
 
@@ -163,18 +165,3 @@ def _ranks(axis_name: AxisName, groups: Groups) -> int:
             "  Cure: make them equal, or divide the `psum` without a loss by each group's size."
         )
     return sizes.pop()
-
-
-def check_axes(name: str, axis_name: AxisName) -> None:
-    """Raises NameError, in the words of `jaxcomm.<name>`, if there is no such axis here."""
-    for axis in axis_name if isinstance(axis_name, tuple | list) else (axis_name,):
-        if isinstance(axis, int):  # a dimension of the array
-            continue
-        try:
-            lax.axis_size(axis)
-        except NameError as error:
-            bound = jax.sharding.get_abstract_mesh().manual_axes
-            raise NameError(
-                f"jaxcomm.{name}: there is no axis {axis!r} here; the mesh axes in scope are {bound}.\n"
-                "  Cure: call it inside jax.shard_map over a mesh that has it, or under jax.vmap with this axis_name."
-            ) from error

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxcomm.collectives.axes import as_varying, names
 from jaxcomm.collectives.loss import Loss
 from jaxcomm.ffi import segments
 
@@ -35,6 +36,7 @@ def bounded_sum(x: Any, loss: Loss, total: Reduce, ranks: int, axis_name: Any) -
 
     Raises:
       ValueError: bounds of tensors that are not there, or a tensor without one.
+      NotImplementedError: it is differentiated.
     """
     paths: list[Any]
     tree: Any
@@ -47,7 +49,7 @@ def bounded_sum(x: Any, loss: Loss, total: Reduce, ranks: int, axis_name: Any) -
     else:
         cut = [i for i, leaf in enumerate(leaves) if loss.dropped(names[i], leaf)]
     rest = [i for i in range(len(leaves)) if i not in set(cut)]
-    flat, whole = [leaves[i].reshape(-1) for i in cut], [leaves[i] for i in rest]
+    flat, whole = [_constant(leaves[i]).reshape(-1) for i in cut], [leaves[i] for i in rest]
     if loss.policy == "agreed":
         dropped = [loss.dropped(names[i], leaves[i]) for i in cut]
         sums, exact, kept = _agreed(flat, dropped, whole, loss, total)
@@ -62,8 +64,22 @@ def bounded_sum(x: Any, loss: Loss, total: Reduce, ranks: int, axis_name: Any) -
         results[i] = result
     for i, x, result, keep in zip(cut, flat, sums, kept, strict=True):
         results[i] = result.reshape(leaves[i].shape)
-        left_out[i] = segments.scale(x, 1 - keep, loss.segment_bytes).reshape(leaves[i].shape)
+        left_out[i] = _scale(x, 1 - keep, loss).reshape(leaves[i].shape)
     return tree.unflatten(results), tree.unflatten(left_out)
+
+
+@jax.custom_jvp
+def _constant(x: jax.Array) -> jax.Array:
+    return x
+
+
+@_constant.defjvp
+def _refuse(primals: Any, tangents: Any) -> Any:
+    del primals, tangents
+    raise NotImplementedError(
+        "jaxcomm: a sum with a loss is of gradients; it cannot be differentiated itself.\n"
+        "  Cure: take the gradient first and sum that, or leave out `loss` inside of what is differentiated."
+    )
 
 
 def _agreed(
@@ -72,21 +88,21 @@ def _agreed(
     size = loss.segment_bytes
     matter = total([segments.importance(x, _seed(loss, x), size, segments.NO_SAMPLE)[0] for x in flat]) if flat else []
     kept = [jnp.sort(jnp.argsort(each)[count:]) for each, count in zip(matter, dropped, strict=True)]
-    packed = [segments.pack(x, _as_varying(which, x), size) for x, which in zip(flat, kept, strict=True)]
+    packed = [segments.pack(x, as_varying(which, x), size) for x, which in zip(flat, kept, strict=True)]
     sums = total([*packed, *whole])
     unpacked = [
         segments.unpack(part, which, x.size, size) for part, which, x in zip(sums[: len(flat)], kept, flat, strict=True)
     ]
     keep = [jnp.zeros(each.shape).at[which].set(1) for each, which in zip(matter, kept, strict=True)]
-    unpacked = [_not_finite(*each, size) for each in zip(unpacked, matter, keep, strict=True)]
+    unpacked = [_not_finite(*each, loss) for each in zip(unpacked, matter, keep, strict=True)]
     return unpacked, sums[len(flat) :], keep
 
 
-def _not_finite(result: jax.Array, matter: jax.Array, keep: jax.Array, size: int) -> jax.Array:
+def _not_finite(result: jax.Array, matter: jax.Array, keep: jax.Array, loss: Loss) -> jax.Array:
     """NaN for what is not finite and had to be left out because more segments are so than are kept."""
     lost = (keep == 0) & ~jnp.isfinite(matter)
     factors = jnp.where(lost, jnp.nan, jnp.ones_like(keep))
-    known: jax.Array = lax.cond(lost.any(), lambda x: segments.scale(x, factors, size), lambda x: x, result)
+    known: jax.Array = lax.cond(lost.any(), lambda x: _scale(x, factors, loss), lambda x: x, result)
     return known
 
 
@@ -99,8 +115,7 @@ def _least_left_out(x: jax.Array, count: int, loss: Loss) -> jax.Array:
 
 def _left_out_at_random(flat: Sequence[jax.Array], shares: Sequence[float], loss: Loss, axis_name: Any) -> Arrays:
     """1 for the segments of this rank that are kept, each with probability 1 − share."""
-    axes = tuple(axis_name) if isinstance(axis_name, list) else axis_name
-    key = jax.random.fold_in(jax.random.key(jnp.asarray(loss.seed, jnp.uint32)), lax.axis_index(axes))
+    key = jax.random.fold_in(jax.random.key(jnp.asarray(loss.seed, jnp.uint32)), lax.axis_index(names(axis_name)))
     kept = []
     for i, (x, share) in enumerate(zip(flat, shares, strict=True)):
         drawn = jax.random.bernoulli(jax.random.fold_in(key, i), 1 - share, (segments.count(x, loss.segment_bytes),))
@@ -117,21 +132,17 @@ def _averaged(
     ranks: int,
 ) -> tuple[Arrays, Arrays]:
     """Sums in which each segment counts `ranks` over those that kept it."""
-    size = loss.segment_bytes
-    alike = [(_as_varying(x, keep), _as_varying(keep, x)) for x, keep in zip(flat, kept, strict=True)]
-    sums, counts, rest = total([[segments.scale(*each, size) for each in alike], [keep for _, keep in alike], [*whole]])
+    scaled = [_scale(x, keep, loss) for x, keep in zip(flat, kept, strict=True)]
+    sums, counts, rest = total([scaled, [as_varying(keep, x) for keep, x in zip(kept, flat, strict=True)], [*whole]])
     averaged = [
-        segments.scale(part, jnp.where(count > 0, ranks / count, 0), size)
-        for part, count in zip(sums, counts, strict=True)
+        _scale(part, jnp.where(count > 0, ranks / count, 0), loss) for part, count in zip(sums, counts, strict=True)
     ]
     return averaged, rest
 
 
+def _scale(x: jax.Array, factors: jax.Array, loss: Loss) -> jax.Array:
+    return segments.scale(as_varying(x, factors), as_varying(factors, x), loss.segment_bytes)
+
+
 def _seed(loss: Loss, x: jax.Array) -> jax.Array:
-    return _as_varying(jnp.asarray(loss.seed, jnp.uint32), x)
-
-
-def _as_varying(value: jax.Array, x: jax.Array) -> jax.Array:
-    """`value`, as if it differed between the ranks as `x` does: operands of one call must vary alike."""
-    missing = jax.typeof(x).manual_axis_type.varying - jax.typeof(value).manual_axis_type.varying
-    return lax.pcast(value, tuple(sorted(missing)), to="varying") if missing else value
+    return as_varying(jnp.asarray(loss.seed, jnp.uint32), x)

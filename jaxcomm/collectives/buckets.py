@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxcomm import communicator
-from jaxcomm.collectives.api import AxisName, check_axes
+from jaxcomm.collectives import axes
+from jaxcomm.collectives.axes import AxisName
 from jaxcomm.collectives.primitive import replace_collectives
 from jaxcomm.errors import PlanError
 from jaxcomm.plan import Plan
@@ -36,7 +37,7 @@ def pmean_buckets(grads: Any, axis_name: AxisName, *, plan: communicator.PlanLik
       PlanError: no plan, a plan without a step, or one whose gradients are not these.
       NameError, TypeError: as `jaxcomm.psum`.
     """
-    check_axes("train.pmean_buckets", axis_name)
+    axes.check("train.pmean_buckets", axis_name)
     leaves, tree, buckets, digest = _planned("pmean_buckets", grads, plan)
     for number, bucket in enumerate(buckets, 1):
         means = _mean(axis_name, digest, f"bucket {number} of {len(buckets)}", [leaves[i] for i in bucket])
@@ -64,23 +65,22 @@ def pmean_in_backward(params: Any, axis_name: AxisName, *, plan: communicator.Pl
     Raises:
       PlanError, NameError, TypeError: as `pmean_buckets`.
     """
-    check_axes("train.pmean_in_backward", axis_name)
+    axes.check("train.pmean_in_backward", axis_name)
     leaves, tree, buckets, digest = _planned("pmean_in_backward", params, plan)
-    axes = axis_name if isinstance(axis_name, tuple | list) else (axis_name,)
     for number, bucket in enumerate(buckets, 1):
         average = partial(_mean, axis_name, digest, f"bucket {number} of {len(buckets)}")
-        for i, leaf in zip(bucket, _averaged([leaves[i] for i in bucket], axes, average), strict=True):
+        for i, leaf in zip(bucket, _averaged([leaves[i] for i in bucket], axes.names(axis_name), average), strict=True):
             leaves[i] = leaf
     return tree.unflatten(leaves)
 
 
-def _averaged(members: Leaves, axes: Sequence[Any], average: Callable[[Leaves], Leaves]) -> Leaves:
-    """The members of one bucket; with check_vma they vary over the axes, and each gradient as its member did."""
+def _averaged(members: Leaves, over: Sequence[Any], average: Callable[[Leaves], Leaves]) -> Leaves:
+    """The members of one bucket; with check_vma they vary over these axes, and each gradient as its member did."""
     before = [jax.typeof(member).manual_axis_type.varying for member in members]
     return in_backward(
         members,
-        lambda members: [_varying(member, axes) for member in members],
-        lambda cotangents: [_varying(*each) for each in zip(average(cotangents), before, strict=True)],
+        lambda members: [axes.varying(member, over) for member in members],
+        lambda cotangents: [axes.varying(*each) for each in zip(average(cotangents), before, strict=True)],
     )
 
 
@@ -156,14 +156,9 @@ def _check(where: str, here: dict[str, int], plan: Plan) -> None:
 
 
 def _some(names: dict[str, int]) -> str:
-    return ", ".join(map(repr, [*names][:3])) + (f", … ({len(names)})" if len(names) > 3 else "")
+    return (", ".join(map(repr, [*names][:3])) or "none") + (f", … ({len(names)})" if len(names) > 3 else "")
 
 
 def _mean(axis_name: AxisName, digest: str, bucket: str, members: Leaves) -> Leaves:
     means: Leaves = replace_collectives(partial(lax.pmean, axis_name=axis_name), digest, bucket)(members)
     return means
-
-
-def _varying(leaf: jax.Array, axes: Any) -> jax.Array:
-    missing = tuple(axis for axis in axes if axis not in jax.typeof(leaf).manual_axis_type.varying)
-    return lax.pcast(leaf, missing, to="varying") if missing else leaf

@@ -17,7 +17,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from jaxcomm import communicator, jax_compat
-from jaxcomm.collectives.api import AxisName
+from jaxcomm.collectives.axes import AxisName, names, varying
 from jaxcomm.collectives.lowering import call_core, device_ids, positions_of, say_once
 from jaxcomm.collectives.primitive import COLLECTIVES
 from jaxcomm.collectives.request import Request
@@ -40,21 +40,17 @@ def group_sum(x: Any, groups: jax.Array, axis_name: AxisName) -> Any:
     Raises:
       TypeError: an element type that the core does not do.
       ValueError: `groups` of another shape or type.
+      NotImplementedError: an axis of jax.vmap, or a batch of groups there.
     """
-    ranks = lax.axis_size(axis_name)
+    ranks = lax.axis_size(names(axis_name))
     if groups.shape != (ranks,) or groups.dtype != jnp.int32:
         raise ValueError(f"{_NAME}: groups are {groups.dtype}{list(groups.shape)}; they must be int32[{ranks}]")
-    axes = axis_name if isinstance(axis_name, tuple) else (axis_name,)
+    axes = names(axis_name)
     leaves: list[Any]
     tree: Any
     leaves, tree = jax.tree.flatten(x)
-    return tree.unflatten(_grouped.bind(groups, *map(partial(_varying, axes), leaves), axes=axes)[1:])
-
-
-def _varying(axes: tuple[Any, ...], x: Any) -> jax.Array:
-    """`x`, as what differs between the ranks of these axes: the sums do, even if every rank brings the same."""
-    missing = frozenset(axes) - jax.typeof(jnp.asarray(x)).manual_axis_type.varying
-    return lax.pcast(x, tuple(sorted(missing)), to="varying") if missing else jnp.asarray(x)
+    operands = [varying(jnp.asarray(leaf), axes) for leaf in leaves]  # the sums differ, even if all bring the same
+    return tree.unflatten(_grouped.bind(groups, *operands, axes=axes)[1:])
 
 
 def _abstract_eval(groups: Any, *avals: Any, axes: tuple[Any, ...]) -> list[Any]:
@@ -123,10 +119,19 @@ def _transpose(cotangents: Sequence[Any], groups: Any, *leaves: Any, **params: A
     return results
 
 
-def _batch(operands: Sequence[Any], dims: Sequence[Any], **params: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+def _batch(
+    batch: Any, operands: Sequence[Any], dims: Sequence[Any], *, axes: tuple[Any, ...]
+) -> tuple[Sequence[Any], Sequence[Any]]:
+    if batch.name in axes:
+        raise NotImplementedError(
+            f"{_NAME}: axis {batch.name!r} is jax.vmap's, but groups are of devices.\n"
+            "  Cure: jax.shard_map over a mesh with this axis."
+        )
     if dims[0] is not None:
-        raise NotImplementedError(f"{_NAME}: the groups are the same for everything that is batched.")
-    return _grouped.bind(*operands, **params), dims
+        raise NotImplementedError(
+            f"{_NAME}: the groups differ within a batch of jax.vmap.\n  Cure: the same groups, or step, for all of it."
+        )
+    return _grouped.bind(*operands, axes=axes), dims
 
 
 _grouped = Primitive(f"jaxcomm_{_NAME}")
@@ -134,7 +139,7 @@ _grouped.multiple_results = True
 _grouped.def_abstract_eval(_abstract_eval)
 ad.primitive_jvps[_grouped] = _jvp
 ad.primitive_transposes[_grouped] = _transpose
-batching.primitive_batchers[_grouped] = _batch
+batching.fancy_primitive_batchers[_grouped] = _batch
 jax_compat.require_devices(_grouped)
 mlir.register_lowering(_grouped, _lower, platform="cpu", cacheable=False)
 mlir.register_lowering(_grouped, _lower_to_lax, cacheable=False)

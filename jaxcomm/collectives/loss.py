@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from numbers import Real
 from typing import Literal, Self
 
 import jax
@@ -101,15 +102,17 @@ class Loss:
 
     def __post_init__(self) -> None:
         shares = {} if self.bound is None else {"bound": self.bound}
+        if not isinstance(self.bounds, Mapping):
+            raise ValueError(f"Loss: bounds is {self.bounds!r}; it maps tensors' names to shares, {{'kernel': 0.1}}")
         for name, share in (shares | {f"bounds[{key!r}]": share for key, share in self.bounds.items()}).items():
-            if not 0 <= share < 1:
-                raise ValueError(f"Loss: {name} is {share}; it is the share of a tensor, from 0 to below 1")
+            if not (isinstance(share, Real) and 0 <= share < 1):
+                raise ValueError(f"Loss: {name} is {share!r}; it is the share of a tensor, from 0 to below 1")
         if self.policy not in ("agreed", "local", "random"):
             raise ValueError(f'Loss: policy is "{self.policy}"; it is "agreed", "local" or "random"')
-        if self.segment_bytes < 8 or self.segment_bytes % 8:
-            raise ValueError(f"Loss: segment_bytes is {self.segment_bytes}; it must be a positive multiple of 8")
-        if not 1 <= self.sample_stride < 2**32:
-            raise ValueError(f"Loss: sample_stride is {self.sample_stride}; it must be from 1 to below 2^32")
+        if not isinstance(self.segment_bytes, int) or self.segment_bytes < 8 or self.segment_bytes % 8:
+            raise ValueError(f"Loss: segment_bytes is {self.segment_bytes!r}; it must be a positive multiple of 8")
+        if not (isinstance(self.sample_stride, int) and 1 <= self.sample_stride < 2**32):
+            raise ValueError(f"Loss: sample_stride is {self.sample_stride!r}; it must be from 1 to below 2^32")
         if isinstance(self.seed, int) and not 0 <= self.seed < 2**32:
             raise ValueError(f"Loss: seed is {self.seed}; it must be from 0 to below 2^32")
 
@@ -122,7 +125,7 @@ class Loss:
         known = ", ".join([*map(repr, sorted(self.bounds)[:8]), *["…"] * (len(self.bounds) > 8)])
         if self.bound is None and (missing := [name for name in names if name not in self.bounds]):
             raise ValueError(
-                f"Loss: the tensor {missing[0]!r} has no bound; there are bounds of {known}.\n"
+                f"Loss: the tensor {missing[0]!r} has no bound; there are bounds of {known or 'none'}.\n"
                 "  Cure: plan from a profile of this model (`jaxcomm.train.layers` names its layers), or give "
                 "`dataclasses.replace(loss, bound=…)` for tensors without one."
             )
@@ -144,3 +147,12 @@ class Loss:
         """How many whole segments of a tensor may be left out; as many as the plan says, which counts exactly, too."""
         share = Fraction(repr(float(self.share(name, x))))
         return math.floor(share * x.size * x.dtype.itemsize / self.segment_bytes)
+
+
+def check_loss(where: str, loss: object) -> None:
+    """Raises TypeError, in the words of `jaxcomm.<where>`, if that is no loss."""
+    if not isinstance(loss, Loss):
+        raise TypeError(
+            f"jaxcomm.{where}: loss is {loss!r}; it must be a jaxcomm.train.Loss.\n"
+            "  Cure: loss=Loss(0.1) for a tenth of each tensor."
+        )

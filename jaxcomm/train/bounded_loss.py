@@ -11,9 +11,11 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from jaxcomm.collectives.api import AxisName, psum
+from jaxcomm.collectives import axes
+from jaxcomm.collectives.api import psum
+from jaxcomm.collectives.axes import AxisName
 from jaxcomm.collectives.bounded import bounded_sum
-from jaxcomm.collectives.loss import Loss
+from jaxcomm.collectives.loss import Loss, check_loss
 from jaxcomm.communicator import PlanLike
 
 
@@ -36,8 +38,8 @@ def bounded_loss(
       axis_name: axis of the mesh, or several.
       loss: what may be left out; None is `Loss()`, a tenth of each tensor, agreed upon.
       plan: as for `jaxcomm.psum`.
-      error_feedback: what a rank left out of a step is added to its gradient in the next one. The state then differs
-        between ranks: `left_out` belongs to the shards of `axis_name`.
+      error_feedback: what a rank left out of a step, kept in the parameters' types, is added to its gradient in the
+        next one. The state then differs between ranks: `left_out` belongs to the shards of `axis_name`.
 
     Raises:
       ValueError: error feedback with a policy other than "agreed": these average over those who kept a segment, so what
@@ -46,7 +48,8 @@ def bounded_loss(
 
     Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", sections 3 and 4.2.
     """
-    allowed = loss or Loss()
+    allowed = Loss() if loss is None else loss
+    check_loss("train.bounded_loss", allowed)
     if error_feedback and allowed.policy != "agreed":
         raise ValueError(
             f'bounded_loss: error_feedback is for the policy "agreed"; "{allowed.policy}" averages over those who kept '
@@ -54,19 +57,25 @@ def bounded_loss(
         )
 
     def init(params: optax.Params) -> BoundedLossState:
-        left_out = jax.tree.map(jnp.zeros_like, params) if error_feedback else None
-        return BoundedLossState(jnp.zeros((), jnp.uint32), left_out)
+        def nothing(leaf: jax.Array) -> jax.Array:
+            return axes.varying(jnp.zeros_like(leaf), axes.names(axis_name))
+
+        return BoundedLossState(jnp.zeros((), jnp.uint32), jax.tree.map(nothing, params) if error_feedback else None)
 
     def update(
         updates: optax.Updates, state: BoundedLossState, params: optax.Params | None = None
     ) -> tuple[optax.Updates, BoundedLossState]:
         del params
+        axes.check("train.bounded_loss", axis_name)
+        ranks = lax.axis_size(axes.names(axis_name))
         if error_feedback:
-            updates = jax.tree.map(jnp.add, updates, state.left_out)
-        ranks = lax.axis_size(axis_name)
+            updates = jax.tree.map(lambda leaf, more: leaf + more.astype(leaf.dtype), updates, state.left_out)
         seeded = dataclasses.replace(allowed, seed=state.step + jnp.uint32(allowed.seed))
         sums, left_out = bounded_sum(updates, seeded, partial(psum, axis_name=axis_name, plan=plan), ranks, axis_name)
         means = jax.tree.map(lambda leaf: leaf / ranks, sums)
-        return means, BoundedLossState(state.step + 1, left_out if error_feedback else None)
+        if not error_feedback:
+            return means, BoundedLossState(state.step + 1, None)
+        fed_back = jax.tree.map(lambda leaf, before: leaf.astype(before.dtype), left_out, state.left_out)
+        return means, BoundedLossState(state.step + 1, fed_back)
 
     return optax.GradientTransformation(init, update)

@@ -12,7 +12,8 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
-from jaxcomm.collectives.api import AxisName
+from jaxcomm.collectives import axes
+from jaxcomm.collectives.axes import AxisName
 from jaxcomm.collectives.grouped import group_sum
 from jaxcomm.errors import PlanError
 from jaxcomm.plan import Plan, load
@@ -33,7 +34,8 @@ class Shuffled(Protocol):
 def divide_and_shuffle(plan: str | os.PathLike[str] | Plan | Iterations, axis_name: AxisName) -> Shuffled:
     """Averages over the groups of iteration `step mod period`, within one compiled step for all iterations.
 
-    The result takes (parameters, step, table). Without a table the plan's pattern is part of the program. With one,
+    The result takes (parameters, step, table); it keeps types, and rounds a mean of integers down. Without a table the
+    plan's pattern is part of the program. With one,
     from `group_table` or `adjust_groups`, it is data: other values of it need no compilation. The ranks of a group get
     the same bits. Use it after the local update, inside `jax.shard_map` over per-rank parameters:
 
@@ -57,15 +59,17 @@ def divide_and_shuffle(plan: str | os.PathLike[str] | Plan | Iterations, axis_na
     Raises:
       PlanError: the plan cannot be read, or decides no groups.
       ValueError: no iteration, groups that do not hold each rank once, or, where it is traced, an axis or a table of
-        other ranks.
+        other ranks, or a step that is no integer.
+      NameError, TypeError: where it is traced, no such axis, or an element type that the core does not do.
 
     Source: Wang et al., "DS-Sync: Addressing Network Bottlenecks with Divide-and-Shuffle Synchronization", section III.
     """
-    own = group_table(plan)
+    own, names = group_table(plan), axes.names(axis_name)
 
     def average(params: Any, step: jax.Array | int, table: jax.Array | None = None) -> Any:
+        axes.check("train.divide_and_shuffle", axis_name)
         table = jnp.asarray(own if table is None else table)
-        if own.shape[1] != (ranks := lax.axis_size(axis_name)):
+        if own.shape[1] != (ranks := lax.axis_size(names)):
             raise ValueError(
                 f"divide_and_shuffle: the groups are of {own.shape[1]} ranks, but axis {axis_name!r} has {ranks}.\n"
                 f"  Cure: plan from a profile of {ranks} ranks, or average over an axis of {own.shape[1]}."
@@ -75,12 +79,21 @@ def divide_and_shuffle(plan: str | os.PathLike[str] | Plan | Iterations, axis_na
                 f"divide_and_shuffle: the table is {table.dtype}{list(table.shape)}; it must be int32[rows, {ranks}].\n"
                 "  Cure: pass what group_table or adjust_groups returned, replicated over the mesh."
             )
+        step = jnp.asarray(step)
+        if step.shape or not jnp.issubdtype(step.dtype, jnp.integer):
+            raise ValueError(f"divide_and_shuffle: step is {step.dtype}{list(step.shape)}; it must be one integer")
         period = jnp.maximum((table[:, 0] >= 0).sum(), 1)
-        row = lax.dynamic_index_in_dim(table, jnp.asarray(step) % period, keepdims=False)
-        share = 1 / (row == row[lax.axis_index(axis_name)]).sum()
-        return jax.tree.map(lambda leaf: (leaf * share).astype(leaf.dtype), group_sum(params, row, axis_name))
+        row = lax.dynamic_index_in_dim(table, step % period, keepdims=False)
+        together = (row == row[lax.axis_index(names)]).sum()
+        return jax.tree.map(lambda leaf: mean_of(leaf, together), group_sum(params, row, axis_name))
 
     return average
+
+
+def mean_of(total: jax.Array, ranks: jax.Array | int) -> jax.Array:
+    """The mean of so many in the type of their sum, so that a step can follow the other: integers are rounded down."""
+    mean = total // ranks if jnp.issubdtype(total.dtype, jnp.integer) else total / ranks
+    return mean.astype(total.dtype)
 
 
 def group_table(plan: str | os.PathLike[str] | Plan | Iterations | Groups) -> NDArray[np.int32]:
@@ -103,7 +116,13 @@ def group_table(plan: str | os.PathLike[str] | Plan | Iterations | Groups) -> ND
         iterations = plan
     if not iterations:
         raise ValueError("iterations is empty; it must have the groups of at least one")
-    ranks = sum(map(len, iterations[0]))
+    try:
+        ranks = sum(map(len, iterations[0]))
+    except TypeError:
+        raise ValueError(
+            f"iterations is {iterations!r}; it must be a sequence of iterations of groups of ranks.\n"
+            "  Cure: [[[0, 1], [2, 3]]] for one iteration of two groups."
+        ) from None
     table = np.full((max(ROWS, len(iterations)), ranks), -1, np.int32)
     for t, (row, groups) in enumerate(zip(table, iterations, strict=False)):
         if sorted(rank for group in groups for rank in group) != list(range(ranks)):

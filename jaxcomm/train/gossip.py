@@ -10,22 +10,38 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxcomm.collectives.api import AxisName
-from jaxcomm.train.divide_and_shuffle import Average
+from jaxcomm.collectives import axes
+from jaxcomm.collectives.axes import AxisName
+from jaxcomm.train.divide_and_shuffle import Average, mean_of
 
 
 def exponential_gossip(ranks: int, axis_name: AxisName) -> Average:
     """Averages with the rank 2^i further on, i = step mod ⌈log2 ranks⌉: one message per rank and step.
 
+    Raises:
+      ValueError: fewer than two ranks, or, where it is traced, an axis of other ranks.
+      NameError: no such axis there.
+
     Source: Assran et al., "Stochastic Gradient Push for Distributed Deep Learning".
     """
-    if ranks < 2:
-        raise ValueError(f"ranks is {ranks}; at least 2 can gossip")
+    if not isinstance(ranks, int) or ranks < 2:
+        raise ValueError(f"exponential_gossip: ranks is {ranks!r}; at least 2 can gossip")
     hops = [2**i for i in range(math.ceil(math.log2(ranks)))]
+    names = axes.names(axis_name)
 
     def exchange(params: Any, hop: int) -> Any:
         pairs = [(rank, (rank + hop) % ranks) for rank in range(ranks)]
-        return jax.tree.map(lambda leaf: (leaf + lax.ppermute(leaf, axis_name, pairs)) / 2, params)
+        return jax.tree.map(lambda leaf: mean_of(leaf + lax.ppermute(leaf, names, pairs), 2), params)
 
     averages = [partial(exchange, hop=hop) for hop in hops]
-    return lambda params, step: lax.switch(jnp.asarray(step) % len(averages), averages, params)
+
+    def average(params: Any, step: jax.Array | int) -> Any:
+        axes.check("train.exponential_gossip", axis_name)
+        if (here := lax.axis_size(names)) != ranks:
+            raise ValueError(
+                f"exponential_gossip: it is of {ranks} ranks, but axis {axis_name!r} has {here}.\n"
+                f"  Cure: exponential_gossip({here}, {axis_name!r})."
+            )
+        return lax.switch(jnp.asarray(step) % len(averages), averages, params)
+
+    return average

@@ -11,17 +11,24 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from jaxcomm.collectives.api import AxisName, pmean
-from jaxcomm.train.divide_and_shuffle import Average
+from jaxcomm.collectives import axes
+from jaxcomm.collectives.api import psum
+from jaxcomm.collectives.axes import AxisName, as_varying
+from jaxcomm.train.divide_and_shuffle import Average, mean_of
 
 
 def local_sgd(every: int, axis_name: AxisName) -> Average:
     """Averages over all ranks after every so many steps (the last of them), and not in between.
 
+    Types are kept; a mean of integers is rounded down.
+
     Source: Stich, "Local SGD Converges Fast and Communicates Little".
     """
-    _check(every)
-    whole = partial(pmean, axis_name=axis_name)
+    _check("local_sgd", every)
+
+    def whole(params: Any) -> Any:
+        return jax.tree.map(as_varying, _mean(params, axis_name), params)
+
     return lambda params, step: lax.cond(jnp.asarray(step) % every == every - 1, whole, lambda params: params, params)
 
 
@@ -56,20 +63,22 @@ def outer_steps(every: int, optimizer: optax.GradientTransformation, axis_name: 
       optimizer's state is none of its business and stays each rank's own.
 
     Raises:
-      ValueError: `every` is below 1.
+      ValueError: `every` is below 1, or no integer.
+      TypeError: `init` gets parameters that are no floating-point numbers.
 
     Source: Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", algorithm 1.
     """
-    _check(every)
+    _check("outer_steps", every)
 
     def init(params: Any) -> OuterState:
-        return OuterState(params, optimizer.init(params))
+        _check_floats(params)
+        return OuterState(jax.tree.map(jnp.copy, params), optimizer.init(params))  # both may be donated
 
     def outer(params: Any, state: OuterState) -> tuple[Any, OuterState]:
-        moved = jax.tree.map(jnp.subtract, state.agreed, pmean(params, axis_name))
+        moved = jax.tree.map(jnp.subtract, state.agreed, _mean(params, axis_name))
         updates, inner = optimizer.update(moved, state.optimizer, state.agreed)
         agreed = optax.apply_updates(state.agreed, updates)
-        return agreed, OuterState(agreed, inner)
+        return jax.tree.map(as_varying, agreed, params), OuterState(agreed, inner)
 
     def update(params: Any, state: OuterState, step: jax.Array | int) -> tuple[Any, OuterState]:
         result: tuple[Any, OuterState] = lax.cond(
@@ -80,6 +89,21 @@ def outer_steps(every: int, optimizer: optax.GradientTransformation, axis_name: 
     return OuterSteps(init, update)
 
 
-def _check(every: int) -> None:
-    if every < 1:
-        raise ValueError(f"every is {every}; it must be at least 1 step")
+def _mean(params: Any, axis_name: AxisName) -> Any:
+    total = psum(params, axis_name)
+    return jax.tree.map(partial(mean_of, ranks=lax.axis_size(axes.names(axis_name))), total)
+
+
+def _check(where: str, every: int) -> None:
+    if not isinstance(every, int) or every < 1:
+        raise ValueError(f"{where}: every is {every!r}; it must be a whole number of steps, at least 1")
+
+
+def _check_floats(params: Any) -> None:
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            raise TypeError(
+                f"outer_steps: {name!r} is {leaf.dtype}; an outer optimizer moves floating-point parameters.\n"
+                "  Cure: keep counters and keys out of the parameters that it gets."
+            )

@@ -1,0 +1,43 @@
+"""The axes that a call is over: their names as a tuple, that they are there, and what differs along them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+import jax
+from jax import lax
+
+AxisName = Hashable | Sequence[Hashable]
+
+
+def names(axis_name: AxisName) -> tuple[Any, ...]:
+    """One axis or several, as several."""
+    return tuple(axis_name) if isinstance(axis_name, tuple | list) else (axis_name,)
+
+
+def check(where: str, axis_name: AxisName) -> None:
+    """Raises NameError, in the words of `jaxcomm.<where>`, if there is no such axis here."""
+    for axis in names(axis_name):
+        if isinstance(axis, int):  # a dimension of the array
+            continue
+        try:
+            lax.axis_size(axis)
+        except NameError as error:
+            bound = jax.sharding.get_abstract_mesh().manual_axes
+            raise NameError(
+                f"jaxcomm.{where}: there is no axis {axis!r} here; the mesh axes in scope are {bound}.\n"
+                "  Cure: call it inside jax.shard_map over a mesh that has it, or under jax.vmap with this axis_name."
+            ) from error
+
+
+def varying(x: jax.Array, axes: Iterable[Any]) -> jax.Array:
+    """`x`, for check_vma as what differs between the ranks of these axes, even if every rank brings the same."""
+    here = frozenset(jax.sharding.get_abstract_mesh().manual_axes) - jax.typeof(x).manual_axis_type.varying
+    missing = tuple(axis for axis in axes if axis in here)
+    return lax.pcast(x, missing, to="varying") if missing else x
+
+
+def as_varying(x: jax.Array, other: jax.Array) -> jax.Array:
+    """`x`, as if it differed between the ranks as `other` does: operands of one call must vary alike."""
+    return varying(x, sorted(jax.typeof(other).manual_axis_type.varying, key=str))
