@@ -176,13 +176,13 @@ def _delay_in_core(leaves: list[Any], seconds: jax.Array) -> list[Any]:
 def _delay_on_host(leaves: list[Any], seconds: jax.Array) -> list[Any]:
     import jax
     import jax.numpy as jnp
-    from jax.experimental import io_callback
 
     def sleep(seconds: Any, *there: Any) -> np.bool_:
         time.sleep(float(seconds))
         return np.bool_(True)
 
-    # What it takes and returns are data that XLA knows nothing of, so it can move neither end of the wait.
+    # It takes and returns data that XLA knows nothing of, so that neither end of the wait can be moved. `io_callback`
+    # has an effect, for which JAX would call the step by a slower way on CPUs, too.
     there = [leaf.ravel()[:1] for leaf in leaves]
-    waited = io_callback(sleep, jax.ShapeDtypeStruct((), jnp.bool_), seconds, *there)
+    waited = jax.pure_callback(sleep, jax.ShapeDtypeStruct((), jnp.bool_), seconds, *there)
     return [jnp.where(waited, leaf, jnp.zeros_like(leaf)) for leaf in leaves]
