@@ -26,6 +26,7 @@ from absl import flags
 import jaxcomm
 from common import data, recipe, tolerance
 from common.task import Task
+from jaxcomm.profile import Layer
 
 CIFAR10 = flags.DEFINE_string("cifar10", None, "folder of CIFAR-10, Python or binary version; without it: digits")
 BATCH = 16  # images per worker and step
@@ -77,6 +78,11 @@ def train(loss: jaxcomm.train.Loss | None, seed: int) -> Iterator[float]:
     For `jaxcomm profile loss-bound recipes/images.py:train`.
     """
     return tolerance.rounds(digits, loss, seed, steps=STEPS_PER_ROUND)
+
+
+def layers() -> list[Layer]:
+    """The digits' network, for `--layers recipes/images.py:layers`."""
+    return tolerance.layers(digits)
 
 
 def _task(network: Network, images: tuple[data.Images, data.Images], optimizer: optax.GradientTransformation) -> Task:

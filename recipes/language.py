@@ -25,6 +25,7 @@ from flax import nnx
 import jaxcomm
 from common import data, recipe, tolerance
 from common.task import Task
+from jaxcomm.profile import Layer
 
 BATCH = 4  # windows per worker and step
 WINDOW = 64  # characters
@@ -107,6 +108,11 @@ def train(loss: jaxcomm.train.Loss | None, seed: int) -> Iterator[float]:
     For `jaxcomm profile loss-bound recipes/language.py:train`.
     """
     return tolerance.rounds(python_help, loss, seed, steps=STEPS_PER_ROUND)
+
+
+def layers() -> list[Layer]:
+    """The transformer, for `--layers recipes/language.py:layers`."""
+    return tolerance.layers(python_help)
 
 
 if __name__ == "__main__":

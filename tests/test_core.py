@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import time
 
 import jax
 import jax.numpy as jnp
@@ -93,6 +94,19 @@ def test_delay_hands_its_operand_on(mesh):
             check_vma=check_vma,
         )
         assert (np.asarray(jax.jit(mapped)(jnp.arange(RANKS * 2.0))) == [56, 64]).all()
+
+
+def test_where_the_core_has_no_timer_a_thread_of_the_host_delays():
+    def step(values, seconds):
+        return ffi._delay_on_host(values, seconds)
+
+    values = [jnp.arange(3), jnp.full((2, 2), -0.0, jnp.bfloat16), jnp.zeros((0,))]
+    compiled = jax.jit(step).lower(values, jnp.float32(0)).compile()
+    start = time.perf_counter()
+    found = jax.block_until_ready(compiled(values, jnp.float32(0.05)))
+    assert time.perf_counter() - start >= 0.05
+    for one, other in zip(found, values, strict=True):
+        assert one.dtype == other.dtype and np.asarray(one).tobytes() == np.asarray(other).tobytes()
 
 
 def test_a_program_that_nobody_registered_is_named(mesh):

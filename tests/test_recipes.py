@@ -5,14 +5,22 @@ from __future__ import annotations
 import csv
 import itertools
 import math
+import os
 import pickle
+import re
+import shutil
 
 import jax
 import numpy as np
 import pytest
+from absl import flags
+from absl.testing import flagsaver
 from recipe_scripts import RECIPES, kill_after, run, start
 
+import jaxcomm
+from jaxcomm import planner, profile
 from jaxcomm.errors import JaxcommError
+from jaxcomm.profile import Link, Profile, Provenance
 from jaxcomm.train import Loss
 
 pytest.importorskip("flax", reason="the recipes' models are Flax's")
@@ -131,3 +139,101 @@ def test_mistakes_are_named(recipes, name, workers, message):
 
     with pytest.raises(JaxcommError, match=message):
         synchronisation.by_name(name, workers)
+
+
+@pytest.fixture
+def quickly(monkeypatch):
+    """Has recipes compiled in less time, to programs that take more."""
+    monkeypatch.setenv("XLA_FLAGS", f"{os.environ['XLA_FLAGS']} --xla_backend_optimization_level=0")
+
+
+def killed_before(step, folder, copy):
+    """A copy of a run's folder as it was before its state after `step` was saved."""
+    shutil.copytree(folder, copy)
+    shutil.rmtree(copy / f"checkpoints/{step}")
+    return copy
+
+
+def worker(folder, step):
+    return ocp.StandardCheckpointer().restore(folder / f"checkpoints/{step}/default")["worker"]
+
+
+def trained(folder, step):
+    return {name: value for name, value in worker(folder, step).items() if name != "average"}
+
+
+def same_bits(one, other):
+    assert len(jax.tree.leaves(one)) > 12
+    jax.tree.map(lambda one, other: np.testing.assert_array_equal(one, other, strict=True), one, other)
+
+
+def test_a_run_finds_its_late_worker_and_goes_on_under_a_plan_for_it(tmp_path, cache, quickly):
+    words = ["--units=128", "--late_ms=60", "--steps=12", "--every=4", "--plan_at=4"]
+    printed = run(RECIPES / "late_rank.py", [*words, f"--out={tmp_path / 'whole'}"], cache)
+    assert "worker 1 comes last in" in printed
+    assert float(re.search(r"parameters differ by at most (\S+)", printed)[1]) < 1e-6
+    assert re.search(r"\nwithout a plan +step_ms .*\nunder the plan +step_ms ", printed)
+    found = rows(tmp_path / "whole")
+    assert [row["planned"] for row in found] == [0, 1, 1]
+    assert found[0].keys() >= {"loss", "accuracy", "swa", "step_ms", "late_ms", "after_ms"}
+    assert jaxcomm.plan.load(tmp_path / "whole/plan.json", ranks=8).roles["straggler"] == 1
+
+    again = killed_before(12, tmp_path / "whole", tmp_path / "again")
+    printed = run(RECIPES / "late_rank.py", [*words, f"--out={again}"], cache)
+    assert "from step 8" in printed and "comes last" not in printed
+    same_bits(worker(tmp_path / "whole", 12), worker(again, 12))
+    assert [row["planned"] for row in rows(again)] == [0, 1, 1]
+
+
+def test_groups_follow_a_busy_link_and_are_in_the_checkpoint(tmp_path, cache, quickly):
+    words = ["--contend=6", "--contend_from=8", "--steps=32", "--every=8"]
+    compiled = {path.name for path in cache.glob("jit_run-*")}
+    printed = run(RECIPES / "two_racks.py", [*words, f"--out={tmp_path / 'whole'}"], cache)
+    assert re.search(r"\nstep 16: .* rank 6 by .*: the groups change\.\n", printed), printed
+    assert len({path.name for path in cache.glob("jit_run-*-cache")} - compiled) == 1
+    found = rows(tmp_path / "whole")
+    assert all(0 < row["settled"] <= row["at_most"] < row["apart"] / 10 for row in found)
+    assert all(row["groups_ms"] < row["allreduce_ms"] for row in found)
+    assert found[0]["allreduce_ms"] < found[-1]["allreduce_ms"]
+
+    again = killed_before(32, tmp_path / "whole", tmp_path / "again")
+    for table in worker(again, 24)["average"]:  # with whom worker 6 averages in each step of a period
+        assert {int((row == row[6]).sum()) for row in table if row[0] >= 0} == {2}
+    assert "from step 24" in run(RECIPES / "two_racks.py", [*words, f"--out={again}"], cache)
+    same_bits(trained(tmp_path / "whole", 32), trained(again, 32))
+
+
+@pytest.mark.parametrize("words", [[], ["--policy=local"], ["--bound=0.3"]])
+def test_mlt_leaves_out_what_the_plan_says(recipes, monkeypatch, tmp_path, words):
+    import images
+    import language
+    from common import recipe
+
+    link = Link(alpha_s=1e-6, beta_s_per_byte=1e-10, source="a test")
+    measured = Profile(ranks=8, link=link, provenance=Provenance(source="a test", tool="pytest"))
+    made = planner.plan(profile.with_layers(measured, images.layers()), loss_bound=0.2)
+    jaxcomm.plan.save(made, tmp_path / "plan.json")
+
+    def by_name(name, workers, *, loss, every, plan):
+        assert (name, workers, plan.hash) == ("mlt", 8, made.hash)
+        raise JaxcommError(repr(loss))
+
+    monkeypatch.setattr(recipe.synchronisation, "by_name", by_name)
+    expected = {"": Loss.of(made), "--policy=local": Loss.of(made, "local"), "--bound=0.3": Loss(0.3)}["".join(words)]
+    with flagsaver.flagsaver(), jaxcomm.use_plan(None), pytest.raises(JaxcommError, match=re.escape(repr(expected))):
+        flags.FLAGS(["images.py", "--sync=mlt", f"--plan={tmp_path / 'plan.json'}", *words])
+        recipe.run("digits", images.digits)
+    with flagsaver.flagsaver(), pytest.raises(JaxcommError, match=r"plan.json: Loss: the tensor .* has no bound"):
+        flags.FLAGS(["language.py", "--sync=mlt", f"--plan={tmp_path / 'plan.json'}"])
+        recipe.run("language", language.python_help)
+    jaxcomm.use_plan(None)
+
+
+@pytest.mark.parametrize("recipe", ["images", "language"])
+def test_layers_are_named_as_gradients_are(recipes, recipe):
+    module = __import__(recipe)
+    task = module.digits(None) if recipe == "images" else module.python_help()
+    params = jax.eval_shape(task.init, jax.random.key(0))["params"]
+    names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in jax.tree.leaves_with_path(params)]
+    found = [layer.name for layer in module.layers()]
+    assert sorted(found) == sorted(names) and found != sorted(names)

@@ -11,9 +11,12 @@ import functools
 import hashlib
 import json
 import math
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from jaxcomm.errors import JaxcommError, PlanError
 
@@ -159,6 +162,8 @@ def floor_seconds(ranks: int, nbytes: int) -> float:
 def delay(x: Any, seconds: jax.Array | float) -> Any:
     """Hands `x` on, `seconds` later; for making a rank late on purpose.
 
+    On CPUs the core waits, by a timer; on other platforms a thread of the host sleeps.
+
     Args:
       x: an array or a tree of arrays; the result is the same.
       seconds: a scalar, read when the step runs, so that inside `shard_map` it may differ from rank to rank:
@@ -171,7 +176,29 @@ def delay(x: Any, seconds: jax.Array | float) -> Any:
     leaves: list[Any]
     tree: Any
     leaves, tree = jax.tree.flatten(x)
+    wait: Any = jnp.asarray(seconds, jnp.float32)
+    return tree.unflatten(jax.lax.platform_dependent(leaves, wait, cpu=_delay_in_core, default=_delay_on_host))
+
+
+def _delay_in_core(leaves: list[Any], seconds: jax.Array) -> list[Any]:
+    import jax
+
     # The results' types are the operands' own, so that they vary over the same axes.
     types = [jax.typeof(leaf) for leaf in leaves]
     call = jax.ffi.ffi_call(_DELAY, types, input_output_aliases={i: i for i in range(len(leaves))})
-    return tree.unflatten(call(*leaves, jnp.asarray(seconds, jnp.float32)))
+    return list(call(*leaves, seconds))
+
+
+def _delay_on_host(leaves: list[Any], seconds: jax.Array) -> list[Any]:
+    import jax
+    import jax.numpy as jnp
+
+    def sleep(seconds: Any, *there: Any) -> np.bool_:
+        time.sleep(float(seconds))
+        return np.bool_(True)
+
+    # It takes and returns data that XLA knows nothing of, so that neither end of the wait can be moved. `io_callback`
+    # has an effect, for which JAX would call the step by a slower way on CPUs, too.
+    there = [leaf.ravel()[:1] for leaf in leaves]
+    waited = jax.pure_callback(sleep, jax.ShapeDtypeStruct((), jnp.bool_), seconds, *there)
+    return [jnp.where(waited, leaf, jnp.zeros_like(leaf)) for leaf in leaves]

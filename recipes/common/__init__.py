@@ -4,6 +4,7 @@
   data             real data with fixed splits
   task             what is learnt: data, model, loss, metric, optimizer
   synchronisation  how the workers come to agree, by name
+  digits           the task of recipes that are about something else than the task
   training         the jitted step over a mesh of workers
   records          metrics to the screen, a CSV file and TensorBoard
   checkpoints      a run's state on disk, by Orbax

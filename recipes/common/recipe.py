@@ -7,23 +7,30 @@ from pathlib import Path
 from typing import Any
 
 from absl import app, flags, logging
+from jax.sharding import Mesh
 
 import jaxcomm
-from common import devices, synchronisation
+from common import devices, synchronisation, tolerance
 from common.checkpoints import Checkpoints
 from common.records import Records
+from common.synchronisation import Synchronisation
 from common.task import Task
 from common.training import Training
 from jaxcomm.errors import JaxcommError
+from jaxcomm.plan import Plan
 from jaxcomm.train import Loss
 
-_SYNC = flags.DEFINE_enum("sync", "jaxcomm", synchronisation.NAMES, "how the workers come to agree")
+SYNC = flags.DEFINE_enum("sync", "jaxcomm", synchronisation.NAMES, "how the workers come to agree")
 _STEPS = flags.DEFINE_integer("steps", 200, "steps of the whole run", lower_bound=1)
 _EVERY = flags.DEFINE_integer("every", 20, "steps from one measurement and checkpoint to the next", lower_bound=1)
 _SEED = flags.DEFINE_integer("seed", 0, "of the variables and the batches", lower_bound=0)
 _OUT = flags.DEFINE_string("out", None, "folder for metrics and checkpoints, where a run goes on (runs/RECIPE-SYNC)")
-_PLAN = flags.DEFINE_string("plan", None, "plan.json: schedules for the collectives, groups for ds-sync")
-_BOUND = flags.DEFINE_float("bound", 0.1, "mlt: share of each tensor that may be left out", 0, 0.99)
+_PLAN = flags.DEFINE_string(
+    "plan", None, "plan.json: schedules for the collectives, groups for ds-sync, losses for mlt"
+)
+_BOUND = flags.DEFINE_float(
+    "bound", None, "mlt: share of each tensor that may be left out (the plan's, or 0.1)", 0, 0.99
+)
 _POLICY = flags.DEFINE_enum("policy", "agreed", ["agreed", "local", "random"], "mlt: who leaves out what")
 _LOCAL = flags.DEFINE_integer(
     "local_steps", 8, "local-sgd, outer-steps: steps from one average to the next", lower_bound=1
@@ -35,7 +42,7 @@ def main(recipe: Callable[[], None]) -> None:
 
     def guarded(argv: list[str]) -> None:
         del argv
-        logging.set_verbosity(logging.WARNING)  # Orbax tells each of its steps
+        logging.set_verbosity(logging.ERROR)  # Orbax tells each of its steps, and that we wait for it
         try:
             recipe()
         except (JaxcommError, OSError) as error:
@@ -44,36 +51,57 @@ def main(recipe: Callable[[], None]) -> None:
     app.run(guarded)
 
 
+def out(name: str) -> Path:
+    """The folder of a recipe's run."""
+    return Path(_OUT.value or f"runs/{name}-{SYNC.value}")
+
+
 def run(
     name: str,
     make: Callable[[str | None], Task],
     *,
     loss: Callable[[float, str], Loss] = Loss,
     own: Sequence[flags.FlagHolder[Any]] = (),
+    plan: Plan | None = None,
+    training: Callable[[Task, Synchronisation, Mesh], Training] = Training,
 ) -> None:
     """Runs a recipe as its flags say, from the start or from the latest checkpoint.
 
     Args:
       name: of the recipe.
       make: the task, given the mesh axis that its layers may sum over; None where workers have their own variables.
-      loss: what "mlt" may leave out, given --bound and --policy.
+      loss: what "mlt" may leave out, given --bound and --policy; without --bound, a plan may say it.
       own: the recipe's own flags, which a run that goes on must have had, too.
+      plan: what runs without --plan.
+      training: makes what trains; it may do more between the steps, and measure more.
     """
     mesh = devices.mesh()
-    plan = jaxcomm.plan.load(_PLAN.value, ranks=mesh.size) if _PLAN.value else None
+    plan = jaxcomm.plan.load(_PLAN.value, ranks=mesh.size) if _PLAN.value else plan
     jaxcomm.init(mesh, plan=plan)
-    given = loss(_BOUND.value, _POLICY.value)
-    how = synchronisation.by_name(_SYNC.value, mesh.size, loss=given, every=_LOCAL.value, plan=plan)
-    training = Training(make(devices.AXIS if how.average is None else None), how, mesh)
-    folder = Path(_OUT.value or f"runs/{name}-{_SYNC.value}")
-    settings = {flag.name: flag.value for flag in (_SYNC, _SEED, _BOUND, _POLICY, _LOCAL, *own)}
+    given = _given(loss, plan, make) if SYNC.value == "mlt" else None
+    how = synchronisation.by_name(SYNC.value, mesh.size, loss=given, every=_LOCAL.value, plan=plan)
+    trained = training(make(devices.AXIS if how.average is None else None), how, mesh)
+    folder = out(name)
+    settings = {flag.name: flag.value for flag in (SYNC, _SEED, _BOUND, _POLICY, _LOCAL, *own)}
     checkpoints = Checkpoints(folder, settings | {"recipe": name, "workers": mesh.size, "plan": plan and plan.hash})
-    state = checkpoints.latest(training.init(_SEED.value))
+    state = checkpoints.latest(trained.init(_SEED.value))
     done = int(state.step)
-    print(f"{name} on {mesh.size} {mesh.devices.flat[0].platform} workers by {_SYNC.value}, from step {done}: {folder}")
+    print(f"{name} on {mesh.size} {mesh.devices.flat[0].platform} workers by {SYNC.value}, from step {done}: {folder}")
     records = Records(folder, done, _STEPS.value)
     while done < _STEPS.value:
-        state, losses = training.steps(state, min(_EVERY.value, _STEPS.value - done))
+        state, losses = trained.steps(state, min(_EVERY.value, _STEPS.value - done))
         done = int(state.step)
-        records.add(done, {"loss": float(losses.mean())} | training.score(state))
+        records.add(done, {"loss": float(losses.mean())} | trained.score(state))
         checkpoints.save(done, state)
+
+
+def _given(loss: Callable[[float, str], Loss], plan: Plan | None, make: Callable[[str | None], Task]) -> Loss:
+    """What "mlt" may leave out."""
+    if _BOUND.value is not None or plan is None or plan.loss is None:
+        return loss(0.1 if _BOUND.value is None else _BOUND.value, _POLICY.value)
+    planned = Loss.of(plan, _POLICY.value)
+    try:
+        planned.check([layer.name for layer in tolerance.layers(make)])
+    except ValueError as error:
+        raise JaxcommError(f"{_PLAN.value}: {error}") from None
+    return planned

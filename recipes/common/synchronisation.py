@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -19,7 +19,7 @@ from jaxcomm.profile import Link, Profile, Provenance, Rack
 
 NAMES = ("bsp", "jaxcomm", "mlt", "ds-sync", "local-sgd", "outer-steps", "gossip")
 
-_MODEL_BYTES = 2**20  # what the groups of two racks are planned for; at these links other sizes get the same groups
+_MODEL_BYTES = 2**20  # at these links other sizes get the same groups
 
 
 class Average(NamedTuple):
@@ -41,11 +41,13 @@ class Synchronisation:
       gradients: goes before the optimizer.
       average: comes after the optimizer; None: all workers have the same variables.
       planned: what library layers sum between the workers runs jaxcomm's plan, too (`jaxcomm.replace_lax`).
+      groups: the plan whose groups `average` is over.
     """
 
     gradients: optax.GradientTransformation
     average: Average | None = None
     planned: bool = True
+    groups: Plan | None = None
 
 
 def by_name(
@@ -70,13 +72,13 @@ def by_name(
         case "mlt":
             return Synchronisation(train.bounded_loss(AXIS, loss))
         case "ds-sync":
-            groups = (plan or two_racks(workers)).groups
-            if groups is None:
+            plan = plan or two_racks(workers)
+            if plan.groups is None:
                 raise JaxcommError(
                     "the plan has no groups, which ds-sync averages over.\n  Cure: give its profile racks, as by "
                     "`jaxcomm plan profile.json --racks 4+4 --uplink 4 --model-bytes 1MiB`."
                 )
-            return _averaging(train.divide_and_shuffle(groups.iterations, AXIS))
+            return replace(_averaging(train.divide_and_shuffle(plan, AXIS)), groups=plan)
         case "local-sgd":
             return _averaging(train.local_sgd(every, AXIS))
         case "outer-steps":
@@ -86,8 +88,14 @@ def by_name(
     raise JaxcommError(f"there is no synchronisation {name!r}; there are {', '.join(NAMES)}")
 
 
-def two_racks(workers: int) -> Plan:
-    """A plan for workers in two racks of one size, between which a byte takes four times as long as within."""
+def two_racks(workers: int, nbytes: int = _MODEL_BYTES, gbit_s: float = 20.0) -> Plan:
+    """A plan for workers in two racks of one size, between which a byte takes four times as long as within.
+
+    Args:
+      workers: even, at least 4.
+      nbytes: of the model.
+      gbit_s: of a worker's link; 20 as in section V of the paper on DS-Sync.
+    """
     if workers < 4 or workers % 2:
         raise JaxcommError(f"there are {workers} workers; two racks take an even number of at least 4")
     half = workers // 2
@@ -96,9 +104,9 @@ def two_racks(workers: int) -> Plan:
     ]
     cluster = Profile(
         ranks=workers,
-        link=Link(alpha_s=5e-5, beta_s_per_byte=4e-10, source="20 Gbit/s Ethernet, as in DS-Sync's section V"),
+        link=Link(alpha_s=5e-5, beta_s_per_byte=8e-9 / gbit_s, source=f"{gbit_s:g} Gbit/s Ethernet"),
         racks=racks,
-        collective={"bytes": _MODEL_BYTES, "seconds": 1e-3},
+        collective={"bytes": nbytes, "seconds": 1e-3},
         provenance=Provenance(source="two racks, made up", tool="recipes"),
     )
     return planner.plan(cluster)

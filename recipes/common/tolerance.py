@@ -1,13 +1,17 @@
-"""A task as `jaxcomm profile loss-bound` asks for it: its metric, round by round, for one loss and one seed."""
+"""A task as `jaxcomm profile loss-bound` asks for it: its metric round by round, for a loss and a seed; its layers."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
 
+import jax
+
 from common import devices, synchronisation
 from common.task import Task
 from common.training import Training
+from jaxcomm import train
+from jaxcomm.profile import Layer
 from jaxcomm.train import Loss
 
 
@@ -25,6 +29,13 @@ def rounds(make: Callable[[str], Task], loss: Loss | None, seed: int, *, steps: 
     while True:
         state, _ = training.steps(state, steps)
         yield training.score(state)[training.metric]
+
+
+def layers(make: Callable[[None], Task]) -> list[Layer]:
+    """The task's parameters in the order in which its score first uses them."""
+    task = make(None)
+    variables = jax.eval_shape(task.init, jax.random.key(0))
+    return train.layers(task.score, variables["params"], variables["state"], task.test)
 
 
 @functools.cache

@@ -1,0 +1,166 @@
+"""Straggler-aware data parallelism: a worker that is late in every step, found and planned for in the run.
+
+    python recipes/late_rank.py
+    python recipes/late_rank.py --late_rank 5 --late_ms 40
+
+The task is handwritten digits; one worker's gradients come late. The first --plan_at steps run without a plan, and
+`jaxcomm.stats()` says who arrives when at the sum of the gradients. From that and a measurement of the machine comes a
+profile, from the profile a plan, and the training goes on under the plan. Each line shows how late the late worker is
+after the next one (`late_ms`), how long the sum takes after its arrival (`after_ms`), and the whole step (`step_ms`):
+medians of the steps since the line before. On a machine that does something else as well, they say more about that.
+"""
+
+from __future__ import annotations
+
+import csv
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from common import devices
+
+devices.prepare()
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from absl import flags
+from jax import lax
+from jax.sharding import Mesh
+
+import jaxcomm
+from common import recipe
+from common.devices import AXIS
+from common.digits import digits
+from common.synchronisation import Synchronisation
+from common.task import Task
+from common.training import State, Training
+from jaxcomm import ffi, planner, profile
+from jaxcomm.errors import JaxcommError
+
+LATE_RANK = flags.DEFINE_integer("late_rank", 1, "the worker that is late", lower_bound=0)
+LATE_MS = flags.DEFINE_float("late_ms", 20.0, "by how many milliseconds", lower_bound=0)
+UNITS = flags.DEFINE_integer("units", 2048, "of each of two layers; 2048 make a gradient of 16.6 MiB", lower_bound=1)
+PLAN_AT = flags.DEFINE_integer("plan_at", 100, "steps after which the run makes its plan", lower_bound=1)
+
+COMPARED = 20  # steps that are taken both ways
+
+
+class Watched(Training):
+    """A training that looks at who is late in it, makes a plan of that, and goes on under the plan."""
+
+    def __init__(self, task: Task, how: Synchronisation, mesh: Mesh, *, folder: Path) -> None:
+        """As its base; the plan is `folder`/plan.json, where a run that is taken up again finds it."""
+        if LATE_RANK.value >= mesh.size:
+            raise JaxcommError(f"--late_rank is {LATE_RANK.value}; the workers are 0 to {mesh.size - 1}")
+
+        def late(gradients: Any, params: Any) -> Any:
+            del params
+            return ffi.delay(gradients, jnp.where(lax.axis_index(AXIS) == LATE_RANK.value, LATE_MS.value / 1e3, 0.0))
+
+        super().__init__(task, replace(how, gradients=optax.chain(optax.stateless(late), how.gradients)), mesh)
+        self._workers, self._folder, self._seen = mesh.size, folder, dict[str, float]()
+
+    def steps(self, state: State, count: int) -> tuple[State, jax.Array]:
+        """As its base, step by step, without a plan or under it; makes it at the end of the last steps without."""
+        done = int(state.step)
+        path = self._folder / "plan.json"
+        plan = jaxcomm.plan.load(path, ranks=self._workers) if done >= PLAN_AT.value and path.exists() else None
+        ffi.reset_stats()
+        losses, seconds = [], []
+        with jaxcomm.use_plan(plan):
+            for _ in range(count):
+                start = time.perf_counter()
+                state, loss = jax.block_until_ready(super().steps(state, 1))
+                seconds.append(time.perf_counter() - start)
+                losses.append(loss)
+        self._seen = {"planned": float(plan is not None), "step_ms": 1e3 * median(seconds)}
+        if sites := [site for site in jaxcomm.stats() if site["calls"]]:
+            site = max(sites, key=lambda site: site["bytes"])
+            self._seen |= dict(zip(("late_ms", "after_ms"), lateness_ms(site), strict=True))
+            if plan is None and done + count >= PLAN_AT.value and not path.exists():
+                self._plan(site, path)
+                self._compare(state, path)
+        elif done < PLAN_AT.value <= done + count:
+            print("nothing here keeps statistics of sums, so there is nothing to plan from: it goes on as before")
+        return state, jnp.concatenate(losses)
+
+    def score(self, state: State) -> dict[str, float]:
+        """As its base, with what the latest steps showed."""
+        return super().score(state) | self._seen
+
+    def _plan(self, site: dict[str, Any], path: Path) -> None:
+        """Profile and plan of these arrivals, and of what sums take here."""
+        measured = profile.measure(self._workers, steps=1)
+        watched = measured.model_dump() | {"arrivals": site["arrivals"], "warmup_dropped": 0}
+        found = profile.validate(watched, "the profile of this run")
+        profile.save(found, path.with_name("profile.json"))
+        late, plan = profile.straggler(found), planner.plan(found)
+        jaxcomm.plan.save(plan, path)
+        schedule = plan.schedule_for(site["bytes"])
+        assert schedule is not None  # without a type a plan has a schedule for every size
+        behind = f"in {late.late_steps} of {late.steps} steps, by {1e3 * late.median_s:.1f} ms (median)"
+        print(f"worker {late.rank} comes last {behind}")
+        print(f"{path}: for {site['bytes'] / 2**20:.1f} MiB {schedule.kind}, {schedule.num_chunks} chunks")
+
+    def _compare(self, state: State, path: Path) -> None:
+        """Takes the same steps without and with the plan, in turns, from copies of the state."""
+        plans = {"without the plan": None, "under it": jaxcomm.plan.load(path)}
+        states, losses = {name: jax.tree.map(jnp.copy, state) for name in plans}, {}
+        ffi.reset_stats()
+        for _ in range(COMPARED):
+            for name, plan in plans.items():
+                with jaxcomm.use_plan(plan):
+                    states[name], [losses[name]] = jax.block_until_ready(super().steps(states[name], 1))
+        sites = {site["plan"]: site for site in jaxcomm.stats() if site["calls"]}
+        print(f"the next {COMPARED} steps both ways, in turns:")
+        for name, plan in plans.items():
+            _, after_ms = lateness_ms(sites[plan.hash[:8] if plan else "direct"])
+            print(f"  {name:<17} the sum ends {after_ms:.2f} ms after the late arrival, loss {losses[name]:.6f}")
+        one, other = (jax.device_get(each.worker.variables) for each in states.values())
+        apart = max(jax.tree.leaves(jax.tree.map(lambda x, y: float(np.abs(x - y).max()), one, other)))
+        print(f"  parameters differ by at most {apart:.1e}", flush=True)
+
+
+def lateness_ms(site: dict[str, Any]) -> tuple[float, float]:
+    """How late the late worker is after the next one, and how long the sum takes from there on.
+
+    The late worker is who comes last in most steps, and medians are over those steps.
+    """
+    arrivals = np.array(site["arrivals"])
+    last = arrivals.argmax(axis=1)
+    counted = last == np.bincount(last).argmax()
+    latest = np.sort(arrivals[counted], axis=1)
+    after_s = np.array(site["after_arrival_s"])[counted]
+    return 1e3 * float(np.median(latest[:, -1] - latest[:, -2])), 1e3 * float(np.median(after_s))
+
+
+def summary(folder: Path) -> str:
+    """What the plan changed, by the run's metrics."""
+    with (folder / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    lines = []
+    for planned, name in (("0.0", "without a plan"), ("1.0", "under the plan")):
+        if found := [row for row in rows if row["planned"] == planned]:
+            columns = [key for key in ("step_ms", "late_ms", "after_ms") if key in found[0]]
+            values = [f"{key} {median(float(row[key]) for row in found):.1f}" for key in columns]
+            lines.append(f"{name:<15} {', '.join(values)}; accuracy at its end {float(found[-1]['accuracy']):.4f}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Runs the recipe and says what the plan changed."""
+    folder = recipe.out("late_rank")
+    own = (LATE_RANK, LATE_MS, UNITS, PLAN_AT)
+    recipe.run("late_rank", lambda _: digits(UNITS.value), own=own, training=partial(Watched, folder=folder))
+    print(summary(folder))
+
+
+if __name__ == "__main__":
+    flags.register_validator("sync", lambda sync: sync in ("jaxcomm", "bsp"), "it must be jaxcomm or bsp here")
+    flags.register_validator("plan", lambda plan: plan is None, "this recipe makes its own plan")
+    recipe.main(main)
