@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 gpu = importlib.import_module("gpu")
 gpu_sections = importlib.import_module("gpu_sections")
+gpu_nccl_rank = importlib.import_module("gpu_nccl_rank")
 
 
 def test_the_dry_run_names_every_section_and_starts_none(tmp_path: Path) -> None:
@@ -31,7 +32,9 @@ def test_the_sections_exist_and_all_of_them_fit_into_ten_minutes() -> None:
     named = {section.arguments[0] for section in gpu.ALL.values() if section.script == "gpu_sections.py"}
     assert named == set(gpu_sections.SECTIONS)
     for section in gpu.ALL.values():
-        assert section.script == "gpu_nccl.py" or (ROOT / "benchmarks" / section.script).exists()
+        assert (ROOT / "benchmarks" / section.script).exists()
+    by_nccl = {section.arguments[0] for section in gpu.ALL.values() if section.script == "gpu_nccl.py"}
+    assert by_nccl == set(gpu_nccl_rank.WORK)
 
 
 def test_one_gpu_needs_jax_and_numpy_alone() -> None:
@@ -132,21 +135,12 @@ def test_what_cannot_run_here_is_left_out_and_says_why(
     only_these: Callable[[dict[str, str]], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     only_these({"passes": ENDS["passes"][0]})
-    monkeypatch.setitem(gpu.ALL, "absent", gpu.Section("A script", 9, "absent.py", ()))
+    (gpu.HERE / "cannot.py").write_text("import sys\nprint('looking', 'no NCCL', sep='\\n')\nsys.exit(77)\n")
+    monkeypatch.setitem(gpu.ALL, "cannot", gpu.Section("A script", 9, "cannot.py", ()))
     monkeypatch.setitem(gpu.ALL, "wrapped", gpu.Section("A tool", 9, "passes.py", (), ("no-such-tool",)))
-    assert gpu.run("absent", 600)["state"] == "left out: benchmarks/absent.py is not here"
+    assert gpu.run("cannot", 600)["state"] == "left out: no NCCL"
     assert gpu.run("wrapped", 600)["state"] == "left out: no-such-tool is not installed"
     assert gpu.run("passes", 5)["state"] == "left out: the 590 s of all sections were over"
-
-
-def test_nccl_is_a_section_wherever_its_script_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(gpu, "HERE", tmp_path)
-    assert gpu.run("nccl", 600)["state"] == "left out: benchmarks/gpu_nccl.py is not here"
-    (tmp_path / "gpu_nccl.py").write_text(
-        "import json, pathlib, sys\n"
-        "pathlib.Path(sys.argv[-1]).write_text(json.dumps({'rows': [sys.argv[1:-1]], 'device': 'X'}))"
-    )
-    assert gpu.run("nccl", 600)["rows"] == [["--ranks=4", "--limit=120", "--out"]]
 
 
 def test_the_report_holds_what_markdown_would_take_for_its_own() -> None:
