@@ -163,6 +163,11 @@ def choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, whe
     return Choice(_compiled(schedule), plan[:8])
 
 
+def leaves_to_nccl(nbytes: int, plan: str) -> bool:
+    """Whether a plan, named by its hash, has NCCL's own allreduce carry calls of this size on GPUs."""
+    return bool(plan) and _plans[plan].nccl_seconds(nbytes) is not None
+
+
 @functools.cache
 def programs_to(ranks: int) -> tuple[str, ...]:
     """The direct schedule's programs for 2, 3, … and so many ranks: groups that change may come to have any size."""

@@ -17,6 +17,7 @@ import jaxcomm
 from jaxcomm import plan, planner, profile, simulate
 from jaxcomm.cli import main
 from jaxcomm.errors import PlanError, ProfileError
+from jaxcomm.ffi import cuda, fused
 from jaxcomm.plan.executors import Executors, Timed
 from jaxcomm.plan.values import Nccl, Plain
 from jaxcomm.profile import Bucket, Link, Profile, Sample
@@ -74,6 +75,23 @@ def test_a_schedule_that_uses_a_long_delay_beats_nccl() -> None:
     assert not isinstance(entry.schedule, Nccl | Plain)
     (nccl,) = (row for row in entry.alternatives if isinstance(row.schedule, Nccl))
     assert nccl.verdict == "slower" and entry.predicted.seconds < 0.98 * nccl.seconds
+
+
+@pytest.mark.parametrize(("elements", "ours"), [(SIZES[0] // 4, True), (SIZES[-1] // 4, False)])
+def test_on_gpus_psum_leaves_to_nccl_what_the_plan_gives_it(
+    elements: int, ours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fused, "DEVICES", True)
+    monkeypatch.setattr(cuda, "is_built", lambda: True)
+    monkeypatch.setattr(cuda, "jax_has_it", lambda: False)  # registers nothing with a backend
+    result = planner.plan(made(fused=FUSED, nccl=NCCL))
+    mesh, rows = Mesh(np.array(jax.devices()[:RANKS]), ("data",)), PartitionSpec("data")
+    step = jax.shard_map(
+        lambda x: jaxcomm.psum(x, "data", plan=result), mesh=mesh, in_specs=rows, out_specs=rows, check_vma=False
+    )
+    x = jax.ShapeDtypeStruct((RANKS * elements,), jnp.float32)
+    text = jax.jit(step).trace(x).lower(lowering_platforms=("cuda",)).as_text()
+    assert ("@jaxcomm_collective(" in text, 'all_reduce"(' in text) == (ours, not ours)
 
 
 def test_every_bucket_of_a_step_may_run_nccl() -> None:

@@ -1,5 +1,8 @@
-"""What a collective becomes when a step is compiled: on CPUs, and for sums over GPUs of one process, a call of the
-core; elsewhere what lax makes of it."""
+"""What a collective becomes when a step is compiled.
+
+On CPUs, and for sums over GPUs of one process, it is a call of the core; elsewhere, and where a plan gives a sum over
+GPUs to NCCL, what lax makes of it.
+"""
 
 from __future__ import annotations
 
@@ -115,6 +118,9 @@ def _lower_on_gpus(
 ) -> Sequence[Any]:
     if not fused.DEVICES or not cuda.is_built() or COLLECTIVES[lax.name].kind != "all_reduce":
         return _lower_to_lax(lax, context, *operands, plan=plan, bucket=bucket, **params)
+    avals: Sequence[Any] = context.avals_in
+    if communicator.leaves_to_nccl(sum(aval.size * aval.dtype.itemsize for aval in avals), plan):
+        return _as_lax(lax, context, *operands, **params)
     scope: Any = context.module_context.axis_context
     automatic = sorted(
         str(axis) for axis, size in scope.mesh.shape.items() if size > 1 and axis not in scope.manual_axes
@@ -131,6 +137,10 @@ def _lower_to_lax(
     lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str, **params: Any
 ) -> Sequence[Any]:
     say_once(", ".join(context.module_context.platforms))
+    return _as_lax(lax, context, *operands, **params)
+
+
+def _as_lax(lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, **params: Any) -> Sequence[Any]:
     results: Sequence[Any] = mlir.lower_fun(lambda *xs: [lax.bind(x, **params) for x in xs], multiple_results=True)(
         context, *operands
     )
