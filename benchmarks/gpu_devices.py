@@ -55,7 +55,7 @@ def devices() -> Iterator[Row]:
         theirs = seconds(over(mesh, partial(lax.psum, axis_name="data")), x)
         yield [str(nbytes >> 20), f"{ours * 1e3:.3f}", f"{theirs * 1e3:.3f}", f"{ours / theirs:.2f}"]
     yield ["calls by the devices' clocks", "median spread of arrivals, ms", "", ""]
-    for site in ffi.stats():
+    for site in filter(lambda site: site["calls"], ffi.stats()):
         spread = statistics.median(max(arrivals) for arrivals in site["arrivals"])
         yield [f"{site['calls']} of {site['bytes']} bytes", f"{spread * 1e3:.3f}", "", ""]
     if total:

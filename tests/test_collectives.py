@@ -281,6 +281,7 @@ def test_ranks_in_several_processes_are_refused() -> None:
     class Elsewhere(NamedTuple):
         id: int
         process_index: int
+        platform: str = "cpu"
 
     class Mesh(NamedTuple):
         devices: np.ndarray[Any, Any]

@@ -6,6 +6,7 @@ import json
 import math
 import random
 import statistics
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     profile.save(measured, tmp_path / "profile.json")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # where the command looks for the training's neighbours
     return tmp_path
 
 
