@@ -85,5 +85,5 @@ def test_a_metric_that_falls_is_better_below(report):
     assert report.best_rate(runs) == 0.2
     assert report.place(1.0, 2.0, 0.5, "nats") == "better"
     assert report.place(2.6, 2.0, 0.5, "nats") == "worse"
-    rows = [report.Curves("x", {0: [3.0, 2.1, 1.9], 1: [3.0, 2.5, 2.2]})]
+    rows = [report.Curves(report.SERIES[0], {0: [3.0, 2.1, 1.9], 1: [3.0, 2.5, 2.2]})]
     assert report.steps_to(2.0, rows[0], [10, 20, 30], "nats") == "30 (1 of 2 seeds)"
