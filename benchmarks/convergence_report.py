@@ -23,6 +23,7 @@ CONFIDENCE = 0.95
 SHARES = (1, 10, 20, 30)
 GREENS = ("#a1d99b", "#74c476", "#31a354", "#006d2c")
 ORANGES = ("#fdd0a2", "#fdae6b", "#f16913", "#a63603")
+REDS = ("#fcbba1", "#fc9272", "#ef3b2c", "#99000d")
 
 
 class Series(NamedTuple):
@@ -44,7 +45,7 @@ SERIES = [
     Series("MLT 20 %, error feedback", "mlt-feedback-20", "tab:olive"),
     Series("MLT 20 %, each its own", "mlt-local-20", "yellowgreen"),
     *(Series(f"random {p} %", f"random-{p}", color) for p, color in zip(SHARES, ORANGES, strict=True)),
-    Series("random 20 %, lost counts as zero", "zeros-20", "tab:red"),
+    *(Series(f"random {p} %, lost is zero", f"zeros-{p}", color) for p, color in zip(SHARES, REDS, strict=True)),
     Series("random 20 %, the same for all", "alike-20", "tab:brown"),
     Series("local SGD", "local-sgd", "tab:purple"),
     Series("outer steps", "outer-steps", "violet"),
@@ -52,10 +53,11 @@ SERIES = [
 ]
 # Further pairs whose difference the table tells: a row, and what it is compared with.
 PAIRS = [
+    ("DS-Sync, SWA", "BSP, SWA"),
     ("DS-Sync", "mean of all after each step"),
     ("MLT 20 %, error feedback", "MLT 20 %"),
-    ("random 20 %", "MLT 20 %"),
-    ("random 20 %, lost counts as zero", "MLT 20 %"),
+    *((f"random {p} %", f"MLT {p} %") for p in SHARES),
+    *((f"random {p} %, lost is zero", f"MLT {p} %") for p in SHARES),
     ("random 20 %, the same for all", "MLT 20 %"),
 ]
 
@@ -76,10 +78,10 @@ class Curves(NamedTuple):
         """The last measurement of each seed."""
         return [self.by_seed[seed][-1] for seed in sorted(self.by_seed)]
 
-    def differences(self, other: Curves) -> list[float]:
-        """Of the last measurements of each seed that both have."""
+    def differences(self, other: Curves, place: int = -1) -> list[float]:
+        """Of the measurements at one place, the last unless told, of each seed that both have."""
         shared = sorted(self.by_seed.keys() & other.by_seed.keys())
-        return [self.by_seed[seed][-1] - other.by_seed[seed][-1] for seed in shared]
+        return [self.by_seed[seed][place] - other.by_seed[seed][place] for seed in shared]
 
 
 def best_rate(results: Sequence[Result]) -> float:
@@ -197,33 +199,38 @@ def steps_to(target: float, row: Curves, measured: Sequence[int], metric: str) -
 
 
 def plot(task: str, metric: str, measured: Sequence[int], rows: Sequence[Curves]) -> str:
-    """SVG: mean curves on the left; on the right each seed's last difference to BSP, and BSP's confidence interval."""
+    """SVG of differences to BSP with the same seed: mean over seeds by step, and of each seed after the last step."""
     figure = Figure(figsize=(11, 1.6 + 0.24 * len(rows)), layout="constrained")
     FigureCanvasSVG(figure)
     curves, ends = figure.subplots(1, 2, width_ratios=[4, 5])
     bsp = rows[0]
-    half = interval(bsp.final)
-    if math.isfinite(half):
-        ends.axvspan(-half, half, color="0.9")
+    late = measured[len(measured) // 3 :]
+    halves = [interval(values) for values in zip(*bsp.by_seed.values(), strict=True)]
+    if math.isfinite(halves[-1]):
+        shown = halves[-len(late) :]
+        curves.fill_between(late, [-half for half in shown], shown, color="0.9", linewidth=0)
+        ends.axvspan(-halves[-1], halves[-1], color="0.9", linewidth=0)
     ends.axvline(0, color="0.6", linewidth=0.8)
+    lines: list[list[float]] = []
     for number, row in enumerate(rows):
         color = row.series.color
-        means = [statistics.mean(values) for values in zip(*row.by_seed.values(), strict=True)]
-        curves.plot(measured, means, "--" if row.series.swa else "-", linewidth=1.2, color=color)
+        lines.append([statistics.mean(row.differences(bsp, place)) for place in range(-len(late), 0)])
+        curves.plot(late, lines[-1], "--" if row.series.swa else "-", linewidth=1.2, color=color)
         each = [value - statistics.mean(row.final) for value in row.final] if row is bsp else row.differences(bsp)
         ends.plot(each, [number] * len(each), "o", markersize=4, alpha=0.5, markeredgewidth=0, color=color)
         ends.plot([statistics.mean(each)], [number], "|", markersize=13, markeredgewidth=2, color=color)
-    curves.set_xlim(measured[0], measured[-1])
-    curves.set_xlabel("step")
-    curves.set_ylabel(f"{metric}, mean over seeds")
+    heights = [height for line, row in zip(lines, rows, strict=True) if not row.series.swa for height in line]
+    low, high = min([*heights, -halves[-1]]), max([*heights, halves[-1]])
+    if math.isfinite(high):
+        curves.set_ylim(1.1 * low, 1.1 * high)  # SWA may come from far away
+    curves.set_xlim(late[0], late[-1])
+    curves.set_xlabel("step; colours as on the right, SWA dashed")
+    curves.set_ylabel(f"{metric}: difference to BSP, mean over seeds")
     ends.set_yticks(range(len(rows)), [row.name for row in rows], fontsize=9)
     ends.invert_yaxis()
-    better = "right" if HIGHER_IS_BETTER[metric] else "left"
-    ends.set_xlabel(
-        f"{metric} after {measured[-1]} steps, difference to BSP with the same seed ({better} is better):\n"
-        "seeds (●) and mean (|); grey: BSP's 95 % confidence interval"
-    )
-    figure.suptitle(task, fontsize=11)
+    ends.set_xlabel(f"after {measured[-1]} steps: ● a seed (BSP's to their mean), | the mean")
+    better = "more" if HIGHER_IS_BETTER[metric] else "less"
+    figure.suptitle(f"{task}: {metric}, {better} is better; grey: BSP's 95 % confidence interval", fontsize=11)
     for axes in (curves, ends):
         axes.grid(visible=True, alpha=0.3)
         axes.set_axisbelow(True)
