@@ -68,6 +68,7 @@ SCHEMES: dict[str, tuple[str, float, str]] = {
     "outer-steps": ("outer-steps", 0, ""),
     "gossip": ("gossip", 0, ""),
 }
+# With error feedback every worker has variables of its own, and so would BatchNorm have statistics of its own.
 DIGITS = [name for name in SCHEMES if name != "mlt-feedback-20"]
 LANGUAGE = [name for name in SCHEMES if name not in ("mlt-local-20", "local-sgd", "outer-steps", "gossip")]
 
@@ -84,7 +85,7 @@ class Study(NamedTuple):
 
 
 def language_by_sgd(axis: str | None, rate: float) -> Task:
-    """The language model by the optimizer that both papers analyse."""
+    """The language model by SGD, for which both papers prove that training converges, with momentum."""
     return dataclasses.replace(language.python_help(axis), optimizer=optax.sgd(rate, momentum=0.9))
 
 
