@@ -10,6 +10,7 @@ results.jsonl, which the command reads when it is started again; at the end it w
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import json
 import sys
@@ -26,50 +27,72 @@ devices.prepare()
 
 import convergence_report as report
 import jax
+import jax.numpy as jnp
+import optax
 
 import images
+import jaxcomm
 import language
 from common import synchronisation
+from common.synchronisation import Average, Synchronisation
 from common.task import Task
 from common.training import Training
-from jaxcomm.train import Loss
+from jaxcomm.train import Loss, bounded_loss
 
 SEEDS = 5
 TUNING_SEEDS = [1000, 1001]
 SEGMENT = 256  # bytes: the tensors are some tens of KiB, and a share of 1 % must be a segment at least
 EVERY = 8  # steps from one average to the next of those that average seldom
 
+# A scheme's synchronisation and what its gradients may leave out: share and policy.
+SCHEMES: dict[str, tuple[str, float, str]] = {
+    "bsp": ("bsp", 0, ""),
+    "ds-sync": ("ds-sync", 0, ""),
+    "every-step": ("every-step", 0, ""),
+    "mlt-1": ("mlt", 0.01, "agreed"),
+    "mlt-10": ("mlt", 0.1, "agreed"),
+    "mlt-20": ("mlt", 0.2, "agreed"),
+    "mlt-30": ("mlt", 0.3, "agreed"),
+    "mlt-feedback-20": ("mlt-feedback", 0.2, "agreed"),
+    "random-1": ("mlt", 0.01, "random"),
+    "random-10": ("mlt", 0.1, "random"),
+    "random-20": ("mlt", 0.2, "random"),
+    "random-30": ("mlt", 0.3, "random"),
+    "zeros-1": ("zeros", 0.01, "random"),
+    "zeros-10": ("zeros", 0.1, "random"),
+    "zeros-20": ("zeros", 0.2, "random"),
+    "zeros-30": ("zeros", 0.3, "random"),
+    "alike-20": ("alike", 0.2, "random"),
+    "mlt-local-20": ("mlt", 0.2, "local"),
+    "local-sgd": ("local-sgd", 0, ""),
+    "outer-steps": ("outer-steps", 0, ""),
+    "gossip": ("gossip", 0, ""),
+}
+# With error feedback every worker has variables of its own, and so would BatchNorm have statistics of its own.
+DIGITS = [name for name in SCHEMES if name != "mlt-feedback-20"]
+LANGUAGE = [name for name in SCHEMES if name not in ("mlt-local-20", "local-sgd", "outer-steps", "gossip")]
+
 
 class Study(NamedTuple):
-    """A task: its recipe, steps in all and from one measurement to the next, BSP's learning rates, and SWA's decay."""
+    """A task: how it is made, steps in all and from one measurement to the next, BSP's rates, SWA's decay, schemes."""
 
     make: Callable[[str | None, float], Task]
     steps: int
     every: int
     rates: Sequence[float]
     swa: float
+    schemes: Sequence[str]
+
+
+def language_by_sgd(axis: str | None, rate: float) -> Task:
+    """The language model by SGD, for which both papers prove that training converges, with momentum."""
+    return dataclasses.replace(language.python_help(axis), optimizer=optax.sgd(rate, momentum=0.9))
 
 
 STUDIES = {
-    "digits": Study(images.digits, 24, 2, (0.01, 0.02, 0.05, 0.1, 0.2), 0.8),
-    "language": Study(language.python_help, 200, 20, (1e-3, 3e-3, 1e-2, 3e-2), 0.97),
-}
-# A scheme's synchronisation and what its gradients may leave out: share and policy.
-SCHEMES: dict[str, tuple[str, float, str]] = {
-    "bsp": ("bsp", 0, ""),
-    "ds-sync": ("ds-sync", 0, ""),
-    "mlt-1": ("mlt", 0.01, "agreed"),
-    "mlt-10": ("mlt", 0.1, "agreed"),
-    "mlt-20": ("mlt", 0.2, "agreed"),
-    "mlt-30": ("mlt", 0.3, "agreed"),
-    "mlt-local-20": ("mlt", 0.2, "local"),
-    "random-1": ("mlt", 0.01, "random"),
-    "random-10": ("mlt", 0.1, "random"),
-    "random-20": ("mlt", 0.2, "random"),
-    "random-30": ("mlt", 0.3, "random"),
-    "local-sgd": ("local-sgd", 0, ""),
-    "outer-steps": ("outer-steps", 0, ""),
-    "gossip": ("gossip", 0, ""),
+    "digits": Study(images.digits, 24, 2, (0.01, 0.02, 0.05, 0.1, 0.2), 0.8, DIGITS),
+    "language-sgd": Study(language_by_sgd, 200, 20, (0.05, 0.1, 0.2), 0.97, LANGUAGE),
+    "language-adam": Study(language.python_help, 200, 20, (1.5e-3, 3e-3, 6e-3, 1.2e-2), 0.97, LANGUAGE),
 }
 
 
@@ -98,8 +121,8 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     results = Results(args.out / "results.jsonl")
     asked: list[Run] = []
-    schemes = [name for name in SCHEMES if name == "bsp" or name in args.schemes]
     for task in args.tasks:
+        schemes = [name for name in STUDIES[task].schemes if name == "bsp" or name in args.schemes]
         steps = args.steps or STUDIES[task].steps
         rates = args.rates or STUDIES[task].rates
         tuning = [Run(task, "bsp", seed, rate, steps) for rate in rates for seed in TUNING_SEEDS]
@@ -150,12 +173,46 @@ def do(runs: Sequence[Run], results: Results, what: str) -> None:
 @functools.cache
 def prepare(task: str, scheme: str, rate: float) -> Training:
     """A training that is compiled once for all seeds."""
-    name, share, policy = SCHEMES[scheme]
     mesh = devices.mesh()
-    loss = Loss(share, policy, segment_bytes=SEGMENT) if policy else None
-    how = synchronisation.by_name(name, mesh.size, loss=loss, every=EVERY)
+    how = synchronise(scheme, mesh.size)
     study = STUDIES[task]
     return Training(study.make(devices.AXIS if how.average is None else None, rate), how, mesh, swa=study.swa)
+
+
+def synchronise(scheme: str, workers: int) -> Synchronisation:
+    """The recipes' synchronisations, and what only this study compares them with."""
+    name, share, policy = SCHEMES[scheme]
+    loss = Loss(share, policy, segment_bytes=SEGMENT) if policy else None
+    match name:
+        case "mlt-feedback":
+            own = Average(lambda _: (), lambda variables, state, step: (variables, state))  # what a rank left out, too
+            return Synchronisation(bounded_loss(devices.AXIS, loss, error_feedback=True), own)
+        case "every-step":
+            return synchronisation.by_name("local-sgd", workers, every=1)
+        case "zeros" | "alike":
+            return Synchronisation(zero_filled(share, alike=name == "alike"))
+    return synchronisation.by_name(name, workers, loss=loss, every=EVERY)
+
+
+def zero_filled(share: float, *, alike: bool) -> optax.GradientTransformation:
+    """The mean of gradients whose segments each rank loses at random, or all ranks alike: a lost one counts as zero."""
+
+    def update(updates: Any, step: jax.Array, params: Any = None) -> tuple[Any, jax.Array]:
+        del params
+        key = jax.random.fold_in(jax.random.key(0), step)
+        if not alike:
+            key = jax.random.fold_in(key, jax.lax.axis_index(devices.AXIS))
+        leaves, tree = jax.tree.flatten(updates)
+        keys = jax.random.split(key, len(leaves))
+        kept = [lose(leaf, key) for leaf, key in zip(leaves, keys, strict=True)]
+        return jaxcomm.pmean(tree.unflatten(kept), devices.AXIS), step + 1
+
+    def lose(x: jax.Array, key: jax.Array) -> jax.Array:
+        elements = SEGMENT // x.dtype.itemsize
+        kept = jax.random.bernoulli(key, 1 - share, (-(-x.size // elements),))
+        return jnp.where(jnp.repeat(kept, elements)[: x.size].reshape(x.shape), x, 0)
+
+    return optax.GradientTransformation(lambda _: jnp.uint32(0), update)
 
 
 def train(training: Training, run: Run) -> dict[str, Any]:

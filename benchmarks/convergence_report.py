@@ -20,31 +20,68 @@ Result = dict[str, Any]  # a line of results.jsonl
 
 HIGHER_IS_BETTER = {"accuracy": True, "nats": False}
 CONFIDENCE = 0.95
-# What a row or a line is called, its scheme, and whether it is of the average over time.
+SHARES = (1, 10, 20, 30)
+GREENS = ("#a1d99b", "#74c476", "#31a354", "#006d2c")
+ORANGES = ("#fdd0a2", "#fdae6b", "#f16913", "#a63603")
+REDS = ("#fcbba1", "#fc9272", "#ef3b2c", "#99000d")
+
+
+class Series(NamedTuple):
+    """A row of the table and a line of the picture: of the metric, or of the metric of the average over time."""
+
+    name: str
+    scheme: str
+    color: str
+    swa: bool = False
+
+
 SERIES = [
-    ("BSP", "bsp", False),
-    ("BSP, SWA", "bsp", True),
-    ("DS-Sync", "ds-sync", False),
-    ("DS-Sync, SWA", "ds-sync", True),
-    *((f"MLT {p} %", f"mlt-{p}", False) for p in (1, 10, 20, 30)),
-    ("MLT 20 %, local", "mlt-local-20", False),
-    *((f"random drop {p} %", f"random-{p}", False) for p in (1, 10, 20, 30)),
-    ("local SGD", "local-sgd", False),
-    ("outer steps", "outer-steps", False),
-    ("gossip", "gossip", False),
+    Series("BSP", "bsp", "black"),
+    Series("BSP, SWA", "bsp", "black", swa=True),
+    Series("DS-Sync", "ds-sync", "tab:blue"),
+    Series("DS-Sync, SWA", "ds-sync", "tab:blue", swa=True),
+    Series("mean of all after each step", "every-step", "tab:cyan"),
+    *(Series(f"MLT {p} %", f"mlt-{p}", color) for p, color in zip(SHARES, GREENS, strict=True)),
+    Series("MLT 20 %, error feedback", "mlt-feedback-20", "tab:olive"),
+    Series("MLT 20 %, each its own", "mlt-local-20", "yellowgreen"),
+    *(Series(f"random {p} %", f"random-{p}", color) for p, color in zip(SHARES, ORANGES, strict=True)),
+    *(Series(f"random {p} %, lost is zero", f"zeros-{p}", color) for p, color in zip(SHARES, REDS, strict=True)),
+    Series("random 20 %, the same for all", "alike-20", "tab:brown"),
+    Series("local SGD", "local-sgd", "tab:purple"),
+    Series("outer steps", "outer-steps", "violet"),
+    Series("gossip", "gossip", "tab:pink"),
+]
+# Further pairs whose difference the table tells: a row, and what it is compared with.
+PAIRS = [
+    ("DS-Sync, SWA", "BSP, SWA"),
+    ("DS-Sync", "mean of all after each step"),
+    ("MLT 20 %, error feedback", "MLT 20 %"),
+    *((f"random {p} %", f"MLT {p} %") for p in SHARES),
+    *((f"random {p} %, lost is zero", f"MLT {p} %") for p in SHARES),
+    ("random 20 %, the same for all", "MLT 20 %"),
 ]
 
 
 class Curves(NamedTuple):
-    """One row of the table: by seed, the metric at every measured step."""
+    """A series' runs: by seed, the metric at every measured step."""
 
-    name: str
+    series: Series
     by_seed: dict[int, list[float]]
+
+    @property
+    def name(self) -> str:
+        """Of the series."""
+        return self.series.name
 
     @property
     def final(self) -> list[float]:
         """The last measurement of each seed."""
         return [self.by_seed[seed][-1] for seed in sorted(self.by_seed)]
+
+    def differences(self, other: Curves, place: int = -1) -> list[float]:
+        """Of the measurements at one place, the last unless told, of each seed that both have."""
+        shared = sorted(self.by_seed.keys() & other.by_seed.keys())
+        return [self.by_seed[seed][place] - other.by_seed[seed][place] for seed in shared]
 
 
 def best_rate(results: Sequence[Result]) -> float:
@@ -86,10 +123,11 @@ def write(results: Sequence[Result], folder: Path, tuning_seeds: Sequence[int]) 
 
 def series(runs: Sequence[Result]) -> Iterator[Curves]:
     """The rows that have runs."""
-    for name, scheme, swa in SERIES:
-        mine = {run["seed"]: run["swa" if swa else run["metric"]] for run in runs if run["scheme"] == scheme}
+    for each in SERIES:
+        metric = "swa" if each.swa else runs[0]["metric"]
+        mine = {run["seed"]: run[metric] for run in runs if run["scheme"] == each.scheme}
         if mine:
-            yield Curves(name, mine)
+            yield Curves(each, mine)
 
 
 def table(
@@ -117,12 +155,21 @@ def table(
     for row in rows:
         final = statistics.mean(row.final)
         spread = f"{final:.4f} ± {statistics.stdev(row.final):.4f}" if len(row.final) > 1 else f"{final:.4f}"
-        shared = sorted(row.by_seed.keys() & bsp.by_seed.keys())
-        differences = [row.by_seed[seed][-1] - bsp.by_seed[seed][-1] for seed in shared]
-        paired = "" if row is bsp else f"{statistics.mean(differences):+.4f} ± {interval(differences):.4f}"
+        paired = "" if row is bsp else difference(row, bsp)
         cells = [row.name, str(len(row.final)), spread, paired, place(final, middle, half, metric)]
         lines.append(f"| {' | '.join([*cells, steps_to(target, row, measured, metric)])} |")
+    found = {row.name: row for row in rows}
+    pairs = [(found[one], found[other]) for one, other in PAIRS if one in found and other in found]
+    if pairs:
+        lines += ["", "| scheme | compared with | paired difference |", "|---|---|---|"]
+        lines += [f"| {one.name} | {other.name} | {difference(one, other)} |" for one, other in pairs]
     return "\n".join(lines)
+
+
+def difference(one: Curves, other: Curves) -> str:
+    """Mean of the seeds' differences, and half the width of its confidence interval."""
+    each = one.differences(other)
+    return f"{statistics.mean(each):+.4f} ± {interval(each):.4f}"
 
 
 def quality_target(bsp: Curves, measured: Sequence[int]) -> float:
@@ -152,34 +199,41 @@ def steps_to(target: float, row: Curves, measured: Sequence[int], metric: str) -
 
 
 def plot(task: str, metric: str, measured: Sequence[int], rows: Sequence[Curves]) -> str:
-    """SVG: mean curves on the left; on the right what every seed ends with, and BSP's confidence interval."""
-    figure = Figure(figsize=(11, 4.6), layout="constrained")
+    """SVG of differences to BSP with the same seed: mean over seeds by step, and of each seed after the last step."""
+    figure = Figure(figsize=(11, 1.6 + 0.24 * len(rows)), layout="constrained")
     FigureCanvasSVG(figure)
-    curves, finals = figure.subplots(1, 2, width_ratios=[3, 2])
+    curves, ends = figure.subplots(1, 2, width_ratios=[4, 5])
     bsp = rows[0]
-    middle, half = statistics.mean(bsp.final), interval(bsp.final)
-    if math.isfinite(half):
-        for axes, span in ((curves, curves.axhspan), (finals, finals.axvspan)):
-            axes.set_axisbelow(True)
-            span(middle - half, middle + half, color="0.88", label="BSP's 95 % confidence interval")
-    for number, row in enumerate(rows):
-        style = {"color": f"C{number % 10}", "linestyle": "-" if number < 10 else "--"}
-        means = [statistics.mean(values) for values in zip(*row.by_seed.values(), strict=True)]
-        curves.plot(measured, means, linewidth=1.3, **style)
-        finals.plot(row.final, [number] * len(row.final), "o", markersize=3.5, alpha=0.6, color=style["color"])
-        finals.plot([statistics.mean(row.final)], [number], "|", markersize=14, color=style["color"])
     late = measured[len(measured) // 3 :]
-    shown = [value for row in rows for curve in row.by_seed.values() for value in curve[-len(late) :]]
+    halves = [interval(values) for values in zip(*bsp.by_seed.values(), strict=True)]
+    if math.isfinite(halves[-1]):
+        shown = halves[-len(late) :]
+        curves.fill_between(late, [-half for half in shown], shown, color="0.9", linewidth=0)
+        ends.axvspan(-halves[-1], halves[-1], color="0.9", linewidth=0)
+    ends.axvline(0, color="0.6", linewidth=0.8)
+    lines: list[list[float]] = []
+    for number, row in enumerate(rows):
+        color = row.series.color
+        lines.append([statistics.mean(row.differences(bsp, place)) for place in range(-len(late), 0)])
+        curves.plot(late, lines[-1], "--" if row.series.swa else "-", linewidth=1.2, color=color)
+        each = [value - statistics.mean(row.final) for value in row.final] if row is bsp else row.differences(bsp)
+        ends.plot(each, [number] * len(each), "o", markersize=4, alpha=0.5, markeredgewidth=0, color=color)
+        ends.plot([statistics.mean(each)], [number], "|", markersize=13, markeredgewidth=2, color=color)
+    heights = [height for line, row in zip(lines, rows, strict=True) if not row.series.swa for height in line]
+    low, high = min([*heights, -halves[-1]]), max([*heights, halves[-1]])
+    if math.isfinite(high):
+        curves.set_ylim(1.1 * low, 1.1 * high)  # SWA may come from far away
     curves.set_xlim(late[0], late[-1])
-    curves.set_ylim(min(shown), max(shown))
-    curves.set_xlabel("step")
-    curves.set_ylabel(f"{metric}, mean over seeds")
-    curves.set_title(f"{task}: the last two thirds", fontsize=10)
-    finals.set_yticks(range(len(rows)), [row.name for row in rows], fontsize=8)
-    finals.invert_yaxis()
-    finals.set_xlabel(f"{metric} after {measured[-1]} steps: seeds, mean (|), BSP's interval (grey)")
-    for axes in (curves, finals):
+    curves.set_xlabel("step; colours as on the right, SWA dashed")
+    curves.set_ylabel(f"{metric}: difference to BSP, mean over seeds")
+    ends.set_yticks(range(len(rows)), [row.name for row in rows], fontsize=9)
+    ends.invert_yaxis()
+    ends.set_xlabel(f"after {measured[-1]} steps: ● a seed (BSP's to their mean), | the mean")
+    better = "more" if HIGHER_IS_BETTER[metric] else "less"
+    figure.suptitle(f"{task}: {metric}, {better} is better; grey: BSP's 95 % confidence interval", fontsize=11)
+    for axes in (curves, ends):
         axes.grid(visible=True, alpha=0.3)
+        axes.set_axisbelow(True)
     picture = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": task, "svg.fonttype": "none"}):
         figure.savefig(picture, format="svg", metadata={"Date": None})

@@ -16,11 +16,12 @@ DEADLINE_S = 300
 
 def start(script: Path, words: Sequence[str], cache: Path) -> subprocess.Popen[str]:
     """A script in a process of its own."""
+    quick = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"  # to compile; they run briefly
     kept = {"JAX_COMPILATION_CACHE_DIR": str(cache), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     return subprocess.Popen(
         [sys.executable, str(script), *words],
-        env={**os.environ, **kept, "PYTHONPATH": path},
+        env={**os.environ, **kept, "PYTHONPATH": path, "XLA_FLAGS": quick},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
