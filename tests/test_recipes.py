@@ -139,12 +139,6 @@ def test_mistakes_are_named(recipes, name, workers, message):
         synchronisation.by_name(name, workers)
 
 
-@pytest.fixture
-def quickly(monkeypatch):
-    """Has recipes compiled in less time, to programs that take more."""
-    monkeypatch.setenv("XLA_FLAGS", f"{os.environ['XLA_FLAGS']} --xla_backend_optimization_level=0")
-
-
 def killed_before(step, folder, copy):
     """A copy of a run's folder as it was before its state after `step` was saved."""
     shutil.copytree(folder, copy)
@@ -165,7 +159,7 @@ def same_bits(one, other):
     jax.tree.map(lambda one, other: np.testing.assert_array_equal(one, other, strict=True), one, other)
 
 
-def test_a_run_finds_its_late_worker_and_goes_on_under_a_plan_for_it(tmp_path, cache, quickly):
+def test_a_run_finds_its_late_worker_and_goes_on_under_a_plan_for_it(tmp_path, cache):
     words = ["--units=128", "--late_ms=60", "--steps=12", "--every=4", "--plan_at=4"]
     printed = run(RECIPES / "late_rank.py", [*words, f"--out={tmp_path / 'whole'}"], cache)
     assert "worker 1 comes last in" in printed
@@ -183,7 +177,7 @@ def test_a_run_finds_its_late_worker_and_goes_on_under_a_plan_for_it(tmp_path, c
     assert [row["planned"] for row in rows(again)] == [0, 1, 1]
 
 
-def test_groups_follow_a_busy_link_and_are_in_the_checkpoint(tmp_path, cache, quickly):
+def test_groups_follow_a_busy_link_and_are_in_the_checkpoint(tmp_path, cache):
     words = ["--contend=6", "--contend_from=8", "--steps=32", "--every=8"]
     compiled = {path.name for path in cache.glob("jit_run-*")}
     printed = run(RECIPES / "two_racks.py", [*words, f"--out={tmp_path / 'whole'}"], cache)
