@@ -137,7 +137,7 @@ def _links(plan: Plan, planned: Groups, late: NDArray[np.float64]) -> Links:
 def _describe(late: NDArray[np.float64], least_s: float, step_s: float, steps: int) -> str:
     slow = [f"rank {rank} by {_ms(late[rank])}" for rank in np.argsort(-late) if late[rank] > least_s]
     who = ", ".join(slow) if slow else "nobody"
-    return f"late in three of four of the last {steps} steps, of {_ms(step_s)} each: {who}"
+    return f"late in three of four of the last {steps} steps, which take the median rank {_ms(step_s)}: {who}"
 
 
 def _ms(seconds: float) -> str:
