@@ -15,10 +15,8 @@ using Words = std::vector<uint32_t>;
 
 // Two ranks exchange their one chunk and both add rank 0's and then rank 1's.
 Words Exchange(uint32_t rank) {
-  Words words = {Messages::kMagic, Messages::kVersion, 2, rank, 1, 1, 1, 1, 1, 1, 1 - rank, 0, 1 - rank, 0, 1, 0, 2};
-  words.push_back(rank == 0 ? 0 : 1);
-  words.push_back(rank == 0 ? 1 : 0);
-  return words;
+  const uint32_t other = 1 - rank;
+  return {Messages::kMagic, Messages::kVersion, 2, rank, 1, 1, 1, 1, 1, 1, other, 0, other, 0, 1, 0, 2, rank, other};
 }
 
 std::shared_ptr<const Messages> Decoded(const Words& words) {
