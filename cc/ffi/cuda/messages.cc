@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "cc/base/text.h"
-#include "cc/ffi/cuda/groups.h"
+#include "cc/ffi/cuda/memberships.h"
 #include "cc/ffi/values.h"
 #include "cc/kernels/cuda/reduce.h"
 #include "cc/messages/cut.h"

@@ -1,4 +1,4 @@
-#include "cc/ffi/cuda/groups.h"
+#include "cc/ffi/cuda/memberships.h"
 
 #include <cuda_runtime_api.h>
 
