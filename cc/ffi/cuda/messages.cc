@@ -31,10 +31,6 @@ namespace {
 namespace ffi = xla::ffi;
 using nccl::Clock;
 
-Status CudaError(const char* what, cudaError_t error) {
-  return Status(Code::kInternal, std::string("messages: ") + what + ": " + cudaGetErrorString(error));
-}
-
 // An event, destroyed with its owner.
 class Event {
  public:
