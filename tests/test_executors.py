@@ -213,7 +213,7 @@ def test_from_the_output_of_nccl_tests_to_a_run_on_cpus(tmp_path: Path, capsys: 
     ours.write_text(halved(table.read_text()))
     assert main(["profile", "import", str(table), "--out", str(file)]) == 0
     for name, times in {"nccl": table, "fused": ours}.items():
-        assert main(["profile", "import", str(times), "--executor", name, "--into", str(file), "--out", str(file)]) == 0
+        assert main(["profile", "import", str(times), "--executor", name, "--into", str(file)]) == 0
     shown = capsys.readouterr().out
     assert "NCCL's own allreduce" in shown and "fused executor" in shown
     assert len(profile.load(file).executors["nccl"].samples) == 11
