@@ -148,7 +148,7 @@ JAXCOMM_EXPORT int64_t jaxcomm_nccl_join(const char* path, const char* group, in
   if (!made.ok()) return Answer(made.status(), error, size);
   part->communicators = std::move(made.value());
   std::lock_guard<std::mutex> lock(TheRuntime().mutex);
-  TheRuntime().parts[{group, device}] = std::move(part);
+  std::swap(TheRuntime().parts[{group, device}], part);  // what was there ends without the lock
   return 0;
 }
 
