@@ -10,7 +10,7 @@ CORE_SOURCES := CMakeLists.txt tools/cuda.cmake $(shell find cc -not -name '*_te
 ifeq ($(JAXCOMM_CUDA),ON)
 CUDA_CORE := jaxcomm/ffi/jaxcomm_cuda13.so
 endif
-FORMATTED := $(shell find cc -name '*.cc' -o -name '*.h' -o -name '*.cu')
+FORMATTED := $(shell find cc -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 FUZZERS := $(basename $(shell find cc -name '*_fuzz.cc'))
 
 .NOTPARALLEL:

@@ -16,6 +16,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -221,9 +222,9 @@ def train(training: Training, run: Run) -> dict[str, Any]:
     start = time.perf_counter()
     state = training.init(run.seed)
     curves: dict[str, list[float]] = {}
-    measured = list(range(every, run.steps + 1, every))
-    for _ in measured:
-        state, losses = training.steps(state, every)
+    measured = [*range(every, run.steps, every), run.steps]
+    for before, step in pairwise([0, *measured]):
+        state, losses = training.steps(state, step - before)
         for name, value in ({"loss": float(losses.mean())} | training.score(state)).items():
             curves.setdefault(name, []).append(round(value, 6))
     jax.block_until_ready(state)

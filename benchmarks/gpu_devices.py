@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+from gpu_expected import by_numpy, different
 from gpu_rows import Row, tell
-from gpu_sections import by_numpy, different
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 

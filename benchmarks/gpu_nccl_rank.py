@@ -20,9 +20,10 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from gpu_expected import by_numpy  # noqa: E402
+
 from jaxcomm import schedules  # noqa: E402
 from jaxcomm.ffi import nccl  # noqa: E402
-from jaxcomm.plan.program import Program, compile  # noqa: E402
 from jaxcomm.schedules import Schedule  # noqa: E402
 
 DTYPES = ("float32", "bfloat16", "float16", "int32")
@@ -70,7 +71,7 @@ def bits(job: Job) -> Rows:
     for name, schedule in schedules_of(job.ranks).items():
         for dtype in DTYPES:
             whole = data(job.ranks, ELEMENTS, dtype, seed=7)
-            check(f"{name}, {dtype}", reduced(whole[job.rank], schedule, "all"), expected(schedule, whole))
+            check(f"{name}, {dtype}", reduced(whole[job.rank], schedule, "all"), by_numpy(schedule, whole)[0])
     return [[name, "same bits: " + ", ".join(DTYPES)] for name in schedules_of(job.ranks)]
 
 
@@ -84,7 +85,7 @@ def groups(job: Job) -> Rows:
         if len(members) > 1:
             schedule = schedules.ring(len(members))
             got = reduced(whole[job.rank], schedule, "all", iteration=iteration)
-            check(f"iteration {iteration}", got, expected(schedule, whole[members]))
+            check(f"iteration {iteration}", got, by_numpy(schedule, whole[members])[0])
     return [[f"groups {colours}", "same bits"] for colours in partitions]
 
 
@@ -94,7 +95,7 @@ def rails(job: Job) -> Rows:
     schedule, rows = schedules.ring(job.ranks), []
     for shares in ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (3.0, 1.0)):
         whole = data(job.ranks, ELEMENTS, "float32", seed=9)
-        wanted = [expected(schedule, whole[:, part]) for part in cut(ELEMENTS, 4, shares)]
+        wanted = [by_numpy(schedule, whole[:, part])[0] for part in cut(ELEMENTS, 4, shares)]
         check(f"shares {shares}", reduced(whole[job.rank], schedule, "all", shares=shares), np.concatenate(wanted))
         rows.append([f"shares {shares}", "same bits"])
     return rows
@@ -131,7 +132,7 @@ def lost(job: Job) -> Rows:
     nccl.shrink("all", gone=[gone])
     whole = data(job.ranks - 1, ELEMENTS, "float32", seed=10)
     schedule = schedules.ring(job.ranks - 1)
-    check("the others", reduced(whole[job.rank], schedule, "all"), expected(schedule, whole))
+    check("the others", reduced(whole[job.rank], schedule, "all"), by_numpy(schedule, whole)[0])
     return [[f"rank {gone} does not come", text.splitlines()[0]], ["the others go on", "same bits"]]
 
 
@@ -164,24 +165,6 @@ def data(ranks: int, count: int, dtype: str, seed: int) -> np.ndarray:
     kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
     scale = 1000 if dtype == "int32" else 1
     return (np.random.default_rng(seed).normal(size=(ranks, count)) * scale).astype(kind)
-
-
-def expected(schedule: Schedule, rows: np.ndarray) -> np.ndarray:
-    """The sum as the schedule's program adds it: 16-bit types in float32, and rounded once."""
-    program = Program.decode(compile(schedule))
-    buffers = rows.copy()
-    line = 64 // rows.itemsize
-    lines = -(-rows.shape[1] // line)
-    bounds = [-(-lines * chunk // program.chunks) * line for chunk in range(program.chunks + 1)]
-    wide = np.float32 if rows.itemsize == 2 else rows.dtype
-    for op in program.ops:
-        part = slice(bounds[op.chunk], bounds[op.chunk + 1])
-        total = buffers[op.reads[0], part].astype(wide)
-        for source in op.reads[1:]:
-            total = total + buffers[source, part].astype(wide)
-        for to in op.writes:
-            buffers[to, part] = total.astype(rows.dtype)
-    return buffers[0]
 
 
 def cut(count: int, itemsize: int, shares: Sequence[float]) -> list[slice]:

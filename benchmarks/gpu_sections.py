@@ -16,12 +16,12 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+from gpu_expected import COMBINE, by_numpy, different
 from gpu_rows import Row, tell, verdict
 
 from jaxcomm import schedules
 from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi import fused
-from jaxcomm.plan.program import Program, compile
 from jaxcomm.schedules import Schedule
 
 RANKS, LATE, CALLS = 8, 3, 21
@@ -41,7 +41,6 @@ MATRIX = {
 }
 FLOATS = (np.float32, ml_dtypes.bfloat16, np.float16, np.float64)
 INTEGERS = (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64)
-COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
 def exact() -> Iterator[Row]:
@@ -139,23 +138,6 @@ def deadline() -> Iterator[Row]:
     _hold(wrong)
 
 
-def by_numpy(schedule: Schedule, x: np.ndarray, reduction: str = "sum") -> np.ndarray:
-    """What the program gives: combined in its order, 16-bit floats in float32, and rounded once per op."""
-    program = Program.decode(compile(schedule))
-    held = x.copy()
-    lines = -(-held[0].nbytes // 64)
-    per_line = 64 // held.itemsize
-    bounds = [-(-lines * c // program.chunks) * per_line for c in range(program.chunks + 1)]
-    wide = np.float32 if x.itemsize == 2 and x.dtype.kind not in "iu" else x.dtype
-    for op in program.ops:
-        chunk = slice(bounds[op.chunk], bounds[op.chunk + 1])
-        value = held[op.reads[0], chunk].astype(wide)
-        for rank in op.reads[1:]:
-            value = COMBINE[reduction](value, held[rank, chunk].astype(wide))
-        held[list(op.writes), chunk] = value.astype(held.dtype)
-    return held
-
-
 def random(elements: int, dtype: Any, seed: int) -> np.ndarray:
     """Numbers of every size and sign that the type has, or normal ones if it is a float."""
     generator, kind = np.random.default_rng([elements, seed]), np.dtype(dtype).kind
@@ -185,12 +167,6 @@ def _poison(x: jax.Array) -> None:
     """Leaves set bits, of floats NaN, in the memory that the next result of this size is likely to get."""
     ones = jnp.full(x.nbytes, 0xFF, jnp.uint8)
     jax.block_until_ready(ones)
-
-
-def different(got: np.ndarray, expected: np.ndarray) -> int:
-    """How many elements have other bits."""
-    same = np.ascontiguousarray(got).view(np.uint8) == np.ascontiguousarray(expected).view(np.uint8)
-    return int((~same.reshape(*got.shape, got.itemsize).all(axis=-1)).sum())
 
 
 def _hold(wrong: int) -> None:

@@ -163,9 +163,9 @@ def choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, whe
     return Choice(_compiled(schedule), plan[:8])
 
 
-def leaves_to_nccl(nbytes: int, plan: str) -> bool:
-    """Whether a plan, named by its hash, has NCCL's own allreduce carry calls of this size on GPUs."""
-    return bool(plan) and _plans[plan].nccl_seconds(nbytes) is not None
+def leaves_to_nccl(ranks: int, nbytes: int, plan: str) -> bool:
+    """Whether a plan, named by its hash, is for so many ranks and has NCCL carry calls of so many bytes on GPUs."""
+    return bool(plan) and _plans[plan].ranks == ranks and _plans[plan].nccl_seconds(nbytes) is not None
 
 
 @functools.cache

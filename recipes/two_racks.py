@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from common import devices
@@ -42,6 +43,7 @@ from jaxcomm import ffi, train
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan.groups import Groups, Links, contraction
 from jaxcomm.planner.groups import on
+from jaxcomm.train.adjustment import ENOUGH
 
 CONTEND = flags.DEFINE_integer("contend", None, "worker whose link another job shares", lower_bound=0)
 CONTEND_FROM = flags.DEFINE_integer("contend_from", 100, "step from which on it does", lower_bound=0)
@@ -49,7 +51,6 @@ CONTEND_FROM = flags.DEFINE_integer("contend_from", 100, "step from which on it 
 UNITS = 256  # of each of two layers: a model of 0.33 MiB
 BUSY = 20.0  # times as long as before takes a byte through that worker's link
 SETTLED = 0.1  # as many averages more as leave at most this share of the distance
-ENOUGH = 8  # steps that it takes to see who is late
 
 
 class TwoRacks(Training):
@@ -135,11 +136,11 @@ class TwoRacks(Training):
 
 
 def main() -> None:
-    """Plans for the model's size, then runs the recipe."""
+    """Runs the recipe; without --plan by one for the model's size."""
     task = digits(UNITS)
     model = jax.eval_shape(task.init, jax.random.key(0))
     nbytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(model))
-    plan = synchronisation.two_racks(devices.mesh().size, nbytes, gbit_s=1.0)
+    plan = partial(synchronisation.two_racks, nbytes=nbytes, gbit_s=1.0)
     recipe.run("two_racks", lambda _: task, own=(CONTEND, CONTEND_FROM), plan=plan, training=TwoRacks)
 
 

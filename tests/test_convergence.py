@@ -35,7 +35,7 @@ def report(benchmarks):
 
 
 def test_an_interrupted_study_goes_on(tmp_path):
-    words = [f"--out={tmp_path}", "--tasks=digits", "--schemes=ds-sync", "--seeds=2", "--steps=2", "--rates=0.05"]
+    words = [f"--out={tmp_path}", "--tasks=digits", "--schemes=ds-sync", "--seeds=2", "--steps=3", "--rates=0.05"]
     results = tmp_path / "results.jsonl"
     kill_after(start(SCRIPT, words, tmp_path / "compiled"), results, 3)
     before = results.read_text()
@@ -46,6 +46,7 @@ def test_an_interrupted_study_goes_on(tmp_path):
     lines = results.read_text()
     assert lines.startswith(before)
     runs = [json.loads(line) for line in lines.splitlines()]
+    assert all(each["measured"] == [2, 3] for each in runs)
     assert sorted((each["scheme"], each["seed"]) for each in runs) == [
         *(("bsp", seed) for seed in (0, 1, 1000, 1001)),
         *(("ds-sync", seed) for seed in (0, 1)),

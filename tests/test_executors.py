@@ -77,21 +77,32 @@ def test_a_schedule_that_uses_a_long_delay_beats_nccl() -> None:
     assert nccl.verdict == "slower" and entry.predicted.seconds < 0.98 * nccl.seconds
 
 
-@pytest.mark.parametrize(("elements", "ours"), [(SIZES[0] // 4, True), (SIZES[-1] // 4, False)])
-def test_on_gpus_psum_leaves_to_nccl_what_the_plan_gives_it(
-    elements: int, ours: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def lowered_for_gpus(ranks: int, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The text of a psum under a plan for `RANKS` that has NCCL carry large calls."""
     monkeypatch.setattr(fused, "DEVICES", True)
     monkeypatch.setattr(cuda, "is_built", lambda: True)
     monkeypatch.setattr(cuda, "jax_has_it", lambda: False)  # registers nothing with a backend
     result = planner.plan(made(fused=FUSED, nccl=NCCL))
-    mesh, rows = Mesh(np.array(jax.devices()[:RANKS]), ("data",)), PartitionSpec("data")
+    mesh, rows = Mesh(np.array(jax.devices()[:ranks]), ("data",)), PartitionSpec("data")
     step = jax.shard_map(
         lambda x: jaxcomm.psum(x, "data", plan=result), mesh=mesh, in_specs=rows, out_specs=rows, check_vma=False
     )
-    x = jax.ShapeDtypeStruct((RANKS * elements,), jnp.float32)
-    text = jax.jit(step).trace(x).lower(lowering_platforms=("cuda",)).as_text()
+    x = jax.ShapeDtypeStruct((ranks * nbytes // 4,), jnp.float32)
+    text: str = jax.jit(step).trace(x).lower(lowering_platforms=("cuda",)).as_text()
+    return text
+
+
+@pytest.mark.parametrize(("nbytes", "ours"), [(SIZES[0], True), (SIZES[-1], False)])
+def test_on_gpus_psum_leaves_to_nccl_what_the_plan_gives_it(
+    nbytes: int, ours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = lowered_for_gpus(RANKS, nbytes, monkeypatch)
     assert ("@jaxcomm_collective(" in text, 'all_reduce"(' in text) == (ours, not ours)
+
+
+def test_on_gpus_a_plan_for_other_ranks_is_refused_also_where_it_names_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(PlanError, match=f"is for {RANKS} ranks; this call has {RANKS // 2}"):
+        lowered_for_gpus(RANKS // 2, SIZES[-1], monkeypatch)
 
 
 def test_every_bucket_of_a_step_may_run_nccl() -> None:
@@ -202,7 +213,7 @@ def test_from_the_output_of_nccl_tests_to_a_run_on_cpus(tmp_path: Path, capsys: 
     ours.write_text(halved(table.read_text()))
     assert main(["profile", "import", str(table), "--out", str(file)]) == 0
     for name, times in {"nccl": table, "fused": ours}.items():
-        assert main(["profile", "import", str(times), "--executor", name, "--into", str(file), "--out", str(file)]) == 0
+        assert main(["profile", "import", str(times), "--executor", name, "--into", str(file)]) == 0
     shown = capsys.readouterr().out
     assert "NCCL's own allreduce" in shown and "fused executor" in shown
     assert len(profile.load(file).executors["nccl"].samples) == 11

@@ -82,7 +82,7 @@ def test_scratch_is_what_a_round_needs() -> None:
     assert {each.slots for each in compile_messages(schedules.direct(8))} == {7}
 
 
-def test_the_simulator_tells_a_deadlock_(simulator: Path, tmp_path: Path) -> None:
+def test_the_simulator_tells_a_deadlock(simulator: Path, tmp_path: Path) -> None:
     files = arguments(tmp_path, "ring", schedules.ring(3))
     honest = Path(files[2]).read_bytes()
     Path(files[2]).write_bytes(without_a_round(honest))

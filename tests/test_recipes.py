@@ -71,6 +71,12 @@ def test_a_mistake_of_the_users_is_one_message(tmp_path, cache):
     assert printed.startswith("error: ") and f"{tmp_path}/plan.json" in printed and "Traceback" not in printed
 
 
+def test_a_plan_of_ones_own_needs_no_two_racks(tmp_path, cache, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=3")
+    words = [f"--plan={tmp_path}/plan.json", f"--out={tmp_path}"]
+    assert f"{tmp_path}/plan.json" in run(RECIPES / "two_racks.py", words, cache, code=1)
+
+
 def test_the_language_model_learns_round_by_round(recipes):
     import language
 

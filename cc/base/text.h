@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
-#include <vector>
 
 namespace jaxcomm {
 
@@ -27,8 +26,9 @@ inline std::string FormatSeconds(std::chrono::steady_clock::duration duration) {
   return text;
 }
 
-// "0,1,4"
-inline std::string JoinRanks(const std::vector<uint32_t>& ranks) {
+// "0,1,4", of a vector or a set.
+template <typename Ranks>
+std::string JoinRanks(const Ranks& ranks) {
   std::string text;
   for (const uint32_t rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
   return text;

@@ -229,10 +229,9 @@ Progress Call::End(Status why) {
   return progress;
 }
 
-std::string Call::Join(const std::vector<uint32_t>& ranks) const {
-  std::string text;
-  for (const uint32_t rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(names_ ? (*names_)[rank] : rank);
-  return text;
+std::string Call::Join(std::vector<uint32_t> ranks) const {
+  if (names_) std::transform(ranks.begin(), ranks.end(), ranks.begin(), [&](uint32_t rank) { return (*names_)[rank]; });
+  return JoinRanks(ranks);
 }
 
 std::vector<Completion> Call::TakeWaiting() {

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -151,15 +150,7 @@ Status Start(CallSite* call_site, ffi::RunId run, int32_t device, const ffi::Rem
 
 ffi::Future Execute(CallSite* call_site, ffi::RunId run, int32_t device, ffi::RemainingArgs args,
                     ffi::RemainingRets rets) {
-  ffi::Promise promise;
-  ffi::Future future(promise);
-  try {
-    const Status status = Start(call_site, run, device, args, rets, promise);
-    if (!status.ok()) promise.SetError(ToError(status));
-  } catch (const std::exception& error) {
-    promise.SetError(ToError(Status(Code::kInternal, error.what())));
-  }
-  return future;
+  return Begin([&](const ffi::Promise& promise) { return Start(call_site, run, device, args, rets, promise); });
 }
 
 XLA_FFI_DEFINE_HANDLER(kInstantiate, Instantiate,

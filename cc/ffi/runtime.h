@@ -1,6 +1,8 @@
 // The process's one executor, its registry of programs, and what its calls end in.
 #pragma once
 
+#include <exception>
+
 #include "cc/executor/executor.h"
 #include "cc/ffi/values.h"
 #include "cc/program/registry.h"
@@ -13,5 +15,19 @@ ProgramRegistry& ThePrograms();
 
 // What keeps the promise when a call ends.
 Done Keep(const xla::ffi::Promise& promise);
+
+// The future of a call that start(promise) begins; where that does not succeed, the future is its error.
+template <typename Start>
+xla::ffi::Future Begin(Start start) {
+  xla::ffi::Promise promise;
+  xla::ffi::Future future(promise);
+  try {
+    const Status status = start(promise);
+    if (!status.ok()) promise.SetError(ToError(status));
+  } catch (const std::exception& error) {
+    promise.SetError(ToError(Status(Code::kInternal, error.what())));
+  }
+  return future;
+}
 
 }  // namespace jaxcomm

@@ -21,7 +21,7 @@ EXAMPLE = """
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     parser.add_argument("file", help="a training log, output of nccl-tests, JAX trace or profile")
-    parser.add_argument("--out", default="profile.json", help="the profile to write (profile.json)")
+    parser.add_argument("--out", help="the profile to write (the one of --into, or else profile.json)")
     parser.add_argument(
         "--executor",
         choices=get_args(ExecutorName),
@@ -40,12 +40,13 @@ def run(args: Namespace) -> int:
     found = profile.read_any(args.file)
     if args.executor:
         found = profile.with_executor(profile.load(args.into), args.executor, found.link, found.ranks)
+    out = args.out or args.into or "profile.json"
     if not args.dry_run:
-        profile.save(found, args.out)
+        profile.save(found, out)
     if args.json:
         output.print_json(found.model_dump())
     else:
         print(measurements.summary(found))
-        written = f"Profile: {args.out}; next: jaxcomm plan {args.out}"
+        written = f"Profile: {out}; next: jaxcomm plan {out}"
         print("\nNothing was written (--dry-run)." if args.dry_run else f"\n{written}")
     return 0

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxcomm.collectives.axes import as_varying, names
+from jaxcomm.collectives import axes
 from jaxcomm.collectives.loss import Loss
 from jaxcomm.ffi import segments
 
@@ -88,7 +88,7 @@ def _agreed(
     size = loss.segment_bytes
     matter = total([segments.importance(x, _seed(loss, x), size, segments.NO_SAMPLE)[0] for x in flat]) if flat else []
     kept = [jnp.sort(jnp.argsort(each)[count:]) for each, count in zip(matter, dropped, strict=True)]
-    packed = [segments.pack(x, as_varying(which, x), size) for x, which in zip(flat, kept, strict=True)]
+    packed = [segments.pack(x, axes.as_varying(which, x), size) for x, which in zip(flat, kept, strict=True)]
     sums = total([*packed, *whole])
     unpacked = [
         segments.unpack(part, which, x.size, size) for part, which, x in zip(sums[: len(flat)], kept, flat, strict=True)
@@ -115,7 +115,7 @@ def _least_left_out(x: jax.Array, count: int, loss: Loss) -> jax.Array:
 
 def _left_out_at_random(flat: Sequence[jax.Array], shares: Sequence[float], loss: Loss, axis_name: Any) -> Arrays:
     """1 for the segments of this rank that are kept, each with probability 1 − share."""
-    key = jax.random.fold_in(jax.random.key(jnp.asarray(loss.seed, jnp.uint32)), lax.axis_index(names(axis_name)))
+    key = jax.random.fold_in(jax.random.key(jnp.asarray(loss.seed, jnp.uint32)), lax.axis_index(axes.names(axis_name)))
     kept = []
     for i, (x, share) in enumerate(zip(flat, shares, strict=True)):
         drawn = jax.random.bernoulli(jax.random.fold_in(key, i), 1 - share, (segments.count(x, loss.segment_bytes),))
@@ -133,7 +133,9 @@ def _averaged(
 ) -> tuple[Arrays, Arrays]:
     """Sums in which each segment counts `ranks` over those that kept it."""
     scaled = [_scale(x, keep, loss) for x, keep in zip(flat, kept, strict=True)]
-    sums, counts, rest = total([scaled, [as_varying(keep, x) for keep, x in zip(kept, flat, strict=True)], [*whole]])
+    sums, counts, rest = total(
+        [scaled, [axes.as_varying(keep, x) for keep, x in zip(kept, flat, strict=True)], [*whole]]
+    )
     averaged = [
         _scale(part, jnp.where(count > 0, ranks / count, 0), loss) for part, count in zip(sums, counts, strict=True)
     ]
@@ -141,8 +143,8 @@ def _averaged(
 
 
 def _scale(x: jax.Array, factors: jax.Array, loss: Loss) -> jax.Array:
-    return segments.scale(as_varying(x, factors), as_varying(factors, x), loss.segment_bytes)
+    return segments.scale(axes.as_varying(x, factors), axes.as_varying(factors, x), loss.segment_bytes)
 
 
 def _seed(loss: Loss, x: jax.Array) -> jax.Array:
-    return as_varying(jnp.asarray(loss.seed, jnp.uint32), x)
+    return axes.as_varying(jnp.asarray(loss.seed, jnp.uint32), x)

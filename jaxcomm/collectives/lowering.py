@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -42,17 +42,13 @@ def lower_to_core(
 ) -> Sequence[Any]:
     """The lowering rule of our counterpart of `lax` where there is a core."""
     collective = COLLECTIVES[lax.name]
-    axes = params["axes"] if collective.kind == "all_reduce" else params["axis_name"]
-    axes = axes if isinstance(axes, tuple) else (axes,)
-    name = f"{collective.name} {bucket}" if bucket else collective.name
-    where = f"{name} over '{','.join(map(str, axes))}'"
-    scope: Any = context.module_context.axis_context
-    positions = positions_of(scope.mesh, axes, params.get("axis_index_groups"), where)
+    name, axes, positions = _ranks(lax, context, bucket, params)
     if max(map(len, positions)) == 1:
         return operands
     communicator.start()
-    groups = device_ids(scope.mesh, positions, where)
-    request = Request(name, collective.kind, collective.reduction, ",".join(map(str, axes)), plan, groups)
+    scope: Any = context.module_context.axis_context
+    groups = device_ids(scope.mesh, positions, f"{name} over '{axes}'")
+    request = Request(name, collective.kind, collective.reduction, axes, plan, groups)
     return call_core(context, operands, request)
 
 
@@ -70,6 +66,18 @@ def call_core(context: mlir.LoweringRuleContext, operands: Sequence[Any], reques
         context, *operands, **attributes
     )
     return results
+
+
+def _ranks(
+    lax: Primitive, context: mlir.LoweringRuleContext, bucket: str, params: Mapping[str, Any]
+) -> tuple[str, str, list[list[int]]]:
+    """The call's name, its axes' names, and the positions in the mesh of each group's ranks."""
+    collective = COLLECTIVES[lax.name]
+    given = params["axes"] if collective.kind == "all_reduce" else params["axis_name"]
+    over = given if isinstance(given, tuple) else (given,)
+    name, axes = f"{collective.name} {bucket}" if bucket else collective.name, ",".join(map(str, over))
+    scope: Any = context.module_context.axis_context
+    return name, axes, positions_of(scope.mesh, over, params.get("axis_index_groups"), f"{name} over '{axes}'")
 
 
 def positions_of(
@@ -119,7 +127,8 @@ def _lower_on_gpus(
     if not fused.DEVICES or not cuda.is_built() or COLLECTIVES[lax.name].kind != "all_reduce":
         return _lower_to_lax(lax, context, *operands, plan=plan, bucket=bucket, **params)
     avals: Sequence[Any] = context.avals_in
-    if communicator.leaves_to_nccl(sum(aval.size * aval.dtype.itemsize for aval in avals), plan):
+    nbytes = sum(aval.size * aval.dtype.itemsize for aval in avals)
+    if communicator.leaves_to_nccl(max(map(len, _ranks(lax, context, bucket, params)[2])), nbytes, plan):
         return _as_lax(lax, context, *operands, **params)
     scope: Any = context.module_context.axis_context
     automatic = sorted(

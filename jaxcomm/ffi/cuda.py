@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from jaxcomm.errors import JaxcommError
+from jaxcomm.ffi import SEGMENTS
 
 SAMPLE_BINS = 1 << 15  # counters that "jaxcomm_importance" needs, as its third result
-_CALLS = ("importance", "pack", "unpack", "scale", "reduce")
+_CALLS = (*SEGMENTS, "reduce")
 _LIBRARY = Path(__file__).parent / "jaxcomm_cuda13.so"
 
 

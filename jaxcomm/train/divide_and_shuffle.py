@@ -35,9 +35,9 @@ def divide_and_shuffle(plan: str | os.PathLike[str] | Plan | Iterations, axis_na
     """Averages over the groups of iteration `step mod period`, within one compiled step for all iterations.
 
     The result takes (parameters, step, table); it keeps types, and rounds a mean of integers down. Without a table the
-    plan's pattern is part of the program. With one,
-    from `group_table` or `adjust_groups`, it is data: other values of it need no compilation. The ranks of a group get
-    the same bits. Use it after the local update, inside `jax.shard_map` over per-rank parameters:
+    plan's pattern is part of the program. With one, from `group_table` or `adjust_groups`, it is data: other values of
+    it need no compilation. The ranks of a group get the same bits. Use it after the local update, inside
+    `jax.shard_map` over per-rank parameters:
 
         average = train.divide_and_shuffle("plan.json", "data")
         params = average(optax.apply_updates(params, updates), step, table)

@@ -62,7 +62,7 @@ def run(
     *,
     loss: Callable[[float, str], Loss] = Loss,
     own: Sequence[flags.FlagHolder[Any]] = (),
-    plan: Plan | None = None,
+    plan: Callable[[int], Plan] | None = None,
     training: Callable[[Task, Synchronisation, Mesh], Training] = Training,
 ) -> None:
     """Runs a recipe as its flags say, from the start or from the latest checkpoint.
@@ -72,18 +72,18 @@ def run(
       make: the task, given the mesh axis that its layers may sum over; None where workers have their own variables.
       loss: what "mlt" may leave out, given --bound and --policy; without --bound, a plan may say it.
       own: the recipe's own flags, which a run that goes on must have had, too.
-      plan: what runs without --plan.
+      plan: makes what runs without --plan, for so many workers.
       training: makes what trains; it may do more between the steps, and measure more.
     """
     mesh = devices.mesh()
-    plan = jaxcomm.plan.load(_PLAN.value, ranks=mesh.size) if _PLAN.value else plan
-    jaxcomm.init(mesh, plan=plan)
-    given = _given(loss, plan, make) if SYNC.value == "mlt" else None
-    how = synchronisation.by_name(SYNC.value, mesh.size, loss=given, every=_LOCAL.value, plan=plan)
+    chosen = jaxcomm.plan.load(_PLAN.value, ranks=mesh.size) if _PLAN.value else plan and plan(mesh.size)
+    jaxcomm.init(mesh, plan=chosen)
+    given = _given(loss, chosen, make) if SYNC.value == "mlt" else None
+    how = synchronisation.by_name(SYNC.value, mesh.size, loss=given, every=_LOCAL.value, plan=chosen)
     trained = training(make(devices.AXIS if how.average is None else None), how, mesh)
     folder = out(name)
     settings = {flag.name: flag.value for flag in (SYNC, _SEED, _BOUND, _POLICY, _LOCAL, *own)}
-    checkpoints = Checkpoints(folder, settings | {"recipe": name, "workers": mesh.size, "plan": plan and plan.hash})
+    checkpoints = Checkpoints(folder, settings | {"recipe": name, "workers": mesh.size, "plan": chosen and chosen.hash})
     state = checkpoints.latest(trained.init(_SEED.value))
     done = int(state.step)
     print(f"{name} on {mesh.size} {mesh.devices.flat[0].platform} workers by {SYNC.value}, from step {done}: {folder}")

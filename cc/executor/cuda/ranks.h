@@ -20,26 +20,12 @@
 
 #include "cc/base/status.h"
 #include "cc/executor/cuda/fused.h"
+#include "cc/executor/cuda/on_device.h"
 #include "cc/executor/cuda/told.h"
 #include "cc/executor/stats.h"
 #include "cc/program/program.h"
 
 namespace jaxcomm::fused {
-
-// Makes a device the thread's current one, for as long as it lives.
-class OnDevice {
- public:
-  explicit OnDevice(int device) {
-    cudaGetDevice(&before_);
-    cudaSetDevice(device);
-  }
-  ~OnDevice() { cudaSetDevice(before_); }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-
- private:
-  int before_ = 0;
-};
 
 class Ranks {
  public:

@@ -1,29 +1,12 @@
 #include "cc/executor/cuda/told.h"
 
 #include <algorithm>
-#include <cstdio>
+#include <chrono>
 #include <set>
 
+#include "cc/base/text.h"
+
 namespace jaxcomm::fused {
-namespace {
-
-std::string FormatBytes(int64_t bytes) {
-  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; value >= 1024 && unit < 4; ++unit) value /= 1024;
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.4g %s", value, kUnits[unit]);
-  return text;
-}
-
-std::string Join(const std::set<uint32_t>& ranks) {
-  std::string text;
-  for (const uint32_t rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
-  return text;
-}
-
-}  // namespace
 
 Status Explain(const CallName& name, uint64_t call, uint32_t ranks, uint32_t rows, const Told* told) {
   std::set<uint32_t> missing, waiting;
@@ -48,20 +31,19 @@ Status Explain(const CallName& name, uint64_t call, uint32_t ranks, uint32_t row
   }
   if (waiting.empty()) return Status();
   for (const uint32_t rank : missing) waiting.erase(rank);
-  char seconds[32];
-  std::snprintf(seconds, sizeof(seconds), "%.1f s", static_cast<double>(waited) * 1e-9);
+  const std::string seconds = FormatSeconds(std::chrono::nanoseconds(waited));
   std::string message = "DeadlineError: " + name.name + " #" + std::to_string(call) + " over '" + name.axes + "' (" +
                         FormatBytes(name.bytes) + ", plan " + name.plan + "): ";
   if (!missing.empty()) {
-    message += "rank" + std::string(missing.size() > 1 ? "s " : " ") + Join(missing) + " of " + std::to_string(ranks) +
-               (missing.size() > 1 ? " have" : " has") + " not arrived after " + seconds + "; " + Join(waiting) +
-               (waiting.size() > 1 ? " wait." : " waits.");
+    message += "rank" + std::string(missing.size() > 1 ? "s " : " ") + JoinRanks(missing) + " of " +
+               std::to_string(ranks) + (missing.size() > 1 ? " have" : " has") + " not arrived after " + seconds +
+               "; " + JoinRanks(waiting) + (waiting.size() > 1 ? " wait." : " waits.");
   } else if (slow != nullptr) {
     message += "rank " + std::to_string(slow->failure.peer) + " of " + std::to_string(ranks) + " has not done op " +
                std::to_string(slow->failure.op) + " after " + seconds + "; rank " + std::to_string(slow_rank) +
                " waits for it.";
   } else {
-    message += "ranks " + Join(waiting) + " found that others had given up.";
+    message += "ranks " + JoinRanks(waiting) + " found that others had given up.";
   }
   return Status(Code::kDeadlineExceeded, message);
 }

@@ -1,7 +1,7 @@
 // What the host makes of what a kernel left behind: errors as on CPUs, and records of who was late.
 //
-//   Status status = Explain({"psum", "data", "3f9a01c2", 16 << 20}, /*ranks=*/8, /*rows=*/16, told, timeout);
-//   CallRecord record = ReadClocks(words, program, ranks);
+//   Status status = Explain({"psum", "data", "3f9a01c2", 16 << 20}, /*ranks=*/8, /*rows=*/16, told);
+//   std::optional<CallRecord> record = ReadClocks(words, program);
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "cc/base/text.h"
-#include "cc/ffi/cuda/groups.h"
+#include "cc/ffi/cuda/memberships.h"
 #include "cc/ffi/values.h"
 #include "cc/kernels/cuda/reduce.h"
 #include "cc/messages/cut.h"
@@ -30,10 +30,6 @@ namespace {
 
 namespace ffi = xla::ffi;
 using nccl::Clock;
-
-Status CudaError(const char* what, cudaError_t error) {
-  return Status(Code::kInternal, std::string("messages: ") + what + ": " + cudaGetErrorString(error));
-}
 
 // An event, destroyed with its owner.
 class Event {

@@ -1,4 +1,4 @@
-#include "cc/ffi/cuda/groups.h"
+#include "cc/ffi/cuda/memberships.h"
 
 #include <cuda_runtime_api.h>
 
@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/executor/cuda/on_device.h"
 #include "cc/ffi/values.h"
 
 namespace jaxcomm {
@@ -41,25 +42,6 @@ Clock::time_point After(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-Status CudaError(const char* what, cudaError_t error) {
-  return Status(Code::kInternal, std::string("messages: ") + what + ": " + cudaGetErrorString(error));
-}
-
-// What is made while it lives is made on this device.
-class OnDevice {
- public:
-  explicit OnDevice(int device) {
-    cudaGetDevice(&before_);
-    error_ = cudaSetDevice(device);
-  }
-  ~OnDevice() { cudaSetDevice(before_); }
-  Status status() const { return error_ == cudaSuccess ? Status() : CudaError("choosing the device", error_); }
-
- private:
-  int before_ = 0;
-  cudaError_t error_;
-};
-
 Status MakeStreams(size_t count, std::vector<std::unique_ptr<OwnStream>>& streams) {
   while (streams.size() < count) {
     cudaStream_t stream = nullptr;
@@ -78,6 +60,10 @@ int64_t Answer(const Status& status, char* error, int64_t size) {
 }
 
 }  // namespace
+
+Status CudaError(const char* what, cudaError_t error) {
+  return Status(Code::kInternal, std::string("messages: ") + what + ": " + cudaGetErrorString(error));
+}
 
 Result<Turn> TakeTurn(int device, std::string_view group, int64_t iteration, std::string_view messages) {
   Turn turn;
@@ -154,7 +140,7 @@ JAXCOMM_EXPORT int64_t jaxcomm_nccl_join(const char* path, const char* group, in
   if (!opened.ok()) return Answer(opened.status(), error, size);
   part->board = std::move(opened.value());
   const OnDevice here(device);
-  if (!here.status().ok()) return Answer(here.status(), error, size);
+  if (here.error() != cudaSuccess) return Answer(CudaError("choosing the device", here.error()), error, size);
   Status status = MakeStreams(membership.rails.size() - 1, part->streams);
   if (!status.ok()) return Answer(status, error, size);
   Result<std::unique_ptr<nccl::Communicators>> made =
@@ -162,7 +148,7 @@ JAXCOMM_EXPORT int64_t jaxcomm_nccl_join(const char* path, const char* group, in
   if (!made.ok()) return Answer(made.status(), error, size);
   part->communicators = std::move(made.value());
   std::lock_guard<std::mutex> lock(TheRuntime().mutex);
-  TheRuntime().parts[{group, device}] = std::move(part);
+  std::swap(TheRuntime().parts[{group, device}], part);  // what was there ends without the lock
   return 0;
 }
 
@@ -176,7 +162,7 @@ JAXCOMM_EXPORT int64_t jaxcomm_nccl_without(const char* group, int device, const
   Result<std::unique_ptr<nccl::Board>> opened = nccl::Board::Open(board, static_cast<uint32_t>(all.size()));
   if (!opened.ok()) return Answer(opened.status(), error, size);
   const OnDevice here(device);
-  if (!here.status().ok()) return Answer(here.status(), error, size);
+  if (here.error() != cudaSuccess) return Answer(CudaError("choosing the device", here.error()), error, size);
   Result<std::unique_ptr<nccl::Communicators>> made =
       part->communicators->Without(leaving, opened.value().get(), After(part->deadline_s));
   if (!made.ok()) return Answer(made.status(), error, size);

@@ -55,4 +55,7 @@ struct Turn {
 // `iteration` is that of the period of groups whose turn it is; below 0: the call is of all ranks.
 Result<Turn> TakeTurn(int device, std::string_view group, int64_t iteration, std::string_view messages);
 
+// An error of CUDA's, while `what` was done for messages.
+Status CudaError(const char* what, cudaError_t error);
+
 }  // namespace jaxcomm
