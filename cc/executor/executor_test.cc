@@ -3,11 +3,11 @@
 #include <chrono>
 #include <future>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "cc/program/testing/by_hand.h"
 #include "gtest/gtest.h"
 
 namespace jaxcomm {
@@ -15,44 +15,14 @@ namespace {
 
 using std::chrono::milliseconds;
 
-struct TestOp {
-  uint32_t chunk;
-  std::vector<uint32_t> reads, writes, waits;
-};
-
-std::shared_ptr<const Program> MakeProgram(uint32_t ranks, uint32_t chunks, const std::vector<TestOp>& ops) {
-  std::vector<uint32_t> words = {Program::kMagic, 1, ranks, chunks, static_cast<uint32_t>(ops.size())};
-  for (const TestOp& op : ops) {
-    words.insert(words.end(), {op.writes[0], op.chunk, static_cast<uint32_t>(op.reads.size()),
-                               static_cast<uint32_t>(op.writes.size()), static_cast<uint32_t>(op.waits.size())});
-    for (const auto* list : {&op.reads, &op.writes, &op.waits}) words.insert(words.end(), list->begin(), list->end());
-  }
-  Result<Program> program = Program::Decode(words.data(), words.size());
-  EXPECT_TRUE(program.ok()) << program.status().message();
-  return std::make_shared<const Program>(std::move(program.value()));
-}
-
-std::vector<uint32_t> AllOf(uint32_t ranks) {
-  std::vector<uint32_t> all(ranks);
-  std::iota(all.begin(), all.end(), 0);
-  return all;
-}
-
-// Every chunk in one pass.
-std::shared_ptr<const Program> Direct(uint32_t ranks) {
-  std::vector<TestOp> ops;
-  for (uint32_t chunk = 0; chunk < ranks; ++chunk) ops.push_back({chunk, AllOf(ranks), AllOf(ranks), {}});
-  return MakeProgram(ranks, ranks, ops);
-}
-
 // The last rank joins after the others have summed each chunk.
 std::shared_ptr<const Program> LastJoins(uint32_t ranks) {
-  std::vector<TestOp> ops;
-  for (uint32_t chunk = 0; chunk + 1 < ranks; ++chunk) ops.push_back({chunk, AllOf(ranks - 1), {chunk}, {}});
+  std::vector<PlainOp> ops;
+  for (uint32_t chunk = 0; chunk + 1 < ranks; ++chunk) ops.push_back({chunk, chunk, Everybody(ranks - 1), {chunk}, {}});
   for (uint32_t chunk = 0; chunk + 1 < ranks; ++chunk) {
-    ops.push_back({chunk, {chunk, ranks - 1}, AllOf(ranks), {chunk}});
+    ops.push_back({0, chunk, {chunk, ranks - 1}, Everybody(ranks), {chunk}});
   }
-  return MakeProgram(ranks, ranks - 1, ops);
+  return ByHand(ranks, ranks - 1, ops);
 }
 
 std::shared_ptr<Site> MakeSite(std::shared_ptr<const Program> program, Stats& stats, std::vector<Leaf> leaves,
@@ -102,7 +72,8 @@ class AllReduceTest : public testing::TestWithParam<std::tuple<bool, uint32_t, s
 TEST_P(AllReduceTest, SumsOnEveryRankWhoeverComesFirst) {
   const auto [late_joins, ranks, elements] = GetParam();
   Executor executor(2);
-  const auto site = MakeSite(late_joins ? LastJoins(ranks) : Direct(ranks), executor.stats(), OneLeaf(elements));
+  const auto site =
+      MakeSite(late_joins ? LastJoins(ranks) : DirectByHand(ranks, ranks), executor.stats(), OneLeaf(elements));
   Ranks buffers(ranks, elements);
   for (uint32_t first = 0; first < ranks; ++first) {
     buffers.Fill();
@@ -120,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(All, AllReduceTest,
 
 TEST(ExecutorTest, AGroupOfOneIsDoneAtOnce) {
   Executor executor(1);
-  const auto site = MakeSite(MakeProgram(1, 1, {}), executor.stats(), OneLeaf(8));
+  const auto site = MakeSite(ByHand(1, 1, {}), executor.stats(), OneLeaf(8));
   Ranks buffers(1, 8);
   EXPECT_TRUE(buffers.Arrive(executor, site, 0).get().ok());
   buffers.ExpectSummed();
@@ -173,7 +144,7 @@ TEST(ExecutorTest, ManyCallSitesAtOnceInAnyOrder) {
   std::vector<std::shared_ptr<Site>> sites;
   std::vector<Ranks> buffers;
   for (uint32_t i = 0; i < kSites; ++i) {
-    sites.push_back(MakeSite(Direct(kRanks), executor.stats(), OneLeaf(50 + i)));
+    sites.push_back(MakeSite(DirectByHand(kRanks, kRanks), executor.stats(), OneLeaf(50 + i)));
     buffers.emplace_back(kRanks, 50 + i);
   }
   std::vector<std::thread> threads;
@@ -221,7 +192,7 @@ TEST(ExecutorTest, AMissingRankFailsTheOthersByNameAndTheNextCallWorks) {
 TEST(ExecutorTest, SeveralMissingRanksAreAllNamed) {
   Executor executor(1);
   executor.SetDeadline(0.05);
-  const auto site = MakeSite(Direct(3), executor.stats(), OneLeaf(100));
+  const auto site = MakeSite(DirectByHand(3, 3), executor.stats(), OneLeaf(100));
   Ranks buffers(3, 100);
   const std::string message = buffers.Arrive(executor, site, 1).get().message();
   EXPECT_NE(message.find("ranks 0,2 of 3 have not arrived"), std::string::npos) << message;
@@ -233,15 +204,15 @@ TEST(ExecutorTest, ReduceScatterAndAllGatherKeepToTheirSlices) {
   constexpr uint32_t kRanks = 3;
   constexpr size_t kSlice = 70;
   Executor executor(2);
-  std::vector<TestOp> scatter, gather;
+  std::vector<PlainOp> scatter, gather;
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
-    scatter.push_back({rank, AllOf(kRanks), {rank}, {}});
-    gather.push_back({rank, {rank}, AllOf(kRanks), {}});
+    scatter.push_back({rank, rank, Everybody(kRanks), {rank}, {}});
+    gather.push_back({0, rank, {rank}, Everybody(kRanks), {}});
   }
   const auto scatter_site =
-      MakeSite(MakeProgram(kRanks, kRanks, scatter), executor.stats(), OneLeaf(kSlice), Kind::kReduceScatter);
+      MakeSite(ByHand(kRanks, kRanks, scatter), executor.stats(), OneLeaf(kSlice), Kind::kReduceScatter);
   const auto gather_site =
-      MakeSite(MakeProgram(kRanks, kRanks, gather), executor.stats(), OneLeaf(kSlice), Kind::kAllGather);
+      MakeSite(ByHand(kRanks, kRanks, gather), executor.stats(), OneLeaf(kSlice), Kind::kAllGather);
   std::vector<std::vector<float>> operands(kRanks), slices(kRanks), results(kRanks);
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
     for (size_t i = 0; i < kRanks * kSlice; ++i) operands[rank].push_back(static_cast<float>(i + rank));

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "cc/program/testing/by_hand.h"
 #include "gtest/gtest.h"
 
 namespace jaxcomm {
@@ -18,21 +19,11 @@ using Row = GroupedSite::Row;
 constexpr uint32_t kRanks = 4;
 constexpr size_t kElements = 100;
 
-// One chunk, summed in one pass.
-std::shared_ptr<const Program> Direct(uint32_t ranks) {
-  std::vector<uint32_t> words = {Program::kMagic, 1, ranks, 1, 1, 0, 0, ranks, ranks, 0};
-  for (int list = 0; list < 2; ++list) {
-    for (uint32_t rank = 0; rank < ranks; ++rank) words.push_back(rank);
-  }
-  Result<Program> program = Program::Decode(words.data(), words.size());
-  EXPECT_TRUE(program.ok()) << program.status().message();
-  return std::make_shared<const Program>(std::move(program.value()));
-}
-
 class GroupedSiteTest : public testing::Test {
  protected:
   GroupedSiteTest()
-      : site_(std::make_shared<GroupedSite>("mean", "data", std::vector{Direct(2), Direct(3), Direct(4)})),
+      : site_(std::make_shared<GroupedSite>("mean", "data",
+                                            std::vector{DirectByHand(2, 1), DirectByHand(3, 1), DirectByHand(4, 1)})),
         values_(kRanks, std::vector<float>(kElements)) {
     EXPECT_TRUE(site_->SetLeaves({{DType::kF32, kElements * sizeof(float)}}, executor_.stats()).ok());
     for (uint32_t rank = 0; rank < kRanks; ++rank) Fill(rank, 0);

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -174,15 +173,9 @@ XLA_FFI_DEFINE_HANDLER(kExecute, Execute,
 
 }  // namespace
 
-// JAX registers targets before types, XLA wants the type first: so the type is registered when XLA first calls.
 JAXCOMM_EXPORT XLA_FFI_Error* JaxcommInstantiate(XLA_FFI_CallFrame* frame) {
-  static std::once_flag once;
-  static XLA_FFI_Error* error = nullptr;
-  std::call_once(once, [frame] {
-    error = ffi::Ffi::RegisterTypeId(frame->api, "jaxcomm.CallSite", &CallSite::id, &CallSite::info);
-  });
-  if (error != nullptr) return error;
-  return kInstantiate(frame);
+  XLA_FFI_Error* error = RegisterState<CallSite>(frame, "jaxcomm.CallSite");
+  return error != nullptr ? error : kInstantiate(frame);
 }
 
 JAXCOMM_EXPORT XLA_FFI_Error* JaxcommExecute(XLA_FFI_CallFrame* frame) { return kExecute(frame); }

@@ -127,16 +127,9 @@ XLA_FFI_DEFINE_HANDLER(kExecute, Execute,
 
 }  // namespace
 
-// JAX registers targets before types, XLA wants the type first: so the type is registered when XLA first calls.
 JAXCOMM_EXPORT XLA_FFI_Error* JaxcommGroupedInstantiate(XLA_FFI_CallFrame* frame) {
-  static std::once_flag once;
-  static XLA_FFI_Error* error = nullptr;
-  std::call_once(once, [frame] {
-    error =
-        ffi::Ffi::RegisterTypeId(frame->api, "jaxcomm.GroupedCallSite", &GroupedCallSite::id, &GroupedCallSite::info);
-  });
-  if (error != nullptr) return error;
-  return kInstantiate(frame);
+  XLA_FFI_Error* error = RegisterState<GroupedCallSite>(frame, "jaxcomm.GroupedCallSite");
+  return error != nullptr ? error : kInstantiate(frame);
 }
 
 JAXCOMM_EXPORT XLA_FFI_Error* JaxcommGroupedExecute(XLA_FFI_CallFrame* frame) { return kExecute(frame); }

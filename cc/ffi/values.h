@@ -1,6 +1,7 @@
 // How a Status becomes an XLA error, and XLA's types ours.
 #pragma once
 
+#include <mutex>
 #include <optional>
 #include <string_view>
 
@@ -14,6 +15,19 @@
 namespace jaxcomm {
 
 xla::ffi::Error ToError(const Status& status);
+
+// Registers the type of a call site's state, until that has succeeded once; null, or an error that is the caller's. JAX
+// registers targets before types, XLA wants the type first: so a call site does it when XLA first calls.
+template <typename State>
+XLA_FFI_Error* RegisterState(const XLA_FFI_CallFrame* frame, std::string_view name) {
+  static std::mutex mutex;
+  static bool registered = false;
+  std::lock_guard<std::mutex> lock(mutex);
+  if (registered) return nullptr;
+  XLA_FFI_Error* error = xla::ffi::Ffi::RegisterTypeId(frame->api, name, &State::id, &State::info);
+  registered = error == nullptr;
+  return error;
+}
 
 // None: the kernels do not have this element type.
 std::optional<DType> ParseDType(xla::ffi::DataType dtype);

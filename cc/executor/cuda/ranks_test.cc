@@ -11,24 +11,12 @@
 #include <thread>
 #include <vector>
 
+#include "cc/program/testing/by_hand.h"
+
 namespace jaxcomm::fused {
 namespace {
 
 using Devices = std::vector<int>;
-
-// Rank c sums chunk c of all and stores it everywhere.
-std::shared_ptr<const Program> Direct(uint32_t ranks) {
-  std::vector<uint32_t> words{Program::kMagic, Program::kVersion, ranks, ranks, ranks};
-  for (uint32_t chunk = 0; chunk < ranks; ++chunk) {
-    words.insert(words.end(), {chunk, chunk, ranks, ranks, 0});
-    for (int list = 0; list < 2; ++list) {
-      for (uint32_t rank = 0; rank < ranks; ++rank) words.push_back(rank);
-    }
-  }
-  Result<Program> program = Program::Decode(words.data(), words.size());
-  EXPECT_TRUE(program.ok()) << program.status().message();
-  return std::make_shared<const Program>(std::move(program.value()));
-}
 
 // Ranks with their data and a stream for each device, which make calls as XLA's threads do.
 class Job {
@@ -36,7 +24,7 @@ class Job {
   static constexpr int64_t kElements = 1003;
 
   explicit Job(const Devices& devices) : devices_(devices) {
-    ranks_ = Ranks::Make({"psum", "data", "direct", kElements * 4}, Direct(Size()), devices, stats_);
+    ranks_ = Ranks::Make({"psum", "data", "direct", kElements * 4}, DirectByHand(Size(), Size()), devices, stats_);
     data_.resize(Size() * kElements);
     for (const int device : devices) {
       if (!streams_.empty() && streams_.back()->device == device) continue;
@@ -157,7 +145,7 @@ TEST(RanksTest, RefusesWhatCannotRun) {
   fake::Machine machine(2);
   Stats stats;
   const auto make = [&](uint32_t ranks, const Devices& devices) {
-    return Ranks::Make({"psum", "data", "", 4}, Direct(ranks), devices, stats).status().message();
+    return Ranks::Make({"psum", "data", "", 4}, DirectByHand(ranks, ranks), devices, stats).status().message();
   };
   EXPECT_TRUE(Contains(make(40, Devices(40)), "40 ranks; the fused executor takes 32"));
   EXPECT_TRUE(Contains(make(3, {0, 1}), "2 devices for a program of 3 ranks"));

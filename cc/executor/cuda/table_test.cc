@@ -4,25 +4,13 @@
 
 #include <vector>
 
+#include "cc/program/testing/by_hand.h"
+
 namespace jaxcomm::fused {
 namespace {
 
-struct PlainOp {
-  uint32_t rank, chunk;
-  std::vector<uint32_t> reads, writes, waits;
-};
-
 Table Compile(uint32_t ranks, uint32_t chunks, const std::vector<PlainOp>& ops) {
-  std::vector<uint32_t> words{Program::kMagic, Program::kVersion, ranks, chunks, static_cast<uint32_t>(ops.size())};
-  for (const PlainOp& op : ops) {
-    for (const size_t word : {size_t{op.rank}, size_t{op.chunk}, op.reads.size(), op.writes.size(), op.waits.size()}) {
-      words.push_back(static_cast<uint32_t>(word));
-    }
-    for (const auto* list : {&op.reads, &op.writes, &op.waits}) words.insert(words.end(), list->begin(), list->end());
-  }
-  Result<Program> program = Program::Decode(words.data(), words.size());
-  EXPECT_TRUE(program.ok()) << program.status().message();
-  return Table::Build(program.value());
+  return Table::Build(*ByHand(ranks, chunks, ops));
 }
 
 const TableOp& Find(const Table& table, uint32_t index) {

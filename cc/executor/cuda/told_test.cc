@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "cc/program/testing/by_hand.h"
+
 namespace jaxcomm::fused {
 namespace {
 
@@ -38,12 +40,9 @@ TEST(ToldTest, SaysWhenMemoryMayStillBeTouched) {
 
 TEST(ToldTest, ReadsArrivalsAndTheShareOfEarlyWork) {
   // Rank 0 sums chunk 0 of ranks 0 and 1, then adds rank 2's and stores it everywhere: 3 of 8 chunks early.
-  const std::vector<uint32_t> words{
-      Program::kMagic, Program::kVersion, 3, 1, 2, 0, 0, 2, 1, 0, 0, 1, 0, 0, 0, 2, 3, 1, 0, 2, 0, 1, 2, 0};
-  const Result<Program> program = Program::Decode(words.data(), words.size());
-  ASSERT_TRUE(program.ok()) << program.status().message();
+  const auto program = ByHand(3, 1, {{0, 0, {0, 1}, {0}, {}}, {0, 0, {0, 2}, {0, 1, 2}, {0}}});
   std::vector<uint64_t> clocks{5, 1000, 1500, 9000, 9700, 9800, 9900, 2000, 9600};
-  const std::optional<CallRecord> record = ReadClocks(clocks.data(), program.value());
+  const std::optional<CallRecord> record = ReadClocks(clocks.data(), *program);
   ASSERT_TRUE(record);
   ASSERT_EQ(record->arrivals.size(), 3u);
   EXPECT_DOUBLE_EQ(record->arrivals[0], 0);
@@ -56,7 +55,7 @@ TEST(ToldTest, ReadsArrivalsAndTheShareOfEarlyWork) {
   EXPECT_DOUBLE_EQ(record->after_arrival, 900e-9);
   EXPECT_DOUBLE_EQ(record->early_share, 3.0 / 8);
   clocks[4] = 100;  // rank 0's end is an earlier call's
-  EXPECT_FALSE(ReadClocks(clocks.data(), program.value()));
+  EXPECT_FALSE(ReadClocks(clocks.data(), *program));
 }
 
 }  // namespace

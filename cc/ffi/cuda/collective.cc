@@ -152,6 +152,11 @@ Status Start(DevicesSite& site, int32_t device, cudaStream_t stream, const ffi::
     if (operand.size_bytes() != result.size_bytes()) {
       return Status(Code::kInternal, site.name + ": operand and result " + std::to_string(i) + " do not fit");
     }
+    // Before any launch: either all operands are launched, as on the other devices, or none.
+    if (site.programs[seat.value().group] && result.size_bytes() > 0) {
+      const Status reachable = CheckReachable(site, result.untyped_data());
+      if (!reachable.ok()) return reachable;
+    }
     if (operand.untyped_data() == result.untyped_data()) continue;
     const cudaError_t error = cudaMemcpyAsync(result.untyped_data(), operand.untyped_data(), operand.size_bytes(),
                                               cudaMemcpyDeviceToDevice, stream);
@@ -161,8 +166,6 @@ Status Start(DevicesSite& site, int32_t device, cudaStream_t stream, const ffi::
   Status first;
   const Status status = ForEachOperand(site, seat.value(), args, [&](size_t i, Ranks& ranks, DType dtype) {
     const ffi::AnyBuffer result = **rets.get<ffi::AnyBuffer>(i);
-    const Status reachable = CheckReachable(site, result.untyped_data());
-    if (!reachable.ok()) return reachable;
     const Status run = TheFusedRuntime().Run(
         ranks, seat.value().rank,
         {static_cast<std::byte*>(result.untyped_data()), static_cast<int64_t>(result.size_bytes()), nullptr, dtype,
@@ -208,13 +211,8 @@ XLA_FFI_DEFINE_HANDLER(kCapture, Execute, BindExecute(), {ffi::Traits::kCmdBuffe
 
 }  // namespace
 
-// JAX registers targets before types, XLA wants the type first: so the type is registered when XLA first calls.
 JAXCOMM_EXPORT XLA_FFI_Error* JaxcommDevicesInstantiate(XLA_FFI_CallFrame* frame) {
-  static std::once_flag once;
-  static XLA_FFI_Error* error = nullptr;
-  std::call_once(once, [frame] {
-    error = ffi::Ffi::RegisterTypeId(frame->api, "jaxcomm.DevicesSite", &DevicesSite::id, &DevicesSite::info);
-  });
+  XLA_FFI_Error* error = RegisterState<DevicesSite>(frame, "jaxcomm.DevicesSite");
   return error != nullptr ? error : kInstantiate(frame);
 }
 JAXCOMM_EXPORT XLA_FFI_Error* JaxcommDevicesInitialize(XLA_FFI_CallFrame* frame) { return kInitialize(frame); }

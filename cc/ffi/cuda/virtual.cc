@@ -121,13 +121,8 @@ XLA_FFI_DEFINE_HANDLER(kCapture, Execute, BindExecute(), {ffi::Traits::kCmdBuffe
 
 }  // namespace
 
-// JAX registers targets before types, XLA wants the type first: so the type is registered when XLA first calls.
 JAXCOMM_EXPORT XLA_FFI_Error* JaxcommVirtualInstantiate(XLA_FFI_CallFrame* frame) {
-  static std::once_flag once;
-  static XLA_FFI_Error* error = nullptr;
-  std::call_once(once, [frame] {
-    error = ffi::Ffi::RegisterTypeId(frame->api, "jaxcomm.VirtualSite", &VirtualSite::id, &VirtualSite::info);
-  });
+  XLA_FFI_Error* error = RegisterState<VirtualSite>(frame, "jaxcomm.VirtualSite");
   return error != nullptr ? error : kInstantiate(frame);
 }
 JAXCOMM_EXPORT XLA_FFI_Error* JaxcommVirtualInitialize(XLA_FFI_CallFrame* frame) { return kInitialize(frame); }

@@ -7,31 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include "cc/program/testing/by_hand.h"
+
 namespace jaxcomm::fused {
 namespace {
 
-struct PlainOp {
-  uint32_t rank, chunk;
-  std::vector<uint32_t> reads, writes, waits;
-};
-
 Table Compile(uint32_t ranks, uint32_t chunks, const std::vector<PlainOp>& ops) {
-  std::vector<uint32_t> words{Program::kMagic, Program::kVersion, ranks, chunks, static_cast<uint32_t>(ops.size())};
-  for (const PlainOp& op : ops) {
-    for (const size_t word : {size_t{op.rank}, size_t{op.chunk}, op.reads.size(), op.writes.size(), op.waits.size()}) {
-      words.push_back(static_cast<uint32_t>(word));
-    }
-    for (const auto* list : {&op.reads, &op.writes, &op.waits}) words.insert(words.end(), list->begin(), list->end());
-  }
-  Result<Program> program = Program::Decode(words.data(), words.size());
-  EXPECT_TRUE(program.ok()) << program.status().message();
-  return Table::Build(program.value());
-}
-
-std::vector<uint32_t> Everybody(uint32_t ranks) {
-  std::vector<uint32_t> all;
-  for (uint32_t rank = 0; rank < ranks; ++rank) all.push_back(rank);
-  return all;
+  return Table::Build(*ByHand(ranks, chunks, ops));
 }
 
 // Chunk c goes round once; who has the sum stores it everywhere.
