@@ -1,6 +1,6 @@
 """The fused executor's flag protocol, emulated: every schedule, in random orders of everything that its ranks do.
 
-JAXCOMM_EMULATED_ORDERS=10000 makes it thorough, in an hour of a processor; each number of ranks takes one.
+JAXCOMM_EMULATED_ORDERS=10000 makes it thorough; each number of ranks takes a processor.
 """
 
 from __future__ import annotations
