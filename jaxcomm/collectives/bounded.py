@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxcomm.collectives import axes
+from jaxcomm.collectives.leaves import leaf_name
 from jaxcomm.collectives.loss import Loss
 from jaxcomm.ffi import segments
 
@@ -42,7 +43,7 @@ def bounded_sum(x: Any, loss: Loss, total: Reduce, ranks: int, axis_name: Any) -
     tree: Any
     paths, tree = jax.tree_util.tree_flatten_with_path(x)
     leaves = [jnp.asarray(leaf) for _, leaf in paths]
-    names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in paths]
+    names = [leaf_name(path) for path, _ in paths]
     loss.check(names)
     if loss.policy == "random":
         cut = [i for i, leaf in enumerate(leaves) if leaf.size and loss.share(names[i], leaf)]

@@ -13,6 +13,7 @@ from jax import lax
 from jaxcomm import communicator
 from jaxcomm.collectives import axes
 from jaxcomm.collectives.axes import AxisName
+from jaxcomm.collectives.leaves import leaf_name
 from jaxcomm.collectives.primitive import replace_collectives
 from jaxcomm.errors import PlanError
 from jaxcomm.plan import Plan
@@ -104,7 +105,7 @@ def named(tree: Any) -> dict[str, jax.Array]:
     """
     found: dict[str, jax.Array] = {}
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        name = leaf_name(path)
         if name in found:
             raise ValueError(
                 f"two gradients are called {name!r}.\n  Cure: rename one of them, so that a plan can tell."

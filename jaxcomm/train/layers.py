@@ -8,6 +8,7 @@ from typing import Any
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
 
+from jaxcomm.collectives.leaves import leaf_name
 from jaxcomm.profile import Layer
 
 
@@ -30,7 +31,7 @@ def layers(forward: Callable[..., Any], params: Any, *inputs: Any) -> list[Layer
     tensors = {var: place for place, var in enumerate(jaxpr.invars[: len(paths)])}
     order = dict.fromkeys([*_used(jaxpr, tensors), *range(len(paths))])
     return [
-        Layer(name=jax.tree_util.keystr(path, simple=True, separator="/"), bytes=leaf.size * leaf.dtype.itemsize)
+        Layer(name=leaf_name(path), bytes=leaf.size * leaf.dtype.itemsize)
         for path, leaf in (paths[place] for place in order)
         if jax.numpy.issubdtype(leaf.dtype, jax.numpy.floating) and leaf.size
     ]

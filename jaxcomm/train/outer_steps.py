@@ -14,6 +14,7 @@ from jax import lax
 from jaxcomm.collectives import axes
 from jaxcomm.collectives.api import psum
 from jaxcomm.collectives.axes import AxisName, as_varying
+from jaxcomm.collectives.leaves import leaf_name
 from jaxcomm.train.divide_and_shuffle import Average, mean_of
 
 
@@ -102,7 +103,7 @@ def _check(where: str, every: int) -> None:
 def _check_floats(params: Any) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         if not jnp.issubdtype(leaf.dtype, jnp.inexact):
-            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            name = leaf_name(path)
             raise TypeError(
                 f"outer_steps: {name!r} is {leaf.dtype}; an outer optimizer moves floating-point parameters.\n"
                 "  Cure: keep counters and keys out of the parameters that it gets."

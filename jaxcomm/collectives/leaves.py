@@ -1,0 +1,13 @@
+"""What plans, profiles and losses call a leaf of a tree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+
+def leaf_name(path: Any) -> str:
+    """The name of the leaf at this key path, such as "layer/kernel"."""
+    name: str = jax.tree_util.keystr(path, simple=True, separator="/")
+    return name
