@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import subprocess
@@ -11,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
 import jsonschema
 import numpy as np
 import pytest
@@ -264,6 +266,23 @@ def test_measures_this_machine() -> None:
     assert (late.rank, late.share > 0.9) == (2, True)
     assert 0.001 < late.median_s < 0.004
     assert "rank 2 made 2 ms late" in measured.provenance.source
+
+
+def test_measures_gpus_and_nccl_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("jaxcomm.profile.measure")
+    with pytest.raises(ProfileError, match=r"no GPUs to measure: .*\n  Cure: "):
+        profile.measure(2, on="cuda")
+    monkeypatch.setattr("jaxcomm.ffi.cuda.why_off", lambda: None)
+    with pytest.raises(ProfileError, match="plans do not run on GPUs in this process"):
+        profile.measure(2, on="cuda")
+    # What is measured is the same over devices of any kind.
+    monkeypatch.setattr(module, "_devices", lambda count, on: jax.devices("cpu")[:count])
+    measured = profile.measure(4, sizes=[4096, 262144], steps=2, on="cuda")
+    assert [*measured.executors] == ["fused", "nccl"]
+    assert measured.executors["fused"] == measured.link
+    assert [sample.bytes for sample in measured.executors["nccl"].samples] == [4096, 262144]
+    assert all(sample.seconds > 0 for sample in measured.executors["nccl"].samples)
+    assert "4 GPUs" in measured.provenance.source
 
 
 WRONG_ARGUMENTS = [

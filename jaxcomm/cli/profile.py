@@ -1,4 +1,4 @@
-"""`jaxcomm profile`: measures the host devices of this machine."""
+"""`jaxcomm profile`: measures the host devices of this machine, or its GPUs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from argparse import ArgumentParser, Namespace
 from jaxcomm import profile
 from jaxcomm.cli import output, progress, values
 from jaxcomm.cli.host_devices import use_host_devices
+from jaxcomm.ffi import fused
 from jaxcomm.profile.measure import CALLS_PER_SIZE, SIZES, measure
 from jaxcomm.report import measurements
 from jaxcomm.report.tables import bytes_text, seconds_text
@@ -14,6 +15,7 @@ from jaxcomm.report.tables import bytes_text, seconds_text
 EXAMPLE = """
     jaxcomm profile --devices 8 --out profile.json
     jaxcomm profile --devices 8 --inject rank=3,ms=10 --dry-run
+    jaxcomm profile --on cuda --devices 8              (GPUs: one kernel over all of them, and NCCL beside it)
     jaxcomm profile import training.log --out profile.json     (another tool's measurements)
 """
 
@@ -21,7 +23,8 @@ EXAMPLE = """
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     low, high = bytes_text(min(SIZES)), bytes_text(max(SIZES))
-    parser.add_argument("--devices", type=int, default=8, help="host devices, at least 2 (8)")
+    parser.add_argument("--devices", type=int, default=8, help="host devices or GPUs, at least 2 (8)")
+    parser.add_argument("--on", choices=["cpu", "cuda"], default="cpu", help="host devices (cpu), or GPUs")
     parser.add_argument(
         "--sizes",
         type=values.sizes,
@@ -47,17 +50,22 @@ def run(args: Namespace) -> int:
     inject = {late.rank: late.seconds for late in args.inject}
     if args.dry_run and args.json:
         lates = [late._asdict() for late in args.inject]
-        output.print_json({"devices": args.devices, "sizes": args.sizes, "steps": args.steps, "inject": lates})
+        wanted = {"on": args.on, "devices": args.devices, "sizes": args.sizes, "steps": args.steps, "inject": lates}
+        output.print_json(wanted)
         return 0
     if args.dry_run:
         late = "".join(f", rank {rank} late by {seconds_text(seconds)}" for rank, seconds in inject.items())
         sizes = ", ".join(map(bytes_text, args.sizes))
-        print(f"Would time {CALLS_PER_SIZE} psums between {args.devices} host devices at each of {sizes};")
+        which = "host devices" if args.on == "cpu" else "GPUs, and as many of NCCL's own,"
+        print(f"Would time {CALLS_PER_SIZE} psums between {args.devices} {which} at each of {sizes};")
         print(f"then record who arrives when in {args.steps} steps{late}; then write {args.out}.")
         return 0
-    use_host_devices(args.devices)
+    if args.on == "cpu":
+        use_host_devices(args.devices)
+    else:
+        fused.DEVICES = True  # it is what shall be measured
     with progress.clock(f"measuring {len(args.sizes)} sizes and {args.steps} steps"):
-        found = measure(args.devices, args.sizes, args.steps, inject=inject)
+        found = measure(args.devices, args.sizes, args.steps, inject=inject, on=args.on)
     profile.save(found, args.out)
     if args.json:
         output.print_json(found.model_dump())

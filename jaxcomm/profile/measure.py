@@ -1,4 +1,7 @@
-"""Measures this process's JAX devices with jaxcomm's own psum: what it costs by size, and who arrives when."""
+"""Measures this process's JAX devices with jaxcomm's own psum: what it costs by size, and who arrives when.
+
+On GPUs also what NCCL's own allreduce costs, which a plan may choose.
+"""
 
 from __future__ import annotations
 
@@ -7,43 +10,53 @@ import importlib.metadata
 import math
 import os
 import platform
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile.fit import fit
-from jaxcomm.profile.schema import Collective, Profile, Provenance
+from jaxcomm.profile.schema import Collective, ExecutorName, Link, Profile, Provenance
 from jaxcomm.profile.values import Sample
 
 SIZES = tuple(2**power for power in range(12, 25, 2))
 CALLS_PER_SIZE = 40
+LOOPS = 5  # of NCCL's calls
 WARMUP_STEPS = 5
 _CALLS_KEPT = 256  # as many last calls' times as ffi.stats() keeps
 
+Platform = Literal["cpu", "cuda"]
+
 
 def measure(
-    devices: int, sizes: Sequence[int] = SIZES, steps: int = 50, *, inject: Mapping[int, float] | None = None
+    devices: int,
+    sizes: Sequence[int] = SIZES,
+    steps: int = 50,
+    *,
+    inject: Mapping[int, float] | None = None,
+    on: Platform = "cpu",
 ) -> Profile:
-    """Profiles `devices` of this process's CPU devices.
+    """Profiles `devices` of this process's CPU devices or GPUs.
 
     A call's time is from the last rank's arrival to the end, as the core measures it: JAX's dispatch is not in it. For
     each size the median over 40 warm calls in a jitted loop is a sample. The arrivals are those of `steps` further
     calls at the largest size, in a loop that does nothing else: who is late there is late by the machine, or by
-    `inject`.
+    `inject`. On GPUs the psum is the fused executor's, and NCCL's allreduce is timed, too: the median over loops of 40.
 
     Args:
-      devices: ranks n, at least 2; JAX must have been started with as many CPU devices.
+      devices: ranks n, at least 2; JAX must have as many.
       sizes: bytes per rank, each at least 4; rounded down to whole float32.
       steps: rows of `arrivals`, at least 1.
       inject: seconds by rank by which to make ranks late on purpose, in the steps only.
+      on: "cpu" or "cuda".
 
     Returns:
       The profile. The psum runs the direct schedule, and α and β are fitted as such.
 
     Raises:
-      ProfileError: an argument that cannot be, or too few devices.
+      ProfileError: an argument that cannot be, too few devices, or GPUs that run no plans.
     """
     inject = dict(inject or {})
     _check(devices, sizes, steps, inject)
@@ -51,14 +64,7 @@ def measure(
 
     from jaxcomm import communicator, ffi
 
-    found = jax.devices("cpu")
-    if len(found) < devices:
-        raise ProfileError(
-            f"devices is {devices}, but JAX has {len(found)} CPU devices in this process.\n"
-            f"  Cure: start it with XLA_FLAGS=--xla_force_host_platform_device_count={devices} and "
-            f"PJRT_NPROC={4 * devices}, as `jaxcomm profile --devices {devices}` does."
-        )
-    mesh = jax.sharding.Mesh(np.array(found[:devices]), ("data",))
+    mesh = jax.sharding.Mesh(np.array(_devices(devices, on)), ("data",))
     samples = []
     with communicator.use_plan(None):
         timed = _loop(mesh, {})
@@ -70,14 +76,21 @@ def measure(
         while len(arrivals) < steps:
             count = min(steps - len(arrivals), _CALLS_KEPT)
             arrivals += _run(stepped, _zeros(mesh, max(sizes)), count, ffi)["arrivals"]
-    host = f"{devices} host devices on {os.cpu_count()} processors ({platform.machine()}, {ffi.kernel_isa()})"
+        nccl = [_sample(mesh, size) for size in sorted(sizes)] if on == "cuda" else []
+    where = f"{devices} host devices" if on == "cpu" else f"{devices} GPUs ({mesh.devices[0].device_kind})"
+    host = f"{where} on {os.cpu_count()} processors ({platform.machine()}, {ffi.kernel_isa()})"
     late = "".join(f", rank {rank} made {seconds * 1e3:g} ms late" for rank, seconds in sorted(inject.items()))
+    link = fit(samples, "all_reduce", devices, f"psum between {host}, from the last arrival", "direct")
+    executors: dict[ExecutorName, Link] = {}
+    if nccl:
+        executors = {"fused": link, "nccl": fit(nccl, "all_reduce", devices, f"jax.lax.psum between {host}")}
     return Profile(
         ranks=devices,
-        link=fit(samples, "all_reduce", devices, f"psum between {host}, from the last arrival", "direct"),
+        link=link,
         arrivals=np.round(arrivals, 9).tolist(),
         warmup_dropped=WARMUP_STEPS,
         collective=Collective(bytes=samples[-1].bytes, seconds=samples[-1].seconds),
+        executors=executors,
         provenance=Provenance(
             source=host + late,
             tool="jaxcomm profile",
@@ -85,6 +98,54 @@ def measure(
             created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         ),
     )
+
+
+def _devices(count: int, on: Platform) -> list[Any]:
+    """The first devices of this process on the platform."""
+    import jax
+
+    from jaxcomm.ffi import cuda, fused
+
+    if on == "cuda":
+        if (reason := cuda.why_off()) is not None:
+            raise ProfileError(f"there are no GPUs to measure: {reason}.\n  Cure: measure where there are some.")
+        if not fused.DEVICES:
+            raise ProfileError(
+                "plans do not run on GPUs in this process (jaxcomm.ffi.fused.DEVICES is False).\n"
+                "  Cure: set it before anything is compiled, as `jaxcomm profile --on cuda` does."
+            )
+    found = [device for device in jax.devices(on) if device.process_index == jax.process_index()]
+    if len(found) >= count:
+        return found[:count]
+    has = f"devices is {count}, but JAX has {len(found)} {on.upper()} devices in this process"
+    if on == "cuda":
+        raise ProfileError(f"{has}.\n  Cure: measure at most as many.")
+    raise ProfileError(
+        f"{has}.\n  Cure: start it with XLA_FLAGS=--xla_force_host_platform_device_count={count} and "
+        f"PJRT_NPROC={4 * count}, as `jaxcomm profile --devices {count}` does."
+    )
+
+
+def _sample(mesh: Any, nbytes: int) -> Sample:
+    """One allreduce of XLA's own: the time of a loop's mean call, the median of some loops."""
+    import jax
+
+    spec: Any = jax.sharding.PartitionSpec  # untyped in JAX
+    psum: Any = jax.lax.psum
+
+    # The loop's length is known when it is compiled, or XLA would ask the host after every call.
+    def loop(x: Any) -> Any:
+        return jax.lax.fori_loop(0, CALLS_PER_SIZE, lambda _, x: psum(x, "data"), x)
+
+    mapped = jax.shard_map(loop, mesh=mesh, in_specs=spec("data"), out_specs=spec("data"), check_vma=False)
+    step = jax.jit(mapped, donate_argnums=0)
+    x = step(_zeros(mesh, nbytes)).block_until_ready()
+    seconds = []
+    for _ in range(LOOPS):
+        start = time.perf_counter()
+        x = step(x).block_until_ready()
+        seconds.append((time.perf_counter() - start) / CALLS_PER_SIZE)
+    return Sample(bytes=nbytes // 4 * 4, seconds=float(np.median(seconds)))
 
 
 def _check(devices: int, sizes: Sequence[int], steps: int, inject: Mapping[int, float]) -> None:
