@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "cc/executor/cuda/on_device.h"
+#include "cc/executor/cuda/one_process.h"
 #include "cc/program/testing/by_hand.h"
 
 namespace jaxcomm::fused {
@@ -24,7 +26,9 @@ class Job {
   static constexpr int64_t kElements = 1003;
 
   explicit Job(const Devices& devices) : devices_(devices) {
-    ranks_ = Ranks::Make({"psum", "data", "direct", kElements * 4}, DirectByHand(Size(), Size()), devices, stats_);
+    const Places places = Places::Find(devices, /*process=*/0).value();
+    ranks_ = Ranks::Make({"psum", "data", "direct", kElements * 4}, DirectByHand(Size(), Size()), places,
+                         std::make_unique<OneProcess>(places), stats_);
     data_.resize(Size() * kElements);
     for (const int device : devices) {
       if (!streams_.empty() && streams_.back()->device == device) continue;
@@ -99,7 +103,7 @@ bool Contains(const std::string& text, const std::string& part) { return text.fi
 TEST(RanksTest, SumsOnOneDeviceOnSeveralAndOnBoth) {
   for (const Devices& devices : {Devices{0, 0, 0}, Devices{0, 1, 2, 3}, Devices{2, 1}, Devices{0, 0, 1, 1, 3}}) {
     fake::Machine machine(4);
-    for (int device = 0; device < 4; ++device) machine.SetProcessors(device, 4);
+    for (int device = 0; device < 4; ++device) machine.SetProcessors(device, 4 + device);
     Job job(devices);
     ASSERT_TRUE(job.made().ok()) << job.made().message();
     const uint64_t calls = devices.size() == 2 ? kKeptCalls + 3 : 10;
@@ -145,13 +149,19 @@ TEST(RanksTest, RefusesWhatCannotRun) {
   fake::Machine machine(2);
   Stats stats;
   const auto make = [&](uint32_t ranks, const Devices& devices) {
-    return Ranks::Make({"psum", "data", "", 4}, DirectByHand(ranks, ranks), devices, stats).status().message();
+    const Result<Places> places = Places::Find(devices, /*process=*/0);
+    if (!places.ok()) return places.status().message();
+    return Ranks::Make({"psum", "data", "", 4}, DirectByHand(ranks, ranks), places.value(),
+                       std::make_unique<OneProcess>(places.value()), stats)
+        .status()
+        .message();
   };
   EXPECT_TRUE(Contains(make(40, Devices(40)), "40 ranks; the fused executor takes 32"));
   EXPECT_TRUE(Contains(make(3, {0, 1}), "2 devices for a program of 3 ranks"));
   EXPECT_TRUE(Contains(make(3, {0, 1, 0}), "ranks of one device must be neighbours"));
   EXPECT_TRUE(Contains(make(3, {0, 0, 0}), "fewer processors than ranks"));  // of two
   EXPECT_TRUE(Contains(make(2, {0, 5}), "GPU 5: no such device"));
+  EXPECT_TRUE(Contains(make(2, {1 << 16, 2 << 16 | 1}), "process 0 has none of its ranks"));
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
   EXPECT_EQ(machine.allocated(), 0u);
 }

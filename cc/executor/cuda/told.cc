@@ -43,7 +43,8 @@ Status Explain(const CallName& name, uint64_t call, uint32_t ranks, uint32_t row
                std::to_string(slow->failure.op) + " after " + seconds + "; rank " + std::to_string(slow_rank) +
                " waits for it.";
   } else {
-    message += "ranks " + JoinRanks(waiting) + " found that others had given up.";
+    message += "rank" + std::string(waiting.size() > 1 ? "s " : " ") + JoinRanks(waiting) + " of " +
+               std::to_string(ranks) + " found that others had given up.";
   }
   return Status(Code::kDeadlineExceeded, message);
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "cc/executor/cuda/one_process.h"
 #include "cc/ffi/values.h"
 
 namespace jaxcomm {
@@ -15,8 +16,12 @@ FusedRuntime& TheFusedRuntime() {
 }
 
 Result<std::shared_ptr<fused::Ranks>> FusedRuntime::Make(fused::CallName name, std::shared_ptr<const Program> program,
-                                                         const std::vector<int>& devices) {
-  Result<std::shared_ptr<fused::Ranks>> made = fused::Ranks::Make(std::move(name), std::move(program), devices, stats);
+                                                         const std::vector<fused::Seat>& seats) {
+  Result<fused::Places> places = fused::Places::Find(seats, /*process=*/0);
+  if (!places.ok()) return places.status();
+  auto meeting = std::make_unique<fused::OneProcess>(places.value());
+  Result<std::shared_ptr<fused::Ranks>> made =
+      fused::Ranks::Make(std::move(name), std::move(program), std::move(places.value()), std::move(meeting), stats);
   if (made.ok()) {
     std::lock_guard<std::mutex> lock(mutex_);
     all_.push_back(made.value());

@@ -24,7 +24,7 @@ struct FusedRuntime {
 
   // As Ranks::Make; the C functions find what is made here for as long as it lives.
   Result<std::shared_ptr<fused::Ranks>> Make(fused::CallName name, std::shared_ptr<const Program> program,
-                                             const std::vector<int>& devices);
+                                             const std::vector<fused::Seat>& seats);
   std::vector<std::shared_ptr<fused::Ranks>> All();
 
   // Starts a call on the stream's device, whether it is captured or not.
