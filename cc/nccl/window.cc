@@ -80,9 +80,10 @@ Result<std::byte*> Window::Everywhere() const {
     return nccl.Error(ranks_.Self() + "finding the address of all ranks", outcome, ranks_.rail(0));
   }
   if (all == nullptr) {
-    return Unimplemented(ranks_.Self() +
-                         "no switch here stores to all ranks at once (NVLink SHARP, on NVSwitch from the third "
-                         "generation on; NCCL_NVLS_ENABLE=0 turns it off).\n  Cure: call it without `multicast`.");
+    return Unimplemented(
+        ranks_.Self() +
+        "no switch here stores to all ranks at once (NVLink SHARP, on NVSwitch from the third "
+        "generation on; NCCL_NVLS_ENABLE=0 turns it off).\n  Cure: leave jaxcomm.ffi.fused.MULTICAST unset.");
   }
   return static_cast<std::byte*>(all);
 }

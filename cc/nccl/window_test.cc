@@ -144,7 +144,7 @@ TEST_F(WindowTest, SaysWhatIsMissing) {
   told = without("ncclGetLsaMultimemDevicePointer");
   EXPECT_EQ(told.code(), Code::kUnimplemented);
   EXPECT_TRUE(Contains(told.message(), "no switch here stores to all ranks at once")) << told.message();
-  EXPECT_TRUE(Contains(told.message(), "\n  Cure: call it without `multicast`.")) << told.message();
+  EXPECT_TRUE(Contains(told.message(), "\n  Cure: leave jaxcomm.ffi.fused.MULTICAST unset.")) << told.message();
 
   Join(kOld);
   told = Register(kRanks, 20000)[0];

@@ -8,6 +8,7 @@
 // It takes the place of the runtime's header of this name; the kernel runs the protocol's own source (kernel.cc).
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -20,7 +21,7 @@
 
 enum cudaError_t { cudaSuccess, cudaErrorInvalidValue, cudaErrorPeerAccessAlreadyEnabled, cudaErrorNoDevice };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
-enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount };
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount, cudaDevAttrComputeCapabilityMajor };
 constexpr unsigned cudaHostAllocMapped = 1, cudaHostAllocPortable = 2, cudaStreamNonBlocking = 1;
 
 namespace fake {
@@ -35,6 +36,7 @@ class Machine {
   // Before anything is allocated.
   void Separate(int from, int to) { separate_.insert({from, to}); }
   void SetProcessors(int device, int processors) { processors_[device] = processors; }
+  void SetCapability(int device, int major) { capabilities_[device] = major; }
   void SetClock(int device, int64_t nanoseconds) { clocks_[device] = nanoseconds; }
 
   void Wait();
@@ -42,13 +44,15 @@ class Machine {
   bool connected(int from, int to);
   uint64_t Now(int device) const;
 
+  std::atomic<void*> multicast{nullptr};  // what the last launch of the kernel was given
+
  private:
   friend struct Runtime;
 
   const int devices_;
   std::mutex mutex_;
   std::set<std::pair<int, int>> separate_, connected_;
-  std::map<int, int> processors_;
+  std::map<int, int> processors_, capabilities_;
   std::map<int, int64_t> clocks_;
   std::map<void*, int> memory_;  // by device, -1 is the host
   std::set<Stream*> streams_;
