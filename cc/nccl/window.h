@@ -6,12 +6,13 @@
 //   Result<std::byte*> at_once = window.value()->Everywhere();        // with all ranks
 //
 // For ranks whose devices load from and store to each other: those that NVLink connects, on one host or in one rack.
-// Needs the device of the communicators to be the current one. The communicators must outlive it. Not thread-safe.
+// Needs the device of the communicators to be the current one. Not thread-safe.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "cc/base/status.h"
@@ -22,7 +23,7 @@ namespace jaxcomm::nccl {
 
 class Window {
  public:
-  static Result<std::unique_ptr<Window>> Allocate(Communicators& ranks, size_t bytes);
+  static Result<std::unique_ptr<Window>> Allocate(std::shared_ptr<Communicators> ranks, size_t bytes);
   // No kernel of this rank may use it any more. Others may still look: the pages live until all have let go of them.
   ~Window();
   Window(const Window&) = delete;
@@ -50,9 +51,10 @@ class Window {
     }
   };
 
-  explicit Window(Communicators& ranks) : ranks_(ranks), given_(new Given{ranks.library()}) {}
+  explicit Window(std::shared_ptr<Communicators> ranks)
+      : ranks_(std::move(ranks)), given_(new Given{ranks_->library()}) {}
 
-  Communicators& ranks_;
+  const std::shared_ptr<Communicators> ranks_;
   const std::shared_ptr<Given> given_;
   size_t bytes_ = 0;
   std::vector<std::byte*> peers_;

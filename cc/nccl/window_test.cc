@@ -70,7 +70,7 @@ class WindowTest : public testing::Test {
     std::vector<Status> told(kRanks);
     OnRanks(
         [&](uint32_t rank) {
-          Result<std::unique_ptr<Window>> made = Window::Allocate(*ranks_[rank], kBytes);
+          Result<std::unique_ptr<Window>> made = Window::Allocate(ranks_[rank], kBytes);
           if (!made.ok()) {
             told[rank] = made.status();
             return;
@@ -92,7 +92,7 @@ class WindowTest : public testing::Test {
   const char* path_ = kFake;
   Library nccl_;
   std::unique_ptr<Board> board_;
-  std::vector<std::unique_ptr<Communicators>> ranks_;
+  std::vector<std::shared_ptr<Communicators>> ranks_;
   std::vector<std::unique_ptr<Window>> windows_;
 };
 

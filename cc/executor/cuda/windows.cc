@@ -28,9 +28,9 @@ size_t Aligned(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
 }  // namespace
 
-Windows::Windows(nccl::Communicators& ranks, int device, size_t bytes, nccl::Attendance attendance,
+Windows::Windows(std::shared_ptr<nccl::Communicators> ranks, int device, size_t bytes, nccl::Attendance attendance,
                  nccl::Clock::time_point deadline, bool multicast)
-    : ranks_(ranks),
+    : ranks_(std::move(ranks)),
       device_(device),
       bytes_(bytes),
       block_at_(Aligned(bytes, kAlignment)),
@@ -53,7 +53,7 @@ Result<std::byte*> Windows::Allocate(size_t, size_t bytes) {
 }
 
 Status Windows::Meet(const Status& mine) {
-  if (!mine.ok()) return ranks_.Fail(mine);  // or this rank would be one meeting behind the others
+  if (!mine.ok()) return ranks_->Fail(mine);  // or this rank would be one meeting behind the others
   const OnDevice on(device_);
   if (Status status = window_->Register(attendance_, deadline_); !status.ok()) return Unnamed(status);
   if (!multicast_) return Status();

@@ -3,8 +3,8 @@
 //   auto meeting = std::make_unique<Windows>(communicators, device, bytes, attendance, deadline, /*multicast=*/false);
 //   std::byte* data = meeting->data();   // after Meet: `bytes` of each rank, in which operands are reduced
 //
-// Others see only what is in the window, so operands are copied there and results back. The communicators must outlive
-// it. Where a rank fails before it comes, the others find out at their deadline.
+// Others see only what is in the window, so operands are copied there and results back. Where a rank fails before it
+// comes, the others find out at their deadline.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace jaxcomm::fused {
 class Windows : public Meeting {
  public:
   // `multicast` asks for an address by which a switch stores to all; without one the meeting fails.
-  Windows(nccl::Communicators& ranks, int device, size_t bytes, nccl::Attendance attendance,
+  Windows(std::shared_ptr<nccl::Communicators> ranks, int device, size_t bytes, nccl::Attendance attendance,
           nccl::Clock::time_point deadline, bool multicast);
   ~Windows() override;
 
@@ -33,7 +33,7 @@ class Windows : public Meeting {
   Status CheckReach(size_t place, const std::byte* data, int64_t bytes) const override;
 
  private:
-  nccl::Communicators& ranks_;
+  const std::shared_ptr<nccl::Communicators> ranks_;
   const int device_;
   const size_t bytes_, block_at_;
   const nccl::Attendance attendance_;

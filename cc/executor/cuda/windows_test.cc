@@ -27,7 +27,7 @@ constexpr int64_t kElements = 1003, kBytes = kElements * 4;
 class WindowsTest : public testing::Test {
  protected:
   struct Rank {
-    std::unique_ptr<nccl::Communicators> communicators;
+    std::shared_ptr<nccl::Communicators> communicators;
     std::shared_ptr<Ranks> ranks;
     std::byte* data = nullptr;
     cudaStream_t stream = nullptr;
@@ -77,9 +77,9 @@ class WindowsTest : public testing::Test {
     OnRanks(here, [&](uint32_t rank) {
       std::vector<Seat> seats;
       for (uint32_t other = 0; other < kRanks; ++other) seats.push_back(static_cast<Seat>(other << 16 | other));
-      nccl::Communicators& all = *ranks_[rank].communicators;
+      const nccl::Communicators& all = *ranks_[rank].communicators;
       auto windows = std::make_unique<Windows>(
-          all, static_cast<int>(rank), kBytes,
+          ranks_[rank].communicators, static_cast<int>(rank), kBytes,
           nccl::Attendance{"psum's meeting", rank, kRanks, all.everybody(), board_.get(), {1, 7}}, In(seconds),
           multicast);
       const Windows& meeting = *windows;

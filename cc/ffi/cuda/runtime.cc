@@ -16,17 +16,23 @@ FusedRuntime& TheFusedRuntime() {
 }
 
 Result<std::shared_ptr<fused::Ranks>> FusedRuntime::Make(fused::CallName name, std::shared_ptr<const Program> program,
-                                                         const std::vector<fused::Seat>& seats) {
-  Result<fused::Places> places = fused::Places::Find(seats, /*process=*/0);
-  if (!places.ok()) return places.status();
-  auto meeting = std::make_unique<fused::OneProcess>(places.value());
+                                                         fused::Places places,
+                                                         std::unique_ptr<fused::Meeting> meeting) {
   Result<std::shared_ptr<fused::Ranks>> made =
-      fused::Ranks::Make(std::move(name), std::move(program), std::move(places.value()), std::move(meeting), stats);
+      fused::Ranks::Make(std::move(name), std::move(program), std::move(places), std::move(meeting), stats);
   if (made.ok()) {
     std::lock_guard<std::mutex> lock(mutex_);
     all_.push_back(made.value());
   }
   return made;
+}
+
+Result<std::shared_ptr<fused::Ranks>> FusedRuntime::Make(fused::CallName name, std::shared_ptr<const Program> program,
+                                                         const std::vector<fused::Seat>& seats) {
+  Result<fused::Places> places = fused::Places::Find(seats, /*process=*/0);
+  if (!places.ok()) return places.status();
+  auto meeting = std::make_unique<fused::OneProcess>(places.value());
+  return Make(std::move(name), std::move(program), std::move(places.value()), std::move(meeting));
 }
 
 std::vector<std::shared_ptr<fused::Ranks>> FusedRuntime::All() {

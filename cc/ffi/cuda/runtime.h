@@ -24,6 +24,9 @@ struct FusedRuntime {
 
   // As Ranks::Make; the C functions find what is made here for as long as it lives.
   Result<std::shared_ptr<fused::Ranks>> Make(fused::CallName name, std::shared_ptr<const Program> program,
+                                             fused::Places places, std::unique_ptr<fused::Meeting> meeting);
+  // In this process.
+  Result<std::shared_ptr<fused::Ranks>> Make(fused::CallName name, std::shared_ptr<const Program> program,
                                              const std::vector<fused::Seat>& seats);
   std::vector<std::shared_ptr<fused::Ranks>> All();
 

@@ -1,0 +1,191 @@
+// The custom call "jaxcomm_windows": all-reduces of a group by the fused executor, in windows that NCCL lets all see.
+//
+// Ranks meet when XLA initializes a call, once per operand for as long as the group and the executable live; that waits
+// for the other ranks. Executing only copies and launches.
+
+#include "cc/executor/cuda/windows.h"
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cc/ffi/cuda/memberships.h"
+#include "cc/ffi/cuda/runtime.h"
+#include "cc/ffi/values.h"
+#include "cc/nccl/attendance.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace jaxcomm {
+namespace {
+
+namespace ffi = xla::ffi;
+using nccl::Clock;
+
+// What XLA keeps for each call site of each executable.
+struct WindowsSite {
+  static ffi::TypeId id;
+  static ffi::TypeInfo info;
+
+  ~WindowsSite() { EndMeetings(number); }
+
+  uint64_t number;
+  std::string what, group, plan, program_name;
+  std::shared_ptr<const Program> program;
+  Reduction reduction;
+  bool multicast;
+};
+ffi::TypeId WindowsSite::id = {};
+ffi::TypeInfo WindowsSite::info = ffi::MakeTypeInfo<WindowsSite>();
+
+ffi::ErrorOr<std::unique_ptr<WindowsSite>> Instantiate(std::string_view what, std::string_view group,
+                                                       std::string_view plan, std::string_view program,
+                                                       std::string_view reduction, bool multicast) {
+  static std::atomic<uint64_t> sites{0};
+  const std::string who = std::string(what) + " over '" + std::string(group) + "': ";
+  const std::optional<Reduction> parsed = ParseReduction(reduction);
+  if (!parsed) return ffi::Unexpected(ToError(InvalidArgument(who + "no reduction '" + std::string(reduction) + "'")));
+  auto site = std::make_unique<WindowsSite>();
+  site->number = ++sites;
+  site->what = what;
+  site->group = group;
+  site->plan = plan;
+  site->program_name = program;
+  site->program = TheFusedRuntime().programs.Find(site->program_name);
+  site->reduction = *parsed;
+  site->multicast = multicast;
+  if (!site->program) {
+    return ffi::Unexpected(ToError(InvalidArgument(who + "program " + site->program_name +
+                                                   " is not registered in this process; trace the step here again")));
+  }
+  return site;
+}
+
+// This rank's windows for one operand, and whom it reaches by them; waits for the others.
+Result<Met> Meet(const WindowsSite& site, Part& part, int device, size_t operand, size_t bytes) {
+  const nccl::Communicators& all = *part.communicators;
+  if (site.program->ranks() != all.ranks()) {
+    return InvalidArgument(site.what + ": the schedule is for " + std::to_string(site.program->ranks()) +
+                           " ranks; group '" + site.group + "' has " + std::to_string(all.ranks()));
+  }
+  if (site.multicast) {
+    if (Status status = fused::CheckMulticast(device); !status.ok()) return status;
+  }
+  std::vector<fused::Seat> seats;
+  for (uint32_t rank = 0; rank < all.ranks(); ++rank) {
+    seats.push_back(static_cast<fused::Seat>(rank << 16 | static_cast<uint32_t>(device)));
+  }
+  Result<fused::Places> places = fused::Places::Find(seats, /*process=*/all.rank());
+  if (!places.ok()) return places.status();
+  const std::string common = "windows;" + site.program_name + ";" + std::to_string(static_cast<int>(site.reduction)) +
+                             ";" + std::to_string(site.multicast) + ";" + std::to_string(operand) + ";" +
+                             std::to_string(bytes);
+  const nccl::CallNumber number{++part.calls, nccl::PrintOf(common)};
+  const auto wait = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(part.deadline_s));
+  auto windows = std::make_unique<fused::Windows>(
+      part.communicators, device, bytes,
+      nccl::Attendance{"its meeting", all.rank(), all.ranks(), all.everybody(), part.board.get(), number},
+      Clock::now() + wait, site.multicast);
+  const fused::Windows& meeting = *windows;
+  Result<std::shared_ptr<fused::Ranks>> made =
+      TheFusedRuntime().Make({site.what, site.group, site.plan, static_cast<int64_t>(bytes)}, site.program,
+                             std::move(places.value()), std::move(windows));
+  if (!made.ok()) return made.status();
+  return Met{made.value(), meeting.data()};
+}
+
+ffi::Error Initialize(WindowsSite* site, int32_t device, ffi::RemainingArgs args, ffi::RemainingRets) {
+  Result<Hold> hold = TakePart(device, site->group);
+  if (!hold.ok()) return ToError(hold.status());
+  Part& part = *hold.value().part;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const ffi::AnyBuffer operand = *args.get<ffi::AnyBuffer>(i);
+    const std::optional<DType> dtype = ParseDType(operand.element_type());
+    if (!dtype) return ToError(Status(Code::kUnimplemented, site->what + ": no reduction of this element type"));
+    if (operand.size_bytes() == 0 || part.windows.count({site->number, i}) > 0) continue;
+    Result<Met> met = Meet(*site, part, device, i, operand.size_bytes());
+    if (!met.ok()) return ToError(met.status());
+    // Before any launch, for which others would wait.
+    const Status loaded = met.value().ranks->Load(part.communicators->rank(), *dtype, site->reduction);
+    if (!loaded.ok()) return ToError(loaded);
+    part.windows.emplace(std::pair{site->number, i}, std::move(met.value()));
+  }
+  return ffi::Error::Success();
+}
+
+// Reduces one operand in this rank's window.
+Status Reduce(const WindowsSite& site, const Part& part, const Met& met, ffi::AnyBuffer from, ffi::AnyBuffer to,
+              DType dtype, cudaStream_t stream) {
+  const auto copy = [&](void* target, const void* source) {
+    const cudaError_t error = cudaMemcpyAsync(target, source, from.size_bytes(), cudaMemcpyDeviceToDevice, stream);
+    return error == cudaSuccess ? Status() : Status(Code::kInternal, site.what + ": " + cudaGetErrorString(error));
+  };
+  const Status copied = copy(met.data, from.untyped_data());
+  // The other ranks launch, whatever has gone wrong here.
+  const Status run = TheFusedRuntime().Run(
+      *met.ranks, part.communicators->rank(),
+      {met.data, static_cast<int64_t>(from.size_bytes()), nullptr, dtype, site.reduction, part.deadline_s}, stream);
+  if (!copied.ok()) return copied;
+  return run.ok() ? copy(to.untyped_data(), met.data) : run;
+}
+
+ffi::Error Execute(WindowsSite* site, int32_t device, cudaStream_t stream, ffi::RemainingArgs args,
+                   ffi::RemainingRets rets) {
+  const Result<Hold> hold = TakePart(device, site->group);
+  if (!hold.ok()) return ToError(hold.status());
+  const Part& part = *hold.value().part;
+  Status first;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const ffi::AnyBuffer from = *args.get<ffi::AnyBuffer>(i), to = **rets.get<ffi::AnyBuffer>(i);
+    const std::optional<DType> dtype = ParseDType(from.element_type());
+    if (from.size_bytes() == 0) continue;
+    const auto met = part.windows.find({site->number, i});
+    const bool fits = met != part.windows.end() && dtype && from.size_bytes() == to.size_bytes();
+    const Status status = fits ? Reduce(*site, part, met->second, from, to, *dtype, stream)
+                               : Status(Code::kInternal, site->what + " over '" + site->group + "': operand " +
+                                                             std::to_string(i) + " was not there when the ranks met");
+    if (first.ok()) first = status;
+  }
+  return ToError(first);
+}
+
+XLA_FFI_DEFINE_HANDLER(kInstantiate, Instantiate,
+                       ffi::Ffi::BindInstantiate()
+                           .Attr<std::string_view>("what")
+                           .Attr<std::string_view>("group")
+                           .Attr<std::string_view>("plan")
+                           .Attr<std::string_view>("program")
+                           .Attr<std::string_view>("reduction")
+                           .Attr<bool>("multicast"));
+XLA_FFI_DEFINE_HANDLER(kInitialize, Initialize,
+                       ffi::Ffi::Bind<ffi::ExecutionStage::kInitialize>()
+                           .Ctx<ffi::State<WindowsSite>>()
+                           .Ctx<ffi::DeviceOrdinal>()
+                           .RemainingArgs()
+                           .RemainingRets());
+XLA_FFI_DEFINE_HANDLER(kExecute, Execute,
+                       ffi::Ffi::Bind()
+                           .Ctx<ffi::State<WindowsSite>>()
+                           .Ctx<ffi::DeviceOrdinal>()
+                           .Ctx<ffi::PlatformStream<cudaStream_t>>()
+                           .RemainingArgs()
+                           .RemainingRets());
+
+}  // namespace
+
+JAXCOMM_EXPORT XLA_FFI_Error* JaxcommWindowsInstantiate(XLA_FFI_CallFrame* frame) {
+  XLA_FFI_Error* error = RegisterState<WindowsSite>(frame, "jaxcomm.WindowsSite");
+  return error != nullptr ? error : kInstantiate(frame);
+}
+JAXCOMM_EXPORT XLA_FFI_Error* JaxcommWindowsInitialize(XLA_FFI_CallFrame* frame) { return kInitialize(frame); }
+JAXCOMM_EXPORT XLA_FFI_Error* JaxcommWindowsExecute(XLA_FFI_CallFrame* frame) { return kExecute(frame); }
+
+}  // namespace jaxcomm
