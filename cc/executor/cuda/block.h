@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "cc/base/status.h"
+#include "cc/executor/cuda/clocks.h"
 #include "cc/executor/cuda/fused.h"
 #include "cc/executor/cuda/table.h"
 #include "cc/program/program.h"
@@ -21,8 +22,8 @@ namespace jaxcomm::fused {
 
 // What a place tells the others.
 struct Card {
-  uint32_t rows;         // of each of its ranks, at most
-  int64_t clock_offset;  // nanoseconds from its device's clock to its host's
+  uint32_t rows;  // of each of its ranks, at most
+  HostClock clock;
 };
 
 class BlockLayout {

@@ -16,26 +16,25 @@ int64_t HostNow() {
 
 }  // namespace
 
-// The shortest of some readings is the least wrong, by half its length.
-Result<int64_t> ClockOffset(int device, uint64_t* word) {
+// The shortest of some readings is the least wrong, by half of what it took.
+Result<HostClock> CompareClock(int device, uint64_t* word) {
   constexpr int kReadings = 5;
   const OnDevice on(device);
   cudaStream_t stream = nullptr;
   cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
   if (error != cudaSuccess) return CudaError("a device's clock", error);
-  int64_t shortest = INT64_MAX, offset = 0;
+  HostClock clock{0, INT64_MAX};
   for (int i = 0; i < kReadings && error == cudaSuccess; ++i) {
     const int64_t before = HostNow();
     error = LaunchReadClock(word, stream);
     if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
     const int64_t after = HostNow();
-    if (after - before >= shortest) continue;
-    shortest = after - before;
-    offset = before + shortest / 2 - static_cast<int64_t>(*word);
+    const int64_t half = (after - before) / 2 + 1;
+    if (half < clock.error) clock = {before + half - static_cast<int64_t>(*word), half};
   }
   cudaStreamDestroy(stream);
   if (error != cudaSuccess) return CudaError("a device's clock", error);
-  return offset;
+  return clock;
 }
 
 std::vector<uint64_t> MergeClocks(const Program& program, const Places& places, uint64_t call,
@@ -50,7 +49,7 @@ std::vector<uint64_t> MergeClocks(const Program& program, const Places& places, 
   const auto take = [&](size_t word, uint32_t rank) {
     const PlaceClocks& its = clocks[places.of_rank[rank]];
     const uint64_t then = its.words[at + word];
-    merged[word] = then == 0 ? 0 : then + static_cast<uint64_t>(its.offset);
+    merged[word] = then == 0 ? 0 : then + static_cast<uint64_t>(its.clock.offset);
   };
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     take(1 + rank, rank);

@@ -1,9 +1,7 @@
 // The devices' clocks, which agree on nothing, by way of the host's.
 //
-//   Result<int64_t> offset = ClockOffset(device, &word);          // from the device's clock to the host's
-//   std::vector<uint64_t> words = MergeClocks(program, places, call, heads);
-//
-// Times of several devices are so comparable by half of what a reading takes, and by what they drift until the next.
+//   Result<HostClock> clock = CompareClock(device, &word);
+//   std::vector<uint64_t> words = MergeClocks(program, places, call, clocks);
 #pragma once
 
 #include <cstddef>
@@ -16,12 +14,18 @@
 
 namespace jaxcomm::fused {
 
-// In nanoseconds. `word` is the host's, and the device can write it.
-Result<int64_t> ClockOffset(int device, uint64_t* word);
+// How a device's clock differs from the host's, in nanoseconds.
+struct HostClock {
+  int64_t offset;  // to be added to the device's
+  int64_t error;   // at most, but for the drift since
+};
+
+// `word` is the host's, and the device can write it.
+Result<HostClock> CompareClock(int device, uint64_t* word);
 
 // What a place's block says of its ranks' calls.
 struct PlaceClocks {
-  int64_t offset;
+  HostClock clock;
   std::vector<uint64_t> words;  // as Clocks::base
 };
 

@@ -32,13 +32,16 @@ Result<std::shared_ptr<Ranks>> Ranks::Make(CallName name, std::shared_ptr<const 
   // Other processes wait for this one's outcome, whatever it is.
   if (status.ok()) status = made->meeting_->Meet(made->Allocate());
   if (status.ok()) status = made->Connect();
+  if (!status.ok()) return made->Named(status);
   const CallName& its = made->name_;
-  if (!status.ok()) {
-    const char* const late = status.code() == Code::kDeadlineExceeded ? "DeadlineError: " : "";
-    return Status(status.code(), late + its.name + " over '" + its.axes + "': " + status.message());
-  }
   made->stats_ = stats.Site({its.name, its.axes, its.plan, made->program_->ranks(), its.bytes});
   return made;
+}
+
+Status Ranks::Named(const Status& status) const {
+  if (status.ok()) return status;
+  const char* const late = status.code() == Code::kDeadlineExceeded ? "DeadlineError: " : "";
+  return Status(status.code(), late + name_.name + " over '" + name_.axes + "': " + status.message());
 }
 
 Status Ranks::CheckSize() const {
@@ -76,8 +79,13 @@ Status Ranks::Fill(size_t at) {
   int processors = 0;
   const cudaError_t error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, place.device);
   if (error != cudaSuccess) return CudaError(who, error);
-  const Card card{std::min(kMostRows, static_cast<uint32_t>(processors) / place.num_ranks), /*clock_offset=*/0};
+  Card card{std::min(kMostRows, static_cast<uint32_t>(processors) / place.num_ranks), {}};
   if (card.rows == 0) return InvalidArgument(who + " has fewer processors than ranks");
+  if (places_.all.size() > 1) {
+    const Result<HostClock> clock = CompareClock(place.device, clock_word_);
+    if (!clock.ok()) return clock.status();
+    card.clock = clock.value();
+  }
   const Result<std::byte*> block = meeting_->Allocate(at, layout_.Bytes(place.num_ranks, card.rows));
   if (!block.ok()) return block.status();
   const OnDevice on(place.device);
@@ -122,7 +130,8 @@ Status Ranks::Load(uint32_t rank, DType dtype, Reduction reduction) const {
 }
 
 Status Ranks::CheckReach(uint32_t rank, const std::byte* data, int64_t bytes) const {
-  return meeting_->CheckReach(places_.of_rank[rank], data, bytes);
+  const size_t place = places_.of_rank[rank];
+  return Named(meeting_->CheckReach(place, data, bytes * places_.all[place].num_ranks));
 }
 
 Status Ranks::Run(uint32_t rank, const Call& call, cudaStream_t stream) {
@@ -165,6 +174,8 @@ Status Ranks::RecordCalls() {
     if (!read.ok()) return read.status();
     clocks.push_back(std::move(read.value()));
   }
+  int64_t error = 0;  // of a difference of two places' times
+  for (const PlaceClocks& its : clocks) error = std::max(error, 2 * its.clock.error);
   const size_t words = clocks[0].words.size() / kKeptCalls;
   std::vector<uint64_t> calls;
   for (size_t i = 0; i < kKeptCalls; ++i) {
@@ -173,7 +184,7 @@ Status Ranks::RecordCalls() {
   std::sort(calls.begin(), calls.end());
   for (const uint64_t call : calls) {
     const std::vector<uint64_t> merged = MergeClocks(*program_, places_, call, clocks);
-    std::optional<CallRecord> record = merged.empty() ? std::nullopt : ReadClocks(merged.data(), *program_);
+    std::optional<CallRecord> record = merged.empty() ? std::nullopt : ReadClocks(merged.data(), error, *program_);
     if (!record && call == calls.back()) break;  // it may still run
     if (record) stats_->Record(std::move(*record));
     recorded_ = call;
@@ -186,12 +197,11 @@ Status Ranks::TellClocks() {
   if (places_.all.size() == 1) return Status();
   for (const size_t at : places_.here) {
     const int device = places_.all[at].device;
-    const Result<int64_t> offset = ClockOffset(device, clock_word_);
-    if (!offset.ok()) return offset.status();
+    const Result<HostClock> clock = CompareClock(device, clock_word_);
+    if (!clock.ok()) return clock.status();
     const OnDevice on(device);
     Card* const card = reinterpret_cast<Card*>(meeting_->See(at, at).block);
-    const cudaError_t error =
-        cudaMemcpy(&card->clock_offset, &offset.value(), sizeof(offset.value()), cudaMemcpyHostToDevice);
+    const cudaError_t error = cudaMemcpy(&card->clock, &clock.value(), sizeof(HostClock), cudaMemcpyHostToDevice);
     if (error != cudaSuccess) return CudaError("a device's clock", error);
   }
   return Status();
@@ -206,7 +216,7 @@ Result<PlaceClocks> Ranks::ClocksOf(size_t place) const {
   if (error != cudaSuccess) return CudaError("the fused executor's clocks", error);
   Card card;
   std::memcpy(&card, head.data(), sizeof(card));
-  PlaceClocks clocks{card.clock_offset, std::vector<uint64_t>(layout_.clock_words())};
+  PlaceClocks clocks{card.clock, std::vector<uint64_t>(layout_.clock_words())};
   std::memcpy(clocks.words.data(), head.data() + layout_.clocks(), layout_.clock_words() * sizeof(uint64_t));
   return clocks;
 }

@@ -67,6 +67,7 @@ class Ranks {
 
   Ranks(CallName name, std::shared_ptr<const Program> program, Places places, std::unique_ptr<Meeting> meeting);
 
+  Status Named(const Status& status) const;
   Status CheckSize() const;
   Status Allocate();
   Status Fill(size_t place);
