@@ -157,6 +157,7 @@ def schedules_of(ranks: int) -> dict[str, Schedule]:
         "hybrid": schedules.hybrid(ranks, 0, 3 * ranks, ranks),
         "stragglers": schedules.stragglers(ranks, [0, 1], 2 * ranks),
         "chain": schedules.chain(ranks, [0, 1], 2 * ranks + 1),
+        "direct join": schedules.direct_join(ranks, ranks - 1, 2 * ranks),
     }
 
 
@@ -213,17 +214,17 @@ def timed(schedule: Schedule, nbytes: int) -> float:
     return float(np.median(seconds)) * 1e6
 
 
-def main() -> None:
+def main(work: dict[str, Callable[[Job], Rows]]) -> None:
     """Does its part's work on the first GPU."""
     import jax
 
     part, job = sys.argv[1], Job(int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
     with jax.default_device(jax.devices("cuda")[0]):
-        rows = WORK[part](job)
+        rows = work[part](job)
     if job.rank == 0:
         (job.folder / "rows").write_text(json.dumps(rows))
     job.meet("end")  # whoever leaves takes its sockets along, which others may still need
 
 
 if __name__ == "__main__":
-    main()
+    main(WORK)
