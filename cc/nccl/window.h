@@ -6,6 +6,8 @@
 //   Result<std::byte*> at_once = window.value()->Everywhere();        // with all ranks
 //
 // For ranks whose devices load from and store to each other: those that NVLink connects, on one host or in one rack.
+// Ranks must register windows, and end them, in the same order: NCCL gives each the next free place that it has itself,
+// and an address of all ranks stands for one place.
 // Needs the device of the communicators to be the current one. Not thread-safe.
 #pragma once
 

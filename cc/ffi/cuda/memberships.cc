@@ -78,18 +78,6 @@ Result<Hold> TakePart(int device, std::string_view group) {
   return hold;
 }
 
-void EndMeetings(uint64_t site) {
-  std::vector<std::shared_ptr<Part>> parts;
-  {
-    std::lock_guard<std::mutex> lock(TheRuntime().mutex);
-    for (const auto& [name, part] : TheRuntime().parts) parts.push_back(part);
-  }
-  for (const std::shared_ptr<Part>& part : parts) {
-    const std::lock_guard<std::mutex> lock(part->issue);
-    part->windows.erase(part->windows.lower_bound({site, 0}), part->windows.lower_bound({site + 1, 0}));
-  }
-}
-
 Result<Turn> TakeTurn(int device, std::string_view group, int64_t iteration, std::string_view messages) {
   Result<Hold> hold = TakePart(device, group);
   if (!hold.ok()) return hold.status();

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -38,7 +39,7 @@ class OwnStream {
   cudaStream_t const stream_;
 };
 
-// Ranks that have met by windows, and where the operand goes that they reduce.
+// Ranks that have met by windows, and where an operand goes that they reduce.
 struct Met {
   std::shared_ptr<fused::Ranks> ranks;
   std::byte* data;
@@ -52,7 +53,7 @@ struct Part {
   double deadline_s;
   std::mutex issue;  // calls are issued one after the other, in the order in which XLA runs them
   uint32_t calls = 0;
-  std::map<std::pair<uint64_t, size_t>, Met> windows;  // by call site and operand
+  std::map<std::string, Met> windows;  // by what is reduced; until the group ends, or one rank's would lie elsewhere
 };
 
 // One call has its device's part to itself, until this ends.
@@ -63,9 +64,6 @@ struct Hold {
 
 // An error where the device has not joined the group, or the group has failed.
 Result<Hold> TakePart(int device, std::string_view group);
-
-// Ends what devices hold for a call site that there will be no more calls of.
-void EndMeetings(uint64_t site);
 
 // One call by messages.
 struct Turn : Hold {

@@ -1,13 +1,13 @@
 // The custom call "jaxcomm_windows": all-reduces of a group by the fused executor, in windows that NCCL lets all see.
 //
-// Ranks meet when XLA initializes a call, once per operand for as long as the group and the executable live; that waits
-// for the other ranks. Executing only copies and launches.
+// Ranks meet when XLA initializes a call, once in the group's life for each program, type and size of an operand; that
+// waits for the other ranks. Executing only copies and launches. Operands that are alike take turns in one window, as
+// all of a device's calls are on one stream.
 
 #include "cc/executor/cuda/windows.h"
 
 #include <cuda_runtime_api.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -35,9 +35,6 @@ struct WindowsSite {
   static ffi::TypeId id;
   static ffi::TypeInfo info;
 
-  ~WindowsSite() { EndMeetings(number); }
-
-  uint64_t number;
   std::string what, group, plan, program_name;
   std::shared_ptr<const Program> program;
   Reduction reduction;
@@ -49,12 +46,10 @@ ffi::TypeInfo WindowsSite::info = ffi::MakeTypeInfo<WindowsSite>();
 ffi::ErrorOr<std::unique_ptr<WindowsSite>> Instantiate(std::string_view what, std::string_view group,
                                                        std::string_view plan, std::string_view program,
                                                        std::string_view reduction, bool multicast) {
-  static std::atomic<uint64_t> sites{0};
   const std::string who = std::string(what) + " over '" + std::string(group) + "': ";
   const std::optional<Reduction> parsed = ParseReduction(reduction);
   if (!parsed) return ffi::Unexpected(ToError(InvalidArgument(who + "no reduction '" + std::string(reduction) + "'")));
   auto site = std::make_unique<WindowsSite>();
-  site->number = ++sites;
   site->what = what;
   site->group = group;
   site->plan = plan;
@@ -69,8 +64,14 @@ ffi::ErrorOr<std::unique_ptr<WindowsSite>> Instantiate(std::string_view what, st
   return site;
 }
 
-// This rank's windows for one operand, and whom it reaches by them; waits for the others.
-Result<Met> Meet(const WindowsSite& site, Part& part, int device, size_t operand, size_t bytes) {
+// What all ranks have in common that meet.
+std::string Subject(const WindowsSite& site, DType dtype, size_t bytes) {
+  return site.what + ";" + site.program_name + ";" + std::to_string(static_cast<int>(dtype)) + ";" +
+         std::to_string(bytes) + ";" + std::to_string(site.multicast);
+}
+
+// This rank's window for operands of so many bytes, and whom it reaches by it; waits for the others.
+Result<Met> Meet(const WindowsSite& site, const std::string& subject, Part& part, int device, size_t bytes) {
   const nccl::Communicators& all = *part.communicators;
   if (site.program->ranks() != all.ranks()) {
     return InvalidArgument(site.what + ": the schedule is for " + std::to_string(site.program->ranks()) +
@@ -85,10 +86,7 @@ Result<Met> Meet(const WindowsSite& site, Part& part, int device, size_t operand
   }
   Result<fused::Places> places = fused::Places::Find(seats, /*process=*/all.rank());
   if (!places.ok()) return places.status();
-  const std::string common = "windows;" + site.program_name + ";" + std::to_string(static_cast<int>(site.reduction)) +
-                             ";" + std::to_string(site.multicast) + ";" + std::to_string(operand) + ";" +
-                             std::to_string(bytes);
-  const nccl::CallNumber number{++part.calls, nccl::PrintOf(common)};
+  const nccl::CallNumber number{++part.calls, nccl::PrintOf(subject)};
   const auto wait = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(part.deadline_s));
   auto windows = std::make_unique<fused::Windows>(
       part.communicators, device, bytes,
@@ -110,13 +108,14 @@ ffi::Error Initialize(WindowsSite* site, int32_t device, ffi::RemainingArgs args
     const ffi::AnyBuffer operand = *args.get<ffi::AnyBuffer>(i);
     const std::optional<DType> dtype = ParseDType(operand.element_type());
     if (!dtype) return ToError(Status(Code::kUnimplemented, site->what + ": no reduction of this element type"));
-    if (operand.size_bytes() == 0 || part.windows.count({site->number, i}) > 0) continue;
-    Result<Met> met = Meet(*site, part, device, i, operand.size_bytes());
+    const std::string subject = Subject(*site, *dtype, operand.size_bytes());
+    if (operand.size_bytes() == 0 || part.windows.count(subject) > 0) continue;
+    Result<Met> met = Meet(*site, subject, part, device, operand.size_bytes());
     if (!met.ok()) return ToError(met.status());
+    const Met& kept = part.windows[subject] = std::move(met.value());
     // Before any launch, for which others would wait.
-    const Status loaded = met.value().ranks->Load(part.communicators->rank(), *dtype, site->reduction);
+    const Status loaded = kept.ranks->Load(part.communicators->rank(), *dtype, site->reduction);
     if (!loaded.ok()) return ToError(loaded);
-    part.windows.emplace(std::pair{site->number, i}, std::move(met.value()));
   }
   return ffi::Error::Success();
 }
@@ -147,8 +146,9 @@ ffi::Error Execute(WindowsSite* site, int32_t device, cudaStream_t stream, ffi::
     const ffi::AnyBuffer from = *args.get<ffi::AnyBuffer>(i), to = **rets.get<ffi::AnyBuffer>(i);
     const std::optional<DType> dtype = ParseDType(from.element_type());
     if (from.size_bytes() == 0) continue;
-    const auto met = part.windows.find({site->number, i});
-    const bool fits = met != part.windows.end() && dtype && from.size_bytes() == to.size_bytes();
+    if (!dtype) return ToError(Status(Code::kUnimplemented, site->what + ": no reduction of this element type"));
+    const auto met = part.windows.find(Subject(*site, *dtype, from.size_bytes()));
+    const bool fits = met != part.windows.end() && from.size_bytes() == to.size_bytes();
     const Status status = fits ? Reduce(*site, part, met->second, from, to, *dtype, stream)
                                : Status(Code::kInternal, site->what + " over '" + site->group + "': operand " +
                                                              std::to_string(i) + " was not there when the ranks met");
