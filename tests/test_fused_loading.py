@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -137,8 +138,16 @@ def test_psum_over_gpus_stays_laxs_until_it_was_shown() -> None:
 def test_gpus_are_named_by_cudas_numbers() -> None:
     from types import SimpleNamespace
 
-    from jaxcomm.collectives.lowering import device_ids
+    from jaxcomm.collectives.lowering import gpu_ids
 
-    gpus = [SimpleNamespace(platform="gpu", id=8 + i, local_hardware_id=i, process_index=0) for i in range(2)]
+    gpus = [SimpleNamespace(id=8 + i, local_hardware_id=i, process_index=0) for i in range(2)]
     mesh = SimpleNamespace(devices=np.array(gpus))
-    assert device_ids(mesh, [[1, 0]], "psum") == [[1, 0]]
+    assert gpu_ids(mesh, [[1, 0]], "psum") == [[1, 0]]
+
+
+@built
+def test_memory_that_cuda_does_not_know_is_not_shared() -> None:
+    core: Any = fused._core()
+    error = ctypes.create_string_buffer(1024)
+    assert core.jaxcomm_fused_region(0, np.zeros(1).ctypes.data, error, len(error)) == len(error.value)
+    assert b"other GPUs cannot reach memory of this allocator.\n  Cure: run without" in error.value

@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "cc/executor/cuda/one_process.h"
 #include "cc/ffi/values.h"
 
 namespace jaxcomm {
@@ -27,14 +26,6 @@ Result<std::shared_ptr<fused::Ranks>> FusedRuntime::Make(fused::CallName name, s
   return made;
 }
 
-Result<std::shared_ptr<fused::Ranks>> FusedRuntime::Make(fused::CallName name, std::shared_ptr<const Program> program,
-                                                         const std::vector<fused::Seat>& seats) {
-  Result<fused::Places> places = fused::Places::Find(seats, /*process=*/0);
-  if (!places.ok()) return places.status();
-  auto meeting = std::make_unique<fused::OneProcess>(places.value());
-  return Make(std::move(name), std::move(program), std::move(places.value()), std::move(meeting));
-}
-
 std::vector<std::shared_ptr<fused::Ranks>> FusedRuntime::All() {
   std::lock_guard<std::mutex> lock(mutex_);
   all_.erase(std::remove_if(all_.begin(), all_.end(), [](const auto& weak) { return weak.expired(); }), all_.end());
@@ -51,14 +42,10 @@ Status FusedRuntime::Run(fused::Ranks& ranks, uint32_t rank, const fused::Ranks:
   return ranks.Run(rank, call, stream);
 }
 
-namespace {
-
 int64_t CopyOut(const std::string& text, char* out, int64_t capacity) {
   if (capacity > 0) out[text.copy(out, static_cast<size_t>(capacity) - 1)] = '\0';
   return static_cast<int64_t>(text.size());
 }
-
-}  // namespace
 
 // Returns 0, or the length of an error message; so does the next.
 JAXCOMM_EXPORT int64_t jaxcomm_fused_register(const char* name, const void* bytes, int64_t num_bytes, char* error,
