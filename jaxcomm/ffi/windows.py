@@ -26,7 +26,8 @@ def all_reduce(tree: Any, schedule: Schedule, group: str, *, reduction: str = "s
     """The sum over all ranks of a group of a tree of arrays on a CUDA device, with the bits of the schedule's program.
 
     The first call for a schedule, type and size of an array waits for the other ranks, and sets as much memory aside
-    until the group is left. Later calls only copy and launch. Several devices of a process call from a thread each. `fused.MULTICAST` says whether a switch makes the copies of what goes to all ranks.
+    until the group is left. Later calls only copy and launch. Several devices of a process call from a thread each.
+    `fused.MULTICAST` says whether a switch makes the copies of what goes to all ranks.
 
     Args:
       tree: an array, or a tree of arrays.
