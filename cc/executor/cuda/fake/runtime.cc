@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <vector>
 
 #include "cc/executor/cuda/fake/shared_memory.h"
 
@@ -30,14 +32,13 @@ Machine::~Machine() {
 }
 
 void Machine::Wait(int device) {
-  std::set<Stream*> streams;
+  std::vector<Stream*> streams;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
-    streams = streams_;
+    std::lock_guard<std::mutex> lock(mutex_);  // another device's may end meanwhile
+    std::copy_if(streams_.begin(), streams_.end(), std::back_inserter(streams),
+                 [device](const Stream* stream) { return device < 0 || stream->device == device; });
   }
-  for (Stream* stream : streams) {
-    if (device < 0 || stream->device == device) stream->Wait();
-  }
+  for (Stream* stream : streams) stream->Wait();
 }
 
 size_t Machine::allocated() {
