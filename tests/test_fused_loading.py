@@ -14,7 +14,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxcomm
-from jaxcomm import planner, schedules
+from jaxcomm import ffi, planner, schedules
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.ffi import cuda, fused
 from jaxcomm.profile import Link, Profile, Provenance
@@ -143,6 +143,37 @@ def test_gpus_are_named_by_cudas_numbers() -> None:
     gpus = [SimpleNamespace(id=8 + i, local_hardware_id=i, process_index=0) for i in range(2)]
     mesh = SimpleNamespace(devices=np.array(gpus))
     assert gpu_ids(mesh, [[1, 0]], "psum") == [[1, 0]]
+
+
+@pytest.mark.usefixtures("on_gpus")
+def test_a_process_of_several_tells_its_core_of_the_job_when_it_lowers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from jaxcomm import processes
+
+    class Core:
+        """Notes what it is told."""
+
+        def __init__(self) -> None:
+            self.job: tuple[bytes, int] | None = None
+            self.regions: dict[int, int] = {}
+
+        def jaxcomm_fused_join(self, job: bytes, number: int) -> None:
+            self.job = job, number
+
+        def jaxcomm_fused_region(self, device: int, address: int, *_: object) -> int:
+            self.regions[device] = address
+            return 0
+
+    told, cpus = Core(), jax.local_devices(backend="cpu")
+    monkeypatch.setattr(fused, "_core", lambda: told)
+    monkeypatch.setattr(processes, "job", lambda: "a job")
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(jax, "local_devices", lambda backend: cpus)
+    monkeypatch.setattr(ffi, "join_processes", fused.join_processes.__wrapped__)
+    assert "@jaxcomm_collective(" in lowered(lambda *xs: jaxcomm.psum(xs, "data"))
+    assert told.job == (b"a job", 0)
+    assert list(told.regions) == [cpu.local_hardware_id for cpu in cpus] and all(told.regions.values())
 
 
 @built

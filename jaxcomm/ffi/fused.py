@@ -95,6 +95,8 @@ def recorded() -> int:
 def stats() -> list[dict[str, Any]]:
     """As `jaxcomm.stats`, by the devices' clocks; those of several devices are compared by way of the host's.
 
+    Where ranks live in several processes, each of these tells about the calls of all ranks.
+
     Nobody waits for a device: a call that still runs comes next time. Of more than 64 calls since the last time only
     the last 64 count.
     """

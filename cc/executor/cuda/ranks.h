@@ -80,9 +80,9 @@ class Ranks {
   const Places places_;
   const Table table_;
   const BlockLayout layout_;
+  std::unique_ptr<Told[], FreeHost> told_;  // outlives the meeting, whose end awaits that of the last call
+  uint64_t* clock_word_ = nullptr;          // behind them
   const std::unique_ptr<Meeting> meeting_;
-  std::unique_ptr<Told[], FreeHost> told_;
-  uint64_t* clock_word_ = nullptr;  // behind them
   uint32_t rows_ = 0;
   std::map<size_t, Arguments> arguments_;  // of each place here, but for the call's
   std::shared_ptr<SiteStats> stats_;

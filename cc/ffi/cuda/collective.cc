@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/executor/cuda/attempts.h"
 #include "cc/ffi/cuda/memory.h"
 #include "cc/ffi/cuda/processes.h"
 #include "cc/ffi/cuda/runtime.h"
@@ -32,13 +33,6 @@ struct Member {
   uint32_t rank;
 };
 
-// How the ranks of an operand came together. Every process tries as often as the others, however many of its devices
-// come: the nth time that a device asks for them, it gets the nth outcome.
-struct Attempts {
-  std::vector<Result<std::shared_ptr<Ranks>>> outcomes;
-  std::map<uint32_t, size_t> failures;  // that a rank was told of
-};
-
 // What XLA keeps for each call site of each executable.
 struct DevicesSite {
   static ffi::TypeId id;
@@ -50,7 +44,7 @@ struct DevicesSite {
   std::vector<std::shared_ptr<const Program>> programs;  // by group; none in a group of one rank
   std::map<fused::Seat, Member> members;
   std::mutex mutex;
-  std::map<std::pair<size_t, size_t>, Attempts> attempts;  // by group and operand
+  std::map<std::pair<size_t, size_t>, fused::Attempts<std::shared_ptr<Ranks>>> ranks;  // by group and operand
 };
 ffi::TypeId DevicesSite::id = {};
 ffi::TypeInfo DevicesSite::info = ffi::MakeTypeInfo<DevicesSite>();
@@ -98,7 +92,7 @@ Result<std::shared_ptr<Ranks>> MakeRanks(const DevicesSite& site, size_t group, 
                                          DType dtype) {
   Result<fused::Places> places = fused::Places::Find(site.groups[group].devices, ThisProcess().number());
   if (!places.ok()) return places.status();
-  // What all processes say of this call, and of none that they run in another order.
+  // All processes say the same of a call, and run those of which they say the same in one order.
   std::string what = site.name + "\n" + site.axes + "\n" + site.plan + "\n" + site.groups[group].program;
   for (const fused::Seat seat : site.groups[group].devices) what += "\n" + std::to_string(seat);
   what += "\n" + std::to_string(static_cast<int>(site.reduction)) + "\n" + std::to_string(static_cast<int>(dtype)) +
@@ -114,14 +108,8 @@ Result<std::shared_ptr<Ranks>> MakeRanks(const DevicesSite& site, size_t group, 
 Result<std::shared_ptr<Ranks>> RanksOf(DevicesSite& site, const Member& member, size_t operand, size_t bytes,
                                        DType dtype) {
   std::lock_guard<std::mutex> lock(site.mutex);
-  Attempts& attempts = site.attempts[{member.group, operand}];
-  size_t& failures = attempts.failures[member.rank];
-  if (failures == attempts.outcomes.size()) {
-    attempts.outcomes.push_back(MakeRanks(site, member.group, operand, bytes, dtype));
-  }
-  const Result<std::shared_ptr<Ranks>>& outcome = attempts.outcomes[failures];
-  if (!outcome.ok()) ++failures;
-  return outcome;
+  return site.ranks[{member.group, operand}].Ask(member.rank,
+                                                 [&] { return MakeRanks(site, member.group, operand, bytes, dtype); });
 }
 
 // Calls start(operand, its ranks, data, bytes, type) for each operand of a device that has others to reduce with.
