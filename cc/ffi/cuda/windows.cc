@@ -96,8 +96,9 @@ Result<Met> Meet(const WindowsSite& site, const std::string& subject, Part& part
   Result<std::shared_ptr<fused::Ranks>> made =
       TheFusedRuntime().Make({site.what, site.group, site.plan, static_cast<int64_t>(bytes)}, site.program,
                              std::move(places.value()), std::move(windows));
-  if (!made.ok()) return made.status();
-  return Met{made.value(), meeting.data()};
+  if (made.ok()) return Met{made.value(), meeting.data()};
+  // A fault of this rank alone: without its window, NCCL would place its next ones elsewhere than the others'.
+  return made.status().code() == Code::kInternal ? part.communicators->Fail(made.status()) : made.status();
 }
 
 ffi::Error Initialize(WindowsSite* site, int32_t device, ffi::RemainingArgs args, ffi::RemainingRets) {
