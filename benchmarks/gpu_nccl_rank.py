@@ -49,8 +49,17 @@ class Job(NamedTuple):
 
     def meet(self, where: str) -> None:
         """Waits until all ranks are there."""
+        self.tell(where)
+        self.await_others(where)
+
+    def tell(self, where: str) -> None:
+        """Tells the others that this rank is there."""
         (self.folder / f"{where} {self.rank}").touch()
-        while not all((self.folder / f"{where} {rank}").exists() for rank in range(self.ranks)):
+
+    def await_others(self, where: str) -> None:
+        """Waits until all others are there."""
+        others = set(range(self.ranks)) - {self.rank}
+        while not all((self.folder / f"{where} {rank}").exists() for rank in others):
             time.sleep(0.01)
 
     def id_of(self, name: str) -> bytes:
@@ -157,6 +166,7 @@ def schedules_of(ranks: int) -> dict[str, Schedule]:
         "hybrid": schedules.hybrid(ranks, 0, 3 * ranks, ranks),
         "stragglers": schedules.stragglers(ranks, [0, 1], 2 * ranks),
         "chain": schedules.chain(ranks, [0, 1], 2 * ranks + 1),
+        "direct join": schedules.direct_join(ranks, ranks - 1, 2 * ranks),
     }
 
 
@@ -213,17 +223,17 @@ def timed(schedule: Schedule, nbytes: int) -> float:
     return float(np.median(seconds)) * 1e6
 
 
-def main() -> None:
+def main(work: dict[str, Callable[[Job], Rows]]) -> None:
     """Does its part's work on the first GPU."""
     import jax
 
     part, job = sys.argv[1], Job(int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
     with jax.default_device(jax.devices("cuda")[0]):
-        rows = WORK[part](job)
+        rows = work[part](job)
     if job.rank == 0:
         (job.folder / "rows").write_text(json.dumps(rows))
     job.meet("end")  # whoever leaves takes its sockets along, which others may still need
 
 
 if __name__ == "__main__":
-    main()
+    main(WORK)

@@ -48,6 +48,13 @@ if part == "groups":
     time.sleep(3)
 if part == "times":
     time.sleep(60)
+if part == "windows" and rank != 1:
+    print("looking", "no windows here", sep="\\n")
+    sys.exit(77)
+if part == "windows":
+    time.sleep(60)
+if part == "order":
+    sys.exit(77 if rank == 0 else "it differs")
 """
 
 
@@ -60,12 +67,18 @@ def program(tmp_path: Path) -> Path:
 
 def test_what_a_part_found_is_gathered(program: Path) -> None:
     outcome = command.run("bits", 3, 60, [{"HOST": "host{rank}"}], program)
-    assert outcome == (True, [["ring", "host0"]])
+    assert outcome == (True, [["ring", "host0"]], "")
 
 
 def test_a_rank_that_fails_is_told_with_its_last_lines(program: Path) -> None:
     outcome = command.run("groups", 3, 60, [], program)
-    assert outcome == (False, [["rank 1 ended with 1", "it differs"]])
+    assert outcome == (False, [["rank 1 ended with 1", "it differs"]], "")
+
+
+def test_what_a_rank_says_that_it_cannot_is_why_the_part_is_left_out(program: Path) -> None:
+    assert command.run("windows", 2, 1, [], program) == (False, [], "no windows here")
+    told = command.run("order", 2, 60, [], program)
+    assert told.cannot == "" and ["rank 1 ended with 1", "it differs"] in told.rows
 
 
 def test_ranks_that_hang_are_ended_at_the_deadline(program: Path) -> None:

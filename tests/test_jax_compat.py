@@ -42,6 +42,11 @@ def test_lowering_of(primitive: Primitive) -> None:
     assert callable(jax_compat.lowering_of(primitive))
 
 
+def test_key_value_store() -> None:
+    with pytest.raises(LookupError, match=r"jax\.distributed has not been initialized"):  # where it has: test_processes
+        jax_compat.key_value_store()
+
+
 @pytest.mark.parametrize("used", [[True, True], [False, True], [False, False]], ids=str)
 def test_drop_what_nobody_reads(used: list[bool]) -> None:
     two = Primitive("two")

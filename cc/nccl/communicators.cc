@@ -115,6 +115,11 @@ Status Communicators::Fail(Status status) {
   return failure_;
 }
 
+void Communicators::Keep(std::shared_ptr<const void> given) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  kept_.push_back(std::move(given));
+}
+
 Status Communicators::Check() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!failure_.ok()) return failure_;

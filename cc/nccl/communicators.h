@@ -57,6 +57,7 @@ class Communicators {
   Comm group(size_t partition) const { return groups_[partition].comm; }
   size_t num_partitions() const { return groups_.size(); }
   std::vector<uint32_t> everybody() const;
+  std::string Self() const;  // how errors begin: "NCCL, rank 0 of 4: "
   // The ranks of this rank's group, ascending: their places are their ranks in it.
   std::vector<uint32_t> members(size_t partition) const;
 
@@ -65,6 +66,9 @@ class Communicators {
 
   // Stops all, and makes this their error.
   Status Fail(Status status);
+
+  // What NCCL was given and may still use lives until these have ended.
+  void Keep(std::shared_ptr<const void> given);
 
   // Waits until `done`, an error or the deadline, and stops all but in the first case.
   Status Await(const Attendance& attendance, const std::function<bool()>& done, Clock::time_point start,
@@ -91,12 +95,12 @@ class Communicators {
   Status FirstError();
   void Stop();
   void Abort();
-  std::string Self() const;
 
   const Library& nccl_;
   const Membership membership_;
   const Board* const board_;
   std::mutex mutex_;
+  std::vector<std::shared_ptr<const void>> kept_;
   std::deque<Named> rails_, groups_;  // NCCL writes into them while it makes a communicator: none may move
   Status failure_;                    // of all of them
 };

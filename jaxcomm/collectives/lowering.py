@@ -1,6 +1,6 @@
 """What a collective becomes when a step is compiled.
 
-On CPUs, and for sums over GPUs of one process, it is a call of the core; elsewhere, and where a plan gives a sum over
+On CPUs, and for sums over GPUs of one host, it is a call of the core; elsewhere, and where a plan gives a sum over
 GPUs to NCCL, what lax makes of it.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
-from jaxcomm import communicator, jax_compat
+from jaxcomm import communicator, ffi, jax_compat, processes
 from jaxcomm.collectives.partition import partitioned_call
 from jaxcomm.collectives.primitive import COLLECTIVES, PRIMITIVES
 from jaxcomm.collectives.request import Request
@@ -38,7 +38,13 @@ def register() -> None:
 
 
 def lower_to_core(
-    lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str = "", **params: Any
+    lax: Primitive,
+    context: mlir.LoweringRuleContext,
+    *operands: Any,
+    plan: str,
+    bucket: str = "",
+    on_gpus: bool = False,
+    **params: Any,
 ) -> Sequence[Any]:
     """The lowering rule of our counterpart of `lax` where there is a core."""
     collective = COLLECTIVES[lax.name]
@@ -47,7 +53,7 @@ def lower_to_core(
         return operands
     communicator.start()
     scope: Any = context.module_context.axis_context
-    groups = device_ids(scope.mesh, positions, f"{name} over '{axes}'")
+    groups = (gpu_ids if on_gpus else device_ids)(scope.mesh, positions, f"{name} over '{axes}'")
     request = Request(name, collective.kind, collective.reduction, axes, plan, groups)
     return call_core(context, operands, request)
 
@@ -100,25 +106,42 @@ def positions_of(
 
 
 def device_ids(mesh: Any, positions: Sequence[Sequence[int]], where: str) -> list[list[int]]:
-    """The devices at these positions, all of them in this process."""
+    """The CPU devices at these positions, all of a group in one process."""
+    groups = _devices(mesh, positions, where)
+    for group in groups:
+        if len(among := _processes(group)) > 1:
+            raise JaxcommError(
+                f"{where}: its ranks live in {len(among)} processes; this build's core reduces within one.\n"
+                "  Cure: run the ranks of this axis in one process, or call jax.lax for this one."
+            )
+    return [[device.id for device in group] for group in groups]
+
+
+def gpu_ids(mesh: Any, positions: Sequence[Sequence[int]], where: str) -> list[list[int]]:
+    """The GPUs at these positions, all of a group on one host: process << 16 | CUDA's number of the device there."""
+    groups = _devices(mesh, positions, where)
+    for group in groups:
+        among = _processes(group)
+        if len(among) > 1 and len(hosts := {processes.host(process) for process in among}) > 1:
+            raise JaxcommError(
+                f"{where}: its ranks live on {len(hosts)} hosts; this build's core reduces within one.\n"
+                "  Cure: run the ranks of this axis on one host, or call jax.lax for this one."
+            )
+    if jax.process_count() > 1:
+        ffi.join_processes()
+    return [[device.process_index << 16 | processes.hardware_number(device) for device in group] for group in groups]
+
+
+def _devices(mesh: Any, positions: Sequence[Sequence[int]], where: str) -> list[list[Any]]:
     try:
         devices = jax_compat.devices(mesh)
     except LookupError as error:
         raise JaxcommError(f"{where}: {error}.\n  Cure: lower for devices, not for an abstract mesh.") from error
-    groups = [[devices[position] for position in group] for group in positions]
-    for group in groups:
-        if len(processes := {device.process_index for device in group}) > 1:
-            raise JaxcommError(
-                f"{where}: its ranks live in {len(processes)} processes; this build's core reduces within one.\n"
-                "  Cure: run the ranks of this axis in one process, or call jax.lax for this one."
-            )
-    return [[_number(device) for device in group] for group in groups]
+    return [[devices[position] for position in group] for group in positions]
 
 
-def _number(device: Any) -> int:
-    """What the core is told that a device is: a GPU's number is CUDA's, which JAX's need not be."""
-    number: int = device.id if device.platform == "cpu" else device.local_hardware_id
-    return number
+def _processes(group: Sequence[Any]) -> list[int]:
+    return sorted({device.process_index for device in group})
 
 
 def _lower_on_gpus(
@@ -139,7 +162,7 @@ def _lower_on_gpus(
             f"{COLLECTIVES[lax.name].name} on GPUs: XLA still partitions over {', '.join(automatic)}.\n"
             "  Cure: let `shard_map` take all axes of the mesh, or call jax.lax for this one."
         )
-    return lower_to_core(lax, context, *operands, plan=plan, bucket=bucket, **params)
+    return lower_to_core(lax, context, *operands, plan=plan, bucket=bucket, on_gpus=True, **params)
 
 
 def _lower_to_lax(

@@ -89,6 +89,12 @@ def _gpus() -> ModuleType | None:
     return fused if fused.DEVICES and cuda.is_built() and cuda.jax_has_it() else None
 
 
+def join_processes() -> None:
+    """Tells the core for GPUs of the job that this process belongs to, where all-reduces over GPUs are the core's."""
+    if (gpus := _gpus()) is not None:
+        gpus.join_processes()
+
+
 @functools.lru_cache(maxsize=1024)
 def register_program(data: bytes) -> str:
     """Hands an encoded program to the core and returns the name that a custom call finds it by.

@@ -4,6 +4,8 @@ nccl.join("data", ranks=4, rank=0, ids=ids)  # every rank; one made the ids by u
 y = nccl.all_reduce(x, schedules.ring(4), "data")  # inside or outside of jit
 nccl.shrink("data", gone=[2])  # after a fault, on all that remain
 nccl.leave("data")
+
+Where NVLink connects all ranks, `windows.all_reduce` runs in one kernel.
 """
 
 from __future__ import annotations

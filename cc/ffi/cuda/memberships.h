@@ -1,18 +1,24 @@
 // The groups that devices of this process have joined, and the messages by which they run schedules.
 //
-//   Result<Turn> turn = TakeTurn(device, "data", /*iteration=*/-1, "3f9a01c2…");
+//   Result<Turn> turn = TakeTurn(device, "data", /*iteration=*/-1, "3f9a01c2…");   // for a call by messages
+//   Result<Hold> hold = TakePart(device, "data");                                   // for one by windows
 //
-// Both come from Python, through exported functions of their own. Thread-safe.
+// Groups and messages come from Python, through exported functions of their own. Thread-safe.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "cc/executor/cuda/ranks.h"
 #include "cc/messages/messages.h"
 #include "cc/nccl/board.h"
 #include "cc/nccl/communicators.h"
@@ -33,20 +39,34 @@ class OwnStream {
   cudaStream_t const stream_;
 };
 
+// Ranks that have met by windows, and where an operand goes that they reduce.
+struct Met {
+  std::shared_ptr<fused::Ranks> ranks;
+  std::byte* data;
+};
+
 // One device's part in a group of ranks.
 struct Part {
   std::unique_ptr<nccl::Board> board;
-  std::unique_ptr<nccl::Communicators> communicators;
+  std::shared_ptr<nccl::Communicators> communicators;
   std::vector<std::unique_ptr<OwnStream>> streams;  // of the rails after the first, which has XLA's
   double deadline_s;
   std::mutex issue;  // calls are issued one after the other, in the order in which XLA runs them
   uint32_t calls = 0;
+  std::map<std::string, Met> windows;  // by what is reduced; until the group ends, or one rank's would lie elsewhere
 };
 
-// One call has its part to itself, until this ends.
-struct Turn {
+// One call has its device's part to itself, until this ends.
+struct Hold {
   std::shared_ptr<Part> part;
   std::unique_lock<std::mutex> issue;
+};
+
+// An error where the device has not joined the group, or the group has failed.
+Result<Hold> TakePart(int device, std::string_view group);
+
+// One call by messages.
+struct Turn : Hold {
   nccl::Comm group;               // null: the call is on the rails
   std::vector<uint32_t> members;  // who makes the call
   std::shared_ptr<const Messages> messages;

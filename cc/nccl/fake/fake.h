@@ -11,8 +11,12 @@ void fake_reset();
 void fake_fail(const char* function, int nth, int outcome);
 // The rank never takes part in what it begins, as if it had died.
 void fake_lose(int rank);
+// The function succeeds and finds nothing, as NCCL's do where the machine has no such thing.
+void fake_without(const char* function);
 // What a rank has called on communicators and in groups, one word per call; the size of the text.
 size_t fake_calls(int rank, char* text, size_t size);
 // Communicators that were made and not yet aborted.
 int fake_live();
+// Memory that was allocated and not yet freed.
+int fake_memory();
 }

@@ -1,13 +1,15 @@
 // As much of CUDA's runtime as the host side of the fused executor calls, on a machine that has none: memory of its
-// own for each device, which only those devices reach that were told to, and streams that are threads.
+// own for each device, which only those devices and processes reach that were told to, and streams that are threads.
 //
 //   fake::Machine machine(/*devices=*/4);   // one at a time; the functions below are about it
 //   machine.Wait();                         // until all streams are empty
 //   machine.allocated()                     // how many allocations are left
 //
+// Processes have machines of their own, made after they were forked.
 // It takes the place of the runtime's header of this name; the kernel runs the protocol's own source (kernel.cc).
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -15,13 +17,24 @@
 #include <mutex>
 #include <set>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
-enum cudaError_t { cudaSuccess, cudaErrorInvalidValue, cudaErrorPeerAccessAlreadyEnabled, cudaErrorNoDevice };
+enum cudaError_t {
+  cudaSuccess,
+  cudaErrorInvalidValue,
+  cudaErrorMemoryAllocation,
+  cudaErrorPeerAccessAlreadyEnabled,
+  cudaErrorNoDevice
+};
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
-enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount };
-constexpr unsigned cudaHostAllocMapped = 1, cudaHostAllocPortable = 2, cudaStreamNonBlocking = 1;
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount, cudaDevAttrComputeCapabilityMajor };
+constexpr unsigned cudaHostAllocMapped = 1, cudaHostAllocPortable = 2, cudaStreamNonBlocking = 1,
+                   cudaIpcMemLazyEnablePeerAccess = 1;
+struct cudaIpcMemHandle_t {
+  char reserved[64];
+};
 
 namespace fake {
 
@@ -35,12 +48,19 @@ class Machine {
   // Before anything is allocated.
   void Separate(int from, int to) { separate_.insert({from, to}); }
   void SetProcessors(int device, int processors) { processors_[device] = processors; }
+  void SetCapability(int device, int major) { capabilities_[device] = major; }
   void SetClock(int device, int64_t nanoseconds) { clocks_[device] = nanoseconds; }
 
-  void Wait();
+  // Lets no larger allocation succeed, and no other process's memory be opened.
+  void LimitAllocations(size_t bytes) { limit_ = bytes; }
+  void RefuseToOpen(bool refuse) { refuses_ = refuse; }
+
+  void Wait(int device = -1);  // or of all
   size_t allocated();
   bool connected(int from, int to);
   uint64_t Now(int device) const;
+
+  std::atomic<void*> multicast{nullptr};  // what the last launch of the kernel was given
 
  private:
   friend struct Runtime;
@@ -48,9 +68,16 @@ class Machine {
   const int devices_;
   std::mutex mutex_;
   std::set<std::pair<int, int>> separate_, connected_;
-  std::map<int, int> processors_;
+  std::map<int, int> processors_, capabilities_;
   std::map<int, int64_t> clocks_;
+  size_t limit_ = SIZE_MAX;
+  bool refuses_ = false;
   std::map<void*, int> memory_;  // by device, -1 is the host
+  struct Opened {
+    void* memory;
+    int times;
+  };
+  std::map<std::tuple<int, int, int>, Opened> opened_;  // by device, process and its file
   std::set<Stream*> streams_;
 };
 
@@ -88,6 +115,9 @@ cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void* memory);
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemset(void* memory, int value, size_t bytes);
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory);
+cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned flags);
+cudaError_t cudaIpcCloseMemHandle(void* memory);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);

@@ -29,9 +29,9 @@ class Hands {
     static std::atomic<uint32_t> word{0};
     word.fetch_add(1, std::memory_order_seq_cst);
   }
-  void Publish() { *Flag(rank_, args_.table.num_flags) = reinterpret_cast<uint64_t>(bases_[rank_]); }
+  void Publish() { *Flag(rank_, args_.table.num_flags) = reinterpret_cast<uint64_t>(bases_[rank_]) - args_.origin; }
   void Meet(uint32_t peer) {
-    bases_[peer] = reinterpret_cast<std::byte*>(*Flag(peer, args_.table.num_flags) + args_.peers[peer].shift);
+    bases_[peer] = reinterpret_cast<std::byte*>(args_.peers[peer].origin + *Flag(peer, args_.table.num_flags));
   }
   void Pause() const { sched_yield(); }
 
@@ -94,6 +94,7 @@ Status LaunchFused(const Arguments& arguments, DType dtype, Reduction reduction,
   cudaGetDevice(&device);
   if (stream->device != device) return Status(Code::kInternal, "launched on another device's stream");
   if (dtype != DType::kF32 || reduction != Reduction::kSum) return Status(Code::kUnimplemented, "it adds float32");
+  fake::TheMachine().multicast = arguments.multicast;
   stream->Enqueue([arguments, device, ranks_here] {
     std::vector<std::thread> rows;
     for (uint32_t i = 0; i < ranks_here * arguments.rows; ++i) {

@@ -1,8 +1,14 @@
 #include <cuda_runtime_api.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <vector>
+
+#include "cc/executor/cuda/fake/shared_memory.h"
 
 namespace fake {
 namespace {
@@ -25,11 +31,12 @@ Machine::~Machine() {
   the_machine = nullptr;
 }
 
-void Machine::Wait() {
-  std::set<Stream*> streams;
+void Machine::Wait(int device) {
+  std::vector<Stream*> streams;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
-    streams = streams_;
+    std::lock_guard<std::mutex> lock(mutex_);  // another device's may end meanwhile
+    std::copy_if(streams_.begin(), streams_.end(), std::back_inserter(streams),
+                 [device](const Stream* stream) { return device < 0 || stream->device == device; });
   }
   for (Stream* stream : streams) stream->Wait();
 }
@@ -67,7 +74,8 @@ struct Runtime {
   static cudaError_t Fail(cudaError_t error) { return last_error = error; }
 
   static cudaError_t Allocate(void** memory, size_t bytes, int device) {
-    *memory = std::malloc(bytes);
+    if (bytes > TheMachine().limit_) return Fail(cudaErrorMemoryAllocation);
+    *memory = device < 0 ? std::malloc(bytes) : SharedMemory::Allocate(bytes);
     std::memset(*memory, 0xa5, bytes);
     std::lock_guard<std::mutex> lock(TheMachine().mutex_);
     TheMachine().memory_[*memory] = device;
@@ -77,14 +85,58 @@ struct Runtime {
   static cudaError_t Free(void* memory) {
     if (memory == nullptr) return cudaSuccess;
     std::lock_guard<std::mutex> lock(TheMachine().mutex_);
-    if (TheMachine().memory_.erase(memory) == 0) return Fail(cudaErrorInvalidValue);
-    std::free(memory);
+    const auto found = TheMachine().memory_.find(memory);
+    if (found == TheMachine().memory_.end()) return Fail(cudaErrorInvalidValue);
+    if (found->second < 0) {
+      std::free(memory);
+    } else {
+      SharedMemory::Free(static_cast<std::byte*>(memory));
+    }
+    TheMachine().memory_.erase(found);
+    return cudaSuccess;
+  }
+
+  static cudaError_t GetHandle(cudaIpcMemHandle_t* handle, void* memory) {
+    const SharedMemory::Handle its = SharedMemory::HandleOf(static_cast<std::byte*>(memory));
+    static_assert(sizeof(its) <= sizeof(*handle));
+    std::memcpy(handle, &its, sizeof(its));
+    return cudaSuccess;
+  }
+
+  // As with CUDA, not in its own process; what is open already is counted, and stays where it is.
+  static cudaError_t Open(void** memory, const cudaIpcMemHandle_t& handle) {
+    SharedMemory::Handle its;
+    std::memcpy(&its, &handle, sizeof(its));
+    if (its.process == getpid() || TheMachine().refuses_) return Fail(cudaErrorInvalidValue);
+    std::lock_guard<std::mutex> lock(TheMachine().mutex_);
+    auto& opened = TheMachine().opened_[{current_device, its.process, its.file}];
+    if (opened.times == 0) opened.memory = SharedMemory::Open(its);
+    if (opened.memory == nullptr) return Fail(cudaErrorInvalidValue);
+    ++opened.times;
+    return *memory = opened.memory, cudaSuccess;
+  }
+
+  static cudaError_t Close(void* memory) {
+    std::lock_guard<std::mutex> lock(TheMachine().mutex_);
+    auto& all = TheMachine().opened_;
+    const auto found = std::find_if(all.begin(), all.end(), [memory](const auto& each) {
+      return std::get<0>(each.first) == current_device && each.second.memory == memory;
+    });
+    if (found == all.end()) return Fail(cudaErrorInvalidValue);
+    if (--found->second.times > 0) return cudaSuccess;
+    SharedMemory::Close(static_cast<std::byte*>(memory));
+    all.erase(found);
     return cudaSuccess;
   }
 
   static int Processors(int device) {
     const auto it = TheMachine().processors_.find(device);
     return it == TheMachine().processors_.end() ? 2 : it->second;
+  }
+
+  static int Capability(int device) {
+    const auto it = TheMachine().capabilities_.find(device);
+    return it == TheMachine().capabilities_.end() ? 9 : it->second;
   }
 
   static bool Exists(int device) { return device >= 0 && device < TheMachine().devices_; }
@@ -113,7 +165,10 @@ struct Runtime {
 using fake::Runtime;
 
 const char* cudaGetErrorString(cudaError_t error) {
-  return error == cudaSuccess ? "no error" : error == cudaErrorNoDevice ? "no such device" : "invalid value";
+  return error == cudaSuccess                 ? "no error"
+         : error == cudaErrorNoDevice         ? "no such device"
+         : error == cudaErrorMemoryAllocation ? "out of memory"
+                                              : "invalid value";
 }
 
 cudaError_t cudaGetLastError() {
@@ -129,9 +184,10 @@ cudaError_t cudaSetDevice(int device) {
   return fake::current_device = device, cudaSuccess;
 }
 
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int device) {
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   if (!Runtime::Exists(device)) return Runtime::Fail(cudaErrorNoDevice);
-  return *value = Runtime::Processors(device), cudaSuccess;
+  *value = attribute == cudaDevAttrMultiProcessorCount ? Runtime::Processors(device) : Runtime::Capability(device);
+  return cudaSuccess;
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
@@ -139,7 +195,7 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
 }
 
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) { return Runtime::Connect(fake::current_device, peer); }
-cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+cudaError_t cudaDeviceSynchronize() { return fake::TheMachine().Wait(fake::current_device), cudaSuccess; }
 cudaError_t cudaMalloc(void** memory, size_t bytes) { return Runtime::Allocate(memory, bytes, fake::current_device); }
 cudaError_t cudaFree(void* memory) { return Runtime::Free(memory); }
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) { return Runtime::Allocate(memory, bytes, -1); }
@@ -151,6 +207,12 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind)
 }
 
 cudaError_t cudaMemset(void* memory, int value, size_t bytes) { return std::memset(memory, value, bytes), cudaSuccess; }
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory) { return Runtime::GetHandle(handle, memory); }
+cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned) {
+  return Runtime::Open(memory, handle);
+}
+cudaError_t cudaIpcCloseMemHandle(void* memory) { return Runtime::Close(memory); }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new fake::Stream(fake::current_device);
