@@ -7,6 +7,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -16,6 +17,7 @@
 #include "cc/messages/messages.h"
 #include "cc/nccl/board.h"
 #include "cc/nccl/communicators.h"
+#include "cc/nccl/loan.h"
 
 namespace jaxcomm {
 
@@ -33,26 +35,30 @@ class OwnStream {
   cudaStream_t const stream_;
 };
 
-// One device's part in a group of ranks.
+// One device's part in a group of ranks, by communicators of ours or by those that XLA lends.
 struct Part {
   std::unique_ptr<nccl::Board> board;
-  std::unique_ptr<nccl::Communicators> communicators;
+  std::unique_ptr<nccl::Communicators> communicators;  // one of these two is there
+  std::unique_ptr<nccl::Loan> loan;
   std::vector<std::unique_ptr<OwnStream>> streams;  // of the rails after the first, which has XLA's
-  double deadline_s;
+  double deadline_s;                                // 0: the process's
   std::mutex issue;  // calls are issued one after the other, in the order in which XLA runs them
   uint32_t calls = 0;
+
+  nccl::Carrier& carrier() const { return communicators ? static_cast<nccl::Carrier&>(*communicators) : *loan; }
 };
 
 // One call has its part to itself, until this ends.
 struct Turn {
   std::shared_ptr<Part> part;
   std::unique_lock<std::mutex> issue;
-  nccl::Comm group;               // null: the call is on the rails
-  std::vector<uint32_t> members;  // who makes the call
-  std::shared_ptr<const Messages> messages;
+  double deadline_s;
+  std::vector<uint32_t> members;             // who makes the call
+  std::shared_ptr<const Messages> messages;  // null: there is one member
 };
 
-// `iteration` is that of the period of groups whose turn it is; below 0: the call is of all ranks.
+// What a group's members make of `messages` is what was handed in for so many ranks. `iteration` is that of the period
+// of groups whose turn it is; below 0: the call is of all ranks.
 Result<Turn> TakeTurn(int device, std::string_view group, int64_t iteration, std::string_view messages);
 
 // An error of CUDA's, while `what` was done for messages.

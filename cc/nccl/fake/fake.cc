@@ -147,6 +147,18 @@ FAKE(Outcome) ncclCommGetAsyncError(FakeComm* comm, Outcome* outcome) {
   return kSuccess;
 }
 
+FAKE(Outcome) ncclCommCount(FakeComm* comm, int* ranks) {
+  std::lock_guard<std::mutex> lock(TheFake().mutex);
+  *ranks = comm->ranks;
+  return Told(TheFake(), "ncclCommCount");
+}
+
+FAKE(Outcome) ncclCommUserRank(FakeComm* comm, int* rank) {
+  std::lock_guard<std::mutex> lock(TheFake().mutex);
+  *rank = comm->rank();
+  return Told(TheFake(), "ncclCommUserRank");
+}
+
 FAKE(Outcome) ncclCommAbort(FakeComm* comm) {
   Fake& fake = TheFake();
   std::lock_guard<std::mutex> lock(fake.mutex);
@@ -194,6 +206,18 @@ FAKE(Outcome) ncclRecv(void* to, size_t count, int, int peer, FakeComm* comm, vo
   Record(fake, *comm, "receive " + std::to_string(count) + " from " + std::to_string(peer));
   the_group.push_back({comm, {peer, static_cast<std::byte*>(to), std::vector<std::byte>(count)}});
   return the_groups_error = Told(fake, "ncclRecv");
+}
+
+FAKE(Outcome) ncclAllGather(const void* from, void* to, size_t count, int type, FakeComm* comm, void* stream) {
+  {
+    std::lock_guard<std::mutex> lock(TheFake().mutex);
+    if (const Outcome told = Told(TheFake(), "ncclAllGather"); told != kSuccess) return told;
+  }
+  for (int peer = 0; peer < comm->ranks; ++peer) {
+    ncclSend(from, count, type, peer, comm, stream);
+    ncclRecv(static_cast<std::byte*>(to) + peer * count, count, type, peer, comm, stream);
+  }
+  return ncclGroupEnd();
 }
 
 FAKE(Outcome) ncclCommShrink(FakeComm* parent, int* gone, int num_gone, FakeComm** comm, Config* config, int flags) {

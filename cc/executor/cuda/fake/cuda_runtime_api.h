@@ -1,5 +1,6 @@
-// As much of CUDA's runtime as the host side of the fused executor calls, on a machine that has none: memory of its
-// own for each device, which only those devices reach that were told to, and streams that are threads.
+// As much of CUDA's runtime as the host side of the fused executor and of messages calls, on a machine that has none:
+// memory of its own for each device, which only those devices reach that were told to, and streams that are threads.
+// Whoever copies or records on a stream waits for what is on it: so copies are done and events have passed at once.
 //
 //   fake::Machine machine(/*devices=*/4);   // one at a time; the functions below are about it
 //   machine.Wait();                         // until all streams are empty
@@ -18,10 +19,17 @@
 #include <utility>
 #include <vector>
 
-enum cudaError_t { cudaSuccess, cudaErrorInvalidValue, cudaErrorPeerAccessAlreadyEnabled, cudaErrorNoDevice };
-enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
+enum cudaError_t {
+  cudaSuccess,
+  cudaErrorInvalidValue,
+  cudaErrorPeerAccessAlreadyEnabled,
+  cudaErrorNoDevice,
+  cudaErrorNotReady
+};
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount };
 constexpr unsigned cudaHostAllocMapped = 1, cudaHostAllocPortable = 2, cudaStreamNonBlocking = 1;
+constexpr unsigned cudaEventDisableTiming = 2;
 
 namespace fake {
 
@@ -73,6 +81,7 @@ Machine& TheMachine();
 }  // namespace fake
 
 using cudaStream_t = fake::Stream*;
+using cudaEvent_t = const void*;  // nothing: an event has passed when it is recorded
 
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
@@ -87,7 +96,14 @@ cudaError_t cudaFree(void* memory);
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void* memory);
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaMemset(void* memory, int value, size_t bytes);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventDestroy(cudaEvent_t event);

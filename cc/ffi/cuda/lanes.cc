@@ -1,0 +1,92 @@
+#include "cc/ffi/cuda/lanes.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include "cc/kernels/cuda/reduce.h"
+#include "cc/nccl/wire.h"
+
+namespace jaxcomm {
+namespace {
+
+using nccl::Clock;
+
+Status Reduce(DType dtype, Reduction reduction, const std::vector<const std::byte*>& sources, std::byte* to,
+              size_t bytes, cudaStream_t stream) {
+  if (sources.size() > cuda::kMaxSources) {
+    return Status(Code::kUnimplemented, "messages: a sum of " + std::to_string(sources.size()) +
+                                            " ranks at once; the kernel adds 64.\n  Cure: plan with fewer `ports`.");
+  }
+  cuda::Sources all = {{}, sources.size()};
+  std::copy(sources.begin(), sources.end(), all.buffers);
+  return cuda::Reduce(dtype, reduction, all, to, bytes, stream);
+}
+
+// Has one stream wait for what another has been given so far.
+Status Follow(cudaStream_t follower, cudaStream_t leader) {
+  Event event;
+  if (Status status = event.Record(leader); !status.ok()) return status;
+  return event.HaveWait(follower);
+}
+
+// Queues a call lane by lane, in the order that all ranks have in common. Whatever comes after it on the stream comes
+// after all lanes, also where one fails: they write to its memory.
+Status Queue(const Turn& turn, const std::vector<Lane>& lanes, cudaStream_t stream, Clock::time_point deadline) {
+  const Part& part = *turn.part;
+  const std::vector<uint32_t> places = part.loan ? part.loan->places() : std::vector<uint32_t>();
+  Status status;
+  for (const Lane& lane : lanes) {
+    if (status.ok() && lane.stream != stream) status = Follow(lane.stream, stream);
+  }
+  for (const Lane& lane : lanes) {
+    if (!status.ok()) break;
+    nccl::NcclWire wire(
+        part.carrier().library(), lane.comm, places, lane.stream, deadline,
+        [&lane](DType dtype, Reduction reduction, const std::vector<const std::byte*>& sources, std::byte* to,
+                size_t bytes) { return Reduce(dtype, reduction, sources, to, bytes, lane.stream); });
+    status = lane.runner.Run(lane.leaves, lane.scratch, wire);
+  }
+  for (const Lane& lane : lanes) {
+    if (lane.stream == stream) continue;
+    const Status joined = Follow(stream, lane.stream);
+    if (status.ok()) status = joined;
+  }
+  return status;
+}
+
+}  // namespace
+
+Status RunLanes(const Turn& turn, const nccl::Attendance& attendance, const Before& before,
+                const std::vector<Lane>& lanes, cudaStream_t stream) {
+  // What the step computes before the call takes as long as it takes; the deadline counts from this rank's arrival.
+  Event arrived;
+  if (Status status = arrived.Record(stream); !status.ok()) return status;
+  cudaError_t step;
+  for (nccl::Pause pause; (step = arrived.Query()) == cudaErrorNotReady;) pause.Wait();
+  if (step != cudaSuccess) return CudaError("the step before it", step);
+  attendance.Arrive();
+
+  nccl::Carrier& carrier = turn.part->carrier();
+  const Clock::time_point start = Clock::now();
+  const Clock::time_point deadline =
+      start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(turn.deadline_s));
+  Status queued = attendance.WrongOrder();
+  if (queued.ok()) queued = before(deadline);
+  if (queued.ok()) queued = Queue(turn, lanes, stream, deadline);
+  Event end;
+  if (queued.ok()) queued = end.Record(stream);
+  // Where peers are not there before everything is queued, the deadline has passed, and Await says who is missing.
+  if (queued.code() == Code::kDeadlineExceeded) {
+    return carrier.Await(
+        attendance, [] { return false; }, start, deadline);
+  }
+  if (!queued.ok()) return carrier.Fail(attendance.Lost(queued));
+  cudaError_t state = cudaErrorNotReady;
+  const auto done = [&] { return (state = end.Query()) != cudaErrorNotReady; };
+  const Status status = carrier.Await(attendance, done, start, deadline);
+  if (status.ok() && state != cudaSuccess) return carrier.Fail(CudaError(attendance.call.c_str(), state));
+  return status;
+}
+
+}  // namespace jaxcomm
