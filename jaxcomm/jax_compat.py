@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 import jax
-from jax._src import dispatch
+from jax._src import dispatch, distributed
 from jax._src.custom_partitioning_sharding_rule import sdy_sharding_rule_to_mlir, str_to_sdy_sharding_rule
 from jax._src.interpreters import mlir, partial_eval
 from jax._src.lax import parallel
@@ -88,6 +88,14 @@ def devices(mesh: Any) -> Sequence[Any]:
                 return assigned
         frame = frame.f_back
     raise LookupError(f"no devices are assigned to the mesh {mesh}")
+
+
+def key_value_store() -> Any:
+    """What the processes of `jax.distributed` tell each other by: its client, or None where there is one process.
+
+    It has `key_value_set(key, text)`, for a new key, and `blocking_key_value_get(key, milliseconds)`.
+    """
+    return distributed.global_state.client
 
 
 def elementwise_rule(operands: Sequence[Any], results: Sequence[Any], whole: Container[int]) -> Any:
