@@ -4,7 +4,7 @@
 
 Each part is a section of gpu.py. NCCL from 2.30.7 on lets several ranks share a GPU (NCCL_MULTI_RANK_GPU_ENABLE);
 older ones are made to believe that the ranks are on hosts of their own. Both are experimental. Exits with 1 if a rank
-fails or time is up, and with 77 where there is no NCCL.
+fails or time is up, and with 77 where something is missing that the part needs, such as NCCL.
 """
 
 from __future__ import annotations
@@ -15,37 +15,53 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 RANK = Path(__file__).resolve().parent / "gpu_nccl_rank.py"
+HOSTS_RANK = RANK.with_name("gpu_hosts_rank.py")
+ON_HOSTS = ("psum", "lent", "lent lost")  # the parts whose ranks HOSTS_RANK is
 RANKS = 4
 SEVERAL_RANKS = (2, 30, 7)  # NCCL's version from which on they may share a GPU
 CANNOT = 77
 
 sys.path.insert(0, str(ROOT))
 
-from jaxcomm.ffi import nccl  # noqa: E402
+from jaxcomm.ffi import lent, nccl  # noqa: E402
 
 
 class Outcome(NamedTuple):
-    """Whether all ranks found what they should, and the report's rows."""
+    """Whether all ranks found what they should, the report's rows, and why a rank could not look, if one could not."""
 
     passed: bool
     rows: list[list[str]]
+    cannot: str = ""
 
 
 def main(name: str, seconds: float, out: Path) -> int:
     """Runs a part and writes its result; returns the exit code."""
-    if off := nccl.why_off():
+    if off := why_off(name):
         print(off)
         return CANNOT
     version = nccl.version()
-    found = run(name, RANKS, seconds, environment(version))
+    found = run(name, RANKS, seconds, environment(version), HOSTS_RANK if name in ON_HOSTS else RANK)
+    if found.cannot:
+        print(found.cannot)
+        return CANNOT
     head = [f"{RANKS} ranks, NCCL {'.'.join(map(str, version))}", "result"]
     out.write_text(json.dumps({"rows": [head, *found.rows]}))
     return 0 if found.passed else 1
+
+
+def why_off(name: str) -> str | None:
+    """What a part needs and this machine has not, in one line."""
+    if (off := nccl.why_off()) or name not in ON_HOSTS:
+        return off
+    if find_spec("pydantic") is None:
+        return "pydantic, which jaxcomm.psum needs, is not installed"
+    return lent.why_off() if name.startswith("lent") else None
 
 
 def environment(version: tuple[int, int, int]) -> list[dict[str, str]]:
@@ -76,11 +92,13 @@ def run(name: str, ranks: int, seconds: float, extra: list[dict[str, str]], prog
                 )
         _await(running, end)
         rows: list[list[str]] = json.loads((folder / "rows").read_text()) if (folder / "rows").exists() else []
+        cannot = ""
         for rank, (each, log) in enumerate(zip(running, logs, strict=True)):
             if each.returncode:
                 last = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-3:]
+                cannot = cannot or (last[-1] if each.returncode == CANNOT and last else "")
                 rows.append([f"rank {rank} ended with {each.returncode}", " / ".join(last)])
-    return Outcome(not any(each.returncode for each in running), rows)
+    return Outcome(not any(each.returncode for each in running), rows, cannot)
 
 
 def _await(running: list[subprocess.Popen[bytes]], end: float) -> None:

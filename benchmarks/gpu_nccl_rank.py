@@ -31,6 +31,7 @@ SIZES = tuple(2**power for power in range(10, 27, 2))  # bytes
 ELEMENTS = 100_003  # not divided by any number of chunks
 REPEATS = 20
 SHORT_S = 10.0  # deadline of a call that must fail
+CANNOT = 77  # the exit code of a rank that cannot do its part here; the last line that it says is the reason
 Rows = list[list[str]]
 
 

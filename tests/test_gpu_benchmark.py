@@ -16,7 +16,9 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 gpu = importlib.import_module("gpu")
 gpu_sections = importlib.import_module("gpu_sections")
+gpu_nccl = importlib.import_module("gpu_nccl")
 gpu_nccl_rank = importlib.import_module("gpu_nccl_rank")
+gpu_hosts_rank = importlib.import_module("gpu_hosts_rank")
 
 
 def test_the_dry_run_names_every_section_and_starts_none(tmp_path: Path) -> None:
@@ -34,13 +36,14 @@ def test_the_sections_exist_and_all_of_them_fit_into_ten_minutes() -> None:
     for section in gpu.ALL.values():
         assert (ROOT / "benchmarks" / section.script).exists()
     by_nccl = {section.arguments[0] for section in gpu.ALL.values() if section.script == "gpu_nccl.py"}
-    assert by_nccl == set(gpu_nccl_rank.WORK)
+    assert set(gpu_nccl.ON_HOSTS) == set(gpu_hosts_rank.WORK)
+    assert by_nccl == {*gpu_nccl_rank.WORK, *gpu_hosts_rank.WORK}
 
 
 def test_one_gpu_needs_jax_and_numpy_alone() -> None:
     """A machine that is lent for ten minutes may have no more of what jaxcomm depends on."""
     others = ["absl", "matplotlib", "optax", "ortools", "pydantic", "scipy", "tqdm"]
-    sections = {Path(section.script).stem for section in gpu.ALL.values()} | {"gpu_nccl_rank"}
+    sections = {Path(section.script).stem for section in gpu.ALL.values()} | {"gpu_nccl_rank", "gpu_hosts_rank"}
     script = f"import sys; sys.modules |= dict.fromkeys({others})\nimport {', '.join(sections)}"
     path = os.pathsep.join([str(ROOT), str(ROOT / "benchmarks"), *filter(None, sys.path)])
     environment = {**os.environ, "PYTHONPATH": path}

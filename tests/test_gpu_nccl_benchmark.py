@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxcomm.ffi import nccl
+from jaxcomm.ffi import lent, nccl
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -48,6 +48,9 @@ if part == "groups":
     time.sleep(3)
 if part == "times":
     time.sleep(60)
+if part == "lent" and rank == 2:
+    print("XLA refuses")
+    sys.exit(77)
 """
 
 
@@ -60,12 +63,24 @@ def program(tmp_path: Path) -> Path:
 
 def test_what_a_part_found_is_gathered(program: Path) -> None:
     outcome = command.run("bits", 3, 60, [{"HOST": "host{rank}"}], program)
-    assert outcome == (True, [["ring", "host0"]])
+    assert outcome == (True, [["ring", "host0"]], "")
 
 
 def test_a_rank_that_fails_is_told_with_its_last_lines(program: Path) -> None:
     outcome = command.run("groups", 3, 60, [], program)
-    assert outcome == (False, [["rank 1 ended with 1", "it differs"]])
+    assert outcome == (False, [["rank 1 ended with 1", "it differs"]], "")
+
+
+def test_a_rank_that_cannot_do_its_part_says_why(program: Path) -> None:
+    assert command.run("lent", 3, 60, [], program).cannot == "XLA refuses"
+
+
+def test_a_part_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nccl, "why_off", lambda: None)
+    monkeypatch.setattr(lent, "why_off", lambda: "XLA lends none")
+    assert [command.why_off(part) for part in ("bits", "psum", "lent")] == [None, None, "XLA lends none"]
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    assert "pydantic, which jaxcomm.psum needs" in command.why_off("psum")
 
 
 def test_ranks_that_hang_are_ended_at_the_deadline(program: Path) -> None:
