@@ -39,13 +39,11 @@ def test_a_file_that_is_no_library_is_an_error_with_a_cure(monkeypatch: pytest.M
 
 @built
 @pytest.mark.skipif(not nccl.path(), reason="NVIDIA's wheel of NCCL is not installed")
-def test_a_group_is_borrowed_without_a_device_and_left(tmp_path: Path) -> None:
-    lent.borrow("borrowed", ranks=3, rank=1, device=0, board=str(tmp_path / "board").encode())
-    with pytest.raises(JaxcommError, match="its communicators are XLA's"):
-        nccl.shrink("borrowed", gone=[2])
-    nccl.leave("borrowed")
-    with pytest.raises(JaxcommError, match="the device has not joined it"):
-        nccl.shrink("borrowed", gone=[2])
+def test_borrowing_without_a_device_is_an_error_and_not_a_crash(tmp_path: Path) -> None:
+    if cuda.why_off() is None:
+        pytest.skip("there is a device")
+    with pytest.raises(JaxcommError, match="messages: choosing the device: "):
+        lent.borrow("borrowed", ranks=3, rank=1, device=0, board=str(tmp_path / "board").encode())
 
 
 @lends

@@ -13,7 +13,10 @@ NcclWire::NcclWire(const Library& nccl, Comm comm, std::vector<uint32_t> places,
       deadline_(deadline),
       reduce_(std::move(reduce)) {}
 
-Status NcclWire::GroupStart() { return Check("starting a group", nccl_.GroupStart()); }
+Status NcclWire::GroupStart() {
+  if (Clock::now() >= deadline_) return Status(Code::kDeadlineExceeded, "starting a group: it is too late");
+  return Check("starting a group", nccl_.GroupStart());
+}
 
 Status NcclWire::Send(uint32_t peer, const std::byte* from, size_t bytes) {
   return Check("sending", nccl_.Send(from, bytes, kInt8, Place(peer), comm_, stream_));

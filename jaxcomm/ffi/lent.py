@@ -40,7 +40,7 @@ def borrow(group: str, *, ranks: int, rank: int, device: int, board: bytes) -> N
       board: path of a file by which the ranks of this host see who has come (see `nccl.Board`).
 
     Raises:
-      JaxcommError: there is no NCCL, or the file cannot be shared.
+      JaxcommError: there is no NCCL, no such device, or the file cannot be shared.
     """
     error = ctypes.create_string_buffer(4096)
     if _core().jaxcomm_nccl_borrow(nccl.path(), group.encode(), device, ranks, rank, board, error, len(error)):

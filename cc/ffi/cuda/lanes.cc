@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
 #include <string>
+#include <thread>
+#include <utility>
 
+#include "cc/executor/cuda/on_device.h"
 #include "cc/kernels/cuda/reduce.h"
 #include "cc/nccl/wire.h"
 
@@ -32,8 +36,7 @@ Status Follow(cudaStream_t follower, cudaStream_t leader) {
 
 // Queues a call lane by lane, in the order that all ranks have in common. Whatever comes after it on the stream comes
 // after all lanes, also where one fails: they write to its memory.
-Status Queue(const Turn& turn, const std::vector<Lane>& lanes, cudaStream_t stream, Clock::time_point deadline) {
-  const Part& part = *turn.part;
+Status Queue(const Part& part, const std::vector<Lane>& lanes, cudaStream_t stream, Clock::time_point deadline) {
   const std::vector<uint32_t> places = part.loan ? part.loan->places() : std::vector<uint32_t>();
   Status status;
   for (const Lane& lane : lanes) {
@@ -55,6 +58,27 @@ Status Queue(const Turn& turn, const std::vector<Lane>& lanes, cudaStream_t stre
   return status;
 }
 
+// Work on a thread of its own, which is left behind if it has not ended when this does.
+class Apart {
+ public:
+  Apart(int device, std::function<Status()> work)
+      : task_([device, work = std::move(work)] {
+          const OnDevice here(device);
+          return here.error() == cudaSuccess ? work() : CudaError("choosing the device", here.error());
+        }),
+        result_(task_.get_future()),
+        thread_(std::move(task_)) {}
+  ~Apart() { Ended() ? thread_.join() : thread_.detach(); }
+
+  bool Ended() const { return result_.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
+  Status Result() const { return result_.get(); }
+
+ private:
+  std::packaged_task<Status()> task_;
+  const std::shared_future<Status> result_;
+  std::thread thread_;
+};
+
 }  // namespace
 
 Status RunLanes(const Turn& turn, const nccl::Attendance& attendance, const Before& before,
@@ -71,9 +95,20 @@ Status RunLanes(const Turn& turn, const nccl::Attendance& attendance, const Befo
   const Clock::time_point start = Clock::now();
   const Clock::time_point deadline =
       start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(turn.deadline_s));
+  // Owns all that it needs: on a communicator of XLA's, where NCCL may block, it may outlive the call.
+  const auto queue = [part = turn.part, before, lanes, stream, deadline] {
+    Status status = before(deadline);
+    return status.ok() ? Queue(*part, lanes, stream, deadline) : status;
+  };
   Status queued = attendance.WrongOrder();
-  if (queued.ok()) queued = before(deadline);
-  if (queued.ok()) queued = Queue(turn, lanes, stream, deadline);
+  if (queued.ok() && turn.part->loan) {
+    const Apart apart(turn.device, queue);
+    const auto ended = [&] { return apart.Ended(); };
+    if (Status status = carrier.Await(attendance, ended, start, deadline); !status.ok()) return status;
+    queued = apart.Result();
+  } else if (queued.ok()) {
+    queued = queue();
+  }
   Event end;
   if (queued.ok()) queued = end.Record(stream);
   // Where peers are not there before everything is queued, the deadline has passed, and Await says who is missing.

@@ -49,7 +49,7 @@ struct Lane {
   std::byte* scratch = nullptr;
 };
 
-// What must happen on the stream before the lanes; its deadline is the call's.
+// What must happen on the stream before the lanes; its deadline is the call's, and it needs no more than the part.
 using Before = std::function<Status(nccl::Clock::time_point deadline)>;
 
 Status RunLanes(const Turn& turn, const nccl::Attendance& attendance, const Before& before,

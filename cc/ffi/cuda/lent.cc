@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,9 +30,10 @@ Status Ask(const XLA_FFI_CallFrame* frame, ffi::Span<const int64_t> positions, f
   return Status(Code::kInternal, std::string("messages: ") + error);
 }
 
-// Has each rank say who it is. `memory` has place for the numbers of all ranks, and for one more.
-Status Tell(nccl::Loan& loan, nccl::Comm comm, std::byte* memory, cudaStream_t stream,
-            nccl::Clock::time_point deadline) {
+// Has each rank say who it is, in memory that is there for as long as NCCL may write to it.
+Status Tell(const Part& part, nccl::Comm comm, cudaStream_t stream, nccl::Clock::time_point deadline) {
+  nccl::Loan& loan = *part.loan;
+  std::byte* const memory = part.numbers->get();
   const nccl::Library& nccl = loan.library();
   std::vector<uint32_t> words(loan.ranks());
   const size_t bytes = words.size() * sizeof(uint32_t);
@@ -79,16 +79,14 @@ JAXCOMM_EXPORT XLA_FFI_Error* JaxcommMessagesLent(XLA_FFI_CallFrame* frame) {
                            ffi::RemainingRets results, std::string_view what, std::string_view group,
                            std::string_view messages, std::string_view reduction, ffi::Span<const int64_t> groups,
                            ffi::Span<const int64_t> sizes) {
-    const Borrow borrow = [&](nccl::Loan& loan, Borrowed& borrowed) {
+    const Borrow borrow = [&](Part& part, Borrowed& borrowed) {
       void* lent = nullptr;
       if (Status status = Ask(frame, groups, sizes, &lent); !status.ok()) return status;
       borrowed.comm = static_cast<nccl::Comm>(lent);
-      if (Status status = loan.Take(borrowed.comm); !status.ok()) return status;
-      if (!loan.places().empty()) return Status();
-      const std::optional<void*> memory = scratch.Allocate((loan.ranks() + 1) * sizeof(uint32_t), 256);
-      if (!memory) return Status(Code::kInternal, "messages: no memory for the ranks' places");
-      borrowed.before = [&loan, stream, comm = borrowed.comm, memory = static_cast<std::byte*>(*memory)](
-                            nccl::Clock::time_point deadline) { return Tell(loan, comm, memory, stream, deadline); };
+      if (Status status = part.loan->Take(borrowed.comm); !status.ok() || !part.loan->places().empty()) return status;
+      borrowed.before = [&part, stream, comm = borrowed.comm](nccl::Clock::time_point deadline) {
+        return Tell(part, comm, stream, deadline);
+      };
       return Status();
     };
     return AllReduce(stream, scratch, args, results, {what, group, -1, messages, reduction, {1.0}}, borrow);

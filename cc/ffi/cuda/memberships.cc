@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <map>
@@ -77,7 +78,8 @@ Status CudaError(const char* what, cudaError_t error) {
 }
 
 Result<Turn> TakeTurn(int device, std::string_view group, int64_t iteration, std::string_view messages) {
-  Turn turn;
+  Turn turn{};
+  turn.device = device;
   turn.part = Find(group, device);
   if (!turn.part) {
     return InvalidArgument("messages: device " + std::to_string(device) + " has not joined group '" +
@@ -173,6 +175,12 @@ JAXCOMM_EXPORT int64_t jaxcomm_nccl_borrow(const char* path, const char* group, 
   if (!opened.ok()) return Answer(opened.status(), error, size);
   part->board = std::move(opened.value());
   part->board->Arrive(rank, {0, 0});
+  const OnDevice here(device);
+  if (here.error() != cudaSuccess) return Answer(CudaError("choosing the device", here.error()), error, size);
+  void* memory = nullptr;
+  const cudaError_t allocated = cudaMalloc(&memory, (ranks + 1) * sizeof(uint32_t));
+  if (allocated != cudaSuccess) return Answer(CudaError("allocating", allocated), error, size);
+  part->numbers = std::make_unique<OwnMemory>(memory);
   part->loan = std::make_unique<nccl::Loan>(*found.value(), rank, ranks);
   Add(group, device, std::move(part));
   return 0;

@@ -7,7 +7,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -35,11 +35,26 @@ class OwnStream {
   cudaStream_t const stream_;
 };
 
+// Memory of ours on a device.
+class OwnMemory {
+ public:
+  explicit OwnMemory(void* memory) : memory_(memory) {}
+  ~OwnMemory() { cudaFree(memory_); }
+  OwnMemory(const OwnMemory&) = delete;
+  OwnMemory& operator=(const OwnMemory&) = delete;
+
+  std::byte* get() const { return static_cast<std::byte*>(memory_); }
+
+ private:
+  void* const memory_;
+};
+
 // One device's part in a group of ranks, by communicators of ours or by those that XLA lends.
 struct Part {
   std::unique_ptr<nccl::Board> board;
   std::unique_ptr<nccl::Communicators> communicators;  // one of these two is there
   std::unique_ptr<nccl::Loan> loan;
+  std::unique_ptr<OwnMemory> numbers;  // with the loan: where its ranks tell their numbers, and one number more
   std::vector<std::unique_ptr<OwnStream>> streams;  // of the rails after the first, which has XLA's
   double deadline_s;                                // 0: the process's
   std::mutex issue;  // calls are issued one after the other, in the order in which XLA runs them
@@ -50,6 +65,7 @@ struct Part {
 
 // One call has its part to itself, until this ends.
 struct Turn {
+  int device;
   std::shared_ptr<Part> part;
   std::unique_lock<std::mutex> issue;
   double deadline_s;

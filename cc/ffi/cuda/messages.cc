@@ -97,7 +97,7 @@ ffi::Error AllReduce(cudaStream_t stream, ffi::ScratchAllocator& scratch, ffi::R
     if (!borrow)
       return ToError(
           InvalidArgument("messages: group '" + std::string(asked.group) + "' has none of ours; XLA lends them"));
-    if (Status status = borrow(*turn.part->loan, borrowed); !status.ok()) return ToError(status);
+    if (Status status = borrow(*turn.part, borrowed); !status.ok()) return ToError(status);
   } else if (borrow) {
     return ToError(InvalidArgument("messages: group '" + std::string(asked.group) + "' has communicators of ours"));
   } else if (asked.shares.size() > turn.part->streams.size() + 1) {

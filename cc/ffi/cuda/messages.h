@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "cc/ffi/cuda/lanes.h"
-#include "cc/nccl/loan.h"
+#include "cc/ffi/cuda/memberships.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace jaxcomm {
@@ -35,7 +35,7 @@ struct Borrowed {
 };
 
 // Borrows from XLA; null: the group has communicators of ours.
-using Borrow = std::function<Status(nccl::Loan& loan, Borrowed& borrowed)>;
+using Borrow = std::function<Status(Part& part, Borrowed& borrowed)>;
 
 xla::ffi::Error AllReduce(cudaStream_t stream, xla::ffi::ScratchAllocator& scratch, xla::ffi::RemainingArgs args,
                           xla::ffi::RemainingRets results, const Asked& asked, const Borrow& borrow);

@@ -4,32 +4,18 @@
 
 #include <cuda_runtime_api.h>
 
+#include <chrono>
 #include <cstdint>
 #include <future>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cc/ffi/cuda/fake/call_frame.h"
+#include "cc/ffi/cuda/fake/exported.h"
 #include "cc/ffi/lender.h"
 #include "cc/nccl/fake/control.h"
 #include "gtest/gtest.h"
-
-extern "C" {
-XLA_FFI_Error* JaxcommMessages(XLA_FFI_CallFrame* frame);
-XLA_FFI_Error* JaxcommMessagesPrepare(XLA_FFI_CallFrame* frame);
-XLA_FFI_Error* JaxcommMessagesLent(XLA_FFI_CallFrame* frame);
-int64_t jaxcomm_nccl_join(const char* path, const char* group, int device, uint32_t ranks, uint32_t rank,
-                          const char* modules, const char* ids, const uint32_t* partitions, uint32_t num_partitions,
-                          const char* board, double deadline_s, char* error, int64_t size);
-int64_t jaxcomm_nccl_borrow(const char* path, const char* group, int device, uint32_t ranks, uint32_t rank,
-                            const char* board, char* error, int64_t size);
-int64_t jaxcomm_nccl_without(const char* group, int device, const uint32_t* gone, uint32_t num_gone, const char* board,
-                             char* error, int64_t size);
-void jaxcomm_nccl_leave(const char* group, int device);
-void jaxcomm_nccl_set_deadline(double seconds);
-void jaxcomm_nccl_lender(void* lend);
-int64_t jaxcomm_register_messages(const char* name, const char* words, int64_t bytes, char* error, int64_t size);
-}
 
 namespace jaxcomm {
 
@@ -214,6 +200,21 @@ TEST_F(MessagesTest, OnXlasCommunicatorADeadlineNamesTheRankAndStopsNothing) {
     EXPECT_EQ(Calls(place).find("abort"), std::string::npos);
     EXPECT_EQ(Calls(place).find("revoke"), std::string::npos);
   }
+}
+
+TEST_F(MessagesTest, WhereNcclBlocksOnXlasCommunicatorTheDeadlineHoldsAndNothingIsQueuedLater) {
+  MakeXlas({0, 1, 2});
+  for (uint32_t rank = 0; rank < kRanks; ++rank) ASSERT_EQ(Borrow(rank, rank), "");
+  jaxcomm_nccl_set_deadline(0.2);
+  Control<void(int)>("fake_stall")(400);
+  std::vector<float> x[kRanks] = {{1, 2, 3}, {10, 20, 30}, {100, 200, 300}};
+  for (const std::string& each : OnRanks({0, 1, 2}, [&](uint32_t rank) { return Lent(rank, x[rank]); })) {
+    EXPECT_NE(each.find("psum #1 over 'data' (12 B): not all of the 3 ranks have finished after 0.2 s"),
+              std::string::npos)
+        << each;
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  EXPECT_EQ(Count(Calls(0), "send 12 to"), 0u);
 }
 
 TEST_F(MessagesTest, XlasCommunicatorMustBeOfTheGroup) {

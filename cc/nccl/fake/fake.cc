@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -53,6 +54,7 @@ FAKE(void) fake_reset() {
   fake.failures.clear();
   fake.counts.clear();
   fake.lost.clear();
+  fake.stall = {};
 }
 
 FAKE(void) fake_fail(const char* function, int nth, int outcome) {
@@ -63,6 +65,11 @@ FAKE(void) fake_fail(const char* function, int nth, int outcome) {
 FAKE(void) fake_lose(int rank) {
   std::lock_guard<std::mutex> lock(TheFake().mutex);
   TheFake().lost.insert(rank);
+}
+
+FAKE(void) fake_stall(int milliseconds) {
+  std::lock_guard<std::mutex> lock(TheFake().mutex);
+  TheFake().stall = std::chrono::milliseconds(milliseconds);
 }
 
 FAKE(size_t) fake_calls(int rank, char* text, size_t size) {
@@ -209,10 +216,13 @@ FAKE(Outcome) ncclRecv(void* to, size_t count, int, int peer, FakeComm* comm, vo
 }
 
 FAKE(Outcome) ncclAllGather(const void* from, void* to, size_t count, int type, FakeComm* comm, void* stream) {
+  std::chrono::milliseconds stall;
   {
     std::lock_guard<std::mutex> lock(TheFake().mutex);
     if (const Outcome told = Told(TheFake(), "ncclAllGather"); told != kSuccess) return told;
+    stall = TheFake().stall;
   }
+  std::this_thread::sleep_for(stall);
   for (int peer = 0; peer < comm->ranks; ++peer) {
     ncclSend(from, count, type, peer, comm, stream);
     ncclRecv(static_cast<std::byte*>(to) + peer * count, count, type, peer, comm, stream);
