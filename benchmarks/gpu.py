@@ -81,6 +81,8 @@ ALL = {
     "deadline": Section("A rank that misses the deadline is named", 60, "gpu_sections.py", ("deadline",)),
     "kernels": Section("Reduction and mask kernels beside a copy", 90, "gpu_kernels.py", ()),
     "devices": Section("psum over the GPUs of this process", 90, "gpu_devices.py", ()),
+    # It ends its processes by itself, before it would be ended.
+    "processes": Section("psum over 4 processes that share a GPU, by CUDA IPC", 70, "gpu_processes.py", ("60",)),
     "nccl bits": _by_nccl("bits", 110, "every schedule and dtype, bit for bit as its program adds"),
     "nccl groups": _by_nccl("groups", 50, "sums of the groups of a period, on communicators that were split before"),
     "nccl rails": _by_nccl("rails", 50, "one call over two rails, a communicator each"),

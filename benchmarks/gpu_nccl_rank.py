@@ -50,8 +50,17 @@ class Job(NamedTuple):
 
     def meet(self, where: str) -> None:
         """Waits until all ranks are there."""
+        self.tell(where)
+        self.await_others(where)
+
+    def tell(self, where: str) -> None:
+        """Tells the others that this rank is there."""
         (self.folder / f"{where} {self.rank}").touch()
-        while not all((self.folder / f"{where} {rank}").exists() for rank in range(self.ranks)):
+
+    def await_others(self, where: str) -> None:
+        """Waits until all others are there."""
+        others = set(range(self.ranks)) - {self.rank}
+        while not all((self.folder / f"{where} {rank}").exists() for rank in others):
             time.sleep(0.01)
 
     def id_of(self, name: str) -> bytes:

@@ -91,10 +91,13 @@ def devices(mesh: Any) -> Sequence[Any]:
 
 
 def key_value_store() -> Any:
-    """What the processes of `jax.distributed` tell each other by: its client, or None where there is one process.
+    """What the processes of a job tell each other things by: it has `key_value_set` and `blocking_key_value_get`.
 
-    It has `key_value_set(key, text)`, for a new key, and `blocking_key_value_get(key, milliseconds)`.
+    Raises:
+      LookupError: `jax.distributed` has not been initialized.
     """
+    if distributed.global_state.client is None:
+        raise LookupError("jax.distributed has not been initialized")
     return distributed.global_state.client
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxcomm
-from jaxcomm import planner, schedules
+from jaxcomm import ffi, planner, schedules
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.ffi import cuda, fused
 from jaxcomm.profile import Link, Profile, Provenance
@@ -137,8 +138,47 @@ def test_psum_over_gpus_stays_laxs_until_it_was_shown() -> None:
 def test_gpus_are_named_by_cudas_numbers() -> None:
     from types import SimpleNamespace
 
-    from jaxcomm.collectives.lowering import device_ids
+    from jaxcomm.collectives.lowering import gpu_ids
 
-    gpus = [SimpleNamespace(platform="gpu", id=8 + i, local_hardware_id=i, process_index=0) for i in range(2)]
+    gpus = [SimpleNamespace(id=8 + i, local_hardware_id=i, process_index=0) for i in range(2)]
     mesh = SimpleNamespace(devices=np.array(gpus))
-    assert device_ids(mesh, [[1, 0]], "psum") == [[1, 0]]
+    assert gpu_ids(mesh, [[1, 0]], "psum") == [[1, 0]]
+
+
+@pytest.mark.usefixtures("on_gpus")
+def test_a_process_of_several_tells_its_core_of_the_job_when_it_lowers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from jaxcomm import processes
+
+    class Core:
+        """Notes what it is told."""
+
+        def __init__(self) -> None:
+            self.job: tuple[bytes, int] | None = None
+            self.regions: dict[int, int] = {}
+
+        def jaxcomm_fused_join(self, job: bytes, number: int) -> None:
+            self.job = job, number
+
+        def jaxcomm_fused_region(self, device: int, address: int, *_: object) -> int:
+            self.regions[device] = address
+            return 0
+
+    told, cpus = Core(), jax.local_devices(backend="cpu")
+    monkeypatch.setattr(fused, "_core", lambda: told)
+    monkeypatch.setattr(processes, "job", lambda: "a job")
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(jax, "local_devices", lambda backend: cpus)
+    monkeypatch.setattr(ffi, "join_processes", fused.join_processes.__wrapped__)
+    assert "@jaxcomm_collective(" in lowered(lambda *xs: jaxcomm.psum(xs, "data"))
+    assert told.job == (b"a job", 0)
+    assert list(told.regions) == [cpu.local_hardware_id for cpu in cpus] and all(told.regions.values())
+
+
+@built
+def test_memory_that_cuda_does_not_know_is_not_shared() -> None:
+    core: Any = fused._core()
+    error = ctypes.create_string_buffer(1024)
+    assert core.jaxcomm_fused_region(0, np.zeros(1).ctypes.data, error, len(error)) == len(error.value)
+    assert b"other GPUs cannot reach memory of this allocator.\n  Cure: run without" in error.value

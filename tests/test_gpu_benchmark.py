@@ -43,7 +43,8 @@ def test_the_sections_exist_and_all_of_them_fit_into_ten_minutes() -> None:
 def test_one_gpu_needs_jax_and_numpy_alone() -> None:
     """A machine that is lent for ten minutes may have no more of what jaxcomm depends on."""
     others = ["absl", "matplotlib", "optax", "ortools", "pydantic", "scipy", "tqdm"]
-    sections = {Path(section.script).stem for section in gpu.ALL.values()} | {"gpu_nccl_rank", "gpu_hosts_rank"}
+    ranks = {"gpu_nccl_rank", "gpu_hosts_rank", "gpu_processes_rank"}
+    sections = {Path(section.script).stem for section in gpu.ALL.values()} | ranks
     script = f"import sys; sys.modules |= dict.fromkeys({others})\nimport {', '.join(sections)}"
     path = os.pathsep.join([str(ROOT), str(ROOT / "benchmarks"), *filter(None, sys.path)])
     environment = {**os.environ, "PYTHONPATH": path}

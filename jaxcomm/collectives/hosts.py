@@ -1,7 +1,7 @@
 """All-reduces over GPUs of several hosts: the schedule's messages, between processes that NCCL connects.
 
-All processes lower the same steps in the same order, and meet when they do: in the key-value store of `jax.distributed`
-and, where the communicators are ours, through NCCL.
+All processes lower the same steps in the same order, and meet when they do: as `jaxcomm.processes` says and, where the
+communicators are ours, through NCCL.
 """
 
 from __future__ import annotations
@@ -9,20 +9,17 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax.interpreters import mlir
 
-from jaxcomm import communicator, ffi, jax_compat
+from jaxcomm import communicator, processes
 from jaxcomm.collectives.request import extent
-from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi import lent, nccl
 
 Groups = tuple[tuple[tuple[int, int], ...], ...]  # of each rank: its process, and CUDA's number of its device there
@@ -48,14 +45,14 @@ class AllReduce(NamedTuple):
     positions: Sequence[Sequence[int]]
 
 
-def several(groups: Groups) -> bool:
-    """Whether a group has ranks on several hosts.
+def several(those: Iterable[int]) -> bool:
+    """Whether these processes are on several hosts.
 
     Raises:
-      JaxcommError: "DeadlineError: …" where a process does not say on which host it is.
+      JaxcommError: one does not tell on which it is.
     """
-    processes = [{process for process, _ in group} for group in groups]
-    return any(len({_about(process).host for process in each}) > 1 for each in processes if len(each) > 1)
+    apart = sorted(those)
+    return len(apart) > 1 and len({processes.host(process) for process in apart}) > 1
 
 
 def lower(context: mlir.LoweringRuleContext, operands: Sequence[Any], call: AllReduce) -> Sequence[Any]:
@@ -63,7 +60,7 @@ def lower(context: mlir.LoweringRuleContext, operands: Sequence[Any], call: AllR
 
     Raises:
       PlanError: the plan is for another number of ranks, or its schedule cannot be sent.
-      JaxcommError: not all processes come before the deadline, or NCCL cannot connect them.
+      JaxcommError: not all processes come, or NCCL cannot connect them before the deadline.
     """
     avals: Sequence[Any] = context.avals_in
     nbytes, dtype = extent([(aval.shape, aval.dtype) for aval in avals])
@@ -72,7 +69,7 @@ def lower(context: mlir.LoweringRuleContext, operands: Sequence[Any], call: AllR
     schedules = tuple(
         communicator.choose_schedule(size, nbytes, dtype, call.plan, where)[0] for size in sorted({*sizes} - {1})
     )
-    lends = all(_about(process).lends for process in sorted({process for group in call.groups for process, _ in group}))
+    lends = all(_lends_to(process) for process in sorted({process for group in call.groups for process, _ in group}))
     attributes: dict[str, Any] = {
         "what": call.name,
         "group": _join(call.groups, call.axes, lends),
@@ -103,64 +100,39 @@ def _join(groups: Groups, axes: str, lends: bool) -> str:
         if process == here
     ]
     indices = sorted({index for index, _, _ in mine})
-    if lends:
-        with ExitStack() as stack:
-            boards = {index: stack.enter_context(nccl.Board(f"{digest}-{index}").shared()) for index in indices}
-            for index, rank, device in mine:
-                lent.borrow(name, ranks=len(groups[index]), rank=rank, device=device, board=boards[index])
-            _tell(f"{digest}/came/{here}", "")
-            for process in sorted({process for index in indices for process, _ in groups[index]}):
-                _ask(f"{digest}/came/{process}", process, f"joined '{name}'")
-        return name
-    ids = {}
-    for index in indices:
-        if (first := groups[index][0][0]) == here:
-            _tell(f"{digest}/id/{index}", nccl.unique_id().hex())
-        ids[index] = {"": bytes.fromhex(_ask(f"{digest}/id/{index}", first, f"made an id for '{name}'"))}
-
-    def join(index: int, rank: int, device: int) -> None:
-        nccl.join(name, ranks=len(groups[index]), rank=rank, ids=ids[index], device=device, deadline_s=None)
-
-    with ThreadPoolExecutor(max(1, len(mine))) as pool:  # each waits for ranks that may be of this process
-        list(pool.map(lambda part: join(*part), mine))
+    with ExitStack() as stack:
+        boards = {index: stack.enter_context(nccl.Board(f"{digest}-{index}").shared()) for index in indices if lends}
+        for index, rank, device in mine if lends else ():
+            lent.borrow(name, ranks=len(groups[index]), rank=rank, device=device, board=boards[index])
+        # They may be compiling something else before they come, which is no rank's lateness.
+        processes.tell(f"{digest}/here/{here}", "")
+        for process in sorted({process for index in indices for process, _ in groups[index]}):
+            processes.hear(f"{digest}/here/{process}", f"process {process} has not come to a call over '{axes}'")
+    if not lends:
+        _connect(name, groups, digest, mine)
     return name
 
 
-class _Process(NamedTuple):
-    """What others need to know of a process: its host, and whether XLA lends it communicators."""
+def _connect(name: str, groups: Groups, digest: str, mine: Sequence[tuple[int, int, int]]) -> None:
+    """Joins through NCCL. The process of a group's first rank makes its id."""
+    ids = {}
+    for index in sorted({index for index, _, _ in mine}):
+        if (first := groups[index][0][0]) == jax.process_index():
+            processes.tell(f"{digest}/id/{index}", nccl.unique_id().hex())
+        told = processes.hear(f"{digest}/id/{index}", f"process {first} has not made an id for '{name}'")
+        ids[index] = {"": bytes.fromhex(told)}
 
-    host: str
-    lends: bool
+    def join(part: tuple[int, int, int]) -> None:
+        index, rank, device = part
+        nccl.join(name, ranks=len(groups[index]), rank=rank, ids=ids[index], device=device, deadline_s=None)
+
+    with ThreadPoolExecutor(max(1, len(mine))) as pool:  # each waits for ranks that may be of this process
+        list(pool.map(join, mine))
 
 
 @functools.cache
-def _about(process: int) -> _Process:
-    _say_about_this()
-    return _Process(*json.loads(_ask(f"process/{process}", process, "said on which host it is")))
-
-
-@functools.cache
-def _say_about_this() -> None:
-    _tell(f"process/{jax.process_index()}", json.dumps([_host(), nccl.LENT and lent.why_off() is None]))
-
-
-def _host() -> str:
-    """Names this host. Containers of one machine that share no memory have names of their own."""
-    return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {socket.gethostname()}"
-
-
-def _tell(key: str, text: str) -> None:
-    jax_compat.key_value_store().key_value_set(f"jaxcomm/{key}", text)
-
-
-def _ask(key: str, process: int, what: str) -> str:
-    seconds = ffi.deadline_s()
-    try:
-        text: str = jax_compat.key_value_store().blocking_key_value_get(f"jaxcomm/{key}", int(seconds * 1000))
-    except jax.errors.JaxRuntimeError as error:
-        processes = jax.process_count()
-        raise JaxcommError(
-            f"DeadlineError: process {process} of {processes} has not {what} after {seconds:.1f} s ({error}).\n"
-            "  Cure: have all processes run the same steps; `jaxcomm.init(deadline_s=…)` lets them wait longer."
-        ) from error
-    return text
+def _lends_to(process: int) -> bool:
+    """Whether XLA lends its communicators to a process; all of a call must do the same."""
+    processes.tell(f"lends/{jax.process_index()}", json.dumps(nccl.LENT and lent.why_off() is None))
+    lends: bool = json.loads(processes.hear(f"lends/{process}", f"process {process} has not told what XLA lends it"))
+    return lends

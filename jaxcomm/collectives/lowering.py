@@ -1,7 +1,7 @@
 """What a collective becomes when a step is compiled.
 
-On CPUs, and for sums over GPUs of one process or of several hosts, it is a call of the core; elsewhere, and where a
-plan gives a sum over GPUs to NCCL, what lax makes of it.
+On CPUs, and for sums over GPUs, it is a call of the core; elsewhere, and where a plan gives a sum over GPUs to NCCL,
+what lax makes of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
-from jaxcomm import communicator, jax_compat
+from jaxcomm import communicator, ffi, jax_compat, processes
 from jaxcomm.collectives import hosts
 from jaxcomm.collectives.partition import partitioned_call
 from jaxcomm.collectives.primitive import COLLECTIVES, PRIMITIVES
@@ -39,7 +39,13 @@ def register() -> None:
 
 
 def lower_to_core(
-    lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str = "", **params: Any
+    lax: Primitive,
+    context: mlir.LoweringRuleContext,
+    *operands: Any,
+    plan: str,
+    bucket: str = "",
+    on_gpus: bool = False,
+    **params: Any,
 ) -> Sequence[Any]:
     """The lowering rule of our counterpart of `lax` where there is a core."""
     collective = COLLECTIVES[lax.name]
@@ -48,7 +54,7 @@ def lower_to_core(
         return operands
     communicator.start()
     scope: Any = context.module_context.axis_context
-    groups = device_ids(scope.mesh, positions, f"{name} over '{axes}'")
+    groups = (gpu_ids if on_gpus else device_ids)(scope.mesh, positions, f"{name} over '{axes}'")
     request = Request(name, collective.kind, collective.reduction, axes, plan, groups)
     return call_core(context, operands, request)
 
@@ -101,15 +107,23 @@ def positions_of(
 
 
 def device_ids(mesh: Any, positions: Sequence[Sequence[int]], where: str) -> list[list[int]]:
-    """The devices at these positions, all of them in this process."""
+    """The CPU devices at these positions, all of a group in one process."""
     groups = _devices(mesh, positions, where)
     for group in groups:
-        if len(processes := {device.process_index for device in group}) > 1:
+        if len(among := {device.process_index for device in group}) > 1:
             raise JaxcommError(
-                f"{where}: its ranks live in {len(processes)} processes; this build's core reduces within one.\n"
+                f"{where}: its ranks live in {len(among)} processes; this build's core reduces within one.\n"
                 "  Cure: run the ranks of this axis in one process, or call jax.lax for this one."
             )
-    return [[_number(device) for device in group] for group in groups]
+    return [[device.id for device in group] for group in groups]
+
+
+def gpu_ids(mesh: Any, positions: Sequence[Sequence[int]], where: str) -> list[list[int]]:
+    """The GPUs at these positions, all of a group on one host: process << 16 | CUDA's number of the device there."""
+    groups = _devices(mesh, positions, where)
+    if jax.process_count() > 1:
+        ffi.join_processes()
+    return [[device.process_index << 16 | processes.hardware_number(device) for device in group] for group in groups]
 
 
 def _devices(mesh: Any, positions: Sequence[Sequence[int]], where: str) -> list[list[Any]]:
@@ -118,12 +132,6 @@ def _devices(mesh: Any, positions: Sequence[Sequence[int]], where: str) -> list[
     except LookupError as error:
         raise JaxcommError(f"{where}: {error}.\n  Cure: lower for devices, not for an abstract mesh.") from error
     return [[devices[position] for position in group] for group in positions]
-
-
-def _number(device: Any) -> int:
-    """What the core is told that a device is: a GPU's number is CUDA's, which JAX's need not be."""
-    number: int = device.id if device.platform == "cpu" else device.local_hardware_id
-    return number
 
 
 def _lower_on_gpus(
@@ -137,8 +145,7 @@ def _lower_on_gpus(
     scope: Any = context.module_context.axis_context
     name, axes, positions = _ranks(lax, context, bucket, params)
     devices = _devices(scope.mesh, positions, f"{name} over '{axes}'")
-    groups = tuple(tuple((device.process_index, _number(device)) for device in group) for group in devices)
-    on_hosts = hosts.several(groups)
+    on_hosts = any(hosts.several({device.process_index for device in group}) for group in devices)
     if not (nccl.HOSTS if on_hosts else fused.DEVICES):
         return _lower_to_lax(lax, context, *operands, **unchanged)
     avals: Sequence[Any] = context.avals_in
@@ -154,9 +161,12 @@ def _lower_on_gpus(
             "  Cure: let `shard_map` take all axes of the mesh, or call jax.lax for this one."
         )
     if on_hosts:
+        groups = tuple(
+            tuple((device.process_index, processes.hardware_number(device)) for device in group) for group in devices
+        )
         call = hosts.AllReduce(name, collective.reduction, axes, plan, groups, positions)
         return hosts.lower(context, operands, call)
-    return lower_to_core(lax, context, *operands, **unchanged)
+    return lower_to_core(lax, context, *operands, on_gpus=True, **unchanged)
 
 
 def _lower_to_lax(

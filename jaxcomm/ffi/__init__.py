@@ -89,6 +89,12 @@ def _gpus() -> ModuleType | None:
     return fused if fused.DEVICES and cuda.is_built() and cuda.jax_has_it() else None
 
 
+def join_processes() -> None:
+    """Tells the core for GPUs of the job that this process belongs to, where all-reduces over GPUs are the core's."""
+    if (gpus := _gpus()) is not None:
+        gpus.join_processes()
+
+
 @functools.lru_cache(maxsize=1024)
 def register_program(data: bytes) -> str:
     """Hands an encoded program to the core and returns the name that a custom call finds it by.
@@ -105,22 +111,12 @@ def register_program(data: bytes) -> str:
     return name
 
 
-_deadline_s = 60.0  # the cores' own, too, before it is set
-
-
-def deadline_s() -> float:
-    """How long a collective may wait for its last rank, in seconds."""
-    return _deadline_s
-
-
 def set_deadline(seconds: float) -> None:
     """Sets how long a collective may wait for its last rank, in seconds, from the next call on."""
     if not (seconds > 0 and math.isfinite(seconds)):
         raise ValueError(f"deadline_s is {seconds}; it must be a positive number of seconds")
     from jaxcomm.ffi import cuda, nccl
 
-    global _deadline_s
-    _deadline_s = seconds
     _core().jaxcomm_set_deadline(seconds)
     if (gpus := _gpus()) is not None:
         gpus.set_deadline(seconds)

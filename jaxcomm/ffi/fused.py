@@ -1,4 +1,4 @@
-"""The fused executor: all-reduces over the GPUs of this process, and over an array's rows as if each were a rank's.
+"""The fused executor: all-reduces over the GPUs of one host, and over an array's rows as if each were a rank's.
 
 The first is what `jaxcomm.psum` becomes on GPUs, under the name that the core for CPUs has; the second is for tests and
 measurements on one GPU.
@@ -12,7 +12,9 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from jaxcomm import ffi
+import numpy as np
+
+from jaxcomm import ffi, processes
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.ffi import cuda
 from jaxcomm.plan.program import compile
@@ -26,7 +28,8 @@ VIRTUAL = "jaxcomm_virtual"
 # Each is to be set once the section of benchmarks/gpu.py that sets it for itself has passed. "graph": whether XLA may
 # record the calls into a CUDA graph; read when they are registered.
 GRAPHS = False
-# "devices", on several GPUs: whether all-reduces over GPUs follow plans; where it is not set, they stay jax.lax's.
+# "devices", on several GPUs, and "processes": whether all-reduces over GPUs follow plans; where it is not set, they
+# stay jax.lax's.
 DEVICES = False
 
 _ALIGNMENT = 16  # bytes of a row
@@ -89,6 +92,8 @@ def recorded() -> int:
 def stats() -> list[dict[str, Any]]:
     """As `jaxcomm.stats`, by the devices' clocks; those of several devices are compared by way of the host's.
 
+    Where ranks live in several processes, each of these tells about the calls of all ranks.
+
     Nobody waits for a device: a call that still runs comes next time. Of more than 64 calls since the last time only
     the last 64 count.
     """
@@ -114,6 +119,25 @@ def register_program(name: str, data: bytes) -> None:
     error = ctypes.create_string_buffer(1024)
     if _core().jaxcomm_fused_register(name.encode(), data, len(data), error, len(error)):
         raise PlanError(error.value.decode())
+
+
+@functools.cache
+def join_processes() -> None:
+    """Tells the core, once, which process of its job this is, and where its GPUs' memory lies, for others to open it.
+
+    Raises:
+      JaxcommError: `jax.distributed` has not been initialized, or the memory cannot be opened by other processes.
+    """
+    import jax
+
+    _core().jaxcomm_fused_join(processes.job().encode(), jax.process_index())
+    error = ctypes.create_string_buffer(1024)
+    for device in jax.local_devices(backend="cuda"):
+        with jax.ensure_compile_time_eval():  # while a step is traced, too
+            there = jax.device_put(np.zeros(1, np.uint8), device)
+        number, address = device.local_hardware_id, there.unsafe_buffer_pointer()
+        if _core().jaxcomm_fused_region(number, address, error, len(error)):
+            raise JaxcommError(f"the memory of GPU {number}: {error.value.decode()}")
 
 
 @functools.lru_cache(maxsize=256)
@@ -152,6 +176,10 @@ def _core() -> ctypes.CDLL:
     core.jaxcomm_fused_reset_stats.argtypes = ()
     core.jaxcomm_fused_recorded.restype = ctypes.c_int64
     core.jaxcomm_fused_recorded.argtypes = ()
+    core.jaxcomm_fused_join.restype = None
+    core.jaxcomm_fused_join.argtypes = (ctypes.c_char_p, ctypes.c_uint32)
+    core.jaxcomm_fused_region.restype = ctypes.c_int64
+    core.jaxcomm_fused_region.argtypes = (ctypes.c_int, ctypes.c_uint64, *text)
     core.jaxcomm_fused_set_deadline.restype = None
     core.jaxcomm_fused_set_deadline.argtypes = (ctypes.c_double,)
     return core

@@ -24,10 +24,11 @@ namespace jaxcomm::fused {
 inline constexpr uint32_t kMaxRanks = 32;
 inline constexpr uint32_t kKeptCalls = 64;  // whose clocks are kept
 
-// A rank as its peers see it. `flags` are [num_flags][rows], and after them an address per row.
+// A rank as another one sees it. `flags` are [num_flags][rows], and after them, per row, how far the rank's data is
+// from its origin. Ranks see the origin, which is the same memory, at addresses of their own.
 struct Peer {
   uint64_t* flags;
-  int64_t shift;  // from an address in its owner's process to the same place here
+  uint64_t origin;
 };
 
 // When things happened, by the device's clock of nanoseconds, in one call: of each rank begin and end, of each op end.
@@ -42,6 +43,7 @@ struct Arguments {
   Told* told;  // [ranks][rows], which the host can read
   Clocks clocks;
   std::byte* data;    // of the first rank here
+  uint64_t origin;    // of the ranks here, as they see it
   int64_t stride;     // bytes from one rank's data to the next one's
   int64_t bytes;      // of one rank
   const int* delays;  // microseconds by which each rank comes late on purpose, or null
@@ -51,8 +53,8 @@ struct Arguments {
   bool one_device;  // all ranks' memory is this device's
 };
 
-inline size_t ControlBytes(const Table& table, uint32_t rows) {
-  return (size_t{table.num_flags} + 1) * rows * sizeof(uint64_t);
+inline size_t ControlBytes(uint32_t num_flags, uint32_t rows) {
+  return (size_t{num_flags} + 1) * rows * sizeof(uint64_t);
 }
 
 inline size_t ClockWords(uint32_t ranks, uint32_t num_ops) { return 1 + 2 * size_t{ranks} + num_ops; }

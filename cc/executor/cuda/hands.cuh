@@ -61,11 +61,11 @@ class Hands {
   }
 
   __device__ void Publish() {
-    if (threadIdx.x == 0) *Address(rank_) = reinterpret_cast<uint64_t>(shared_.bases[rank_]);
+    if (threadIdx.x == 0) *Offset(rank_) = reinterpret_cast<uint64_t>(shared_.bases[rank_]) - args_.origin;
   }
 
   __device__ void Meet(uint32_t peer) {
-    shared_.bases[peer] = reinterpret_cast<std::byte*>(*Address(peer) + args_.peers[peer].shift);
+    shared_.bases[peer] = reinterpret_cast<std::byte*>(args_.peers[peer].origin + *Offset(peer));
   }
 
   __device__ void Pause() const { __nanosleep(20); }
@@ -123,7 +123,7 @@ class Hands {
   __device__ uint64_t* Flag(uint32_t rank, uint32_t flag) const {
     return args_.peers[rank].flags + size_t{flag} * args_.rows + row_;
   }
-  __device__ uint64_t* Address(uint32_t rank) const { return Flag(rank, args_.table.num_flags); }
+  __device__ uint64_t* Offset(uint32_t rank) const { return Flag(rank, args_.table.num_flags); }
   __device__ uint64_t* Clock() const {
     const size_t words = 1 + 2 * size_t{args_.table.num_ranks} + args_.clocks.num_ops;
     return args_.clocks.base + call_ % kKeptCalls * words;

@@ -7,7 +7,8 @@
 // them, so nothing needs to be reset between calls, and a replayed graph counts on. A rank leaves when nobody touches
 // its memory any more, also when it fails: then it posts its failure and waits for those that have arrived to leave;
 // those that have not will find the failure before they touch anything. Either fence without the other would not do:
-// a rank arrives and looks for failures, while another fails and looks for arrivals.
+// a rank arrives and looks for failures, while another fails and looks for arrivals. A process reads the failures of
+// its own ranks only, so each rank finds out for itself who has not come.
 //
 // Memory is where the flags are, a clock, and the rank's hands: a kernel's (hands.cuh) or the emulation's, which runs
 // this very source. All threads of a block call RunRow together; Memory decides which of them do what.
@@ -27,7 +28,7 @@ namespace jaxcomm::fused {
 
 enum class Reason : uint32_t {
   kNone,
-  kNotArrived,  // the peer did not come
+  kNotArrived,  // the peer did not come, for whom this rank waited or another one
   kNotDone,     // the peer did not finish the op
   kPeerFailed,  // the peer gave up
   kStillThere,  // this rank gave up, but the peer may still touch its memory
@@ -81,6 +82,17 @@ JAXCOMM_DEVICE Failure AwaitLeaving(Memory& memory, const Wait& wait, uint64_t e
   }
 }
 
+// Why this rank has failed, which waited for another that most likely waits itself, or has given up: who has not come.
+// Its failure is posted, so arrivals that it overlooks now are late.
+template <typename Memory>
+JAXCOMM_DEVICE Failure Cause(Memory& memory, const Failure& failure, uint32_t ranks, uint64_t epoch) {
+  if (failure.reason == Reason::kNotArrived) return failure;
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    if (memory.Acquire(rank, kArrived) < epoch) return {Reason::kNotArrived, rank, failure.op, failure.waited};
+  }
+  return failure;
+}
+
 template <typename Memory>
 JAXCOMM_DEVICE Failure RunRow(Memory& memory, const TableView& table, uint32_t rank, uint64_t epoch, uint64_t timeout) {
   const RankTable& mine = table.rank_tables[rank];
@@ -101,6 +113,7 @@ JAXCOMM_DEVICE Failure RunRow(Memory& memory, const TableView& table, uint32_t r
   if (failure.reason == Reason::kNone) return failure;
   memory.Post(kFailed, epoch);
   memory.Fence();
+  failure = Cause(memory, failure, table.num_ranks, epoch);
   const Failure stuck =
       memory.All(exits, mine.exits.size, [&](const Wait& wait) { return AwaitLeaving(memory, wait, epoch, timeout); });
   return stuck.reason == Reason::kNone ? failure : stuck;

@@ -1,182 +1,142 @@
 #include "cc/executor/cuda/ranks.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <string>
 #include <utility>
+
+#include "cc/executor/cuda/clocks.h"
+#include "cc/executor/cuda/error.h"
+#include "cc/executor/cuda/on_device.h"
 
 namespace jaxcomm::fused {
 namespace {
 
 // More rows than this only shorten the slices.
 constexpr uint32_t kMostRows = 64;
-constexpr size_t kAlignment = 256;
-
-Status Wrong(const std::string& what, cudaError_t error) {
-  if (error == cudaSuccess) return Status();
-  cudaGetLastError();  // or the next launch would be blamed for it
-  return Status(Code::kInternal, what + ": " + cudaGetErrorString(error));
-}
-
-// Where each part of a device's memory begins.
-struct Layout {
-  size_t size = 0;
-
-  size_t Add(size_t bytes) {
-    const size_t begin = size;
-    size += (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    return begin;
-  }
-};
-
-int64_t HostNow() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 }  // namespace
 
-Result<std::shared_ptr<Ranks>> Ranks::Make(CallName name, std::shared_ptr<const Program> program,
-                                           const std::vector<int>& devices, Stats& stats) {
-  if (program->ranks() > kMaxRanks) {
-    return InvalidArgument(name.name + " over '" + name.axes + "': " + std::to_string(program->ranks()) +
-                           " ranks; the fused executor takes " + std::to_string(kMaxRanks));
-  }
-  if (devices.size() != program->ranks()) {
-    return InvalidArgument(name.name + " over '" + name.axes + "': " + std::to_string(devices.size()) +
-                           " devices for a program of " + std::to_string(program->ranks()) + " ranks");
-  }
-  std::shared_ptr<Ranks> made(new Ranks(std::move(name), std::move(program)));
+Ranks::Ranks(CallName name, std::shared_ptr<const Program> program, Places places, std::unique_ptr<Meeting> meeting)
+    : name_(std::move(name)),
+      program_(std::move(program)),
+      places_(std::move(places)),
+      table_(Table::Build(*program_)),
+      layout_(*program_, table_),
+      meeting_(std::move(meeting)) {}
+
+Result<std::shared_ptr<Ranks>> Ranks::Make(CallName name, std::shared_ptr<const Program> program, Places places,
+                                           std::unique_ptr<Meeting> meeting, Stats& stats) {
+  std::shared_ptr<Ranks> made(new Ranks(std::move(name), std::move(program), std::move(places), std::move(meeting)));
+  Status status = made->CheckSize();
+  // Other processes wait for this one's outcome, whatever it is.
+  if (status.ok()) status = made->meeting_->Meet(made->Allocate());
+  if (status.ok()) status = made->Connect();
+  if (!status.ok()) return made->Named(status);
   const CallName& its = made->name_;
   made->stats_ = stats.Site({its.name, its.axes, its.plan, made->program_->ranks(), its.bytes});
-  Status status = made->FindPlaces(devices);
-  if (status.ok()) status = made->ConnectPeers();
-  if (status.ok()) status = made->Allocate();
-  if (!status.ok()) return status;
   return made;
 }
 
-Status Ranks::FindPlaces(const std::vector<int>& devices) {
-  for (uint32_t rank = 0; rank < devices.size(); ++rank) {
-    if (rank == 0 || devices[rank] != devices[rank - 1]) {
-      const bool again = std::count(devices.begin(), devices.begin() + rank, devices[rank]) > 0;
-      if (again) return InvalidArgument(name_.name + ": ranks of one device must be neighbours");
-      places_.push_back({devices[rank], rank, 0, nullptr, nullptr, {}, 0});
-    }
-    ++places_.back().num_ranks;
-    place_of_.push_back(places_.size() - 1);
-  }
-  // A block for each processor: they must all run at once. All ranks have as many rows.
-  rows_ = kMostRows;
-  for (const Place& place : places_) {
-    int processors = 0;
-    const cudaError_t error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, place.device);
-    if (error != cudaSuccess) return Wrong("GPU " + std::to_string(place.device), error);
-    rows_ = std::min(rows_, static_cast<uint32_t>(processors) / place.num_ranks);
-  }
-  if (rows_ == 0) return InvalidArgument(name_.name + ": a device has fewer processors than ranks");
-  return Status();
+Status Ranks::Named(const Status& status) const {
+  if (status.ok()) return status;
+  const char* const late = status.code() == Code::kDeadlineExceeded ? "DeadlineError: " : "";
+  return Status(status.code(), late + name_.name + " over '" + name_.axes + "': " + status.message());
 }
 
-Status Ranks::ConnectPeers() const {
-  for (const Place& from : places_) {
-    const OnDevice on(from.device);
-    for (const Place& to : places_) {
-      if (to.device == from.device) continue;
-      const std::string who = name_.name + " over '" + name_.axes + "': GPU " + std::to_string(from.device) +
-                              " cannot reach the memory of GPU " + std::to_string(to.device);
-      int can = 0;
-      if (const cudaError_t error = cudaDeviceCanAccessPeer(&can, from.device, to.device)) return Wrong(who, error);
-      if (can == 0) {
-        return Status(Code::kUnimplemented,
-                      who + ".\n  Cure: reduce over GPUs that NVLink or one PCIe root connects, or call jax.lax here.");
-      }
-      const cudaError_t error = cudaDeviceEnablePeerAccess(to.device, 0);
-      if (error == cudaErrorPeerAccessAlreadyEnabled) {
-        cudaGetLastError();
-      } else if (error != cudaSuccess) {
-        return Wrong(who, error);
-      }
-    }
+Status Ranks::CheckSize() const {
+  const uint32_t ranks = program_->ranks();
+  if (ranks > kMaxRanks) {
+    return InvalidArgument(std::to_string(ranks) + " ranks; the fused executor takes " + std::to_string(kMaxRanks));
+  }
+  if (places_.of_rank.size() != ranks) {
+    return InvalidArgument(std::to_string(places_.of_rank.size()) + " devices for a program of " +
+                           std::to_string(ranks) + " ranks");
   }
   return Status();
 }
 
 Status Ranks::Allocate() {
-  const uint32_t ranks = program_->ranks();
+  // After the ranks' messages a word for the clocks.
+  const size_t messages = size_t{program_->ranks()} * kMostRows + 1;
   void* told = nullptr;
-  // After the ranks' messages a word for CompareClocks.
-  const cudaError_t error =
-      cudaHostAlloc(&told, sizeof(Told) * (size_t{ranks} * rows_ + 1), cudaHostAllocMapped | cudaHostAllocPortable);
-  if (error != cudaSuccess) return Wrong("the fused executor's messages", error);
+  const cudaError_t error = cudaHostAlloc(&told, sizeof(Told) * messages, cudaHostAllocMapped | cudaHostAllocPortable);
+  if (error != cudaSuccess) return CudaError("memory for the kernel's messages", error);
   told_.reset(static_cast<Told*>(told));
-  std::fill(told_.get(), told_.get() + size_t{ranks} * rows_ + 1, Told{});
-
-  const Table table = Table::Build(*program_);
-  for (Place& place : places_) {
-    const Status status = Fill(place, table);
+  std::fill_n(told_.get(), messages, Told{});
+  clock_word_ = &told_[messages - 1].call;
+  for (const size_t place : places_.here) {
+    const Status status = Fill(place);
     if (!status.ok()) return status;
-  }
-  const size_t words = ControlBytes(table, rows_) / sizeof(uint64_t);
-  for (Place& place : places_) {
-    for (uint32_t rank = 0; rank < ranks; ++rank) {
-      const Place& there = places_[place_of_[rank]];
-      place.arguments.peers[rank] = {there.flags + words * (rank - there.first_rank), /*shift=*/0};
-    }
-    place.arguments.told = told_.get();
-    place.arguments.first_rank = place.first_rank;
-    place.arguments.rows = rows_;
-    place.arguments.one_device = places_.size() == 1;
   }
   return Status();
 }
 
-Status Ranks::Fill(Place& place, const Table& table) {
-  const auto bytes_of = [](const auto& items) { return items.size() * sizeof(items[0]); };
-  Layout layout;
-  const size_t rank_tables = layout.Add(bytes_of(table.rank_tables)), ops = layout.Add(bytes_of(table.ops)),
-               ranks = layout.Add(bytes_of(table.ranks)), waits = layout.Add(bytes_of(table.waits));
-  std::vector<std::byte> image(layout.size);
-  const auto put = [&](size_t at, const auto& items) {
-    if (!items.empty()) std::memcpy(image.data() + at, items.data(), bytes_of(items));
-  };
-  put(rank_tables, table.rank_tables);
-  put(ops, table.ops);
-  put(ranks, table.ranks);
-  put(waits, table.waits);
-  const uint32_t num_ops = static_cast<uint32_t>(program_->ops().size());
-  const size_t flags = layout.Add(ControlBytes(table, rows_) * place.num_ranks);
-  const size_t clocks = layout.Add(ClockWords(program_->ranks(), num_ops) * kKeptCalls * sizeof(uint64_t));
-
+Status Ranks::Fill(size_t at) {
+  const Place& place = places_.all[at];
+  const std::string who = "GPU " + std::to_string(place.device);
+  // A block for each processor: they must all run at once.
+  int processors = 0;
+  const cudaError_t error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, place.device);
+  if (error != cudaSuccess) return CudaError(who, error);
+  Card card{std::min(kMostRows, static_cast<uint32_t>(processors) / place.num_ranks), {}};
+  if (card.rows == 0) return InvalidArgument(who + " has fewer processors than ranks");
+  if (places_.all.size() > 1) {
+    const Result<HostClock> clock = CompareClock(place.device, clock_word_);
+    if (!clock.ok()) return clock.status();
+    card.clock = clock.value();
+  }
+  const Result<std::byte*> block = meeting_->Allocate(at, layout_.Bytes(place.num_ranks, card.rows));
+  if (!block.ok()) return block.status();
   const OnDevice on(place.device);
-  void* memory = nullptr;
-  cudaError_t error = cudaMalloc(&memory, layout.size);
-  place.memory.reset(memory);
-  if (error == cudaSuccess) error = cudaMemset(memory, 0, layout.size);
-  if (error == cudaSuccess) error = cudaMemcpy(memory, image.data(), image.size(), cudaMemcpyHostToDevice);
-  if (error == cudaSuccess) error = cudaDeviceSynchronize();
-  if (error != cudaSuccess) return Wrong("the fused executor's tables", error);
+  const Result<TableView> tables = layout_.Fill(block.value(), table_, place.num_ranks, card);
+  if (tables.ok()) arguments_[at].table = tables.value();
+  return tables.status();
+}
 
-  std::byte* const base = static_cast<std::byte*>(memory);
-  place.flags = reinterpret_cast<uint64_t*>(base + flags);
-  place.arguments.table = table.view();
-  place.arguments.table.rank_tables = reinterpret_cast<const RankTable*>(base + rank_tables);
-  place.arguments.table.ops = reinterpret_cast<const TableOp*>(base + ops);
-  place.arguments.table.ranks = reinterpret_cast<const uint32_t*>(base + ranks);
-  place.arguments.table.waits = reinterpret_cast<const Wait*>(base + waits);
-  place.arguments.clocks = {reinterpret_cast<uint64_t*>(base + clocks), num_ops};
+// All ranks have as many rows: those of the place that has the fewest.
+Status Ranks::Connect() {
+  const size_t mine = places_.here[0];
+  const OnDevice on(places_.all[mine].device);
+  rows_ = kMostRows;
+  for (size_t place = 0; place < places_.all.size(); ++place) {
+    Card card;
+    const cudaError_t error = cudaMemcpy(&card, meeting_->See(mine, place).block, sizeof(card), cudaMemcpyDeviceToHost);
+    if (error != cudaSuccess) return CudaError("the fused executor's cards", error);
+    rows_ = std::min(rows_, card.rows);
+  }
+  for (auto& [at, arguments] : arguments_) {
+    for (uint32_t rank = 0; rank < program_->ranks(); ++rank) {
+      const size_t there = places_.of_rank[rank];
+      const View view = meeting_->See(at, there);
+      arguments.peers[rank] = {layout_.FlagsOf(view.block, rank - places_.all[there].first_rank, rows_), view.origin};
+    }
+    const View own = meeting_->See(at, at);
+    arguments.origin = own.origin;
+    arguments.told = told_.get();
+    arguments.clocks = {reinterpret_cast<uint64_t*>(own.block + layout_.clocks()),
+                        static_cast<uint32_t>(program_->ops().size())};
+    arguments.first_rank = places_.all[at].first_rank;
+    arguments.rows = rows_;
+    arguments.one_device = places_.all.size() == 1;
+  }
   return Status();
 }
 
 Status Ranks::Load(uint32_t rank, DType dtype, Reduction reduction) const {
-  const OnDevice on(places_[place_of_[rank]].device);
+  const OnDevice on(places_.all[places_.of_rank[rank]].device);
   return LoadFused(dtype, reduction);
 }
 
+Status Ranks::CheckReach(uint32_t rank, const std::byte* data, int64_t bytes) const {
+  const size_t place = places_.of_rank[rank];
+  return Named(meeting_->CheckReach(place, data, bytes * places_.all[place].num_ranks));
+}
+
 Status Ranks::Run(uint32_t rank, const Call& call, cudaStream_t stream) {
-  const Place& place = places_[place_of_[rank]];
-  Arguments arguments = place.arguments;
+  const size_t at = places_.of_rank[rank];
+  const Place& place = places_.all[at];
+  Arguments arguments = arguments_.at(at);
   arguments.bytes = call.bytes;
   arguments.data = call.data;
   arguments.stride = call.bytes;
@@ -205,27 +165,25 @@ Status Ranks::Check() {
 
 Status Ranks::RecordCalls() {
   std::lock_guard<std::mutex> lock(mutex_);
-  const size_t words = ClockWords(program_->ranks(), places_[0].arguments.clocks.num_ops);
-  std::vector<std::vector<uint64_t>> clocks;
-  for (const Place& place : places_) {
-    const OnDevice on(place.device);
-    std::vector<uint64_t>& all = clocks.emplace_back(words * kKeptCalls);
-    const cudaError_t error =
-        cudaMemcpy(all.data(), place.arguments.clocks.base, all.size() * sizeof(uint64_t), cudaMemcpyDeviceToHost);
-    if (error != cudaSuccess) return Wrong("the fused executor's clocks", error);
+  const Status told = TellClocks();
+  if (!told.ok()) return told;
+  std::vector<PlaceClocks> clocks;
+  for (size_t place = 0; place < places_.all.size(); ++place) {
+    Result<PlaceClocks> read = ClocksOf(place);
+    if (!read.ok()) return read.status();
+    clocks.push_back(std::move(read.value()));
   }
-  if (places_.size() > 1) {
-    const Status status = CompareClocks();
-    if (!status.ok()) return status;
-  }
+  int64_t error = 0;  // of a difference of two places' times
+  for (const PlaceClocks& its : clocks) error = std::max(error, 2 * its.clock.error);
+  const size_t words = clocks[0].words.size() / kKeptCalls;
   std::vector<uint64_t> calls;
   for (size_t i = 0; i < kKeptCalls; ++i) {
-    if (clocks[0][i * words] > recorded_) calls.push_back(clocks[0][i * words]);
+    if (clocks[0].words[i * words] > recorded_) calls.push_back(clocks[0].words[i * words]);
   }
   std::sort(calls.begin(), calls.end());
   for (const uint64_t call : calls) {
-    const std::vector<uint64_t> merged = Merged(call, clocks);
-    std::optional<CallRecord> record = merged.empty() ? std::nullopt : ReadClocks(merged.data(), *program_);
+    const std::vector<uint64_t> merged = MergeClocks(*program_, places_, call, clocks);
+    std::optional<CallRecord> record = merged.empty() ? std::nullopt : ReadClocks(merged.data(), error, *program_);
     if (!record && call == calls.back()) break;  // it may still run
     if (record) stats_->Record(std::move(*record));
     recorded_ = call;
@@ -233,50 +191,33 @@ Status Ranks::RecordCalls() {
   return Status();
 }
 
-// By the host's clock; empty if a device has not begun the call, or has forgotten it.
-std::vector<uint64_t> Ranks::Merged(uint64_t call, const std::vector<std::vector<uint64_t>>& clocks) const {
-  const uint32_t ranks = program_->ranks();
-  const size_t words = ClockWords(ranks, places_[0].arguments.clocks.num_ops), at = call % kKeptCalls * words;
-  for (const std::vector<uint64_t>& its : clocks) {
-    if (its[at] != call) return {};
-  }
-  std::vector<uint64_t> merged(words);
-  merged[0] = call;
-  const auto take = [&](size_t word, uint32_t rank) {
-    const uint64_t then = clocks[place_of_[rank]][at + word];
-    merged[word] = then == 0 ? 0 : then + static_cast<uint64_t>(places_[place_of_[rank]].offset);
-  };
-  for (uint32_t rank = 0; rank < ranks; ++rank) {
-    take(1 + rank, rank);
-    take(1 + ranks + rank, rank);
-  }
-  for (size_t op = 0; op < program_->ops().size(); ++op) take(1 + 2 * ranks + op, program_->ops()[op].rank);
-  return merged;
-}
-
-// The clocks of several devices agree on nothing. The shortest of some readings is the least wrong, by half its length.
-Status Ranks::CompareClocks() {
-  constexpr int kReadings = 5;
-  uint64_t* const device_now = &told_[size_t{program_->ranks()} * rows_].call;
-  for (Place& place : places_) {
-    const OnDevice on(place.device);
-    cudaStream_t stream = nullptr;
-    cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-    if (error != cudaSuccess) return Wrong("a device's clock", error);
-    int64_t shortest = INT64_MAX;
-    for (int i = 0; i < kReadings && error == cudaSuccess; ++i) {
-      const int64_t before = HostNow();
-      error = LaunchReadClock(device_now, stream);
-      if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
-      const int64_t after = HostNow();
-      if (after - before >= shortest) continue;
-      shortest = after - before;
-      place.offset = before + shortest / 2 - static_cast<int64_t>(*device_now);
-    }
-    cudaStreamDestroy(stream);
-    if (error != cudaSuccess) return Wrong("a device's clock", error);
+// By how much the clocks of this process's devices differ from the host's. Other hosts' are told when they are asked.
+Status Ranks::TellClocks() {
+  if (places_.all.size() == 1) return Status();
+  for (const size_t at : places_.here) {
+    const int device = places_.all[at].device;
+    const Result<HostClock> clock = CompareClock(device, clock_word_);
+    if (!clock.ok()) return clock.status();
+    const OnDevice on(device);
+    Card* const card = reinterpret_cast<Card*>(meeting_->See(at, at).block);
+    const cudaError_t error = cudaMemcpy(&card->clock, &clock.value(), sizeof(HostClock), cudaMemcpyHostToDevice);
+    if (error != cudaSuccess) return CudaError("a device's clock", error);
   }
   return Status();
+}
+
+Result<PlaceClocks> Ranks::ClocksOf(size_t place) const {
+  const size_t from = places_.all[place].process == places_.process ? place : places_.here[0];
+  const OnDevice on(places_.all[from].device);
+  std::vector<std::byte> head(layout_.head_bytes());
+  const cudaError_t error =
+      cudaMemcpy(head.data(), meeting_->See(from, place).block, head.size(), cudaMemcpyDeviceToHost);
+  if (error != cudaSuccess) return CudaError("the fused executor's clocks", error);
+  Card card;
+  std::memcpy(&card, head.data(), sizeof(card));
+  PlaceClocks clocks{card.clock, std::vector<uint64_t>(layout_.clock_words())};
+  std::memcpy(clocks.words.data(), head.data() + layout_.clocks(), layout_.clock_words() * sizeof(uint64_t));
+  return clocks;
 }
 
 }  // namespace jaxcomm::fused

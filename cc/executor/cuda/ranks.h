@@ -1,7 +1,7 @@
-// The ranks of one call site whose memory all their devices can reach: those of one process, and for tests and
-// measurements several on one device.
+// The ranks of one call site whose memory all their devices can reach, those of this process and, through the meeting,
+// those of others; for tests and measurements also several ranks on one device.
 //
-//   Result<std::shared_ptr<Ranks>> ranks = Ranks::Make(name, program, /*devices=*/{0, 1, 2, 3}, stats);
+//   Result<std::shared_ptr<Ranks>> ranks = Ranks::Make(name, program, places, std::move(meeting), stats);
 //   Status status = ranks.value()->Run(rank, call, stream);   // on every device; an error of this launch, or of a call
 //                                                             // before that nobody was told of yet
 //   Status status = ranks.value()->Check();                   // an error of the calls that have ended
@@ -14,13 +14,17 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "cc/base/status.h"
+#include "cc/executor/cuda/block.h"
+#include "cc/executor/cuda/clocks.h"
 #include "cc/executor/cuda/fused.h"
-#include "cc/executor/cuda/on_device.h"
+#include "cc/executor/cuda/meeting.h"
+#include "cc/executor/cuda/places.h"
 #include "cc/executor/cuda/told.h"
 #include "cc/executor/stats.h"
 #include "cc/program/program.h"
@@ -38,13 +42,16 @@ class Ranks {
     double deadline;  // seconds
   };
 
-  // `devices` has the device of each rank; ranks of one device are neighbours. Allocates on all of them and lets each
-  // reach the others' memory; not while a stream is captured.
-  static Result<std::shared_ptr<Ranks>> Make(CallName name, std::shared_ptr<const Program> program,
-                                             const std::vector<int>& devices, Stats& stats);
+  // Allocates on all places of this process and lets all meet, which may wait for other processes; not while a stream
+  // is captured.
+  static Result<std::shared_ptr<Ranks>> Make(CallName name, std::shared_ptr<const Program> program, Places places,
+                                             std::unique_ptr<Meeting> meeting, Stats& stats);
 
   // Loads the kernel onto a rank's device; Run would do so while other ranks wait.
   Status Load(uint32_t rank, DType dtype, Reduction reduction) const;
+
+  // Whether Run may be called with this operand; to be asked of all of a step's calls before the first is made.
+  Status CheckReach(uint32_t rank, const std::byte* data, int64_t bytes) const;
 
   // Starts the ranks of one device, of which `rank` is the first.
   Status Run(uint32_t rank, const Call& call, cudaStream_t stream);
@@ -54,38 +61,30 @@ class Ranks {
   Status RecordCalls();
 
  private:
-  struct FreeDevice {
-    void operator()(void* memory) const { cudaFree(memory); }
-  };
   struct FreeHost {
     void operator()(void* memory) const { cudaFreeHost(memory); }
   };
 
-  // What lies on one device: the program's tables, its ranks' flags, and the clocks of its ranks.
-  struct Place {
-    int device;
-    uint32_t first_rank, num_ranks;
-    std::unique_ptr<void, FreeDevice> memory;
-    uint64_t* flags;  // of its first rank
-    Arguments arguments;
-    int64_t offset;  // nanoseconds from the device's clock to the host's
-  };
+  Ranks(CallName name, std::shared_ptr<const Program> program, Places places, std::unique_ptr<Meeting> meeting);
 
-  Ranks(CallName name, std::shared_ptr<const Program> program) : name_(std::move(name)), program_(std::move(program)) {}
-
-  Status FindPlaces(const std::vector<int>& devices);
-  Status ConnectPeers() const;
+  Status Named(const Status& status) const;
+  Status CheckSize() const;
   Status Allocate();
-  Status Fill(Place& place, const Table& table);
-  Status CompareClocks();
-  std::vector<uint64_t> Merged(uint64_t call, const std::vector<std::vector<uint64_t>>& clocks) const;
+  Status Fill(size_t place);
+  Status Connect();
+  Status TellClocks();
+  Result<PlaceClocks> ClocksOf(size_t place) const;
 
   const CallName name_;
   const std::shared_ptr<const Program> program_;
-  std::vector<Place> places_;
-  std::vector<size_t> place_of_;  // by rank
+  const Places places_;
+  const Table table_;
+  const BlockLayout layout_;
+  std::unique_ptr<Told[], FreeHost> told_;  // outlives the meeting, whose end awaits that of the last call
+  uint64_t* clock_word_ = nullptr;          // behind them
+  const std::unique_ptr<Meeting> meeting_;
   uint32_t rows_ = 0;
-  std::unique_ptr<Told[], FreeHost> told_;
+  std::map<size_t, Arguments> arguments_;  // of each place here, but for the call's
   std::shared_ptr<SiteStats> stats_;
   std::mutex mutex_;       // guards what follows
   uint64_t checked_ = 0;   // failures of calls up to this one were told

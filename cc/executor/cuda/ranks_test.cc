@@ -11,96 +11,25 @@
 #include <thread>
 #include <vector>
 
-#include "cc/program/testing/by_hand.h"
+#include "cc/executor/cuda/fake/job.h"
+#include "cc/executor/cuda/one_process.h"
 
 namespace jaxcomm::fused {
 namespace {
 
 using Devices = std::vector<int>;
 
-// Ranks with their data and a stream for each device, which make calls as XLA's threads do.
-class Job {
- public:
-  static constexpr int64_t kElements = 1003;
-
-  explicit Job(const Devices& devices) : devices_(devices) {
-    ranks_ = Ranks::Make({"psum", "data", "direct", kElements * 4}, DirectByHand(Size(), Size()), devices, stats_);
-    data_.resize(Size() * kElements);
-    for (const int device : devices) {
-      if (!streams_.empty() && streams_.back()->device == device) continue;
-      const OnDevice on(device);
-      cudaStream_t stream = nullptr;
-      cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-      streams_.push_back(stream);
-    }
-  }
-  ~Job() {
-    for (const cudaStream_t stream : streams_) cudaStreamDestroy(stream);
-  }
-
-  uint32_t Size() const { return static_cast<uint32_t>(devices_.size()); }
-  Ranks& ranks() { return *ranks_.value(); }
-  const Status& made() const { return ranks_.status(); }
-  const Stats& stats() const { return stats_; }
-
-  double deadline = 60.0;  // of the calls from now on
-
-  void Fill(uint64_t seed) {
-    for (uint32_t rank = 0; rank < Size(); ++rank) {
-      for (int64_t i = 0; i < kElements; ++i)
-        data_[rank * kElements + i] = static_cast<float>(seed + rank * 7 + i % 13);
-    }
-  }
-
-  Status Launch(uint32_t rank) {
-    const auto stream =
-        std::find_if(streams_.begin(), streams_.end(), [&](cudaStream_t s) { return s->device == devices_[rank]; });
-    return ranks().Run(rank,
-                       {reinterpret_cast<std::byte*>(&data_[rank * kElements]), kElements * 4, nullptr, DType::kF32,
-                        Reduction::kSum, deadline},
-                       *stream);
-  }
-
-  // All devices; `late` when `ready` returns.
-  template <typename Ready>
-  void LaunchAll(uint32_t late, Ready ready) {
-    for (uint32_t rank = 0; rank < Size(); ++rank) {
-      if (rank == late || (rank > 0 && devices_[rank] == devices_[rank - 1])) continue;
-      EXPECT_TRUE(Launch(rank).ok());
-    }
-    ready();
-    if (late < Size()) Launch(late);
-  }
-  void LaunchAll() {
-    LaunchAll(UINT32_MAX, [] {});
-  }
-
-  void ExpectSums(uint64_t seed) {
-    fake::TheMachine().Wait();
-    for (uint32_t rank = 0; rank < Size(); ++rank) {
-      for (int64_t i = 0; i < kElements; ++i) {
-        float sum = 0;
-        for (uint32_t other = 0; other < Size(); ++other) sum += static_cast<float>(seed + other * 7 + i % 13);
-        ASSERT_EQ(data_[rank * kElements + i], sum) << "rank " << rank << ", element " << i << ", call " << seed;
-      }
-    }
-  }
-
- private:
-  const Devices devices_;
-  Stats stats_;
-  Result<std::shared_ptr<Ranks>> ranks_ = Status();
-  std::vector<float> data_;
-  std::vector<cudaStream_t> streams_;
+struct JobHere : Job {
+  explicit JobHere(const Devices& devices) : JobHere(Places::Find(devices, /*process=*/0).value()) {}
+  explicit JobHere(const Places& places)
+      : Job(places, [&places](const AllOperands&) { return std::make_unique<OneProcess>(places); }) {}
 };
-
-bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 TEST(RanksTest, SumsOnOneDeviceOnSeveralAndOnBoth) {
   for (const Devices& devices : {Devices{0, 0, 0}, Devices{0, 1, 2, 3}, Devices{2, 1}, Devices{0, 0, 1, 1, 3}}) {
     fake::Machine machine(4);
-    for (int device = 0; device < 4; ++device) machine.SetProcessors(device, 4);
-    Job job(devices);
+    for (int device = 0; device < 4; ++device) machine.SetProcessors(device, 4 + device);
+    JobHere job(devices);
     ASSERT_TRUE(job.made().ok()) << job.made().message();
     const uint64_t calls = devices.size() == 2 ? kKeptCalls + 3 : 10;
     for (uint64_t call = 1; call <= calls; ++call) {
@@ -116,9 +45,9 @@ TEST(RanksTest, LetsEveryDeviceReachEveryOtherAndFreesAll) {
   fake::Machine machine(3);
   {
     const OnDevice on(2);
-    Job job({0, 1, 2});
+    JobHere job({0, 1, 2});
     ASSERT_TRUE(job.made().ok()) << job.made().message();
-    Job again({0, 1, 2});  // they reach each other already
+    JobHere again({0, 1, 2});  // they reach each other already
     EXPECT_TRUE(again.made().ok()) << again.made().message();
     EXPECT_EQ(cudaGetLastError(), cudaSuccess);
     for (int from = 0; from < 3; ++from) {
@@ -134,7 +63,7 @@ TEST(RanksTest, LetsEveryDeviceReachEveryOtherAndFreesAll) {
 TEST(RanksTest, NamesTheDeviceThatCannotReachAnother) {
   fake::Machine machine(3);
   machine.Separate(1, 2);
-  const Job job({0, 1, 2});
+  const JobHere job({0, 1, 2});
   EXPECT_EQ(job.made().code(), Code::kUnimplemented);
   EXPECT_TRUE(Contains(job.made().message(), "psum over 'data': GPU 1 cannot reach the memory of GPU 2.\n  Cure: "))
       << job.made().message();
@@ -145,20 +74,26 @@ TEST(RanksTest, RefusesWhatCannotRun) {
   fake::Machine machine(2);
   Stats stats;
   const auto make = [&](uint32_t ranks, const Devices& devices) {
-    return Ranks::Make({"psum", "data", "", 4}, DirectByHand(ranks, ranks), devices, stats).status().message();
+    const Result<Places> places = Places::Find(devices, /*process=*/0);
+    if (!places.ok()) return places.status().message();
+    return Ranks::Make({"psum", "data", "", 4}, DirectByHand(ranks, ranks), places.value(),
+                       std::make_unique<OneProcess>(places.value()), stats)
+        .status()
+        .message();
   };
   EXPECT_TRUE(Contains(make(40, Devices(40)), "40 ranks; the fused executor takes 32"));
   EXPECT_TRUE(Contains(make(3, {0, 1}), "2 devices for a program of 3 ranks"));
   EXPECT_TRUE(Contains(make(3, {0, 1, 0}), "ranks of one device must be neighbours"));
   EXPECT_TRUE(Contains(make(3, {0, 0, 0}), "fewer processors than ranks"));  // of two
   EXPECT_TRUE(Contains(make(2, {0, 5}), "GPU 5: no such device"));
+  EXPECT_TRUE(Contains(make(2, {1 << 16, 2 << 16 | 1}), "process 0 has none of its ranks"));
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
   EXPECT_EQ(machine.allocated(), 0u);
 }
 
 TEST(RanksTest, ARankThatMissesTheDeadlineIsNamedOnceAndTheNextCallWorks) {
   fake::Machine machine(3);
-  Job job({0, 1, 2});
+  JobHere job({0, 1, 2});
   job.Fill(1);
   job.LaunchAll();
   job.ExpectSums(1);
@@ -186,7 +121,7 @@ TEST(RanksTest, ARankThatMissesTheDeadlineIsNamedOnceAndTheNextCallWorks) {
 
 TEST(RanksTest, TheErrorReachesTheNextLaunchWhichRunsAllTheSame) {
   fake::Machine machine(2);
-  Job job({0, 1});
+  JobHere job({0, 1});
   job.deadline = 0.3;
   ASSERT_TRUE(job.Launch(0).ok());
   machine.Wait();  // rank 0 gives up alone
@@ -202,7 +137,7 @@ TEST(RanksTest, ClocksOfDevicesThatDisagreeTellWhoWasLate) {
   fake::Machine machine(3);
   machine.SetClock(0, 3'000'000'000);
   machine.SetClock(2, -5'000'000'000'000);
-  Job job({0, 1, 2});
+  JobHere job({0, 1, 2});
   for (int call = 0; call < 2; ++call) {
     job.LaunchAll(/*late=*/2, [] { std::this_thread::sleep_for(std::chrono::milliseconds(300)); });
     machine.Wait();

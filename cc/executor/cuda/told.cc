@@ -43,23 +43,24 @@ Status Explain(const CallName& name, uint64_t call, uint32_t ranks, uint32_t row
                std::to_string(slow->failure.op) + " after " + seconds + "; rank " + std::to_string(slow_rank) +
                " waits for it.";
   } else {
-    message += "ranks " + JoinRanks(waiting) + " found that others had given up.";
+    message += "rank" + std::string(waiting.size() > 1 ? "s " : " ") + JoinRanks(waiting) + " of " +
+               std::to_string(ranks) + " found that others had given up.";
   }
   return Status(Code::kDeadlineExceeded, message);
 }
 
-std::optional<CallRecord> ReadClocks(const uint64_t* words, const Program& program) {
+std::optional<CallRecord> ReadClocks(const uint64_t* words, int64_t error, const Program& program) {
   const uint32_t ranks = program.ranks();
   const uint64_t *begin = words + 1, *end = begin + ranks, *op_end = end + ranks;
   const uint64_t first = *std::min_element(begin, begin + ranks), last = *std::max_element(begin, begin + ranks);
-  if (words[0] == 0 || *std::min_element(end, end + ranks) < last) return std::nullopt;
+  if (words[0] == 0 || *std::min_element(end, end + ranks) + static_cast<uint64_t>(error) < last) return std::nullopt;
   CallRecord record;
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     record.arrivals.push_back(static_cast<double>(begin[rank] - first) * 1e-9);
     record.waits.push_back(static_cast<double>(last - begin[rank]) * 1e-9);
   }
   record.last.push_back(static_cast<uint32_t>(std::max_element(begin, begin + ranks) - begin));
-  record.after_arrival = static_cast<double>(*std::max_element(end, end + ranks) - last) * 1e-9;
+  record.after_arrival = static_cast<double>(std::max(*std::max_element(end, end + ranks), last) - last) * 1e-9;
   size_t early = 0, all = 0;  // chunks read and stored
   for (size_t i = 0; i < program.ops().size(); ++i) {
     const size_t work = program.ops()[i].reads.size() + program.ops()[i].writes.size();

@@ -1,11 +1,11 @@
-// The custom call "jaxcomm_collective" on GPUs: all-reduces over devices of this process, by the fused executor.
+// The custom call "jaxcomm_collective" on GPUs: all-reduces over devices of one host, by the fused executor.
 //
-// Which device first comes to a call site makes its ranks, for all of them; then each device only launches its kernel,
-// and the kernels meet in the devices' memory. So no handler waits for another.
+// Which device of a process first comes to a call site makes its ranks, for all of them, and waits for other processes
+// if ranks live there; then each device only launches its kernel, and the kernels meet in the devices' memory.
 
-#include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -14,6 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "cc/executor/cuda/attempts.h"
+#include "cc/ffi/cuda/memory.h"
+#include "cc/ffi/cuda/processes.h"
 #include "cc/ffi/cuda/runtime.h"
 #include "cc/ffi/groups.h"
 #include "cc/ffi/values.h"
@@ -25,7 +28,7 @@ namespace {
 namespace ffi = xla::ffi;
 using fused::Ranks;
 
-struct Seat {
+struct Member {
   size_t group;
   uint32_t rank;
 };
@@ -39,9 +42,9 @@ struct DevicesSite {
   Reduction reduction = Reduction::kSum;
   std::vector<Group> groups;
   std::vector<std::shared_ptr<const Program>> programs;  // by group; none in a group of one rank
-  std::map<int32_t, Seat> seats;                         // by device
+  std::map<fused::Seat, Member> members;
   std::mutex mutex;
-  std::map<std::pair<size_t, size_t>, std::shared_ptr<Ranks>> ranks;  // by group and operand
+  std::map<std::pair<size_t, size_t>, fused::Attempts<std::shared_ptr<Ranks>>> ranks;  // by group and operand
 };
 ffi::TypeId DevicesSite::id = {};
 ffi::TypeInfo DevicesSite::info = ffi::MakeTypeInfo<DevicesSite>();
@@ -67,7 +70,7 @@ ffi::ErrorOr<std::unique_ptr<DevicesSite>> Instantiate(std::string_view name, st
   site->groups = std::move(groups.value());
   for (size_t group = 0; group < site->groups.size(); ++group) {
     const auto& [program, members] = site->groups[group];
-    for (uint32_t rank = 0; rank < members.size(); ++rank) site->seats[members[rank]] = {group, rank};
+    for (uint32_t rank = 0; rank < members.size(); ++rank) site->members[members[rank]] = {group, rank};
     site->programs.push_back(members.size() > 1 ? TheFusedRuntime().programs.Find(program) : nullptr);
     if (members.size() > 1 && !site->programs.back()) {
       return invalid(who + ": program " + program +
@@ -77,55 +80,47 @@ ffi::ErrorOr<std::unique_ptr<DevicesSite>> Instantiate(std::string_view name, st
   return site;
 }
 
-Result<Seat> SeatOf(const DevicesSite& site, int32_t device) {
-  const auto seat = site.seats.find(device);
-  if (seat != site.seats.end()) return seat->second;
-  return Status(Code::kInternal, site.name + ": GPU " + std::to_string(device) + " is in no group");
+Result<Member> MemberOn(const DevicesSite& site, int32_t device) {
+  const auto process = static_cast<int32_t>(ThisProcess().number());
+  const auto member = site.members.find(process << 16 | device);
+  if (member != site.members.end()) return member->second;
+  return Status(Code::kInternal, site.name + ": GPU " + std::to_string(device) + " of process " +
+                                     std::to_string(process) + " is in no group");
 }
 
-Result<std::shared_ptr<Ranks>> RanksOf(DevicesSite& site, size_t group, size_t operand, size_t bytes) {
+Result<std::shared_ptr<Ranks>> MakeRanks(const DevicesSite& site, size_t group, size_t operand, size_t bytes,
+                                         DType dtype) {
+  Result<fused::Places> places = fused::Places::Find(site.groups[group].devices, ThisProcess().number());
+  if (!places.ok()) return places.status();
+  // All processes say the same of a call, and run those of which they say the same in one order.
+  std::string what = site.name + "\n" + site.axes + "\n" + site.plan + "\n" + site.groups[group].program;
+  for (const fused::Seat seat : site.groups[group].devices) what += "\n" + std::to_string(seat);
+  what += "\n" + std::to_string(static_cast<int>(site.reduction)) + "\n" + std::to_string(static_cast<int>(dtype)) +
+          "\n" + std::to_string(operand) + "\n" + std::to_string(bytes);
+  const std::chrono::duration<double> patience(TheFusedRuntime().deadline.load());
+  Result<std::unique_ptr<fused::Meeting>> meeting = ThisProcess().MeetingOf(
+      places.value(), what, std::chrono::duration_cast<std::chrono::steady_clock::duration>(patience));
+  if (!meeting.ok()) return meeting.status();
+  return TheFusedRuntime().Make({site.name, site.axes, site.plan, static_cast<int64_t>(bytes)}, site.programs[group],
+                                std::move(places.value()), std::move(meeting.value()));
+}
+
+Result<std::shared_ptr<Ranks>> RanksOf(DevicesSite& site, const Member& member, size_t operand, size_t bytes,
+                                       DType dtype) {
   std::lock_guard<std::mutex> lock(site.mutex);
-  std::shared_ptr<Ranks>& ranks = site.ranks[{group, operand}];
-  if (ranks) return ranks;
-  Result<std::shared_ptr<Ranks>> made =
-      TheFusedRuntime().Make({site.name, site.axes, site.plan, static_cast<int64_t>(bytes)}, site.programs[group],
-                             {site.groups[group].devices.begin(), site.groups[group].devices.end()});
-  if (made.ok()) ranks = made.value();
-  return made;
-}
-
-// Peers reach what cudaMalloc gave once they are told to; pools and mapped memory need more than that, and a kernel
-// that tried would take the whole process with it.
-Status CheckReachable(const DevicesSite& site, const void* data) {
-  using GetAttribute = CUresult (*)(void*, CUpointer_attribute, CUdeviceptr);
-  static const GetAttribute get = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    const cudaError_t error =
-        cudaGetDriverEntryPointByVersion("cuPointerGetAttribute", &function, 12000, cudaEnableDefault, &found);
-    return error == cudaSuccess ? reinterpret_cast<GetAttribute>(function) : nullptr;
-  }();
-  int plain = 0;
-  if (get != nullptr &&
-      get(&plain, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, reinterpret_cast<CUdeviceptr>(data)) ==
-          CUDA_SUCCESS &&
-      plain != 0) {
-    return Status();
-  }
-  return Status(Code::kUnimplemented, site.name + " over '" + site.axes +
-                                          "': other GPUs cannot reach memory of this allocator.\n  Cure: run without "
-                                          "XLA_PYTHON_CLIENT_ALLOCATOR, or call jax.lax for this one.");
+  return site.ranks[{member.group, operand}].Ask(member.rank,
+                                                 [&] { return MakeRanks(site, member.group, operand, bytes, dtype); });
 }
 
 // Calls start(operand, its ranks, data, bytes, type) for each operand of a device that has others to reduce with.
 template <typename Start>
-Status ForEachOperand(DevicesSite& site, const Seat& seat, const ffi::RemainingArgs& args, Start start) {
+Status ForEachOperand(DevicesSite& site, const Member& member, const ffi::RemainingArgs& args, Start start) {
   for (size_t i = 0; i < args.size(); ++i) {
     const ffi::AnyBuffer operand = *args.get<ffi::AnyBuffer>(i);
     const std::optional<DType> dtype = ParseDType(operand.element_type());
     if (!dtype) return Status(Code::kUnimplemented, site.name + ": no reduction of this element type");
-    if (!site.programs[seat.group] || operand.size_bytes() == 0) continue;
-    Result<std::shared_ptr<Ranks>> ranks = RanksOf(site, seat.group, i, operand.size_bytes());
+    if (!site.programs[member.group] || operand.size_bytes() == 0) continue;
+    Result<std::shared_ptr<Ranks>> ranks = RanksOf(site, member, i, operand.size_bytes(), *dtype);
     if (!ranks.ok()) return ranks.status();
     const Status status = start(i, *ranks.value(), *dtype);
     if (!status.ok()) return status;
@@ -135,28 +130,36 @@ Status ForEachOperand(DevicesSite& site, const Seat& seat, const ffi::RemainingA
 
 // So that execute allocates and loads nothing, while other devices' kernels wait or this one's is captured.
 ffi::Error Initialize(DevicesSite* site, int32_t device, ffi::RemainingArgs args, ffi::RemainingRets) {
-  const Result<Seat> seat = SeatOf(*site, device);
-  if (!seat.ok()) return ToError(seat.status());
-  return ToError(ForEachOperand(*site, seat.value(), args, [&](size_t, const Ranks& ranks, DType dtype) {
-    return ranks.Load(seat.value().rank, dtype, site->reduction);
+  const Result<Member> member = MemberOn(*site, device);
+  if (!member.ok()) return ToError(member.status());
+  return ToError(ForEachOperand(*site, member.value(), args, [&](size_t, const Ranks& ranks, DType dtype) {
+    return ranks.Load(member.value().rank, dtype, site->reduction);
   }));
 }
 
 Status Start(DevicesSite& site, int32_t device, cudaStream_t stream, const ffi::RemainingArgs& args,
              const ffi::RemainingRets& rets) {
-  const Result<Seat> seat = SeatOf(site, device);
-  if (!seat.ok()) return seat.status();
+  const Result<Member> member = MemberOn(site, device);
+  if (!member.ok()) return member.status();
+  const uint32_t rank = member.value().rank;
   if (args.size() != rets.size()) return Status(Code::kInternal, site.name + ": operands and results differ");
   for (size_t i = 0; i < args.size(); ++i) {
-    const ffi::AnyBuffer operand = *args.get<ffi::AnyBuffer>(i), result = **rets.get<ffi::AnyBuffer>(i);
-    if (operand.size_bytes() != result.size_bytes()) {
+    if (args.get<ffi::AnyBuffer>(i)->size_bytes() != (*rets.get<ffi::AnyBuffer>(i))->size_bytes()) {
       return Status(Code::kInternal, site.name + ": operand and result " + std::to_string(i) + " do not fit");
     }
-    // Before any launch: either all operands are launched, as on the other devices, or none.
-    if (site.programs[seat.value().group] && result.size_bytes() > 0) {
-      const Status reachable = CheckReachable(site, result.untyped_data());
-      if (!reachable.ok()) return reachable;
-    }
+  }
+  // Before any launch: either all operands are launched, as on the other devices, or none.
+  Status status = ForEachOperand(site, member.value(), args, [&](size_t i, const Ranks& ranks, DType) {
+    const ffi::AnyBuffer result = **rets.get<ffi::AnyBuffer>(i);
+    const Status reachable = CheckReachable(result.untyped_data());
+    if (!reachable.ok())
+      return Status(reachable.code(), site.name + " over '" + site.axes + "': " + reachable.message());
+    return ranks.CheckReach(rank, static_cast<const std::byte*>(result.untyped_data()),
+                            static_cast<int64_t>(result.size_bytes()));
+  });
+  if (!status.ok()) return status;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const ffi::AnyBuffer operand = *args.get<ffi::AnyBuffer>(i), result = **rets.get<ffi::AnyBuffer>(i);
     if (operand.untyped_data() == result.untyped_data()) continue;
     const cudaError_t error = cudaMemcpyAsync(result.untyped_data(), operand.untyped_data(), operand.size_bytes(),
                                               cudaMemcpyDeviceToDevice, stream);
@@ -164,10 +167,10 @@ Status Start(DevicesSite& site, int32_t device, cudaStream_t stream, const ffi::
   }
   // Every operand is launched, whatever becomes of those before it: the other devices launch all, too.
   Status first;
-  const Status status = ForEachOperand(site, seat.value(), args, [&](size_t i, Ranks& ranks, DType dtype) {
+  status = ForEachOperand(site, member.value(), args, [&](size_t i, Ranks& ranks, DType dtype) {
     const ffi::AnyBuffer result = **rets.get<ffi::AnyBuffer>(i);
     const Status run = TheFusedRuntime().Run(
-        ranks, seat.value().rank,
+        ranks, rank,
         {static_cast<std::byte*>(result.untyped_data()), static_cast<int64_t>(result.size_bytes()), nullptr, dtype,
          site.reduction, TheFusedRuntime().deadline.load()},
         stream);

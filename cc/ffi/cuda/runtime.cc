@@ -15,8 +15,10 @@ FusedRuntime& TheFusedRuntime() {
 }
 
 Result<std::shared_ptr<fused::Ranks>> FusedRuntime::Make(fused::CallName name, std::shared_ptr<const Program> program,
-                                                         const std::vector<int>& devices) {
-  Result<std::shared_ptr<fused::Ranks>> made = fused::Ranks::Make(std::move(name), std::move(program), devices, stats);
+                                                         fused::Places places,
+                                                         std::unique_ptr<fused::Meeting> meeting) {
+  Result<std::shared_ptr<fused::Ranks>> made =
+      fused::Ranks::Make(std::move(name), std::move(program), std::move(places), std::move(meeting), stats);
   if (made.ok()) {
     std::lock_guard<std::mutex> lock(mutex_);
     all_.push_back(made.value());
@@ -40,14 +42,10 @@ Status FusedRuntime::Run(fused::Ranks& ranks, uint32_t rank, const fused::Ranks:
   return ranks.Run(rank, call, stream);
 }
 
-namespace {
-
 int64_t CopyOut(const std::string& text, char* out, int64_t capacity) {
   if (capacity > 0) out[text.copy(out, static_cast<size_t>(capacity) - 1)] = '\0';
   return static_cast<int64_t>(text.size());
 }
-
-}  // namespace
 
 // Returns 0, or the length of an error message; so does the next.
 JAXCOMM_EXPORT int64_t jaxcomm_fused_register(const char* name, const void* bytes, int64_t num_bytes, char* error,

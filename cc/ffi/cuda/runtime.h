@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "cc/base/status.h"
@@ -24,7 +25,7 @@ struct FusedRuntime {
 
   // As Ranks::Make; the C functions find what is made here for as long as it lives.
   Result<std::shared_ptr<fused::Ranks>> Make(fused::CallName name, std::shared_ptr<const Program> program,
-                                             const std::vector<int>& devices);
+                                             fused::Places places, std::unique_ptr<fused::Meeting> meeting);
   std::vector<std::shared_ptr<fused::Ranks>> All();
 
   // Starts a call on the stream's device, whether it is captured or not.
@@ -37,5 +38,8 @@ struct FusedRuntime {
 
 // Lives until the process ends: XLA's threads may still call when static destructors run.
 FusedRuntime& TheFusedRuntime();
+
+// Copies as much of a text as fits, with a zero at its end, and returns its length.
+int64_t CopyOut(const std::string& text, char* out, int64_t capacity);
 
 }  // namespace jaxcomm

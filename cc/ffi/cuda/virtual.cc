@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cc/executor/cuda/one_process.h"
 #include "cc/ffi/cuda/runtime.h"
 #include "cc/ffi/values.h"
 #include "xla/ffi/api/ffi.h"
@@ -55,8 +56,12 @@ Result<std::shared_ptr<Ranks>> Here(VirtualSite& site, cudaStream_t stream, int6
   std::lock_guard<std::mutex> lock(site.mutex);
   std::shared_ptr<Ranks>& ranks = site.on[device];
   if (ranks) return ranks;
-  Result<std::shared_ptr<Ranks>> made = TheFusedRuntime().Make({"psum", "virtual", site.plan, bytes}, site.program,
-                                                               std::vector<int>(site.program->ranks(), device));
+  const std::vector<fused::Seat> seats(site.program->ranks(), device);
+  Result<fused::Places> places = fused::Places::Find(seats, /*process=*/0);
+  if (!places.ok()) return places.status();
+  Result<std::shared_ptr<Ranks>> made =
+      TheFusedRuntime().Make({"psum", "virtual", site.plan, bytes}, site.program, places.value(),
+                             std::make_unique<fused::OneProcess>(places.value()));
   if (made.ok()) ranks = made.value();
   return made;
 }

@@ -1,11 +1,12 @@
 // As much of CUDA's runtime as the host side of the fused executor and of messages calls, on a machine that has none:
-// memory of its own for each device, which only those devices reach that were told to, and streams that are threads.
-// Whoever copies or records on a stream waits for what is on it: so copies are done and events have passed at once.
+// memory of its own for each device, which only those devices and processes reach that were told to, and streams that
+// are threads. Whoever copies or records on a stream waits for what is on it: copies are done and events pass at once.
 //
 //   fake::Machine machine(/*devices=*/4);   // one at a time; the functions below are about it
 //   machine.Wait();                         // until all streams are empty
 //   machine.allocated()                     // how many allocations are left
 //
+// Processes have machines of their own, made after they were forked.
 // It takes the place of the runtime's header of this name; the kernel runs the protocol's own source (kernel.cc).
 #pragma once
 
@@ -16,20 +17,25 @@
 #include <mutex>
 #include <set>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 enum cudaError_t {
   cudaSuccess,
   cudaErrorInvalidValue,
+  cudaErrorMemoryAllocation,
   cudaErrorPeerAccessAlreadyEnabled,
   cudaErrorNoDevice,
   cudaErrorNotReady
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount };
-constexpr unsigned cudaHostAllocMapped = 1, cudaHostAllocPortable = 2, cudaStreamNonBlocking = 1;
-constexpr unsigned cudaEventDisableTiming = 2;
+constexpr unsigned cudaHostAllocMapped = 1, cudaHostAllocPortable = 2, cudaStreamNonBlocking = 1,
+                   cudaIpcMemLazyEnablePeerAccess = 1, cudaEventDisableTiming = 2;
+struct cudaIpcMemHandle_t {
+  char reserved[64];
+};
 
 namespace fake {
 
@@ -45,7 +51,11 @@ class Machine {
   void SetProcessors(int device, int processors) { processors_[device] = processors; }
   void SetClock(int device, int64_t nanoseconds) { clocks_[device] = nanoseconds; }
 
-  void Wait();
+  // Lets no larger allocation succeed, and no other process's memory be opened.
+  void LimitAllocations(size_t bytes) { limit_ = bytes; }
+  void RefuseToOpen(bool refuse) { refuses_ = refuse; }
+
+  void Wait(int device = -1);  // or of all
   size_t allocated();
   bool connected(int from, int to);
   uint64_t Now(int device) const;
@@ -58,7 +68,14 @@ class Machine {
   std::set<std::pair<int, int>> separate_, connected_;
   std::map<int, int> processors_;
   std::map<int, int64_t> clocks_;
+  size_t limit_ = SIZE_MAX;
+  bool refuses_ = false;
   std::map<void*, int> memory_;  // by device, -1 is the host
+  struct Opened {
+    void* memory;
+    int times;
+  };
+  std::map<std::tuple<int, int, int>, Opened> opened_;  // by device, process and its file
   std::set<Stream*> streams_;
 };
 
@@ -98,6 +115,9 @@ cudaError_t cudaFreeHost(void* memory);
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaMemset(void* memory, int value, size_t bytes);
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory);
+cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned flags);
+cudaError_t cudaIpcCloseMemHandle(void* memory);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);

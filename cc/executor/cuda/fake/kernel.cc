@@ -29,9 +29,9 @@ class Hands {
     static std::atomic<uint32_t> word{0};
     word.fetch_add(1, std::memory_order_seq_cst);
   }
-  void Publish() { *Flag(rank_, args_.table.num_flags) = reinterpret_cast<uint64_t>(bases_[rank_]); }
+  void Publish() { *Flag(rank_, args_.table.num_flags) = reinterpret_cast<uint64_t>(bases_[rank_]) - args_.origin; }
   void Meet(uint32_t peer) {
-    bases_[peer] = reinterpret_cast<std::byte*>(*Flag(peer, args_.table.num_flags) + args_.peers[peer].shift);
+    bases_[peer] = reinterpret_cast<std::byte*>(args_.peers[peer].origin + *Flag(peer, args_.table.num_flags));
   }
   void Pause() const { sched_yield(); }
 

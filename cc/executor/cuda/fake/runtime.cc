@@ -1,8 +1,12 @@
 #include <cuda_runtime_api.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+
+#include "cc/executor/cuda/fake/shared_memory.h"
 
 namespace fake {
 namespace {
@@ -25,13 +29,15 @@ Machine::~Machine() {
   the_machine = nullptr;
 }
 
-void Machine::Wait() {
+void Machine::Wait(int device) {
   std::set<Stream*> streams;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     streams = streams_;
   }
-  for (Stream* stream : streams) stream->Wait();
+  for (Stream* stream : streams) {
+    if (device < 0 || stream->device == device) stream->Wait();
+  }
 }
 
 size_t Machine::allocated() {
@@ -67,7 +73,8 @@ struct Runtime {
   static cudaError_t Fail(cudaError_t error) { return last_error = error; }
 
   static cudaError_t Allocate(void** memory, size_t bytes, int device) {
-    *memory = std::malloc(bytes);
+    if (bytes > TheMachine().limit_) return Fail(cudaErrorMemoryAllocation);
+    *memory = device < 0 ? std::malloc(bytes) : SharedMemory::Allocate(bytes);
     std::memset(*memory, 0xa5, bytes);
     std::lock_guard<std::mutex> lock(TheMachine().mutex_);
     TheMachine().memory_[*memory] = device;
@@ -77,8 +84,47 @@ struct Runtime {
   static cudaError_t Free(void* memory) {
     if (memory == nullptr) return cudaSuccess;
     std::lock_guard<std::mutex> lock(TheMachine().mutex_);
-    if (TheMachine().memory_.erase(memory) == 0) return Fail(cudaErrorInvalidValue);
-    std::free(memory);
+    const auto found = TheMachine().memory_.find(memory);
+    if (found == TheMachine().memory_.end()) return Fail(cudaErrorInvalidValue);
+    if (found->second < 0) {
+      std::free(memory);
+    } else {
+      SharedMemory::Free(static_cast<std::byte*>(memory));
+    }
+    TheMachine().memory_.erase(found);
+    return cudaSuccess;
+  }
+
+  static cudaError_t GetHandle(cudaIpcMemHandle_t* handle, void* memory) {
+    const SharedMemory::Handle its = SharedMemory::HandleOf(static_cast<std::byte*>(memory));
+    static_assert(sizeof(its) <= sizeof(*handle));
+    std::memcpy(handle, &its, sizeof(its));
+    return cudaSuccess;
+  }
+
+  // As with CUDA, not in its own process; what is open already is counted, and stays where it is.
+  static cudaError_t Open(void** memory, const cudaIpcMemHandle_t& handle) {
+    SharedMemory::Handle its;
+    std::memcpy(&its, &handle, sizeof(its));
+    if (its.process == getpid() || TheMachine().refuses_) return Fail(cudaErrorInvalidValue);
+    std::lock_guard<std::mutex> lock(TheMachine().mutex_);
+    auto& opened = TheMachine().opened_[{current_device, its.process, its.file}];
+    if (opened.times == 0) opened.memory = SharedMemory::Open(its);
+    if (opened.memory == nullptr) return Fail(cudaErrorInvalidValue);
+    ++opened.times;
+    return *memory = opened.memory, cudaSuccess;
+  }
+
+  static cudaError_t Close(void* memory) {
+    std::lock_guard<std::mutex> lock(TheMachine().mutex_);
+    auto& all = TheMachine().opened_;
+    const auto found = std::find_if(all.begin(), all.end(), [memory](const auto& each) {
+      return std::get<0>(each.first) == current_device && each.second.memory == memory;
+    });
+    if (found == all.end()) return Fail(cudaErrorInvalidValue);
+    if (--found->second.times > 0) return cudaSuccess;
+    SharedMemory::Close(static_cast<std::byte*>(memory));
+    all.erase(found);
     return cudaSuccess;
   }
 
@@ -113,7 +159,10 @@ struct Runtime {
 using fake::Runtime;
 
 const char* cudaGetErrorString(cudaError_t error) {
-  return error == cudaSuccess ? "no error" : error == cudaErrorNoDevice ? "no such device" : "invalid value";
+  return error == cudaSuccess                 ? "no error"
+         : error == cudaErrorNoDevice         ? "no such device"
+         : error == cudaErrorMemoryAllocation ? "out of memory"
+                                              : "invalid value";
 }
 
 cudaError_t cudaGetLastError() {
@@ -139,7 +188,7 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
 }
 
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) { return Runtime::Connect(fake::current_device, peer); }
-cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+cudaError_t cudaDeviceSynchronize() { return fake::TheMachine().Wait(fake::current_device), cudaSuccess; }
 cudaError_t cudaMalloc(void** memory, size_t bytes) { return Runtime::Allocate(memory, bytes, fake::current_device); }
 cudaError_t cudaFree(void* memory) { return Runtime::Free(memory); }
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) { return Runtime::Allocate(memory, bytes, -1); }
@@ -156,6 +205,12 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 }
 
 cudaError_t cudaMemset(void* memory, int value, size_t bytes) { return std::memset(memory, value, bytes), cudaSuccess; }
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory) { return Runtime::GetHandle(handle, memory); }
+cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned) {
+  return Runtime::Open(memory, handle);
+}
+cudaError_t cudaIpcCloseMemHandle(void* memory) { return Runtime::Close(memory); }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new fake::Stream(fake::current_device);

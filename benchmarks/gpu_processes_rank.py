@@ -1,0 +1,174 @@
+"""One process of benchmarks/gpu_processes.py, which starts it.
+
+    python benchmarks/gpu_processes_rank.py processes 0 4 /tmp/folder   # part, process, processes, a folder they share
+
+It ends with 0 if it found what it should; the first leaves rows for the report in the folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from gpu_expected import by_numpy  # noqa: E402
+from gpu_nccl_rank import Job, check, data  # noqa: E402
+from gpu_rows import Row  # noqa: E402
+from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
+
+import jaxcomm  # noqa: E402
+from jaxcomm import ffi, schedules  # noqa: E402
+from jaxcomm.errors import JaxcommError  # noqa: E402
+from jaxcomm.ffi import fused  # noqa: E402
+
+DTYPES = ("float32", "bfloat16")
+SIZES = (1 << 10, 1 << 20, 1 << 24)  # bytes of a rank
+ELEMENTS, CALLS = 100_003, 11
+LATE_S = 0.3  # by which the last process comes late
+SHORT_S, COMPILED_S = 1.0, 5.0  # deadlines that it misses: of a call, and of one that the others still compile
+
+Step = Callable[[jax.Array], Any]
+
+
+def bits(job: Job) -> Iterator[Row]:
+    """Sums, twice with other data, as the direct schedule's program adds."""
+    for dtype in DTYPES:
+        step = psum(job)
+        for seed in range(2):
+            call(f"{dtype}, call {seed}", step, data(job.ranks, ELEMENTS, dtype, seed))
+        yield [f"direct, {dtype}", "same bits"]
+
+
+def late(job: Job) -> Iterator[Row]:
+    """The last process comes late, and the others wait for it; all see that it was the last."""
+    step, whole = psum(job), data(job.ranks, ELEMENTS + 1, "float32", seed=2)
+    call("before", step, whole)
+    job.meet("late")
+    if job.rank == job.ranks - 1:
+        time.sleep(LATE_S)
+    call("late", step, whole)
+    job.meet("late is over")
+    arrivals = site(whole[0].nbytes)["arrivals"][-1]
+    if np.argmax(arrivals) != job.ranks - 1 or arrivals[-1] < LATE_S / 2:
+        sys.exit(f"process {job.rank} has other arrivals: {arrivals}")
+    yield [f"process {job.ranks - 1} comes {LATE_S * 1e3:.0f} ms late", "same bits"]
+    yield ["its arrival by the devices' clocks", f"{arrivals[-1] * 1e3:.1f} ms"]
+
+
+def deadline(job: Job) -> Iterator[Row]:
+    """The last process misses a call's deadline: the others name it, and the next call is right."""
+    gone = job.ranks - 1
+    step, whole = psum(job), data(job.ranks, ELEMENTS + 2, "float32", seed=3)
+    call("before", step, whole)
+    ffi.set_deadline(SHORT_S)
+    job.meet("deadline")
+    if job.rank == gone:
+        job.await_others("deadline is over")
+    message = failure(lambda: jax.block_until_ready(step(placed(whole))))
+    job.tell("deadline is over")
+    if "DeadlineError: psum #2 over 'data'" not in message:
+        sys.exit(f"the error is another: {message}")
+    if job.rank != gone and f"rank {gone} of {job.ranks} has not arrived after" not in message:
+        sys.exit(f"the error does not name rank {gone}: {message}")
+    ffi.set_deadline(60.0)
+    yield ["a process misses the deadline", message.splitlines()[0]]
+    call("after", step, whole)
+    yield ["the next call", "same bits"]
+
+
+def times(job: Job) -> Iterator[Row]:
+    """Median of a call, the launch and the wait for its end included."""
+    step = psum(job)
+    for nbytes in SIZES:
+        x = placed(np.ones((job.ranks, nbytes // 4), np.float32))
+        jax.block_until_ready(step(x))
+        seconds = []
+        for _ in range(CALLS):
+            begun = time.perf_counter()
+            jax.block_until_ready(step(x))
+            seconds.append(time.perf_counter() - begun)
+        yield [f"{nbytes >> 10} KiB of a rank", f"{statistics.median(seconds) * 1e3:.2f} ms"]
+    fused.check()
+
+
+def absent(job: Job) -> Iterator[Row]:
+    """The last process does not come to a call site at all, and is named."""
+    ffi.set_deadline(COMPILED_S)
+    job.meet("absent")
+    if job.rank == job.ranks - 1:
+        return
+    message = failure(lambda: jax.block_until_ready(psum(job)(placed(np.ones((job.ranks, 7), np.float32)))))
+    if f"(process {job.ranks - 1}) has not come to share memory after" not in message:
+        sys.exit(f"the error is another: {message}")
+    yield ["a process does not come", next(line for line in message.splitlines() if "share memory" in line)]
+
+
+PARTS = (bits, late, deadline, times, absent)
+
+
+def psum(job: Job) -> Step:
+    """A step of its own over one device of each process."""
+    rows = PartitionSpec("data")
+    mesh = jax.make_mesh((job.ranks,), ("data",))
+    over = jax.shard_map(lambda x: jaxcomm.psum(x, "data"), mesh=mesh, in_specs=rows, out_specs=rows, check_vma=False)
+    return jax.jit(over)
+
+
+def placed(whole: np.ndarray) -> jax.Array:
+    """Row r on device r."""
+    mesh = jax.make_mesh((len(whole),), ("data",))
+    sharding = NamedSharding(mesh, PartitionSpec("data"))
+    return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+
+
+def call(what: str, step: Step, whole: np.ndarray) -> None:
+    """Ends this process if one bit of its result is not as the program adds."""
+    wanted = by_numpy(schedules.direct(len(whole)), whole)
+    result = step(placed(whole))
+    for shard in result.addressable_shards:
+        check(what, np.asarray(shard.data), wanted[shard.index])
+    fused.check()
+
+
+def failure(act: Callable[[], object]) -> str:
+    """The error of a call that must fail, whoever is told first."""
+    try:
+        act()
+        fused.check()
+    except (JaxcommError, jax.errors.JaxRuntimeError) as error:
+        return str(error)
+    sys.exit("a call that must fail gave a result")
+
+
+def site(nbytes: int) -> dict[str, Any]:
+    """The statistics of the calls of so many bytes."""
+    return next(site for site in ffi.stats() if site["bytes"] == nbytes)
+
+
+def main() -> None:
+    """Does all parts on the first GPU."""
+    job = Job(int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+    jax.distributed.initialize(os.environ["JAXCOMM_COORDINATOR"], job.ranks, job.rank, local_device_ids=[0])
+    fused.DEVICES = True
+    rows: list[Row] = []
+    for part in PARTS:
+        for row in part(job):
+            rows.append(row)
+            if job.rank == 0:
+                (job.folder / "rows").write_text(json.dumps(rows))
+    job.meet("end")  # whoever leaves takes its memory along
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+// What several ranks of a process need together, and what all processes try together: the first that asks makes it for
+// the others. Where that fails, the nth time that a rank asks is the process's nth attempt, however many of its ranks
+// ask; so all processes try equally often, and none waits for an attempt that the others have behind them.
+//
+//   Attempts<std::shared_ptr<Ranks>> attempts;
+//   Result<std::shared_ptr<Ranks>> ranks = attempts.Ask(rank, [&] { return Ranks::Make(...); });
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "cc/base/status.h"
+
+namespace jaxcomm::fused {
+
+template <typename Made>
+class Attempts {
+ public:
+  template <typename Make>
+  Result<Made> Ask(uint32_t rank, Make make) {
+    size_t& failures = failures_[rank];
+    if (failures == outcomes_.size()) outcomes_.push_back(make());
+    const Result<Made>& outcome = outcomes_[failures];
+    if (!outcome.ok()) ++failures;
+    return outcome;
+  }
+
+ private:
+  std::vector<Result<Made>> outcomes_;   // only the last may have succeeded
+  std::map<uint32_t, size_t> failures_;  // that a rank was told of
+};
+
+}  // namespace jaxcomm::fused
