@@ -101,7 +101,7 @@ def _join(groups: Groups, axes: str, lends: bool) -> str:
     ]
     indices = sorted({index for index, _, _ in mine})
     with ExitStack() as stack:
-        boards = {index: stack.enter_context(nccl.Board(f"{digest}-{index}").shared()) for index in indices if lends}
+        boards = {index: stack.enter_context(_board(digest, index).shared()) for index in indices if lends}
         for index, rank, device in mine if lends else ():
             lent.borrow(name, ranks=len(groups[index]), rank=rank, device=device, board=boards[index])
         # They may be compiling something else before they come, which is no rank's lateness.
@@ -111,6 +111,11 @@ def _join(groups: Groups, axes: str, lends: bool) -> str:
     if not lends:
         _connect(name, groups, digest, mine)
     return name
+
+
+def _board(digest: str, index: int) -> nccl.Board:
+    """Of one group in this job; another job on this host may have the same groups."""
+    return nccl.Board(hashlib.sha256(f"{processes.job()} {digest} {index}".encode()).hexdigest()[:32])
 
 
 def _connect(name: str, groups: Groups, digest: str, mine: Sequence[tuple[int, int, int]]) -> None:

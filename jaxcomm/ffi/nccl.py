@@ -32,7 +32,7 @@ ID_BYTES = 128
 # Each is to be set once the section of benchmarks/gpu.py that sets it for itself has passed. "nccl psum": whether
 # all-reduces over GPUs of several hosts follow plans; where it is not set, they stay jax.lax's.
 HOSTS = False
-# "nccl psum on XLA's": whether they do so over communicators that XLA lends, where it does; else over ours.
+# "nccl psum lent": whether they do so over communicators that XLA lends, where it does; else over ours.
 LENT = False
 
 

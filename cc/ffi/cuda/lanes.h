@@ -1,9 +1,10 @@
 // A call on its way: what it has on each communicator, and waiting for its end.
 //
-//   Status status = RunLanes(turn, attendance, meet, lanes, stream);   // returns when the call has ended or has failed
+//   Status status = RunLanes(turn, attendance, before, lanes, stream);   // returns when the call has ended or failed
 //
 // What a call that failed has left in its results must not be taken for a sum, so XLA's thread of the device is held
-// until then.
+// until then. What goes to a communicator of XLA's is queued by a thread of its own, since NCCL may block there; where
+// the deadline passes first, that thread is left behind.
 #pragma once
 
 #include <cuda_runtime_api.h>

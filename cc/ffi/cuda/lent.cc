@@ -41,10 +41,10 @@ Status Tell(const Part& part, nccl::Comm comm, cudaStream_t stream, nccl::Clock:
   const uint32_t rank = loan.rank();
   cudaError_t error = cudaMemcpyAsync(mine, &rank, sizeof(rank), cudaMemcpyHostToDevice, stream);
   if (error != cudaSuccess) return CudaError("writing a rank's number", error);
+  constexpr char kWhat[] = "telling the ranks' places";
   const nccl::Outcome begun = nccl.AllGather(mine, memory, sizeof(rank), nccl::kInt8, comm, stream);
-  if (begun != nccl::kSuccess && begun != nccl::kInProgress)
-    return nccl.Error("telling the ranks' places", begun, comm);
-  Status status = nccl::Settle(nccl, comm, "telling the ranks' places", "it was not launched", deadline);
+  if (begun != nccl::kSuccess && begun != nccl::kInProgress) return nccl.Error(kWhat, begun, comm);
+  Status status = nccl::Settle(nccl, comm, kWhat, "it was not launched", deadline);
   if (!status.ok()) return status;
   Event told;
   if (status = told.Record(stream); !status.ok()) return status;

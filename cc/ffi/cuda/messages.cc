@@ -93,16 +93,15 @@ ffi::Error AllReduce(cudaStream_t stream, ffi::ScratchAllocator& scratch, ffi::R
   if (turn.members.size() == 1) return ffi::Error::Success();
 
   Borrowed borrowed;
+  const std::string its = "messages: group '" + std::string(asked.group) + "' has ";
   if (turn.part->loan) {
-    if (!borrow)
-      return ToError(
-          InvalidArgument("messages: group '" + std::string(asked.group) + "' has none of ours; XLA lends them"));
+    if (!borrow) return ToError(InvalidArgument(its + "none of ours; XLA lends them"));
     if (Status status = borrow(*turn.part, borrowed); !status.ok()) return ToError(status);
   } else if (borrow) {
-    return ToError(InvalidArgument("messages: group '" + std::string(asked.group) + "' has communicators of ours"));
-  } else if (asked.shares.size() > turn.part->streams.size() + 1) {
+    return ToError(InvalidArgument(its + "communicators of ours"));
+  } else if (const size_t rails = turn.part->streams.size() + 1; asked.shares.size() > rails) {
     return ToError(InvalidArgument("messages: " + std::to_string(asked.shares.size()) + " shares; the group has " +
-                                   std::to_string(turn.part->streams.size() + 1) + " rails"));
+                                   std::to_string(rails) + " rails"));
   }
   std::vector<Lane> lanes = Lanes(turn, asked, borrowed.comm, leaves, at, *reduction, stream);
   for (Lane& lane : lanes) {
