@@ -59,7 +59,7 @@ def _sanitized(tool: str) -> Section:
 
 def _by_nccl(part: str, seconds: int, title: str) -> Section:
     # It ends its ranks by itself, before it would be ended.
-    return Section(f"4 processes and NCCL: {title}", seconds + 10, "gpu_nccl.py", (part, str(seconds)))
+    return Section(f"Processes and NCCL: {title}", seconds + 10, "gpu_nccl.py", (part, str(seconds)))
 
 
 _CAPTURED = "--xla_gpu_enable_command_buffer=FUSION,CUSTOM_CALL --xla_gpu_graph_min_graph_size=1"
@@ -84,6 +84,8 @@ ALL = {
     # It ends its processes by itself, before it would be ended.
     "processes": Section("psum over 4 processes that share a GPU, by CUDA IPC", 70, "gpu_processes.py", ("60",)),
     "nccl bits": _by_nccl("bits", 110, "every schedule and dtype, bit for bit as its program adds"),
+    "nccl windows": _by_nccl("windows", 80, "the fused executor in windows, bit for bit"),
+    "nccl multicast": _by_nccl("multicast", 80, "stores to all ranks by a switch, a GPU per rank"),
     "nccl groups": _by_nccl("groups", 50, "sums of the groups of a period, on communicators that were split before"),
     "nccl rails": _by_nccl("rails", 50, "one call over two rails, a communicator each"),
     "nccl times": _by_nccl("times", 80, "median of a call, the launch and the wait for its end included"),

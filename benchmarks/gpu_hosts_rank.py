@@ -25,7 +25,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from gpu_expected import by_numpy  # noqa: E402
-from gpu_nccl_rank import CANNOT, ELEMENTS, SHORT_S, Job, Rows, check, data  # noqa: E402
+from gpu_nccl import CANNOT  # noqa: E402
+from gpu_nccl_rank import ELEMENTS, SHORT_S, Job, Rows, check, data  # noqa: E402
 
 from jaxcomm import schedules  # noqa: E402
 from jaxcomm.ffi import lent, nccl  # noqa: E402

@@ -3,14 +3,16 @@
     python benchmarks/gpu_nccl.py bits 110 result.json      # part, seconds, the file that its result goes into
 
 Each part is a section of gpu.py. NCCL from 2.30.7 on lets several ranks share a GPU (NCCL_MULTI_RANK_GPU_ENABLE);
-older ones are made to believe that the ranks are on hosts of their own. Both are experimental. Exits with 1 if a rank
-fails or time is up, and with 77 where something is missing that the part needs, such as NCCL.
+older ones are made to believe that the ranks are on hosts of their own. Both are experimental. The part "multicast" is
+for a GPU per rank. Exits with 1 if a rank fails or time is up, and with 77 where a part cannot run, say without NCCL.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,20 +22,25 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-RANK = Path(__file__).resolve().parent / "gpu_nccl_rank.py"
-HOSTS_RANK = RANK.with_name("gpu_hosts_rank.py")
-ON_HOSTS = ("psum", "lent", "lent lost")  # the parts whose ranks HOSTS_RANK is
-RANKS = 4
+HERE = Path(__file__).resolve().parent
+RANK = HERE / "gpu_nccl_rank.py"
+ON_HOSTS = ("psum", "lent", "lent lost")
+OTHERWISE = {  # which program runs a part
+    **dict.fromkeys(("windows", "multicast"), HERE / "gpu_nccl_windows.py"),
+    **dict.fromkeys(ON_HOSTS, HERE / "gpu_hosts_rank.py"),
+}
+RANKS, MOST_RANKS = 4, 8
 SEVERAL_RANKS = (2, 30, 7)  # NCCL's version from which on they may share a GPU
 CANNOT = 77
+COMMON = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "CUDA_MODULE_LOADING": "EAGER"}
 
 sys.path.insert(0, str(ROOT))
 
-from jaxcomm.ffi import lent, nccl  # noqa: E402
+from jaxcomm.ffi import cuda, lent, nccl  # noqa: E402
 
 
 class Outcome(NamedTuple):
-    """Whether all ranks found what they should, the report's rows, and why a rank could not look, if one could not."""
+    """Whether all ranks found what they should, the report's rows, and why the part cannot run here, if so."""
 
     passed: bool
     rows: list[list[str]]
@@ -46,11 +53,17 @@ def main(name: str, seconds: float, out: Path) -> int:
         print(off)
         return CANNOT
     version = nccl.version()
-    found = run(name, RANKS, seconds, environment(version), HOSTS_RANK if name in ON_HOSTS else RANK)
+    ranks, extra = RANKS, environment(version)
+    if name == "multicast":
+        ranks, extra = min(cuda.core().jaxcomm_cuda_devices(ctypes.byref(ctypes.c_char_p())), MOST_RANKS), [COMMON]
+        if ranks < 2:
+            print("one GPU; a switch stores to several")
+            return CANNOT
+    found = run(name, ranks, seconds, extra, OTHERWISE.get(name, RANK))
     if found.cannot:
         print(found.cannot)
         return CANNOT
-    head = [f"{RANKS} ranks, NCCL {'.'.join(map(str, version))}", "result"]
+    head = [f"{ranks} ranks, NCCL {'.'.join(map(str, version))}", "result"]
     out.write_text(json.dumps({"rows": [head, *found.rows]}))
     return 0 if found.passed else 1
 
@@ -66,10 +79,9 @@ def why_off(name: str) -> str | None:
 
 def environment(version: tuple[int, int, int]) -> list[dict[str, str]]:
     """What makes NCCL put several ranks on a GPU: for all ranks, then what differs for each is added by `of_rank`."""
-    common = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "CUDA_MODULE_LOADING": "EAGER"}
     if version >= SEVERAL_RANKS:
-        return [common | {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}]
-    return [common | {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}, {"NCCL_HOSTID": "host{rank}"}]
+        return [COMMON | {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}]
+    return [COMMON | {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}, {"NCCL_HOSTID": "host{rank}"}]
 
 
 def of_rank(rank: int, extra: list[dict[str, str]]) -> dict[str, str]:
@@ -91,14 +103,18 @@ def run(name: str, ranks: int, seconds: float, extra: list[dict[str, str]], prog
                     subprocess.Popen(command, env=os.environ | of_rank(rank, extra), stdout=out, stderr=out, cwd=ROOT)
                 )
         _await(running, end)
+        codes = [each.returncode for each in running]
+        if CANNOT in codes and {*codes} <= {0, CANNOT, -signal.SIGKILL}:
+            return Outcome(False, [], _last(logs[codes.index(CANNOT)], 1))
         rows: list[list[str]] = json.loads((folder / "rows").read_text()) if (folder / "rows").exists() else []
-        cannot = ""
-        for rank, (each, log) in enumerate(zip(running, logs, strict=True)):
-            if each.returncode:
-                last = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-3:]
-                cannot = cannot or (last[-1] if each.returncode == CANNOT and last else "")
-                rows.append([f"rank {rank} ended with {each.returncode}", " / ".join(last)])
-    return Outcome(not any(each.returncode for each in running), rows, cannot)
+        for rank, (code, log) in enumerate(zip(codes, logs, strict=True)):
+            if code:
+                rows.append([f"rank {rank} ended with {code}", _last(log, 3)])
+    return Outcome(not any(codes), rows)
+
+
+def _last(log: Path, count: int) -> str:
+    return " / ".join([line for line in log.read_text(errors="replace").splitlines() if line.strip()][-count:])
 
 
 def _await(running: list[subprocess.Popen[bytes]], end: float) -> None:

@@ -31,7 +31,6 @@ SIZES = tuple(2**power for power in range(10, 27, 2))  # bytes
 ELEMENTS = 100_003  # not divided by any number of chunks
 REPEATS = 20
 SHORT_S = 10.0  # deadline of a call that must fail
-CANNOT = 77  # the exit code of a rank that cannot do its part here; the last line that it says is the reason
 Rows = list[list[str]]
 
 
@@ -167,6 +166,7 @@ def schedules_of(ranks: int) -> dict[str, Schedule]:
         "hybrid": schedules.hybrid(ranks, 0, 3 * ranks, ranks),
         "stragglers": schedules.stragglers(ranks, [0, 1], 2 * ranks),
         "chain": schedules.chain(ranks, [0, 1], 2 * ranks + 1),
+        "direct join": schedules.direct_join(ranks, ranks - 1, 2 * ranks),
     }
 
 
@@ -223,17 +223,17 @@ def timed(schedule: Schedule, nbytes: int) -> float:
     return float(np.median(seconds)) * 1e6
 
 
-def main() -> None:
+def main(work: dict[str, Callable[[Job], Rows]]) -> None:
     """Does its part's work on the first GPU."""
     import jax
 
     part, job = sys.argv[1], Job(int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
     with jax.default_device(jax.devices("cuda")[0]):
-        rows = WORK[part](job)
+        rows = work[part](job)
     if job.rank == 0:
         (job.folder / "rows").write_text(json.dumps(rows))
     job.meet("end")  # whoever leaves takes its sockets along, which others may still need
 
 
 if __name__ == "__main__":
-    main()
+    main(WORK)

@@ -30,7 +30,7 @@ def test_an_array_that_does_not_fit_the_schedule_is_refused() -> None:
 @built
 def test_it_registers_and_lowers_without_a_device() -> None:
     fused.register()
-    assert fused._register_program(schedules.ring(4)) == fused._register_program(schedules.ring(4))
+    assert fused.registered_program(schedules.ring(4)) == fused.registered_program(schedules.ring(4))
     fused.check()  # nothing has run
     assert fused.stats() == []
     fused.reset_stats()
@@ -52,7 +52,7 @@ def test_its_calls_decode_their_attributes(prefix: str) -> None:
     names = {"instantiate": "Instantiate", "execute": "Execute"}
     stages = {stage: capsule(getattr(core, prefix + name)) for stage, name in names.items()}
     jax.ffi.register_ffi_target(target := f"{prefix} on CPUs", stages, platform="cpu")
-    x, program = jnp.ones((4, 8)), fused._register_program(schedules.ring(4))
+    x, program = jnp.ones((4, 8)), fused.registered_program(schedules.ring(4))
     groups = {"groups": np.arange(4, dtype=np.int32), "sizes": np.array([4], np.int32)}
     site = {"name": "psum", "axes": "data", "kind": "all_reduce", "programs": f"{program},", **groups}
     attributes = {"plan": "ring", "reduction": "sum", **(site if "Devices" in prefix else {"program": program})}

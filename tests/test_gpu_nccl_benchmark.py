@@ -48,9 +48,13 @@ if part == "groups":
     time.sleep(3)
 if part == "times":
     time.sleep(60)
-if part == "lent" and rank == 2:
-    print("XLA refuses")
+if part == "windows" and rank != 1:
+    print("looking", "no windows here", sep="\\n")
     sys.exit(77)
+if part == "windows":
+    time.sleep(60)
+if part == "order":
+    sys.exit(77 if rank == 0 else "it differs")
 """
 
 
@@ -71,8 +75,10 @@ def test_a_rank_that_fails_is_told_with_its_last_lines(program: Path) -> None:
     assert outcome == (False, [["rank 1 ended with 1", "it differs"]], "")
 
 
-def test_a_rank_that_cannot_do_its_part_says_why(program: Path) -> None:
-    assert command.run("lent", 3, 60, [], program).cannot == "XLA refuses"
+def test_what_a_rank_says_that_it_cannot_is_why_the_part_is_left_out(program: Path) -> None:
+    assert command.run("windows", 2, 1, [], program) == (False, [], "no windows here")
+    told = command.run("order", 2, 60, [], program)
+    assert told.cannot == "" and ["rank 1 ended with 1", "it differs"] in told.rows
 
 
 def test_a_part_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from schedule_cases import CASES, Numbers, random_numbers
 
 from jaxcomm import schedules
 from jaxcomm.errors import PlanError
+from jaxcomm.plan.lowering import Step, lower
 from jaxcomm.plan.program import Program, ProgramOp, compile, compile_all_gather, compile_direct, compile_reduce_scatter
 from jaxcomm.plan.verifier import verify_program
 from jaxcomm.schedules import Op, Schedule
@@ -247,3 +248,15 @@ def test_every_rank_gets_every_contribution() -> None:
 def test_a_program_for_another_schedule_is_refused() -> None:
     with pytest.raises(PlanError, match="it is for 4 ranks and 4 chunks, the schedule for 5 and 5"):
         verify_program(compile(schedules.ring(4)), schedules.ring(5))
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 7, 8])
+def test_a_direct_join_is_one_operation_per_chunk_which_stores_to_all(ranks: int) -> None:
+    late, chunks = ranks // 2, 2 * ranks + 1
+    schedule = schedules.direct_join(ranks, late, chunks)
+    assert schedule.precondition is not None
+    others = [rank for rank in range(ranks) if rank != late]
+    owners = [others[chunk % len(others)] for chunk in range(chunks)]
+    assert lower(schedule)[len(lower(schedule.precondition)) :] == [
+        Step(chunk, owner, tuple(sorted((owner, late))), tuple(range(ranks))) for chunk, owner in enumerate(owners)
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxcomm import schedules, simulate
-from jaxcomm.schedules import Schedule
+from jaxcomm.schedules import Op, Schedule
 from jaxcomm.simulate import Delays, Network, tune
 
 ALPHA, BETA, NBYTES = 3e-6, 1e-10, 3 << 20
@@ -25,6 +26,8 @@ SCHEDULES += [(schedules.direct(n), True) for n in (2, 3, 8, 17)]
 SCHEDULES += [(schedules.broadcast(n, n // 2), True) for n in (2, 3, 4, 5, 8, 13)]
 SCHEDULES += [(schedules.straggler(n, n // 2, k * (n - 1)), True) for n in (2, 3, 4, 7, 8, 16) for k in (1, 2, 5)]
 SCHEDULES += [(schedules.straggler(n, 0, k), False) for n in (4, 6, 8, 12, 13) for k in (1, 2, 3, 10, 29)]
+SCHEDULES += [(schedules.direct_join(n, n // 2, k * (n - 1)), True) for n in (2, 3, 8) for k in (1, 4)]
+SCHEDULES += [(schedules.direct_join(n, 0, k), False) for n in (4, 7) for k in (1, 2, 17)]
 SCHEDULES += [(schedules.hybrid(n, 1, k + m * n, k), False) for n in (4, 6, 8) for k in (1, 7, 21) for m in (1, 4)]
 NAMES = [f"{schedule.kind}-{schedule.ranks}-{schedule.num_chunks}" for schedule, _ in SCHEDULES]
 CASES = pytest.mark.parametrize(("schedule", "exact"), SCHEDULES, ids=NAMES)
@@ -207,3 +210,29 @@ def test_a_sweep_to_1024_ranks_takes_seconds() -> None:
     assert time.perf_counter() - start < 5
     assert len(rows) == 4 * len(sizes) * 3
     assert [(row.ranks, row.nbytes, row.delay_s) for row in rows[:2]] == [(8, 1024, 0.0), (8, 1024, 1e-3)]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5, 8, 16])
+@pytest.mark.parametrize("make", [schedules.straggler, schedules.direct_join])
+def test_a_join_passes_once_through_every_port_and_multicast_only_relieves_those_who_store(
+    make: Callable[[int, int, int], Schedule], ranks: int
+) -> None:
+    schedule = make(ranks, ranks - 1, 4 * (ranks - 1))
+    early, late = range(ranks - 1), ranks - 1
+    plain, multicast = simulate.ports(schedule), simulate.ports(schedule, multicast=True)
+    assert plain.seconds(NBYTES, BETA) == pytest.approx(NBYTES * BETA)
+    assert plain.sends[late] == plain.receives[late] == pytest.approx(1)
+    assert plain.sends[early] == pytest.approx(1)
+    assert multicast.sends[late] == multicast.receives[late] == pytest.approx(1)
+    assert multicast.sends[early] == pytest.approx(1 / (ranks - 1))
+    # What a rank stores to all comes back to it, and it has read the late rank's part of it.
+    assert multicast.receives[early] == pytest.approx(1 + 1 / (ranks - 1))
+
+
+def test_ports_count_what_each_step_reads_and_stores_elsewhere() -> None:
+    # Rank 0 adds what it reads of rank 1, and stores the sum there.
+    two = Schedule.from_table([(0, 1, 0, 0, Op.REDUCE), (1, 0, 1, 0, Op.COPY)], kind="", ranks=2, num_chunks=1)
+    assert [each.tolist() for each in simulate.ports(two)] == [[1, 1], [1, 1]]
+    assert [each.tolist() for each in simulate.ports(two, multicast=True)] == [[1, 1], [2, 1]]
+    direct = simulate.ports(schedules.direct(4), multicast=True)
+    assert direct.sends == pytest.approx([3 / 4 + 1 / 4] * 4) and direct.receives == pytest.approx([3 / 4 + 1] * 4)

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cc/base/status.h"
@@ -23,6 +24,13 @@ struct CallNumber {
   uint32_t number;
   uint32_t print;
 };
+
+// Of what calls must have in common (FNV-1a).
+inline uint32_t PrintOf(std::string_view text) {
+  uint32_t hash = 2166136261u;
+  for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 16777619u;
+  return hash;
+}
 
 class Board {
  public:

@@ -49,8 +49,12 @@ class Communicators : public Carrier {
   Comm rail(size_t index) const { return rails_[index].comm; }
   Comm group(size_t partition) const { return groups_[partition].comm; }
   size_t num_partitions() const { return groups_.size(); }
+  std::string Self() const;  // how errors begin: "NCCL, rank 0 of 4: "
   // The ranks of this rank's group, ascending: their places are their ranks in it.
   std::vector<uint32_t> members(size_t partition) const;
+
+  // What NCCL was given and may still use lives until these have ended.
+  void Keep(std::shared_ptr<const void> given);
 
   // Communicators of the ranks but those that are gone, made from these, which are not to be used any more, whether or
   // not they have failed. All that remain must call it, with the same list. They have no groups: those are for other
@@ -76,10 +80,10 @@ class Communicators : public Carrier {
   Status Settled(const std::string& what, Comm comm, Clock::time_point deadline) const;
   void Revoke();
   void Abort();
-  std::string Self() const;
 
   const Membership membership_;
   const Board* const board_;
+  std::vector<std::shared_ptr<const void>> kept_;
   std::deque<Named> rails_, groups_;  // NCCL writes into them while it makes a communicator: none may move
 };
 

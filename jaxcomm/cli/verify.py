@@ -32,6 +32,7 @@ _KINDS: dict[str, Callable[[int, int], Schedule]] = {
     "direct": lambda ranks, chunks: schedules.direct(ranks),
     "broadcast": lambda ranks, chunks: schedules.broadcast(ranks, ranks // 2),
     "straggler": lambda ranks, chunks: schedules.straggler(ranks, ranks // 2, chunks),
+    "direct_join": lambda ranks, chunks: schedules.direct_join(ranks, ranks // 2, chunks),
     "hybrid": lambda ranks, chunks: schedules.hybrid(ranks, ranks // 2, chunks + ranks, chunks),
 }
 
@@ -53,7 +54,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--chunks",
         type=values.counts,
-        help="chunk counts of straggler and hybrid (1, n-1 and 2n+1, where n is the ranks)",
+        help="chunk counts of straggler, direct_join and hybrid (1, n-1 and 2n+1, where n is the ranks)",
     )
     parser.add_argument("--programs", action="store_true", help="also compile each schedule and prove what then runs")
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
@@ -100,7 +101,7 @@ def _of_files(files: dict[str, plan.Plan]) -> Iterator[tuple[str, Schedule]]:
 
 def _built_in(kinds: list[str], ranks: list[int], chunks: list[int] | None) -> Iterator[tuple[str, Schedule]]:
     for kind, n in itertools.product(kinds, ranks):
-        counts = (chunks or sorted({1, n - 1, 2 * n + 1})) if kind in ("straggler", "hybrid") else [1]
+        counts = (chunks or sorted({1, n - 1, 2 * n + 1})) if kind in ("straggler", "direct_join", "hybrid") else [1]
         for k in counts:
             try:
                 yield kind, _KINDS[kind](n, k)

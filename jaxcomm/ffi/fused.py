@@ -31,6 +31,9 @@ GRAPHS = False
 # "devices", on several GPUs, and "processes": whether all-reduces over GPUs follow plans; where it is not set, they
 # stay jax.lax's.
 DEVICES = False
+# "multicast", on several GPUs behind NVSwitch: whether `windows.all_reduce` has a switch make the copies of what an
+# operation stores to all ranks. Untested until several GPUs have run it. Read when a step is traced.
+MULTICAST = False
 
 _ALIGNMENT = 16  # bytes of a row
 
@@ -57,7 +60,7 @@ def virtual_psum(
 
     if x.ndim == 0 or x.shape[0] != schedule.ranks:
         raise ValueError(f"virtual_psum: the array is {x.shape}, the schedule is for {schedule.ranks} ranks")
-    program = _register_program(schedule)
+    program = registered_program(schedule)
     delays = jnp.zeros(schedule.ranks, jnp.int32) if delays_us is None else jnp.asarray(delays_us, jnp.int32)
     rows = x.reshape(schedule.ranks, -1)
     padding = -rows.shape[1] % (_ALIGNMENT // min(_ALIGNMENT, x.dtype.itemsize))
@@ -141,7 +144,8 @@ def join_processes() -> None:
 
 
 @functools.lru_cache(maxsize=256)
-def _register_program(schedule: Schedule) -> str:
+def registered_program(schedule: Schedule) -> str:
+    """The name by which a custom call finds a schedule's program; both are registered by then."""
     register()
     data = compile(schedule)
     name = hashlib.sha256(data).hexdigest()[:32]

@@ -5,7 +5,8 @@ y = nccl.all_reduce(x, schedules.ring(4), "data")  # inside or outside of jit
 nccl.shrink("data", gone=[2])  # after a fault, on all that remain
 nccl.leave("data")
 
-It is also what `jaxcomm.psum` becomes on GPUs of several hosts.
+It is also what `jaxcomm.psum` becomes on GPUs of several hosts. Where NVLink connects all ranks, `windows.all_reduce`
+runs in one kernel.
 """
 
 from __future__ import annotations

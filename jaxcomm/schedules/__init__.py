@@ -8,6 +8,7 @@ but the errors.
 from jaxcomm.schedules.broadcast import broadcast
 from jaxcomm.schedules.chain import chain
 from jaxcomm.schedules.direct import direct
+from jaxcomm.schedules.direct_join import direct_join
 from jaxcomm.schedules.halving_doubling import halving_doubling
 from jaxcomm.schedules.hybrid import hybrid
 from jaxcomm.schedules.ring import ring
@@ -25,6 +26,7 @@ __all__ = [
     "broadcast",
     "chain",
     "direct",
+    "direct_join",
     "halving_doubling",
     "hybrid",
     "ring",

@@ -8,6 +8,7 @@ from jaxcomm.simulate.critical_path import Parts, critical_path
 from jaxcomm.simulate.events import Messages, Run, Simulation, run
 from jaxcomm.simulate.forecast import Forecast, forecast, repetitions
 from jaxcomm.simulate.network import Network
+from jaxcomm.simulate.ports import Ports, ports
 from jaxcomm.simulate.sweep import Row, sweep
 from jaxcomm.simulate.tune import Tuned, best, hybrid, straggler
 
@@ -18,6 +19,7 @@ __all__ = [
     "Messages",
     "Network",
     "Parts",
+    "Ports",
     "Row",
     "Run",
     "Simulation",
@@ -28,6 +30,7 @@ __all__ = [
     "hybrid",
     "lower_bound",
     "phases",
+    "ports",
     "releases",
     "repetitions",
     "run",

@@ -37,10 +37,30 @@ __device__ __forceinline__ Stored* At(std::byte* base, int64_t offset) {
   return reinterpret_cast<Stored*>(at);
 }
 
+// What an op stores goes to each of the ranks that it writes to, or to all by one instruction.
+struct Writes {
+  const uint32_t* ranks;
+  uint32_t size;
+  bool everywhere;
+  std::byte* multicast;  // where the switch takes what all ranks' data get
+};
+
+// Stores a pack at all ranks. The type is only what the instruction asks for: it moves bits. To be strong it needs the
+// scope; Post orders it with what the other threads of the block store, and peers acquire the flag that Post releases.
+template <typename Stored>
+__device__ __forceinline__ void StoreEverywhere(const cuda::Pack<Stored>& pack, std::byte* to) {
+#if __CUDA_ARCH__ >= 900
+  const uint4 bits = cuda::BitCast<uint4>(pack);
+  asm volatile("multimem.st.relaxed.sys.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
+               "r"(bits.x), "r"(bits.y), "r"(bits.z), "r"(bits.w)
+               : "memory");
+#endif
+}
+
 // One pack at `at`, and kPacks - 1 more, each a block's width further on.
 template <typename E, Reduction kReduction, int kPacks, bool kTwo>
 __device__ __forceinline__ void CombinePacks(std::byte* const* bases, const uint32_t* reads, uint32_t num_reads,
-                                             const uint32_t* writes, uint32_t num_writes, int64_t at, int64_t step) {
+                                             const Writes& writes, int64_t at, int64_t step) {
   using Stored = typename E::Stored;
   using Pack = cuda::Pack<Stored>;
   const auto load = [&](uint32_t rank, int p) { return cuda::LoadPack(At<const Stored>(bases[rank], at + p * step)); };
@@ -78,17 +98,23 @@ __device__ __forceinline__ void CombinePacks(std::byte* const* bases, const uint
       for (int i = 0; i < Pack::kElements; ++i) packs[p].elements[i] = E::Round(values[p][i]);
     }
   }
-  for (uint32_t w = 0; w < num_writes; ++w) {
+  if (writes.everywhere) {
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) StoreEverywhere(packs[p], writes.multicast + at + p * step);
+    return;
+  }
+#pragma unroll 4
+  for (uint32_t w = 0; w < writes.size; ++w) {
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
-      cuda::StorePack(packs[p], At<Stored>(bases[writes[w]], at + p * step));
+      cuda::StorePack(packs[p], At<Stored>(bases[writes.ranks[w]], at + p * step));
     }
   }
 }
 
 template <typename E, Reduction kReduction>
-__device__ void CombineSlice(std::byte* const* bases, const uint32_t* reads, uint32_t num_reads, const uint32_t* writes,
-                             uint32_t num_writes, Slice slice) {
+__device__ void CombineSlice(std::byte* const* bases, const uint32_t* reads, uint32_t num_reads, const Writes& writes,
+                             Slice slice) {
   using Stored = typename E::Stored;
   // As many as keep 16 accumulators of 32 bits in registers.
   constexpr int kElements = cuda::Pack<Stored>::kElements;
@@ -98,15 +124,15 @@ __device__ void CombineSlice(std::byte* const* bases, const uint32_t* reads, uin
   int64_t at = slice.begin + int64_t{threadIdx.x} * cuda::kPackBytes;
   if (num_reads == 2) {
     for (; at + (kPacks - 1) * step < whole; at += kPacks * step) {
-      CombinePacks<E, kReduction, kPacks, true>(bases, reads, num_reads, writes, num_writes, at, step);
+      CombinePacks<E, kReduction, kPacks, true>(bases, reads, num_reads, writes, at, step);
     }
   } else {
     for (; at + (kPacks - 1) * step < whole; at += kPacks * step) {
-      CombinePacks<E, kReduction, kPacks, false>(bases, reads, num_reads, writes, num_writes, at, step);
+      CombinePacks<E, kReduction, kPacks, false>(bases, reads, num_reads, writes, at, step);
     }
   }
   for (; at < whole; at += step) {
-    CombinePacks<E, kReduction, 1, false>(bases, reads, num_reads, writes, num_writes, at, step);
+    CombinePacks<E, kReduction, 1, false>(bases, reads, num_reads, writes, at, step);
   }
   // The last elements of a buffer that is no multiple of 16 bytes.
   const int64_t element = whole + int64_t{threadIdx.x} * int64_t{sizeof(Stored)};
@@ -118,7 +144,7 @@ __device__ void CombineSlice(std::byte* const* bases, const uint32_t* reads, uin
     for (uint32_t s = 1; s < num_reads; ++s) value = cuda::Combine<kReduction>(value, E::Widen(load(reads[s])));
     result = E::Round(value);
   }
-  for (uint32_t w = 0; w < num_writes; ++w) *At<Stored>(bases[writes[w]], element) = result;
+  for (uint32_t w = 0; w < writes.size; ++w) *At<Stored>(bases[writes.ranks[w]], element) = result;
 }
 
 }  // namespace jaxcomm::fused

@@ -77,19 +77,25 @@ Status CudaError(const char* what, cudaError_t error) {
   return Status(Code::kInternal, std::string("messages: ") + what + ": " + cudaGetErrorString(error));
 }
 
-Result<Turn> TakeTurn(int device, std::string_view group, int64_t iteration, std::string_view messages) {
-  Turn turn{};
-  turn.device = device;
-  turn.part = Find(group, device);
-  if (!turn.part) {
-    return InvalidArgument("messages: device " + std::to_string(device) + " has not joined group '" +
-                           std::string(group) + "'");
+Result<Hold> TakePart(int device, std::string_view group) {
+  Hold hold{};
+  hold.device = device;
+  hold.part = Find(group, device);
+  if (!hold.part) {
+    return InvalidArgument("device " + std::to_string(device) + " has not joined group '" + std::string(group) + "'");
   }
-  turn.issue = std::unique_lock<std::mutex>(turn.part->issue);
-  turn.deadline_s = Deadline(turn.part->deadline_s);
-  if (Status status = turn.part->carrier().Check(); !status.ok()) {
+  hold.issue = std::unique_lock<std::mutex>(hold.part->issue);
+  hold.deadline_s = Deadline(hold.part->deadline_s);
+  if (Status status = hold.part->carrier().Check(); !status.ok()) {
     return Status(status.code(), "group '" + std::string(group) + "' has failed: " + status.message());
   }
+  return hold;
+}
+
+Result<Turn> TakeTurn(int device, std::string_view group, int64_t iteration, std::string_view messages) {
+  Result<Hold> hold = TakePart(device, group);
+  if (!hold.ok()) return hold.status();
+  Turn turn{std::move(hold.value()), {}, nullptr};
   const nccl::Communicators* const ours = turn.part->communicators.get();
   const auto period = static_cast<int64_t>(ours != nullptr ? ours->num_partitions() : 0);
   if (iteration >= period) {
@@ -196,6 +202,7 @@ JAXCOMM_EXPORT int64_t jaxcomm_nccl_without(const char* group, int device, const
   if (!part) return Answer(InvalidArgument("the device has not joined it"), error, size);
   const std::lock_guard<std::mutex> lock(part->issue);
   if (!part->communicators) return Answer(InvalidArgument("its communicators are XLA's"), error, size);
+  part->windows.clear();  // those that remain meet anew
   const std::vector<uint32_t> all = part->communicators->everybody(), leaving(gone, gone + num_gone);
   Result<std::unique_ptr<nccl::Board>> opened = nccl::Board::Open(board, static_cast<uint32_t>(all.size()));
   if (!opened.ok()) return Answer(opened.status(), error, size);
@@ -215,6 +222,7 @@ JAXCOMM_EXPORT void jaxcomm_nccl_leave(const char* group, int device) {
   const std::shared_ptr<Part> gone = Find(group, device);
   if (!gone) return;
   const std::lock_guard<std::mutex> turn(gone->issue);
+  gone->windows.clear();
   gone->carrier().Fail(Status(Code::kInternal, "the device has left"));
   std::lock_guard<std::mutex> lock(TheRuntime().mutex);
   TheRuntime().parts.erase({group, device});

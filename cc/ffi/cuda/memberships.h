@@ -1,17 +1,21 @@
 // The groups that devices of this process have joined, and the messages by which they run schedules.
 //
-//   Result<Turn> turn = TakeTurn(device, "data", /*iteration=*/-1, "3f9a01c2…");
+//   Result<Turn> turn = TakeTurn(device, "data", /*iteration=*/-1, "3f9a01c2…");   // for a call by messages
+//   Result<Hold> hold = TakePart(device, "data");                                   // for one by windows
 //
-// Both come from Python, through exported functions of their own. Thread-safe.
+// Groups and messages come from Python, through exported functions of their own. Thread-safe.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cc/messages/messages.h"
@@ -20,6 +24,10 @@
 #include "cc/nccl/loan.h"
 
 namespace jaxcomm {
+
+namespace fused {
+class Ranks;
+}
 
 // A stream of ours, which does not wait for the default stream.
 class OwnStream {
@@ -49,26 +57,40 @@ class OwnMemory {
   void* const memory_;
 };
 
+// Ranks that have met by windows, and where an operand goes that they reduce.
+struct Met {
+  std::shared_ptr<fused::Ranks> ranks;
+  std::byte* data;
+};
+
 // One device's part in a group of ranks, by communicators of ours or by those that XLA lends.
 struct Part {
   std::unique_ptr<nccl::Board> board;
-  std::unique_ptr<nccl::Communicators> communicators;  // one of these two is there
+  std::shared_ptr<nccl::Communicators> communicators;  // one of these two is there
   std::unique_ptr<nccl::Loan> loan;
   std::unique_ptr<OwnMemory> numbers;  // with the loan: where its ranks tell their numbers, and one number more
   std::vector<std::unique_ptr<OwnStream>> streams;  // of the rails after the first, which has XLA's
   double deadline_s;                                // 0: the process's
   std::mutex issue;  // calls are issued one after the other, in the order in which XLA runs them
   uint32_t calls = 0;
+  std::map<std::string, Met> windows;  // by what is reduced; until the group ends, or one rank's would lie elsewhere
 
   nccl::Carrier& carrier() const { return communicators ? static_cast<nccl::Carrier&>(*communicators) : *loan; }
 };
 
-// One call has its part to itself, until this ends.
-struct Turn {
+// One call has its device's part to itself, until this ends.
+struct Hold {
   int device;
   std::shared_ptr<Part> part;
   std::unique_lock<std::mutex> issue;
   double deadline_s;
+};
+
+// An error where the device has not joined the group, or the group has failed.
+Result<Hold> TakePart(int device, std::string_view group);
+
+// One call by messages.
+struct Turn : Hold {
   std::vector<uint32_t> members;             // who makes the call
   std::shared_ptr<const Messages> messages;  // null: there is one member
 };

@@ -20,15 +20,13 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-// What all ranks must have in common in a call, hashed (FNV-1a).
+// Of what all ranks must have in common in a call.
 uint32_t Print(const std::vector<Leaf>& leaves, const std::string& attributes) {
   std::string text = attributes;
   for (const Leaf& leaf : leaves) {
     text += ";" + std::to_string(static_cast<int>(leaf.dtype)) + "," + std::to_string(leaf.bytes);
   }
-  uint32_t hash = 2166136261u;
-  for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 16777619u;
-  return hash;
+  return nccl::PrintOf(text);
 }
 
 // The operands, copied to the results where they are not the same memory.

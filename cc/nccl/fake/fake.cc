@@ -26,15 +26,6 @@ namespace {
 thread_local std::vector<std::pair<FakeComm*, Message>> the_group;
 thread_local Outcome the_groups_error = kSuccess;  // of a call in it: then nothing of it is launched
 
-// The outcome that was asked for this call, or success.
-Outcome Told(Fake& fake, const char* function) {
-  const int count = ++fake.counts[function];
-  const auto failure = fake.failures.find(function);
-  return failure != fake.failures.end() && failure->second.first == count ? failure->second.second : kSuccess;
-}
-
-void Record(Fake& fake, const FakeComm& comm, const std::string& call) { fake.calls[comm.world_rank] += call + "\n"; }
-
 bool Valid(const Config* config) {
   return config != nullptr && config->size == sizeof(Config) && config->magic == 0xcafebeef && config->blocking == 0;
 }
@@ -42,8 +33,6 @@ bool Valid(const Config* config) {
 std::string Module(const Config& config) { return config.net_name != nullptr ? config.net_name : "-"; }
 
 }  // namespace
-
-#define FAKE(type) extern "C" __attribute__((visibility("default"))) type
 
 FAKE(void) fake_reset() {
   Fake& fake = TheFake();
@@ -55,6 +44,8 @@ FAKE(void) fake_reset() {
   fake.counts.clear();
   fake.lost.clear();
   fake.stall = {};
+  fake.without.clear();
+  fake.windows.clear();
 }
 
 FAKE(void) fake_fail(const char* function, int nth, int outcome) {

@@ -35,6 +35,14 @@ FakeComm* Join(Fake& fake, const std::string& name, int world_rank, int ranks, i
   return comm;
 }
 
+Outcome Told(Fake& fake, const char* function) {
+  const int count = ++fake.counts[function];
+  const auto failure = fake.failures.find(function);
+  return failure != fake.failures.end() && failure->second.first == count ? failure->second.second : kSuccess;
+}
+
+void Record(Fake& fake, const FakeComm& comm, const std::string& call) { fake.calls[comm.world_rank] += call + "\n"; }
+
 namespace {
 
 // Takes what has come for a communicator; in progress while something is due.
@@ -60,6 +68,10 @@ Outcome Progress(Fake& fake, FakeComm& comm) {
   if (comm.child != nullptr) {
     if (!comm.child->ready()) return kInProgress;
     *comm.handle = std::exchange(comm.child, nullptr);
+  }
+  if (comm.window) {
+    if (comm.window->memory.size() < comm.window->expected) return kInProgress;
+    *comm.window_handle = std::exchange(comm.window, nullptr).get();
   }
   return Receive(fake, comm);
 }

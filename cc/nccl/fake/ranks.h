@@ -16,6 +16,8 @@
 
 namespace jaxcomm::nccl {
 
+#define FAKE(type) extern "C" __attribute__((visibility("default"))) type
+
 constexpr Outcome kInvalidArgument = 4;
 constexpr Outcome kInvalidUsage = 5;
 
@@ -31,6 +33,12 @@ struct Message {
   std::vector<std::byte> bytes;
 };
 
+// Memory that the ranks of a communicator register together.
+struct FakeWindow {
+  size_t expected;
+  std::map<int, std::pair<void*, size_t>> memory;  // by rank
+};
+
 struct FakeComm {
   std::string name;  // the same on all of its ranks
   int world_rank;    // in the first communicator, which names the thread in records
@@ -40,6 +48,9 @@ struct FakeComm {
   int children = 0;
   FakeComm* child = nullptr;  // that is being made
   FakeComm** handle = nullptr;
+  std::shared_ptr<FakeWindow> window;  // that is being registered
+  FakeWindow** window_handle = nullptr;
+  int windows = 0;
   bool revoked = false;
   bool stopping = false;
   Outcome outcome = kSuccess;
@@ -53,12 +64,15 @@ struct Fake {
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<Meeting>> meetings;
   std::map<std::string, std::deque<std::vector<std::byte>>> sent;  // by the way they go
+  std::map<std::string, std::shared_ptr<FakeWindow>> windows;
   std::set<FakeComm*> live;
+  std::set<void*> memory;
   std::map<int, std::string> calls;
   std::map<std::string, std::pair<int, Outcome>> failures;
   std::map<std::string, int> counts;
   std::set<int> lost;
   std::chrono::milliseconds stall{0};
+  std::set<std::string> without;
   int ids = 0;
 };
 
@@ -66,6 +80,11 @@ Fake& TheFake();
 
 // Makes a communicator, and has the rank come to its meeting unless it is lost.
 FakeComm* Join(Fake& fake, const std::string& name, int world_rank, int ranks, int colour, int key);
+
+// The outcome that was asked for this call, or success.
+Outcome Told(Fake& fake, const char* function);
+
+void Record(Fake& fake, const FakeComm& comm, const std::string& call);
 
 // How far a communicator is: what was begun on it has ended, goes on or has failed.
 Outcome Progress(Fake& fake, FakeComm& comm);

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <vector>
 
 #include "cc/executor/cuda/fake/shared_memory.h"
 
@@ -30,14 +32,13 @@ Machine::~Machine() {
 }
 
 void Machine::Wait(int device) {
-  std::set<Stream*> streams;
+  std::vector<Stream*> streams;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
-    streams = streams_;
+    std::lock_guard<std::mutex> lock(mutex_);  // another device's may end meanwhile
+    std::copy_if(streams_.begin(), streams_.end(), std::back_inserter(streams),
+                 [device](const Stream* stream) { return device < 0 || stream->device == device; });
   }
-  for (Stream* stream : streams) {
-    if (device < 0 || stream->device == device) stream->Wait();
-  }
+  for (Stream* stream : streams) stream->Wait();
 }
 
 size_t Machine::allocated() {
@@ -133,6 +134,11 @@ struct Runtime {
     return it == TheMachine().processors_.end() ? 2 : it->second;
   }
 
+  static int Capability(int device) {
+    const auto it = TheMachine().capabilities_.find(device);
+    return it == TheMachine().capabilities_.end() ? 9 : it->second;
+  }
+
   static bool Exists(int device) { return device >= 0 && device < TheMachine().devices_; }
 
   static bool Separate(int from, int to) { return TheMachine().separate_.count({from, to}) > 0; }
@@ -178,9 +184,10 @@ cudaError_t cudaSetDevice(int device) {
   return fake::current_device = device, cudaSuccess;
 }
 
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int device) {
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   if (!Runtime::Exists(device)) return Runtime::Fail(cudaErrorNoDevice);
-  return *value = Runtime::Processors(device), cudaSuccess;
+  *value = attribute == cudaDevAttrMultiProcessorCount ? Runtime::Processors(device) : Runtime::Capability(device);
+  return cudaSuccess;
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {

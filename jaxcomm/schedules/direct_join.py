@@ -1,0 +1,54 @@
+"""Direct join: the fewest rounds in which a late rank can join, for ranks that reach each other at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jaxcomm.schedules.reduce_scatter import all_but, reduce_scatter
+from jaxcomm.schedules.schedule import Op, Schedule, Table, check_rank, check_ranks, join, rows
+
+
+def direct_join(ranks: int, late: int, chunks: int) -> Schedule:
+    """AllReduce in which one late rank joins the others, who have reduce-scattered, as many chunks at once as they are.
+
+    In each round the late rank exchanges one chunk with every other rank, and every other rank copies the sum of the
+    round before to the rest. Of `k = m(n-1)` chunks that takes `m + 1` rounds and `1 + (n-2)/k` times the buffer after
+    the late rank's arrival: as little as `straggler` in a fraction of its rounds, but with `ranks - 1` ports per rank.
+
+    As a program each chunk is one operation, by the rank that has the others' sum: it reads the late rank, adds, and
+    stores to all ranks.
+
+    Args:
+      ranks: number of ranks n, at least 2.
+      late: the late rank, in [0, n).
+      chunks: pieces k of the buffer, at least 1; a multiple of n − 1 keeps everybody busy.
+
+    Returns:
+      A schedule whose `precondition` is the others' ReduceScatter.
+
+    Raises:
+      ValueError: a rank out of range, or no chunk.
+    """
+    check_ranks(ranks)
+    check_rank("late", late, ranks)
+    if chunks < 1:
+        raise ValueError(f"chunks is {chunks}; the buffer needs at least 1")
+    others = ranks - 1
+    turns = -(-chunks // others)
+    rounds = turns + (others > 1)
+    volume = (chunks if turns == 1 else turns * others) + others - 1
+    before = reduce_scatter(ranks, late, chunks, chunks)
+    return Schedule("direct_join", ranks, chunks, rounds, volume, others, _table, (ranks, late, chunks), before, late)
+
+
+def _table(ranks: int, late: int, chunks: int) -> Table:
+    others, chunk = np.array(all_but(late, ranks)), np.arange(chunks)
+    turn, owner = np.divmod(chunk, ranks - 1)
+    step = np.arange(1, ranks - 1)[:, None]
+    return join(
+        [
+            rows(turn, late, others[owner], chunk, Op.REDUCE),
+            rows(turn, others[owner], late, chunk, Op.REDUCE),
+            rows(turn + 1, others[owner], others[(owner + step) % (ranks - 1)], chunk, Op.COPY),
+        ]
+    )
