@@ -91,6 +91,9 @@ ALL = {
     "nccl times": _by_nccl("times", 80, "median of a call, the launch and the wait for its end included"),
     "nccl order": _by_nccl("order", 50, "ranks that make different calls are told so"),
     "nccl lost": _by_nccl("lost", 50, "a rank that does not come is named, and the others go on without it"),
+    "nccl psum": _by_nccl("psum", 90, "jaxcomm.psum between processes that are told to be on different hosts"),
+    "nccl psum lent": _by_nccl("lent", 90, "the same over communicators that XLA lends"),
+    "nccl lost lent": _by_nccl("lent lost", 60, "a rank that does not come to one of those is named"),
     "memcheck": _sanitized("memcheck"),
     "racecheck": _sanitized("racecheck"),
 }

@@ -4,7 +4,7 @@
 
 Each part is a section of gpu.py. NCCL from 2.30.7 on lets several ranks share a GPU (NCCL_MULTI_RANK_GPU_ENABLE);
 older ones are made to believe that the ranks are on hosts of their own. Both are experimental. The part "multicast" is
-for a GPU per rank. Exits with 1 if a rank fails or time is up, and with 77 where there is no NCCL or a part cannot run.
+for a GPU per rank. Exits with 1 if a rank fails or time is up, and with 77 where a part cannot run, say without NCCL.
 """
 
 from __future__ import annotations
@@ -17,13 +17,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 HERE = Path(__file__).resolve().parent
 RANK = HERE / "gpu_nccl_rank.py"
-OTHERWISE = dict.fromkeys(("windows", "multicast"), HERE / "gpu_nccl_windows.py")  # which program runs a part
+ON_HOSTS = ("psum", "lent", "lent lost")
+OTHERWISE = {  # which program runs a part
+    **dict.fromkeys(("windows", "multicast"), HERE / "gpu_nccl_windows.py"),
+    **dict.fromkeys(ON_HOSTS, HERE / "gpu_hosts_rank.py"),
+}
 RANKS, MOST_RANKS = 4, 8
 SEVERAL_RANKS = (2, 30, 7)  # NCCL's version from which on they may share a GPU
 CANNOT = 77
@@ -31,7 +36,7 @@ COMMON = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "CUDA_MODULE_LOADING": "EAGE
 
 sys.path.insert(0, str(ROOT))
 
-from jaxcomm.ffi import cuda, nccl  # noqa: E402
+from jaxcomm.ffi import cuda, lent, nccl  # noqa: E402
 
 
 class Outcome(NamedTuple):
@@ -44,7 +49,7 @@ class Outcome(NamedTuple):
 
 def main(name: str, seconds: float, out: Path) -> int:
     """Runs a part and writes its result; returns the exit code."""
-    if off := nccl.why_off():
+    if off := why_off(name):
         print(off)
         return CANNOT
     version = nccl.version()
@@ -61,6 +66,15 @@ def main(name: str, seconds: float, out: Path) -> int:
     head = [f"{ranks} ranks, NCCL {'.'.join(map(str, version))}", "result"]
     out.write_text(json.dumps({"rows": [head, *found.rows]}))
     return 0 if found.passed else 1
+
+
+def why_off(name: str) -> str | None:
+    """What a part needs and this machine has not, in one line."""
+    if (off := nccl.why_off()) or name not in ON_HOSTS:
+        return off
+    if find_spec("pydantic") is None:
+        return "pydantic, which jaxcomm.psum needs, is not installed"
+    return lent.why_off() if name.startswith("lent") else None
 
 
 def environment(version: tuple[int, int, int]) -> list[dict[str, str]]:

@@ -149,8 +149,17 @@ def choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, whe
     """
     if kind != "all_reduce":
         return Choice(_fan(compile_reduce_scatter if kind == "reduce_scatter" else compile_all_gather, ranks), "direct")
+    schedule, source = choose_schedule(ranks, nbytes, dtype, plan, where)
+    return Choice(_compiled(schedule), source)
+
+
+def choose_schedule(ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> tuple[Schedule, str]:
+    """The schedule that an all-reduce runs, and the plan it came from, for messages.
+
+    Args and errors as in `choose`.
+    """
     if not plan:
-        return Choice(_compiled(schedules.direct(ranks)), "direct")
+        return schedules.direct(ranks), "direct"
     chosen = _plans[plan]
     if chosen.ranks != ranks:
         raise PlanError(
@@ -158,14 +167,14 @@ def choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, whe
             f"  Cure: give the call a plan for {ranks} ranks (`plan=`), or make it under `with jaxcomm.use_plan(None)`."
         )
     schedule = chosen.schedule_for(nbytes, dtype)
-    if schedule is None:
-        return Choice(_compiled(schedules.direct(ranks)), "direct")
-    return Choice(_compiled(schedule), plan[:8])
+    return (schedules.direct(ranks), "direct") if schedule is None else (schedule, plan[:8])
 
 
-def leaves_to_nccl(ranks: int, nbytes: int, plan: str) -> bool:
-    """Whether a plan, named by its hash, is for so many ranks and has NCCL carry calls of so many bytes on GPUs."""
-    return bool(plan) and _plans[plan].ranks == ranks and _plans[plan].nccl_seconds(nbytes) is not None
+def leaves_to_nccl(ranks: int, nbytes: int, dtype: str | None, plan: str) -> bool:
+    """Whether a plan is for such calls, as described in `choose`, and has NCCL carry them on GPUs."""
+    if not plan or _plans[plan].ranks != ranks or _plans[plan].schedule_for(nbytes, dtype) is None:
+        return False
+    return _plans[plan].nccl_seconds(nbytes) is not None
 
 
 @functools.cache

@@ -27,8 +27,8 @@ def job() -> str:
     Raises:
       JaxcommError: `jax.distributed` has not been initialized.
     """
-    _tell("job", uuid.uuid4().hex)
-    return _hear("job", "nobody has named the job")
+    tell("job", uuid.uuid4().hex)
+    return hear("job", "nobody has named the job")
 
 
 @functools.cache
@@ -39,8 +39,8 @@ def host(process: int) -> str:
       JaxcommError: `jax.distributed` has not been initialized, or the process has not told it after five minutes.
     """
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    _tell(f"host/{jax.process_index()}", f"{socket.gethostname()} {boot}")
-    return _hear(f"host/{process}", f"process {process} has not told where it runs")
+    tell(f"host/{jax.process_index()}", f"{socket.gethostname()} {boot}")
+    return hear(f"host/{process}", f"process {process} has not told where it runs")
 
 
 def hardware_number(device: jax.Device) -> int:
@@ -58,12 +58,13 @@ def hardware_number(device: jax.Device) -> int:
 @functools.cache
 def _hardware_numbers(process: int, platform: str) -> dict[str, int]:
     here = {device.id: device.local_hardware_id for device in jax.local_devices(backend=platform)}
-    _tell(f"{platform}/{jax.process_index()}", json.dumps(here))
-    numbers: dict[str, int] = json.loads(_hear(f"{platform}/{process}", f"process {process} has not told its devices"))
+    tell(f"{platform}/{jax.process_index()}", json.dumps(here))
+    numbers: dict[str, int] = json.loads(hear(f"{platform}/{process}", f"process {process} has not told its devices"))
     return numbers
 
 
-def _tell(key: str, value: str) -> None:
+def tell(key: str, value: str) -> None:
+    """Tells the other processes something, once; what is told of the same key later counts no more."""
     try:
         _store().key_value_set(f"jaxcomm/{key}", value)
     except jax.errors.JaxRuntimeError as error:
@@ -71,7 +72,12 @@ def _tell(key: str, value: str) -> None:
             raise
 
 
-def _hear(key: str, otherwise: str) -> str:
+def hear(key: str, otherwise: str) -> str:
+    """What a process has told, or tells within five minutes.
+
+    Raises:
+      JaxcommError: it has not, which `otherwise` says in words, or `jax.distributed` has not been initialized.
+    """
     try:
         value: str = _store().blocking_key_value_get(f"jaxcomm/{key}", _PATIENCE_S * 1000)
     except jax.errors.JaxRuntimeError as error:

@@ -100,6 +100,15 @@ def test_on_gpus_psum_leaves_to_nccl_what_the_plan_gives_it(
     assert ("@jaxcomm_collective(" in text, 'all_reduce"(' in text) == (ours, not ours)
 
 
+def test_on_gpus_a_plan_for_other_types_names_neither_nccl_nor_a_schedule() -> None:
+    whole = planner.plan(made(fused=FUSED, nccl=NCCL))
+    result = whole.model_copy(update={"matches": whole.matches.model_copy(update={"dtypes": ("float32",)})})
+    digest = jaxcomm.communicator.plan_hash(result)
+    leaves = [jaxcomm.communicator.leaves_to_nccl(RANKS, SIZES[-1], kind, digest) for kind in ("float32", None, "int8")]
+    assert leaves == [True, True, False]
+    assert jaxcomm.communicator.choose("all_reduce", RANKS, SIZES[-1], "int8", digest, "psum").plan == "direct"
+
+
 def test_on_gpus_a_plan_for_other_ranks_is_refused_also_where_it_names_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(PlanError, match=f"is for {RANKS} ranks; this call has {RANKS // 2}"):
         lowered_for_gpus(RANKS // 2, SIZES[-1], monkeypatch)

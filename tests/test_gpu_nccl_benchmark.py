@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxcomm.ffi import nccl
+from jaxcomm.ffi import lent, nccl
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -79,6 +79,14 @@ def test_what_a_rank_says_that_it_cannot_is_why_the_part_is_left_out(program: Pa
     assert command.run("windows", 2, 1, [], program) == (False, [], "no windows here")
     told = command.run("order", 2, 60, [], program)
     assert told.cannot == "" and ["rank 1 ended with 1", "it differs"] in told.rows
+
+
+def test_a_part_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nccl, "why_off", lambda: None)
+    monkeypatch.setattr(lent, "why_off", lambda: "XLA lends none")
+    assert [command.why_off(part) for part in ("bits", "psum", "lent")] == [None, None, "XLA lends none"]
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    assert "pydantic, which jaxcomm.psum needs" in command.why_off("psum")
 
 
 def test_ranks_that_hang_are_ended_at_the_deadline(program: Path) -> None:

@@ -34,7 +34,7 @@ def test_without_the_cuda_core_it_says_so(monkeypatch, tmp_path):
 def test_without_nccl_the_reason_is_one_line():
     script = (
         "from jaxcomm.ffi import nccl\n"
-        "nccl._path = lambda: b'/nowhere/libnccl.so.2'\n"
+        "nccl.path = lambda: b'/nowhere/libnccl.so.2'\n"
         "print(nccl.why_off())\n"
         "try:\n    nccl.version()\nexcept Exception as error:\n    print(error)"
     )
@@ -44,14 +44,14 @@ def test_without_nccl_the_reason_is_one_line():
 
 
 @built
-@pytest.mark.skipif(not nccl._path(), reason="NVIDIA's wheel of NCCL is not installed")
+@pytest.mark.skipif(not nccl.path(), reason="NVIDIA's wheel of NCCL is not installed")
 def test_the_copy_that_is_loaded_already_is_used():
     script = (
         "import ctypes\n"
         "from jaxcomm.ffi import nccl\n"
-        "path = nccl._path().decode()\n"
+        "path = nccl.path().decode()\n"
         "ctypes.CDLL(path)\n"
-        "nccl._path = lambda: b'/nowhere/libnccl.so.2'\n"
+        "nccl.path = lambda: b'/nowhere/libnccl.so.2'\n"
         "print(nccl.version() >= (2, 28, 0), len(nccl.unique_id()))\n"
         "maps = {line.split()[-1] for line in open('/proc/self/maps') if 'libnccl' in line}\n"
         "print(len(maps))"
@@ -60,7 +60,7 @@ def test_the_copy_that_is_loaded_already_is_used():
 
 
 @built
-@pytest.mark.skipif(not nccl._path(), reason="NVIDIA's wheel of NCCL is not installed")
+@pytest.mark.skipif(not nccl.path(), reason="NVIDIA's wheel of NCCL is not installed")
 def test_joining_without_a_device_is_an_error_and_not_a_crash():
     if cuda.why_off() is None:
         pytest.skip("there is a device")
@@ -87,7 +87,7 @@ def test_the_call_is_lowered_without_a_device(ranks):
         assert attribute in text
     assert "shares = dense<[3.000000e+00, 1.000000e+00]> : tensor<2xf64>" in text
     assert text.count("output_operand_alias<") == 4
-    assert nccl.register_messages(schedules.ring(ranks)) in text
+    assert nccl.register_messages((schedules.ring(ranks),)) in text
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_only_who_has_joined_can_go_on_without_others():
 
 
 def test_the_ranks_of_a_host_find_each_other_on_one_board_that_leaves_no_file():
-    mine, other = nccl._Board("0123"), nccl._Board("0123")
+    mine, other = nccl.Board("0123"), nccl.Board("0123")
     with mine.shared() as file, other.shared() as same:
         assert file == same
         Path(file.decode()).touch()

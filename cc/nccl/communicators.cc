@@ -1,7 +1,6 @@
 #include "cc/nccl/communicators.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "cc/base/text.h"
@@ -21,7 +20,7 @@ Config WithoutBlocking(const char* module) {
 }  // namespace
 
 Communicators::Communicators(const Library& nccl, Membership membership, Board* board)
-    : nccl_(nccl), membership_(std::move(membership)), board_(board) {
+    : Carrier(nccl, membership.rank, membership.ranks), membership_(std::move(membership)), board_(board) {
   if (board != nullptr) board->Arrive(membership_.rank, {0, 0});
 }
 
@@ -92,12 +91,6 @@ Status Communicators::Settled(const std::string& what, Comm comm, Clock::time_po
   return Settle(nccl_, comm, Self() + what, late, deadline);
 }
 
-std::vector<uint32_t> Communicators::everybody() const {
-  std::vector<uint32_t> all(membership_.ranks);
-  std::iota(all.begin(), all.end(), 0);
-  return all;
-}
-
 std::vector<uint32_t> Communicators::members(size_t partition) const {
   const std::vector<uint32_t>& groups = membership_.partitions[partition];
   std::vector<uint32_t> found;
@@ -107,35 +100,9 @@ std::vector<uint32_t> Communicators::members(size_t partition) const {
   return found;
 }
 
-Status Communicators::Fail(Status status) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (!failure_.ok()) return failure_;
-  failure_ = std::move(status);
-  Stop();
-  return failure_;
-}
-
 void Communicators::Keep(std::shared_ptr<const void> given) {
   std::lock_guard<std::mutex> lock(mutex_);
   kept_.push_back(std::move(given));
-}
-
-Status Communicators::Check() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (!failure_.ok()) return failure_;
-  failure_ = FirstError();
-  if (!failure_.ok()) Stop();
-  return failure_;
-}
-
-Status Communicators::Await(const Attendance& attendance, const std::function<bool()>& done, Clock::time_point start,
-                            Clock::time_point deadline) {
-  for (Pause pause;; pause.Wait()) {
-    if (done()) return Status();
-    if (Status status = attendance.WrongOrder(); !status.ok()) return Fail(status);
-    if (Status status = Check(); !status.ok()) return attendance.Lost(status);
-    if (Clock::now() >= deadline) return Fail(attendance.Late(Clock::now() - start));
-  }
 }
 
 Result<std::unique_ptr<Communicators>> Communicators::Without(const std::vector<uint32_t>& gone, Board* board,
@@ -159,7 +126,7 @@ Result<std::unique_ptr<Communicators>> Communicators::Without(const std::vector<
                            std::to_string(membership_.rank) + " itself");
   }
   std::lock_guard<std::mutex> lock(mutex_);
-  if (failure_.ok()) Stop();
+  if (failure_.ok()) Revoke();
   failure_ = Status(Code::kInternal, Self() + "the ranks have left these communicators for new ones");
   std::unique_ptr<Communicators> made(new Communicators(nccl_, std::move(left), board));
   Status status;
@@ -191,8 +158,13 @@ Status Communicators::FirstError() {
   return Status();
 }
 
+Status Communicators::Stop(Status fault) {
+  Revoke();
+  return fault;
+}
+
 // Ends whatever runs. Rails are revoked, so that others can be made from them, or aborted where NCCL cannot.
-void Communicators::Stop() {
+void Communicators::Revoke() {
   for (Named& rail : rails_) {
     if (nccl_.CommRevoke != nullptr && Begun(nccl_.CommRevoke(rail.comm, 0))) continue;
     nccl_.CommAbort(std::exchange(rail.comm, nullptr));

@@ -13,15 +13,13 @@
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "cc/base/status.h"
-#include "cc/nccl/attendance.h"
 #include "cc/nccl/board.h"
+#include "cc/nccl/carrier.h"
 #include "cc/nccl/library.h"
 #include "cc/nccl/settle.h"
 
@@ -41,44 +39,32 @@ struct Membership {
   std::vector<std::vector<uint32_t>> partitions;  // per iteration of the period, by rank: its group
 };
 
-class Communicators {
+class Communicators : public Carrier {
  public:
   // The rank first tells the board that it is here. `board` may be null; it must outlive what is made.
   static Result<std::unique_ptr<Communicators>> Create(const Library& nccl, Membership membership, Board* board,
                                                        Clock::time_point deadline);
-  ~Communicators();
-  Communicators(const Communicators&) = delete;
-  Communicators& operator=(const Communicators&) = delete;
+  ~Communicators() override;
 
-  const Library& library() const { return nccl_; }
-  uint32_t rank() const { return membership_.rank; }
-  uint32_t ranks() const { return membership_.ranks; }
   Comm rail(size_t index) const { return rails_[index].comm; }
   Comm group(size_t partition) const { return groups_[partition].comm; }
   size_t num_partitions() const { return groups_.size(); }
-  std::vector<uint32_t> everybody() const;
   std::string Self() const;  // how errors begin: "NCCL, rank 0 of 4: "
   // The ranks of this rank's group, ascending: their places are their ranks in it.
   std::vector<uint32_t> members(size_t partition) const;
 
-  // The first asynchronous error of a communicator; ok if there is none. Stops all if there is one.
-  Status Check();
-
-  // Stops all, and makes this their error.
-  Status Fail(Status status);
-
   // What NCCL was given and may still use lives until these have ended.
   void Keep(std::shared_ptr<const void> given);
-
-  // Waits until `done`, an error or the deadline, and stops all but in the first case.
-  Status Await(const Attendance& attendance, const std::function<bool()>& done, Clock::time_point start,
-               Clock::time_point deadline);
 
   // Communicators of the ranks but those that are gone, made from these, which are not to be used any more, whether or
   // not they have failed. All that remain must call it, with the same list. They have no groups: those are for other
   // ranks. `board` is for the ranks as they are then numbered.
   Result<std::unique_ptr<Communicators>> Without(const std::vector<uint32_t>& gone, Board* board,
                                                  Clock::time_point deadline);
+
+ protected:
+  Status FirstError() override;
+  Status Stop(Status fault) override;
 
  private:
   struct Named {
@@ -92,17 +78,13 @@ class Communicators {
   Status MakeGroup(const std::vector<uint32_t>& partition, Clock::time_point deadline);
   Status Born(const std::string& what, Outcome begun, Comm parent, const Named& child, Clock::time_point deadline);
   Status Settled(const std::string& what, Comm comm, Clock::time_point deadline) const;
-  Status FirstError();
-  void Stop();
+  void Revoke();
   void Abort();
 
-  const Library& nccl_;
   const Membership membership_;
   const Board* const board_;
-  std::mutex mutex_;
   std::vector<std::shared_ptr<const void>> kept_;
   std::deque<Named> rails_, groups_;  // NCCL writes into them while it makes a communicator: none may move
-  Status failure_;                    // of all of them
 };
 
 }  // namespace jaxcomm::nccl

@@ -34,12 +34,15 @@ Result<Library> Table(void* handle, const std::string& path) {
   need("ncclGetUniqueId", &found.GetUniqueId);
   need("ncclCommInitRankConfig", &found.CommInitRankConfig);
   need("ncclCommSplit", &found.CommSplit);
+  need("ncclCommCount", &found.CommCount);
+  need("ncclCommUserRank", &found.CommUserRank);
   need("ncclCommGetAsyncError", &found.CommGetAsyncError);
   need("ncclCommAbort", &found.CommAbort);
   need("ncclGroupStart", &found.GroupStart);
   need("ncclGroupEnd", &found.GroupEnd);
   need("ncclSend", &found.Send);
   need("ncclRecv", &found.Recv);
+  need("ncclAllGather", &found.AllGather);
   if (missing != nullptr) return Unusable(path + " has no " + missing);
   Find(handle, "ncclGetLastError", &found.GetLastError);
   Find(handle, "ncclCommRevoke", &found.CommRevoke);

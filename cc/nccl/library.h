@@ -63,12 +63,15 @@ struct Library {
   Outcome (*GetUniqueId)(Id* id) = nullptr;
   Outcome (*CommInitRankConfig)(Comm* comm, int ranks, Id id, int rank, Config* config) = nullptr;
   Outcome (*CommSplit)(Comm comm, int colour, int key, Comm* made, Config* config) = nullptr;
+  Outcome (*CommCount)(Comm comm, int* ranks) = nullptr;
+  Outcome (*CommUserRank)(Comm comm, int* rank) = nullptr;
   Outcome (*CommGetAsyncError)(Comm comm, Outcome* outcome) = nullptr;
   Outcome (*CommAbort)(Comm comm) = nullptr;
   Outcome (*GroupStart)() = nullptr;
   Outcome (*GroupEnd)() = nullptr;
   Outcome (*Send)(const void* from, size_t count, int type, int peer, Comm comm, Stream stream) = nullptr;
   Outcome (*Recv)(void* to, size_t count, int type, int peer, Comm comm, Stream stream) = nullptr;
+  Outcome (*AllGather)(const void* from, void* to, size_t count, int type, Comm comm, Stream stream) = nullptr;
 
   // Not in every version: null where the library has none.
   const char* (*GetLastError)(Comm comm) = nullptr;

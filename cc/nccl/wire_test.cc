@@ -56,7 +56,7 @@ class WireTest : public testing::Test {
     }
     const Runner runner(Exchange(rank), Layout(layout), Reduction::kSum);
     std::vector<std::byte> scratch(runner.scratch_bytes());
-    NcclWire wire(nccl_, in_group ? made_[rank]->group(0) : made_[rank]->rail(0), nullptr, deadline, Add);
+    NcclWire wire(nccl_, in_group ? made_[rank]->group(0) : made_[rank]->rail(0), {}, nullptr, deadline, Add);
     return runner.Run(at, scratch.data(), wire);
   }
 

@@ -18,7 +18,7 @@ from jax.interpreters import ad, batching, mlir
 
 from jaxcomm import communicator, jax_compat
 from jaxcomm.collectives.axes import AxisName, names, varying
-from jaxcomm.collectives.lowering import call_core, device_ids, positions_of, say_once
+from jaxcomm.collectives.lowering import call_core, device_ids, positions_of, say_that_lax_runs
 from jaxcomm.collectives.primitive import COLLECTIVES
 from jaxcomm.collectives.request import Request
 
@@ -77,7 +77,7 @@ def _lower(context: mlir.LoweringRuleContext, *operands: Any, axes: tuple[Any, .
 
 
 def _lower_to_lax(context: mlir.LoweringRuleContext, *operands: Any, axes: tuple[Any, ...]) -> Sequence[Any]:
-    say_once(", ".join(context.module_context.platforms))
+    say_that_lax_runs(context, _NAME)
     results: Sequence[Any] = mlir.lower_fun(partial(_in_lax, axes=axes), multiple_results=True)(context, *operands)
     return results
 

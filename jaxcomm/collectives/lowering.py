@@ -1,7 +1,7 @@
 """What a collective becomes when a step is compiled.
 
-On CPUs, and for sums over GPUs of one host, it is a call of the core; elsewhere, and where a plan gives a sum over
-GPUs to NCCL, what lax makes of it.
+On CPUs, and for sums over GPUs, it is a call of the core; elsewhere, and where a plan gives a sum over GPUs to NCCL,
+what lax makes of it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from jaxcomm import communicator, ffi, jax_compat, processes
+from jaxcomm.collectives import hosts
 from jaxcomm.collectives.partition import partitioned_call
 from jaxcomm.collectives.primitive import COLLECTIVES, PRIMITIVES
-from jaxcomm.collectives.request import Request
+from jaxcomm.collectives.request import Request, extent
 from jaxcomm.errors import JaxcommError
-from jaxcomm.ffi import cuda, fused
+from jaxcomm.ffi import cuda, fused, nccl
 
 _logger = logging.getLogger("jaxcomm")
 
@@ -109,7 +110,7 @@ def device_ids(mesh: Any, positions: Sequence[Sequence[int]], where: str) -> lis
     """The CPU devices at these positions, all of a group in one process."""
     groups = _devices(mesh, positions, where)
     for group in groups:
-        if len(among := _processes(group)) > 1:
+        if len(among := {device.process_index for device in group}) > 1:
             raise JaxcommError(
                 f"{where}: its ranks live in {len(among)} processes; this build's core reduces within one.\n"
                 "  Cure: run the ranks of this axis in one process, or call jax.lax for this one."
@@ -120,13 +121,6 @@ def device_ids(mesh: Any, positions: Sequence[Sequence[int]], where: str) -> lis
 def gpu_ids(mesh: Any, positions: Sequence[Sequence[int]], where: str) -> list[list[int]]:
     """The GPUs at these positions, all of a group on one host: process << 16 | CUDA's number of the device there."""
     groups = _devices(mesh, positions, where)
-    for group in groups:
-        among = _processes(group)
-        if len(among) > 1 and len(hosts := {processes.host(process) for process in among}) > 1:
-            raise JaxcommError(
-                f"{where}: its ranks live on {len(hosts)} hosts; this build's core reduces within one.\n"
-                "  Cure: run the ranks of this axis on one host, or call jax.lax for this one."
-            )
     if jax.process_count() > 1:
         ffi.join_processes()
     return [[device.process_index << 16 | processes.hardware_number(device) for device in group] for group in groups]
@@ -140,35 +134,45 @@ def _devices(mesh: Any, positions: Sequence[Sequence[int]], where: str) -> list[
     return [[devices[position] for position in group] for group in positions]
 
 
-def _processes(group: Sequence[Any]) -> list[int]:
-    return sorted({device.process_index for device in group})
-
-
 def _lower_on_gpus(
     lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str, **params: Any
 ) -> Sequence[Any]:
-    if not fused.DEVICES or not cuda.is_built() or COLLECTIVES[lax.name].kind != "all_reduce":
-        return _lower_to_lax(lax, context, *operands, plan=plan, bucket=bucket, **params)
-    avals: Sequence[Any] = context.avals_in
-    nbytes = sum(aval.size * aval.dtype.itemsize for aval in avals)
-    if communicator.leaves_to_nccl(max(map(len, _ranks(lax, context, bucket, params)[2])), nbytes, plan):
-        return _as_lax(lax, context, *operands, **params)
+    collective = COLLECTIVES[lax.name]
+    unchanged = {"plan": plan, "bucket": bucket, **params}
+    if not (fused.DEVICES or nccl.HOSTS) or not cuda.is_built() or collective.kind != "all_reduce":
+        return _lower_to_lax(lax, context, *operands, **unchanged)
+    communicator.start()
     scope: Any = context.module_context.axis_context
+    name, axes, positions = _ranks(lax, context, bucket, params)
+    devices = _devices(scope.mesh, positions, f"{name} over '{axes}'")
+    on_hosts = any(hosts.several({device.process_index for device in group}) for group in devices)
+    if not (nccl.HOSTS if on_hosts else fused.DEVICES):
+        return _lower_to_lax(lax, context, *operands, **unchanged)
+    avals: Sequence[Any] = context.avals_in
+    nbytes, dtype = extent([(aval.shape, aval.dtype) for aval in avals])
+    if communicator.leaves_to_nccl(max(map(len, positions)), nbytes, dtype, plan):
+        return _as_lax(lax, context, *operands, **params)
     automatic = sorted(
         str(axis) for axis, size in scope.mesh.shape.items() if size > 1 and axis not in scope.manual_axes
     )
     if automatic:
         raise JaxcommError(
-            f"{COLLECTIVES[lax.name].name} on GPUs: XLA still partitions over {', '.join(automatic)}.\n"
+            f"{collective.name} on GPUs: XLA still partitions over {', '.join(automatic)}.\n"
             "  Cure: let `shard_map` take all axes of the mesh, or call jax.lax for this one."
         )
-    return lower_to_core(lax, context, *operands, plan=plan, bucket=bucket, on_gpus=True, **params)
+    if on_hosts:
+        groups = tuple(
+            tuple((device.process_index, processes.hardware_number(device)) for device in group) for group in devices
+        )
+        call = hosts.AllReduce(name, collective.reduction, axes, plan, groups, positions)
+        return hosts.lower(context, operands, call)
+    return lower_to_core(lax, context, *operands, on_gpus=True, **unchanged)
 
 
 def _lower_to_lax(
     lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str, **params: Any
 ) -> Sequence[Any]:
-    say_once(", ".join(context.module_context.platforms))
+    say_that_lax_runs(context, COLLECTIVES[lax.name].name)
     return _as_lax(lax, context, *operands, **params)
 
 
@@ -179,7 +183,16 @@ def _as_lax(lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, *
     return results
 
 
+def say_that_lax_runs(context: mlir.LoweringRuleContext, collective: str) -> None:
+    """Logs, once, that there is no core for a collective; if there is none for any, that."""
+    platforms = ", ".join(context.module_context.platforms)
+    if platforms == "cuda" and cuda.is_built() and (fused.DEVICES or nccl.HOSTS):
+        say_once(f"jaxcomm has no core for this {collective} on cuda yet: it runs as jax.lax's, without a plan.")
+    else:
+        say_once(f"jaxcomm has no core for {platforms} yet: its collectives run as jax.lax's there, without a plan.")
+
+
 @functools.cache
-def say_once(platform: str) -> None:
-    """Logs that this platform has no core for a collective."""
-    _logger.warning("jaxcomm has no core for %s yet: its collectives run as jax.lax's there, without a plan.", platform)
+def say_once(message: str) -> None:
+    """Logs it as a warning."""
+    _logger.warning("%s", message)

@@ -15,6 +15,13 @@ from jaxcomm import communicator, ffi
 Operand = tuple[tuple[int, ...], np.dtype[Any]]  # shape on one device, and element type
 
 
+def extent(operands: Sequence[Operand]) -> tuple[int, str | None]:
+    """The bytes of a rank's operands, and their element type, or None if they have several."""
+    dtypes = {dtype.name for _, dtype in operands}
+    nbytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in operands)
+    return nbytes, dtypes.pop() if len(dtypes) == 1 else None
+
+
 @dataclasses.dataclass(frozen=True)
 class Request:
     """A collective over groups of devices.
@@ -61,9 +68,7 @@ class Request:
                 "programs": "".join(f"{name}," for name in communicator.programs_to(len(self.groups[0]))),
                 "devices": np.concatenate(self.groups).astype(np.int32),
             }
-        nbytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in operands)
-        dtypes = {dtype.name for _, dtype in operands}
-        dtype, where = dtypes.pop() if len(dtypes) == 1 else None, f"{self.name} over '{self.axes}'"
+        (nbytes, dtype), where = extent(operands), f"{self.name} over '{self.axes}'"
         sizes = [len(group) for group in self.groups]
         choices = {
             ranks: communicator.choose(self.kind, ranks, nbytes, dtype, self.plan, where) for ranks in {*sizes} - {1}

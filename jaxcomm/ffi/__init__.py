@@ -115,9 +115,13 @@ def set_deadline(seconds: float) -> None:
     """Sets how long a collective may wait for its last rank, in seconds, from the next call on."""
     if not (seconds > 0 and math.isfinite(seconds)):
         raise ValueError(f"deadline_s is {seconds}; it must be a positive number of seconds")
+    from jaxcomm.ffi import cuda, nccl
+
     _core().jaxcomm_set_deadline(seconds)
     if (gpus := _gpus()) is not None:
         gpus.set_deadline(seconds)
+    if nccl.HOSTS and cuda.is_built():
+        nccl.set_deadline(seconds)
 
 
 def stats() -> list[dict[str, Any]]:

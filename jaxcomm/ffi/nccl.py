@@ -5,7 +5,8 @@ y = nccl.all_reduce(x, schedules.ring(4), "data")  # inside or outside of jit
 nccl.shrink("data", gone=[2])  # after a fault, on all that remain
 nccl.leave("data")
 
-Where NVLink connects all ranks, `windows.all_reduce` runs in one kernel.
+It is also what `jaxcomm.psum` becomes on GPUs of several hosts. Where NVLink connects all ranks, `windows.all_reduce`
+runs in one kernel.
 """
 
 from __future__ import annotations
@@ -29,6 +30,11 @@ from jaxcomm.schedules import Schedule
 
 TARGET = "jaxcomm_messages"
 ID_BYTES = 128
+# Each is to be set once the section of benchmarks/gpu.py that sets it for itself has passed. "nccl psum": whether
+# all-reduces over GPUs of several hosts follow plans; where it is not set, they stay jax.lax's.
+HOSTS = False
+# "nccl psum lent": whether they do so over communicators that XLA lends, where it does; else over ours.
+LENT = False
 
 
 def why_off() -> str | None:
@@ -36,7 +42,7 @@ def why_off() -> str | None:
     if not cuda.is_built():
         return "jaxcomm was built without CUDA"
     reason = ctypes.create_string_buffer(1024)
-    return None if _core().jaxcomm_nccl_version(_path(), reason, len(reason)) else reason.value.decode()
+    return None if _core().jaxcomm_nccl_version(path(), reason, len(reason)) else reason.value.decode()
 
 
 def version() -> tuple[int, int, int]:
@@ -46,7 +52,7 @@ def version() -> tuple[int, int, int]:
       JaxcommError: there is none; the message says why.
     """
     reason = ctypes.create_string_buffer(1024)
-    code: int = _core().jaxcomm_nccl_version(_path(), reason, len(reason))
+    code: int = _core().jaxcomm_nccl_version(path(), reason, len(reason))
     if not code:
         raise JaxcommError(f"{reason.value.decode()}.\n  Cure: pip install 'jaxcomm[cuda13]'.")
     return code // 10000, code // 100 % 100, code % 100
@@ -59,7 +65,7 @@ def unique_id() -> bytes:
       JaxcommError: there is no NCCL, or it cannot make one.
     """
     made = ctypes.create_string_buffer(ID_BYTES)
-    _call("jaxcomm_nccl_id", _path(), made)
+    _call("jaxcomm_nccl_id", path(), made)
     return made.raw
 
 
@@ -71,7 +77,7 @@ def join(
     ids: Mapping[str, bytes],
     partitions: Sequence[Sequence[int]] = (),
     device: int = 0,
-    deadline_s: float = 60.0,
+    deadline_s: float | None = 60.0,
 ) -> None:
     """Makes a device of this process a rank of a group. All ranks must call it, with equal rails and partitions.
 
@@ -82,7 +88,7 @@ def join(
       ids: from `unique_id`, by the net module of each rail: "IB", "Socket"; "": NCCL chooses one.
       partitions: for each iteration of a period, the number of every rank's group; the groups are made now.
       device: CUDA's number of the device.
-      deadline_s: how long to wait for the others, now and in every call.
+      deadline_s: how long to wait for the others, now and in every call; None: as `jaxcomm.init` has it.
 
     Raises:
       JaxcommError: no NCCL, an argument that cannot be, or "DeadlineError: …" where not all ranks come.
@@ -97,12 +103,12 @@ def join(
         raise JaxcommError(f"group {group!r}: {wrong[0]}.\n  Cure: give every rank the same rails and partitions.")
     modules = "".join(f"{name}\n" for name in ids)
     groups = np.array(partitions, np.uint32).tobytes()
-    board = _Board(hashlib.sha256(b"".join(ids.values())).hexdigest()[:32])
+    board = Board(hashlib.sha256(b"".join(ids.values())).hexdigest()[:32])
     with board.shared() as file:
         _call(
             "jaxcomm_nccl_join",
-            *(_path(), group.encode(), device, ranks, rank, modules.encode(), b"".join(ids.values())),
-            *(groups, len(partitions), file, deadline_s),
+            *(path(), group.encode(), device, ranks, rank, modules.encode(), b"".join(ids.values())),
+            *(groups, len(partitions), file, deadline_s or 0.0),
         )
     _boards[group, device] = board
 
@@ -121,7 +127,7 @@ def shrink(group: str, gone: Sequence[int], device: int = 0) -> None:
       JaxcommError: the device has not joined, `gone` cannot go, this NCCL cannot do it (it needs ncclCommRevoke), or
         "DeadlineError: …" where not all that remain come.
     """
-    board = _boards.get((group, device), _Board("")).without(gone)
+    board = _boards.get((group, device), Board("")).without(gone)
     leaving = np.array(gone, np.uint32)
     with board.shared() as file:
         _call("jaxcomm_nccl_without", group.encode(), device, leaving.tobytes(), leaving.size, file)
@@ -179,7 +185,7 @@ def all_reduce(
         what={"sum": "psum"}.get(reduction, f"p{reduction}"),
         group=group,
         iteration=np.int64(-1 if iteration is None else iteration),
-        messages=register_messages(schedule),
+        messages=register_messages((schedule,)),
         reduction=reduction,
         shares=np.array(shares, np.float64),
     )
@@ -187,19 +193,27 @@ def all_reduce(
 
 
 @functools.lru_cache(maxsize=256)
-def register_messages(schedule: Schedule) -> str:
+def register_messages(schedules: tuple[Schedule, ...]) -> str:
     """Hands the messages of every rank to the core and returns the name that a call finds them by.
 
+    Args:
+      schedules: one for each size that a group of the call has.
+
     Raises:
-      PlanError: the schedule cannot be sent (see `jaxcomm.plan.messages`).
+      PlanError: a schedule cannot be sent (see `jaxcomm.plan.messages`).
     """
-    ranks = [messages.encode() for messages in compile_messages(schedule)]
+    ranks = [messages.encode() for schedule in schedules for messages in compile_messages(schedule)]
     name = hashlib.sha256(b"".join(ranks)).hexdigest()[:32]
     error = ctypes.create_string_buffer(1024)
     for data in ranks:
         if _core().jaxcomm_register_messages(name.encode(), data, len(data), error, len(error)):
             raise PlanError(error.value.decode())
     return name
+
+
+def set_deadline(seconds: float) -> None:
+    """Sets how long a call waits, in groups without a deadline of their own, in seconds, from the next call on."""
+    _core().jaxcomm_nccl_set_deadline(seconds)
 
 
 @functools.cache
@@ -217,14 +231,14 @@ def _call(name: str, *arguments: Any) -> None:
         raise JaxcommError(error.value.decode())
 
 
-class _Board(NamedTuple):
+class Board(NamedTuple):
     """Where the ranks of this host tell each other that they have come; all ranks of a group know its name."""
 
     name: str
 
-    def without(self, gone: Sequence[int]) -> _Board:
+    def without(self, gone: Sequence[int]) -> Board:
         left = f"{self.name} without {sorted(gone)}"
-        return _Board(hashlib.sha256(left.encode()).hexdigest()[:32])
+        return Board(hashlib.sha256(left.encode()).hexdigest()[:32])
 
     @contextmanager
     def shared(self) -> Iterator[bytes]:
@@ -236,11 +250,11 @@ class _Board(NamedTuple):
             file.unlink(missing_ok=True)
 
 
-_boards: dict[tuple[str, int], _Board] = {}  # by group and device
+_boards: dict[tuple[str, int], Board] = {}  # by group and device
 
 
 @functools.cache
-def _path() -> bytes:
+def path() -> bytes:
     """NVIDIA's wheel of libnccl; empty where it is not installed: then the system's is looked for."""
     spec = find_spec("nvidia.nccl") if find_spec("nvidia") else None
     places = [Path(place, "lib", "libnccl.so.2") for place in (spec.submodule_search_locations or ())] if spec else []
@@ -268,6 +282,8 @@ def _core() -> ctypes.CDLL:
     )
     core.jaxcomm_nccl_leave.restype = None
     core.jaxcomm_nccl_leave.argtypes = (ctypes.c_char_p, ctypes.c_int)
+    core.jaxcomm_nccl_set_deadline.restype = None
+    core.jaxcomm_nccl_set_deadline.argtypes = (ctypes.c_double,)
     core.jaxcomm_register_messages.restype = ctypes.c_int64
     core.jaxcomm_register_messages.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64, *text)
     return core

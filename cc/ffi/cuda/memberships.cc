@@ -3,11 +3,13 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <map>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -22,8 +24,9 @@ using nccl::Clock;
 // Live until the process ends: XLA's threads may still call when static destructors run.
 struct Runtime {
   std::mutex mutex;
-  std::map<std::pair<std::string, uint32_t>, std::shared_ptr<const Messages>> messages;  // by name and rank
-  std::map<std::pair<std::string, int>, std::shared_ptr<Part>> parts;                    // by group and device
+  std::map<std::tuple<std::string, uint32_t, uint32_t>, std::shared_ptr<const Messages>> messages;  // name, ranks, rank
+  std::map<std::pair<std::string, int>, std::shared_ptr<Part>> parts;                               // group, device
+  std::atomic<double> deadline_s{60.0};
 };
 
 Runtime& TheRuntime() {
@@ -38,6 +41,9 @@ std::shared_ptr<Part> Find(std::string_view group, int device) {
   return found == TheRuntime().parts.end() ? nullptr : found->second;
 }
 
+// A group's own deadline, or the process's where it has none.
+double Deadline(double own) { return own > 0 ? own : TheRuntime().deadline_s.load(); }
+
 Clock::time_point After(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
@@ -50,6 +56,12 @@ Status MakeStreams(size_t count, std::vector<std::unique_ptr<OwnStream>>& stream
     streams.push_back(std::make_unique<OwnStream>(stream));
   }
   return Status();
+}
+
+// What was there ends without the lock.
+void Add(const char* group, int device, std::shared_ptr<Part> part) {
+  std::lock_guard<std::mutex> lock(TheRuntime().mutex);
+  std::swap(TheRuntime().parts[{group, device}], part);
 }
 
 // 0, or 1 and the message, cut to what fits.
@@ -66,13 +78,15 @@ Status CudaError(const char* what, cudaError_t error) {
 }
 
 Result<Hold> TakePart(int device, std::string_view group) {
-  Hold hold;
+  Hold hold{};
+  hold.device = device;
   hold.part = Find(group, device);
   if (!hold.part) {
     return InvalidArgument("device " + std::to_string(device) + " has not joined group '" + std::string(group) + "'");
   }
   hold.issue = std::unique_lock<std::mutex>(hold.part->issue);
-  if (Status status = hold.part->communicators->Check(); !status.ok()) {
+  hold.deadline_s = Deadline(hold.part->deadline_s);
+  if (Status status = hold.part->carrier().Check(); !status.ok()) {
     return Status(status.code(), "group '" + std::string(group) + "' has failed: " + status.message());
   }
   return hold;
@@ -81,27 +95,25 @@ Result<Hold> TakePart(int device, std::string_view group) {
 Result<Turn> TakeTurn(int device, std::string_view group, int64_t iteration, std::string_view messages) {
   Result<Hold> hold = TakePart(device, group);
   if (!hold.ok()) return hold.status();
-  Turn turn{std::move(hold.value()), nullptr, {}, nullptr};
-  const nccl::Communicators& all = *turn.part->communicators;
-  if (iteration >= static_cast<int64_t>(all.num_partitions())) {
-    return InvalidArgument("messages: iteration " + std::to_string(iteration) + " of " +
-                           std::to_string(all.num_partitions()) + " in the period");
+  Turn turn{std::move(hold.value()), {}, nullptr};
+  const nccl::Communicators* const ours = turn.part->communicators.get();
+  const auto period = static_cast<int64_t>(ours != nullptr ? ours->num_partitions() : 0);
+  if (iteration >= period) {
+    return InvalidArgument("messages: iteration " + std::to_string(iteration) + " of " + std::to_string(period) +
+                           " in the period");
   }
-  turn.group = iteration < 0 ? nullptr : all.group(static_cast<size_t>(iteration));
-  turn.members = iteration < 0 ? all.everybody() : all.members(static_cast<size_t>(iteration));
-  const auto at = std::find(turn.members.begin(), turn.members.end(), all.rank());
+  turn.members = iteration < 0 ? turn.part->carrier().everybody() : ours->members(static_cast<size_t>(iteration));
+  if (turn.members.size() == 1) return turn;
+  const auto at = std::find(turn.members.begin(), turn.members.end(), turn.part->carrier().rank());
   const auto rank = static_cast<uint32_t>(at - turn.members.begin());
+  const auto ranks = static_cast<uint32_t>(turn.members.size());
   std::lock_guard<std::mutex> lock(TheRuntime().mutex);
-  const auto mine = TheRuntime().messages.find({std::string(messages), rank});
+  const auto mine = TheRuntime().messages.find({std::string(messages), ranks, rank});
   if (mine == TheRuntime().messages.end()) {
     return InvalidArgument("messages: " + std::string(messages) + " are not registered for rank " +
-                           std::to_string(rank));
+                           std::to_string(rank) + " of " + std::to_string(ranks));
   }
   turn.messages = mine->second;
-  if (turn.messages->ranks() != turn.members.size()) {
-    return InvalidArgument("messages: they are for " + std::to_string(turn.messages->ranks()) +
-                           " ranks; the group has " + std::to_string(turn.members.size()));
-  }
   return turn;
 }
 
@@ -123,7 +135,8 @@ JAXCOMM_EXPORT int64_t jaxcomm_nccl_id(const char* path, char* id, char* error, 
 }
 
 // Makes a device a rank of a group. `modules` are lines, one per rail, and `ids` their ids one after the other.
-// `partitions` holds the group of each rank for so many iterations. `board`: a file of this host's ranks.
+// `partitions` holds the group of each rank for so many iterations. `board`: a file of this host's ranks. `deadline_s`
+// 0: the process's, now and later.
 JAXCOMM_EXPORT int64_t jaxcomm_nccl_join(const char* path, const char* group, int device, uint32_t ranks, uint32_t rank,
                                          const char* modules, const char* ids, const uint32_t* partitions,
                                          uint32_t num_partitions, const char* board, double deadline_s, char* error,
@@ -149,14 +162,38 @@ JAXCOMM_EXPORT int64_t jaxcomm_nccl_join(const char* path, const char* group, in
   if (here.error() != cudaSuccess) return Answer(CudaError("choosing the device", here.error()), error, size);
   Status status = MakeStreams(membership.rails.size() - 1, part->streams);
   if (!status.ok()) return Answer(status, error, size);
-  Result<std::unique_ptr<nccl::Communicators>> made =
-      nccl::Communicators::Create(*found.value(), std::move(membership), part->board.get(), After(deadline_s));
+  Result<std::unique_ptr<nccl::Communicators>> made = nccl::Communicators::Create(
+      *found.value(), std::move(membership), part->board.get(), After(Deadline(deadline_s)));
   if (!made.ok()) return Answer(made.status(), error, size);
   part->communicators = std::move(made.value());
-  std::lock_guard<std::mutex> lock(TheRuntime().mutex);
-  std::swap(TheRuntime().parts[{group, device}], part);  // what was there ends without the lock
+  Add(group, device, std::move(part));
   return 0;
 }
+
+// The same by the communicators that XLA lends. Waits for nobody.
+JAXCOMM_EXPORT int64_t jaxcomm_nccl_borrow(const char* path, const char* group, int device, uint32_t ranks,
+                                           uint32_t rank, const char* board, char* error, int64_t size) {
+  const Result<const nccl::Library*> found = nccl::Library::Open(path);
+  if (!found.ok()) return Answer(found.status(), error, size);
+  auto part = std::make_shared<Part>();
+  part->deadline_s = 0;
+  Result<std::unique_ptr<nccl::Board>> opened = nccl::Board::Open(board, ranks);
+  if (!opened.ok()) return Answer(opened.status(), error, size);
+  part->board = std::move(opened.value());
+  part->board->Arrive(rank, {0, 0});
+  const OnDevice here(device);
+  if (here.error() != cudaSuccess) return Answer(CudaError("choosing the device", here.error()), error, size);
+  void* memory = nullptr;
+  const cudaError_t allocated = cudaMalloc(&memory, (ranks + 1) * sizeof(uint32_t));
+  if (allocated != cudaSuccess) return Answer(CudaError("allocating", allocated), error, size);
+  part->numbers = std::make_unique<OwnMemory>(memory);
+  part->loan = std::make_unique<nccl::Loan>(*found.value(), rank, ranks);
+  Add(group, device, std::move(part));
+  return 0;
+}
+
+// How long a call waits, in groups that have no deadline of their own.
+JAXCOMM_EXPORT void jaxcomm_nccl_set_deadline(double seconds) { TheRuntime().deadline_s = seconds; }
 
 // Goes on without some ranks; those that remain are numbered anew, in their order. `board`: another file.
 JAXCOMM_EXPORT int64_t jaxcomm_nccl_without(const char* group, int device, const uint32_t* gone, uint32_t num_gone,
@@ -164,6 +201,7 @@ JAXCOMM_EXPORT int64_t jaxcomm_nccl_without(const char* group, int device, const
   const std::shared_ptr<Part> part = Find(group, device);
   if (!part) return Answer(InvalidArgument("the device has not joined it"), error, size);
   const std::lock_guard<std::mutex> lock(part->issue);
+  if (!part->communicators) return Answer(InvalidArgument("its communicators are XLA's"), error, size);
   part->windows.clear();  // those that remain meet anew
   const std::vector<uint32_t> all = part->communicators->everybody(), leaving(gone, gone + num_gone);
   Result<std::unique_ptr<nccl::Board>> opened = nccl::Board::Open(board, static_cast<uint32_t>(all.size()));
@@ -171,7 +209,7 @@ JAXCOMM_EXPORT int64_t jaxcomm_nccl_without(const char* group, int device, const
   const OnDevice here(device);
   if (here.error() != cudaSuccess) return Answer(CudaError("choosing the device", here.error()), error, size);
   Result<std::unique_ptr<nccl::Communicators>> made =
-      part->communicators->Without(leaving, opened.value().get(), After(part->deadline_s));
+      part->communicators->Without(leaving, opened.value().get(), After(Deadline(part->deadline_s)));
   if (!made.ok()) return Answer(made.status(), error, size);
   part->communicators = std::move(made.value());  // before the board that they look at
   part->board = std::move(opened.value());
@@ -185,7 +223,7 @@ JAXCOMM_EXPORT void jaxcomm_nccl_leave(const char* group, int device) {
   if (!gone) return;
   const std::lock_guard<std::mutex> turn(gone->issue);
   gone->windows.clear();
-  gone->communicators->Fail(Status(Code::kInternal, "the device has left"));
+  gone->carrier().Fail(Status(Code::kInternal, "the device has left"));
   std::lock_guard<std::mutex> lock(TheRuntime().mutex);
   TheRuntime().parts.erase({group, device});
 }
@@ -197,9 +235,9 @@ JAXCOMM_EXPORT int64_t jaxcomm_register_messages(const char* name, const char* w
   std::memcpy(aligned.data(), words, aligned.size() * sizeof(uint32_t));
   Result<Messages> decoded = Messages::Decode(aligned.data(), aligned.size());
   if (!decoded.ok()) return Answer(decoded.status(), error, size);
-  const uint32_t rank = decoded.value().rank();
+  const uint32_t ranks = decoded.value().ranks(), rank = decoded.value().rank();
   std::lock_guard<std::mutex> lock(TheRuntime().mutex);
-  TheRuntime().messages[{name, rank}] = std::make_shared<const Messages>(std::move(decoded.value()));
+  TheRuntime().messages[{name, ranks, rank}] = std::make_shared<const Messages>(std::move(decoded.value()));
   return 0;
 }
 

@@ -18,12 +18,16 @@
 #include <utility>
 #include <vector>
 
-#include "cc/executor/cuda/ranks.h"
 #include "cc/messages/messages.h"
 #include "cc/nccl/board.h"
 #include "cc/nccl/communicators.h"
+#include "cc/nccl/loan.h"
 
 namespace jaxcomm {
+
+namespace fused {
+class Ranks;
+}
 
 // A stream of ours, which does not wait for the default stream.
 class OwnStream {
@@ -39,27 +43,47 @@ class OwnStream {
   cudaStream_t const stream_;
 };
 
+// Memory of ours on a device.
+class OwnMemory {
+ public:
+  explicit OwnMemory(void* memory) : memory_(memory) {}
+  ~OwnMemory() { cudaFree(memory_); }
+  OwnMemory(const OwnMemory&) = delete;
+  OwnMemory& operator=(const OwnMemory&) = delete;
+
+  std::byte* get() const { return static_cast<std::byte*>(memory_); }
+
+ private:
+  void* const memory_;
+};
+
 // Ranks that have met by windows, and where an operand goes that they reduce.
 struct Met {
   std::shared_ptr<fused::Ranks> ranks;
   std::byte* data;
 };
 
-// One device's part in a group of ranks.
+// One device's part in a group of ranks, by communicators of ours or by those that XLA lends.
 struct Part {
   std::unique_ptr<nccl::Board> board;
-  std::shared_ptr<nccl::Communicators> communicators;
+  std::shared_ptr<nccl::Communicators> communicators;  // one of these two is there
+  std::unique_ptr<nccl::Loan> loan;
+  std::unique_ptr<OwnMemory> numbers;  // with the loan: where its ranks tell their numbers, and one number more
   std::vector<std::unique_ptr<OwnStream>> streams;  // of the rails after the first, which has XLA's
-  double deadline_s;
+  double deadline_s;                                // 0: the process's
   std::mutex issue;  // calls are issued one after the other, in the order in which XLA runs them
   uint32_t calls = 0;
   std::map<std::string, Met> windows;  // by what is reduced; until the group ends, or one rank's would lie elsewhere
+
+  nccl::Carrier& carrier() const { return communicators ? static_cast<nccl::Carrier&>(*communicators) : *loan; }
 };
 
 // One call has its device's part to itself, until this ends.
 struct Hold {
+  int device;
   std::shared_ptr<Part> part;
   std::unique_lock<std::mutex> issue;
+  double deadline_s;
 };
 
 // An error where the device has not joined the group, or the group has failed.
@@ -67,12 +91,12 @@ Result<Hold> TakePart(int device, std::string_view group);
 
 // One call by messages.
 struct Turn : Hold {
-  nccl::Comm group;               // null: the call is on the rails
-  std::vector<uint32_t> members;  // who makes the call
-  std::shared_ptr<const Messages> messages;
+  std::vector<uint32_t> members;             // who makes the call
+  std::shared_ptr<const Messages> messages;  // null: there is one member
 };
 
-// `iteration` is that of the period of groups whose turn it is; below 0: the call is of all ranks.
+// What a group's members make of `messages` is what was handed in for so many ranks. `iteration` is that of the period
+// of groups whose turn it is; below 0: the call is of all ranks.
 Result<Turn> TakeTurn(int device, std::string_view group, int64_t iteration, std::string_view messages);
 
 // An error of CUDA's, while `what` was done for messages.

@@ -71,7 +71,9 @@ std::string Subject(const WindowsSite& site, DType dtype, size_t bytes) {
 }
 
 // This rank's window for operands of so many bytes, and whom it reaches by it; waits for the others.
-Result<Met> Meet(const WindowsSite& site, const std::string& subject, Part& part, int device, size_t bytes) {
+Result<Met> Meet(const WindowsSite& site, const std::string& subject, const Hold& hold, size_t bytes) {
+  Part& part = *hold.part;
+  const int device = hold.device;
   const nccl::Communicators& all = *part.communicators;
   if (site.program->ranks() != all.ranks()) {
     return InvalidArgument(site.what + ": the schedule is for " + std::to_string(site.program->ranks()) +
@@ -87,7 +89,7 @@ Result<Met> Meet(const WindowsSite& site, const std::string& subject, Part& part
   Result<fused::Places> places = fused::Places::Find(seats, /*process=*/all.rank());
   if (!places.ok()) return places.status();
   const nccl::CallNumber number{++part.calls, nccl::PrintOf(subject)};
-  const auto wait = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(part.deadline_s));
+  const auto wait = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(hold.deadline_s));
   auto windows = std::make_unique<fused::Windows>(
       part.communicators, device, bytes,
       nccl::Attendance{"its meeting", all.rank(), all.ranks(), all.everybody(), part.board.get(), number},
@@ -105,13 +107,16 @@ ffi::Error Initialize(WindowsSite* site, int32_t device, ffi::RemainingArgs args
   Result<Hold> hold = TakePart(device, site->group);
   if (!hold.ok()) return ToError(hold.status());
   Part& part = *hold.value().part;
+  if (!part.communicators) {
+    return ToError(InvalidArgument(site->what + " over '" + site->group + "': its communicators are XLA's"));
+  }
   for (size_t i = 0; i < args.size(); ++i) {
     const ffi::AnyBuffer operand = *args.get<ffi::AnyBuffer>(i);
     const std::optional<DType> dtype = ParseDType(operand.element_type());
     if (!dtype) return ToError(Status(Code::kUnimplemented, site->what + ": no reduction of this element type"));
     const std::string subject = Subject(*site, *dtype, operand.size_bytes());
     if (operand.size_bytes() == 0 || part.windows.count(subject) > 0) continue;
-    Result<Met> met = Meet(*site, subject, part, device, operand.size_bytes());
+    Result<Met> met = Meet(*site, subject, hold.value(), operand.size_bytes());
     if (!met.ok()) return ToError(met.status());
     const Met& kept = part.windows[subject] = std::move(met.value());
     // Before any launch, for which others would wait.
@@ -122,7 +127,7 @@ ffi::Error Initialize(WindowsSite* site, int32_t device, ffi::RemainingArgs args
 }
 
 // Reduces one operand in this rank's window.
-Status Reduce(const WindowsSite& site, const Part& part, const Met& met, ffi::AnyBuffer from, ffi::AnyBuffer to,
+Status Reduce(const WindowsSite& site, const Hold& hold, const Met& met, ffi::AnyBuffer from, ffi::AnyBuffer to,
               DType dtype, cudaStream_t stream) {
   const auto copy = [&](void* target, const void* source) {
     const cudaError_t error = cudaMemcpyAsync(target, source, from.size_bytes(), cudaMemcpyDeviceToDevice, stream);
@@ -131,8 +136,8 @@ Status Reduce(const WindowsSite& site, const Part& part, const Met& met, ffi::An
   const Status copied = copy(met.data, from.untyped_data());
   // The other ranks launch, whatever has gone wrong here.
   const Status run = TheFusedRuntime().Run(
-      *met.ranks, part.communicators->rank(),
-      {met.data, static_cast<int64_t>(from.size_bytes()), nullptr, dtype, site.reduction, part.deadline_s}, stream);
+      *met.ranks, hold.part->communicators->rank(),
+      {met.data, static_cast<int64_t>(from.size_bytes()), nullptr, dtype, site.reduction, hold.deadline_s}, stream);
   if (!copied.ok()) return copied;
   return run.ok() ? copy(to.untyped_data(), met.data) : run;
 }
@@ -150,7 +155,7 @@ ffi::Error Execute(WindowsSite* site, int32_t device, cudaStream_t stream, ffi::
     if (!dtype) return ToError(Status(Code::kUnimplemented, site->what + ": no reduction of this element type"));
     const auto met = part.windows.find(Subject(*site, *dtype, from.size_bytes()));
     const bool fits = met != part.windows.end() && from.size_bytes() == to.size_bytes();
-    const Status status = fits ? Reduce(*site, part, met->second, from, to, *dtype, stream)
+    const Status status = fits ? Reduce(*site, hold.value(), met->second, from, to, *dtype, stream)
                                : Status(Code::kInternal, site->what + " over '" + site->group + "': operand " +
                                                              std::to_string(i) + " was not there when the ranks met");
     if (first.ok()) first = status;

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -42,6 +43,7 @@ FAKE(void) fake_reset() {
   fake.failures.clear();
   fake.counts.clear();
   fake.lost.clear();
+  fake.stall = {};
   fake.without.clear();
   fake.windows.clear();
 }
@@ -54,6 +56,11 @@ FAKE(void) fake_fail(const char* function, int nth, int outcome) {
 FAKE(void) fake_lose(int rank) {
   std::lock_guard<std::mutex> lock(TheFake().mutex);
   TheFake().lost.insert(rank);
+}
+
+FAKE(void) fake_stall(int milliseconds) {
+  std::lock_guard<std::mutex> lock(TheFake().mutex);
+  TheFake().stall = std::chrono::milliseconds(milliseconds);
 }
 
 FAKE(size_t) fake_calls(int rank, char* text, size_t size) {
@@ -138,6 +145,18 @@ FAKE(Outcome) ncclCommGetAsyncError(FakeComm* comm, Outcome* outcome) {
   return kSuccess;
 }
 
+FAKE(Outcome) ncclCommCount(FakeComm* comm, int* ranks) {
+  std::lock_guard<std::mutex> lock(TheFake().mutex);
+  *ranks = comm->ranks;
+  return Told(TheFake(), "ncclCommCount");
+}
+
+FAKE(Outcome) ncclCommUserRank(FakeComm* comm, int* rank) {
+  std::lock_guard<std::mutex> lock(TheFake().mutex);
+  *rank = comm->rank();
+  return Told(TheFake(), "ncclCommUserRank");
+}
+
 FAKE(Outcome) ncclCommAbort(FakeComm* comm) {
   Fake& fake = TheFake();
   std::lock_guard<std::mutex> lock(fake.mutex);
@@ -185,6 +204,21 @@ FAKE(Outcome) ncclRecv(void* to, size_t count, int, int peer, FakeComm* comm, vo
   Record(fake, *comm, "receive " + std::to_string(count) + " from " + std::to_string(peer));
   the_group.push_back({comm, {peer, static_cast<std::byte*>(to), std::vector<std::byte>(count)}});
   return the_groups_error = Told(fake, "ncclRecv");
+}
+
+FAKE(Outcome) ncclAllGather(const void* from, void* to, size_t count, int type, FakeComm* comm, void* stream) {
+  std::chrono::milliseconds stall;
+  {
+    std::lock_guard<std::mutex> lock(TheFake().mutex);
+    if (const Outcome told = Told(TheFake(), "ncclAllGather"); told != kSuccess) return told;
+    stall = TheFake().stall;
+  }
+  std::this_thread::sleep_for(stall);
+  for (int peer = 0; peer < comm->ranks; ++peer) {
+    ncclSend(from, count, type, peer, comm, stream);
+    ncclRecv(static_cast<std::byte*>(to) + peer * count, count, type, peer, comm, stream);
+  }
+  return ncclGroupEnd();
 }
 
 FAKE(Outcome) ncclCommShrink(FakeComm* parent, int* gone, int num_gone, FakeComm** comm, Config* config, int flags) {

@@ -11,6 +11,8 @@ void fake_reset();
 void fake_fail(const char* function, int nth, int outcome);
 // The rank never takes part in what it begins, as if it had died.
 void fake_lose(int rank);
+// Every ncclAllGather holds its thread for so long, as on a communicator that may block.
+void fake_stall(int milliseconds);
 // The function succeeds and finds nothing, as NCCL's do where the machine has no such thing.
 void fake_without(const char* function);
 // What a rank has called on communicators and in groups, one word per call; the size of the text.

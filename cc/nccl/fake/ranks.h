@@ -1,6 +1,7 @@
 // What the fake libnccl knows of its ranks, their communicators and the messages on their way.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <map>
@@ -70,6 +71,7 @@ struct Fake {
   std::map<std::string, std::pair<int, Outcome>> failures;
   std::map<std::string, int> counts;
   std::set<int> lost;
+  std::chrono::milliseconds stall{0};
   std::set<std::string> without;
   int ids = 0;
 };

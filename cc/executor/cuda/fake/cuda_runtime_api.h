@@ -1,5 +1,6 @@
-// As much of CUDA's runtime as the host side of the fused executor calls, on a machine that has none: memory of its
-// own for each device, which only those devices and processes reach that were told to, and streams that are threads.
+// As much of CUDA's runtime as the host side of the fused executor and of messages calls, on a machine that has none:
+// memory of its own for each device, which only those devices and processes reach that were told to, and streams that
+// are threads. Whoever copies or records on a stream waits for what is on it: copies are done and events pass at once.
 //
 //   fake::Machine machine(/*devices=*/4);   // one at a time; the functions below are about it
 //   machine.Wait();                         // until all streams are empty
@@ -26,12 +27,13 @@ enum cudaError_t {
   cudaErrorInvalidValue,
   cudaErrorMemoryAllocation,
   cudaErrorPeerAccessAlreadyEnabled,
-  cudaErrorNoDevice
+  cudaErrorNoDevice,
+  cudaErrorNotReady
 };
-enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount, cudaDevAttrComputeCapabilityMajor };
 constexpr unsigned cudaHostAllocMapped = 1, cudaHostAllocPortable = 2, cudaStreamNonBlocking = 1,
-                   cudaIpcMemLazyEnablePeerAccess = 1;
+                   cudaIpcMemLazyEnablePeerAccess = 1, cudaEventDisableTiming = 2;
 struct cudaIpcMemHandle_t {
   char reserved[64];
 };
@@ -100,6 +102,7 @@ Machine& TheMachine();
 }  // namespace fake
 
 using cudaStream_t = fake::Stream*;
+using cudaEvent_t = const void*;  // nothing: an event has passed when it is recorded
 
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
@@ -114,6 +117,7 @@ cudaError_t cudaFree(void* memory);
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void* memory);
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaMemset(void* memory, int value, size_t bytes);
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory);
 cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned flags);
@@ -121,3 +125,9 @@ cudaError_t cudaIpcCloseMemHandle(void* memory);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
