@@ -80,6 +80,8 @@ ALL = {
     "late": Section("One virtual rank 2 ms late: time after its arrival", 60, "gpu_sections.py", ("late",)),
     "deadline": Section("A rank that misses the deadline is named", 60, "gpu_sections.py", ("deadline",)),
     "kernels": Section("Reduction and mask kernels beside a copy", 90, "gpu_kernels.py", ()),
+    "memcheck": _sanitized("memcheck"),
+    "racecheck": _sanitized("racecheck"),
     "devices": Section("psum over the GPUs of this process", 90, "gpu_devices.py", ()),
     # It ends its processes by itself, before it would be ended.
     "processes": Section("psum over 4 processes that share a GPU, by CUDA IPC", 70, "gpu_processes.py", ("60",)),
@@ -94,8 +96,6 @@ ALL = {
     "nccl psum": _by_nccl("psum", 90, "jaxcomm.psum between processes that are told to be on different hosts"),
     "nccl psum lent": _by_nccl("lent", 90, "the same over communicators that XLA lends"),
     "nccl lost lent": _by_nccl("lent lost", 60, "a rank that does not come to one of those is named"),
-    "memcheck": _sanitized("memcheck"),
-    "racecheck": _sanitized("racecheck"),
 }
 
 

@@ -1,4 +1,7 @@
-"""Who runs what: the active plan, the deadline, and the program that a call of so many ranks and bytes gets."""
+"""Who runs what: the active plan, the deadline, and the program that a call of so many ranks and bytes gets.
+
+Calls without a plan need nothing of what plans need, pydantic above all.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,21 @@ import math
 import os
 from collections.abc import Callable
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 
 import jax
 
+import jaxcomm.plan
 from jaxcomm import ffi, schedules
 from jaxcomm.errors import JaxcommError, PlanError
-from jaxcomm.plan import Plan, load
 from jaxcomm.plan.program import compile, compile_all_gather, compile_direct, compile_reduce_scatter
-from jaxcomm.plan.proof import check_brought
 from jaxcomm.plan.verifier import verify_program
 from jaxcomm.schedules import Schedule
 
-PlanLike = str | os.PathLike[str] | Plan | None
+if TYPE_CHECKING:
+    from jaxcomm.plan import Plan
+
+PlanLike: TypeAlias = "str | os.PathLike[str] | Plan | None"
 
 _DEADLINE: Final = "JAXCOMM_DEADLINE_S"
 
@@ -101,9 +106,11 @@ def plan_hash(plan: PlanLike) -> str:
     if plan is None:
         digest: str = _active.value
         return digest
-    if not isinstance(plan, Plan):
-        plan = load(plan)  # which proves it
+    if isinstance(plan, str | os.PathLike):
+        plan = jaxcomm.plan.load(plan)  # which proves it
     elif plan.hash not in _plans:
+        from jaxcomm.plan.proof import check_brought
+
         check_brought(plan)
     _plans[plan.hash] = plan
     return plan.hash

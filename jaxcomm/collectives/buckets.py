@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,9 @@ from jaxcomm.collectives.axes import AxisName
 from jaxcomm.collectives.leaves import leaf_name
 from jaxcomm.collectives.primitive import replace_collectives
 from jaxcomm.errors import PlanError
-from jaxcomm.plan import Plan
+
+if TYPE_CHECKING:
+    from jaxcomm.plan import Plan
 
 Leaves = list[Any]
 

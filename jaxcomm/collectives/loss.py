@@ -8,15 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from numbers import Real
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import jax
 import jax.numpy as jnp
 
+import jaxcomm.plan
 from jaxcomm.errors import PlanError
-from jaxcomm.plan import Plan, load
-from jaxcomm.plan.loss import front_first
-from jaxcomm.profile import Layer
+
+if TYPE_CHECKING:
+    from jaxcomm.plan import Plan
+    from jaxcomm.profile import Layer
 
 Policy = Literal["agreed", "local", "random"]
 
@@ -64,8 +66,8 @@ class Loss:
         Raises:
           PlanError: the plan cannot be read, or says nothing of losses.
         """
-        if not isinstance(plan, Plan):
-            where, plan = f"{os.fspath(plan)}: ", load(plan)
+        if isinstance(plan, str | os.PathLike):
+            where, plan = f"{os.fspath(plan)}: ", jaxcomm.plan.load(plan)
         else:
             where = ""
         if plan.loss is None:
@@ -96,6 +98,8 @@ class Loss:
         """
         if not 0 <= budget <= bound:
             raise ValueError(f"Loss: budget is {budget}; it is the share of all bytes, from 0 to the bound, {bound}")
+        from jaxcomm.plan.loss import front_first
+
         shares = front_first([layer.bytes for layer in layers], bound, budget)
         names = [layer.name for layer in layers]
         return cls(bound=None, policy=policy, bounds=dict(zip(names, shares, strict=True)))
