@@ -23,7 +23,7 @@ from jaxcomm.profile.values import Sample
 
 SIZES = tuple(2**power for power in range(12, 25, 2))
 CALLS_PER_SIZE = 40
-LOOPS = 5  # of NCCL's calls
+LOOPS = 5  # of as many calls, of each executor
 WARMUP_STEPS = 5
 _CALLS_KEPT = 256  # as many last calls' times as ffi.stats() keeps
 
@@ -43,7 +43,7 @@ def measure(
     A call's time is from the last rank's arrival to the end, as the core measures it: JAX's dispatch is not in it. For
     each size the median over 40 warm calls in a jitted loop is a sample. The arrivals are those of `steps` further
     calls at the largest size, in a loop that does nothing else: who is late there is late by the machine, or by
-    `inject`. On GPUs the psum is the fused executor's, and NCCL's allreduce is timed, too: the median over loops of 40.
+    `inject`. On GPUs the psum is the fused executor's; it and NCCL's allreduce are also timed alike, in loops of 40.
 
     Args:
       devices: ranks n, at least 2; JAX must have as many.
@@ -65,6 +65,8 @@ def measure(
     from jaxcomm import communicator, ffi
 
     mesh = jax.sharding.Mesh(np.array(_devices(devices, on)), ("data",))
+    where = f"{devices} host devices" if on == "cpu" else f"{devices} GPUs ({mesh.devices[0].device_kind})"
+    host = f"{where} on {os.cpu_count()} processors ({platform.machine()}, {ffi.kernel_isa()})"
     samples = []
     with communicator.use_plan(None):
         timed = _loop(mesh, {})
@@ -76,14 +78,9 @@ def measure(
         while len(arrivals) < steps:
             count = min(steps - len(arrivals), _CALLS_KEPT)
             arrivals += _run(stepped, _zeros(mesh, max(sizes)), count, ffi)["arrivals"]
-        nccl = [_sample(mesh, size) for size in sorted(sizes)] if on == "cuda" else []
-    where = f"{devices} host devices" if on == "cpu" else f"{devices} GPUs ({mesh.devices[0].device_kind})"
-    host = f"{where} on {os.cpu_count()} processors ({platform.machine()}, {ffi.kernel_isa()})"
+        executors = _executors(mesh, sorted(sizes), host) if on == "cuda" else {}
     late = "".join(f", rank {rank} made {seconds * 1e3:g} ms late" for rank, seconds in sorted(inject.items()))
     link = fit(samples, "all_reduce", devices, f"psum between {host}, from the last arrival", "direct")
-    executors: dict[ExecutorName, Link] = {}
-    if nccl:
-        executors = {"fused": link, "nccl": fit(nccl, "all_reduce", devices, f"jax.lax.psum between {host}")}
     return Profile(
         ranks=devices,
         link=link,
@@ -126,26 +123,43 @@ def _devices(count: int, on: Platform) -> list[Any]:
     )
 
 
-def _sample(mesh: Any, nbytes: int) -> Sample:
-    """One allreduce of XLA's own: the time of a loop's mean call, the median of some loops."""
+def _executors(mesh: Any, sizes: Sequence[int], where: str) -> dict[ExecutorName, Link]:
+    """Our psum and XLA's own, which is NCCL's allreduce: mean calls of loops that take turns, the median of some."""
     import jax
 
-    spec: Any = jax.sharding.PartitionSpec  # untyped in JAX
-    psum: Any = jax.lax.psum
+    from jaxcomm import collectives
 
-    # The loop's length is known when it is compiled, or XLA would ask the host after every call.
+    theirs: Any = jax.lax.psum  # untyped in JAX
+    psums: dict[ExecutorName, Callable[[Any, str], Any]] = {"fused": collectives.psum, "nccl": theirs}
+    samples: dict[ExecutorName, list[Sample]] = {name: [] for name in psums}
+    for size in sizes:
+        loops = {name: _counted(mesh, psum) for name, psum in psums.items()}
+        values = {name: loop(_zeros(mesh, size)).block_until_ready() for name, loop in loops.items()}
+        seconds: dict[ExecutorName, list[float]] = {name: [] for name in psums}
+        for _ in range(LOOPS):
+            for name, loop in loops.items():
+                start = time.perf_counter()
+                values[name] = loop(values[name]).block_until_ready()
+                seconds[name].append((time.perf_counter() - start) / CALLS_PER_SIZE)
+        for name in psums:
+            samples[name].append(Sample(bytes=size // 4 * 4, seconds=float(np.median(seconds[name]))))
+    return {
+        "fused": fit(samples["fused"], "all_reduce", mesh.size, f"jaxcomm.psum between {where}", "direct"),
+        "nccl": fit(samples["nccl"], "all_reduce", mesh.size, f"jax.lax.psum between {where}"),
+    }
+
+
+def _counted(mesh: Any, psum: Callable[[Any, str], Any]) -> Callable[[Any], Any]:
+    """A loop whose length is known when it is compiled, or XLA would ask the host after every call."""
+    import jax
+
+    spec: Any = jax.sharding.PartitionSpec
+
     def loop(x: Any) -> Any:
         return jax.lax.fori_loop(0, CALLS_PER_SIZE, lambda _, x: psum(x, "data"), x)
 
     mapped = jax.shard_map(loop, mesh=mesh, in_specs=spec("data"), out_specs=spec("data"), check_vma=False)
-    step = jax.jit(mapped, donate_argnums=0)
-    x = step(_zeros(mesh, nbytes)).block_until_ready()
-    seconds = []
-    for _ in range(LOOPS):
-        start = time.perf_counter()
-        x = step(x).block_until_ready()
-        seconds.append((time.perf_counter() - start) / CALLS_PER_SIZE)
-    return Sample(bytes=nbytes // 4 * 4, seconds=float(np.median(seconds)))
+    return jax.jit(mapped, donate_argnums=0)
 
 
 def _check(devices: int, sizes: Sequence[int], steps: int, inject: Mapping[int, float]) -> None:
