@@ -5,10 +5,11 @@
     python benchmarks/gpu.py --only exact     # one section
 
 It needs Python 3.11 or newer, JAX with CUDA and NumPy, and downloads nothing. Where NVIDIA's compiler and CMake are
-installed beside this Python, it brings the core up to date first; elsewhere carry `jaxcomm/ffi/jaxcomm_cuda13.so` and
-`jaxcomm/ffi/libjaxcomm_cpu.so` along, built on any machine of the same architecture and C library. Each section is a
-process of its own with a deadline and tells its rows as it finds them, so that one that fails, hangs or crashes takes
-neither the others along nor what it had found. Times have targets; one that misses is marked and fails nothing.
+installed beside this Python, it brings the core up to date first; elsewhere carry `jaxcomm/ffi/jaxcomm_cuda13.so`,
+`jaxcomm/ffi/libjaxcomm_cpu.so` and, for what XLA lends, `jaxcomm/ffi/jaxcomm_cuda13_xla.so` along, built on any machine
+of the same architecture and C library. Each section is a process of its own with a deadline and tells its rows as it
+finds them, so that one that fails, hangs or crashes takes neither the others along nor what it had found. Times have
+targets; one that misses is marked and fails nothing.
 """
 
 from __future__ import annotations
