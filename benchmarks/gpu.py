@@ -5,15 +5,17 @@
     python benchmarks/gpu.py --only exact     # one section
 
 It needs Python 3.11 or newer, JAX with CUDA and NumPy, and downloads nothing. Where NVIDIA's compiler and CMake are
-installed beside this Python, it brings the core up to date first; elsewhere carry `jaxcomm/ffi/jaxcomm_cuda13.so` and
-`jaxcomm/ffi/libjaxcomm_cpu.so` along, built on any machine of the same architecture and C library. Each section is a
-process of its own with a deadline and tells its rows as it finds them, so that one that fails, hangs or crashes takes
-neither the others along nor what it had found. Times have targets; one that misses is marked and fails nothing.
+installed beside this Python, it brings the core up to date first; elsewhere carry `jaxcomm/ffi/jaxcomm_cuda13.so`,
+`jaxcomm/ffi/libjaxcomm_cpu.so` and, for what XLA lends, `jaxcomm/ffi/jaxcomm_cuda13_xla.so` along, built on any machine
+of the same architecture and C library. Each section is a process of its own with a deadline and tells its rows as it
+finds them, so that one that fails, hangs or crashes takes neither the others along nor what it had found. Times have
+targets; one that misses is marked and fails nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import shlex
@@ -86,15 +88,16 @@ ALL = {
     # It ends its processes by itself, before it would be ended.
     "processes": Section("psum over 4 processes that share a GPU, by CUDA IPC", 70, "gpu_processes.py", ("60",)),
     "nccl bits": _by_nccl("bits", 110, "every schedule and dtype, bit for bit as its program adds"),
+    "nccl psum": _by_nccl("psum", 90, "jaxcomm.psum between processes that are told to be on different hosts"),
+    "nccl psum lent": _by_nccl("lent", 90, "the same over communicators that XLA lends"),
+    "nccl lost": _by_nccl("lost", 50, "a rank that does not come is named, and the others go on without it"),
     "nccl windows": _by_nccl("windows", 80, "the fused executor in windows, bit for bit"),
     "nccl multicast": _by_nccl("multicast", 80, "stores to all ranks by a switch, a GPU per rank"),
     "nccl groups": _by_nccl("groups", 50, "sums of the groups of a period, on communicators that were split before"),
     "nccl rails": _by_nccl("rails", 50, "one call over two rails, a communicator each"),
     "nccl times": _by_nccl("times", 80, "median of a call, the launch and the wait for its end included"),
     "nccl order": _by_nccl("order", 50, "ranks that make different calls are told so"),
-    "nccl lost": _by_nccl("lost", 50, "a rank that does not come is named, and the others go on without it"),
-    "nccl psum": _by_nccl("psum", 90, "jaxcomm.psum between processes that are told to be on different hosts"),
-    "nccl psum lent": _by_nccl("lent", 90, "the same over communicators that XLA lends"),
+    # The last: it leaves kernels on the GPU that end with their processes alone.
     "nccl lost lent": _by_nccl("lent lost", 60, "a rank that does not come to one of those is named"),
 }
 
@@ -124,8 +127,9 @@ def main() -> None:
     sys.exit(any(result["state"].startswith(("failed", "stopped")) for result in results.values()))
 
 
+@functools.cache
 def why_off() -> str | None:
-    """Why no section can run here. Asked in another process, so that this one holds no GPU memory."""
+    """Why no section can run here. Asked once, in another process, so that this one holds no GPU memory."""
     command = [sys.executable, "-c", "from jaxcomm.ffi import cuda; print(cuda.why_off() or '')"]
     asked = subprocess.run(command, cwd=ROOT, env=environment({}), capture_output=True, text=True, timeout=120)
     return asked.stdout.strip() or None if asked.returncode == 0 else asked.stderr.strip().splitlines()[-1]

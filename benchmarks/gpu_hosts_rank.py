@@ -16,6 +16,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 from gpu_expected import by_numpy  # noqa: E402
 from gpu_nccl import CANNOT  # noqa: E402
-from gpu_nccl_rank import ELEMENTS, SHORT_S, Job, Rows, check, data  # noqa: E402
+from gpu_nccl_rank import ELEMENTS, SHORT_S, Job, Rows, check, data, ending_at_once  # noqa: E402
 
 from jaxcomm import schedules  # noqa: E402
 from jaxcomm.ffi import lent, nccl  # noqa: E402
@@ -38,17 +39,21 @@ if TYPE_CHECKING:
 
 DTYPES = ("float32", "bfloat16", "int32")
 CALLS = 3
+HAS_PYDANTIC = find_spec("pydantic") is not None
 # What XLA or NCCL says where they do not make a communicator.
 REFUSED = re.compile(r"ncclCommInit|Duplicate GPU|clique", re.IGNORECASE)
 
 
 def psum(job: Job) -> Rows:
-    """Sums and maxima by the direct schedule and by those of plans, on ranks that are not in the order of processes."""
+    """Sums and maxima by the direct schedule and by those of plans, on ranks that are not in the order of processes.
+
+    Plans need pydantic; where it is not installed, a row says that they were left out.
+    """
     import jaxcomm
 
     mesh, mine = over(job)
-    rows = []
-    for name, plan in {"direct": None, **plans(job.ranks)}.items():
+    rows = [] if HAS_PYDANTIC else [["plans", "left out: pydantic is not installed"]]
+    for name, plan in {"direct": None, **(plans(job.ranks) if HAS_PYDANTIC else {})}.items():
         for dtype in DTYPES:
             whole = data(job.ranks, ELEMENTS, dtype, seed=11)
             schedule = (plan and plan.schedule_for(whole[0].nbytes, dtype)) or schedules.direct(job.ranks)
@@ -166,13 +171,14 @@ def main() -> None:
 
     nccl.HOSTS, nccl.LENT = True, part.startswith("lent")
     processes.socket.gethostname = lambda: f"host{job.rank}"
-    try:
-        rows = WORK[part](job)
-    except jax.errors.JaxRuntimeError as error:
-        if not nccl.LENT or "jaxcomm: " in str(error) or not REFUSED.search(str(error)):
-            raise
-        print(f"XLA makes no communicator of ranks on one GPU: {str(error).splitlines()[0]}", flush=True)
-        os._exit(CANNOT)
+    with ending_at_once():
+        try:
+            rows = WORK[part](job)
+        except jax.errors.JaxRuntimeError as error:
+            if not nccl.LENT or "jaxcomm: " in str(error) or not REFUSED.search(str(error)):
+                raise
+            print(f"XLA makes no communicator of ranks on one GPU: {str(error).splitlines()[0]}", flush=True)
+            os._exit(CANNOT)
     if job.rank == 0:
         (job.folder / "rows").write_text(json.dumps(rows))
     job.meet("end")

@@ -14,16 +14,15 @@ import socket
 import sys
 from pathlib import Path
 
+from gpu import why_off
 from gpu_nccl import CANNOT, RANKS, run
-
-from jaxcomm.ffi import cuda
 
 PROCESS = Path(__file__).resolve().parent / "gpu_processes_rank.py"
 
 
 def main(seconds: float, out: Path) -> int:
     """Runs the processes and writes what they found; returns the exit code."""
-    if off := cuda.why_off():
+    if off := why_off():  # in another process: this one would take the memory that those need
         print(off)
         return CANNOT
     found = run("processes", RANKS, seconds, [environment()], PROCESS)

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from gpu_expected import by_numpy  # noqa: E402
-from gpu_nccl_rank import Job, check, data  # noqa: E402
+from gpu_nccl_rank import Job, check, data, ending_at_once  # noqa: E402
 from gpu_rows import Row  # noqa: E402
 from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
 
@@ -162,11 +162,12 @@ def main() -> None:
     jax.distributed.initialize(os.environ["JAXCOMM_COORDINATOR"], job.ranks, job.rank, local_device_ids=[0])
     fused.DEVICES = True
     rows: list[Row] = []
-    for part in PARTS:
-        for row in part(job):
-            rows.append(row)
-            if job.rank == 0:
-                (job.folder / "rows").write_text(json.dumps(rows))
+    with ending_at_once():
+        for part in PARTS:
+            for row in part(job):
+                rows.append(row)
+                if job.rank == 0:
+                    (job.folder / "rows").write_text(json.dumps(rows))
     job.meet("end")  # whoever leaves takes its memory along
 
 

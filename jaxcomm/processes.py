@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import socket
 import uuid
 from pathlib import Path
@@ -33,13 +34,13 @@ def job() -> str:
 
 @functools.cache
 def host(process: int) -> str:
-    """Which host a process runs on; on another one, or in a container of its own, another name.
+    """Which host a process runs on; on another one, or where it has another /dev/shm to meet in, another name.
 
     Raises:
       JaxcommError: `jax.distributed` has not been initialized, or the process has not told it after five minutes.
     """
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    tell(f"host/{jax.process_index()}", f"{socket.gethostname()} {boot}")
+    tell(f"host/{jax.process_index()}", f"{socket.gethostname()} {boot} {os.stat('/dev/shm').st_dev}")
     return hear(f"host/{process}", f"process {process} has not told where it runs")
 
 

@@ -18,6 +18,7 @@ from jaxcomm import plan, planner, profile, simulate
 from jaxcomm.cli import main
 from jaxcomm.errors import PlanError, ProfileError
 from jaxcomm.ffi import cuda, fused
+from jaxcomm.plan import files
 from jaxcomm.plan.executors import Executors, Timed
 from jaxcomm.plan.values import Nccl, Plain
 from jaxcomm.profile import Bucket, Link, Profile, Sample
@@ -157,7 +158,7 @@ def test_no_entry_is_slower_than_nccl_or_below_its_bound(
         assert entry.predicted.lower_bound <= entry.predicted.seconds * (1 + 1e-8)
         assert entry.predicted.seconds <= nccl * (1 + 1e-8)
         assert sum(row.verdict == "chosen" for row in entry.alternatives) == 1
-    again = plan.files.decode(plan.encode(result).encode(), "plan.json")
+    again = files.decode(plan.encode(result).encode(), "plan.json")
     assert again == result and again.hash == result.hash
 
 
@@ -291,4 +292,4 @@ def test_a_broken_table_in_a_plan_is_refused(nccl: list[tuple[int, float]], mess
     del document["hash"]
     document["executors"]["nccl"] = [{"bytes": size, "seconds": seconds} for size, seconds in nccl]
     with pytest.raises(PlanError, match=message):
-        plan.files.validate(document, "plan.json")
+        files.validate(document, "plan.json")

@@ -48,6 +48,7 @@ def test_one_gpu_needs_jax_and_numpy_alone() -> None:
     ranks = {"gpu_nccl_rank", "gpu_nccl_windows", "gpu_hosts_rank", "gpu_processes_rank"}
     sections = ranks | {Path(section.script).stem for section in gpu.ALL.values()}
     script = f"import sys; sys.modules |= dict.fromkeys({others})\nimport jaxcomm, {', '.join(sections)}; jaxcomm.psum"
+    script += "\nassert not gpu_hosts_rank.HAS_PYDANTIC"
     path = os.pathsep.join([str(ROOT), str(ROOT / "benchmarks"), *filter(None, sys.path)])
     environment = {**os.environ, "PYTHONPATH": path}
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120, env=environment, cwd=ROOT)

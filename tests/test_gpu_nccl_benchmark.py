@@ -81,6 +81,19 @@ def test_what_a_rank_says_that_it_cannot_is_why_the_part_is_left_out(program: Pa
     assert told.cannot == "" and ["rank 1 ended with 1", "it differs"] in told.rows
 
 
+def test_a_process_that_fails_waits_for_nobody_at_its_exit() -> None:
+    script = """
+import atexit, sys, time
+import gpu_nccl_rank
+atexit.register(time.sleep, 60)
+with gpu_nccl_rank.ending_at_once():
+    sys.exit("it differs")
+"""
+    path = {"PYTHONPATH": ":".join([str(ROOT / "benchmarks"), *filter(None, sys.path)])}
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, env=path)
+    assert (said.returncode, said.stderr.strip()) == (1, "it differs")
+
+
 def test_a_part_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nccl, "why_off", lambda: None)
     monkeypatch.setattr(lent, "why_off", lambda: "XLA lends none")

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from jaxcomm import cli, plan, planner, profile
 from jaxcomm.errors import JaxcommError, PlanError, ProfileError
+from jaxcomm.plan import files
 from jaxcomm.plan.dropping import losses, switch_losses
 from jaxcomm.plan.loss import LossPolicy, front_first
 from jaxcomm.planner.loss import decide
@@ -442,7 +443,7 @@ def test_policies_that_cannot_be(made: plan.Plan, change: Any, words: str) -> No
     content = made.model_dump(mode="json", exclude={"hash"})
     change(content["loss"])
     with pytest.raises(PlanError) as raised:
-        plan.files.validate(content, "plan.json")
+        files.validate(content, "plan.json")
     assert words in str(raised.value)
     assert str(raised.value).startswith("plan.json: ")
 
@@ -455,7 +456,7 @@ def test_queue_that_loses_more_than_the_bound(made: plan.Plan) -> None:
     *_, lost = switch_losses([queue["load"] for queue in queues], 0.5, limits)
     queues[3].update(small_loss=float(lost.small), large_loss=float(lost.large))
     with pytest.raises(PlanError, match=r"queues\[3\] loses 0.5\d* of its packets; loss.bound allows 0.1"):
-        plan.files.validate(content, "plan.json")
+        files.validate(content, "plan.json")
 
 
 def test_unknown_layer(made: plan.Plan) -> None:

@@ -270,7 +270,8 @@ def test_measures_this_machine() -> None:
 
 def test_measures_gpus_and_nccl_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
     module = importlib.import_module("jaxcomm.profile.measure")
-    with pytest.raises(ProfileError, match=r"no GPUs to measure: .*\n  Cure: "):
+    monkeypatch.setattr("jaxcomm.ffi.cuda.why_off", lambda: "no CUDA device")
+    with pytest.raises(ProfileError, match=r"no GPUs to measure: no CUDA device\.\n  Cure: "):
         profile.measure(2, on="cuda")
     monkeypatch.setattr("jaxcomm.ffi.cuda.why_off", lambda: None)
     with pytest.raises(ProfileError, match="plans do not run on GPUs in this process"):

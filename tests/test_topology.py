@@ -15,6 +15,7 @@ from test_program import in_any_order, run
 
 from jaxcomm import cli, plan, planner, profile, schedules, simulate
 from jaxcomm.errors import JaxcommError, PlanError
+from jaxcomm.plan import files
 from jaxcomm.plan.program import Program, compile
 from jaxcomm.plan.values import Transfers
 from jaxcomm.plan.verifier import verify_program, verify_schedule
@@ -256,14 +257,14 @@ def changed(made: plan.Plan, **solved: Any) -> dict[str, Any]:
 )
 def test_values_that_cannot_be_are_named(planned: plan.Plan, values: dict[str, Any], message: str) -> None:
     with pytest.raises(PlanError, match=message):
-        plan.files.validate(changed(planned, **values), "plan.json")
+        files.validate(changed(planned, **values), "plan.json")
 
 
 def test_a_schedule_that_does_not_give_the_sum_is_refused_when_loaded(planned: plan.Plan, tmp_path: Path) -> None:
     assert planned.network is not None
     for cut in (4, 40):
         moves = planned.network.schedules[0].moves[:-cut]
-        wrong = plan.files.validate(changed(planned, moves=moves, owners=planned.network.schedules[0].owners), "plan")
+        wrong = files.validate(changed(planned, moves=moves, owners=planned.network.schedules[0].owners), "plan")
         plan.save(wrong, tmp_path / "plan.json")
         with pytest.raises(
             PlanError, match=r"plan.json: network.schedules\[\d\]: transfers: .* lacks the contribution"
@@ -275,7 +276,7 @@ def test_an_index_without_a_schedule_is_named(planned: plan.Plan) -> None:
     document = changed(planned)
     document["network"]["schedules"] = []
     with pytest.raises(PlanError, match=r"index is \d; network has 0 schedules"):
-        plan.files.validate(document, "plan.json")
+        files.validate(document, "plan.json")
 
 
 def test_the_late_rank_is_bound(planned: plan.Plan, tmp_path: Path) -> None:

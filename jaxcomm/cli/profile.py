@@ -8,7 +8,7 @@ from jaxcomm import profile
 from jaxcomm.cli import output, progress, values
 from jaxcomm.cli.host_devices import use_host_devices
 from jaxcomm.ffi import fused
-from jaxcomm.profile.measure import CALLS_PER_SIZE, SIZES, measure
+from jaxcomm.profile.measure import CALLS_PER_SIZE, LOOPS, SIZES, measure
 from jaxcomm.report import measurements
 from jaxcomm.report.tables import bytes_text, seconds_text
 
@@ -56,7 +56,7 @@ def run(args: Namespace) -> int:
     if args.dry_run:
         late = "".join(f", rank {rank} late by {seconds_text(seconds)}" for rank, seconds in inject.items())
         sizes = ", ".join(map(bytes_text, args.sizes))
-        which = "host devices" if args.on == "cpu" else "GPUs, and as many of NCCL's own,"
+        which = "host devices" if args.on == "cpu" else f"GPUs, and {LOOPS} times as many of NCCL's own,"
         print(f"Would time {CALLS_PER_SIZE} psums between {args.devices} {which} at each of {sizes};")
         print(f"then record who arrives when in {args.steps} steps{late}; then write {args.out}.")
         return 0

@@ -17,10 +17,6 @@ class Ports(NamedTuple):
     sends: NDArray[np.float64]
     receives: NDArray[np.float64]
 
-    def seconds(self, nbytes: int, beta: float) -> float:
-        """The least time that the busiest port needs for a buffer of `nbytes`, at `beta` seconds per byte."""
-        return float(max(self.sends.max(), self.receives.max())) * nbytes * beta
-
 
 def ports(schedule: Schedule, *, multicast: bool = False) -> Ports:
     """The traffic of a schedule's program from the late rank's arrival on.
