@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from jaxcomm import schedules
+from jaxcomm.collectives import hosts
+from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi import cuda, lent, nccl
 
 ROOT = Path(__file__).parent.parent
@@ -158,3 +160,23 @@ def test_a_process_that_does_not_come_is_named() -> None:
     (first,) = on_two_hosts(gone=1)
     assert first["text"].startswith("JaxcommError: process 1 has not told where it runs after 2 s (")
     assert "\n  Cure: run the same steps in all processes, in one order." in first["text"]
+
+
+def test_after_an_attempt_that_failed_ranks_meet_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: dict[str, str] = {}
+    monkeypatch.setattr(hosts.processes, "tell", lambda key, value: told.setdefault(key, value))
+    monkeypatch.setattr(hosts.processes, "hear", lambda key, otherwise: told.get(key, ""))
+    ids, joined = iter([bytes([1] * 128), bytes([2] * 128)]), []
+    monkeypatch.setattr(nccl, "unique_id", lambda: next(ids))
+
+    def join(group: str, **more: Any) -> None:
+        joined.append(more["ids"][""][0])
+        if len(joined) == 1:
+            raise JaxcommError("DeadlineError: rank 1 has not come")
+
+    monkeypatch.setattr(nccl, "join", join)
+    groups = (((0, 0), (1, 0)),)
+    with pytest.raises(JaxcommError, match="rank 1 has not come"):
+        hosts._join(groups, "again", False)
+    assert hosts._join(groups, "again", False) == hosts._join(groups, "again", False)
+    assert joined == [1, 2]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -88,11 +89,16 @@ def lower(context: mlir.LoweringRuleContext, operands: Sequence[Any], call: AllR
     return results
 
 
+_attempts: Counter[str] = Counter()
+
+
 @functools.cache
 def _join(groups: Groups, axes: str, lends: bool) -> str:
     """Makes this process's devices ranks of their groups, and returns the name that a call finds these by."""
     digest = hashlib.sha256(json.dumps([groups, axes, lends]).encode()).hexdigest()[:16]
     name, here = f"{axes} {digest[:8]}", jax.process_index()
+    _attempts[digest] += 1
+    meeting = f"{digest}/{_attempts[digest]}"  # all come to the same one: what fails, fails for all
     mine = [
         (index, rank, device)
         for index, group in enumerate(groups)
@@ -101,30 +107,30 @@ def _join(groups: Groups, axes: str, lends: bool) -> str:
     ]
     indices = sorted({index for index, _, _ in mine})
     with ExitStack() as stack:
-        boards = {index: stack.enter_context(_board(digest, index).shared()) for index in indices if lends}
+        boards = {index: stack.enter_context(_board(meeting, index).shared()) for index in indices if lends}
         for index, rank, device in mine if lends else ():
             lent.borrow(name, ranks=len(groups[index]), rank=rank, device=device, board=boards[index])
         # They may be compiling something else before they come, which is no rank's lateness.
-        processes.tell(f"{digest}/here/{here}", "")
+        processes.tell(f"{meeting}/here/{here}", "")
         for process in sorted({process for index in indices for process, _ in groups[index]}):
-            processes.hear(f"{digest}/here/{process}", f"process {process} has not come to a call over '{axes}'")
+            processes.hear(f"{meeting}/here/{process}", f"process {process} has not come to a call over '{axes}'")
     if not lends:
-        _connect(name, groups, digest, mine)
+        _connect(name, groups, meeting, mine)
     return name
 
 
-def _board(digest: str, index: int) -> nccl.Board:
+def _board(meeting: str, index: int) -> nccl.Board:
     """Of one group in this job; another job on this host may have the same groups."""
-    return nccl.Board(hashlib.sha256(f"{processes.job()} {digest} {index}".encode()).hexdigest()[:32])
+    return nccl.Board(hashlib.sha256(f"{processes.job()} {meeting} {index}".encode()).hexdigest()[:32])
 
 
-def _connect(name: str, groups: Groups, digest: str, mine: Sequence[tuple[int, int, int]]) -> None:
+def _connect(name: str, groups: Groups, meeting: str, mine: Sequence[tuple[int, int, int]]) -> None:
     """Joins through NCCL. The process of a group's first rank makes its id."""
     ids = {}
     for index in sorted({index for index, _, _ in mine}):
         if (first := groups[index][0][0]) == jax.process_index():
-            processes.tell(f"{digest}/id/{index}", nccl.unique_id().hex())
-        told = processes.hear(f"{digest}/id/{index}", f"process {first} has not made an id for '{name}'")
+            processes.tell(f"{meeting}/id/{index}", nccl.unique_id().hex())
+        told = processes.hear(f"{meeting}/id/{index}", f"process {first} has not made an id for '{name}'")
         ids[index] = {"": bytes.fromhex(told)}
 
     def join(part: tuple[int, int, int]) -> None:

@@ -25,7 +25,7 @@ SIZES = tuple(2**power for power in range(12, 25, 2))
 CALLS_PER_SIZE = 40
 LOOPS = 5  # of as many calls, of each executor
 WARMUP_STEPS = 5
-_CALLS_KEPT = 256  # as many last calls' times as ffi.stats() keeps
+_CALLS_KEPT = 64  # of how many last calls every core has the times
 
 Platform = Literal["cpu", "cuda"]
 
