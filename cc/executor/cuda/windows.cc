@@ -62,8 +62,9 @@ Status Windows::Meet(const Status& mine) {
   return all.status();
 }
 
-View Windows::See(size_t, size_t to) const {
-  std::byte* const there = window_->Of(static_cast<uint32_t>(to));
+// A rank's own operands are where it allocated its window; NCCL maps that once more for the ranks to reach.
+View Windows::See(size_t from, size_t to) const {
+  std::byte* const there = to == from ? window_->memory() : window_->Of(static_cast<uint32_t>(to));
   return {there + block_at_, reinterpret_cast<uint64_t>(there)};
 }
 

@@ -29,6 +29,7 @@ class WindowsTest : public testing::Test {
   struct Rank {
     std::shared_ptr<nccl::Communicators> communicators;
     std::shared_ptr<Ranks> ranks;
+    const Windows* meeting = nullptr;  // theirs
     std::byte* data = nullptr;
     cudaStream_t stream = nullptr;
   };
@@ -88,6 +89,7 @@ class WindowsTest : public testing::Test {
       told[rank] = made.status();
       if (!made.ok()) return;
       ranks_[rank].ranks = made.value();
+      ranks_[rank].meeting = &meeting;
       ranks_[rank].data = meeting.data();
     });
     return told;
@@ -137,7 +139,18 @@ TEST_F(WindowsTest, TheKernelGetsTheAddressOfAllWhereItIsAskedFor) {
   for (const Status& status : Meet(kRanks, 20.0, /*multicast=*/true)) ASSERT_TRUE(status.ok()) << status.message();
   for (uint32_t rank = 0; rank < kRanks; ++rank) EXPECT_TRUE(Launch(rank, 20.0).ok());
   machine_.Wait();
-  EXPECT_EQ(machine_.multicast, ranks_[0].data);  // what the fake takes for it
+  // What the fake takes for it.
+  EXPECT_EQ(reinterpret_cast<uint64_t>(machine_.multicast.load()), ranks_[1].meeting->See(1, 0).origin);
+}
+
+TEST_F(WindowsTest, ARankCountsFromWhereItsOperandBegins) {
+  for (const Status& status : Meet(kRanks, 20.0, /*multicast=*/false)) ASSERT_TRUE(status.ok()) << status.message();
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    for (uint32_t from = 0; from < kRanks; ++from) {
+      const uint64_t origin = ranks_[from].meeting->See(from, rank).origin;
+      EXPECT_EQ(origin == reinterpret_cast<uint64_t>(ranks_[rank].data), from == rank);
+    }
+  }
 }
 
 TEST_F(WindowsTest, WhereThereIsNoSwitchTheMeetingFailsAndTheGroupDoesNot) {
