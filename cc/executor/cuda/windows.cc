@@ -53,7 +53,8 @@ Result<std::byte*> Windows::Allocate(size_t, size_t bytes) {
 }
 
 Status Windows::Meet(const Status& mine) {
-  if (!mine.ok()) return ranks_->Fail(mine);  // or this rank would be one meeting behind the others
+  if (mine.code() == Code::kUnimplemented) return mine;  // no rank has windows, and the group may do without
+  if (!mine.ok()) return ranks_->Fail(mine);             // or this rank would be one meeting behind the others
   const OnDevice on(device_);
   if (Status status = window_->Register(attendance_, deadline_); !status.ok()) return Unnamed(status);
   if (!multicast_) return Status();

@@ -163,6 +163,16 @@ TEST_F(WindowsTest, WhereThereIsNoSwitchTheMeetingFailsAndTheGroupDoesNot) {
   for (const Status& status : Meet(kRanks, 20.0, /*multicast=*/false)) EXPECT_TRUE(status.ok()) << status.message();
 }
 
+TEST_F(WindowsTest, AGroupEndsWithARankThatCannotMeetUnlessNoneCan) {
+  const std::shared_ptr<nccl::Communicators>& group = ranks_[0].communicators;
+  Windows meeting(group, 0, kBytes, nccl::Attendance{"", 0, kRanks, group->everybody(), nullptr, {1, 7}}, In(20.0),
+                  /*multicast=*/false);
+  EXPECT_EQ(meeting.Meet(Status(Code::kUnimplemented, "an old NCCL")).message(), "an old NCCL");
+  EXPECT_TRUE(group->Check().ok());
+  EXPECT_EQ(meeting.Meet(Status(Code::kInternal, "out of memory")).message(), "out of memory");
+  EXPECT_FALSE(group->Check().ok());
+}
+
 TEST_F(WindowsTest, NamesTheRankThatDoesNotMeetOnce) {
   const std::vector<Status> told = Meet(kRanks - 1, 0.3, /*multicast=*/false);
   EXPECT_EQ(told[0].code(), Code::kDeadlineExceeded);
