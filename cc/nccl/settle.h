@@ -13,6 +13,11 @@ namespace jaxcomm::nccl {
 
 using Clock = std::chrono::steady_clock;
 
+// So many seconds from now.
+inline Clock::time_point After(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
 // Between two looks: gives way at first, since most waits are short, and then sleeps.
 class Pause {
  public:

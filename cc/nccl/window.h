@@ -36,6 +36,7 @@ class Window {
   // Waits for the other ranks. Where not all come, or NCCL fails, the communicators have failed; where these ranks
   // cannot have windows, they have not.
   Status Register(const Attendance& attendance, Clock::time_point deadline);
+  // As this rank reaches it. Its own has a second address there, which is not memory().
   std::byte* Of(uint32_t rank) const { return peers_[rank]; }
 
   // An address by which multimem instructions reach the memory of all ranks at once. NCCL has the ranks meet for it and

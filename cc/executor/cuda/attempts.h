@@ -4,11 +4,14 @@
 //
 //   Attempts<std::shared_ptr<Ranks>> attempts;
 //   Result<std::shared_ptr<Ranks>> ranks = attempts.Ask(rank, [&] { return Ranks::Make(...); });
+//
+// Thread-safe: who asks meanwhile waits for what the first one makes.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <vector>
 
 #include "cc/base/status.h"
@@ -20,6 +23,7 @@ class Attempts {
  public:
   template <typename Make>
   Result<Made> Ask(uint32_t rank, Make make) {
+    std::lock_guard<std::mutex> lock(mutex_);
     size_t& failures = failures_[rank];
     if (failures == outcomes_.size()) outcomes_.push_back(make());
     const Result<Made>& outcome = outcomes_[failures];
@@ -28,6 +32,7 @@ class Attempts {
   }
 
  private:
+  std::mutex mutex_;
   std::vector<Result<Made>> outcomes_;   // only the last may have succeeded
   std::map<uint32_t, size_t> failures_;  // that a rank was told of
 };

@@ -2,7 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <future>
 #include <string>
+#include <thread>
+#include <vector>
 
 namespace jaxcomm::fused {
 namespace {
@@ -26,6 +31,23 @@ TEST(AttemptsTest, EveryRankIsToldOfEveryAttemptOnce) {
   EXPECT_EQ(ask(0), "3");
   EXPECT_EQ(ask(1), "attempt 1");
   EXPECT_EQ(made, 3);
+}
+
+TEST(AttemptsTest, RanksThatAskAtOnceMakeOne) {
+  Attempts<int> attempts;
+  std::atomic<int> made{0};
+  std::vector<std::future<int>> asked;
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    asked.push_back(std::async(std::launch::async, [&, rank] {
+      const auto make = [&made]() -> Result<int> {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        return ++made;
+      };
+      return attempts.Ask(rank, make).value();
+    }));
+  }
+  for (std::future<int>& each : asked) EXPECT_EQ(each.get(), 1);
+  EXPECT_EQ(made, 1);
 }
 
 }  // namespace

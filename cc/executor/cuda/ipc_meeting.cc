@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 #include <vector>
 
@@ -30,9 +31,12 @@ struct IpcMeeting::Left {
     All().push_back(std::move(left));
   }
   static void FreeUnused() {
+    std::vector<Left> unused;  // ends after the lock: CUDA frees nothing before the device's kernels have ended
     std::lock_guard<std::mutex> lock(Mutex());
-    All().erase(std::remove_if(All().begin(), All().end(), [](const Left& it) { return it.rendezvous->Deserted(); }),
-                All().end());
+    const auto first =
+        std::partition(All().begin(), All().end(), [](const Left& left) { return !left.rendezvous->Deserted(); });
+    std::move(first, All().end(), std::back_inserter(unused));
+    All().erase(first, All().end());
   }
 
  private:

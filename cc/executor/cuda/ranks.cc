@@ -150,7 +150,7 @@ Status Ranks::Run(uint32_t rank, const Call& call, cudaStream_t stream) {
 }
 
 Status Ranks::Check() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<std::mutex> lock(checking_);
   std::vector<Told> told(size_t{program_->ranks()} * rows_);
   uint64_t failed = 0;
   for (size_t i = 0; i < told.size(); ++i) {
@@ -165,7 +165,7 @@ Status Ranks::Check() {
 }
 
 Status Ranks::RecordCalls() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<std::mutex> lock(recording_);
   const Status told = TellClocks();
   if (!told.ok()) return told;
   std::vector<PlaceClocks> clocks;

@@ -86,8 +86,10 @@ class Ranks {
   uint32_t rows_ = 0;
   std::map<size_t, Arguments> arguments_;  // of each place here, but for the call's
   std::shared_ptr<SiteStats> stats_;
-  std::mutex mutex_;       // guards what follows
-  uint64_t checked_ = 0;   // failures of calls up to this one were told
+  std::mutex checking_;
+  uint64_t checked_ = 0;  // failures of calls up to this one were told
+  // Held while devices are waited for, whose kernels may wait for a launch: no launch waits for it.
+  std::mutex recording_;
   uint64_t recorded_ = 0;  // clocks of calls up to this one were read
 };
 

@@ -61,7 +61,10 @@ Result<std::unique_ptr<Rendezvous>> Rendezvous::Open(const std::string& name, co
                            : MAP_FAILED;
   const int error = errno;
   if (file >= 0) close(file);
-  if (memory == MAP_FAILED) return InvalidArgument(path + " cannot be shared: " + std::strerror(error));
+  if (memory == MAP_FAILED) {
+    return InvalidArgument(path + " cannot be shared: " + std::strerror(error) +
+                           ".\n  Cure: give all processes of this host one /dev/shm in which they may write.");
+  }
   OpenFiles::All().Add(path);
   return std::unique_ptr<Rendezvous>(new Rendezvous(path, static_cast<Shared*>(memory), places));
 }

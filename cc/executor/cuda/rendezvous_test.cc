@@ -107,7 +107,9 @@ TEST(RendezvousTest, WhoFailsGivesItsReasonToAllAndToThoseWhoComeLater) {
 
 TEST(RendezvousTest, AFileThatCannotBeMadeIsAnError) {
   const Status status = Rendezvous::Open("no/such/folder", PlacesOf(0)).status();
-  EXPECT_EQ(status.message(), "/dev/shm/jaxcomm-no/such/folder cannot be shared: No such file or directory");
+  EXPECT_EQ(status.message(),
+            "/dev/shm/jaxcomm-no/such/folder cannot be shared: No such file or directory.\n  Cure: give all "
+            "processes of this host one /dev/shm in which they may write.");
 }
 
 }  // namespace

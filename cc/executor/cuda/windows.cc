@@ -53,7 +53,8 @@ Result<std::byte*> Windows::Allocate(size_t, size_t bytes) {
 }
 
 Status Windows::Meet(const Status& mine) {
-  if (!mine.ok()) return ranks_->Fail(mine);  // or this rank would be one meeting behind the others
+  if (mine.code() == Code::kUnimplemented) return mine;  // no rank has windows, and the group may do without
+  if (!mine.ok()) return ranks_->Fail(mine);             // or this rank would be one meeting behind the others
   const OnDevice on(device_);
   if (Status status = window_->Register(attendance_, deadline_); !status.ok()) return Unnamed(status);
   if (!multicast_) return Status();
@@ -62,8 +63,9 @@ Status Windows::Meet(const Status& mine) {
   return all.status();
 }
 
-View Windows::See(size_t, size_t to) const {
-  std::byte* const there = window_->Of(static_cast<uint32_t>(to));
+// A rank's own operands are where it allocated its window; NCCL maps that once more for the ranks to reach.
+View Windows::See(size_t from, size_t to) const {
+  std::byte* const there = to == from ? window_->memory() : window_->Of(static_cast<uint32_t>(to));
   return {there + block_at_, reinterpret_cast<uint64_t>(there)};
 }
 

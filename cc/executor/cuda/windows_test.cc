@@ -29,6 +29,7 @@ class WindowsTest : public testing::Test {
   struct Rank {
     std::shared_ptr<nccl::Communicators> communicators;
     std::shared_ptr<Ranks> ranks;
+    const Windows* meeting = nullptr;  // theirs
     std::byte* data = nullptr;
     cudaStream_t stream = nullptr;
   };
@@ -88,6 +89,7 @@ class WindowsTest : public testing::Test {
       told[rank] = made.status();
       if (!made.ok()) return;
       ranks_[rank].ranks = made.value();
+      ranks_[rank].meeting = &meeting;
       ranks_[rank].data = meeting.data();
     });
     return told;
@@ -137,7 +139,18 @@ TEST_F(WindowsTest, TheKernelGetsTheAddressOfAllWhereItIsAskedFor) {
   for (const Status& status : Meet(kRanks, 20.0, /*multicast=*/true)) ASSERT_TRUE(status.ok()) << status.message();
   for (uint32_t rank = 0; rank < kRanks; ++rank) EXPECT_TRUE(Launch(rank, 20.0).ok());
   machine_.Wait();
-  EXPECT_EQ(machine_.multicast, ranks_[0].data);  // what the fake takes for it
+  // What the fake takes for it.
+  EXPECT_EQ(reinterpret_cast<uint64_t>(machine_.multicast.load()), ranks_[1].meeting->See(1, 0).origin);
+}
+
+TEST_F(WindowsTest, ARankCountsFromWhereItsOperandBegins) {
+  for (const Status& status : Meet(kRanks, 20.0, /*multicast=*/false)) ASSERT_TRUE(status.ok()) << status.message();
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    for (uint32_t from = 0; from < kRanks; ++from) {
+      const uint64_t origin = ranks_[from].meeting->See(from, rank).origin;
+      EXPECT_EQ(origin == reinterpret_cast<uint64_t>(ranks_[rank].data), from == rank);
+    }
+  }
 }
 
 TEST_F(WindowsTest, WhereThereIsNoSwitchTheMeetingFailsAndTheGroupDoesNot) {
@@ -148,6 +161,16 @@ TEST_F(WindowsTest, WhereThereIsNoSwitchTheMeetingFailsAndTheGroupDoesNot) {
     EXPECT_TRUE(Contains(status.message(), "no switch here stores to all ranks at once")) << status.message();
   }
   for (const Status& status : Meet(kRanks, 20.0, /*multicast=*/false)) EXPECT_TRUE(status.ok()) << status.message();
+}
+
+TEST_F(WindowsTest, AGroupEndsWithARankThatCannotMeetUnlessNoneCan) {
+  const std::shared_ptr<nccl::Communicators>& group = ranks_[0].communicators;
+  Windows meeting(group, 0, kBytes, nccl::Attendance{"", 0, kRanks, group->everybody(), nullptr, {1, 7}}, In(20.0),
+                  /*multicast=*/false);
+  EXPECT_EQ(meeting.Meet(Status(Code::kUnimplemented, "an old NCCL")).message(), "an old NCCL");
+  EXPECT_TRUE(group->Check().ok());
+  EXPECT_EQ(meeting.Meet(Status(Code::kInternal, "out of memory")).message(), "out of memory");
+  EXPECT_FALSE(group->Check().ok());
 }
 
 TEST_F(WindowsTest, NamesTheRankThatDoesNotMeetOnce) {

@@ -43,7 +43,7 @@ struct DevicesSite {
   std::vector<Group> groups;
   std::vector<std::shared_ptr<const Program>> programs;  // by group; none in a group of one rank
   std::map<fused::Seat, Member> members;
-  std::mutex mutex;
+  std::mutex mutex;                                                                    // of the map alone
   std::map<std::pair<size_t, size_t>, fused::Attempts<std::shared_ptr<Ranks>>> ranks;  // by group and operand
 };
 ffi::TypeId DevicesSite::id = {};
@@ -107,9 +107,12 @@ Result<std::shared_ptr<Ranks>> MakeRanks(const DevicesSite& site, size_t group, 
 
 Result<std::shared_ptr<Ranks>> RanksOf(DevicesSite& site, const Member& member, size_t operand, size_t bytes,
                                        DType dtype) {
-  std::lock_guard<std::mutex> lock(site.mutex);
-  return site.ranks[{member.group, operand}].Ask(member.rank,
-                                                 [&] { return MakeRanks(site, member.group, operand, bytes, dtype); });
+  // Not while they meet: a group that waits for another process must not keep this one's other groups from meeting,
+  // for which that process may wait.
+  std::unique_lock<std::mutex> lock(site.mutex);
+  fused::Attempts<std::shared_ptr<Ranks>>& attempts = site.ranks[{member.group, operand}];
+  lock.unlock();
+  return attempts.Ask(member.rank, [&] { return MakeRanks(site, member.group, operand, bytes, dtype); });
 }
 
 // Calls start(operand, its ranks, data, bytes, type) for each operand of a device that has others to reduce with.

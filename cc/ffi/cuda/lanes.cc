@@ -92,9 +92,7 @@ Status RunLanes(const Turn& turn, const nccl::Attendance& attendance, const Befo
   attendance.Arrive();
 
   nccl::Carrier& carrier = turn.part->carrier();
-  const Clock::time_point start = Clock::now();
-  const Clock::time_point deadline =
-      start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(turn.deadline_s));
+  const Clock::time_point start = Clock::now(), deadline = nccl::After(turn.deadline_s);
   // Owns all that it needs: on a communicator of XLA's, where NCCL may block, it may outlive the call.
   const auto queue = [part = turn.part, before, lanes, stream, deadline] {
     Status status = before(deadline);

@@ -31,7 +31,11 @@ class Event {
   ~Event() {
     if (event_ != nullptr) cudaEventDestroy(event_);
   }
-  cudaError_t Query() const { return cudaEventQuery(event_); }
+  cudaError_t Query() const {
+    const cudaError_t state = cudaEventQuery(event_);
+    if (state == cudaErrorNotReady) cudaGetLastError();  // or the next launch would be blamed for it
+    return state;
+  }
   Status HaveWait(cudaStream_t stream) const {
     const cudaError_t error = cudaStreamWaitEvent(stream, event_, 0);
     return error == cudaSuccess ? Status() : CudaError("waiting for an event", error);

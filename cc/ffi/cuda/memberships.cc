@@ -13,13 +13,14 @@
 #include <utility>
 #include <vector>
 
+#include "cc/executor/cuda/error.h"
 #include "cc/executor/cuda/on_device.h"
 #include "cc/ffi/values.h"
 
 namespace jaxcomm {
 namespace {
 
-using nccl::Clock;
+using nccl::After;
 
 // Live until the process ends: XLA's threads may still call when static destructors run.
 struct Runtime {
@@ -43,10 +44,6 @@ std::shared_ptr<Part> Find(std::string_view group, int device) {
 
 // A group's own deadline, or the process's where it has none.
 double Deadline(double own) { return own > 0 ? own : TheRuntime().deadline_s.load(); }
-
-Clock::time_point After(double seconds) {
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
 
 Status MakeStreams(size_t count, std::vector<std::unique_ptr<OwnStream>>& streams) {
   while (streams.size() < count) {
@@ -74,7 +71,7 @@ int64_t Answer(const Status& status, char* error, int64_t size) {
 }  // namespace
 
 Status CudaError(const char* what, cudaError_t error) {
-  return Status(Code::kInternal, std::string("messages: ") + what + ": " + cudaGetErrorString(error));
+  return fused::CudaError(std::string("messages: ") + what, error);
 }
 
 Result<Hold> TakePart(int device, std::string_view group) {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "cc/base/text.h"
+#include "cc/executor/cuda/on_device.h"
 #include "cc/ffi/values.h"
 #include "cc/messages/cut.h"
 
@@ -80,6 +81,7 @@ ffi::Error AllReduce(cudaStream_t stream, ffi::ScratchAllocator& scratch, ffi::R
   if (const cudaError_t error = cudaStreamGetDevice(stream, &device); error != cudaSuccess) {
     return ToError(CudaError("the stream's device", error));
   }
+  const OnDevice here(device);  // events and kernels are the current device's
   Result<Turn> taken = TakeTurn(device, asked.group, asked.iteration, asked.messages);
   if (!taken.ok()) return ToError(taken.status());
   const Turn& turn = taken.value();

@@ -37,7 +37,8 @@ Result<std::unique_ptr<fused::Meeting>> JobProcess::MeetingOf(const fused::Place
   if (places.here.size() == places.all.size()) return {std::make_unique<fused::OneProcess>(places)};
   std::lock_guard<std::mutex> lock(mutex_);
   if (job_.empty()) {
-    return InvalidArgument("the core has not been told of the job's other processes; lower the step in this one");
+    return InvalidArgument(
+        "the core has not been told of the job's other processes.\n  Cure: lower the step in this one, too.");
   }
   char hash[20];
   std::snprintf(hash, sizeof(hash), "%016zx", std::hash<std::string>()(what));

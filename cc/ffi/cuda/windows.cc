@@ -8,7 +8,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,13 +21,13 @@
 #include "cc/ffi/cuda/runtime.h"
 #include "cc/ffi/values.h"
 #include "cc/nccl/attendance.h"
+#include "cc/nccl/settle.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace jaxcomm {
 namespace {
 
 namespace ffi = xla::ffi;
-using nccl::Clock;
 
 // What XLA keeps for each call site of each executable.
 struct WindowsSite {
@@ -89,11 +88,10 @@ Result<Met> Meet(const WindowsSite& site, const std::string& subject, const Hold
   Result<fused::Places> places = fused::Places::Find(seats, /*process=*/all.rank());
   if (!places.ok()) return places.status();
   const nccl::CallNumber number{++part.calls, nccl::PrintOf(subject)};
-  const auto wait = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(hold.deadline_s));
   auto windows = std::make_unique<fused::Windows>(
       part.communicators, device, bytes,
       nccl::Attendance{"its meeting", all.rank(), all.ranks(), all.everybody(), part.board.get(), number},
-      Clock::now() + wait, site.multicast);
+      nccl::After(hold.deadline_s), site.multicast);
   const fused::Windows& meeting = *windows;
   Result<std::shared_ptr<fused::Ranks>> made =
       TheFusedRuntime().Make({site.what, site.group, site.plan, static_cast<int64_t>(bytes)}, site.program,

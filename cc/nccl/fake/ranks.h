@@ -36,7 +36,13 @@ struct Message {
 // Memory that the ranks of a communicator register together.
 struct FakeWindow {
   size_t expected;
-  std::map<int, std::pair<void*, size_t>> memory;  // by rank
+  std::map<int, void*> memory;  // by rank, where all of them reach it
+};
+
+// Memory that has two addresses: as it was allocated, and as ranks reach it in a window.
+struct FakeMemory {
+  size_t bytes;
+  void* in_window;
 };
 
 struct FakeComm {
@@ -66,7 +72,7 @@ struct Fake {
   std::map<std::string, std::deque<std::vector<std::byte>>> sent;  // by the way they go
   std::map<std::string, std::shared_ptr<FakeWindow>> windows;
   std::set<FakeComm*> live;
-  std::set<void*> memory;
+  std::map<void*, FakeMemory> memory;
   std::map<int, std::string> calls;
   std::map<std::string, std::pair<int, Outcome>> failures;
   std::map<std::string, int> counts;

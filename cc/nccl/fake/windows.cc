@@ -1,4 +1,8 @@
-// The fake libnccl's windows: memory of this process, which all ranks reach as it is. NCCL 2.28 does not say where.
+// The fake libnccl's windows: memory of this process, which all ranks reach, also its own, at another address than it
+// was allocated at. NCCL 2.28 does not say where.
+
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdlib>
 
@@ -21,16 +25,23 @@ FAKE(Outcome) ncclMemAlloc(void** memory, size_t bytes) {
   Fake& fake = TheFake();
   std::lock_guard<std::mutex> lock(fake.mutex);
   if (const Outcome told = Told(fake, "ncclMemAlloc"); told != kSuccess) return told;
-  *memory = std::malloc(bytes);
-  fake.memory.insert(*memory);
+  const int file = memfd_create("window", MFD_CLOEXEC);
+  if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) std::abort();
+  const auto map = [&] { return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0); };
+  *memory = map();
+  fake.memory[*memory] = {bytes, map()};
+  close(file);
   return kSuccess;
 }
 
 FAKE(Outcome) ncclMemFree(void* memory) {
   Fake& fake = TheFake();
   std::lock_guard<std::mutex> lock(fake.mutex);
-  if (fake.memory.erase(memory) == 0) return kInvalidArgument;
-  std::free(memory);
+  const auto found = fake.memory.find(memory);
+  if (found == fake.memory.end()) return kInvalidArgument;
+  munmap(found->second.in_window, found->second.bytes);
+  munmap(memory, found->second.bytes);
+  fake.memory.erase(found);
   return kSuccess;
 }
 
@@ -44,7 +55,7 @@ FAKE(Outcome) ncclCommWindowRegister(FakeComm* comm, void* memory, size_t bytes,
   if (fake.without.count("ncclCommWindowRegister") > 0) return kSuccess;
   std::shared_ptr<FakeWindow>& shared = fake.windows[comm->name + "|" + std::to_string(comm->windows++)];
   if (!shared) shared = std::make_shared<FakeWindow>(FakeWindow{static_cast<size_t>(comm->ranks), {}});
-  if (fake.lost.count(comm->world_rank) == 0) shared->memory[comm->rank()] = {memory, bytes};
+  if (fake.lost.count(comm->world_rank) == 0) shared->memory[comm->rank()] = fake.memory[memory].in_window;
   comm->window = shared;
   comm->window_handle = window;
   return kInProgress;
@@ -65,7 +76,7 @@ FAKE(Outcome) ncclGetPeerDevicePointer(FakeWindow* window, size_t offset, int ra
   if (window->memory.count(rank) == 0) return kInvalidArgument;
   if (const Outcome told = Told(fake, "ncclGetPeerDevicePointer"); told != kSuccess) return told;
   const bool none = fake.without.count("ncclGetPeerDevicePointer") > 0;
-  *pointer = none ? nullptr : static_cast<char*>(window->memory[rank].first) + offset;
+  *pointer = none ? nullptr : static_cast<char*>(window->memory[rank]) + offset;
   return kSuccess;
 }
 
@@ -75,7 +86,7 @@ FAKE(Outcome) ncclGetLsaMultimemDevicePointer(FakeWindow* window, size_t offset,
   std::lock_guard<std::mutex> lock(fake.mutex);
   if (const Outcome told = Told(fake, "ncclGetLsaMultimemDevicePointer"); told != kSuccess) return told;
   const bool none = fake.without.count("ncclGetLsaMultimemDevicePointer") > 0;
-  *pointer = none ? nullptr : static_cast<char*>(window->memory[0].first) + offset;
+  *pointer = none ? nullptr : static_cast<char*>(window->memory[0]) + offset;
   return kSuccess;
 }
 #endif

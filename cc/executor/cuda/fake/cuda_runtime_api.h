@@ -97,12 +97,18 @@ class Stream {
   std::thread last_;
 };
 
+// Has passed when it is recorded, but who asks first is told that it has not.
+struct Event {
+  const int device;
+  bool asked = false;
+};
+
 Machine& TheMachine();
 
 }  // namespace fake
 
 using cudaStream_t = fake::Stream*;
-using cudaEvent_t = const void*;  // nothing: an event has passed when it is recorded
+using cudaEvent_t = fake::Event*;
 
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 #include "cc/executor/cuda/fake/shared_memory.h"
@@ -235,7 +236,18 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) { return *device = stream->device, cudaSuccess; }
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return *event = nullptr, cudaSuccess; }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t stream) { return stream->Wait(), cudaSuccess; }
-cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  return *event = new fake::Event{fake::current_device}, cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (event->device != stream->device) return Runtime::Fail(cudaErrorInvalidValue);
+  return stream->Wait(), cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return std::exchange(event->asked, true) ? cudaSuccess : Runtime::Fail(cudaErrorNotReady);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
