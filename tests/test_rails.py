@@ -389,4 +389,4 @@ def test_a_plan_with_rails_is_read_as_it_was_written_and_explained(tmp_path: Pat
     assert made.provenance.solver == "binary_search"
     text = explanation(made)
     assert "Who carries how much of a buffer" in text and "eth0 66.7%, eth1 33.3%" in text
-    assert "No sum is split over rails yet: this part of the plan is not used" in text
+    assert "No psum is split over rails yet: this part of the plan is not used" in text

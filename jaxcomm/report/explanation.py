@@ -256,7 +256,7 @@ def _step(plan: Plan, what: str, step: Step) -> str:
 
 def _rail_step(plan: Plan, step: Step) -> str:
     words = [
-        "No sum is split over rails yet: the step above is what runs. Each rail takes as long as beside others all "
+        "No psum is split over rails yet: the step above is what runs. Each rail takes as long as beside others all "
         "the time.",
         *step_lines(step),
     ]
