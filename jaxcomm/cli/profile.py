@@ -56,7 +56,8 @@ def run(args: Namespace) -> int:
     if args.dry_run:
         late = "".join(f", rank {rank} late by {seconds_text(seconds)}" for rank, seconds in inject.items())
         sizes = ", ".join(map(bytes_text, args.sizes))
-        which = "host devices" if args.on == "cpu" else f"GPUs, and {LOOPS} times as many of NCCL's own,"
+        gpus = f"GPUs, and {LOOPS * CALLS_PER_SIZE} beside as many of NCCL's,"
+        which = "host devices" if args.on == "cpu" else gpus
         print(f"Would time {CALLS_PER_SIZE} psums between {args.devices} {which} at each of {sizes};")
         print(f"then record who arrives when in {args.steps} steps{late}; then write {args.out}.")
         return 0
