@@ -1,27 +1,15 @@
 #include "cc/nccl/board.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
+#include "cc/base/shared_file.h"
 
 namespace jaxcomm::nccl {
 
 Result<std::unique_ptr<Board>> Board::Open(const std::string& path, uint32_t ranks) {
-  const size_t bytes = ranks * sizeof(Entry);
-  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  // Growing gives zeros, and does nothing where another rank has done it.
-  void* const memory = file >= 0 && ftruncate(file, static_cast<off_t>(bytes)) == 0
-                           ? mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)
-                           : MAP_FAILED;
-  const int error = errno;
-  if (file >= 0) close(file);
-  if (memory == MAP_FAILED) {
-    return InvalidArgument("the ranks' board " + path + " cannot be shared: " + std::strerror(error));
-  }
-  return std::unique_ptr<Board>(new Board(static_cast<Entry*>(memory), ranks));
+  const Result<void*> memory = MapSharedFile(path, ranks * sizeof(Entry));
+  if (!memory.ok()) return Status(memory.status().code(), "the ranks' board " + memory.status().message());
+  return std::unique_ptr<Board>(new Board(static_cast<Entry*>(memory.value()), ranks));
 }
 
 Board::~Board() { munmap(entries_, ranks_ * sizeof(Entry)); }

@@ -38,7 +38,9 @@ TEST(Board, TellsWhoMakesAnotherCall) {
 
 TEST(Board, APlaceThatCannotBeIsNamed) {
   const Status status = Board::Open("/nowhere/board", 2).status();
-  EXPECT_EQ(status.message(), "the ranks' board /nowhere/board cannot be shared: No such file or directory");
+  EXPECT_EQ(status.message(),
+            "the ranks' board /nowhere/board cannot be shared: No such file or directory.\n"
+            "  Cure: give all processes of this host one /dev/shm in which they may write.");
 }
 
 }  // namespace

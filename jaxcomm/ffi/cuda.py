@@ -55,6 +55,23 @@ def register() -> None:
         jax.ffi.register_ffi_target(f"jaxcomm_{name}", handler, platform="CUDA")
 
 
+def all_reduce(target: str, tree: Any, reduction: str, *, in_place: bool, **attributes: Any) -> Any:
+    """A tree of arrays through a custom call that reduces each over ranks; the call's other attributes are given."""
+    import jax
+
+    leaves: list[Any]
+    structure: Any
+    leaves, structure = jax.tree.flatten(tree)
+    call = jax.ffi.ffi_call(
+        target,
+        [jax.typeof(leaf) for leaf in leaves],
+        has_side_effect=True,  # other ranks wait for it, whether or not somebody reads the result
+        input_output_aliases={i: i for i in range(len(leaves))} if in_place else None,
+    )
+    what = {"sum": "psum"}.get(reduction, f"p{reduction}")
+    return structure.unflatten(call(*leaves, what=what, reduction=reduction, **attributes))
+
+
 @functools.cache
 def core() -> ctypes.CDLL:
     """The shared object.

@@ -164,32 +164,21 @@ def all_reduce(
       JaxcommError: there is no CUDA core, or shares that cannot be. What goes wrong in the call is an error of JAX's,
         with a message of ours.
     """
-    import jax
-
     if any(not math.isfinite(share) or share < 0 for share in shares) or not sum(shares) > 0:
         raise JaxcommError(f"shares are {list(shares)}; they must be finite, not negative, and not all 0")
     if iteration is not None and len(shares) > 1:
         raise JaxcommError("a group of the period is on the first rail alone.\n  Cure: leave out `shares`.")
     register()
-    leaves: list[Any]
-    structure: Any
-    leaves, structure = jax.tree.flatten(tree)
-    call = jax.ffi.ffi_call(
+    return cuda.all_reduce(
         TARGET,
-        [jax.typeof(leaf) for leaf in leaves],
-        has_side_effect=True,  # other ranks wait for it, whether or not somebody reads the result
-        input_output_aliases={i: i for i in range(len(leaves))},
-    )
-    results = call(
-        *leaves,
-        what={"sum": "psum"}.get(reduction, f"p{reduction}"),
+        tree,
+        reduction,
+        in_place=True,
         group=group,
         iteration=np.int64(-1 if iteration is None else iteration),
         messages=register_messages((schedule,)),
-        reduction=reduction,
         shares=np.array(shares, np.float64),
     )
-    return structure.unflatten(results)
 
 
 @functools.lru_cache(maxsize=256)

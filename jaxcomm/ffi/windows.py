@@ -43,27 +43,17 @@ def all_reduce(tree: Any, schedule: Schedule, group: str, *, reduction: str = "s
       JaxcommError: there is no CUDA core. What goes wrong in the call is an error of JAX's, with a message of ours, as
         that NCCL has no windows here, or that a rank is out of reach.
     """
-    import jax
-
     register()
-    leaves: list[Any]
-    structure: Any
-    leaves, structure = jax.tree.flatten(tree)
-    call = jax.ffi.ffi_call(
+    return cuda.all_reduce(
         TARGET,
-        [jax.typeof(leaf) for leaf in leaves],
-        has_side_effect=True,  # other ranks wait for it, whether or not somebody reads the result
-    )
-    results = call(
-        *leaves,
-        what={"sum": "psum"}.get(reduction, f"p{reduction}"),
+        tree,
+        reduction,
+        in_place=False,
         group=group,
         plan=schedule.kind,
         program=fused.registered_program(schedule),
-        reduction=reduction,
         multicast=fused.MULTICAST,
     )
-    return structure.unflatten(results)
 
 
 @functools.cache

@@ -1,5 +1,4 @@
-#include <string>
-
+#include "cc/executor/cuda/error.h"
 #include "cc/executor/cuda/fused.h"
 #include "cc/executor/cuda/hands.cuh"
 
@@ -35,12 +34,6 @@ const void* Kernel(DType dtype, Reduction reduction) {
 
 Status Unordered() { return Status(Code::kUnimplemented, "complex numbers have no order, so no max or min"); }
 
-Status Done(const char* what, cudaError_t error) {
-  if (error == cudaSuccess) return Status();
-  cudaGetLastError();  // or the next launch would be blamed for it
-  return Status(Code::kInternal, std::string("the fused kernel was not ") + what + ": " + cudaGetErrorString(error));
-}
-
 }  // namespace
 
 Status LaunchFused(const Arguments& arguments, DType dtype, Reduction reduction, uint32_t ranks_here,
@@ -49,15 +42,16 @@ Status LaunchFused(const Arguments& arguments, DType dtype, Reduction reduction,
   if (kernel == nullptr) return Unordered();
   // All blocks must run at once: each may wait for any other.
   void* parameters[] = {const_cast<Arguments*>(&arguments)};
-  return Done("launched", cudaLaunchCooperativeKernel(kernel, dim3(arguments.rows, ranks_here), dim3(kThreads),
-                                                      parameters, 0, stream));
+  return CudaError(
+      "the fused kernel was not launched",
+      cudaLaunchCooperativeKernel(kernel, dim3(arguments.rows, ranks_here), dim3(kThreads), parameters, 0, stream));
 }
 
 Status LoadFused(DType dtype, Reduction reduction) {
   const void* kernel = Kernel(dtype, reduction);
   if (kernel == nullptr) return Unordered();
   cudaFuncAttributes attributes;
-  return Done("loaded", cudaFuncGetAttributes(&attributes, kernel));
+  return CudaError("the fused kernel was not loaded", cudaFuncGetAttributes(&attributes, kernel));
 }
 
 cudaError_t LaunchReadClock(uint64_t* now, cudaStream_t stream) {

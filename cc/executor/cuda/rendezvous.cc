@@ -1,19 +1,17 @@
 #include "cc/executor/cuda/rendezvous.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <mutex>
 #include <set>
 #include <thread>
 #include <utility>
 
+#include "cc/base/shared_file.h"
 #include "cc/base/text.h"
 
 namespace jaxcomm::fused {
@@ -54,19 +52,10 @@ class OpenFiles {
 
 Result<std::unique_ptr<Rendezvous>> Rendezvous::Open(const std::string& name, const Places& places) {
   const std::string path = "/dev/shm/jaxcomm-" + name;
-  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  // Growing gives zeros, and does nothing where another process has done it.
-  void* const memory = file >= 0 && ftruncate(file, sizeof(Shared)) == 0
-                           ? mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)
-                           : MAP_FAILED;
-  const int error = errno;
-  if (file >= 0) close(file);
-  if (memory == MAP_FAILED) {
-    return InvalidArgument(path + " cannot be shared: " + std::strerror(error) +
-                           ".\n  Cure: give all processes of this host one /dev/shm in which they may write.");
-  }
+  const Result<void*> memory = MapSharedFile(path, sizeof(Shared));
+  if (!memory.ok()) return memory.status();
   OpenFiles::All().Add(path);
-  return std::unique_ptr<Rendezvous>(new Rendezvous(path, static_cast<Shared*>(memory), places));
+  return std::unique_ptr<Rendezvous>(new Rendezvous(path, static_cast<Shared*>(memory.value()), places));
 }
 
 Rendezvous::Rendezvous(std::string path, Shared* shared, const Places& places)
