@@ -1,6 +1,6 @@
 """Where the ranks are: hosts, network cards, slow links; and how long a schedule occupies such a network.
 
-May be imported by everybody but schedules; imports only those.
+May be imported by everybody but schedules; imports those and values.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Annotated, Final, Literal, NamedTuple, Self
 
 import numpy as np
 import pydantic
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from jaxcomm.schedules import Op, Schedule
+from jaxcomm.values import Value
 
 SOLVED: Final = 16  # ranks up to which a schedule is solved for its network, and every transfer timed on its own
 
@@ -30,15 +31,13 @@ class Port(NamedTuple):
     place: int
 
 
-class Topology(BaseModel):
+class Topology(Value):
     """Hosts of ranks, with fast links inside and slow ones between.
 
     A rank sends one chunk and receives one at a time within its host and, independently of that, through a network
     card, which is its own (`nic` "rank") or shared by the ranks of its host ("host"); a card works in both directions
     at once. `hosts[r]` is the host of rank r; a byte between hosts takes `slow` times as long as one within.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     hosts: Annotated[tuple[Annotated[int, Field(ge=0, lt=65536, strict=True)], ...], Field(min_length=2)]
     nic: Literal["rank", "host"]

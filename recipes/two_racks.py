@@ -41,7 +41,7 @@ from common.task import Task
 from common.training import State, Training
 from jaxcomm import ffi, train
 from jaxcomm.errors import JaxcommError
-from jaxcomm.plan.groups import Groups, Links, contraction
+from jaxcomm.plan.groups import GroupCosts, Groups, contraction
 from jaxcomm.planner.groups import on
 from jaxcomm.train.adjustment import ENOUGH
 
@@ -118,11 +118,11 @@ class TwoRacks(Training):
             "allreduce_ms": 1e3 * allreduce_s,
         }
 
-    def _network(self, slowness: float) -> tuple[Links, float]:
+    def _network(self, slowness: float) -> tuple[GroupCosts, float]:
         """The plan's, with so slow a link of the worker that shares it, and what the fastest allreduce takes on it."""
         nics = [nic * (slowness if worker == CONTEND.value else 1) for worker, nic in enumerate(self._groups.nics)]
         assumed = self._plan.assumptions
-        links = Links(self._groups.racks, nics, self._groups.bytes, assumed.alpha_s, assumed.beta_s_per_byte)
+        links = GroupCosts(self._groups.racks, nics, self._groups.bytes, assumed.alpha_s, assumed.beta_s_per_byte)
         known = on(links).baselines
         return links, min(known.ps, known.ring, known.double_tree, known.hierarchical)
 

@@ -19,7 +19,7 @@ from jaxcomm.errors import PlanError
 from jaxcomm.plan.files import validate
 from jaxcomm.plan.step import Accepted
 from jaxcomm.planner.lossy import bounded, reliable
-from jaxcomm.profile import Loss, Profile
+from jaxcomm.profile import PacketLoss, Profile
 from jaxcomm.report.considered import considered
 from jaxcomm.report.step import accepting_lines, step_lines
 
@@ -74,7 +74,7 @@ def test_groups_take_what_the_slowest_group_does() -> None:
 
 
 def test_groups_lose_packets_too() -> None:
-    loss = Loss(rate=0.02)
+    loss = PacketLoss(rate=0.02)
     found = accepted(planner.plan(cluster([NBYTES], racks=RACKS, loss=loss), loss_bound=0.1))
     assert found["groups"].seconds == pytest.approx(
         max(reliable(ranks, NBYTES, ALPHA, beta, loss) for ranks, beta in ((2, 4 * BETA), (4, BETA)))

@@ -18,7 +18,7 @@ from jaxcomm import plan, planner, profile
 from jaxcomm.cli import main
 from jaxcomm.errors import PlanError, ProfileError
 from jaxcomm.plan.files import validate
-from jaxcomm.plan.groups import Groups, Links, contraction, prove
+from jaxcomm.plan.groups import GroupCosts, Groups, contraction, prove
 from jaxcomm.planner.groups import decide
 from jaxcomm.planner.shuffle import paper, path
 from jaxcomm.profile import Bucket, Link, Profile, Provenance, Rack
@@ -87,7 +87,7 @@ def test_pairs_along_a_path_always_agree(cluster: Profile) -> None:
     found = decide(cluster)
     if found is None:
         return
-    links = Links(found.racks, found.nics, found.bytes, ALPHA, BETA)
+    links = GroupCosts(found.racks, found.nics, found.bytes, ALPHA, BETA)
     pairs = path(links)
     parts: dict[str, Any] = {
         "iterations": tuple(tuple(map(tuple, groups)) for groups in pairs),
@@ -116,7 +116,7 @@ def divisions(ranks: list[int]) -> list[list[list[int]]]:
 )
 def test_no_pattern_that_agrees_is_cheaper_among_all_divisions(sizes: Any, uplinks: Any, nics: Any) -> None:
     found = decided(make(sizes, uplinks, nics))
-    links = Links(found.racks, found.nics, found.bytes, ALPHA, BETA)
+    links = GroupCosts(found.racks, found.nics, found.bytes, ALPHA, BETA)
 
     def allowed(division: list[list[int]]) -> bool:
         crossed = [rack for group in division for rack in links.crossed(group)]
@@ -141,7 +141,7 @@ def test_contraction_is_the_norm_of_the_product() -> None:
 def test_the_paper_s_examples() -> None:
     """Figure 5: a slow uplink is in a pair. Figure 6: so is a slow card, in its rack; the others form large groups."""
     slow_uplink = decided(make([4] * 4, [4.0, 1.0, 1.0, 1.0]))
-    for groups in paper(Links(slow_uplink.racks, slow_uplink.nics, NBYTES, ALPHA, BETA)):
+    for groups in paper(GroupCosts(slow_uplink.racks, slow_uplink.nics, NBYTES, ALPHA, BETA)):
         assert sorted(map(len, groups)) == [2, 2, 3, 3, 3, 3]
     slow_card = decided(make([8], [1.0], [1.0] * 4 + [3.0] + [1.0] * 3))
     for groups in slow_card.iterations:
@@ -256,7 +256,7 @@ def test_plans_without_groups_keep_their_hash() -> None:
 
 def test_table_of_costs_by_hand() -> None:
     """Table II at C = 2, G = 4, S = 1000, α = 1, β₁ = 1, β₂ = 3, one server, four chunks."""
-    given = baselines.Setting(2, 4, 1000, 1.0, 1.0, 3.0)
+    given = baselines.RackedWorkers(2, 4, 1000, 1.0, 1.0, 3.0)
     found = {
         "ps": baselines.ps(given),
         "ring": baselines.ring(given),

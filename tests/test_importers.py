@@ -203,7 +203,7 @@ def test_own_calls_in_a_trace_are_found_by_their_target() -> None:
     )
     other = message((1, b"other.4"), (2, b"custom-call"), (3, SHAPE), (28, b"topk"))
     trace = message((1, plane_with_program("jit_f(7)", own, other)))
-    assert hlo.allreduces(trace) == {("jit_f(7)", "jaxcomm.3"): hlo.AllReduce(2 * 3 * 4, ((0, 1), (2, 3)))}
+    assert hlo.allreduces(trace) == {("jit_f(7)", "jaxcomm.3"): hlo.HloAllReduce(2 * 3 * 4, ((0, 1), (2, 3)))}
 
     def event(name: str, start_ns: int, device: int) -> SimpleNamespace:
         stats = {"hlo_op": name, "hlo_module": "jit_f", "program_id": 7, "run_id": -5, "device_ordinal": device}

@@ -25,7 +25,7 @@ from jaxcomm.planner.loss import decide
 from jaxcomm.planner.lossy import bounded, reliable
 from jaxcomm.planner.shares import STEPS, cheapest
 from jaxcomm.planner.thresholds import CAPACITY, thresholds
-from jaxcomm.profile import Loss, Profile
+from jaxcomm.profile import PacketLoss, Profile
 from jaxcomm.report import explanation
 
 few = settings(max_examples=25, deadline=None)
@@ -286,7 +286,7 @@ def test_timeouts_are_those_of_drawn_packets(packets: int) -> None:
     early = lost[:, :, : max(0, packets - 3)]
     waits = np.concatenate([early - 1, lost[:, :, early.shape[2] :]], axis=2).max(axis=(1, 2))
     repeats = early.any(axis=(1, 2)).mean()
-    loss = Loss(rate=0.1, packet_bytes=1000, timeout_s=1.0)
+    loss = PacketLoss(rate=0.1, packet_bytes=1000, timeout_s=1.0)
     expected = 6 * (waits.mean() + 0.01 * (1 + 2 * repeats))
     assert reliable(4, 4000 * packets, 0.01, 0.0, loss) == pytest.approx(expected, rel=0.02)
 
@@ -296,19 +296,19 @@ def test_resends_are_those_of_drawn_packets() -> None:
     rate, packets, allowed = 0.1, 40, 4
     tries = np.random.default_rng(0).geometric(1 - rate, (20_000, 4, packets))
     needed = np.sort(tries, axis=2)[:, :, packets - 1 - allowed].max(axis=1) - 1
-    loss = Loss(rate=rate, packet_bytes=1000, timeout_s=1.0)
+    loss = PacketLoss(rate=rate, packet_bytes=1000, timeout_s=1.0)
     assert bounded(4, 160_000, 1.0, 0.0, loss, 0.1) == pytest.approx(6 * (1 + 3 * needed.mean()), rel=0.02)
 
 
 def test_messages_of_many_packets_lose_as_those_of_few() -> None:
-    loss = Loss(rate=0.1, packet_bytes=1000)
+    loss = PacketLoss(rate=0.1, packet_bytes=1000)
     few_packets, many = (bounded(4, 4000 * count, 1.0, 0.0, loss, 0.1) for count in (65536, 65550))
     assert few_packets == pytest.approx(many, rel=0.01)
 
 
 @pytest.mark.parametrize("rate", [0.0, 1e-6, 1e-3, 0.05, 0.5])
 def test_bounded_loss_waits_less(rate: float) -> None:
-    loss = Loss(rate=rate, timeout_s=0.01)
+    loss = PacketLoss(rate=rate, timeout_s=0.01)
     assert bounded(8, 2**22, 3e-6, 1e-10, loss, 0.1) < reliable(8, 2**22, 3e-6, 1e-10, loss)
 
 

@@ -12,7 +12,7 @@ from schedule_cases import CASES, Numbers, random_numbers
 
 from jaxcomm import schedules
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.lowering import Step, lower
+from jaxcomm.plan.lowering import ProgramStep, lower
 from jaxcomm.plan.program import Program, ProgramOp, compile, compile_all_gather, compile_direct, compile_reduce_scatter
 from jaxcomm.plan.verifier import verify_program
 from jaxcomm.schedules import Op, Schedule
@@ -258,5 +258,6 @@ def test_a_direct_join_is_one_operation_per_chunk_which_stores_to_all(ranks: int
     others = [rank for rank in range(ranks) if rank != late]
     owners = [others[chunk % len(others)] for chunk in range(chunks)]
     assert lower(schedule)[len(lower(schedule.precondition)) :] == [
-        Step(chunk, owner, tuple(sorted((owner, late))), tuple(range(ranks))) for chunk, owner in enumerate(owners)
+        ProgramStep(chunk, owner, tuple(sorted((owner, late))), tuple(range(ranks)))
+        for chunk, owner in enumerate(owners)
     ]

@@ -18,7 +18,7 @@ from jaxcomm import plan, planner, profile, schedules, simulate
 from jaxcomm.errors import PlanError, ProfileError
 from jaxcomm.plan.rails import Rails, Share
 from jaxcomm.planner import rail_split, rails
-from jaxcomm.planner.rail_times import Option, options
+from jaxcomm.planner.rail_times import RailOption, options
 from jaxcomm.profile import Channels, CoreRate, Link, Profile, Provenance, Rail, Sample
 from jaxcomm.report.explanation import explanation
 
@@ -71,7 +71,7 @@ def clusters(draw: st.DrawFn) -> Profile:
     return cluster(*members, cpu_cores=draw(st.sampled_from([None, 8, 16])))
 
 
-def by_mip(ways: list[list[Option]], nbytes: int, cores: int | None) -> tuple[float, float]:
+def by_mip(ways: list[list[RailOption]], nbytes: int, cores: int | None) -> tuple[float, float]:
     """Seconds of the best split in 1/1024, and what none beats: a piecewise-linear program, as its solver finds it.
 
     Binaries say which linear piece of which option a rail is on, if any, and integers how many units it gets there

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxcomm import schedules, simulate
-from jaxcomm.profile import Link, Loss, Profile, Provenance, Rack
+from jaxcomm.profile import Link, PacketLoss, Profile, Provenance, Rack
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import Network
 from jaxcomm.simulate.loss import repairs
@@ -20,7 +20,7 @@ from jaxcomm.topology import Topology, volume
 ALPHA, BETA, NBYTES = 3e-6, 1e-10, 3 << 20
 ALIKE = Network(ALPHA, BETA)
 PAIRS = dataclasses.replace(ALIKE, racks=(0, 0, 1, 1), uplinks=(4.0, 4.0))
-LOSS = Loss(rate=0.01, timeout_s=0.01)
+LOSS = PacketLoss(rate=0.01, timeout_s=0.01)
 
 FAMILY = [
     schedules.ring(8),
@@ -101,7 +101,7 @@ def test_an_uplink_is_never_used_twice_at_once() -> None:
 
 @EACH
 def test_no_loss_is_no_loss(schedule: Schedule) -> None:
-    lossless = dataclasses.replace(ALIKE, loss=Loss(rate=0.0))
+    lossless = dataclasses.replace(ALIKE, loss=PacketLoss(rate=0.0))
     assert finish(schedule, lossless) == finish(schedule, ALIKE)
     assert finish(schedule, dataclasses.replace(lossless, bound=0.1)) == finish(schedule, ALIKE)
 
@@ -121,7 +121,7 @@ def test_losses_cost_time_and_a_bound_saves_it(schedule: Schedule) -> None:
 def test_tcp_waits_for_its_timeout_when_the_tail_is_lost() -> None:
     """Of messages of three packets every loss is one of the tail; of long ones a share of three packets."""
     rng = np.random.default_rng(0)
-    loss = Loss(rate=0.001, timeout_s=1.0)
+    loss = PacketLoss(rate=0.001, timeout_s=1.0)
     again, waited = repairs(np.full(100_000, 3), loss, None, 1e-3, rng)
     assert ((waited >= 1.0) == (again > 0)).all()
     assert (again > 0).mean() == pytest.approx(1 - 0.999**3, rel=0.2)
@@ -132,7 +132,7 @@ def test_tcp_waits_for_its_timeout_when_the_tail_is_lost() -> None:
 
 
 def test_a_bound_repairs_until_enough_has_come() -> None:
-    loss = Loss(rate=0.2)
+    loss = PacketLoss(rate=0.2)
     again, waited = repairs(np.full(10_000, 100), loss, 0.1, 1e-3, np.random.default_rng(0))
     rounds = np.rint(waited / 1e-3)
     assert set(rounds) <= {0.0, 1.0, 2.0, 3.0} and (again[rounds == 0] == 0).all()

@@ -16,7 +16,7 @@ from jaxcomm import schedules
 from jaxcomm.errors import PlanError
 from jaxcomm.plan.verifier import verify_schedule, verify_template
 from jaxcomm.schedules import Op, Schedule, Template, template
-from jaxcomm.schedules.template import Turn
+from jaxcomm.schedules.template import TemplateStep
 
 Rows = list[list[int]]
 
@@ -91,11 +91,11 @@ def other_template() -> Template:
     return changed_template({first: first._replace(age=3), last: last._replace(age=1)})
 
 
-def turn_of_age(age: int) -> Turn:
+def turn_of_age(age: int) -> TemplateStep:
     return next(turn for turn in template(8).turns if turn.age == age)
 
 
-def changed_template(changes: dict[Turn, Turn]) -> Template:
+def changed_template(changes: dict[TemplateStep, TemplateStep]) -> Template:
     return Template.of_turns(8, template(8).colours, (changes.get(turn, turn) for turn in template(8).turns))
 
 
@@ -216,7 +216,7 @@ def test_a_template_brings_a_chunk_once() -> None:
 
 
 def test_a_template_reaches_every_rank() -> None:
-    nobody = Turn(-1, turn_of_age(3).dst, -1)
+    nobody = TemplateStep(-1, turn_of_age(3).dst, -1)
     with pytest.raises(PlanError, match="a chunk reaches 6 of 7 ranks"):
         verify_template(changed_template({turn_of_age(3): nobody}), 9)
 

@@ -15,7 +15,7 @@ from jaxcomm.cli.host_devices import use_host_devices
 from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.planner.loss import gradients
 from jaxcomm.profile import Layer, Profile, Trials
-from jaxcomm.profile.training import Setting, Train, Trainings, rounds_to_target
+from jaxcomm.profile.training import Train, TrainingKey, Trainings, rounds_to_target
 from jaxcomm.profile.trials import search
 from jaxcomm.report import trials as report
 
@@ -123,10 +123,10 @@ def _layers(args: Namespace, before: Profile) -> Sequence[Layer]:
     return gradients(before)
 
 
-def _setting(args: Namespace, train: Train) -> Setting:
+def _setting(args: Namespace, train: Train) -> TrainingKey:
     source = inspect.getsourcefile(inspect.unwrap(train))
     digest = hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else ""
-    return Setting(
+    return TrainingKey(
         train=args.train,
         source=digest,
         target=args.target,

@@ -13,7 +13,7 @@ from jaxcomm.errors import JaxcommError
 from jaxcomm.planner import executors
 from jaxcomm.report import plots
 from jaxcomm.report.tables import bytes_text, seconds_text, table
-from jaxcomm.simulate import Row
+from jaxcomm.simulate import SweepRow
 
 EXAMPLE = """
     jaxcomm simulate --ranks 8,64,1024 --sizes 1KiB..1GiB --delay-ms 0,20 --alpha-us 10 --gbps 25 --plot times.png
@@ -114,7 +114,7 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def _cells(row: Row, names: list[str]) -> list[object]:
+def _cells(row: SweepRow, names: list[str]) -> list[object]:
     seconds = [getattr(row, name) for name in names]
     shown = [None if each is None else seconds_text(each) for each in seconds]
     chunks = str(row.chunks) if row.covered == row.chunks else f"{row.chunks} ({row.covered} covered)"
@@ -125,7 +125,7 @@ def _cells(row: Row, names: list[str]) -> list[object]:
     return [row.ranks, bytes_text(row.nbytes), seconds_text(row.delay_s), *shown, chunks, *verdict]
 
 
-def _panels(found: list[Row]) -> Iterator[list[plots.Panel]]:
+def _panels(found: list[SweepRow]) -> Iterator[list[plots.Panel]]:
     for delay in dict.fromkeys(row.delay_s for row in found):
         panels = []
         for ranks in dict.fromkeys(row.ranks for row in found):

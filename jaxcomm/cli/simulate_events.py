@@ -13,7 +13,7 @@ from jaxcomm.cli import output, progress
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan
 from jaxcomm.planner import executors
-from jaxcomm.profile import Loss
+from jaxcomm.profile import PacketLoss
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import Delays, Forecast, Network
@@ -98,7 +98,7 @@ def _cases(
 def _lossy(network: Network, args: Namespace) -> Network:
     loss = network.loss
     if args.loss is not None:
-        loss = loss.model_copy(update={"rate": args.loss}) if loss else Loss(rate=args.loss)
+        loss = loss.model_copy(update={"rate": args.loss}) if loss else PacketLoss(rate=args.loss)
     if args.bound is not None and loss is None:
         raise JaxcommError(
             f"--bound is {args.bound:g}, but no packet is ever lost.\n"

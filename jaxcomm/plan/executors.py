@@ -9,7 +9,8 @@ import pydantic
 from pydantic import Field
 
 from jaxcomm.curve import Curve
-from jaxcomm.plan.values import Count, Seconds, Value
+from jaxcomm.plan.values import Count, Seconds
+from jaxcomm.values import Value
 
 OwnName = Literal["fused", "messages"]
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.values import Count, Rank, Seconds, Token, Value
+from jaxcomm.plan.values import Count, Rank, Seconds, Token
+from jaxcomm.values import Value
 
 MAX_GROUPED: Final = 1024  # ranks
 MAX_CELLS: Final = 2**16  # iterations · ranks
@@ -104,7 +105,7 @@ class Groups(Value):
 
 
 @dataclass(frozen=True)
-class Links:
+class GroupCosts:
     """What a ring allreduce of `nbytes` takes in groups on this network; a hop costs `alpha`, a byte `beta` seconds."""
 
     racks: Sequence[RackRanks]
@@ -208,7 +209,7 @@ def prove(groups: Groups, ranks: int, alpha: float, beta: float) -> None:
     """
     _check_sizes(groups, ranks)
     _check_deal("racks", [rack.ranks for rack in groups.racks], ranks)
-    links = Links(groups.racks, groups.nics, groups.bytes, alpha, beta)
+    links = GroupCosts(groups.racks, groups.nics, groups.bytes, alpha, beta)
     for t, iteration in enumerate(groups.iterations):
         _check_deal(f"iterations[{t}]", iteration, ranks)
         _check_uplinks(t, iteration, links)
@@ -248,7 +249,7 @@ def _check_deal(where: str, parts: Sequence[Sequence[int]], ranks: int) -> None:
         raise PlanError(f"groups.{where} has no place for rank {missing[0]}; every rank needs one.{CURE}")
 
 
-def _check_uplinks(t: int, iteration: Sequence[Sequence[int]], links: Links) -> None:
+def _check_uplinks(t: int, iteration: Sequence[Sequence[int]], links: GroupCosts) -> None:
     user: dict[int, int] = {}
     for index, group in enumerate(iteration):
         for rack in links.crossed(group):

@@ -19,7 +19,8 @@ from pydantic import Field
 
 from jaxcomm.errors import PlanError
 from jaxcomm.plan.dropping import switch_losses
-from jaxcomm.plan.values import Seconds, Token, Value
+from jaxcomm.plan.values import Seconds, Token
+from jaxcomm.values import Value
 
 MAX_LAYERS: Final = 65536
 SLACK: Final = 1e-9  # relative; for sums of stored shares

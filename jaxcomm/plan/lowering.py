@@ -16,7 +16,7 @@ from jaxcomm.schedules import Op, Schedule
 from jaxcomm.schedules.schedule import Table
 
 
-class Step(NamedTuple):
+class ProgramStep(NamedTuple):
     """`rank` sums `reads` and stores the sum at `writes`; the order of a list of steps decides who comes first."""
 
     chunk: int
@@ -25,7 +25,7 @@ class Step(NamedTuple):
     writes: tuple[int, ...]
 
 
-def lower(schedule: Schedule) -> list[Step]:
+def lower(schedule: Schedule) -> list[ProgramStep]:
     """The steps of the precondition and the schedule, round by round.
 
     Sums into one chunk of one rank become one step as long as nobody reads in between; an exchange becomes one step,
@@ -33,7 +33,7 @@ def lower(schedule: Schedule) -> list[Step]:
     different ranks stay apart: the early ranks' partial sums must be able to run while the late rank is away.
     """
     steps = sorted(_drafts(schedule), key=itemgetter(0))
-    return [Step(chunk, rank, reads, tuple(sorted(writes))) for (_, chunk), rank, reads, writes, _ in steps]
+    return [ProgramStep(chunk, rank, reads, tuple(sorted(writes))) for (_, chunk), rank, reads, writes, _ in steps]
 
 
 class Sum(NamedTuple):

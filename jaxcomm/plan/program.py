@@ -12,7 +12,7 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.lowering import Step, lower
+from jaxcomm.plan.lowering import ProgramStep, lower
 from jaxcomm.schedules import Schedule
 
 MAGIC, VERSION = 0x4750434A, 1  # "JCPG" in little-endian bytes
@@ -96,7 +96,7 @@ def compile_all_gather(ranks: int) -> bytes:
     return Program(ranks, ranks, tuple(ProgramOp(c, c, (c,), everybody, ()) for c in everybody)).encode()
 
 
-def _order(steps: list[Step], chunks: int) -> tuple[ProgramOp, ...]:
+def _order(steps: list[ProgramStep], chunks: int) -> tuple[ProgramOp, ...]:
     """The steps in list order with their waits: only conflicts, without those that another wait implies."""
     last_write: list[dict[int, int]] = [{} for _ in range(chunks)]
     readers: list[dict[int, list[int]]] = [{} for _ in range(chunks)]

@@ -10,7 +10,8 @@ from typing import Annotated, Final, Literal, NamedTuple, Self
 import pydantic
 from pydantic import Field
 
-from jaxcomm.plan.values import Count, Number, Seconds, Value
+from jaxcomm.plan.values import Count, Number, Seconds
+from jaxcomm.values import Value
 
 ALIGN: Final = 16  # bytes: a multiple of every element's size
 TOLERANCE: Final = 1e-9  # of a sum of shares
@@ -78,7 +79,7 @@ class RailRange(Value):
     predicted: SplitTimes
 
 
-class Part(NamedTuple):
+class RailSlice(NamedTuple):
     """The bytes from `begin` to before `end` of a buffer, and the share that carries them."""
 
     share: Share
@@ -108,7 +109,7 @@ class Rails(Value):
         """The shares of a buffer of so many bytes."""
         return self.range_for(nbytes).shares
 
-    def parts(self, nbytes: int, align: int = ALIGN) -> tuple[Part, ...]:
+    def parts(self, nbytes: int, align: int = ALIGN) -> tuple[RailSlice, ...]:
         """The buffer in contiguous parts, one for each rail that gets any byte of it.
 
         Args:
@@ -122,7 +123,7 @@ class Rails(Value):
             last = i + 1 == len(shares)
             end = nbytes if last else max(begin, min(nbytes, math.floor(total * nbytes / align) * align))
             if end > begin:
-                found.append(Part(share, begin, end))
+                found.append(RailSlice(share, begin, end))
                 begin = end
         return tuple(found)
 

@@ -31,20 +31,20 @@ from jaxcomm.plan.values import (
     Hybrid,
     Matches,
     Nccl,
-    Network,
     Plain,
-    Provenance,
+    PlanProvenance,
     Rank,
     RoleName,
     Rotation,
     Sha256,
+    SolvedNetwork,
     Spec,
     Straggler,
     Stragglers,
     Transfers,
-    Value,
 )
 from jaxcomm.schedules import Schedule, Template
+from jaxcomm.values import Value
 
 FORMAT: Final = "jaxcomm-plan"
 VERSION: Final = 1
@@ -59,7 +59,7 @@ class Plan(Value):
     matches: Matches
     roles: Annotated[dict[RoleName, Rank], Field(default_factory=dict, max_length=64)]
     template: Rotation | None = None
-    network: Network | None = None
+    network: SolvedNetwork | None = None
     executors: Executors | None = None
     collectives: Annotated[tuple[Entry, ...], Field(min_length=1, max_length=4096)]
     assumptions: Assumptions
@@ -68,7 +68,7 @@ class Plan(Value):
     rails: Rails | None = None
     groups: Groups | None = None
     loss: LossPolicy | None = None
-    provenance: Provenance
+    provenance: PlanProvenance
 
     @property
     def ranks(self) -> int:

@@ -10,7 +10,8 @@ from typing import Annotated, Final, Literal, Self
 import pydantic
 from pydantic import Field
 
-from jaxcomm.plan.values import Count, Seconds, Spec, Token, Value
+from jaxcomm.plan.values import Count, Seconds, Spec, Token
+from jaxcomm.values import Value
 
 MAX_GRADIENTS: Final = 16384
 What = Literal["loss", "groups", "loss_and_groups"]
@@ -32,7 +33,7 @@ class Span(Value):
     end_s: Seconds
 
 
-class Part(Value):
+class RailWork(Value):
     """What one rail does for a bucket; `rail` is null where the network is the only one.
 
     `before` and `after` are when the rail works on its share of the bytes before and after the last late rank has the
@@ -52,7 +53,7 @@ class Planned(Value):
     gradients: Annotated[int, Field(ge=1, le=MAX_GRADIENTS, strict=True)]
     bytes: Count
     schedule: Spec
-    parts: Annotated[tuple[Part, ...], Field(min_length=1, max_length=64)]
+    parts: Annotated[tuple[RailWork, ...], Field(min_length=1, max_length=64)]
 
 
 class Accepted(Value):

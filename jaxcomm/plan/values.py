@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from jaxcomm.plan.program import MAX_RANKS
 from jaxcomm.topology import Topology
+from jaxcomm.values import Value
 
 MAX_CHUNKS: Final = 65536
 MAX_MOVES: Final = 4 * 65536
@@ -24,10 +25,6 @@ RoleName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 Token = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Offsets = Annotated[tuple[Annotated[int, Field(ge=-1, le=MAX_RANKS, strict=True)], ...], Field(max_length=MAX_RANKS)]
-
-
-class Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Plain(Value):
@@ -188,7 +185,7 @@ class Solved(Value):
         return max(0.0, 1 - self.bound / self.makespan) if self.makespan else 0.0
 
 
-class Network(Value):
+class SolvedNetwork(Value):
     """The network whose links differ, and the schedules that were solved for it."""
 
     topology: Topology
@@ -225,7 +222,7 @@ class Assumptions(Value):
     delay: Delay | None
 
 
-class Provenance(Value):
+class PlanProvenance(Value):
     """Where the plan comes from: its profile, and how far its solver got (`gap`: relative distance to its bound)."""
 
     profile: Sha256

@@ -9,21 +9,21 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from jaxcomm.plan.groups import Groups, Links
+from jaxcomm.plan.groups import GroupCosts, Groups
 from jaxcomm.plan.loss import LossPolicy
 from jaxcomm.plan.step import Accepted, Planned, Step, What
 from jaxcomm.planner.assess import Setting, figures
 from jaxcomm.planner.jobs import Option
 from jaxcomm.planner.lossy import bounded, reliable
-from jaxcomm.planner.queue import Queue
-from jaxcomm.profile import Loss
+from jaxcomm.planner.queue import StepQueue
+from jaxcomm.profile import PacketLoss
 
 Times = tuple[float, float]  # seconds before and after the late rank's arrival
 Cost = Callable[[Planned, float | None], Times]
 
 
 def accepting(
-    step: Step, setting: Setting, loss: Loss | None, policy: LossPolicy | None, groups: Groups | None
+    step: Step, setting: Setting, loss: PacketLoss | None, policy: LossPolicy | None, groups: Groups | None
 ) -> tuple[Accepted, ...]:
     """The planned buckets' times with the loss policy, with the groups, and with both, as far as there are any.
 
@@ -62,15 +62,15 @@ class _Links(NamedTuple):
 
     everybody: Setting
     beta: float
-    loss: Loss | None
+    loss: PacketLoss | None
     rings: frozenset[tuple[int, float]]
 
     @classmethod
-    def of(cls, setting: Setting, loss: Loss | None, groups: Groups | None) -> Self:
+    def of(cls, setting: Setting, loss: PacketLoss | None, groups: Groups | None) -> Self:
         """The links of a setting, and of the racks that groups are for."""
         if groups is None:
             return cls(setting, setting.beta, loss, frozenset())
-        links = Links(groups.racks, groups.nics, groups.bytes, setting.alpha, setting.beta)
+        links = GroupCosts(groups.racks, groups.nics, groups.bytes, setting.alpha, setting.beta)
         parts = [group for iteration in groups.iterations for group in iteration]
         rings = frozenset((len(part), setting.beta * links.slowness(part)) for part in parts)
         slowest = links.slowness(range(setting.ranks))
@@ -116,4 +116,4 @@ def _exposed(step: Step, setting: Setting, cost: Cost, shares: Sequence[float | 
         option = Option(bucket.schedule, (before,), (after,), stage=setting.stage(bucket.schedule))
         work.append(option.work(0, len(stages)))
     ready = np.array([members[-1].ready_s for members in step.members()])
-    return figures(float(Queue.of(ready, stages).exposed(np.array(work).T).mean()))
+    return figures(float(StepQueue.of(ready, stages).exposed(np.array(work).T).mean()))

@@ -16,7 +16,7 @@ from jaxcomm.planner import cp_sat
 from jaxcomm.planner.cp_sat import WORK_PER_SECOND, Log
 from jaxcomm.planner.greedy import greedy
 from jaxcomm.planner.jobs import Jobs, Packing
-from jaxcomm.planner.queue import Floats, Ints, Queue
+from jaxcomm.planner.queue import Floats, Ints, StepQueue
 
 SCENARIOS: Final = 32  # steps that the solver sees; more are averaged in groups of neighbours
 TICKS: Final = 2**24  # the horizon in the solver's integers
@@ -39,7 +39,7 @@ def assign(jobs: Jobs, stages: Floats, *, time_limit: float, seed: int, log: Log
 
     Args:
       jobs: the step's gradients, and what buckets can be made of them.
-      stages: how late the late ranks are, as for `Queue.of`; steps alike are neighbours.
+      stages: how late the late ranks are, as for `StepQueue.of`; steps alike are neighbours.
       time_limit: seconds for the solver, roughly: the limit is on its work, which is the same on every machine.
       seed: of the solver.
       log: receives the lines of the solver's log.
@@ -59,7 +59,7 @@ def assign(jobs: Jobs, stages: Floats, *, time_limit: float, seed: int, log: Log
     return Assignment(packing, jobs.seconds(stages, packing), status, gap)
 
 
-def _modest(jobs: Jobs, queues: Sequence[Queue], weights: Ints, packing: Packing) -> Packing:
+def _modest(jobs: Jobs, queues: Sequence[StepQueue], weights: Ints, packing: Packing) -> Packing:
     """The packing with the first option wherever the step ends as soon with it: the solver takes any of equals."""
 
     def ends(packing: Packing) -> float:
@@ -73,7 +73,7 @@ def _modest(jobs: Jobs, queues: Sequence[Queue], weights: Ints, packing: Packing
 
 
 def _solve(
-    jobs: Jobs, queues: Sequence[Queue], weights: Ints, start: Packing, time_limit: float, seed: int, log: Log
+    jobs: Jobs, queues: Sequence[StepQueue], weights: Ints, start: Packing, time_limit: float, seed: int, log: Log
 ) -> tuple[Packing, str, float]:
     """CP-SAT over a path of runs through all gradients, and one option per size.
 

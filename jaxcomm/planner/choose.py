@@ -21,10 +21,10 @@ from jaxcomm.plan.values import (
     Entry,
     Hybrid,
     Matches,
-    Network,
-    Provenance,
+    PlanProvenance,
     Rotation,
     Solved,
+    SolvedNetwork,
     Straggler,
 )
 from jaxcomm.planner import executors, groups, loss, rails, steps
@@ -129,7 +129,7 @@ def plan(
         matches=Matches(ranks=profile.ranks),
         roles=setting.roles,
         template=_rotation(setting, found),
-        network=Network(topology=network, schedules=setting.solved) if network else None,
+        network=SolvedNetwork(topology=network, schedules=setting.solved) if network else None,
         collectives=found,
         assumptions=Assumptions(
             alpha_s=profile.link.alpha_s,
@@ -147,7 +147,7 @@ def plan(
         rails=split,
         groups=divided,
         loss=policy,
-        provenance=Provenance(
+        provenance=PlanProvenance(
             profile=digest,
             solver="+".join(solvers) or "none",
             status=worst.status if worst else "OPTIMAL" if solvers else "NOT_NEEDED",

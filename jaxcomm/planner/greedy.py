@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxcomm.planner.jobs import Jobs, Packing
-from jaxcomm.planner.queue import Ints, Queue
+from jaxcomm.planner.queue import Ints, StepQueue
 
 
-def greedy(jobs: Jobs, queues: Sequence[Queue], weights: Ints) -> Packing:
+def greedy(jobs: Jobs, queues: Sequence[StepQueue], weights: Ints) -> Packing:
     """Every size takes its best option while the others stay, the largest first; then two neighbours become one bucket,
     the last first, wherever that gains; and again until nothing does.
 

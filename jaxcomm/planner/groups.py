@@ -13,8 +13,8 @@ from jaxcomm.errors import ProfileError
 from jaxcomm.plan.groups import (
     MAX_GROUPED,
     Baselines,
+    GroupCosts,
     Groups,
-    Links,
     Pattern,
     RackRanks,
     components,
@@ -57,10 +57,10 @@ def decide(profile: Profile, model_bytes: int | None = None, seed: int = 0) -> G
     racks = tuple(RackRanks(ranks=tuple(rack.ranks), uplink=rack.uplink) for rack in profile.racks)
     racks = racks or (RackRanks(ranks=tuple(range(profile.ranks)), uplink=1.0),)
     nbytes = _model_bytes(profile, model_bytes)
-    return on(Links(racks, nics, nbytes, profile.link.alpha_s, profile.link.beta_s_per_byte), seed)
+    return on(GroupCosts(racks, nics, nbytes, profile.link.alpha_s, profile.link.beta_s_per_byte), seed)
 
 
-def on(links: Links, seed: int = 0) -> Groups:
+def on(links: GroupCosts, seed: int = 0) -> Groups:
     """The groups for this network, as `decide` chooses them; the same links and seed give the same groups."""
     theirs = paper(links)[:LONG]
     chosen, rho = _best(links, theirs, seed)
@@ -94,7 +94,7 @@ def _model_bytes(profile: Profile, given: int | None) -> int:
     return nbytes
 
 
-def _best(links: Links, theirs: list[Division], seed: int) -> tuple[list[Division], float]:
+def _best(links: GroupCosts, theirs: list[Division], seed: int) -> tuple[list[Division], float]:
     """The connected pattern of the least cost that has the least ρ per iteration, and its ρ."""
     ranks = len(links.nics)
     lengths = PERIODS if ranks <= SMALL else [LONG]
@@ -110,14 +110,14 @@ def _best(links: Links, theirs: list[Division], seed: int) -> tuple[list[Divisio
     return chosen, rho
 
 
-def _slowest(pattern: list[Division], links: Links) -> float:
+def _slowest(pattern: list[Division], links: GroupCosts) -> float:
     return max(map(links.seconds, pattern))
 
 
-def _baselines(links: Links) -> Baselines:
+def _baselines(links: GroupCosts) -> Baselines:
     """What synchronising everybody takes; uneven racks count as the largest, unlike links as the slowest."""
     slowest = max(links.nics)
-    given = baselines.Setting(
+    given = baselines.RackedWorkers(
         racks=len(links.racks),
         per_rack=max(len(rack.ranks) for rack in links.racks),
         nbytes=links.nbytes,

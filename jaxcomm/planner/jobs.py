@@ -14,21 +14,21 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 
 from jaxcomm.plan.values import Spec
-from jaxcomm.planner.queue import Floats, Queue
+from jaxcomm.planner.queue import Floats, StepQueue
 from jaxcomm.profile import Bucket
 
 AT_ONCE: Final = 64  # steps whose queues are held at once
 ATOMS: Final = 16  # runs begin and end with these: more gradients are glued into so many groups of about equal bytes
 
 
-class Load(NamedTuple):
+class RailShare(NamedTuple):
     """The share of a bucket's bytes that a rail carries; the one network, where there are no rails, has no name."""
 
     rail: str | None
     share: float
 
 
-NETWORK: Final = (Load(None, 1.0),)
+NETWORK: Final = (RailShare(None, 1.0),)
 
 
 class Option(NamedTuple):
@@ -38,7 +38,7 @@ class Option(NamedTuple):
     spec: Spec
     before: tuple[float, ...]
     after: tuple[float, ...]
-    loads: tuple[Load, ...] = NETWORK
+    loads: tuple[RailShare, ...] = NETWORK
     stage: int = 0
 
     def work(self, rail: int, stages: int) -> list[float]:
@@ -46,7 +46,7 @@ class Option(NamedTuple):
         return [(stage == self.stage) * self.before[rail] for stage in range(stages - 1)] + [self.after[rail]]
 
 
-class Run(NamedTuple):
+class BucketRange(NamedTuple):
     """A bucket of the gradients from `first` to `last`, in the order in which they are ready; ready with atom `end`."""
 
     first: int
@@ -59,7 +59,7 @@ class Run(NamedTuple):
 class Packing(NamedTuple):
     """The buckets, and which option each of their sizes takes: calls of one size run one schedule."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[BucketRange, ...]
     choice: dict[int, int]
 
     def with_option(self, size: int, option: int) -> Packing:
@@ -74,7 +74,7 @@ class Jobs(NamedTuple):
     """
 
     ready: Floats
-    runs: Sequence[Run]
+    runs: Sequence[BucketRange]
     options: Mapping[int, Sequence[Option]]
     min_gain: float
 
@@ -89,9 +89,9 @@ class Jobs(NamedTuple):
         runs = sorted(run for run in self.runs if run.begin == run.end)
         return Packing(tuple(runs), {run.bytes: 0 for run in runs})
 
-    def queues(self, stages: Floats) -> list[Queue]:
-        """The queue of each rail, as far as any packing can decide its end; `stages` as for `Queue.of`."""
-        queue = Queue.of(self.ready, stages)
+    def queues(self, stages: Floats) -> list[StepQueue]:
+        """The queue of each rail, as far as any packing can decide its end; `stages` as for `StepQueue.of`."""
+        queue = StepQueue.of(self.ready, stages)
         spanned = {atom for run in self.runs for atom in range(run.begin, run.end)}
         found = []
         for rail in range(self.rails):
@@ -104,7 +104,7 @@ class Jobs(NamedTuple):
             found.append(queue.pruned(least, most))
         return found
 
-    def exposed(self, queues: Sequence[Queue], packing: Packing) -> Floats:
+    def exposed(self, queues: Sequence[StepQueue], packing: Packing) -> Floats:
         """For each step of the queues, the seconds from the late rank's last gradient to the last sum."""
         stages = len(queues[0].first)
         work = np.zeros((self.rails, stages, len(self.ready)))
@@ -119,7 +119,7 @@ class Jobs(NamedTuple):
         some = np.array_split(stages, -(-stages.shape[1] // AT_ONCE), axis=1)
         return float(np.concatenate([self.exposed(self.queues(each), packing) for each in some]).mean())
 
-    def due(self, run: Run) -> float:
+    def due(self, run: BucketRange) -> float:
         """What a bucket must save to take another option than the first."""
         return self.min_gain * max(self.options[run.bytes][0].after)
 
@@ -154,7 +154,7 @@ class Atoms(NamedTuple):
         """When the last gradient of each atom is ready."""
         return np.array([self.gradients[start - 1].ready_s for start in self.starts[1:]])
 
-    def runs(self, longest: int) -> list[Run]:
+    def runs(self, longest: int) -> list[BucketRange]:
         """All buckets of up to so many neighbouring atoms."""
         bytes_before = [0]
         for gradient in self.gradients:
@@ -162,4 +162,4 @@ class Atoms(NamedTuple):
         count = len(self.starts) - 1
         spans = [(i, j) for i in range(count) for j in range(i, min(count, i + longest))]
         edges = [(self.starts[i], self.starts[j + 1], i, j) for i, j in spans]
-        return [Run(low, high - 1, bytes_before[high] - bytes_before[low], i, j) for low, high, i, j in edges]
+        return [BucketRange(low, high - 1, bytes_before[high] - bytes_before[low], i, j) for low, high, i, j in edges]

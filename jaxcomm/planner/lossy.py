@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from jaxcomm.profile import Loss
+from jaxcomm.profile import PacketLoss
 
 EXACT: Final = 65536  # packets of a message; beyond, the number of lost ones is taken as normal
 _NEGLIGIBLE: Final = 1e-15
@@ -19,7 +19,7 @@ _REPEAT: Final = 2  # latencies of such a resend: the acknowledgement, the packe
 _QUERY: Final = 3  # latencies of a resend: the query, its answer, the packets
 
 
-def reliable(ranks: int, nbytes: int, alpha: float, beta: float, loss: Loss | None) -> float:
+def reliable(ranks: int, nbytes: int, alpha: float, beta: float, loss: PacketLoss | None) -> float:
     """Nothing is given up, as with TCP: a lost packet that three others follow is sent again at once; one of the last
     three, and one that is lost again, after a timeout. A round takes as many timeouts as its unluckiest packet.
 
@@ -46,7 +46,7 @@ def reliable(ranks: int, nbytes: int, alpha: float, beta: float, loss: Loss | No
     return 2 * (ranks - 1) * seconds
 
 
-def bounded(ranks: int, nbytes: int, alpha: float, beta: float, loss: Loss | None, share: float) -> float:
+def bounded(ranks: int, nbytes: int, alpha: float, beta: float, loss: PacketLoss | None, share: float) -> float:
     """A message is done when all but `share` of it has come; only if more is missing, the sender is asked to resend.
 
     Without losses that is a ring over the rest of the buffer.

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-class Queue(NamedTuple):
+class StepQueue(NamedTuple):
     """The queue for several steps: one row per τ and one column per step.
 
     `time` is τ; `first` is, for every stage, the first bucket of which it enters at τ or later. `last` is when the last

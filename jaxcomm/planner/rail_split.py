@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from jaxcomm.planner.rail_times import Option
+from jaxcomm.planner.rail_times import RailOption
 
 UNITS: Final = 1024  # shares are multiples of 1/UNITS, which floats hold exactly
 TIE: Final = 1e-6  # of the least time: what using a rail, or asking more of it, must save to be worth it
@@ -22,7 +22,7 @@ SLICES: Final = 1024  # at most
 class Load(NamedTuple):
     """What one rail gets: how it is used, and its share."""
 
-    option: Option
+    option: RailOption
     share: float
 
     def bytes(self, nbytes: int) -> float:
@@ -40,12 +40,12 @@ def seconds(split: Split, nbytes: int) -> float:
     return max(load.option.together(load.bytes(nbytes)) for load in split)
 
 
-def single(rails: Sequence[Sequence[Option]], nbytes: int) -> Option:
+def single(rails: Sequence[Sequence[RailOption]], nbytes: int) -> RailOption:
     """The rail that is fastest alone, used in the way that asks for least among the equally fast."""
     return min((option for options in rails for option in options), key=lambda option: option.seconds(nbytes))
 
 
-def solve(rails: Sequence[Sequence[Option]], nbytes: int, cores: int | None) -> Split | None:
+def solve(rails: Sequence[Sequence[RailOption]], nbytes: int, cores: int | None) -> Split | None:
     """The shares that minimise the time of the slowest rail, slowdowns included; None: none beats the best rail.
 
     No rail gets faster by carrying more, so in t seconds an option carries some greatest share, and a split takes at
@@ -99,7 +99,7 @@ def solve(rails: Sequence[Sequence[Option]], nbytes: int, cores: int | None) -> 
 class Use(NamedTuple):
     """An option, the cores that it takes (0 where they do not count), and the most units that it carries in time."""
 
-    option: Option
+    option: RailOption
     cores: int
     units: int
 
@@ -125,7 +125,7 @@ def fronts(rails: Sequence[Sequence[Use]], cores: int) -> list[dict[int, int]]:
     return found
 
 
-def fixed_ratio(rails: Sequence[Sequence[Option]], nbytes: int) -> float:
+def fixed_ratio(rails: Sequence[Sequence[RailOption]], nbytes: int) -> float:
     """Seconds if every rail gets a share by its nominal bandwidth, at every size: Liu, Vishnu and Panda's MRIB.
 
     Where the profile has no nominal bandwidth the rate at the last sample takes its place. Rails are used without
@@ -138,7 +138,7 @@ def fixed_ratio(rails: Sequence[Sequence[Option]], nbytes: int) -> float:
     return max(option.together(nbytes * rate / sum(rates)) for option, rate in zip(plain, rates, strict=True))
 
 
-def slicing(rails: Sequence[Sequence[Option]], nbytes: int) -> float:
+def slicing(rails: Sequence[Sequence[RailOption]], nbytes: int) -> float:
     """Seconds if slices go one by one to whichever rail is idle first, as MPTCP's do: each slice is a call of its own.
 
     Slices of 64 KiB, or of 1/1024 of a larger buffer; rails are used as for a fixed ratio.
@@ -156,12 +156,12 @@ def slicing(rails: Sequence[Sequence[Option]], nbytes: int) -> float:
     return end
 
 
-def lower_bound(rails: Sequence[Sequence[Option]], nbytes: int) -> float:
+def lower_bound(rails: Sequence[Sequence[RailOption]], nbytes: int) -> float:
     """Seconds that no split can beat: every rail at the best rate of any size up to this one, none slowed down."""
     rate = sum(max(option.best_rate(nbytes) for option in options) for options in rails)
     least = min(option.curve.times[0] for options in rails for option in options)
     return max(nbytes / rate, least)
 
 
-def _plain(options: Sequence[Option], nbytes: int) -> Option:
+def _plain(options: Sequence[RailOption], nbytes: int) -> RailOption:
     return min((option for option in options if option.channels == 1), key=lambda option: option.seconds(nbytes))

@@ -10,19 +10,19 @@ from jaxcomm.plan import build
 from jaxcomm.plan.rails import Rails, Share
 from jaxcomm.plan.values import Spec
 from jaxcomm.planner.assess import ROLE, Setting
-from jaxcomm.planner.jobs import Load, Option
-from jaxcomm.planner.rails import Links, RailLink, phases_on, rail_links
+from jaxcomm.planner.jobs import Option, RailShare
+from jaxcomm.planner.rails import RailLink, RailLinks, phases_on, rail_links
 from jaxcomm.profile import Profile, fit
 
 
-class Network(NamedTuple):
+class RailNetwork(NamedTuple):
     """The rails of a profile, as a step's buckets may use them. As buckets on other rails run meanwhile, every rail is
     as slow as its `slowdown` says."""
 
     setting: Setting
     names: tuple[str, ...]
     split: Rails
-    links: Links
+    links: RailLinks
 
     @classmethod
     def of(cls, profile: Profile, setting: Setting, split: Rails) -> Self:
@@ -62,6 +62,6 @@ class Network(NamedTuple):
             spec,
             tuple(slow[name] * times.get(name, (0.0, 0.0))[0] for name in self.names),
             tuple(slow[name] * times.get(name, (0.0, 0.0))[1] for name in self.names),
-            tuple(Load(name, carried.get(name, 0.0)) for name in self.names),
+            tuple(RailShare(name, carried.get(name, 0.0)) for name in self.names),
             setting.stage(spec),
         )

@@ -15,7 +15,7 @@ from jaxcomm.profile import Profile, Rail, Sample, fit
 
 
 @dataclass(frozen=True)
-class Option:
+class RailOption:
     """A way to use a rail: so many connections at once, and so many CPU cores (None: its curve was not measured).
 
     The latency table is read as `Curve` does. Noise only adds: no sample counts for more than a larger one. With fewer
@@ -52,7 +52,7 @@ class Option:
         return max(size / self.seconds(size) for size in sizes)
 
 
-def options(profile: Profile, rail: Rail) -> list[Option]:
+def options(profile: Profile, rail: Rail) -> list[RailOption]:
     """The ways to use a rail within the profile's cores; the ones that ask for less come first.
 
     Raises:
@@ -73,10 +73,12 @@ def options(profile: Profile, rail: Rail) -> list[Option]:
     ]
 
 
-def _option(rail: Rail, channels: int, cores: int | None, table: Sequence[Sample], factor: float, where: str) -> Option:
+def _option(
+    rail: Rail, channels: int, cores: int | None, table: Sequence[Sample], factor: float, where: str
+) -> RailOption:
     latency = fit(table, "send_recv", 2, where).alpha_s
     raw = without_noise([sample.seconds for sample in table])
     fixed = np.minimum(raw, latency)
     times = fixed + factor * (raw - fixed)
     curve = Curve.of([sample.bytes for sample in table], times.tolist())
-    return Option(rail, channels, cores, curve)
+    return RailOption(rail, channels, cores, curve)

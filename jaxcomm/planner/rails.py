@@ -15,7 +15,7 @@ from jaxcomm.plan.rails import Member, RailRange, Rails, Reason, Share, SplitTim
 from jaxcomm.planner import rail_split
 from jaxcomm.planner.assess import figures
 from jaxcomm.planner.rail_split import Load, Split
-from jaxcomm.planner.rail_times import Option, options
+from jaxcomm.planner.rail_times import RailOption, options
 from jaxcomm.profile import Profile, fit
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import phases
@@ -35,7 +35,7 @@ class RailLink(NamedTuple):
     slowdown: float
 
 
-Links = Mapping[Share, RailLink]
+RailLinks = Mapping[Share, RailLink]
 
 
 def decide(profile: Profile, min_gain: float = 0.02) -> Rails | None:
@@ -61,7 +61,7 @@ def decide(profile: Profile, min_gain: float = 0.02) -> Rails | None:
     if not profile.rails:
         return None
     rails = [options(profile, rail) for rail in profile.rails]
-    setting = _Setting(rails, profile.cpu_cores, min_gain)
+    setting = _RailSearch(rails, profile.cpu_cores, min_gain)
     ranges = _named(tuple(_ranges(setting)))
     return Rails(
         members=tuple(Member(name=rail.name, transport=rail.transport) for rail in profile.rails),
@@ -78,7 +78,7 @@ def seconds(profile: Profile, shares: Sequence[Share], nbytes: int) -> float:
     return rail_split.seconds(tuple(Load(_option(profile, each), each.share) for each in shares), nbytes)
 
 
-def rail_links(profile: Profile, rails: Rails) -> Links:
+def rail_links(profile: Profile, rails: Rails) -> RailLinks:
     """The links of every rail as a plan's shares use it, by a fit of its table (`profile.fit`), for `phases_on`."""
     found = {}
     for key in dict.fromkeys(_whole(share) for each in rails.ranges for share in each.shares):
@@ -88,7 +88,7 @@ def rail_links(profile: Profile, rails: Rails) -> Links:
     return found
 
 
-def phases_on(links: Links, shares: Sequence[Share], schedule: Schedule, nbytes: int) -> tuple[float, float]:
+def phases_on(links: RailLinks, shares: Sequence[Share], schedule: Schedule, nbytes: int) -> tuple[float, float]:
     """Seconds before and after the late rank's arrival of a schedule whose buffer is split over rails.
 
     Every rail runs the same schedule on its own part, at its own α and β, slowed down if it is not alone. A phase takes
@@ -109,14 +109,14 @@ def phases_on(links: Links, shares: Sequence[Share], schedule: Schedule, nbytes:
     return max(before for before, _ in times), max(after for _, after in times)
 
 
-def _option(profile: Profile, share: Share) -> Option:
+def _option(profile: Profile, share: Share) -> RailOption:
     rail = next(rail for rail in profile.rails if rail.name == share.rail)
     use = share.channels, share.cores
     return next(option for option in options(profile, rail) if (option.channels, option.cores) == use)
 
 
 def _whole(share: Share) -> Share:
-    """The key of `Links`: how a rail is used, whatever it carries."""
+    """The key of `RailLinks`: how a rail is used, whatever it carries."""
     return share.model_copy(update={"share": 1.0})
 
 
@@ -137,8 +137,8 @@ class _Choice(NamedTuple):
         return self.reason, [load.option.rail.name for load in self.split]
 
 
-class _Setting(NamedTuple):
-    rails: Sequence[Sequence[Option]]
+class _RailSearch(NamedTuple):
+    rails: Sequence[Sequence[RailOption]]
     cores: int | None
     min_gain: float
 
@@ -161,7 +161,7 @@ class _Setting(NamedTuple):
         return _Choice(alone, "diverges" if first else "no_gain", first, limit)
 
 
-def _divergence(split: Split, nbytes: int) -> tuple[float, Option]:
+def _divergence(split: Split, nbytes: int) -> tuple[float, RailOption]:
     """How many times the throughput of the slowest rail the fastest one has, and the slowest."""
     rates = [load.bytes(nbytes) / load.option.together(load.bytes(nbytes)) for load in split]
     slowest = min(range(len(split)), key=lambda index: rates[index])
@@ -172,7 +172,7 @@ def _measured(split: Split, nbytes: int) -> bool:
     return all(load.option.measured(load.bytes(nbytes)) for load in split)
 
 
-def _ranges(setting: _Setting) -> Iterator[RailRange]:
+def _ranges(setting: _RailSearch) -> Iterator[RailRange]:
     """Ranges from 0 on: each goes as far as one split serves all sizes looked at."""
     largest = max([LARGEST, *(option.curve.sizes[-1] for each in setting.rails for option in each)]).bit_length()
     steps = range(STEPS * (SMALLEST.bit_length() - 1), STEPS * largest + 1)
@@ -205,7 +205,7 @@ def _common(sizes: Sequence[int], choices: Sequence[_Choice]) -> int | None:
     return None
 
 
-def _end(setting: _Setting, low: int, high: int, before: _Choice, after: _Choice) -> int:
+def _end(setting: _RailSearch, low: int, high: int, before: _Choice, after: _Choice) -> int:
     """The last size of a range whose next one begins between two sizes: where the kind changes, to 1 %."""
     if before.kind == after.kind:
         return high - 1
@@ -215,7 +215,7 @@ def _end(setting: _Setting, low: int, high: int, before: _Choice, after: _Choice
     return high - 1
 
 
-def _range(setting: _Setting, low: int, high: int | None, nbytes: int, choice: _Choice) -> RailRange:
+def _range(setting: _RailSearch, low: int, high: int | None, nbytes: int, choice: _Choice) -> RailRange:
     alone = rail_split.single(setting.rails, nbytes).seconds(nbytes)
     return RailRange(
         min_bytes=low,

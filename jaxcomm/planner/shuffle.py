@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from jaxcomm.plan.groups import Links, averaged
+from jaxcomm.plan.groups import GroupCosts, averaged
 
 Division = list[list[int]]
 SLACK: Final = 1 + 1e-12  # sums that are added in another order
@@ -29,7 +29,7 @@ class Shuffle:
     the rest is one large group wherever that is fast enough. Who goes and who meets whom is drawn.
     """
 
-    links: Links
+    links: GroupCosts
     limit: float
 
     def iterations(self, period: int, seed: int) -> list[Division]:
@@ -95,7 +95,7 @@ class Shuffle:
                     within.remove(other)
 
 
-def path(links: Links) -> list[Division]:
+def path(links: GroupCosts) -> list[Division]:
     """Pairs along a path through all ranks: poor, but connected on every network, and no pair is ever too slow."""
     heads = [rack.ranks[0] for rack in links.racks]
     phases = [[pair for rack in links.racks for pair in _pairs(rack.ranks, start)] for start in (0, 1)]
@@ -103,7 +103,7 @@ def path(links: Links) -> list[Division]:
     return [_completed(phase, links) for phase in phases if phase]
 
 
-def paper(links: Links) -> list[Division]:
+def paper(links: GroupCosts) -> list[Division]:
     """The paper's pattern (III-B1 to 3): a group of representatives, one of each rack's others; the slow ones in pairs.
 
     A rack with a slow uplink pairs its representative with a regular one, which changes every iteration; a rank with a
@@ -141,7 +141,7 @@ def _pairs(ranks: Sequence[int], start: int) -> Division:
     return [list(ranks[i : i + 2]) for i in range(start, len(ranks) - 1, 2)]
 
 
-def _completed(groups: Division, links: Links) -> Division:
+def _completed(groups: Division, links: GroupCosts) -> Division:
     """The groups, and everybody else alone."""
     busy = {rank for group in groups for rank in group}
     return sorted([sorted(group) for group in groups] + [[rank] for rank in range(len(links.nics)) if rank not in busy])

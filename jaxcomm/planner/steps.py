@@ -10,14 +10,14 @@ import numpy as np
 
 from jaxcomm.errors import ProfileError
 from jaxcomm.plan.rails import Rails
-from jaxcomm.plan.step import MAX_GRADIENTS, Gradient, Part, Planned, Span, Step
+from jaxcomm.plan.step import MAX_GRADIENTS, Gradient, Planned, RailWork, Span, Step
 from jaxcomm.plan.values import Chain, Spec, Stragglers
 from jaxcomm.planner import assess
 from jaxcomm.planner.assess import Setting, choose, figures, late_sets, late_specs, plain, tuned_spec
 from jaxcomm.planner.buckets import Assignment, assign
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.jobs import Atoms, Jobs, Option, Packing
-from jaxcomm.planner.rail_step import Network
+from jaxcomm.planner.rail_step import RailNetwork
 from jaxcomm.profile import Bucket, Profile
 from jaxcomm.simulate import tune
 
@@ -69,7 +69,7 @@ def decide(
         return None
     gradients = sorted(profile.buckets, key=lambda bucket: bucket.ready_s)
     _check_size(gradients)
-    rails = Network.of(profile, setting, split) if split else None
+    rails = RailNetwork.of(profile, setting, split) if split else None
     offers = _Offers(setting, rails, known or {})
     atoms, few = Atoms.all(gradients), Atoms.few(gradients)
     stages = setting.stages
@@ -133,7 +133,7 @@ class _Offers(NamedTuple):
     """What buckets may run: on the one network, or on rails."""
 
     setting: Setting
-    rails: Network | None
+    rails: RailNetwork | None
     known: Mapping[int, Spec]
 
     def jobs(self, atoms: Atoms, longest: int, count: int) -> Jobs:
@@ -196,7 +196,7 @@ def _planned(jobs: Jobs, packing: Packing, stages: Sequence[float]) -> tuple[Pla
             bytes=run.bytes,
             schedule=option.spec,
             parts=tuple(
-                Part(
+                RailWork(
                     rail=load.rail,
                     share=load.share,
                     before=spans.get((i, rail, 0)),

@@ -12,7 +12,8 @@ import pydantic
 from pydantic import Field
 
 from jaxcomm.profile.trials import Trials
-from jaxcomm.profile.values import Bytes, Positive, Sample, Seconds, Share, Text, Value
+from jaxcomm.profile.values import Bytes, Positive, Sample, Seconds, Share, Text
+from jaxcomm.values import Value
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Ratio = Annotated[float, Field(ge=1, le=1e6, strict=True, allow_inf_nan=False)]
@@ -28,7 +29,7 @@ class Rack(Value):
     uplink: Ratio = 1.0
 
 
-class Loss(Value):
+class PacketLoss(Value):
     """How links lose packets: the share that is lost, the bytes of one, and how long TCP waits to send it again.
 
     A link that loses more than half is broken, and no model of ours is for it.
@@ -68,7 +69,7 @@ class Rail(Value):
     ranks: list[Rank] | None = None
     virtual: Annotated[list[Channels], Field(max_length=8)] = []
     cores: Annotated[list[CoreRate], Field(max_length=64)] = []
-    loss: Loss | None = None
+    loss: PacketLoss | None = None
 
     @pydantic.model_validator(mode="after")
     def _tables_ascend(self) -> Self:

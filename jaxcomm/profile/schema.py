@@ -12,9 +12,10 @@ from typing import Annotated, Any, Final, Literal, Self
 import pydantic
 from pydantic import Field
 
-from jaxcomm.profile.cluster import Loss, Rack, Rail, Ratio, Tolerance, check_hosts, check_racks, check_rails
-from jaxcomm.profile.values import Bytes, Count, Positive, Sample, Seconds, Text, Value
+from jaxcomm.profile.cluster import PacketLoss, Rack, Rail, Ratio, Tolerance, check_hosts, check_racks, check_rails
+from jaxcomm.profile.values import Bytes, Count, Positive, Sample, Seconds, Text
 from jaxcomm.topology import Topology
+from jaxcomm.values import Value
 
 FORMAT: Final = "jaxcomm-profile"
 VERSION: Final = 1
@@ -91,7 +92,7 @@ class Profile(Value):
     nics: list[Ratio] = []
     rails: Annotated[list[Rail], Field(max_length=16)] = []
     cpu_cores: Positive | None = None
-    loss: Loss | None = None
+    loss: PacketLoss | None = None
     tolerance: Tolerance | None = None
     executors: dict[ExecutorName, Link] = {}
     provenance: Provenance

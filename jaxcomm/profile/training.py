@@ -11,7 +11,8 @@ from pydantic import Field
 
 from jaxcomm import files
 from jaxcomm.errors import ProfileError
-from jaxcomm.profile.values import Positive, Share, Text, Value
+from jaxcomm.profile.values import Positive, Share, Text
+from jaxcomm.values import Value
 
 if TYPE_CHECKING:
     from jaxcomm.collectives.loss import Loss
@@ -20,7 +21,7 @@ Train = Callable[["Loss | None", int], Iterable[float]]
 MAX_BYTES: Final = 16 * 2**20
 
 
-class Setting(Value):
+class TrainingKey(Value):
     """What a kept number of rounds depends on; `source` is the SHA-256 of the file that defines the training."""
 
     train: Text
@@ -31,7 +32,7 @@ class Setting(Value):
     max_rounds: Positive
 
 
-class Run(Value):
+class FinishedTraining(Value):
     """A finished training: its share of loss (0: none), its seed, and its rounds (null: the target was not reached)."""
 
     share: Share
@@ -44,8 +45,8 @@ class Kept(Value):
 
     format: Literal["jaxcomm-trainings"] = "jaxcomm-trainings"
     version: Literal[1] = 1
-    setting: Setting
-    runs: list[Run] = []
+    setting: TrainingKey
+    runs: list[FinishedTraining] = []
 
 
 _KIND: Final = files.Kind("trainings", 1, Kept, ProfileError, "`jaxcomm profile loss-bound`")
@@ -54,12 +55,12 @@ _KIND: Final = files.Kind("trainings", 1, Kept, ProfileError, "`jaxcomm profile 
 class Trainings:
     """The finished trainings of one setting, in a file that grows with each."""
 
-    def __init__(self, path: str, setting: Setting, runs: Iterable[Run] = ()) -> None:
+    def __init__(self, path: str, setting: TrainingKey, runs: Iterable[FinishedTraining] = ()) -> None:
         self.path, self.setting = path, setting
         self._runs = {(run.share, run.seed): run for run in runs}
 
     @classmethod
-    def load(cls, path: str, setting: Setting) -> Self:
+    def load(cls, path: str, setting: TrainingKey) -> Self:
         """Those in the file; none, if there is no file.
 
         Raises:
@@ -87,14 +88,14 @@ class Trainings:
     def rounds(self, share: float, seed: int, train: Callable[[], int | None]) -> int | None:
         """The kept rounds, or those of `train`, which are kept from now on."""
         if (share, seed) not in self._runs:
-            self._runs[share, seed] = Run(share=share, seed=seed, rounds=train())
+            self._runs[share, seed] = FinishedTraining(share=share, seed=seed, rounds=train())
             kept = Kept(setting=self.setting, runs=list(self._runs.values()))
             files.write(self.path, kept.model_dump_json(indent=1) + "\n", ProfileError)
         return self._runs[share, seed].rounds
 
 
 def rounds_to_target(
-    train: Train, loss: Loss | None, seed: int, setting: Setting, each_round: Callable[[int, float], object]
+    train: Train, loss: Loss | None, seed: int, setting: TrainingKey, each_round: Callable[[int, float], object]
 ) -> int | None:
     """Trains until the metric reaches the target: the number of rounds, from 1; None: it does not.
 

@@ -24,7 +24,8 @@ from typing import Annotated, Literal, NamedTuple, Self
 import pydantic
 from pydantic import Field
 
-from jaxcomm.profile.values import Positive, Share, Text, Value
+from jaxcomm.profile.values import Positive, Share, Text
+from jaxcomm.values import Value
 
 CONFIDENCE = 0.95
 Verdict = Literal["tolerated", "too much", "undecided"]

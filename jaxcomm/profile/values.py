@@ -1,10 +1,12 @@
-"""The values that profiles are made of: their bounds, and the base of all of them."""
+"""The values that profiles are made of, with their bounds."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from jaxcomm.values import Value
 
 Seconds = Annotated[float, Field(ge=0, le=1e9, strict=True, allow_inf_nan=False)]
 Bytes = Annotated[int, Field(ge=1, le=2**60, strict=True)]
@@ -12,10 +14,6 @@ Count = Annotated[int, Field(ge=0, le=2**60, strict=True)]
 Share = Annotated[float, Field(ge=0, lt=1, strict=True, allow_inf_nan=False)]
 Positive = Annotated[int, Field(ge=1, le=2**31, strict=True)]
 Text = Annotated[str, Field(max_length=4096)]
-
-
-class Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Sample(Value):

@@ -10,7 +10,7 @@ from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.groups import Groups
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.step import Step
-from jaxcomm.plan.values import Broadcast, Chain, Entry, Nccl, Network, Stragglers, Transfers
+from jaxcomm.plan.values import Broadcast, Chain, Entry, Nccl, SolvedNetwork, Stragglers, Transfers
 from jaxcomm.report import groups, loss
 from jaxcomm.report.rails import rail_notes, rail_table
 from jaxcomm.report.step import step_lines, step_table
@@ -149,7 +149,7 @@ def _executors(executors: Executors) -> Iterator[str]:
         )
 
 
-def _network(network: Network, grouped: Groups | None) -> Iterator[str]:
+def _network(network: SolvedNetwork, grouped: Groups | None) -> Iterator[str]:
     topology, ranks = network.topology, len(network.topology.hosts)
     counts = " + ".join(str(topology.hosts.count(host)) for host in sorted({*topology.hosts}))
     racks = grouped.racks if grouped else ()

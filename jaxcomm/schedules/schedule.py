@@ -141,7 +141,7 @@ class Schedule:
         return table
 
 
-class Load(NamedTuple):
+class PortLoad(NamedTuple):
     """What passes through the ports in one direction: one entry per round and rank that sends (or receives)."""
 
     round: NDArray[np.int32]
@@ -150,11 +150,11 @@ class Load(NamedTuple):
     chunks: NDArray[np.int32]
 
 
-def loads(table: Table) -> tuple[Load, Load]:
+def loads(table: Table) -> tuple[PortLoad, PortLoad]:
     """The loads of sending and of receiving, sorted by round."""
     ranks = int(table[:, 1:3].max()) + 1 if len(table) else 1
 
-    def load(own: int, other: int) -> Load:
+    def load(own: int, other: int) -> PortLoad:
         links = np.sort((table[:, 0].astype(np.int64) * ranks + table[:, own]) * ranks + table[:, other])
         another = np.diff(links, prepend=-1) != 0
         ports = links // ranks
@@ -162,12 +162,12 @@ def loads(table: Table) -> tuple[Load, Load]:
         peers = np.add.reduceat(another, starts, dtype=np.int32) if len(starts) else np.empty(0, np.int32)
         chunks = np.diff(starts, append=len(ports)).astype(np.int32)
         ports = ports[starts]
-        return Load((ports // ranks).astype(np.int32), (ports % ranks).astype(np.int32), peers, chunks)
+        return PortLoad((ports // ranks).astype(np.int32), (ports % ranks).astype(np.int32), peers, chunks)
 
     return load(1, 2), load(2, 1)
 
 
-def measure(sends: Load, receives: Load) -> tuple[int, int]:
+def measure(sends: PortLoad, receives: PortLoad) -> tuple[int, int]:
     """Rounds that the loads span, and their volume in chunks (see `Schedule`)."""
     if not len(sends.round):
         return 0, 0

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from jaxcomm.schedules.broadcast import spread_table
 from jaxcomm.schedules.reduce_scatter import all_but, reduce_scatter
 from jaxcomm.schedules.schedule import Op, Schedule, Table, check_rank, check_ranks, join, rows
-from jaxcomm.schedules.template import Template, Turn
+from jaxcomm.schedules.template import Template, TemplateStep
 from jaxcomm.schedules.template import template as find_template
 
 
@@ -91,7 +91,7 @@ def _late_rank(others: int, chunks: int, template: Template, chunk: NDArray[np.i
 def _tail(others: int, chunks: int, template: Template, steady: Table) -> Iterator[Table]:
     """The rounds from `chunks` on, without copies of a chunk that the receiver already has."""
     rounds = chunks - 1 + others.bit_length()
-    src, dst, age = np.array([Turn(others, 0, 0), *template.among]).T
+    src, dst, age = np.array([TemplateStep(others, 0, 0), *template.among]).T
     # Row c of these tables is chunk oldest + c; older chunks are not on their way any more.
     oldest = max(0, chunks - len(template.colours))
     has = np.zeros((chunks - oldest, others), bool)

@@ -12,7 +12,7 @@ from jaxcomm.errors import PlanError
 NOBODY = -1
 
 
-class Turn(NamedTuple):
+class TemplateStep(NamedTuple):
     """One row of a template: offset `src` sends the chunk of this age to offset `dst`."""
 
     src: int
@@ -52,27 +52,27 @@ class Template:
             raise PlanError(f"template: {self.ranks} ranks need tables of {others} entries, at least 1.{_CURE}")
         if not set(self.colours) <= {0, 1} or ages != others.bit_length() + max(self.colours, default=0):
             raise PlanError(f"template: {self.colours} are not the colours of the ages of {self.ranks} ranks.{_CURE}")
-        sends = {Turn(src, dst, age) for src, (dst, age) in enumerate(zip(*tables[:2], strict=True))}
-        receives = {Turn(src, dst, age) for dst, (src, age) in enumerate(zip(*tables[2:], strict=True))}
+        sends = {TemplateStep(src, dst, age) for src, (dst, age) in enumerate(zip(*tables[:2], strict=True))}
+        receives = {TemplateStep(src, dst, age) for dst, (src, age) in enumerate(zip(*tables[2:], strict=True))}
         sends = {turn for turn in sends if turn != (turn.src, NOBODY, NOBODY)}
         receives = {turn for turn in receives if turn != (NOBODY, turn.dst, NOBODY)}
         among = {turn for turn in sends if 0 <= turn.dst < others and 1 <= turn.age <= ages}
         home = sends - among
-        if receives != among | {Turn(others, 0, 0)}:
-            odd = min(receives ^ (among | {Turn(others, 0, 0)}))
+        if receives != among | {TemplateStep(others, 0, 0)}:
+            odd = min(receives ^ (among | {TemplateStep(others, 0, 0)}))
             raise PlanError(f"template: {odd} is in the table of senders or of receivers, but not in both.{_CURE}")
         returns = {(turn.dst, 1 <= turn.age <= ages) for turn in home}
-        if home != {Turn(0, others, 0)} and (len(home) != 1 or returns != {(others, True)}):
+        if home != {TemplateStep(0, others, 0)} and (len(home) != 1 or returns != {(others, True)}):
             raise PlanError(f"template: {sorted(home)} are not one row to the late rank.{_CURE}")
 
     @property
-    def home(self) -> Turn:
+    def home(self) -> TemplateStep:
         """The one row to the late rank: age 0 is an exchange with it, a greater age returns the finished chunk."""
         src = self.send_peer.index(self.ranks - 1)
-        return Turn(src, self.ranks - 1, self.send_age[src])
+        return TemplateStep(src, self.ranks - 1, self.send_age[src])
 
     @classmethod
-    def of_turns(cls, ranks: int, colours: Iterable[int], turns: Iterable[Turn]) -> Template:
+    def of_turns(cls, ranks: int, colours: Iterable[int], turns: Iterable[TemplateStep]) -> Template:
         """The template with these rows, of which each offset sends one and receives one at most; N is the late rank."""
         others = ranks - 1
         send_peer, send_age, receive_peer, receive_age = ([NOBODY] * ranks for _ in range(4))
@@ -83,13 +83,13 @@ class Template:
         return cls(ranks, tuple(colours), *tables)
 
     @cached_property
-    def turns(self) -> tuple[Turn, ...]:
+    def turns(self) -> tuple[TemplateStep, ...]:
         """All rows: the one from the late rank (offset N), then those of the others by their offset."""
         sends = zip(range(self.ranks - 1), self.send_peer, self.send_age, strict=True)
-        return (Turn(self.ranks - 1, 0, 0), *(Turn(*send) for send in sends if send[1] != NOBODY))
+        return (TemplateStep(self.ranks - 1, 0, 0), *(TemplateStep(*send) for send in sends if send[1] != NOBODY))
 
     @cached_property
-    def among(self) -> tuple[Turn, ...]:
+    def among(self) -> tuple[TemplateStep, ...]:
         """The rows from one of the others to another."""
         return tuple(turn for turn in self.turns if self.ranks - 1 not in (turn.src, turn.dst))
 
@@ -170,14 +170,14 @@ def _closed_form(ranks: int) -> Template:
             holders[later].append(offset)
     receivers[last] = sorted(idle)
 
-    turns = [Turn(others, 0, 0)]
+    turns = [TemplateStep(others, 0, 0)]
     if pairwise:
-        turns.append(Turn(0, others, 0))
+        turns.append(TemplateStep(0, others, 0))
         for age in range(1, last):
             for u, v in zip(holders[age], receivers[age], strict=True):
-                turns += Turn(u, v, age), Turn(v, u, last)
+                turns += TemplateStep(u, v, age), TemplateStep(v, u, last)
     else:
-        turns.append(Turn(holders[last - 1].pop(), others, last - 1))
+        turns.append(TemplateStep(holders[last - 1].pop(), others, last - 1))
         for age in range(1, last + 1):
-            turns += (Turn(u, v, age) for u, v in zip(holders[age], receivers[age], strict=True))
+            turns += (TemplateStep(u, v, age) for u, v in zip(holders[age], receivers[age], strict=True))
     return Template.of_turns(ranks, [0] * last, turns)

@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from jaxcomm.errors import PlanError
-from jaxcomm.schedules.template import Template, Turn
+from jaxcomm.schedules.template import Template, TemplateStep
 
 _EFFORT = 5.0  # CP-SAT's deterministic seconds per model, so that every machine finds the same template
 
@@ -56,7 +56,7 @@ def _moves(colours: tuple[int, ...]) -> list[_Move]:
     return moves
 
 
-def _solve(others: int, moves: list[_Move], pairwise: bool) -> list[Turn] | None:
+def _solve(others: int, moves: list[_Move], pairwise: bool) -> list[TemplateStep] | None:
     """The turns of a closed walk of `others` moves in which the receptions can be matched to senders."""
     cp = _import_cp_model()
     model = cp.CpModel()
@@ -140,7 +140,9 @@ def _closed_walk(moves: list[_Move], times: list[int]) -> list[int]:
     return walk[::-1]
 
 
-def _turns(moves: list[_Move], walk: list[int], chosen: dict[tuple[int, int], int], pairwise: bool) -> list[Turn]:
+def _turns(
+    moves: list[_Move], walk: list[int], chosen: dict[tuple[int, int], int], pairwise: bool
+) -> list[TemplateStep]:
     """Gives the offsets 0, −1, −2, ... the moves of the walk and matches them as chosen."""
     others = len(walk)
     offsets: dict[int, list[int]] = defaultdict(list)
@@ -149,15 +151,15 @@ def _turns(moves: list[_Move], walk: list[int], chosen: dict[tuple[int, int], in
         if steps:
             offsets[index].append(others - steps)
             receivers[moves[index].received].append(others - steps)
-    turns = [Turn(others, 0, 0), Turn(0, others, 0)]
+    turns = [TemplateStep(others, 0, 0), TemplateStep(0, others, 0)]
     for (i, j), count in chosen.items():
         for _ in range(count):
             u = offsets[i].pop()
             if pairwise:
                 v = offsets[j].pop()
-                turns += Turn(u, v, moves[j].received), Turn(v, u, moves[i].received)
+                turns += TemplateStep(u, v, moves[j].received), TemplateStep(v, u, moves[i].received)
             else:
-                turns.append(Turn(u, receivers[j].pop(), j))
+                turns.append(TemplateStep(u, receivers[j].pop(), j))
     return turns
 
 

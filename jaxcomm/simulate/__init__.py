@@ -9,7 +9,7 @@ from jaxcomm.simulate.events import Messages, Run, Simulation, run
 from jaxcomm.simulate.forecast import Forecast, forecast, repetitions
 from jaxcomm.simulate.network import Network
 from jaxcomm.simulate.ports import Ports, ports
-from jaxcomm.simulate.sweep import Row, sweep
+from jaxcomm.simulate.sweep import SweepRow, sweep
 from jaxcomm.simulate.tune import Tuned, best, hybrid, straggler
 
 __all__ = [
@@ -20,9 +20,9 @@ __all__ = [
     "Network",
     "Parts",
     "Ports",
-    "Row",
     "Run",
     "Simulation",
+    "SweepRow",
     "Tuned",
     "best",
     "critical_path",

@@ -17,7 +17,7 @@ import math
 from typing import NamedTuple
 
 
-class Setting(NamedTuple):
+class RackedWorkers(NamedTuple):
     """Racks, workers per rack, bytes, seconds per hop, per byte within and between racks, parts of the model."""
 
     racks: int
@@ -46,20 +46,20 @@ class Cost(NamedTuple):
         return self.latency + self.transfer
 
 
-def ps(given: Setting, servers: int = 1) -> Cost:
+def ps(given: RackedWorkers, servers: int = 1) -> Cost:
     """Parameter servers: every worker pushes its model and pulls the mean."""
     crossing = (given.racks - 1) * given.per_rack * given.between
     volume = 2 * given.nbytes * (crossing + (given.per_rack - 1) * given.within)
     return Cost(2 * (given.workers - 1) * given.layers * given.alpha, volume / servers)
 
 
-def ring(given: Setting) -> Cost:
+def ring(given: RackedWorkers) -> Cost:
     """A ring over all workers, every round as slow as its slowest link."""
     steps = 2 * (given.workers - 1)
     return Cost(steps * given.layers * given.alpha, steps * given.nbytes / given.workers * given.between)
 
 
-def double_tree(given: Setting, chunks: int | None = None) -> Cost:
+def double_tree(given: RackedWorkers, chunks: int | None = None) -> Cost:
     """Two trees in pipelined chunks; without a number of them, in the best: k = √(log N · Sβ₂ / (Lα))."""
     depth = math.log2(given.workers)
     if chunks is None:
@@ -70,19 +70,19 @@ def double_tree(given: Setting, chunks: int | None = None) -> Cost:
     return Cost(steps * given.layers * given.alpha, steps * given.nbytes / chunks * given.between)
 
 
-def hierarchical(given: Setting) -> Cost:
+def hierarchical(given: RackedWorkers) -> Cost:
     """Reduce in the rack, allreduce between racks, broadcast in the rack, one after the other."""
     inside = 2 * (given.per_rack - 1) * given.nbytes / given.per_rack * given.within
     outside = 2 * (given.racks - 1) * given.nbytes / given.racks * given.between
     return Cost(2 * (given.per_rack + given.racks - 2) * given.layers * given.alpha, inside + outside)
 
 
-def gossip(given: Setting) -> Cost:
+def gossip(given: RackedWorkers) -> Cost:
     """An exchange with neighbours; at least two connections share an uplink in some iterations."""
     return Cost(2 * given.layers * given.alpha, 4 * given.nbytes * given.between)
 
 
-def ds_sync(given: Setting) -> Cost:
+def ds_sync(given: RackedWorkers) -> Cost:
     """The slower of a pair over the slow uplink and the ring of those that stay in their rack."""
     pair = Cost(2 * given.layers * given.alpha, 2 * given.nbytes * given.between)
     rest = given.per_rack - 1

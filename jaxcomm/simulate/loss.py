@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.profile import Loss
+from jaxcomm.profile import PacketLoss
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -16,7 +16,7 @@ TAIL: Final = 3  # a lost packet is missed when this many later ones have come (
 
 
 def repairs(
-    packets: Ints, loss: Loss, bound: float | None, round_trip_s: float, rng: np.random.Generator
+    packets: Ints, loss: PacketLoss, bound: float | None, round_trip_s: float, rng: np.random.Generator
 ) -> tuple[Ints, Floats]:
     """Draws how often every message repairs its losses; every packet is lost independently of the others.
 

@@ -8,7 +8,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.profile import Loss, Profile
+from jaxcomm.profile import PacketLoss, Profile
 from jaxcomm.topology import Topology
 
 Ints = NDArray[np.int64]
@@ -42,7 +42,7 @@ class Network:
     racks: tuple[int, ...] = ()
     uplinks: tuple[float, ...] = ()
     nics: tuple[float, ...] = ()
-    loss: Loss | None = None
+    loss: PacketLoss | None = None
     bound: float | None = None
 
     @classmethod

@@ -14,7 +14,7 @@ from jaxcomm.topology import Topology
 
 
 @dataclass(frozen=True)
-class Row:
+class SweepRow:
     """Seconds from the late rank's arrival to the end, for one number of ranks, size and delay.
 
     `straggler` is the best of the straggler family for this very delay, cut into `chunks` of which `covered` follow the
@@ -47,7 +47,7 @@ def sweep(
     plan: Plan | None = None,
     ports: int = PORTS,
     topology: Topology | None = None,
-) -> Iterator[Row]:
+) -> Iterator[SweepRow]:
     """One row per number of ranks, size and delay, in this order, each computed when it is asked for.
 
     Args:
@@ -72,7 +72,7 @@ def sweep(
             planned = plan.schedule_for(nbytes) if plan and plan.ranks == n else None
             nccl = plan.nccl_seconds(nbytes) if plan and planned else None
             straggler = schedules.hybrid(n, 0, best.chunks, best.covered) if where else None
-            yield Row(
+            yield SweepRow(
                 ranks=n,
                 nbytes=nbytes,
                 delay_s=delay,

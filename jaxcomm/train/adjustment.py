@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from jaxcomm import ffi
 from jaxcomm.plan import Plan
-from jaxcomm.plan.groups import Groups, Links
+from jaxcomm.plan.groups import GroupCosts, Groups
 from jaxcomm.planner.groups import on
 from jaxcomm.train.divide_and_shuffle import group_table, grouped
 
@@ -126,12 +126,12 @@ def _unsteadiness(lateness: NDArray[np.float64]) -> float:
     return float(np.abs(lateness - np.median(lateness, axis=0)).mean())
 
 
-def _links(plan: Plan, planned: Groups, late: NDArray[np.float64]) -> Links:
+def _links(plan: Plan, planned: Groups, late: NDArray[np.float64]) -> GroupCosts:
     """The plan's network, in which a late rank has a card that takes as much longer for the model."""
     alpha, beta = plan.assumptions.alpha_s, plan.assumptions.beta_s_per_byte
     model_s = max(planned.bytes * beta, 1e-12)
     nics = np.minimum(np.array(planned.nics) + late / model_s, SLOWEST).round(3)
-    return Links(planned.racks, tuple(nics.tolist()), planned.bytes, alpha, beta)
+    return GroupCosts(planned.racks, tuple(nics.tolist()), planned.bytes, alpha, beta)
 
 
 def _describe(late: NDArray[np.float64], least_s: float, step_s: float, steps: int) -> str:

@@ -27,7 +27,7 @@ class Message(NamedTuple):
     op: Op
 
 
-class Turn(NamedTuple):
+class ChunkRound(NamedTuple):
     """The messages of one chunk in one round. All are sent before any is taken in, as they carry the old values."""
 
     chunk: int
@@ -50,7 +50,7 @@ class TooMuchError(PlanError):
         self.factor = factor
 
 
-def phases(schedule: Schedule) -> list[list[Turn]]:
+def phases(schedule: Schedule) -> list[list[ChunkRound]]:
     """The messages of every precondition, and last those of the schedule, by round and chunk.
 
     When every thread block keeps this order, none waits for ever, even if a link holds only one message: what the first
@@ -59,10 +59,10 @@ def phases(schedule: Schedule) -> list[list[Turn]]:
     return [list(_turns(phase.table())) for phase in schedule.phases]
 
 
-def _turns(table: Table) -> Iterator[Turn]:
+def _turns(table: Table) -> Iterator[ChunkRound]:
     rows = table[np.lexsort((table[:, 3], table[:, 0]))].tolist()
     for (_, chunk), together in groupby(rows, key=itemgetter(0, 3)):
-        yield Turn(chunk, tuple(Message(src, dst, Op(op)) for _, src, dst, _, op in together))
+        yield ChunkRound(chunk, tuple(Message(src, dst, Op(op)) for _, src, dst, _, op in together))
 
 
 def split(first: int, last: int, build: Callable[[int], Built]) -> Built:

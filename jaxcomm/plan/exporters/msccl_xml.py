@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.exporters.messages import THREAD_BLOCKS, Exported, Turn, check, phases, split
+from jaxcomm.plan.exporters.messages import THREAD_BLOCKS, ChunkRound, Exported, check, phases, split
 from jaxcomm.schedules import Op, Schedule
 
 STEPS: Final = 64  # per thread block, `nop` included
@@ -86,7 +86,7 @@ class _Step:
 
 
 @dataclass
-class _Block:
+class _ThreadBlock:
     send: int
     recv: int
     channel: int
@@ -98,7 +98,7 @@ class _Gpu:
     """The thread blocks of one GPU, and who touched which chunk last."""
 
     def __init__(self) -> None:
-        self.blocks: list[_Block] = []
+        self.blocks: list[_ThreadBlock] = []
         self._index: dict[tuple[int, int, int], int] = {}
         self._writer: dict[int, tuple[int, int]] = {}
         self._readers: dict[int, list[tuple[int, int]]] = {}
@@ -107,7 +107,7 @@ class _Gpu:
         """Appends a step behind all that it conflicts with."""
         index = self._index.setdefault((send, recv, channel), len(self.blocks))
         if index == len(self.blocks):
-            self.blocks.append(_Block(send, recv, channel))
+            self.blocks.append(_ThreadBlock(send, recv, channel))
         block = self.blocks[index]
         conflicts = [self._writer[chunk]] if chunk in self._writer else []
         if kind != "s":
@@ -130,7 +130,7 @@ class _Gpu:
             self._readers[chunk] = []
 
 
-def _gpus(schedule: Schedule, order: Sequence[Turn], channels: int) -> list[_Gpu]:
+def _gpus(schedule: Schedule, order: Sequence[ChunkRound], channels: int) -> list[_Gpu]:
     gpus = [_Gpu() for _ in range(schedule.ranks)]
     for chunk, messages in order:
         for src, dst, _ in messages:

@@ -20,7 +20,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.exporters.messages import THREAD_BLOCKS, Exported, Turn, check, phases, split
+from jaxcomm.plan.exporters.messages import THREAD_BLOCKS, ChunkRound, Exported, check, phases, split
 from jaxcomm.schedules import Op, Schedule
 
 LANES: Final = 32  # thread blocks of a schedule that has the chunks: as many as NCCL has channels
@@ -165,7 +165,7 @@ class _Block:
 class _Plan:
     """All thread blocks; lane i is the i-th of every GPU and moves the chunks that are i modulo the number of lanes."""
 
-    def __init__(self, schedule: Schedule, order: Sequence[Sequence[Turn]], lanes: int) -> None:
+    def __init__(self, schedule: Schedule, order: Sequence[Sequence[ChunkRound]], lanes: int) -> None:
         self._chunks = schedule.num_chunks
         self._lanes = [[_Block() for _ in range(schedule.ranks)] for _ in range(lanes)]
         self.slots = [0] * schedule.ranks  # places in the scratch buffer
@@ -213,7 +213,7 @@ class _Plan:
             "semaphores": [],
         }
 
-    def _turn(self, turn: Turn) -> None:
+    def _turn(self, turn: ChunkRound) -> None:
         blocks = self._lanes[turn.chunk % len(self._lanes)]
         slot = {}
         for message in turn.messages:

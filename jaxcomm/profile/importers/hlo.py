@@ -20,14 +20,14 @@ _TUPLE = 13
 _ELEMENT_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 2, 8: 4, 9: 8, 10: 2, 11: 4, 12: 8, 15: 8, 16: 2, 18: 16}
 
 
-class AllReduce(NamedTuple):
+class HloAllReduce(NamedTuple):
     """One allreduce instruction: bytes per rank, and its groups of device ids (empty: the trace's events tell)."""
 
     bytes: int
     groups: tuple[tuple[int, ...], ...]
 
 
-def allreduces(xspace: bytes) -> dict[tuple[str, str], AllReduce]:
+def allreduces(xspace: bytes) -> dict[tuple[str, str], HloAllReduce]:
     """The allreduces in a serialised XSpace, by program, as in "jit_step(8)", and instruction, as in "psum.7".
 
     Raises:
@@ -40,7 +40,7 @@ def allreduces(xspace: bytes) -> dict[tuple[str, str], AllReduce]:
                 for instruction in _all(computation, 2):
                     if _is_allreduce(instruction):
                         size = sum(_shape_bytes(shape) for shape in _all(instruction, 3))
-                        found[name, _text(instruction, 1)] = AllReduce(size, _groups(instruction))
+                        found[name, _text(instruction, 1)] = HloAllReduce(size, _groups(instruction))
     return found
 
 

@@ -119,7 +119,7 @@ def read(data: bytes, where: str, created: str) -> Profile:
     )
 
 
-def _cpu_calls(lines: list[Any], allreduces: dict[tuple[str, str], hlo.AllReduce]) -> Iterator[_Call]:
+def _cpu_calls(lines: list[Any], allreduces: dict[tuple[str, str], hlo.HloAllReduce]) -> Iterator[_Call]:
     for line in lines:
         instruction: dict[str, Any] = {}
         start_s = end_s = 0.0
@@ -182,7 +182,7 @@ def _timings(calls: list[_Call], by_duration: bool) -> dict[_Op, _Timing]:
 
 
 def _link(
-    timings: dict[_Op, _Timing], allreduces: dict[tuple[str, str], hlo.AllReduce], ranks: int, source: str
+    timings: dict[_Op, _Timing], allreduces: dict[tuple[str, str], hlo.HloAllReduce], ranks: int, source: str
 ) -> Link:
     samples = [
         Sample(bytes=nbytes, seconds=timing.median_on_last)
@@ -192,7 +192,7 @@ def _link(
     return fit(samples, "all_reduce", ranks, source) if samples else assumed(source)
 
 
-def _bytes(op: _Op, allreduces: dict[tuple[str, str], hlo.AllReduce]) -> int:
+def _bytes(op: _Op, allreduces: dict[tuple[str, str], hlo.HloAllReduce]) -> int:
     """Bytes of an allreduce; 0 if it is another collective, or a size that cannot be."""
     known = allreduces.get((op.program, op.name))
     return known.bytes if known and known.bytes <= MAX_BYTES else 0
