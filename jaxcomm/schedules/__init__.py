@@ -15,7 +15,8 @@ from jaxcomm.schedules.ring import ring
 from jaxcomm.schedules.schedule import Op, Schedule, Transfer
 from jaxcomm.schedules.straggler import straggler
 from jaxcomm.schedules.stragglers import stragglers
-from jaxcomm.schedules.template import Template, template
+from jaxcomm.schedules.template import Template
+from jaxcomm.schedules.templates import template
 from jaxcomm.schedules.transfers import transfers
 
 __all__ = [

@@ -11,7 +11,7 @@ from jaxcomm.schedules.schedule import Op, Schedule, Table, join, rows
 from jaxcomm.schedules.straggler import straggler_table
 from jaxcomm.schedules.stragglers import check_late
 from jaxcomm.schedules.template import Template
-from jaxcomm.schedules.template import template as find_template
+from jaxcomm.schedules.templates import template as find_template
 
 
 def chain(ranks: int, late: Sequence[int], chunks: int, template: Template | None = None) -> Schedule:
