@@ -13,7 +13,7 @@ from jaxcomm.errors import PlanError
 from jaxcomm.plan.contributions import CURE, Contributions, refuse
 from jaxcomm.plan.program import MAX_RANKS, Program
 from jaxcomm.plan.races import ChunkRun
-from jaxcomm.schedules import Op, Schedule, Template, broadcast, hybrid, ring, straggler
+from jaxcomm.schedules import Op, Schedule, Template, broadcast, chain, hybrid, ring, straggler
 from jaxcomm.schedules.reduce_scatter import reduce_scatter
 from jaxcomm.schedules.schedule import Table, loads, measure
 from jaxcomm.schedules.straggler import straggler_table
@@ -157,6 +157,7 @@ def _is_composed(schedule: Schedule) -> bool:
     """Whether the schedule, and so its transfers, is what one of the constructors below makes."""
     constructors: dict[str, Callable[..., Schedule]] = {
         "broadcast": broadcast,
+        "chain": chain,
         "hybrid": hybrid,
         "straggler": straggler,
     }
@@ -178,6 +179,11 @@ def _compose(schedule: Schedule) -> Proof:
         chunks, covered, template = sizes
         counts["chunks before"] = covered
         parts = [straggler(ranks, late, covered, template)] + ([ring(ranks)] if covered < chunks else [])
+    elif schedule.kind == "chain" and schedule.num_chunks >= ranks:
+        # Until the last rank comes, chunk c moves as chunk c mod N does; then all move as in `straggler`.
+        chunks, template = sizes
+        verify_template(template, chunks)
+        parts = [chain(ranks, late, ranks - 1, template)]
     elif schedule.template:
         verify_template(schedule.template, schedule.num_chunks)
         # The ReduceScatter treats chunk c as it treats chunk 0, with c added to the others' indices mod N.
