@@ -113,7 +113,9 @@ def check_brought(plan: Plan) -> None:
         return
     covered = {spec.chunks for spec in specs if isinstance(spec, Straggler | Chain)}
     covered |= {spec.covered for spec in specs if isinstance(spec, Hybrid)}
-    for chunks in sorted({template.least(chunks) for chunks in covered} - {1}):  # one chunk is spread without a template
+    for chunks in sorted(
+        {template.least(chunks) for chunks in covered} - {1}
+    ):  # one chunk is spread without a template
         verify_template(template, chunks)
 
 

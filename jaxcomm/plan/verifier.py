@@ -127,16 +127,20 @@ def verify_program(program: Program | bytes, schedule: Schedule | None = None) -
             f"the schedule for {schedule.ranks} and {schedule.num_chunks}.{CURE}"
         )
     stages = [(phase, after.away) for phase, after in pairwise(schedule.phases)] if schedule else []
-    runs = [ChunkRun(chunk, ranks) for chunk in range(chunks)]
-    early: list[list[bool]] = [[] for _ in stages]
+    early = [0] * len(stages)
     reduced_early: list[set[int]] = [set() for _ in stages]
-    for index, op in enumerate(program.ops):
-        value = runs[op.chunk].step(index, op)
-        for (_, away), soon, reduced in zip(stages, early, reduced_early, strict=True):
-            soon.append(away.isdisjoint((op.rank, *op.reads, *op.writes)) and all(soon[other] for other in op.waits))
-            if soon[index] and len(value) == ranks - len(away):
-                reduced.add(op.chunk)
-    for run in runs:
+    for indices, alike in _alike_chunks(program):
+        run = ChunkRun(alike[0], ranks)
+        soon: list[dict[int, bool]] = [{} for _ in stages]
+        for index in indices:
+            op = program.ops[index]
+            value = run.step(index, op)
+            for stage, (_, away) in enumerate(stages):
+                free = away.isdisjoint((op.rank, *op.reads, *op.writes))
+                soon[stage][index] = free and all(soon[stage].get(other, False) for other in op.waits)
+                early[stage] += soon[stage][index] * len(alike)
+                if soon[stage][index] and len(value) == ranks - len(away):
+                    reduced_early[stage].update(alike)
         run.check_complete()
     for (phase, away), reduced in zip(stages, reduced_early, strict=True):
         waiting = set(phase.table()[:, 3].tolist()) - reduced
@@ -144,8 +148,29 @@ def verify_program(program: Program | bytes, schedule: Schedule | None = None) -
             raise PlanError(
                 f"program: chunk {min(waiting)} of the others is not reduced while {_late_text(away)} away.{CURE}"
             )
-    counts = {"operations": len(program.ops)} | ({"of them early": sum(early[0])} if early else {})
+    counts = {"operations": len(program.ops)} | ({"of them early": early[0]} if early else {})
     return Proof("program", ranks, chunks, counts, "execution of every operation, free of races")
+
+
+def _alike_chunks(program: Program) -> list[tuple[list[int], list[int]]]:
+    """The operations of one chunk, and all chunks whose operations are the same but for the chunk; for every such set.
+
+    Operations of other chunks that one waits for order nothing here, and do not count.
+    """
+    indices: list[list[int]] = [[] for _ in range(program.chunks)]
+    position: list[int] = []
+    for index, op in enumerate(program.ops):
+        position.append(len(indices[op.chunk]))
+        indices[op.chunk].append(index)
+    found: dict[tuple[object, ...], list[int]] = {}
+    for chunk, own in enumerate(indices):
+        ops = (program.ops[index] for index in own)
+        same = tuple(
+            (op.rank, op.reads, op.writes, *(position[w] if program.ops[w].chunk == chunk else -1 for w in op.waits))
+            for op in ops
+        )
+        found.setdefault(same, []).append(chunk)
+    return [(indices[chunks[0]], chunks) for chunks in found.values()]
 
 
 def _late_text(away: frozenset[int]) -> str:

@@ -96,7 +96,7 @@ class Template:
     def least(self, chunks: int) -> int:
         """The number of chunks whose last ones stand for those of so many.
 
-        Only the last A chunks are on their way when the last one leaves the late rank. Where there is another one before
+        When the last chunk leaves the late rank, only the last A are on their way. Where there is another one before
         them, one chunk more delays them by a round and turns what they do by one rank.
         """
         return min(chunks, len(self.colours) + 1)
