@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jaxcomm import plan, schedules, train
+    from jaxcomm import errors, plan, schedules, train
     from jaxcomm.collectives import all_gather, pmax, pmean, pmin, psum, psum_scatter, replace_lax
     from jaxcomm.communicator import init, use_plan
     from jaxcomm.errors import JaxcommError, PlanError, ProfileError
@@ -21,6 +21,7 @@ _HOMES = {
     **dict.fromkeys(["init", "use_plan"], "communicator"),
     **dict.fromkeys(["JaxcommError", "PlanError", "ProfileError"], "errors"),
     "stats": "ffi",
+    "errors": "",
     "plan": "",
     "schedules": "",
     "train": "",
@@ -31,6 +32,7 @@ __all__ = [
     "PlanError",
     "ProfileError",
     "all_gather",
+    "errors",
     "init",
     "plan",
     "pmax",

@@ -1,6 +1,35 @@
-"""The errors a user of jaxcomm may meet. Each message says which value, where, and what to do."""
+"""The errors a user of jaxcomm may meet. Each message says which value, where, and what to do.
+
+What fails while a compiled step runs, JAX raises as an error of its own around our text: where the step is waited for,
+or where its result is used. `translated` raises ours in its place, with the ranks that it names as attributes:
+
+    try:
+        with jaxcomm.errors.translated():
+            params = jax.block_until_ready(step(params, batch))
+    except jaxcomm.errors.DeadlineError as error:
+        print(error.missing, error.waiting)
+"""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+# The sentences of cc/base/errors.h.
+_CALL: Final = (
+    r"(?P<name>[^:\n]+?)(?: #(?P<number>\d+))? over '(?P<axes>.*?)'(?: \([^()]*?(?:, plan (?P<plan>[^()]*))?\))?"
+)
+_LATE: Final = re.compile(
+    rf"DeadlineError: {_CALL}: ranks? (?P<missing>[\d,]+) of (?:the group )?[\d,]+ ha(?:s|ve) not "
+    r"(?:arrived|done op \d+) after (?P<seconds>[\d.]+) s; (?:rank )?(?P<waiting>[\d,]*) waits?\b"
+)
+_MISMATCH: Final = re.compile(
+    rf"MismatchError: {_CALL}: rank (?P<rank>\d+) says that the groups are \[(?P<says>[-\d ]*)\], "
+    r"rank (?P<other>\d+) said \[(?P<said>[-\d ]*)\]"
+)
+_OURS: Final = re.compile(r"(?:^|: )jaxcomm: (.*?)(?=: jaxcomm: |\Z)", re.DOTALL)
 
 
 class JaxcommError(Exception):
@@ -13,3 +42,85 @@ class PlanError(JaxcommError, ValueError):
 
 class ProfileError(JaxcommError, ValueError):
     """A profile or a measurement file that cannot be used."""
+
+
+class DeadlineError(JaxcommError):
+    """Ranks of a call had not arrived when its deadline passed. The next call works.
+
+    What the message does not name is empty, or None. With `axis_index_groups`, ranks count within their group.
+
+    Attributes:
+      name: the function that was called, and of which bucket: "psum".
+      number: of the call in this process, as in the message.
+      axes: names of the axes, with commas.
+      plan: the first letters of the plan's hash, or "direct".
+      missing: the ranks that have not arrived.
+      waiting: the ranks that have.
+      seconds: how long the first of them waited.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        found = _LATE.search(message)
+        fields = found.groupdict(default="") if found else dict.fromkeys(_LATE.groupindex, "")
+        self.name, self.axes, self.plan = fields["name"], fields["axes"], fields["plan"]
+        self.number = int(fields["number"]) if fields["number"] else None
+        self.seconds = float(fields["seconds"]) if fields["seconds"] else None
+        self.missing, self.waiting = (_numbers(fields[name], ",") for name in ("missing", "waiting"))
+
+
+class MismatchError(JaxcommError):
+    """Ranks of one call brought different groups.
+
+    Attributes:
+      name: the function that was called.
+      axes: names of the axes, with commas.
+      groups: by rank, for two that differ, the group of every rank as this one says it.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        found = _MISMATCH.search(message)
+        fields = found.groupdict(default="") if found else dict.fromkeys(_MISMATCH.groupindex, "")
+        self.name, self.axes = fields["name"], fields["axes"]
+        said = {fields["rank"]: fields["says"], fields["other"]: fields["said"]} if found else {}
+        self.groups = {int(rank): _numbers(groups, " ") for rank, groups in said.items()}
+
+
+def from_jax(error: BaseException) -> JaxcommError | None:
+    """What jaxcomm reported of a failed step, from the error that JAX raised; None if it is not about jaxcomm.
+
+    Where several calls failed together it is the first that JAX names.
+
+    Args:
+      error: any exception; JAX raises `jax.errors.JaxRuntimeError`.
+    """
+    found = _OURS.search(str(error)) if isinstance(error, RuntimeError | ValueError) else None
+    if found is None:
+        return None
+    text = found[1]
+    for kind in (DeadlineError, MismatchError):
+        if f"{kind.__name__}: " in text:
+            return kind(text)
+    return JaxcommError(text)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raises what jaxcomm reported in place of the error in which JAX wraps it; leaves all other errors alone.
+
+    Steps run while Python goes on, so wait inside for what the step returns: `jax.block_until_ready(step(...))`.
+
+    Raises:
+      JaxcommError: the error that `from_jax` finds, with JAX's as its cause.
+    """
+    try:
+        yield
+    except Exception as error:
+        if (ours := from_jax(error)) is None:
+            raise
+        raise ours from error
+
+
+def _numbers(text: str, separator: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(separator) if number)

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "cc/base/text.h"
+#include "cc/base/errors.h"
 
 namespace jaxcomm {
 namespace {
@@ -207,12 +207,9 @@ Progress Call::Expire(Clock::time_point now) {
   if (names_) {
     std::vector<uint32_t> all(ranks_.size());
     std::iota(all.begin(), all.end(), 0);
-    everybody = "the group " + Join(all);
+    everybody = "the group " + JoinRanks(Named(all));
   }
-  return End(Status(Code::kDeadlineExceeded,
-                    "DeadlineError: " + Describe() + ": rank" + (missing.size() > 1 ? "s " : " ") + Join(missing) +
-                        " of " + everybody + (missing.size() > 1 ? " have" : " has") + " not arrived after " +
-                        FormatSeconds(now - start_) + "; " + Join(here) + (here.size() > 1 ? " wait." : " waits.")));
+  return End(DeadlineExceeded{Describe(), Named(missing), Named(here), std::move(everybody), now - start_}.status());
 }
 
 Progress Call::Fail(Status why) {
@@ -229,9 +226,9 @@ Progress Call::End(Status why) {
   return progress;
 }
 
-std::string Call::Join(std::vector<uint32_t> ranks) const {
+std::vector<uint32_t> Call::Named(std::vector<uint32_t> ranks) const {
   if (names_) std::transform(ranks.begin(), ranks.end(), ranks.begin(), [&](uint32_t rank) { return (*names_)[rank]; });
-  return JoinRanks(ranks);
+  return ranks;
 }
 
 std::vector<Completion> Call::TakeWaiting() {
@@ -249,8 +246,7 @@ bool Call::failed() const {
 }
 
 std::string Call::Describe() const {
-  return site_->name() + " #" + std::to_string(number_) + " over '" + site_->axes() + "' (" +
-         FormatBytes(site_->layout().payload()) + ", plan " + site_->plan() + ")";
+  return NameCall(site_->name(), number_, site_->axes(), site_->layout().payload(), site_->plan());
 }
 
 }  // namespace jaxcomm

@@ -126,7 +126,7 @@ class Call {
   void FinishOp(uint32_t op, Progress& progress);
   void Close(Clock::time_point now);
   Progress End(Status why);
-  std::string Join(std::vector<uint32_t> ranks) const;
+  std::vector<uint32_t> Named(std::vector<uint32_t> ranks) const;
   std::vector<Completion> TakeWaiting();
   std::string Describe() const;
 

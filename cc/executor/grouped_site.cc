@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "cc/base/errors.h"
+
 namespace jaxcomm {
 namespace {
 
@@ -89,19 +91,18 @@ GroupedSite::Joined GroupedSite::Join(int64_t run, uint32_t rank, const Row& row
 }
 
 Status GroupedSite::Check(const Round& round, uint32_t rank, const Row& row) const {
-  const std::string where = name_ + " over '" + axes_ + "': rank " + std::to_string(rank);
+  const std::string call = name_ + " over '" + axes_ + "'";
   for (size_t of = 0; of < row.size(); ++of) {
     if (row[of] < 0 || row[of] >= static_cast<int32_t>(ranks())) {
-      return InvalidArgument(where + " says that rank " + std::to_string(of) + " is in group " +
-                             std::to_string(row[of]) + "; groups are 0 to " + std::to_string(ranks() - 1) +
+      return InvalidArgument(call + ": rank " + std::to_string(rank) + " says that rank " + std::to_string(of) +
+                             " is in group " + std::to_string(row[of]) + "; groups are 0 to " +
+                             std::to_string(ranks() - 1) +
                              ".\n  Cure: pass a plan's `groups.table`, or what `train.adjust_groups` returned.");
     }
   }
   if (row == round.row) return Status();
   const auto other = std::find(round.here.begin(), round.here.end(), true) - round.here.begin();
-  return InvalidArgument(where + " says that the groups are " + Text(row) + ", rank " + std::to_string(other) +
-                         " said " + Text(round.row) +
-                         ".\n  Cure: pass the same table and step on every rank: replicated, not sharded.");
+  return Mismatch{call, rank, Text(row), static_cast<uint32_t>(other), Text(round.row)}.status();
 }
 
 std::vector<uint32_t> GroupedSite::Members(const Row& row, int32_t group) const {

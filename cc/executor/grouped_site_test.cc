@@ -133,8 +133,9 @@ TEST_F(GroupedSiteTest, AnotherRowFailsThoseThatWaitAndThoseThatComeLaterByName)
   for (auto& end : ends) {
     const Status status = end.get();
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
-    EXPECT_EQ(status.message().rfind(
-                  "mean over 'data': rank 3 says that the groups are [0 1 0 1], rank 0 said [0 0 1 1].\n  Cure: ", 0),
+    EXPECT_EQ(status.message().rfind("MismatchError: mean over 'data': rank 3 says that the groups are [0 1 0 1], rank "
+                                     "0 said [0 0 1 1].\n  Cure: ",
+                                     0),
               0u)
         << status.message();
   }

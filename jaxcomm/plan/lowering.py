@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
-from itertools import groupby
+from collections.abc import Iterable, Iterator
+from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jaxcomm.errors import PlanError
 from jaxcomm.schedules import Op, Schedule
@@ -32,8 +32,8 @@ def lower(schedule: Schedule) -> list[ProgramStep]:
     so that both sides get the same bits; copies of a finished chunk become stores of the step that finished it. Sums of
     different ranks stay apart: the early ranks' partial sums must be able to run while the late rank is away.
     """
-    steps = sorted(_drafts(schedule), key=itemgetter(0))
-    return [ProgramStep(chunk, rank, reads, tuple(sorted(writes))) for (_, chunk), rank, reads, writes, _ in steps]
+    steps = [(round_, ProgramStep(chunk, draft.rank, draft.reads, draft.writes)) for round_, chunk, draft in _drafts(schedule)]
+    return [step for _, step in sorted(steps, key=lambda each: (each[0], each[1].chunk))]
 
 
 class Sum(NamedTuple):
@@ -50,7 +50,9 @@ def sums(schedule: Schedule) -> list[Sum]:
 
     Both sides of an exchange add up the same. As the operands and their order are those of the steps, so are the bits.
     """
-    return sorted(Sum(*when, rank, reads) for when, _, reads, _, into in _drafts(schedule) for rank in into)
+    return sorted(
+        Sum(round_, chunk, rank, draft.reads) for round_, chunk, draft in _drafts(schedule) for rank in draft.into
+    )
 
 
 def all_rounds(schedule: Schedule) -> Table:
@@ -69,31 +71,77 @@ def _ends(schedule: Schedule) -> list[int]:
     return ends
 
 
-def _drafts(schedule: Schedule) -> list[_Draft]:
-    table, ends = all_rounds(schedule), _ends(schedule)
-    by_chunk = table[np.lexsort((table[:, 0], table[:, 3]))].tolist()
-    drafts = []
-    for chunk, transfers in groupby(by_chunk, key=itemgetter(3)):
-        lowering = _Chunk(schedule, chunk)
-        for _, phase in groupby(transfers, key=lambda transfer: bisect_right(ends, transfer[0])):
-            for round_, together in groupby(phase, key=itemgetter(0)):
-                lowering.round(round_, [(src, dst, op) for _, src, dst, _, op in together])
-            lowering.close()  # a sum of the precondition must not wait for the late ranks
-        drafts += lowering.drafts
-    return drafts
+class Draft(NamedTuple):
+    """A step of a chunk; `round` counts only the rounds in which the chunk moves."""
 
-
-class _Draft(NamedTuple):
-    when: tuple[int, int]  # round and chunk: the sort key
+    round: int
     rank: int
     reads: tuple[int, ...]
-    writes: set[int]
+    writes: tuple[int, ...]
     into: tuple[int, ...]  # the ranks whose chunk becomes the sum by it; none for a copy
+
+
+class Alike(NamedTuple):
+    """Chunks that make the same moves, each in rounds of its own: `rounds[i, d]` is when chunk i's draft d is made."""
+
+    chunks: NDArray[np.int32]
+    rounds: NDArray[np.int32]
+    drafts: tuple[Draft, ...]
+
+
+def lower_alike(schedule: Schedule) -> Iterator[Alike]:
+    """The steps of `lower`, once for all chunks that make the same moves: of many chunks few differ."""
+    table, ends = all_rounds(schedule), _ends(schedule)
+    table = table[np.lexsort((table[:, 0], table[:, 3]))]
+    round_, chunk = table[:, 0], table[:, 3]
+    another = np.diff(chunk, prepend=-1) != 0
+    later = another | (np.diff(round_, prepend=-1) != 0)
+    starts, number = np.flatnonzero(another), np.cumsum(later) - 1
+    own = number - np.repeat(number[starts], np.diff(starts, append=len(table)))
+    moves = np.column_stack([np.searchsorted(ends, round_, side="right"), own, table[:, [1, 2, 4]]])
+    found: dict[bytes, list[int]] = {}  # first rows of the chunks that make these moves
+    for start, end in pairwise([*starts.tolist(), len(table)]):
+        found.setdefault(moves[start:end].tobytes(), []).append(start)
+    when = round_[later]
+    for data, members in found.items():
+        drafts = _chunk_drafts(schedule, int(chunk[members[0]]), np.frombuffer(data, moves.dtype).reshape(-1, 5))
+        own_rounds = np.array([draft.round for draft in drafts])
+        yield Alike(chunk[members], when[number[members][:, None] + own_rounds], drafts)
+
+
+def _drafts(schedule: Schedule) -> Iterator[tuple[int, int, Draft]]:
+    """Round, chunk and step, all of a chunk one after the other."""
+    for chunks, rounds, drafts in lower_alike(schedule):
+        for chunk, when in zip(chunks.tolist(), rounds.tolist(), strict=True):
+            yield from ((round_, chunk, draft) for round_, draft in zip(when, drafts, strict=True))
+
+
+def _chunk_drafts(schedule: Schedule, chunk: int, moves: NDArray[np.int64]) -> tuple[Draft, ...]:
+    """The steps of one chunk by the phase, own round, sender, receiver and operation of its moves."""
+    lowering = _Chunk(schedule, chunk)
+    for _, phase in groupby(moves.tolist(), key=itemgetter(0)):
+        for round_, together in groupby(phase, key=itemgetter(1)):
+            lowering.round(round_, [(src, dst, op) for *_, src, dst, op in together])
+        lowering.close()  # a sum of the precondition must not wait for the late ranks
+    drafts = sorted(lowering.drafts, key=itemgetter(0))
+    return tuple(
+        Draft(round_, rank, reads, tuple(sorted(writes)), into) for round_, rank, reads, writes, into in drafts
+    )
 
 
 class _Open(NamedTuple):
     round: int
     sources: list[int]
+
+
+class _Step(NamedTuple):
+    """A draft whose writes may still become more."""
+
+    round: int
+    rank: int
+    reads: tuple[int, ...]
+    writes: set[int]
+    into: tuple[int, ...]
 
 
 class _Chunk:
@@ -103,7 +151,7 @@ class _Chunk:
         self._everybody = (1 << schedule.ranks) - 1
         self._away = schedule.phases[0].away
         self._chunk = chunk
-        self.drafts: list[_Draft] = []
+        self.drafts: list[_Step] = []
         self._open: dict[int, _Open] = {}
         self._readers: dict[int, set[int]] = defaultdict(set)  # rank -> open sums that read its value
         self._holds = [1 << rank for rank in range(schedule.ranks)]  # contributions, as a set of bits
@@ -176,7 +224,7 @@ class _Chunk:
         """Appends a step, to be executed by the first of the helpers that is not late, if there is one."""
         rank = next((helper for helper in helpers if helper not in self._away), helpers[0])
         index = len(self.drafts)
-        self.drafts.append(_Draft((round_, self._chunk), rank, reads, writes, into))
+        self.drafts.append(_Step(round_, rank, reads, writes, into))
         value = 0
         for r in reads:
             value |= self._holds[r]

@@ -7,17 +7,20 @@ what it reads. The list holds the operations of all ranks, and its order is a va
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn
+from operator import lt
+from typing import Final, NamedTuple, NoReturn
 
 import numpy as np
 
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.lowering import ProgramStep, lower
+from jaxcomm.plan.lowering import Alike, Draft, lower_alike
 from jaxcomm.schedules import Schedule
 
 MAGIC, VERSION = 0x4750434A, 1  # "JCPG" in little-endian bytes
 MAX_RANKS, MAX_CHUNKS = 1 << 12, 1 << 24  # bounds on what a damaged file can make us allocate
 _HEADER = 5
+_OP = 5  # words of an operation before its lists
+_NONE: Final = np.empty(0, np.int32)
 
 
 class ProgramOp(NamedTuple):
@@ -74,8 +77,7 @@ def compile(schedule: Schedule) -> bytes:
     Raises:
       PlanError: transfers of one round form a cycle that is not an exchange, which needs memory beyond the buffers.
     """
-    steps = lower(schedule)
-    return Program(schedule.ranks, schedule.num_chunks, _order(steps, schedule.num_chunks)).encode()
+    return _encode(schedule.ranks, schedule.num_chunks, list(lower_alike(schedule)))
 
 
 def compile_direct(ranks: int) -> bytes:
@@ -96,33 +98,61 @@ def compile_all_gather(ranks: int) -> bytes:
     return Program(ranks, ranks, tuple(ProgramOp(c, c, (c,), everybody, ()) for c in everybody)).encode()
 
 
-def _order(steps: list[ProgramStep], chunks: int) -> tuple[ProgramOp, ...]:
-    """The steps in list order with their waits: only conflicts, without those that another wait implies."""
-    last_write: list[dict[int, int]] = [{} for _ in range(chunks)]
-    readers: list[dict[int, list[int]]] = [{} for _ in range(chunks)]
-    before: list[int] = []  # per op the ops of its chunk that have finished when it starts, as a set of bits
-    bit: list[int] = []
-    count = [0] * chunks
-    ops = []
-    for index, (chunk, rank, reads, writes) in enumerate(steps):
-        write_of, readers_of = last_write[chunk], readers[chunk]
-        conflicts = {write_of[r] for r in (*reads, *writes) if r in write_of}
-        conflicts.update(reader for w in writes for reader in readers_of.get(w, ()))
+def _encode(ranks: int, chunks: int, groups: list[Alike]) -> bytes:
+    """The program of all steps, ordered by round and chunk; those of alike chunks are written together."""
+    waits = [_waits(group.drafts) for group in groups]
+    steps = [step for group, each in zip(groups, waits, strict=True) for step in zip(group.drafts, each, strict=True)]
+    sizes = [_OP + len(draft.reads) + len(draft.writes) + len(waited) for draft, waited in steps]
+    # One entry per operation: step by step, and of each step chunk by chunk.
+    step = np.repeat(np.arange(len(steps)), [len(group.chunks) for group in groups for _ in group.drafts])
+    chunk = np.concatenate([_NONE, *(group.chunks for group in groups for _ in group.drafts)])
+    round_ = np.concatenate([_NONE, *(group.rounds.T.ravel() for group in groups)])
+    order = np.lexsort((step, chunk, round_))
+    index = np.empty_like(order)
+    index[order] = np.arange(len(order))
+    size = np.array(sizes, np.int64)[step[order]]
+    ends = _HEADER + np.cumsum(size)
+    start = (ends - size)[index]
+
+    words = np.empty(_HEADER + int(size.sum()), "<u4")
+    words[:_HEADER] = MAGIC, VERSION, ranks, chunks, len(order)
+    first = 0  # entry of the group's first step and chunk
+    for group, each in zip(groups, waits, strict=True):
+        members = len(group.chunks)
+        own = index[first : first + members * len(each)].reshape(-1, members)
+        for draft, waited in zip(group.drafts, each, strict=True):
+            head = (draft.rank, 0, len(draft.reads), len(draft.writes), len(waited), *draft.reads, *draft.writes)
+            block = np.empty((members, len(head) + len(waited)), "<u4")
+            block[:, : len(head)] = head
+            block[:, 1] = group.chunks
+            block[:, len(head) :] = own[waited].T
+            words[start[first : first + members, None] + np.arange(block.shape[1])] = block
+            first += members
+    return words.tobytes()
+
+
+def _waits(drafts: tuple[Draft, ...]) -> list[list[int]]:
+    """For each step of a chunk, in order, those that it waits for: conflicts that no other wait implies."""
+    write_of: dict[int, int] = {}
+    readers_of: dict[int, list[int]] = {}
+    before: list[int] = []  # per step those that have finished when it starts, as a set of bits
+    found = []
+    for index, draft in enumerate(drafts):
+        conflicts = {write_of[r] for r in (*draft.reads, *draft.writes) if r in write_of}
+        conflicts.update(reader for w in draft.writes for reader in readers_of.get(w, ()))
         done, waits = 0, []
         for other in sorted(conflicts, reverse=True):
-            if not done & bit[other]:
+            if not done >> other & 1:
                 waits.append(other)
-                done |= before[other] | bit[other]
-        for r in reads:
+                done |= before[other] | 1 << other
+        for r in draft.reads:
             readers_of.setdefault(r, []).append(index)
-        for w in writes:
+        for w in draft.writes:
             write_of[w] = index
             readers_of[w] = []
         before.append(done)
-        bit.append(1 << count[chunk])
-        count[chunk] += 1
-        ops.append(ProgramOp(rank, chunk, reads, writes, tuple(reversed(waits))))
-    return tuple(ops)
+        found.append(waits[::-1])
+    return found
 
 
 class _Reader:
@@ -137,7 +167,7 @@ class _Reader:
         self._word("the version", VERSION, VERSION)
         ranks = self._word("the number of ranks", 1, MAX_RANKS)
         chunks = self._word("the number of chunks", 1, MAX_CHUNKS)
-        count = self._word("the number of operations", 0, (len(self._words) - _HEADER) // 5)
+        count = self._word("the number of operations", 0, (len(self._words) - _HEADER) // _OP)
         ops = tuple(self._op(index, ranks, chunks) for index in range(count))
         if self._at != len(self._words):
             self._fail(f"{len(self._words) - self._at} words follow the last operation")
@@ -158,11 +188,14 @@ class _Reader:
         )
 
     def _ascending(self, what: str, count: int, end: int) -> tuple[int, ...]:
-        low, numbers = 0, []
+        numbers = tuple(self._words[self._at : self._at + count])
+        if len(numbers) == count and all(map(lt, numbers, (*numbers[1:], end))):
+            self._at += count
+            return numbers
+        low = 0
         for _ in range(count):
-            numbers.append(self._word(what, low, end - 1))
-            low = numbers[-1] + 1
-        return tuple(numbers)
+            low = self._word(what, low, end - 1) + 1
+        raise AssertionError("one of these words is refused")
 
     def _word(self, what: str, low: int, high: int) -> int:
         if self._at == len(self._words):

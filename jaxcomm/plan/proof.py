@@ -99,22 +99,23 @@ def check_brought(plan: Plan) -> None:
       PlanError: a solved schedule, or the template, does not spread every chunk to every rank; groups that are wrong.
     """
     _check_groups(plan)
-    brought = {entry.schedule: schedule for entry, schedule in zip(plan.collectives, plan.schedules, strict=True)}
-    for spec, schedule in brought.items():
+    specs = {entry.schedule for entry in plan.collectives}
+    for spec in specs:
         if isinstance(spec, Transfers):
             try:
-                verify_schedule(schedule)
+                verify_schedule(plan.schedule_of(spec))
             except PlanError as error:
                 raise PlanError(f"network.schedules[{spec.index}]: {error}") from None
-        elif isinstance(spec, Chain):
-            verify_schedule(schedule)
+    for least in {spec.least(plan.ranks) for spec in specs if isinstance(spec, Chain)}:
+        verify_schedule(plan.schedule_of(least))
     template = plan.rotation
     if template is None:
         return
-    specs = [entry.schedule for entry in plan.collectives]
-    covered = {spec.chunks for spec in specs if isinstance(spec, Straggler)}
+    covered = {spec.chunks for spec in specs if isinstance(spec, Straggler | Chain)}
     covered |= {spec.covered for spec in specs if isinstance(spec, Hybrid)}
-    for chunks in sorted(covered - {1}):  # a single chunk is spread without a template
+    for chunks in sorted(
+        {template.least(chunks) for chunks in covered} - {1}
+    ):  # one chunk is spread without a template
         verify_template(template, chunks)
 
 

@@ -23,7 +23,9 @@ from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.specs import build
 from jaxcomm.plan.step import Step
 from jaxcomm.plan.values import (
+    LEAST_CHAINED,
     MAX_CHAINED,
+    MAX_SOLVED,
     MAX_TOGETHER,
     Assumptions,
     Chain,
@@ -105,7 +107,7 @@ class Plan(Value):
         dtypes = self.matches.dtypes
         if dtypes is not None and dtype is not None and dtype not in dtypes:
             return None
-        return self.schedules[self.index_for(nbytes)]
+        return self.schedule_of(self.collectives[self.index_for(nbytes)].schedule)
 
     def nccl_seconds(self, nbytes: int) -> float | None:
         """What NCCL's allreduce is predicted to take, if the plan has calls of this size run it; else None."""
@@ -116,13 +118,23 @@ class Plan(Value):
         """The index of the entry of `collectives` that calls of this size run."""
         return bisect.bisect_right(self.collectives, nbytes, key=lambda entry: entry.min_bytes) - 1
 
-    @cached_property
-    def schedules(self) -> tuple[Schedule, ...]:
-        """The schedule of every entry of `collectives`, roles bound."""
-        solved = self.network.schedules if self.network else ()
-        return tuple(build(entry.schedule, self.ranks, self.roles, self.rotation, solved) for entry in self.collectives)
+    def schedule_of(self, spec: Spec) -> Schedule:
+        """The schedule that a spec of `collectives` stands for, roles bound; made when it is first asked for."""
+        if spec not in self._made:
+            solved = self.network.schedules if self.network else ()
+            self._made[spec] = build(spec, self.ranks, self.roles, self.rotation, solved)
+        return self._made[spec]
 
     @property
+    def schedules(self) -> tuple[Schedule, ...]:
+        """The schedule of every entry of `collectives`, roles bound."""
+        return tuple(self.schedule_of(entry.schedule) for entry in self.collectives)
+
+    @cached_property
+    def _made(self) -> dict[Spec, Schedule]:
+        return {}
+
+    @cached_property
     def rotation(self) -> Template | None:
         """The template as the schedules take it.
 
@@ -164,13 +176,23 @@ class Plan(Value):
             raise ValueError(
                 f"network.topology.hosts has {len(self.network.topology.hosts)} entries; matches.ranks is {self.ranks}"
             )
+        solved = self.network.schedules if self.network else ()
+        if (found := sum(self.ranks * len(each.owners) + len(each.moves) for each in solved)) > MAX_SOLVED:
+            raise ValueError(
+                f"network.schedules have {found} ranks · chunks and numbers of moves; {MAX_SOLVED} can be proved"
+            )
+        first: dict[Spec, int] = {}
         for i, entry in enumerate(self.collectives):
-            self._check_spec(f"collectives[{i}].schedule", entry.schedule)
-        chained = self.ranks * sum(
-            spec.chunks for spec in {entry.schedule for entry in self.collectives} if isinstance(spec, Chain)
-        )
+            first.setdefault(entry.schedule, i)
+        for spec, i in first.items():
+            self._check_spec(f"collectives[{i}].schedule", spec)
+        chains = {spec.least(self.ranks) for spec in first if isinstance(spec, Chain)}
+        chained = sum(max(self.ranks * spec.chunks, LEAST_CHAINED) for spec in chains)
         if chained > MAX_CHAINED:
-            raise ValueError(f"the chains of collectives have {chained} ranks · chunks; {MAX_CHAINED} can be proved")
+            raise ValueError(
+                f"collectives have {len(chains)} different chains, which count as {chained} ranks · chunks; "
+                f"{MAX_CHAINED} can be proved"
+            )
         return self
 
     @pydantic.model_validator(mode="after")

@@ -13,7 +13,9 @@ from jaxcomm.values import Value
 MAX_CHUNKS: Final = 65536
 MAX_MOVES: Final = 4 * 65536
 MAX_TOGETHER: Final = 256  # ranks of a schedule for several late ones; its messages are found one by one
-MAX_CHAINED: Final = 2**22  # ranks · chunks of all chains together; each is executed for its proof
+MAX_CHAINED: Final = 2**20  # ranks · chunks of all chains together that are executed for their proof
+LEAST_CHAINED: Final = 2**14  # as so many each counts at least: small ones have many rounds, too
+MAX_SOLVED: Final = 2**16  # ranks · chunks and numbers of moves of all solved schedules; each is executed, too
 
 Ranks = Annotated[int, Field(ge=2, le=MAX_RANKS, strict=True)]
 Rank = Annotated[int, Field(ge=0, lt=MAX_RANKS, strict=True)]
@@ -90,6 +92,10 @@ class Chain(Value):
     kind: Literal["chain"] = "chain"
     late: LateRoles
     chunks: Chunks
+
+    def least(self, ranks: int) -> Chain:
+        """The chain of the chunks that stand for all of them until the last rank comes: later ones repeat them."""
+        return self.model_copy(update={"chunks": min(self.chunks, ranks - 1)})
 
 
 Spec = Annotated[

@@ -13,7 +13,7 @@ from jaxcomm.errors import PlanError
 from jaxcomm.plan.contributions import CURE, Contributions, refuse
 from jaxcomm.plan.program import MAX_RANKS, Program
 from jaxcomm.plan.races import ChunkRun
-from jaxcomm.schedules import Op, Schedule, Template, broadcast, hybrid, ring, straggler
+from jaxcomm.schedules import Op, Schedule, Template, broadcast, chain, hybrid, ring, straggler
 from jaxcomm.schedules.reduce_scatter import reduce_scatter
 from jaxcomm.schedules.schedule import Table, loads, measure
 from jaxcomm.schedules.straggler import straggler_table
@@ -127,16 +127,20 @@ def verify_program(program: Program | bytes, schedule: Schedule | None = None) -
             f"the schedule for {schedule.ranks} and {schedule.num_chunks}.{CURE}"
         )
     stages = [(phase, after.away) for phase, after in pairwise(schedule.phases)] if schedule else []
-    runs = [ChunkRun(chunk, ranks) for chunk in range(chunks)]
-    early: list[list[bool]] = [[] for _ in stages]
+    early = [0] * len(stages)
     reduced_early: list[set[int]] = [set() for _ in stages]
-    for index, op in enumerate(program.ops):
-        value = runs[op.chunk].step(index, op)
-        for (_, away), soon, reduced in zip(stages, early, reduced_early, strict=True):
-            soon.append(away.isdisjoint((op.rank, *op.reads, *op.writes)) and all(soon[other] for other in op.waits))
-            if soon[index] and len(value) == ranks - len(away):
-                reduced.add(op.chunk)
-    for run in runs:
+    for indices, alike in _alike_chunks(program):
+        run = ChunkRun(alike[0], ranks)
+        soon: list[dict[int, bool]] = [{} for _ in stages]
+        for index in indices:
+            op = program.ops[index]
+            value = run.step(index, op)
+            for stage, (_, away) in enumerate(stages):
+                free = away.isdisjoint((op.rank, *op.reads, *op.writes))
+                soon[stage][index] = free and all(soon[stage].get(other, False) for other in op.waits)
+                early[stage] += soon[stage][index] * len(alike)
+                if soon[stage][index] and len(value) == ranks - len(away):
+                    reduced_early[stage].update(alike)
         run.check_complete()
     for (phase, away), reduced in zip(stages, reduced_early, strict=True):
         waiting = set(phase.table()[:, 3].tolist()) - reduced
@@ -144,8 +148,29 @@ def verify_program(program: Program | bytes, schedule: Schedule | None = None) -
             raise PlanError(
                 f"program: chunk {min(waiting)} of the others is not reduced while {_late_text(away)} away.{CURE}"
             )
-    counts = {"operations": len(program.ops)} | ({"of them early": sum(early[0])} if early else {})
+    counts = {"operations": len(program.ops)} | ({"of them early": early[0]} if early else {})
     return Proof("program", ranks, chunks, counts, "execution of every operation, free of races")
+
+
+def _alike_chunks(program: Program) -> list[tuple[list[int], list[int]]]:
+    """The operations of one chunk, and all chunks whose operations are the same but for the chunk; for every such set.
+
+    Operations of other chunks that one waits for order nothing here, and do not count.
+    """
+    indices: list[list[int]] = [[] for _ in range(program.chunks)]
+    position: list[int] = []
+    for index, op in enumerate(program.ops):
+        position.append(len(indices[op.chunk]))
+        indices[op.chunk].append(index)
+    found: dict[tuple[object, ...], list[int]] = {}
+    for chunk, own in enumerate(indices):
+        ops = (program.ops[index] for index in own)
+        same = tuple(
+            (op.rank, op.reads, op.writes, *(position[w] if program.ops[w].chunk == chunk else -1 for w in op.waits))
+            for op in ops
+        )
+        found.setdefault(same, []).append(chunk)
+    return [(indices[chunks[0]], chunks) for chunks in found.values()]
 
 
 def _late_text(away: frozenset[int]) -> str:
@@ -157,6 +182,7 @@ def _is_composed(schedule: Schedule) -> bool:
     """Whether the schedule, and so its transfers, is what one of the constructors below makes."""
     constructors: dict[str, Callable[..., Schedule]] = {
         "broadcast": broadcast,
+        "chain": chain,
         "hybrid": hybrid,
         "straggler": straggler,
     }
@@ -178,6 +204,11 @@ def _compose(schedule: Schedule) -> Proof:
         chunks, covered, template = sizes
         counts["chunks before"] = covered
         parts = [straggler(ranks, late, covered, template)] + ([ring(ranks)] if covered < chunks else [])
+    elif schedule.kind == "chain" and schedule.num_chunks >= ranks:
+        # Until the last rank comes, chunk c moves as chunk c mod N does; then all move as in `straggler`.
+        chunks, template = sizes
+        verify_template(template, chunks)
+        parts = [chain(ranks, late, ranks - 1, template)]
     elif schedule.template:
         verify_template(schedule.template, schedule.num_chunks)
         # The ReduceScatter treats chunk c as it treats chunk 0, with c added to the others' indices mod N.

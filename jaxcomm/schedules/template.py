@@ -93,6 +93,14 @@ class Template:
         """The rows from one of the others to another."""
         return tuple(turn for turn in self.turns if self.ranks - 1 not in (turn.src, turn.dst))
 
+    def least(self, chunks: int) -> int:
+        """The number of chunks whose last ones stand for those of so many.
+
+        When the last chunk leaves the late rank, only the last A are on their way. Where there is another one before
+        them, one chunk more delays them by a round and turns what they do by one rank.
+        """
+        return min(chunks, len(self.colours) + 1)
+
     @property
     def pairwise(self) -> bool:
         """Whether nobody sends to one rank while receiving from another."""

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <set>
 
-#include "cc/base/text.h"
+#include "cc/base/errors.h"
 
 namespace jaxcomm::fused {
 
@@ -31,14 +31,18 @@ Status Explain(const CallName& name, uint64_t call, uint32_t ranks, uint32_t row
   }
   if (waiting.empty()) return Status();
   for (const uint32_t rank : missing) waiting.erase(rank);
-  const std::string seconds = FormatSeconds(std::chrono::nanoseconds(waited));
-  std::string message = "DeadlineError: " + name.name + " #" + std::to_string(call) + " over '" + name.axes + "' (" +
-                        FormatBytes(name.bytes) + ", plan " + name.plan + "): ";
+  const std::string where = NameCall(name.name, static_cast<int64_t>(call), name.axes, name.bytes, name.plan);
   if (!missing.empty()) {
-    message += "rank" + std::string(missing.size() > 1 ? "s " : " ") + JoinRanks(missing) + " of " +
-               std::to_string(ranks) + (missing.size() > 1 ? " have" : " has") + " not arrived after " + seconds +
-               "; " + JoinRanks(waiting) + (waiting.size() > 1 ? " wait." : " waits.");
-  } else if (slow != nullptr) {
+    return DeadlineExceeded{where,
+                            {missing.begin(), missing.end()},
+                            {waiting.begin(), waiting.end()},
+                            std::to_string(ranks),
+                            std::chrono::nanoseconds(waited)}
+        .status();
+  }
+  const std::string seconds = FormatSeconds(std::chrono::nanoseconds(waited));
+  std::string message = "DeadlineError: " + where + ": ";
+  if (slow != nullptr) {
     message += "rank " + std::to_string(slow->failure.peer) + " of " + std::to_string(ranks) + " has not done op " +
                std::to_string(slow->failure.op) + " after " + seconds + "; rank " + std::to_string(slow_rank) +
                " waits for it.";

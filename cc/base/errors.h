@@ -1,0 +1,57 @@
+// The errors of calls that users may catch, in words that jaxcomm/errors.py reads again: whoever changes a sentence
+// here changes its pattern there.
+//
+//   const std::string call = NameCall("psum", 412, "data", 16 << 20, "3f9a01c2");
+//   return DeadlineExceeded{call, {3}, {0, 1, 2}, "4", waited}.status();
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/base/text.h"
+
+namespace jaxcomm {
+
+// "psum #412 over 'data' (16 MiB, plan 3f9a01c2)"
+inline std::string NameCall(const std::string& name, int64_t number, const std::string& axes, int64_t bytes,
+                            const std::string& plan) {
+  return name + " #" + std::to_string(number) + " over '" + axes + "' (" + FormatBytes(bytes) + ", plan " + plan + ")";
+}
+
+// Some ranks of a call have not arrived before its deadline.
+struct DeadlineExceeded {
+  std::string call;
+  std::vector<uint32_t> missing, waiting;  // at least one each
+  std::string of;                          // all ranks of the call: "8", or "the group 0,2,5"
+  std::chrono::steady_clock::duration waited;
+
+  // "DeadlineError: psum #412 over …: rank 3 of 8 has not arrived after 60.0 s; 0,1,2,4,5,6,7 wait."
+  Status status() const {
+    const bool many = missing.size() > 1;
+    return Status(Code::kDeadlineExceeded, "DeadlineError: " + call + ": rank" + (many ? "s " : " ") +
+                                               JoinRanks(missing) + " of " + of + (many ? " have" : " has") +
+                                               " not arrived after " + FormatSeconds(waited) + "; " +
+                                               JoinRanks(waiting) + (waiting.size() > 1 ? " wait." : " waits."));
+  }
+};
+
+// Two ranks bring different groups to one call.
+struct Mismatch {
+  std::string call;
+  uint32_t rank;
+  std::string says;
+  uint32_t other;
+  std::string said;
+
+  // "MismatchError: pmean over 'data': rank 2 says that the groups are [0 1], rank 0 said [1 0].\n  Cure: …"
+  Status status() const {
+    return InvalidArgument("MismatchError: " + call + ": rank " + std::to_string(rank) + " says that the groups are " +
+                           says + ", rank " + std::to_string(other) + " said " + said +
+                           ".\n  Cure: pass the same table and step on every rank: replicated, not sharded.");
+  }
+};
+
+}  // namespace jaxcomm
