@@ -16,6 +16,12 @@ def names(axis_name: AxisName) -> tuple[Any, ...]:
     return tuple(axis_name) if isinstance(axis_name, tuple | list) else (axis_name,)
 
 
+def of_mesh(axis_name: AxisName) -> tuple[Any, ...]:
+    """Those that are axes of the mesh; the others are jax.vmap's, or dimensions of the array."""
+    here = frozenset(jax.sharding.get_abstract_mesh().manual_axes)
+    return tuple(axis for axis in names(axis_name) if axis in here)
+
+
 def check(where: str, axis_name: AxisName) -> None:
     """Raises NameError, in the words of `jaxcomm.<where>`, if there is no such axis here."""
     for axis in names(axis_name):

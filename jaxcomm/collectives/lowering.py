@@ -6,8 +6,6 @@ what lax makes of it.
 
 from __future__ import annotations
 
-import functools
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -25,8 +23,7 @@ from jaxcomm.collectives.primitive import COLLECTIVES, PRIMITIVES
 from jaxcomm.collectives.request import Request, extent
 from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi import cuda, fused, nccl
-
-_logger = logging.getLogger("jaxcomm")
+from jaxcomm.log import say_once
 
 
 def register() -> None:
@@ -190,9 +187,3 @@ def say_that_lax_runs(context: mlir.LoweringRuleContext, collective: str) -> Non
         say_once(f"jaxcomm has no core for this {collective} on cuda yet: it runs as jax.lax's, without a plan.")
     else:
         say_once(f"jaxcomm has no core for {platforms} yet: its collectives run as jax.lax's there, without a plan.")
-
-
-@functools.cache
-def say_once(message: str) -> None:
-    """Logs it as a warning."""
-    _logger.warning("%s", message)

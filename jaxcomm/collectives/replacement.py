@@ -47,6 +47,6 @@ def _lower(
     aval: Any = context.avals_in[0]
     ours = aval.dtype.name in COLLECTIVES[lax.name].dtypes and not any(isinstance(axis, int) for axis in params["axes"])
     if _replacing.value and ours:
-        return lower_to_core(lax, context, operand, plan=communicator.plan_hash(None), **params)
+        return lower_to_core(lax, context, operand, plan=communicator.plan_hash(None, tuple(params["axes"])), **params)
     results: Sequence[Any] = rule(context, operand, **params)
     return results
