@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 import jax
-from jax._src import dispatch, distributed
+from jax._src import config, dispatch, distributed
 from jax._src.custom_partitioning_sharding_rule import sdy_sharding_rule_to_mlir, str_to_sdy_sharding_rule
 from jax._src.interpreters import mlir, partial_eval
 from jax._src.lax import parallel
@@ -95,6 +95,12 @@ def ask_policies_as(primitive: Primitive, lax: Primitive, own: Container[str]) -
         return known, later, [known is None] * len(again), again, missing
 
     partial_eval.partial_eval_jaxpr_custom_rules[primitive] = rule
+
+
+def checks_vma() -> bool:
+    """Whether this is traced in a `jax.shard_map` with check_vma, whose types say along which axes a value differs."""
+    checks: bool = config._check_vma.value
+    return checks
 
 
 def is_export(context: mlir.LoweringRuleContext) -> bool:

@@ -291,6 +291,32 @@ def test_a_mesh_of_some_devices() -> None:
     compare(lambda ops: jax.jit(sharded(lambda x: ops.psum(x, "d"), P("d"), P(), True, mesh))(X[:6]))
 
 
+@pytest.mark.parametrize("replicated", [True, False], ids=["summed by jax.grad", "pcast to varying"])
+@both_modes
+def test_what_all_ranks_have_already_is_reduced_as_by_lax_but_said_once(
+    vma: bool, replicated: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def case(ops: Any) -> Any:
+        def body(w: Any, x: Any) -> Any:
+            grads = jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(
+                w if replicated else jax.lax.pcast(w, "d", to="varying")
+            )
+            return ops.pmean(grads, "d"), ops.psum(1, "d"), ops.psum(jnp.arange(3), "d"), ops.psum(x, "d")
+
+        return jax.jit(sharded(body, (P(), P("d")), P(), vma))(np.ones((6, 3), np.float32), X)
+
+    log.say_once.cache_clear()
+    for _ in range(2):
+        compare(case)
+    said = [record.getMessage() for record in caplog.records if record.name == "jaxcomm"]
+    assert len(said) == (vma and replicated)
+    for message in said:
+        assert "jaxcomm.pmean over 'd': all 8 ranks have the same operand" in message
+        assert (
+            "8 times the mean" in message and "Cure: differentiate with respect to jax.lax.pcast(params, 'd'" in message
+        )
+
+
 def some_of_all(ops: Any, x: Any) -> Any:
     return ops.psum({"x": x, "n": x.sum()}, "a"), ops.pmax(x > 0, "a"), ops.all_gather(x, "a", axis=1, to="invarying")
 

@@ -91,6 +91,19 @@ def test_ask_policies_as(saved: tuple[int, ...]) -> None:
     assert asked == [(1, {}), (1, {})]
 
 
+@pytest.mark.parametrize("vma", [True, False])
+def test_checks_vma(vma: bool) -> None:
+    seen = []
+
+    def body(x: Any) -> Any:
+        seen.append(jax_compat.checks_vma())
+        return jax.vmap(jnp.sin)(x)
+
+    step = jax.shard_map(body, mesh=MESH_2D, in_specs=P("a"), out_specs=P("a"), check_vma=vma)
+    jax.jit(jax.grad(lambda x: step(x).sum()))(X)
+    assert set(seen) == {vma}
+
+
 def test_is_export() -> None:
     seen = []
     step = jax.jit(probe("exported", lambda context: seen.append(jax_compat.is_export(context))).bind)

@@ -151,6 +151,8 @@ def _call(
 ) -> Any:
     axes.check(function.__name__, axis_name)
     over = axes.of_mesh(axis_name)
+    if function in (lax.psum, lax.pmean):
+        axes.say_if_alike(function.__name__, x, over)
     digest = communicator.plan_hash(plan, over)
     if plan is not None:
         groups = options["axis_index_groups"]

@@ -41,6 +41,7 @@ def pmean_buckets(grads: Any, axis_name: AxisName, *, plan: communicator.PlanLik
       NameError, TypeError: as `jaxcomm.psum`.
     """
     axes.check("train.pmean_buckets", axis_name)
+    axes.say_if_alike("train.pmean_buckets", grads, axes.of_mesh(axis_name))
     leaves, tree, buckets, digest = _planned("pmean_buckets", grads, axis_name, plan)
     for number, bucket in enumerate(buckets, 1):
         means = _mean(axis_name, digest, f"bucket {number} of {len(buckets)}", [leaves[i] for i in bucket])
