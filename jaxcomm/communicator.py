@@ -9,15 +9,16 @@ import functools
 import itertools
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
 
 import jax
 
 import jaxcomm.plan
 from jaxcomm import ffi, schedules
 from jaxcomm.errors import JaxcommError, PlanError
+from jaxcomm.log import say_once
 from jaxcomm.plan.program import compile, compile_all_gather, compile_direct, compile_reduce_scatter
 from jaxcomm.plan.verifier import verify_program
 from jaxcomm.schedules import Schedule
@@ -25,12 +26,16 @@ from jaxcomm.schedules import Schedule
 if TYPE_CHECKING:
     from jaxcomm.plan import Plan
 
-PlanLike: TypeAlias = "str | os.PathLike[str] | Plan | None"
+OnePlan: TypeAlias = "str | os.PathLike[str] | Plan | None"
+PlanLike: TypeAlias = "OnePlan | Mapping[Hashable, OnePlan]"
 
 _DEADLINE: Final = "JAXCOMM_DEADLINE_S"
 
-# The hash of the active plan, or "". JAX compiles anew where it changes.
-_active = jax.make_user_context("")
+# The hashes of plans by the axes that they are for; () stands for all axes that have none of their own.
+_Hashes: TypeAlias = tuple[tuple[tuple[Any, ...], str], ...]
+
+# The active plans. JAX compiles anew where they change.
+_active = jax.make_user_context(())
 _plans: dict[str, Plan] = {}
 
 
@@ -44,85 +49,102 @@ def init(
     """Prepares this process. Optional: without it, the first collective does so with the defaults.
 
     Args:
-      mesh: if given, `plan` must fit one of its axes, or several together.
-      plan: what all-reduces follow from now on, as by `use_plan(plan)`; None leaves the active plan.
+      mesh: if given, `plan` must fit one of its axes, or several together; plans by axes must fit theirs.
+      plan: what all-reduces follow from now on, in all threads; as for `use_plan`, but None leaves what is active and
+        {} ends it.
       rails: None; this build has one rail.
       deadline_s: seconds that a collective waits for its last rank before it fails; None leaves it: at first it is the
         environment's JAXCOMM_DEADLINE_S, or 60.
 
     Raises:
       PlanError: the plan cannot be read, or fits no axis of the mesh.
-      JaxcommError: rails were given, or a deadline that is no positive number. Nothing has been changed then.
+      JaxcommError: rails were given, a deadline that is no positive number, or a plan that is none. Nothing has been
+        changed then.
     """
     if rails is not None:
         raise JaxcommError(f"rails is {rails!r}, but this build has one rail.\n  Cure: leave `rails` out.")
     deadline = None if deadline_s is None else _seconds("deadline_s", deadline_s)
-    digest = plan_hash(plan)
-    if mesh is not None and digest:
-        _check_mesh(_plans[digest], mesh)
+    hashes = _load(plan)
+    if mesh is not None:
+        _check_mesh(hashes, mesh)
     start()
     if deadline is not None:
         ffi.set_deadline(deadline)
     if plan is not None:
-        _active.set_global(digest)
+        _compile_plans(hashes)
+        _active.set_global(hashes)
+        _active(hashes).__enter__()  # this thread may have followed another
 
 
 class use_plan:
-    """Sets the plan that all-reduces follow: from now on, or, in a `with` statement, inside it.
+    """Sets the plan that all-reduces of this thread follow: from now on, or, in a `with` statement, inside it.
 
-    It counts where a step is traced, and a jitted step is traced again for each plan. Inside a `with` statement it
-    counts for this thread only.
+    It counts where a step is traced, and a jitted step is traced again for each plan. `jaxcomm.init(plan=…)` sets it
+    for all threads that have not called this.
 
     Args:
-      plan: path of a plan file, or a `jaxcomm.plan.Plan`; None for the direct schedule.
+      plan: path of a plan file, or a `jaxcomm.plan.Plan`; None for the direct schedule. Or a mapping from axes of the
+        mesh to these, such as {"data": plan, ("data", "model"): None}. Calls of a number of ranks that a plan is not
+        for run the direct schedule, which one logged line says.
 
     Raises:
       PlanError: the file cannot be read, or its plan does not compute the sum.
+      JaxcommError: what was given is no plan.
     """
 
     def __init__(self, plan: PlanLike) -> None:
-        self._digest = "" if plan is None else plan_hash(plan)
-        self._before = _active.get_global()
-        _active.set_global(self._digest)
+        self._plans = _load(plan)
+        _compile_plans(self._plans)
+        self._scope: Any = None
+        self.__enter__()
 
     def __enter__(self) -> Self:
-        _active.set_global(self._before)
-        self._scope = _active(self._digest)
-        self._scope.__enter__()
+        if self._scope is None:  # not since it was made
+            self._scope = _active(self._plans)
+            self._scope.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._scope.__exit__(kind, error, trace)
+        self._scope = None
 
 
-def plan_hash(plan: PlanLike) -> str:
-    """The name by which `choose` will find `plan`; that of the active plan for None, "" if there is none.
+def plan_hash(plan: PlanLike, axes: tuple[Any, ...] = ()) -> str:
+    """The name by which `choose` will find the plan of calls over these axes; "" if there is none.
 
-    Raises:
-      PlanError: the file cannot be read, or its plan does not compute the sum.
-    """
-    if plan is None:
-        digest: str = _active.value
-        return digest
-    if isinstance(plan, str | os.PathLike):
-        plan = jaxcomm.plan.load(plan)  # which proves it
-    elif plan.hash not in _plans:
-        from jaxcomm.plan.proof import check_brought
-
-        check_brought(plan)
-    _plans[plan.hash] = plan
-    return plan.hash
-
-
-def active_plan(plan: PlanLike) -> Plan | None:
-    """The plan itself, or the active one for None; None if there is none.
+    Args:
+      plan: as for `use_plan`, but None for what is active.
+      axes: the mesh's axes that a call is over.
 
     Raises:
-      PlanError: as `plan_hash`.
+      PlanError, JaxcommError: as `use_plan`.
     """
-    return _plans.get(plan_hash(plan))
+    hashes = dict(_active.value if plan is None else _load(plan))
+    digest: str = hashes.get(axes, hashes.get((), ""))
+    return digest
+
+
+def active_plan(plan: PlanLike, axes: tuple[Any, ...]) -> Plan | None:
+    """The plan itself that `plan_hash` names; None if there is none."""
+    return _plans.get(plan_hash(plan, axes))
+
+
+def require_ranks(plan: str, sizes: Iterable[int], where: str) -> None:
+    """Raises PlanError if a plan that was given for a call is not for groups of these sizes.
+
+    Args:
+      plan: what `plan_hash` returned.
+      sizes: ranks in each group.
+      where: the call, for messages: "psum over 'data'".
+    """
+    for ranks in sorted({*sizes} - {1}):
+        if plan and _plans[plan].ranks != ranks:
+            raise PlanError(
+                f"{where}: plan {plan[:8]} is for {_plans[plan].ranks} ranks; this call has {ranks}.\n"
+                f"  Cure: give the call a plan for {ranks} ranks, or leave `plan` out."
+            )
 
 
 @functools.cache
@@ -148,11 +170,8 @@ def choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, whe
       ranks: ranks in each group.
       nbytes: bytes of one rank's operands.
       dtype: their element type; None if they have several.
-      plan: what `plan_hash` returned.
+      plan: what `plan_hash` returned. If it is for another number of ranks, the direct schedule runs.
       where: the call, for messages: "psum over 'data'".
-
-    Raises:
-      PlanError: the plan is for another number of ranks.
     """
     if kind != "all_reduce":
         return Choice(_fan(compile_reduce_scatter if kind == "reduce_scatter" else compile_all_gather, ranks), "direct")
@@ -163,16 +182,17 @@ def choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, whe
 def choose_schedule(ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> tuple[Schedule, str]:
     """The schedule that an all-reduce runs, and the plan it came from, for messages.
 
-    Args and errors as in `choose`.
+    Args as in `choose`.
     """
     if not plan:
         return schedules.direct(ranks), "direct"
     chosen = _plans[plan]
     if chosen.ranks != ranks:
-        raise PlanError(
-            f"{where}: plan {plan[:8]} is for {chosen.ranks} ranks; this call has {ranks}.\n"
-            f"  Cure: give the call a plan for {ranks} ranks (`plan=`), or make it under `with jaxcomm.use_plan(None)`."
+        say_once(
+            f"{where}: the active plan {plan[:8]} is for {chosen.ranks} ranks; a call of {ranks} runs the direct "
+            "schedule.\n  Cure: name the axis that it is for, as in jaxcomm.use_plan({'data': plan})."
         )
+        return schedules.direct(ranks), "direct"
     schedule = chosen.schedule_for(nbytes, dtype)
     return (schedules.direct(ranks), "direct") if schedule is None else (schedule, plan[:8])
 
@@ -219,12 +239,51 @@ def _seconds(name: str, value: float | str) -> float:
     return seconds
 
 
-def _check_mesh(plan: Plan, mesh: jax.sharding.Mesh) -> None:
-    sizes = mesh.shape
-    together = (axes for count in range(1, len(sizes) + 1) for axes in itertools.combinations(sizes, count))
-    if not any(math.prod(sizes[axis] for axis in axes) == plan.ranks for axes in together):
-        axes = ", ".join(f"'{axis}' {size}" for axis, size in sizes.items())
-        raise PlanError(
-            f"plan {plan.hash[:8]} is for {plan.ranks} ranks, but the mesh's axes have {axes}.\n"
-            f"  Cure: plan from a profile of that many ranks, or make a mesh with an axis of {plan.ranks}."
+def _load(plan: PlanLike) -> _Hashes:
+    if plan is None:
+        return ()
+    if not isinstance(plan, Mapping):
+        return (((), _hash(plan, "plan")),)
+    hashes = {
+        axes if isinstance(axes, tuple) else (axes,): "" if each is None else _hash(each, f"plan[{axes!r}]")
+        for axes, each in plan.items()
+    }
+    return tuple(sorted(hashes.items(), key=str))
+
+
+def _hash(plan: Any, where: str) -> str:
+    if isinstance(plan, str | os.PathLike):
+        plan = jaxcomm.plan.load(plan)  # which proves it
+    elif not isinstance(plan, jaxcomm.plan.Plan):
+        raise JaxcommError(
+            f"{where} is {plan!r:.60}, of type {type(plan).__name__}.\n"
+            "  Cure: give the path of a plan file, a jaxcomm.plan.Plan or None; or a dict from axes to these."
         )
+    elif plan.hash not in _plans:
+        from jaxcomm.plan.proof import check_brought
+
+        check_brought(plan)
+    _plans[plan.hash] = plan
+    digest: str = plan.hash
+    return digest
+
+
+def _compile_plans(hashes: _Hashes) -> None:
+    """So that executables of other processes find their programs here."""
+    for _, digest in hashes:
+        compile_plan(digest)
+
+
+def _check_mesh(hashes: _Hashes, mesh: jax.sharding.Mesh) -> None:
+    sizes = mesh.shape
+    together = [axes for count in range(1, len(sizes) + 1) for axes in itertools.combinations(sizes, count)]
+    for axes, digest in hashes:
+        fitting = [axes] if axes and sizes.keys() >= {*axes} else [] if axes else together
+        if digest and not any(math.prod(sizes[axis] for axis in each) == _plans[digest].ranks for each in fitting):
+            ranks = _plans[digest].ranks
+            there = ", ".join(f"'{axis}' {size}" for axis, size in sizes.items())
+            over = f" and given for {', '.join(map(repr, axes))}" if axes else ""
+            raise PlanError(
+                f"plan {digest[:8]} is for {ranks} ranks{over}, but the mesh's axes have {there}.\n"
+                f"  Cure: plan from a profile of that many ranks, or make a mesh with an axis of {ranks}."
+            )

@@ -11,12 +11,12 @@ from types import FrameType
 from typing import Any
 
 import jax
-from jax._src import dispatch, distributed
+from jax._src import config, dispatch, distributed
 from jax._src.custom_partitioning_sharding_rule import sdy_sharding_rule_to_mlir, str_to_sdy_sharding_rule
 from jax._src.interpreters import mlir, partial_eval
 from jax._src.lax import parallel
 from jax._src.sharding_impls import ShardingContext
-from jax.extend.core import JaxprEqn, Primitive
+from jax.extend.core import JaxprEqn, Primitive, Var
 from jaxlib import xla_client
 
 # Not every JAX version has all.
@@ -66,6 +66,49 @@ def drop_what_nobody_reads(primitive: Primitive) -> None:
     partial_eval.dce_rules[primitive] = rule
 
 
+def ask_policies_as(primitive: Primitive, lax: Primitive, own: Container[str]) -> None:
+    """Lets policies of `jax.checkpoint` decide on `primitive` as on `lax`, operand by operand: they name lax's.
+
+    What a policy would offload stays on the device.
+
+    Args:
+      primitive: result i depends on operand i alone.
+      lax: takes one operand.
+      own: the parameters of `primitive` that `lax` does not have.
+    """
+
+    def rule(policy: Callable[..., Any], unknown: Sequence[bool], there: Sequence[bool], eqn: JaxprEqn) -> Any:
+        if any(unknown):
+            again, known = [True] * len(unknown), None
+        else:
+            params = {name: value for name, value in eqn.params.items() if name not in own}
+            cases = [policy(lax, operand.aval, **params) for operand in eqn.invars]
+            again, known = [case is False or isinstance(case, partial_eval.RecomputeType) for case in cases], eqn
+        needed = [operand for operand, anew in zip(eqn.invars, again, strict=True) if anew]
+        results = [result for result, anew in zip(eqn.outvars, again, strict=True) if anew]
+        missing = [
+            operand
+            for operand, anew, here in zip(eqn.invars, again, there, strict=True)
+            if anew and not here and isinstance(operand, Var)
+        ]
+        later = eqn.replace(invars=needed, outvars=results) if needed else None
+        return known, later, [known is None] * len(again), again, missing
+
+    partial_eval.partial_eval_jaxpr_custom_rules[primitive] = rule
+
+
+def checks_vma() -> bool:
+    """Whether this is traced in a `jax.shard_map` with check_vma, whose types say along which axes a value differs."""
+    checks: bool = config._check_vma.value
+    return checks
+
+
+def is_export(context: mlir.LoweringRuleContext) -> bool:
+    """Whether a lowering rule runs for `jax.export`: then the devices are not those that the step will run on."""
+    exported: bool = context.module_context.lowering_parameters.for_export
+    return exported
+
+
 def devices(mesh: Any) -> Sequence[Any]:
     """The devices of the mesh that is being lowered for, in the order of its positions.
 
@@ -76,7 +119,7 @@ def devices(mesh: Any) -> Sequence[Any]:
       mesh: concrete, or abstract while a lowering rule runs.
 
     Raises:
-      LookupError: an abstract mesh that is lowered for no devices, as `jax.export` does.
+      LookupError: an abstract mesh that is lowered for no devices.
     """
     if not isinstance(mesh, jax.sharding.AbstractMesh):
         return tuple(mesh.devices.flat)

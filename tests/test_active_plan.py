@@ -17,7 +17,7 @@ import pytest
 from lax_cases import MESH, MESH_2D, P, sharded
 
 import jaxcomm
-from jaxcomm import communicator, ffi, schedules
+from jaxcomm import communicator, ffi, log, schedules
 from jaxcomm.plan import Plan
 from jaxcomm.plan.program import compile
 from jaxcomm.schedules import Template
@@ -161,15 +161,77 @@ def test_a_plan_counts_in_a_with_statement_and_from_a_setter() -> None:
                 note()
         note()
     note()
-    jaxcomm.use_plan(other)
+    scope = jaxcomm.use_plan(other)
     note()
-    thread = threading.Thread(target=note)
-    thread.start()
-    thread.join()
     with jaxcomm.use_plan(RING):
         note()
     note()
-    assert seen == [RING.hash, other.hash, "", RING.hash, "", other.hash, other.hash, RING.hash, other.hash]
+    with scope:
+        note()
+    note()
+    with scope:
+        note()
+    note()
+    assert seen[:5] == [RING.hash, other.hash, "", RING.hash, ""]
+    assert seen[5:] == [other.hash, RING.hash, other.hash, other.hash, "", other.hash, ""]
+
+
+def test_threads_do_not_see_each_others_plans() -> None:
+    other = make((0, None, SPECS["halving_doubling"]))
+    seen: dict[str, list[str]] = {"main": [], RING.hash: [], other.hash: []}
+    together = threading.Barrier(3, timeout=30)
+
+    def note(name: str) -> None:
+        together.wait()
+        seen[name].append(communicator.plan_hash(None))
+        together.wait()
+
+    def work(plan: Plan) -> None:
+        with jaxcomm.use_plan(plan):
+            note(plan.hash)
+        note(plan.hash)
+        jaxcomm.use_plan(plan)
+        note(plan.hash)
+
+    threads = [threading.Thread(target=work, args=(plan,)) for plan in (RING, other)]
+    for thread in threads:
+        thread.start()
+    for _ in range(3):
+        note("main")
+    for thread in threads:
+        thread.join()
+    assert seen == {"main": ["", "", ""], **{hash_: [hash_, "", hash_] for hash_ in (RING.hash, other.hash)}}
+
+
+def test_init_sets_the_plan_of_all_threads() -> None:
+    def elsewhere() -> str:
+        found: list[str] = []
+        thread = threading.Thread(target=lambda: found.append(communicator.plan_hash(None)))
+        thread.start()
+        thread.join()
+        return found[0]
+
+    jaxcomm.use_plan(None)
+    jaxcomm.init(plan=RING)
+    assert (communicator.plan_hash(None), elsewhere()) == (RING.hash, RING.hash)
+    jaxcomm.init(plan={})
+    assert (communicator.plan_hash(None), elsewhere()) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        ({"a": 1}, r"plan\['a'\] is 1, of type int\.\n  Cure: give the path of a plan file"),
+        (7, r"plan is 7, of type int\.\n  Cure:"),
+        ({("a", "b"): [RING]}, r"plan\[\('a', 'b'\)\] is \[Plan\("),
+    ],
+)
+def test_what_is_no_plan_is_refused(plan: Any, message: str) -> None:
+    jaxcomm.use_plan(RING)
+    for attempt in (jaxcomm.use_plan, lambda plan: jaxcomm.init(plan=plan), lambda plan: total(X, plan=plan)):
+        with pytest.raises(jaxcomm.JaxcommError, match=message):
+            attempt(plan)
+    assert communicator.plan_hash(None) == RING.hash
 
 
 def test_a_step_is_compiled_once_for_each_plan() -> None:
@@ -198,20 +260,102 @@ def test_a_plan_leads_through_gradients_and_batches() -> None:
     assert plans_seen() == {RING.hash[:8]}
 
 
-def test_a_plan_for_other_ranks_names_both_numbers_and_the_cure() -> None:
+FOUR = make((0, None, SPECS["ring"]), ranks=4)
+TWO = make((0, None, SPECS["ring"]), ranks=2)
+
+
+def both_axes(**options: Any) -> dict[str, str]:
+    """Sums over both axes of the 4 × 2 mesh, apart and together; the plan of each call, by its axes."""
+
+    def body(x: Any) -> Any:
+        return [jaxcomm.psum(x, axis, **options) for axis in ("a", "b", ("a", "b"))]
+
+    step = jax.jit(sharded(body, P("a", "b"), P("a", "b"), False, MESH_2D))
+    ffi.reset_stats()
+    for ours, axes in zip(step(X), ((0,), (1,), (0, 1)), strict=True):
+        blocks = X.reshape(4, 2, 2, 500).transpose(0, 2, 1, 3)  # [a, b, rows, columns]
+        total = np.broadcast_to(blocks.sum(axes, keepdims=True), blocks.shape)
+        np.testing.assert_allclose(ours, total.transpose(0, 2, 1, 3).reshape(X.shape), rtol=1e-4, atol=1e-5)
+    return {site["axes"]: site["plan"] for site in ffi.stats() if site["calls"]}
+
+
+def test_a_plan_given_for_other_ranks_names_both_numbers_and_the_cure() -> None:
     message = (
         rf"psum over 'a': plan {RING.hash[:8]} is for 8 ranks; this call has 4.\n  Cure: give the call a plan for 4 "
-        r"ranks \(`plan=`\), or make it under `with jaxcomm.use_plan\(None\)`"
+        r"ranks, or leave `plan` out"
     )
-    step = lambda: jax.jit(sharded(lambda x: jaxcomm.psum(x, "a"), P("a"), P(), True, MESH_2D))(X)  # noqa: E731
-    with jaxcomm.use_plan(RING), pytest.raises(jaxcomm.PlanError, match=message):
-        step()
     partial = jax.shard_map(
         lambda x: jaxcomm.psum(x, "a", plan=RING), mesh=MESH_2D, in_specs=P("a"), out_specs=P(), axis_names={"a"}
     )
+    groups = sharded(lambda x: jaxcomm.psum(x, "d", plan=FOUR, axis_index_groups=PAIRS), P("d"), P("d"), False)
+    with pytest.raises(jaxcomm.PlanError, match=message):
+        both_axes(plan=RING)
+    with pytest.raises(jaxcomm.PlanError, match=message):
+        both_axes(plan={"a": RING})
     with pytest.raises(jaxcomm.PlanError, match=message):
         jax.jit(partial)(X)
-    np.testing.assert_allclose(step()[0], X.reshape(4, 2, -1).sum(0)[0], rtol=1e-4, atol=1e-5)
+    with pytest.raises(jaxcomm.PlanError, match="is for 4 ranks; this call has 2"):
+        jax.jit(groups)(X)
+
+
+PAIRS = [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+def test_an_axis_that_the_active_plan_is_not_for_runs_directly_and_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log.say_once.cache_clear()
+    with jaxcomm.use_plan(FOUR):
+        for _ in range(2):
+            assert both_axes() == {"a": FOUR.hash[:8], "b": "direct", "a,b": "direct"}
+        said = [record.getMessage() for record in caplog.records if record.name == "jaxcomm"]
+        assert len(said) == 2
+        assert f"psum over 'b': the active plan {FOUR.hash[:8]} is for 4 ranks; a call of 2 runs the direct" in said[0]
+        with jaxcomm.replace_lax():
+            step = sharded(
+                lambda x: (jax.lax.psum(x, "b"), jax.lax.psum(x, "a")), P("a", "b"), P("a", "b"), False, MESH_2D
+            )
+            jax.block_until_ready(jax.jit(step)(X))
+
+
+def test_plans_by_axis() -> None:
+    found = {"a": FOUR.hash[:8], "b": TWO.hash[:8], "a,b": RING.hash[:8]}
+    plans = {"a": FOUR, "b": TWO, ("a", "b"): RING}
+    assert both_axes(plan=plans) == found
+    assert both_axes(plan={"b": TWO}) == {"a": "direct", "b": TWO.hash[:8], "a,b": "direct"}
+    with jaxcomm.use_plan(plans):
+        assert both_axes() == found
+        assert both_axes(plan={"a": None}) == dict.fromkeys(found, "direct")
+        with jaxcomm.replace_lax():
+            step = sharded(lambda x: jax.lax.psum(jax.lax.psum(x, "b"), "a"), P("a", "b"), P("a", "b"), False, MESH_2D)
+            ffi.reset_stats()
+            jax.block_until_ready(jax.jit(step)(X))
+    assert plans_seen() == {FOUR.hash[:8], TWO.hash[:8]}
+    jaxcomm.init(MESH_2D, plan=plans)
+    assert communicator.plan_hash(None, ("b",)) == TWO.hash
+    jaxcomm.init(plan={})
+    for wrong, where in (
+        ({"a": TWO}, "given for 'a'"),
+        ({"d": RING}, "given for 'd'"),
+        ({("a", "d"): RING}, "'a', 'd'"),
+    ):
+        with pytest.raises(jaxcomm.PlanError, match=f"{where}, but the mesh's axes have 'a' 4, 'b' 2"):
+            jaxcomm.init(MESH_2D, plan=wrong)
+    assert communicator.plan_hash(None, ("a",)) == ""
+
+
+def test_a_step_is_compiled_once_for_each_set_of_plans() -> None:
+    traces = []
+
+    @jax.jit
+    def step(x: Any) -> Any:
+        traces.append(communicator.plan_hash(None, ("d",))[:8])
+        return sharded(lambda x: jaxcomm.pmean(x, "d"), P("d"), P(), True)(x)
+
+    for plan in ({"d": RING, "a": FOUR}, {"a": FOUR, "d": RING}, {"d": RING}, RING, {"a": FOUR, "d": RING}, {}, None):
+        with jaxcomm.use_plan(plan):
+            step(X)
+    assert traces == [RING.hash[:8]] * 3 + [""]
 
 
 def test_a_plan_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
@@ -240,7 +384,8 @@ def test_init_takes_a_plan_that_fits_the_mesh() -> None:
     for mesh in (None, MESH, MESH_2D):
         jaxcomm.init(mesh, plan=RING)
         assert communicator.plan_hash(None) == RING.hash
-        jaxcomm.use_plan(None)
+        jaxcomm.init(plan={})
+        assert communicator.plan_hash(None) == ""
     jaxcomm.init()
 
 

@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from lax_cases import MESH, P, both_modes, sharded
+from lax_cases import MESH, MESH_2D, P, both_modes, sharded
 from step_plans import step_plan
 from test_active_plan import SPECS, make
 
 import jaxcomm
-from jaxcomm import ffi, train
+from jaxcomm import ffi, log, train
 from jaxcomm.errors import PlanError
 from jaxcomm.plan import Plan
 
@@ -171,6 +171,24 @@ def test_the_active_plan_counts() -> None:
     with jaxcomm.use_plan(PLAN):
         results = run(after, loss, None)
     jax.tree.map(np.testing.assert_array_equal, results, run(inside, loss, PLAN))
+
+
+def test_gradients_that_jax_has_summed_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    def summed(loss: Loss, plan: Plan, vma: bool, params: Any, x: Any) -> Any:
+        return train.pmean_buckets(jax.grad(loss)(params, x), "d", plan=plan)
+
+    log.say_once.cache_clear()
+    for how in (after, summed):
+        run(how, loss, PLAN, vma=True)
+    said = [record.getMessage() for record in caplog.records if record.name == "jaxcomm"]
+    assert len(said) == 1
+    assert "jaxcomm.train.pmean_buckets over 'd': all 8 ranks have the same operand" in said[0]
+
+
+def test_a_plan_for_other_ranks_is_refused() -> None:
+    step = sharded(lambda g: train.pmean_buckets(g, "a", plan=PLAN), P(), P(), False, MESH_2D)
+    with pytest.raises(PlanError, match="pmean_buckets over 'a': plan .* is for 8 ranks; this call has 4"):
+        jax.jit(step)(PARAMS)
 
 
 def test_parameters_of_each_rank() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ import pytest
 from lax_cases import MESH_2D, P, X, both_modes, compare, sharded
 
 import jaxcomm
-from jaxcomm.collectives import lowering
+from jaxcomm import log
 
 REDUCTIONS = ["psum", "pmean", "pmax", "pmin"]
 ALL = [*REDUCTIONS, "psum_scatter", "all_gather"]
@@ -49,15 +50,28 @@ def test_element_types(dtype: str, vma: bool) -> None:
 
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "int4"])
 @pytest.mark.parametrize("name", ALL)
-def test_element_types_that_the_core_lacks(name: str, dtype: str) -> None:
-    with pytest.raises(TypeError, match=f"jaxcomm.{name.replace('pmean', 'psum')} cannot take {dtype}"):
-        on_axis(lambda x: getattr(jaxcomm, name)(jnp.tile(x.astype(dtype), (8, 1)), "d"), True, P("d"))
+def test_element_types_that_the_core_lacks_stay_laxs(name: str, dtype: str, caplog: pytest.LogCaptureFixture) -> None:
+    def case(ops: Any) -> Any:
+        """The 32 bits stay the core's beside them."""
+
+        def body(x: Any) -> Any:
+            wide = jnp.tile(x, (8, 1))
+            return jax.tree.map(lambda y: y.astype(jnp.float32), each([name], ops, [wide.astype(dtype), wide], "d"))
+
+        return on_axis(body, True, P("d"))
+
+    log.say_once.cache_clear()
+    for _ in range(2):
+        compare(case)
+    said = [record.getMessage() for record in caplog.records if record.name == "jaxcomm"]
+    assert len(said) == 1
+    assert f"jaxcomm's core has no {name.replace('pmean', 'psum')} of {dtype}: it runs as jax.lax's" in said[0]
 
 
+@both_modes
 @pytest.mark.parametrize("name", ["pmax", "pmin"])
-def test_complex_numbers_have_no_order(name: str) -> None:
-    with pytest.raises(TypeError, match=f"jaxcomm.{name} cannot take complex64"):
-        on_axis(lambda x: getattr(jaxcomm, name)(x.astype(jnp.complex64), "d"), True)
+def test_complex_numbers_have_no_order(name: str, vma: bool) -> None:
+    compare(lambda ops: on_axis(lambda x: getattr(ops, name)(x.astype(jnp.complex64), "d"), vma))
 
 
 def test_booleans_have_no_scattered_sum() -> None:
@@ -277,26 +291,64 @@ def test_a_mesh_of_some_devices() -> None:
     compare(lambda ops: jax.jit(sharded(lambda x: ops.psum(x, "d"), P("d"), P(), True, mesh))(X[:6]))
 
 
-def test_ranks_in_several_processes_are_refused() -> None:
-    class Elsewhere(NamedTuple):
-        id: int
-        process_index: int
-        platform: str = "cpu"
+@pytest.mark.parametrize("replicated", [True, False], ids=["summed by jax.grad", "pcast to varying"])
+@both_modes
+def test_what_all_ranks_have_already_is_reduced_as_by_lax_but_said_once(
+    vma: bool, replicated: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def case(ops: Any) -> Any:
+        def body(w: Any, x: Any) -> Any:
+            grads = jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(
+                w if replicated else jax.lax.pcast(w, "d", to="varying")
+            )
+            return ops.pmean(grads, "d"), ops.psum(1, "d"), ops.psum(jnp.arange(3), "d"), ops.psum(x, "d")
 
-    class Mesh(NamedTuple):
-        devices: np.ndarray[Any, Any]
+        return jax.jit(sharded(body, (P(), P("d")), P(), vma))(np.ones((6, 3), np.float32), X)
 
-    devices = np.array([None, None])
-    devices[:] = [Elsewhere(0, 0), Elsewhere(2048, 1)]
-    with pytest.raises(jaxcomm.JaxcommError, match=r"psum over 'd': its ranks live in 2 processes; this build's core"):
-        lowering.device_ids(Mesh(devices), [[0, 1]], "psum over 'd'")
-    assert lowering.device_ids(Mesh(devices), [[0], [1]], "") == [[0], [2048]]
+    log.say_once.cache_clear()
+    for _ in range(2):
+        compare(case)
+    said = [record.getMessage() for record in caplog.records if record.name == "jaxcomm"]
+    assert len(said) == (vma and replicated)
+    for message in said:
+        assert "jaxcomm.pmean over 'd': all 8 ranks have the same operand" in message
+        assert (
+            "8 times the mean" in message and "Cure: differentiate with respect to jax.lax.pcast(params, 'd'" in message
+        )
 
 
-def test_a_step_for_no_devices_is_refused() -> None:
-    step = jax.jit(sharded(lambda x: jaxcomm.psum(x, "a"), P("a"), P(), True, MESH_2D.abstract_mesh))
-    with pytest.raises(jaxcomm.JaxcommError, match="psum over 'a': no devices are assigned to the mesh"):
-        step.trace(jax.ShapeDtypeStruct(X.shape, X.dtype)).lower(lowering_platforms=("cpu",))
+def some_of_all(ops: Any, x: Any) -> Any:
+    return ops.psum({"x": x, "n": x.sum()}, "a"), ops.pmax(x > 0, "a"), ops.all_gather(x, "a", axis=1, to="invarying")
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["jaxcomm", "replace_lax"])
+def test_a_step_for_no_devices_runs_lax_and_says_so_once(replaced: bool, caplog: pytest.LogCaptureFixture) -> None:
+    log.say_once.cache_clear()
+    ops = jax.lax if replaced else jaxcomm
+    step = jax.jit(sharded(lambda x: some_of_all(ops, x), P("a"), P(), True, MESH_2D.abstract_mesh))
+    with jaxcomm.replace_lax() if replaced else contextlib.nullcontext():
+        for _ in range(2):
+            text = step.trace(jax.ShapeDtypeStruct(X.shape, X.dtype)).lower(lowering_platforms=("cpu",)).as_text()
+            assert "jaxcomm" not in text and "stablehlo.all_reduce" in text
+    said = [record.getMessage() for record in caplog.records if "psum runs as jax.lax's" in record.getMessage()]
+    assert len(said) == 1 and "no devices are assigned to the mesh" in said[0]
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["jaxcomm", "replace_lax"])
+def test_an_exported_step_has_laxs_collectives(replaced: bool) -> None:
+    """What is exported may run in processes without jaxcomm, on other devices."""
+    specs = P("a", "b"), P("a", "b"), False, MESH_2D
+    step = jax.jit(sharded(lambda x: ops.psum(x, "a") + ops.psum(x, ("a", "b")), *specs))
+    x = jax.device_put(X, jax.NamedSharding(MESH_2D, P("a", "b")))
+    ops = jax.lax
+    expected = step(x)
+    jax.clear_caches()
+    ops = jax.lax if replaced else jaxcomm
+    with jaxcomm.replace_lax() if replaced else contextlib.nullcontext():
+        for platforms in (None, ["cpu"], ["cpu", "cuda"]):
+            exported = jax.export.export(step, platforms=platforms)(x)
+            assert "@jaxcomm" not in exported.mlir_module()
+            np.testing.assert_allclose(jax.jit(exported.call)(x), expected, rtol=1e-5)
 
 
 def test_an_axis_of_one_rank() -> None:
@@ -315,7 +367,7 @@ def test_other_platforms_run_lax_and_say_so_once(platform: str, caplog: pytest.L
             jaxcomm.all_gather(x, "d", to="invarying"),
         )
 
-    lowering.say_once.cache_clear()  # whatever other tests have had it say
+    log.say_once.cache_clear()  # whatever other tests have had it say
     step = jax.jit(sharded(body, P("d"), P(), True))
     for _ in range(2):
         text = step.trace(X).lower(lowering_platforms=(platform,)).as_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import jax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.extend.core import Primitive
-from jax.interpreters import mlir, partial_eval
+from jax.interpreters import ad, mlir, partial_eval
 from jax.sharding import AbstractMesh
 from lax_cases import MESH_2D, P, X
 
@@ -57,6 +58,58 @@ def test_drop_what_nobody_reads(used: list[bool]) -> None:
     reduced, used_inputs = partial_eval.dce_jaxpr(jaxpr, used)
     assert used_inputs == used
     assert [len(eqn.invars) for eqn in reduced.eqns] == ([sum(used)] if any(used) else [])
+
+
+@pytest.mark.parametrize("saved", [(), (0,), (1,), (0, 1)], ids=str)
+def test_ask_policies_as(saved: tuple[int, ...]) -> None:
+    """Each operand is asked about, by lax's primitive and parameters; what is not saved is computed again."""
+    two = Primitive("two_exps")
+    two.multiple_results = True
+    two.def_abstract_eval(lambda *avals, ours: avals)
+
+    def jvp(primals: Any, tangents: Any, ours: int) -> Any:
+        results = two.bind(*primals, ours=ours)
+        return results, [result * tangent for result, tangent in zip(results, tangents, strict=True)]
+
+    ad.primitive_jvps[two] = jvp
+    jax_compat.ask_policies_as(two, jax.lax.exp_p, ("ours",))
+    jax_compat.drop_what_nobody_reads(two)
+    asked = []
+
+    def policy(primitive: Any, *avals: Any, **params: Any) -> bool:
+        if primitive is not jax.lax.exp_p:
+            return True
+        asked.append((len(avals), params))
+        return avals[0].size - 1 in saved
+
+    def loss(x: Any, y: Any) -> Any:
+        return sum(jnp.sum(z) for z in two.bind(x, y, ours=1))
+
+    jaxpr = str(jax.make_jaxpr(jax.grad(jax.checkpoint(loss, policy=policy), (0, 1)))(jnp.ones(1), jnp.ones(2)))
+    calls = [len(operands.split()) for operands in re.findall(r"two_exps\[.*?\]((?: \w+)+)", jaxpr)]
+    assert calls == {(): [2, 2], (0,): [2, 1], (1,): [2, 1], (0, 1): [2]}[saved]
+    assert asked == [(1, {}), (1, {})]
+
+
+@pytest.mark.parametrize("vma", [True, False])
+def test_checks_vma(vma: bool) -> None:
+    seen = []
+
+    def body(x: Any) -> Any:
+        seen.append(jax_compat.checks_vma())
+        return jax.vmap(jnp.sin)(x)
+
+    step = jax.shard_map(body, mesh=MESH_2D, in_specs=P("a"), out_specs=P("a"), check_vma=vma)
+    jax.jit(jax.grad(lambda x: step(x).sum()))(X)
+    assert set(seen) == {vma}
+
+
+def test_is_export() -> None:
+    seen = []
+    step = jax.jit(probe("exported", lambda context: seen.append(jax_compat.is_export(context))).bind)
+    step.lower(X)
+    jax.export.export(step)(X)
+    assert seen == [False, True]
 
 
 def test_devices_of_a_mesh_and_of_the_jit_around_an_abstract_one() -> None:

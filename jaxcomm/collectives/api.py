@@ -36,8 +36,8 @@ def psum(
       axis_name: axis of the mesh, or several.
       axis_index_groups: groups of indices along the axis that sum among themselves; of unlike sizes only where
         check_vma is False, as in lax.
-      plan: path of a plan file, or a `jaxcomm.plan.Plan`; None runs the active plan (`jaxcomm.use_plan`), or without
-        one the direct schedule.
+      plan: path of a plan file, a `jaxcomm.plan.Plan`, or a mapping from axes to these; None runs the active plan
+        (`jaxcomm.use_plan`) if that is for so many ranks, or else the direct schedule.
       loss: what may be left out of a gradient's sum; None leaves out nothing.
 
     Raises:
@@ -150,8 +150,15 @@ def _call(
     function: Callable[..., Any], plan: communicator.PlanLike, x: Any, axis_name: AxisName, **options: Any
 ) -> Any:
     axes.check(function.__name__, axis_name)
-    call = partial(function, axis_name=axis_name, **options)
-    return replace_collectives(call, communicator.plan_hash(plan))(x)
+    over = axes.of_mesh(axis_name)
+    if function in (lax.psum, lax.pmean):
+        axes.say_if_alike(function.__name__, x, over)
+    digest = communicator.plan_hash(plan, over)
+    if plan is not None:
+        groups = options["axis_index_groups"]
+        sizes = [lax.axis_size(over)] if groups is None else map(len, groups)
+        communicator.require_ranks(digest, sizes, f"{function.__name__} over '{','.join(map(str, over))}'")
+    return replace_collectives(partial(function, axis_name=axis_name, **options), digest)(x)
 
 
 def _ranks(axis_name: AxisName, groups: Groups) -> int:

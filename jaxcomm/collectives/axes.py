@@ -6,7 +6,11 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import lax
+
+from jaxcomm import jax_compat
+from jaxcomm.log import say_once
 
 AxisName = Hashable | Sequence[Hashable]
 
@@ -14,6 +18,12 @@ AxisName = Hashable | Sequence[Hashable]
 def names(axis_name: AxisName) -> tuple[Any, ...]:
     """One axis or several, as several."""
     return tuple(axis_name) if isinstance(axis_name, tuple | list) else (axis_name,)
+
+
+def of_mesh(axis_name: AxisName) -> tuple[Any, ...]:
+    """Those that are axes of the mesh; the others are jax.vmap's, or dimensions of the array."""
+    here = frozenset(jax.sharding.get_abstract_mesh().manual_axes)
+    return tuple(axis for axis in names(axis_name) if axis in here)
 
 
 def check(where: str, axis_name: AxisName) -> None:
@@ -29,6 +39,26 @@ def check(where: str, axis_name: AxisName) -> None:
                 f"jaxcomm.{where}: there is no axis {axis!r} here; the mesh axes in scope are {bound}.\n"
                 "  Cure: call it inside jax.shard_map over a mesh that has it, or under jax.vmap with this axis_name."
             ) from error
+
+
+def say_if_alike(where: str, tree: Any, over: Sequence[Any]) -> None:
+    """Warns, once, of numbers that all ranks of these axes share already: as a rule gradients that JAX has summed."""
+    if not jax_compat.checks_vma() or not over or lax.axis_size(tuple(over)) == 1:
+        return
+    shared = any(
+        isinstance(x, jax.core.Tracer)
+        and jnp.issubdtype(x.dtype, jnp.inexact)
+        and not jax.typeof(x).manual_axis_type.varying & {*over}
+        for x in jax.tree.leaves(tree)
+    )
+    if shared:
+        axes, ranks = over[0] if len(over) == 1 else tuple(over), lax.axis_size(tuple(over))
+        say_once(
+            f"jaxcomm.{where} over '{','.join(map(str, over))}': all {ranks} ranks have the same operand. With "
+            "check_vma=True jax.grad sums the gradients of parameters that the ranks share by itself; a pmean of these "
+            f"sums is {ranks} times the mean of the ranks' gradients.\n"
+            f"  Cure: differentiate with respect to jax.lax.pcast(params, {axes!r}, to='varying')."
+        )
 
 
 def varying(x: jax.Array, axes: Iterable[Any]) -> jax.Array:

@@ -41,7 +41,8 @@ def pmean_buckets(grads: Any, axis_name: AxisName, *, plan: communicator.PlanLik
       NameError, TypeError: as `jaxcomm.psum`.
     """
     axes.check("train.pmean_buckets", axis_name)
-    leaves, tree, buckets, digest = _planned("pmean_buckets", grads, plan)
+    axes.say_if_alike("train.pmean_buckets", grads, axes.of_mesh(axis_name))
+    leaves, tree, buckets, digest = _planned("pmean_buckets", grads, axis_name, plan)
     for number, bucket in enumerate(buckets, 1):
         means = _mean(axis_name, digest, f"bucket {number} of {len(buckets)}", [leaves[i] for i in bucket])
         for i, mean in zip(bucket, means, strict=True):
@@ -69,7 +70,7 @@ def pmean_in_backward(params: Any, axis_name: AxisName, *, plan: communicator.Pl
       PlanError, NameError, TypeError: as `pmean_buckets`.
     """
     axes.check("train.pmean_in_backward", axis_name)
-    leaves, tree, buckets, digest = _planned("pmean_in_backward", params, plan)
+    leaves, tree, buckets, digest = _planned("pmean_in_backward", params, axis_name, plan)
     for number, bucket in enumerate(buckets, 1):
         average = partial(_mean, axis_name, digest, f"bucket {number} of {len(buckets)}")
         for i, leaf in zip(bucket, _averaged([leaves[i] for i in bucket], axes.names(axis_name), average), strict=True):
@@ -116,10 +117,13 @@ def named(tree: Any) -> dict[str, jax.Array]:
     return found
 
 
-def _planned(where: str, tree: Any, plan: communicator.PlanLike) -> tuple[Leaves, Any, Sequence[Sequence[int]], str]:
+def _planned(
+    where: str, tree: Any, axis_name: AxisName, plan: communicator.PlanLike
+) -> tuple[Leaves, Any, Sequence[Sequence[int]], str]:
     """The tree's leaves and structure, the indices of those in each bucket, and the plan's hash."""
     arrays = named(tree)
-    chosen = communicator.active_plan(plan)
+    over = axes.of_mesh(axis_name)
+    chosen = communicator.active_plan(plan, over)
     if chosen is None:
         raise PlanError(
             f"{where}: there is no plan, so there are no buckets.\n"
@@ -130,6 +134,8 @@ def _planned(where: str, tree: Any, plan: communicator.PlanLike) -> tuple[Leaves
             f"{where}: plan {chosen.hash[:8]} has no step, as its profile has no gradients.\n"
             "  Cure: `jaxcomm profile step`, and plan again, or jaxcomm.pmean, which makes one call of all gradients."
         )
+    if plan is not None:
+        communicator.require_ranks(chosen.hash, [lax.axis_size(over)], f"{where} over '{','.join(map(str, over))}'")
     place = {name: i for i, name in enumerate(arrays)}
     _check(where, {name: array.nbytes for name, array in arrays.items() if array.nbytes}, chosen)
     buckets = [[place[gradient.name] for gradient in members] for members in chosen.step.members()]

@@ -18,7 +18,14 @@ from jax.interpreters import ad, batching, mlir
 
 from jaxcomm import communicator, jax_compat
 from jaxcomm.collectives.axes import AxisName, names, varying
-from jaxcomm.collectives.lowering import call_core, device_ids, positions_of, say_that_lax_runs
+from jaxcomm.collectives.lowering import (
+    call_core,
+    device_ids,
+    has_devices,
+    is_in_one_process,
+    positions_of,
+    say_that_lax_runs,
+)
 from jaxcomm.collectives.primitive import COLLECTIVES
 from jaxcomm.collectives.request import Request
 
@@ -69,8 +76,10 @@ def _lower(context: mlir.LoweringRuleContext, *operands: Any, axes: tuple[Any, .
     positions = positions_of(scope.mesh, axes, None, where)
     if len(positions[0]) == 1:
         return operands
+    if not has_devices(context, _NAME) or not is_in_one_process(scope.mesh, positions, where):
+        return _as_lax(context, *operands, axes=axes)
     communicator.start()
-    devices = device_ids(scope.mesh, positions, where)
+    devices = device_ids(scope.mesh, positions)
     return call_core(
         context, operands, Request(_NAME, "all_reduce", "sum", ",".join(map(str, axes)), "", devices, divided=True)
     )
@@ -78,6 +87,10 @@ def _lower(context: mlir.LoweringRuleContext, *operands: Any, axes: tuple[Any, .
 
 def _lower_to_lax(context: mlir.LoweringRuleContext, *operands: Any, axes: tuple[Any, ...]) -> Sequence[Any]:
     say_that_lax_runs(context, _NAME)
+    return _as_lax(context, *operands, axes=axes)
+
+
+def _as_lax(context: mlir.LoweringRuleContext, *operands: Any, axes: tuple[Any, ...]) -> Sequence[Any]:
     results: Sequence[Any] = mlir.lower_fun(partial(_in_lax, axes=axes), multiple_results=True)(context, *operands)
     return results
 

@@ -6,8 +6,6 @@ what lax makes of it.
 
 from __future__ import annotations
 
-import functools
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -21,21 +19,71 @@ from jax.interpreters import mlir
 from jaxcomm import communicator, ffi, jax_compat, processes
 from jaxcomm.collectives import hosts
 from jaxcomm.collectives.partition import partitioned_call
-from jaxcomm.collectives.primitive import COLLECTIVES, PRIMITIVES
+from jaxcomm.collectives.primitive import COLLECTIVES, CORE, OUR_PARAMS, PRIMITIVES, bind_in_core_form
 from jaxcomm.collectives.request import Request, extent
 from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi import cuda, fused, nccl
-
-_logger = logging.getLogger("jaxcomm")
+from jaxcomm.log import say_once
 
 
 def register() -> None:
     """Tells JAX how the counterparts of lax's collectives are lowered."""
     for lax, ours in PRIMITIVES.items():
         jax_compat.require_devices(ours)
-        mlir.register_lowering(ours, partial(lower_to_core, lax), platform="cpu", cacheable=False)
-        mlir.register_lowering(ours, partial(_lower_on_gpus, lax), platform="cuda", cacheable=False)
-        mlir.register_lowering(ours, partial(_lower_to_lax, lax), cacheable=False)
+        mlir.register_lowering(ours, partial(_lower, lax), cacheable=False)
+        mlir.register_lowering(CORE[lax], partial(_lower_on_cpus, lax), platform="cpu", cacheable=False)
+        mlir.register_lowering(CORE[lax], partial(_lower_on_gpus, lax), platform="cuda", cacheable=False)
+        mlir.register_lowering(CORE[lax], partial(_lower_to_lax, lax), cacheable=False)
+
+
+def _lower(lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, **params: Any) -> Sequence[Any]:
+    """Ours, whatever the platform: lax's where there are no devices to lower for, or else in the core's form."""
+    if not has_devices(context, COLLECTIVES[lax.name].name):
+        return _as_lax(lax, context, *operands, **{key: params[key] for key in params if key not in OUR_PARAMS})
+    rule = mlir.lower_fun(lambda *xs: bind_in_core_form(lax, xs, params), multiple_results=True)
+    results: Sequence[Any] = rule(context, *operands)
+    return results
+
+
+def has_devices(context: mlir.LoweringRuleContext, collective: str) -> bool:
+    """Whether the step is lowered for devices that are known; if not, says once that the collective is lax's."""
+    scope: Any = context.module_context.axis_context
+    why = ""
+    if jax_compat.is_export(context) or len(context.module_context.platforms) > 1:
+        why = "it is lowered for devices that are not known yet"
+    try:
+        jax_compat.devices(scope.mesh)
+    except LookupError as error:
+        why = str(error)
+    if why:
+        say_once(f"jaxcomm.{collective} runs as jax.lax's, without a plan: {why}.")
+    return not why
+
+
+def is_in_one_process(mesh: Any, positions: Sequence[Sequence[int]], where: str) -> bool:
+    """Whether each group is; if not, says once that the collective is lax's."""
+    most = max(len({device.process_index for device in group}) for group in _devices(mesh, positions))
+    if most > 1:
+        say_once(
+            f"{where} runs as jax.lax's, without a plan: its ranks live in {most} processes, and this build's core "
+            "reduces within one on CPUs."
+        )
+    return most == 1
+
+
+def _lower_on_cpus(
+    lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str, **params: Any
+) -> Sequence[Any]:
+    if not core_reaches(lax, context, bucket, params):
+        return _as_lax(lax, context, *operands, **params)
+    return lower_to_core(lax, context, *operands, plan=plan, bucket=bucket, **params)
+
+
+def core_reaches(lax: Primitive, context: mlir.LoweringRuleContext, bucket: str, params: Mapping[str, Any]) -> bool:
+    """Whether all ranks of each group are in one process; if not, says once that the collective is lax's."""
+    name, axes, positions = _ranks(lax, context, bucket, params)
+    scope: Any = context.module_context.axis_context
+    return is_in_one_process(scope.mesh, positions, f"{name} over '{axes}'")
 
 
 def lower_to_core(
@@ -54,7 +102,7 @@ def lower_to_core(
         return operands
     communicator.start()
     scope: Any = context.module_context.axis_context
-    groups = (gpu_ids if on_gpus else device_ids)(scope.mesh, positions, f"{name} over '{axes}'")
+    groups = (gpu_ids if on_gpus else device_ids)(scope.mesh, positions)
     request = Request(name, collective.kind, collective.reduction, axes, plan, groups)
     return call_core(context, operands, request)
 
@@ -106,31 +154,21 @@ def positions_of(
     return [[int(row[index]) for index in group] for row in table for group in index_groups]
 
 
-def device_ids(mesh: Any, positions: Sequence[Sequence[int]], where: str) -> list[list[int]]:
-    """The CPU devices at these positions, all of a group in one process."""
-    groups = _devices(mesh, positions, where)
-    for group in groups:
-        if len(among := {device.process_index for device in group}) > 1:
-            raise JaxcommError(
-                f"{where}: its ranks live in {len(among)} processes; this build's core reduces within one.\n"
-                "  Cure: run the ranks of this axis in one process, or call jax.lax for this one."
-            )
-    return [[device.id for device in group] for group in groups]
+def device_ids(mesh: Any, positions: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The CPU devices at these positions."""
+    return [[device.id for device in group] for group in _devices(mesh, positions)]
 
 
-def gpu_ids(mesh: Any, positions: Sequence[Sequence[int]], where: str) -> list[list[int]]:
+def gpu_ids(mesh: Any, positions: Sequence[Sequence[int]]) -> list[list[int]]:
     """The GPUs at these positions, all of a group on one host: process << 16 | CUDA's number of the device there."""
-    groups = _devices(mesh, positions, where)
+    groups = _devices(mesh, positions)
     if jax.process_count() > 1:
         ffi.join_processes()
     return [[device.process_index << 16 | processes.hardware_number(device) for device in group] for group in groups]
 
 
-def _devices(mesh: Any, positions: Sequence[Sequence[int]], where: str) -> list[list[Any]]:
-    try:
-        devices = jax_compat.devices(mesh)
-    except LookupError as error:
-        raise JaxcommError(f"{where}: {error}.\n  Cure: lower for devices, not for an abstract mesh.") from error
+def _devices(mesh: Any, positions: Sequence[Sequence[int]]) -> list[list[Any]]:
+    devices = jax_compat.devices(mesh)
     return [[devices[position] for position in group] for group in positions]
 
 
@@ -144,7 +182,7 @@ def _lower_on_gpus(
     communicator.start()
     scope: Any = context.module_context.axis_context
     name, axes, positions = _ranks(lax, context, bucket, params)
-    devices = _devices(scope.mesh, positions, f"{name} over '{axes}'")
+    devices = _devices(scope.mesh, positions)
     on_hosts = any(hosts.several({device.process_index for device in group}) for group in devices)
     if not (nccl.HOSTS if on_hosts else fused.DEVICES):
         return _lower_to_lax(lax, context, *operands, **unchanged)
@@ -190,9 +228,3 @@ def say_that_lax_runs(context: mlir.LoweringRuleContext, collective: str) -> Non
         say_once(f"jaxcomm has no core for this {collective} on cuda yet: it runs as jax.lax's, without a plan.")
     else:
         say_once(f"jaxcomm has no core for {platforms} yet: its collectives run as jax.lax's there, without a plan.")
-
-
-@functools.cache
-def say_once(message: str) -> None:
-    """Logs it as a warning."""
-    _logger.warning("%s", message)

@@ -13,6 +13,7 @@ from jax.interpreters import ad, batching
 
 from jaxcomm import jax_compat
 from jaxcomm.collectives.reroute import reroute
+from jaxcomm.log import say_once
 
 _REAL = frozenset(
     f"{kind}{bits}"
@@ -38,6 +39,10 @@ class Collective(NamedTuple):
     reduction: str
     dtypes: frozenset[str]
 
+    def takes(self, dtype: Any) -> bool:
+        """Whether the core does it for this element type; booleans travel as bytes."""
+        return dtype.name in self.dtypes or (dtype == jnp.bool_ and self.kind != "reduce_scatter")
+
 
 _PSUM = Collective("psum", "all_reduce", "sum", _REAL | _COMPLEX)
 _PMAX = Collective("pmax", "all_reduce", "max", _REAL)
@@ -61,6 +66,10 @@ COLLECTIVES = {
     "all_gather_reduced": _ALL_GATHER,
 }
 
+# lax's parameter for the dimension that is cut or grows, by kind.
+DIMENSION = {"reduce_scatter": "scatter_dimension", "all_gather": "all_gather_dimension"}
+OUR_PARAMS = ("plan", "bucket")
+
 
 def replace_collectives(function: Callable[..., Any], plan: str, bucket: str = "") -> Callable[..., Any]:
     """Returns `function` with ours in place of every collective that lax binds in it.
@@ -74,29 +83,48 @@ def replace_collectives(function: Callable[..., Any], plan: str, bucket: str = "
 
 
 def _bind(lax: Primitive, plan: str, bucket: str, params: dict[str, Any], operands: Sequence[Any]) -> Sequence[Any]:
-    """Binds ours, in the form that the core takes: booleans are bytes, and the first dimension is cut or grows."""
+    """Binds ours, for named axes and without a dimension that comes or goes."""
     kind = COLLECTIVES[lax.name].kind
-    boolean = [kind != "reduce_scatter" and jax.typeof(x).dtype == jnp.bool_ for x in operands]
-    operands = [
-        jax.lax.convert_element_type(x, jnp.uint8) if byte else x for x, byte in zip(operands, boolean, strict=True)
-    ]
     bind = partial(PRIMITIVES[lax].bind, plan=plan if kind == "all_reduce" else "", bucket=bucket)
     if kind == "all_reduce":
         positional = tuple(axis for axis in params["axes"] if isinstance(axis, int))
         named = tuple(axis for axis in params["axes"] if not isinstance(axis, int))
         if positional:
             operands = [lax.bind(x, **params | {"axes": positional}) for x in operands]
-        results = bind(*operands, **params | {"axes": named}) if named else operands
-    else:
-        name = "scatter_dimension" if kind == "reduce_scatter" else "all_gather_dimension"
-        dimension, tiled, first = params[name], params["tiled"], {name: 0, "tiled": True}
-        if kind == "all_gather" and not tiled:
-            operands = [jnp.expand_dims(x, dimension) for x in operands]
-        results = bind(*[jnp.moveaxis(x, dimension, 0) for x in operands], **params | first)
-        results = [jnp.moveaxis(x, 0, dimension) for x in results]
-        if kind == "reduce_scatter" and not tiled:
-            results = [jnp.squeeze(x, dimension) for x in results]
-    return [x.astype(jnp.bool_) if byte else x for x, byte in zip(results, boolean, strict=True)]
+        return bind(*operands, **params | {"axes": named}) if named else operands
+    dimension, tiled = params[DIMENSION[kind]], params["tiled"]
+    if kind == "all_gather" and not tiled:
+        operands = [jnp.expand_dims(x, dimension) for x in operands]
+    results = bind(*operands, **params | {"tiled": True})
+    return [jnp.squeeze(x, dimension) for x in results] if kind == "reduce_scatter" and not tiled else results
+
+
+def bind_in_core_form(lax: Primitive, operands: Sequence[Any], params: dict[str, Any]) -> Sequence[Any]:
+    """Binds what ours becomes when it is compiled: booleans are bytes, and the first dimension is cut or grows.
+
+    Operands of types that the core does not do get lax's instead.
+
+    Args:
+      lax: lax's primitive.
+      operands, params: of ours.
+    """
+    collective = COLLECTIVES[lax.name]
+    name = DIMENSION.get(collective.kind)
+    dimension = 0 if name is None else params[name]
+    results = list(operands)
+    core = [i for i, x in enumerate(operands) if collective.takes(x.dtype)]
+    for i in sorted({*range(len(operands))} - {*core}):
+        say_once(
+            f"jaxcomm's core has no {collective.name} of {operands[i].dtype}: it runs as jax.lax's, without a plan."
+        )
+        results[i] = lax.bind(operands[i], **{key: value for key, value in params.items() if key not in OUR_PARAMS})
+    if core:
+        moved = [jnp.moveaxis(operands[i], dimension, 0) if dimension else operands[i] for i in core]
+        moved = [x.astype(jnp.uint8) if x.dtype == jnp.bool_ else x for x in moved]
+        first = {} if name is None else {name: 0}
+        for i, result in zip(core, CORE[lax].bind(*moved, **params | first), strict=True):
+            results[i] = (jnp.moveaxis(result, 0, dimension) if dimension else result).astype(operands[i].dtype)
+    return results
 
 
 def _primitive(lax: Primitive) -> Primitive:
@@ -104,17 +132,6 @@ def _primitive(lax: Primitive) -> Primitive:
     collective = COLLECTIVES[lax.name]
     ours = Primitive(f"jaxcomm_{lax.name}")
     ours.multiple_results = True
-
-    def abstract_eval(*avals: Any, plan: str, bucket: str, **params: Any) -> tuple[list[Any], set[Any]]:
-        del plan, bucket
-        results, effects = zip(*[lax.abstract_eval(aval, **params) for aval in avals], strict=True)
-        for aval in avals:
-            if aval.dtype.name not in collective.dtypes:
-                raise TypeError(
-                    f"jaxcomm.{collective.name} cannot take {aval.dtype.name}; it takes "
-                    f"{', '.join(sorted(collective.dtypes))}.\n  Cure: convert it, or call jax.lax.{collective.name}."
-                )
-        return list(results), set().union(*effects)
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Sequence[Any], Sequence[Any]]:
         if lax not in ad.primitive_jvps:
@@ -150,12 +167,27 @@ def _primitive(lax: Primitive) -> Primitive:
 
         return zip(*replace_collectives(batches, plan, bucket)(*operands), strict=True)
 
-    ours.def_effectful_abstract_eval(abstract_eval)
+    ours.def_effectful_abstract_eval(partial(_abstract_eval, lax))
     ad.primitive_jvps[ours] = jvp
     ad.primitive_transposes[ours] = transpose
     batching.fancy_primitive_batchers[ours] = batch
     jax_compat.drop_what_nobody_reads(ours)
+    jax_compat.ask_policies_as(ours, lax, OUR_PARAMS)
     return ours
 
 
-PRIMITIVES = {lax: _primitive(lax) for lax in jax_compat.lax_collectives()}
+def _core_primitive(lax: Primitive) -> Primitive:
+    core = Primitive(f"jaxcomm_core_{lax.name}")
+    core.multiple_results = True
+    core.def_effectful_abstract_eval(partial(_abstract_eval, lax))
+    return core
+
+
+def _abstract_eval(lax: Primitive, *avals: Any, plan: str, bucket: str, **params: Any) -> tuple[list[Any], set[Any]]:
+    del plan, bucket
+    results, effects = zip(*[lax.abstract_eval(aval, **params) for aval in avals], strict=True)
+    return list(results), set().union(*effects)
+
+
+PRIMITIVES = {lax: _primitive(lax) for lax in jax_compat.lax_collectives()}  # what steps have in place of lax's
+CORE = {lax: _core_primitive(lax) for lax in PRIMITIVES}  # what ours become when a step is compiled

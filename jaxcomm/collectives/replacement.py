@@ -13,7 +13,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from jaxcomm import communicator, jax_compat
-from jaxcomm.collectives.lowering import lower_to_core
+from jaxcomm.collectives.lowering import core_reaches, has_devices, lower_to_core
 from jaxcomm.collectives.primitive import COLLECTIVES
 
 # JAX compiles anew where it changes.
@@ -38,15 +38,24 @@ def _register() -> None:
         if lax.name in ("psum", "psum_invariant"):
             jax_compat.require_devices(lax)
             rule = partial(_lower, lax, jax_compat.lowering_of(lax))
-            mlir.register_lowering(lax, rule, platform="cpu", cacheable=False)
+            mlir.register_lowering(lax, rule, cacheable=False)
 
 
 def _lower(
     lax: Primitive, rule: Callable[..., Any], context: mlir.LoweringRuleContext, operand: Any, **params: Any
 ) -> Sequence[Any]:
     aval: Any = context.avals_in[0]
-    ours = aval.dtype.name in COLLECTIVES[lax.name].dtypes and not any(isinstance(axis, int) for axis in params["axes"])
-    if _replacing.value and ours:
-        return lower_to_core(lax, context, operand, plan=communicator.plan_hash(None), **params)
+    collective = COLLECTIVES[lax.name]
+    ours = (
+        _replacing.value
+        and tuple(context.module_context.platforms) == ("cpu",)
+        and aval.dtype.name in collective.dtypes
+        and not any(isinstance(axis, int) for axis in params["axes"])
+        and has_devices(context, collective.name)
+        and core_reaches(lax, context, "", params)
+    )
+    if ours:
+        plan = communicator.plan_hash(None, tuple(params["axes"]))
+        return lower_to_core(lax, context, operand, plan=plan, **params)
     results: Sequence[Any] = rule(context, operand, **params)
     return results

@@ -1,0 +1,14 @@
+"""What a user is told once, and not as an error: the logger `jaxcomm`."""
+
+from __future__ import annotations
+
+import functools
+import logging
+
+_logger = logging.getLogger("jaxcomm")
+
+
+@functools.cache
+def say_once(message: str) -> None:
+    """Logs it as a warning."""
+    _logger.warning("%s", message)
