@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cc/base/errors.h"
+#include "cc/base/float_mode.h"
 
 namespace jaxcomm {
 namespace {
@@ -19,6 +20,13 @@ constexpr int64_t kStreamBytes = 64 << 20;
 double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 }  // namespace
+
+Status CheckChunks(Kind kind, const Program& program) {
+  if (kind == Kind::kAllReduce || program.chunks() == program.ranks()) return Status();
+  return InvalidArgument("a program of " + std::to_string(program.chunks()) + " chunks cannot " +
+                         (kind == Kind::kAllGather ? "all-gather" : "reduce-scatter") + " over " +
+                         std::to_string(program.ranks()) + " ranks: each chunk is a rank's slice.");
+}
 
 Site::Site(std::string name, std::string axes, std::string plan, Kind kind, Reduction reduction,
            std::shared_ptr<const Program> program)
@@ -157,6 +165,7 @@ void Call::Reduce(const Piece& piece) const {
   const Op& op = site_->program().ops()[piece.op];
   const Layout& layout = site_->layout();
   const Kind kind = site_->kind();
+  const XlaFloatMode mode;  // a sum's bits do not depend on the thread that a rank came on
   thread_local std::vector<const std::byte*> sources;
   thread_local std::vector<std::byte*> destinations;
   sources.resize(op.reads.size());

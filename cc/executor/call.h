@@ -33,6 +33,9 @@ namespace jaxcomm {
 // its operand and stores slice c of the result.
 enum class Kind { kAllReduce, kReduceScatter, kAllGather };
 
+// Whether each chunk of the program is one that the ranks' buffers have. A site must have been checked.
+Status CheckChunks(Kind kind, const Program& program);
+
 // What all calls of one call site have in common.
 class Site {
  public:

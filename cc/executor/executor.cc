@@ -10,11 +10,24 @@ namespace {
 // Below this many bytes read and stored, handing work to another thread takes longer than doing it.
 constexpr int64_t kTinyWork = 1 << 20;
 
+// How many overdue calls are kept for ranks that come late. One that comes later still waits until the deadline.
+constexpr size_t kFailedKept = 256;
+
+// How long a callback that lacks a thread waits before it asks for one again.
+constexpr std::chrono::milliseconds kRetry{10};
+
+std::string NameOf(const Site& site) { return site.name() + " over '" + site.axes() + "'"; }
+
+Status NoThread(const std::string& who) {
+  return Status(Code::kInternal, who +
+                                     ": the system lets this process start no thread.\n  Cure: raise the limit on "
+                                     "threads (`ulimit -u`, a container's pids limit) or on memory (`ulimit -v`).");
+}
+
 }  // namespace
 
-Executor::Executor(unsigned num_threads) : pool_(num_threads) {}
-
 void Executor::Arrive(Key key, const std::shared_ptr<Site>& site, uint32_t rank, Buffers buffers, Done done) {
+  if (!Start()) return done(NoThread(NameOf(*site)));
   const Clock::time_point now = Clock::now();
   const std::shared_ptr<Call> call = Meet(key, site);
   Progress progress = call->Arrive(rank, std::move(buffers), std::move(done), now);
@@ -30,11 +43,18 @@ void Executor::Arrive(Key key, const std::shared_ptr<Site>& site, uint32_t rank,
   for (const Completion& completion : own) completion.done(completion.status);
 }
 
+bool Executor::Start() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  started_ = started_ || (timer_.Start() && pool_.Start(num_threads_));
+  return started_;
+}
+
 Executor::Meetings::iterator Executor::Find(const Key& key, const std::shared_ptr<Site>& site) {
   const auto at = meetings_.try_emplace({key.run, site.get(), key.group}).first;
   std::shared_ptr<Call>& call = at->second.call;
   if (!call) {
     call = std::make_shared<Call>(site, key.names, ++number_, Clock::now());
+    at->second.coming = site->program().ranks();
     if (!watching_) ArmWatch();
   }
   return at;
@@ -45,15 +65,18 @@ std::shared_ptr<Call> Executor::Meet(const Key& key, const std::shared_ptr<Site>
   const auto at = Find(key, site);
   const std::shared_ptr<Call> call = at->second.call;
   // When all have joined, the next call with the same key, in a loop, is another one.
-  if (++at->second.joined == site->program().ranks()) meetings_.erase(at);
+  if (--at->second.coming == 0) meetings_.erase(at);
   return call;
 }
 
-void Executor::Abort(const Key& key, const std::shared_ptr<Site>& site, Status why) {
+void Executor::Abort(const Key& key, const std::shared_ptr<Site>& site, Status why, uint32_t coming) {
   std::shared_ptr<Call> call;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    call = Find(key, site)->second.call;
+    const auto at = Find(key, site);
+    call = at->second.call;
+    at->second.coming -= site->program().ranks() - coming;
+    if (at->second.coming == 0) meetings_.erase(at);
   }
   Advance(call, call->Fail(std::move(why)));
 }
@@ -77,13 +100,23 @@ void Executor::Advance(const std::shared_ptr<Call>& call, Progress progress) {
     jobs.push_back([this, call, piece] { Advance(call, call->Run(piece)); });
   }
   if (!jobs.empty()) pool_.Submit(std::move(jobs));
-  Complete(std::move(progress.completions));
+  for (Completion& completion : progress.completions) {
+    CallBack(NameOf(call->site()), std::move(completion.done), std::move(completion.status), Clock::now());
+  }
 }
 
-void Executor::Complete(std::vector<Completion> completions) {
-  for (Completion& completion : completions) {
-    threads_.Run([completion = std::move(completion)] { completion.done(completion.status); });
+void Executor::CallBack(const std::string& who, Done done, Status status, Clock::time_point since) {
+  if (threads_.Run([done, status] { done(status); })) return;
+  if (std::chrono::duration<double>(Clock::now() - since).count() >= deadline_.load()) {
+    done(status.ok() ? NoThread(who) : status);  // on the timer's thread, which a program's end does not hold up
+  } else {
+    timer_.After(kRetry, [=] { CallBack(who, done, status, since); });
   }
+}
+
+void Executor::Delay(Clock::duration delay, Done done) {
+  if (!Start()) return done(NoThread("delay"));
+  timer_.After(delay, [this, done = std::move(done)] { CallBack("delay", done, Status(), Clock::now()); });
 }
 
 void Executor::ArmWatch() {
@@ -93,7 +126,7 @@ void Executor::ArmWatch() {
 }
 
 // Looks at every call that somebody has yet to join, and ends those that are overdue. A failed call stays, so that a
-// rank that comes late gets the same error, until its call site goes or nobody can come any more.
+// rank that comes late gets the same error, until its call site goes, nobody can come any more or many more have failed.
 void Executor::Watch() {
   const Clock::time_point now = Clock::now();
   const double deadline = deadline_.load();
@@ -106,6 +139,7 @@ void Executor::Watch() {
       if (call->failed()) continue;
       if (std::chrono::duration<double>(now - call->start()).count() >= deadline) {
         overdue.push_back(call);
+        failed_.push_back(key);
       } else {
         waiting = true;
       }
@@ -114,6 +148,16 @@ void Executor::Watch() {
     if (waiting) ArmWatch();
   }
   for (const auto& call : overdue) Advance(call, call->Expire(now));
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (; failed_.size() > kFailedKept; failed_.pop_front()) {
+    const auto oldest = meetings_.find(failed_.front());
+    if (oldest != meetings_.end() && oldest->second.call->failed()) meetings_.erase(oldest);
+  }
+}
+
+size_t Executor::open_calls() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return meetings_.size();
 }
 
 void Executor::Forget(const Site* site) {

@@ -7,13 +7,20 @@
 // right there. Every callback runs exactly once: in Arrive for the arriving rank if its call is over by then, otherwise
 // on a thread that no other callback shares, because it may go on to run the rest of a device's program and block
 // there. A call that is not complete at the deadline fails on every rank that waits, and on those that come later.
+//
+// Threads are made when the first rank comes. Where the system has none to give, that rank's callback gets an error.
+// Later ones wait for a thread, at most until the deadline: on a thread of somebody else's, the program that a callback
+// goes on with might wait for the very program that it keeps from running. The error that they get then ends it.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -34,42 +41,50 @@ class Executor {
     Names names = nullptr;  // alike for all ranks of the group
   };
 
-  explicit Executor(unsigned num_threads);
+  explicit Executor(unsigned num_threads) : num_threads_(num_threads) {}
 
   void Arrive(Key key, const std::shared_ptr<Site>& site, uint32_t rank, Buffers buffers, Done done);
 
-  // Ends the call of this key with an error, for those that wait in it and for those that come later.
-  void Abort(const Key& key, const std::shared_ptr<Site>& site, Status why);
+  // Ends the call of this key with an error, for those that wait in it and for those that come later: `coming` ranks
+  // together, fewer than the program has, at least one. No other may come.
+  void Abort(const Key& key, const std::shared_ptr<Site>& site, Status why, uint32_t coming);
+
+  // Calls back so much later, likewise.
+  void Delay(Clock::duration delay, Done done);
 
   // The call site is gone: what failed calls keep for ranks that come late may go too.
   void Forget(const Site* site);
 
   void SetDeadline(double seconds) { deadline_.store(seconds); }
   Stats& stats() { return stats_; }
-  Timer& timer() { return timer_; }
-  ThreadCache& threads() { return threads_; }
+  // How many calls somebody has yet to join.
+  size_t open_calls() const;
 
  private:
   using FullKey = std::tuple<int64_t, const Site*, int64_t>;
   struct Meeting {
     std::shared_ptr<Call> call;
-    uint32_t joined = 0;
+    uint32_t coming = 0;  // ranks that have yet to join
   };
   using Meetings = std::map<FullKey, Meeting>;
 
+  bool Start();
   Meetings::iterator Find(const Key& key, const std::shared_ptr<Site>& site);
   std::shared_ptr<Call> Meet(const Key& key, const std::shared_ptr<Site>& site);
   void Advance(const std::shared_ptr<Call>& call, Progress progress);
   void RunHere(const std::shared_ptr<Call>& call, Progress& progress);
-  void Complete(std::vector<Completion> completions);
+  void CallBack(const std::string& who, Done done, Status status, Clock::time_point since);
   void ArmWatch();
   void Watch();
 
+  const unsigned num_threads_;
   std::atomic<double> deadline_{60.0};
   Stats stats_;
-  std::mutex mutex_;
-  Meetings meetings_;  // calls that somebody has yet to join
+  mutable std::mutex mutex_;
+  Meetings meetings_;           // calls that somebody has yet to join
+  std::deque<FullKey> failed_;  // those of them that are overdue, from the oldest; some are gone
   int64_t number_ = 0;
+  bool started_ = false;
   bool watching_ = false;
   // Destroyed first, in this order from the last: no thread may outlive what it uses.
   ThreadCache threads_;

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "cc/base/testing/no_threads.h"
 #include "cc/program/testing/by_hand.h"
 #include "gtest/gtest.h"
 
@@ -198,6 +199,95 @@ TEST(ExecutorTest, SeveralMissingRanksAreAllNamed) {
   EXPECT_NE(message.find("ranks 0,2 of 3 have not arrived"), std::string::npos) << message;
   EXPECT_NE(message.find("; 1 waits."), std::string::npos) << message;
   executor.Forget(site.get());
+}
+
+TEST(ExecutorTest, OverdueCallsAreKeptForLateRanksButNotWithoutEnd) {
+  constexpr int64_t kRuns = 1000;
+  Executor executor(1);
+  executor.SetDeadline(0.01);
+  const auto site = MakeSite(DirectByHand(2, 2), executor.stats(), OneLeaf(100));
+  Ranks buffers(2, 100);
+  std::vector<std::future<Status>> ends;
+  for (int64_t run = 0; run < kRuns; ++run) ends.push_back(buffers.Arrive(executor, site, 0, run));
+  for (auto& end : ends) EXPECT_EQ(end.get().code(), Code::kDeadlineExceeded);
+  EXPECT_GT(executor.open_calls(), 0u);
+  EXPECT_LE(executor.open_calls(), 256u);
+  EXPECT_EQ(buffers.Arrive(executor, site, 1, kRuns - 1).get().message().find("DeadlineError: psum #1000 "), 0u);
+  executor.Forget(site.get());
+  EXPECT_EQ(executor.open_calls(), 0u);
+}
+
+// The deadline is long: whoever hangs does not hear of it.
+TEST(ExecutorTest, WithoutAThreadTheFirstRankHearsWhyAndTheNextCallWorks) {
+  Executor executor(2);
+  const auto site = MakeSite(DirectByHand(2, 2), executor.stats(), OneLeaf(100));
+  Ranks buffers(2, 100);
+  {
+    const NoThreads none;
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      const std::string message = buffers.Arrive(executor, site, rank).get().message();
+      EXPECT_EQ(message.find("psum over 'data': the system lets this process start no thread.\n  Cure: "), 0u) << message;
+    }
+    std::promise<Status> delayed;
+    executor.Delay(milliseconds(1), [&](const Status& status) { delayed.set_value(status); });
+    EXPECT_EQ(delayed.get_future().get().message().find("delay: the system"), 0u);
+  }
+  std::vector<std::future<Status>> ends;
+  for (uint32_t rank = 0; rank < 2; ++rank) ends.push_back(buffers.Arrive(executor, site, rank));
+  for (auto& end : ends) EXPECT_TRUE(end.get().ok());
+  buffers.ExpectSummed();
+}
+
+TEST(ExecutorTest, ACallbackThatLacksAThreadWaitsForOne) {
+  Executor executor(2);
+  const auto site = MakeSite(DirectByHand(3, 3), executor.stats(), OneLeaf(100));
+  Ranks buffers(3, 100);
+  std::vector<std::future<Status>> ends;
+  {
+    ends.push_back(buffers.Arrive(executor, site, 0));
+    const NoThreads none;  // of those that call back
+    ends.push_back(buffers.Arrive(executor, site, 1));
+    ends.push_back(buffers.Arrive(executor, site, 2));
+    EXPECT_TRUE(ends[2].get().ok());  // on its own thread
+    EXPECT_EQ(ends[0].wait_for(milliseconds(50)), std::future_status::timeout);
+  }
+  EXPECT_TRUE(ends[0].get().ok());
+  EXPECT_TRUE(ends[1].get().ok());
+  buffers.ExpectSummed();
+}
+
+TEST(ExecutorTest, ACallbackThatNeverGetsAThreadFailsAtTheDeadline) {
+  Executor executor(2);
+  const auto site = MakeSite(DirectByHand(2, 2), executor.stats(), OneLeaf(100));
+  Ranks buffers(2, 100);
+  std::future<Status> end = buffers.Arrive(executor, site, 0);
+  const NoThreads none;
+  executor.SetDeadline(0.05);
+  EXPECT_TRUE(buffers.Arrive(executor, site, 1).get().ok());
+  EXPECT_EQ(end.get().message().find("psum over 'data': the system lets this process start no thread."), 0u);
+}
+
+TEST(ExecutorTest, DenormalsAreFlushedWhicheverThreadSums) {
+  for (const size_t elements : {size_t{100}, size_t{300000}}) {  // here, and by the workers
+    Executor executor(2);
+    const auto site = MakeSite(DirectByHand(2, 2), executor.stats(), OneLeaf(elements));
+    std::vector<std::vector<float>> buffers(2, std::vector<float>(elements, 0x1p-130f));
+    std::vector<std::future<float>> made;
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      auto promise = std::make_shared<std::promise<float>>();
+      made.push_back(promise->get_future());
+      auto* bytes = reinterpret_cast<std::byte*>(buffers[rank].data());
+      executor.Arrive({1, 0}, site, rank, {{bytes}, {bytes}}, [promise](const Status&) {
+        volatile float smallest = 0x1p-126f;
+        promise->set_value(smallest * 0.5f);
+      });
+    }
+    EXPECT_EQ(made[0].get(), 0);  // on a thread of the executor's
+    made[1].wait();
+    for (const auto& buffer : buffers) {
+      for (const float value : buffer) ASSERT_EQ(value, 0);
+    }
+  }
 }
 
 TEST(ExecutorTest, ReduceScatterAndAllGatherKeepToTheirSlices) {

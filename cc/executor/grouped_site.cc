@@ -8,6 +8,9 @@
 namespace jaxcomm {
 namespace {
 
+// Of how many runs in which a round failed the open rounds are kept for ranks that come late.
+constexpr size_t kFailedKept = 256;
+
 double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 std::string Text(const GroupedSite::Row& row) {
@@ -40,16 +43,19 @@ Status GroupedSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
 }
 
 void GroupedSite::Arrive(Executor& executor, int64_t run, uint32_t rank, Row row, Buffers buffers, Done done) {
-  const auto [round, mismatch] = Join(run, rank, row);
+  const auto [round, mismatch, agreed] = Join(run, rank, row);
   const auto leave = [self = shared_from_this(), round = round, rank, done = std::move(done)](const Status& status) {
     self->Leave(*round, rank, status);
     done(status);
   };
   if (!mismatch.ok()) {
-    // Only the row of the round's first rank decided who waits with whom.
-    for (int32_t group = 0; group < static_cast<int32_t>(ranks()); ++group) {
-      const size_t size = Members(round->row, group).size();
-      if (size > 1) executor.Abort(KeyOf(run, *round, group), SiteOf(size), mismatch);
+    // Only the row of the round's first rank decided who waits with whom. Nobody else gets as far as these calls; one
+    // whose ranks had all agreed before goes on.
+    for (int32_t group = 0; !agreed.empty() && group < static_cast<int32_t>(ranks()); ++group) {
+      const std::vector<uint32_t> members = Members(round->row, group);
+      const auto coming = std::count_if(members.begin(), members.end(), [&](uint32_t each) { return agreed[each]; });
+      if (coming == 0 || coming == static_cast<int64_t>(members.size())) continue;
+      executor.Abort(KeyOf(run, *round, group), SiteOf(members.size()), mismatch, static_cast<uint32_t>(coming));
     }
     leave(mismatch);
     return;
@@ -71,6 +77,7 @@ GroupedSite::Joined GroupedSite::Join(int64_t run, uint32_t rank, const Row& row
   auto at = std::find_if(open.begin(), open.end(), [rank](const auto& round) { return !round->here[rank]; });
   if (at == open.end()) {
     auto fresh = std::make_shared<Round>();
+    fresh->run = run;
     fresh->number = number_++;
     fresh->row = row;
     fresh->here.resize(ranks());
@@ -80,14 +87,18 @@ GroupedSite::Joined GroupedSite::Join(int64_t run, uint32_t rank, const Row& row
     at = open.insert(open.end(), std::move(fresh));
   }
   std::shared_ptr<Round> round = *at;
-  if (round->mismatch.ok()) round->mismatch = Check(*round, rank, row);
+  std::vector<bool> agreed;
+  if (round->mismatch.ok()) {
+    round->mismatch = Check(*round, rank, row);
+    if (!round->mismatch.ok()) agreed = round->here;
+  }
   round->here[rank] = true;
   round->came[rank] = now;
   round->own[rank] = left_[rank] == Clock::time_point() ? -1 : Seconds(now - left_[rank]);
   // Ranks join the rounds of a run in order, so the first of them is complete first.
   if (++round->num_here == ranks()) open.pop_front();
   if (open.empty()) rounds_.erase(run);
-  return {round, round->mismatch};
+  return {round, round->mismatch, agreed};
 }
 
 Status GroupedSite::Check(const Round& round, uint32_t rank, const Row& row) const {
@@ -122,7 +133,14 @@ void GroupedSite::Leave(Round& round, uint32_t rank, const Status& status) {
   const Clock::time_point now = Clock::now();
   std::lock_guard<std::mutex> lock(mutex_);
   round.left[rank] = left_[rank] = now;
-  round.failed |= !status.ok();
+  if (!status.ok() && !round.failed) {
+    round.failed = true;
+    failed_.push_back(round.run);
+    for (; failed_.size() > kFailedKept; failed_.pop_front()) {
+      const auto oldest = rounds_.find(failed_.front());
+      if (oldest != rounds_.end() && oldest->second.front()->failed) rounds_.erase(oldest);
+    }
+  }
   if (++round.num_left < ranks()) return;
   if (round.failed) {
     stats_->RecordFailure();
@@ -150,6 +168,13 @@ void GroupedSite::Record(const Round& round) const {
   const bool known = std::all_of(round.own.begin(), round.own.end(), [](double seconds) { return seconds >= 0; });
   if (known) record.own = round.own;
   stats_->Record(std::move(record));
+}
+
+size_t GroupedSite::open_rounds() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  size_t open = 0;
+  for (const auto& [run, rounds] : rounds_) open += rounds.size();
+  return open;
 }
 
 void GroupedSite::Forget(Executor& executor) const {

@@ -5,8 +5,8 @@
 //   site->Arrive(executor, run, rank, {0, 1, 0, 1}, buffers, [](const Status& status) { ... });   // returns at once
 //
 // Each group is a call of its own. A rank's k-th call in a run belongs to the k-th round of that run, so groups of
-// different rounds never mix. All ranks must bring the same row: where they do not, every call of the round fails with
-// an error that says who brought what, as it does where a group is out of range. Thread-safe. Every callback runs
+// different rounds never mix. All ranks must bring the same row: where they do not, calls that lack a rank by then fail
+// with an error that says who brought what, as they do where a group is out of range. Thread-safe. Every callback runs
 // exactly once, as the executor's do.
 #pragma once
 
@@ -39,11 +39,14 @@ class GroupedSite : public std::enable_shared_from_this<GroupedSite> {
   // The call site is gone, see Executor.
   void Forget(Executor& executor) const;
 
+  // How many rounds somebody has yet to join.
+  size_t open_rounds() const;
+
   uint32_t ranks() const { return static_cast<uint32_t>(sites_.size()) + 1; }
 
  private:
   struct Round {
-    int64_t number;
+    int64_t run, number;
     Row row;
     std::vector<bool> here;
     std::vector<Clock::time_point> came, left;  // by rank
@@ -56,6 +59,7 @@ class GroupedSite : public std::enable_shared_from_this<GroupedSite> {
   struct Joined {
     std::shared_ptr<Round> round;
     Status mismatch;
+    std::vector<bool> agreed;  // of the first rank that brings another row: who was there before it; else empty
   };
 
   Joined Join(int64_t run, uint32_t rank, const Row& row);
@@ -73,8 +77,9 @@ class GroupedSite : public std::enable_shared_from_this<GroupedSite> {
   Status status_;
   std::shared_ptr<SiteStats> stats_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<int64_t, std::deque<std::shared_ptr<Round>>> rounds_;  // by run, those that somebody has yet to join
+  std::deque<int64_t> failed_;                                    // runs of which a round failed, from the oldest
   std::vector<Clock::time_point> left_;                           // when each rank's last call ended; zero before
   int64_t number_ = 0;
 };

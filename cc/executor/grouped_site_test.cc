@@ -1,5 +1,6 @@
 #include "cc/executor/grouped_site.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <future>
 #include <memory>
@@ -143,6 +144,34 @@ TEST_F(GroupedSiteTest, AnotherRowFailsThoseThatWaitAndThoseThatComeLaterByName)
   ends.clear();
   for (uint32_t rank = 0; rank < kRanks; ++rank) ends.push_back(Arrive(rank, {0, 0, 0, 0}));
   for (auto& end : ends) EXPECT_TRUE(end.get().ok());
+}
+
+TEST_F(GroupedSiteTest, AFailedRoundIsForgottenOnceAllHaveCome) {
+  std::mt19937 random(1);
+  for (int64_t run = 0; run < 200; ++run) {
+    std::vector<uint32_t> order = {0, 1, 2, 3};
+    std::shuffle(order.begin(), order.end(), random);
+    std::vector<std::future<Status>> ends;
+    for (const uint32_t rank : order) {
+      ends.push_back(Arrive(rank, rank == 3 ? Row{0, 1, 0, 1} : Row{0, 0, 1, 1}, run));
+    }
+    size_t failed = 0;
+    for (auto& end : ends) failed += !end.get().ok();
+    EXPECT_GE(failed, 2u);
+  }
+  EXPECT_EQ(site_->open_rounds(), 0u);
+  EXPECT_EQ(executor_.open_calls(), 0u);
+}
+
+TEST_F(GroupedSiteTest, AFailedRoundThatARankNeverJoinsIsNotKeptForEver) {
+  executor_.SetDeadline(0.01);
+  std::vector<std::future<Status>> ends;
+  for (int64_t run = 0; run < 1000; ++run) {
+    for (const uint32_t rank : {0, 1, 2}) ends.push_back(Arrive(rank, {0, 0, 0, 0}, run));
+  }
+  for (auto& end : ends) EXPECT_EQ(end.get().code(), Code::kDeadlineExceeded);
+  EXPECT_LE(site_->open_rounds(), 256u);
+  EXPECT_LE(executor_.open_calls(), 256u);
 }
 
 TEST_F(GroupedSiteTest, AGroupOutOfRangeIsAnError) {

@@ -1,6 +1,9 @@
 #include "cc/executor/thread_cache.h"
 
+#include <optional>
 #include <utility>
+
+#include "cc/base/thread.h"
 
 namespace jaxcomm {
 
@@ -13,17 +16,19 @@ ThreadCache::~ThreadCache() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void ThreadCache::Run(std::function<void()> job) {
+bool ThreadCache::Run(std::function<void()>&& job) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    jobs_.push_back(std::move(job));
-    if (jobs_.size() > idle_) {
-      threads_.emplace_back([this] { Work(); });
+    if (jobs_.size() == idle_) {
+      std::optional<std::thread> thread = StartThread([this] { Work(); });
+      if (!thread) return false;
+      threads_.push_back(std::move(*thread));
       ++idle_;  // it is on its way to the queue
-      return;
     }
+    jobs_.push_back(std::move(job));
   }
   wake_.notify_one();
+  return true;
 }
 
 void ThreadCache::Work() {

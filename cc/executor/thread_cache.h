@@ -1,10 +1,10 @@
 // Runs jobs that may block, each on a thread that no other job shares while it runs.
 //
 //   ThreadCache threads;
-//   threads.Run([promise] { promise.SetAvailable(); });   // returns at once
+//   if (!threads.Run([promise] { promise.SetAvailable(); })) ...   // returns at once
 //
 // A finished thread waits for the next job; when none is idle a new one starts, so a job never queues behind a blocked
-// one. The destructor joins, so every job must end some day.
+// one. Where none can be made the job is not taken. The destructor joins, so every job must end some day.
 #pragma once
 
 #include <condition_variable>
@@ -21,7 +21,8 @@ class ThreadCache {
   ThreadCache() = default;
   ~ThreadCache();
 
-  void Run(std::function<void()> job);
+  // False: no thread is idle and no other can be made; the job is the caller's still.
+  bool Run(std::function<void()>&& job);
 
  private:
   void Work();

@@ -2,8 +2,10 @@
 
 #include <cstddef>
 #include <future>
+#include <thread>
 #include <vector>
 
+#include "cc/base/testing/no_threads.h"
 #include "gtest/gtest.h"
 
 namespace jaxcomm {
@@ -15,15 +17,32 @@ TEST(ThreadCacheTest, AJobNeverQueuesBehindABlockedOne) {
   std::vector<std::promise<void>> done(8);
   ThreadCache threads;
   for (size_t i = 0; i + 1 < done.size(); ++i) {
-    threads.Run([&, i] {
+    EXPECT_TRUE(threads.Run([&, i] {
       open.wait();
       done[i].set_value();
-    });
+    }));
   }
-  threads.Run([&] { done.back().set_value(); });
+  EXPECT_TRUE(threads.Run([&] { done.back().set_value(); }));
   done.back().get_future().wait();  // while seven are blocked
   gate.set_value();
   for (size_t i = 0; i + 1 < done.size(); ++i) done[i].get_future().wait();
+}
+
+TEST(ThreadCacheTest, WhereNoThreadCanBeMadeOnlyAnIdleOneTakesAJob) {
+  std::promise<void> gate, started;
+  ThreadCache threads;
+  EXPECT_TRUE(threads.Run([&] {
+    started.set_value();
+    gate.get_future().wait();
+  }));
+  started.get_future().wait();
+  const NoThreads none;
+  std::promise<void> done;
+  const auto job = [&] { done.set_value(); };
+  EXPECT_FALSE(threads.Run(job));
+  gate.set_value();
+  while (!threads.Run(job)) std::this_thread::yield();  // until the first has ended
+  done.get_future().wait();
 }
 
 }  // namespace

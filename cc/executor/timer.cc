@@ -1,10 +1,11 @@
 #include "cc/executor/timer.h"
 
+#include <optional>
 #include <utility>
 
-namespace jaxcomm {
+#include "cc/base/thread.h"
 
-Timer::Timer() : thread_([this] { Work(); }) {}
+namespace jaxcomm {
 
 Timer::~Timer() {
   {
@@ -12,7 +13,15 @@ Timer::~Timer() {
     stopping_ = true;
   }
   wake_.notify_one();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
+}
+
+bool Timer::Start() {
+  if (thread_.joinable()) return true;
+  std::optional<std::thread> thread = StartThread([this] { Work(); });
+  if (!thread) return false;
+  thread_ = std::move(*thread);
+  return true;
 }
 
 void Timer::After(Clock::duration delay, std::function<void()> job) {

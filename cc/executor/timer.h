@@ -1,6 +1,7 @@
 // Runs jobs later, on one thread.
 //
 //   Timer timer;
+//   if (!timer.Start()) ...                                   // its thread cannot be made
 //   timer.After(std::chrono::milliseconds(20), [] { ... });   // returns at once
 //
 // Jobs must be short and must not wait. The destructor drops jobs whose time has not come.
@@ -19,9 +20,10 @@ using Clock = std::chrono::steady_clock;
 
 class Timer {
  public:
-  Timer();
   ~Timer();
 
+  // Call it until it succeeds.
+  bool Start();
   void After(Clock::duration delay, std::function<void()> job);
 
  private:

@@ -15,6 +15,7 @@ TEST(TimerTest, JobsRunInTheOrderOfTheirTimes) {
   std::vector<int> order;
   std::promise<void> done;
   Timer timer;
+  ASSERT_TRUE(timer.Start());
   timer.After(milliseconds(60), [&] {
     order.push_back(3);
     done.set_value();

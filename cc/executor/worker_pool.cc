@@ -1,12 +1,11 @@
 #include "cc/executor/worker_pool.h"
 
+#include <optional>
 #include <utility>
 
-namespace jaxcomm {
+#include "cc/base/thread.h"
 
-WorkerPool::WorkerPool(unsigned num_threads) {
-  for (unsigned i = 0; i < num_threads; ++i) threads_.emplace_back([this] { Work(); });
-}
+namespace jaxcomm {
 
 WorkerPool::~WorkerPool() {
   {
@@ -15,6 +14,15 @@ WorkerPool::~WorkerPool() {
   }
   wake_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+}
+
+bool WorkerPool::Start(unsigned num_threads) {
+  while (threads_.size() < num_threads) {
+    std::optional<std::thread> thread = StartThread([this] { Work(); });
+    if (!thread) break;
+    threads_.push_back(std::move(*thread));
+  }
+  return !threads_.empty();
 }
 
 void WorkerPool::Submit(std::vector<std::function<void()>> jobs) {

@@ -1,6 +1,7 @@
 // A fixed number of threads that run short jobs in the order they came.
 //
-//   WorkerPool pool(2);
+//   WorkerPool pool;
+//   if (!pool.Start(2)) ...         // not one thread can be made
 //   pool.Submit(std::move(jobs));   // returns at once
 //
 // Jobs must not wait for anything. The destructor runs what is queued, then joins.
@@ -17,9 +18,10 @@ namespace jaxcomm {
 
 class WorkerPool {
  public:
-  explicit WorkerPool(unsigned num_threads);
   ~WorkerPool();
 
+  // Makes as many threads as there can be; false: none. Call it until it succeeds, before the first Submit.
+  bool Start(unsigned num_threads);
   void Submit(std::vector<std::function<void()>> jobs);
 
  private:

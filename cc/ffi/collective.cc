@@ -79,6 +79,10 @@ ffi::ErrorOr<std::unique_ptr<CallSite>> Instantiate(std::string_view name, std::
         return invalid(who + ": the program is for " + std::to_string(program->ranks()) + " ranks, the group has " +
                        std::to_string(members.size()));
       }
+      if (const Status fits = CheckChunks(*kind, *program); !fits.ok()) {
+        return invalid(who + ": " + fits.message() + "\n  Cure: take the program that jaxcomm.psum_scatter and " +
+                       "jaxcomm.all_gather take.");
+      }
       std::shared_ptr<Site>& shared = call_site->sites[program_name];
       if (!shared) {
         shared =

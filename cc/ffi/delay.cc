@@ -1,8 +1,8 @@
 // The custom call "jaxcomm_delay": hands its operands on, as many seconds later as the last of them says.
 
 #include <chrono>
-#include <cmath>
 #include <cstring>
+#include <string>
 
 #include "cc/ffi/runtime.h"
 #include "xla/ffi/api/ffi.h"
@@ -12,11 +12,18 @@ namespace {
 
 namespace ffi = xla::ffi;
 
+// Longer than anybody waits for a rank, and far below what a clock can add.
+constexpr float kMaxSeconds = 86400;
+
 Status HandOn(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets, float& seconds) {
   if (args.size() != rets.size() + 1) return InvalidArgument("delay: it takes its results' operands and the seconds");
   const auto wait = args.get<ffi::BufferR0<ffi::DataType::F32>>(rets.size());
   if (!wait.has_value()) return InvalidArgument("delay: the seconds must be one float32");
   seconds = *wait->typed_data();
+  if (!(seconds >= 0 && seconds <= kMaxSeconds)) {
+    return InvalidArgument("delay: seconds is " + std::to_string(seconds) +
+                           ".\n  Cure: delay by 0 to 86400 seconds, which is a day.");
+  }
   for (size_t i = 0; i < rets.size(); ++i) {
     const ffi::AnyBuffer operand = *args.get<ffi::AnyBuffer>(i);
     const ffi::AnyBuffer result = **rets.get<ffi::AnyBuffer>(i);
@@ -28,21 +35,20 @@ Status HandOn(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets, fl
   return Status();
 }
 
-ffi::Future Delay(ffi::RemainingArgs args, ffi::RemainingRets rets) {
-  ffi::Promise promise;
-  ffi::Future future(promise);
+Status Start(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets, const ffi::Promise& promise) {
   float seconds = 0;
-  const Status status = HandOn(args, rets, seconds);
-  if (!status.ok()) {
-    promise.SetError(ToError(status));
-  } else if (!(seconds > 0) || !std::isfinite(seconds)) {
-    promise.SetAvailable();
+  if (Status status = HandOn(args, rets, seconds); !status.ok()) return status;
+  if (seconds == 0) {
+    Keep(promise)(Status());
   } else {
-    TheExecutor().timer().After(
-        std::chrono::duration_cast<Clock::duration>(std::chrono::duration<float>(seconds)),
-        [promise] { TheExecutor().threads().Run([promise]() mutable { promise.SetAvailable(); }); });
+    const auto delay = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<float>(seconds));
+    TheExecutor().Delay(delay, Keep(promise));
   }
-  return future;
+  return Status();
+}
+
+ffi::Future Delay(ffi::RemainingArgs args, ffi::RemainingRets rets) {
+  return Begin([&](const ffi::Promise& promise) { return Start(args, rets, promise); });
 }
 
 XLA_FFI_DEFINE_HANDLER(kDelay, Delay, ffi::Ffi::Bind().RemainingArgs().RemainingRets());

@@ -1,0 +1,29 @@
+// Threads that may compute for XLA.
+//
+//   std::optional<std::thread> thread = StartThread([this] { Work(); });   // none: the system has no thread to give
+//
+// The thread runs in XLA's floating-point mode, whoever starts it.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "cc/base/float_mode.h"
+
+namespace jaxcomm {
+
+inline std::optional<std::thread> StartThread(std::function<void()> work) {
+  try {
+    return std::thread([work = std::move(work)] {
+      const XlaFloatMode mode;
+      work();
+    });
+  } catch (const std::exception&) {  // no thread, or no memory for one
+    return std::nullopt;
+  }
+}
+
+}  // namespace jaxcomm
