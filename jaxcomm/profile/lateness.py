@@ -68,16 +68,21 @@ def straggler(profile: Profile) -> Straggler:
             f"{profile.provenance.source}: has no arrivals, so nobody can say which rank is late.\n"
             "  Cure: measure with `jaxcomm profile`, or import a training log or a JAX trace."
         )
-    arrivals = np.array(profile.arrivals)
+    return of_arrivals(np.array(profile.arrivals))
+
+
+def of_arrivals(arrivals: NDArray[np.float64]) -> Straggler:
+    """As `straggler`, of arrivals alone: a row per step, at least one, and a column per rank, at least two."""
+    ranks = arrivals.shape[1]
     ascending = np.sort(arrivals, axis=1)
     lead = ascending[:, -1] - ascending[:, -2]
     last = arrivals.argmax(axis=1)
     latest = arrivals == ascending[:, -1:]
     often = _often_late(arrivals)
-    late = np.isin(range(profile.ranks), often)
+    late = np.isin(range(ranks), often)
     times_last = latest[(lead > 0) | (latest <= late).all(axis=1)].sum(axis=0)
-    total_lead = np.bincount(last, weights=lead, minlength=profile.ranks)
-    rank = max(range(profile.ranks), key=lambda r: (times_last[r], total_lead[r], -r))
+    total_lead = np.bincount(last, weights=lead, minlength=ranks)
+    rank = max(range(ranks), key=lambda r: (times_last[r], total_lead[r], -r))
     delays = np.where(last == rank, lead, 0.0)
     is_late, by_chance = _verdict(arrivals, rank, often)
     quarter = max(1, len(delays) // 4)
