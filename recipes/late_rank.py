@@ -4,8 +4,8 @@
     python recipes/late_rank.py --late_rank 5 --late_ms 40
 
 The task is handwritten digits; one worker's gradients come late. The first --plan_at steps run without a plan, and
-`jaxcomm.stats()` says who arrives when at the sum of the gradients. From that and a measurement of the machine comes a
-profile, from the profile a plan, and the training goes on under the plan. Each line shows how late the late worker is
+`jaxcomm.stats()` says who arrives when at the sum of the gradients, and what the sums take. From that comes a profile,
+from the profile a plan, and the training goes on under the plan. Each line shows how late the late worker is
 after the next one (`late_ms`), how long the sum takes after its arrival (`after_ms`), and the whole step (`step_ms`):
 medians of the steps since the line before. On a machine that does something else as well, they say more about that.
 """
@@ -41,6 +41,7 @@ from common.task import Task
 from common.training import State, Training
 from jaxcomm import ffi, planner, profile
 from jaxcomm.errors import JaxcommError
+from jaxcomm.report.words import nobody_late_text
 
 LATE_RANK = flags.DEFINE_integer("late_rank", 1, "the worker that is late", lower_bound=0)
 LATE_MS = flags.DEFINE_float("late_ms", 20.0, "by how many milliseconds", lower_bound=0)
@@ -64,13 +65,13 @@ class Watched(Training):
 
         super().__init__(task, replace(how, gradients=optax.chain(optax.stateless(late), how.gradients)), mesh)
         self._workers, self._folder, self._seen = mesh.size, folder, dict[str, float]()
+        self._scalars = dict[str, float]()
 
     def steps(self, state: State, count: int) -> tuple[State, jax.Array]:
         """As its base, step by step, without a plan or under it; makes it at the end of the last steps without."""
         done = int(state.step)
         path = self._folder / "plan.json"
         plan = jaxcomm.plan.load(path, ranks=self._workers) if done >= PLAN_AT.value and path.exists() else None
-        ffi.reset_stats()
         losses, seconds = [], []
         with jaxcomm.use_plan(plan):
             for _ in range(count):
@@ -83,29 +84,37 @@ class Watched(Training):
             site = max(sites, key=lambda site: site["bytes"])
             self._seen |= dict(zip(("late_ms", "after_ms"), lateness_ms(site), strict=True))
             if plan is None and done + count >= PLAN_AT.value and not path.exists():
-                self._plan(site, path)
-                self._compare(state, path)
+                self._plan(site, state, path)
         elif done < PLAN_AT.value <= done + count:
             print("nothing here keeps statistics of sums, so there is nothing to plan from: it goes on as before")
+        self._scalars = jaxcomm.stats().scalars()
+        ffi.reset_stats()
         return state, jnp.concatenate(losses)
+
+    def scalars(self) -> dict[str, float]:
+        """As its base, of the latest steps."""
+        return self._scalars
 
     def score(self, state: State) -> dict[str, float]:
         """As its base, with what the latest steps showed."""
         return super().score(state) | self._seen
 
-    def _plan(self, site: dict[str, Any], path: Path) -> None:
-        """Profile and plan of these arrivals, and of what sums take here."""
-        measured = profile.measure(self._workers, steps=1)
-        watched = measured.model_dump() | {"arrivals": site["arrivals"], "warmup_dropped": 0}
-        found = profile.validate(watched, "the profile of this run")
+    def _plan(self, site: dict[str, Any], state: State, path: Path) -> None:
+        """Profile and plan of what the run has recorded; without a plan, if nobody is late."""
+        found = profile.from_stats()
         profile.save(found, path.with_name("profile.json"))
-        late, plan = profile.straggler(found), planner.plan(found)
+        late = profile.straggler(found)
+        if not late.is_late:
+            print(f"{nobody_late_text(f'worker {late.rank}', late, self._workers)}: it goes on without a plan")
+            return
+        plan = planner.plan(found)
         jaxcomm.plan.save(plan, path)
         schedule = plan.schedule_for(site["bytes"])
         assert schedule is not None  # without a type a plan has a schedule for every size
         behind = f"in {late.late_steps} of {late.steps} steps, by {1e3 * late.median_s:.1f} ms (median)"
         print(f"worker {late.rank} comes last {behind}")
         print(f"{path}: for {site['bytes'] / 2**20:.1f} MiB {schedule.kind}, {schedule.num_chunks} chunks")
+        self._compare(state, path)
 
     def _compare(self, state: State, path: Path) -> None:
         """Takes the same steps without and with the plan, in turns, from copies of the state."""

@@ -19,6 +19,7 @@ from jaxcomm import plan, planner, profile, simulate
 from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.plan.values import Entry, Plain
 from jaxcomm.profile import Bucket, Profile
+from jaxcomm.report import explanation
 from jaxcomm.simulate import Delays
 
 A100_LOG = Path(__file__).parents[1].parent / "shared" / "data" / "log_4_a100_llama3.2-3B.txt"
@@ -80,7 +81,18 @@ def test_what_is_chosen(source: Profile, options: dict[str, Any], expected: list
     assert plan.verify(result).ranks == source.ranks
     assert result.provenance.profile == source.hash
     assert (result.template is None) == (not {"straggler", "hybrid"} & set(expected))
-    assert (result.roles == {}) == (not any(map(any, source.arrivals)))
+    assert (result.roles == {}) == (not source.arrivals or not profile.straggler(source).is_late)
+
+
+def test_who_is_last_by_chance_is_no_straggler_to_plan_for() -> None:
+    """Three of twelve steps end with rank 3, which says nothing: of eight ranks some rank is last three times."""
+    last = [3, 0, 3, 1, 2, 3, 4, 5, 6, 7, 0, 1]
+    source = made(8).model_copy(update={"arrivals": [[0.1 * (rank == late) for rank in range(8)] for late in last]})
+    result = planner.plan(source)
+    assert (result.roles, kinds(result)) == ({}, kinds(planner.plan(made(8, None))))
+    assert "Nobody is late: a rank was last in 3 of 12 steps, which chance explains (p = 1)." in " ".join(
+        explanation.explanation(result).split()
+    )
 
 
 @settings(max_examples=12, deadline=None)

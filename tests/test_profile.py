@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import math
 import subprocess
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 
 from jaxcomm import profile
 from jaxcomm.errors import ProfileError
+from jaxcomm.profile import lateness
 from jaxcomm.profile.fit import rounds_and_share
 
 DOCUMENT: dict[str, Any] = {
@@ -182,8 +184,8 @@ LATE_RANKS: dict[str, tuple[list[list[float]], tuple[int, ...]]] = {
     "one only": ([[0.0, 0.1, 0.1, 5.0]] * 3, (3,)),
     "the other seldom": ([[0.0, 0.1, 4.0, 5.0]] + [[0.0, 0.1, 0.1, 5.0]] * 2, (3,)),
     "the other hardly": ([[0.0, 0.0, 0.1, 5.0]] * 3, (3,)),
-    "a crowd without a bulk": ([[0.0, 1.0, 2.0, 3.0]] * 3, (3,)),
-    "never more than half": ([[0.0, 0.0, 5.0, 6.0, 7.0]] * 3, (4,)),
+    "a crowd without a bulk": ([[0.0, 1.0, 2.0, 3.0]] * 4, (3,)),
+    "never more than half": ([[0.0, 0.0, 5.0, 6.0, 9.0]] * 3, (4,)),
     "of two ranks one": ([[0.0, 1.0]] * 3, (1,)),
     "nobody": ([[0.0, 0.0]], ()),
 }
@@ -192,6 +194,52 @@ LATE_RANKS: dict[str, tuple[list[list[float]], tuple[int, ...]]] = {
 @pytest.mark.parametrize(("rows", "ranks"), LATE_RANKS.values(), ids=LATE_RANKS.keys())
 def test_late_ranks(rows: list[list[float]], ranks: tuple[int, ...]) -> None:
     assert profile.late_ranks(with_arrivals(rows)) == ranks
+
+
+def noisy(steps: int, ranks: int, **late: float) -> profile.Profile:
+    """Ranks that come in any order within some milliseconds, but those named, such as rank3=0.02, so much later."""
+    arrivals = np.random.default_rng(1).gamma(2.0, 2e-3, (steps, ranks))
+    for name, seconds in late.items():
+        arrivals[:, int(name.removeprefix("rank"))] += seconds
+    return with_arrivals((arrivals - arrivals.min(axis=1, keepdims=True)).tolist())
+
+
+@pytest.mark.parametrize(
+    ("steps", "ranks"),
+    [*itertools.product([6, 12, 50, 1000], [2, 3, 4, 8, 64]), *itertools.product([1, 2, 3], [8, 64])],
+)
+def test_nobody_is_late_among_ranks_that_are_alike(steps: int, ranks: int) -> None:
+    found = noisy(steps, ranks)
+    late = profile.straggler(found)
+    assert (late.is_late, profile.late_ranks(found)) == (False, ())
+    assert late.late_steps > 0 and late.chance >= 0.05
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8, 64])
+@pytest.mark.parametrize("steps", [6, 12, 50, 1000])
+def test_a_late_rank_is_found_among_ranks_that_come_in_any_order(steps: int, ranks: int) -> None:
+    late = profile.straggler(noisy(steps, ranks, rank1=0.02))
+    assert (late.rank, late.is_late) == (1, True)
+    assert late.chance < 0.05
+
+
+def test_two_late_ranks_that_take_turns_are_each_compared_with_the_others() -> None:
+    assert set(profile.late_ranks(noisy(12, 8, rank1=0.05, rank6=0.05))) == {1, 6}
+
+
+def test_who_is_always_last_by_next_to_nothing_is_not_late() -> None:
+    rows = [[0.0, 1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 6e-3, 6.1e-3]] * 50
+    late = profile.straggler(with_arrivals(rows))
+    assert (late.rank, late.late_steps, late.is_late) == (7, 50, False)
+    assert late.chance < 1e-30
+
+
+@pytest.mark.parametrize(
+    ("late_steps", "steps", "ranks", "expected"),
+    [(3, 12, 8, 1.0), (4, 4, 4, 4**-3), (7, 12, 8, 1.7e-3), (0, 5, 8, 1.0), (50, 50, 2, 2.0**-49)],
+)
+def test_chance(late_steps: int, steps: int, ranks: int, expected: float) -> None:
+    assert lateness.chance(late_steps, steps, ranks) == pytest.approx(expected, rel=0.05)
 
 
 def test_at_most_eight_ranks_are_late() -> None:

@@ -165,7 +165,7 @@ def same_bits(one, other):
 
 
 def test_a_run_finds_its_late_worker_and_goes_on_under_a_plan_for_it(tmp_path, cache):
-    words = ["--units=128", "--late_ms=60", "--steps=12", "--every=4", "--plan_at=4"]
+    words = ["--units=128", "--late_ms=60", "--steps=24", "--every=8", "--plan_at=8"]
     printed = run(RECIPES / "late_rank.py", [*words, f"--out={tmp_path / 'whole'}"], cache)
     assert "worker 1 comes last in" in printed
     assert float(re.search(r"parameters differ by at most (\S+)", printed)[1]) < 1e-6
@@ -174,11 +174,15 @@ def test_a_run_finds_its_late_worker_and_goes_on_under_a_plan_for_it(tmp_path, c
     assert [row["planned"] for row in found] == [0, 1, 1]
     assert found[0].keys() >= {"loss", "accuracy", "swa", "step_ms", "late_ms", "after_ms"}
     assert jaxcomm.plan.load(tmp_path / "whole/plan.json", ranks=8).roles["straggler"] == 1
+    recorded = profile.load(tmp_path / "whole/profile.json")
+    assert (recorded.provenance.tool, len(recorded.arrivals)) == ("jaxcomm.stats()", 7)
+    [points] = (tmp_path / "whole/tensorboard").iterdir()
+    assert b"/wait_s" in points.read_bytes()
 
-    again = killed_before(12, tmp_path / "whole", tmp_path / "again")
+    again = killed_before(24, tmp_path / "whole", tmp_path / "again")
     printed = run(RECIPES / "late_rank.py", [*words, f"--out={again}"], cache)
-    assert "from step 8" in printed and "comes last" not in printed
-    same_bits(worker(tmp_path / "whole", 12), worker(again, 12))
+    assert "from step 16" in printed and "comes last" not in printed
+    same_bits(worker(tmp_path / "whole", 24), worker(again, 24))
     assert [row["planned"] for row in rows(again)] == [0, 1, 1]
 
 

@@ -77,12 +77,9 @@ def test_without_the_only_straggler_no_schedule_uses_a_delay(
     st.integers(2, 6).flatmap(lambda n: st.lists(st.lists(st.floats(0, 1), min_size=n, max_size=n), min_size=1)),
 )
 def test_the_straggler_left_out_is_never_last_and_the_others_stay(arrivals: list[list[float]]) -> None:
-    before = make(arrivals, len(arrivals[0]))
+    before = profile.with_late_rank(make(arrivals, len(arrivals[0])), 1, 5.0)
     late = profile.straggler(before)
-    if not late.late_steps:
-        with pytest.raises(ProfileError, match="no straggler to leave out"):
-            profile.without_straggler(before)
-        return
+    assert (late.rank, late.is_late) == (1, True)
     after = np.array(profile.without_straggler(before).arrivals)
     others = np.delete(after, late.rank, axis=1)
     assert (after[:, late.rank] <= others.max(axis=1)).all()
@@ -91,8 +88,18 @@ def test_the_straggler_left_out_is_never_last_and_the_others_stay(arrivals: list
 
 
 def test_the_straggler_left_out_comes_with_the_median_of_the_others_and_never_later_than_it_did() -> None:
-    before = make([[0.0, 1.0, 9.0, 20.0], [0.0, 1.0, 3.0, 0.5]], 4)
-    assert profile.without_straggler(before).arrivals == [[0.0, 1.0, 9.0, 1.0], [0.0, 1.0, 3.0, 0.5]]
+    before = make([[0.0, 1.0, 9.0, 20.0]] * 8 + [[0.0, 1.0, 3.0, 0.5]], 4)
+    assert profile.without_straggler(before).arrivals == [[0.0, 1.0, 9.0, 1.0]] * 8 + [[0.0, 1.0, 3.0, 0.5]]
+
+
+def test_where_nobody_is_late_there_is_no_straggler_to_leave_out(capsys: Capture, tmp_path: Path) -> None:
+    alike = make([[1.0 * (rank == last) for rank in range(4)] for last in (2, 0, 2, 1, 3, 2)], 4)
+    with pytest.raises(ProfileError, match="nobody is late in it; there is no straggler to leave out"):
+        profile.without_straggler(alike)
+    profile.save(alike, tmp_path / "profile.json")
+    assert main(["what-if", str(tmp_path / "profile.json")]) == 0
+    said = "nobody is late: rank 2 was last in 3 of 6 steps, which chance explains (p = 0.68)"
+    assert said in capsys.readouterr().out
 
 
 def test_changes_leave_the_profile_as_it_was_and_say_what_they_did() -> None:

@@ -9,8 +9,12 @@ namespace {
 void WriteString(std::ostream& out, const std::string& text) {
   out << '"';
   for (const char c : text) {
-    if (c == '"' || c == '\\') out << '\\';
-    if (static_cast<unsigned char>(c) >= 0x20) out << c;
+    if (static_cast<unsigned char>(c) < 0x20) {
+      out << "\\u00" << (c >> 4) << "0123456789abcdef"[c & 0xf];
+    } else {
+      if (c == '"' || c == '\\') out << '\\';
+      out << c;
+    }
   }
   out << '"';
 }

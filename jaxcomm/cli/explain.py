@@ -7,11 +7,12 @@ from argparse import ArgumentParser, Namespace
 from jaxcomm import files, plan
 from jaxcomm.cli import output, values
 from jaxcomm.errors import JaxcommError
-from jaxcomm.report import considered, explanation, step, timeline
+from jaxcomm.report import considered, explanation, step, timeline, trace
 
 EXAMPLE = """
     jaxcomm explain plan.json
     jaxcomm explain plan.json --svg timeline.svg --bytes 16MiB
+    jaxcomm explain plan.json --trace rounds.json      (open it in ui.perfetto.dev)
     jaxcomm explain plan.json --step-svg step.svg --explain-json considered.json
 """
 
@@ -20,6 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     parser.add_argument("plan", help="a plan file")
     parser.add_argument("--svg", metavar="FILE", help="also draw the rounds of one schedule of the plan, by rank")
+    parser.add_argument("--trace", metavar="FILE", help="also write these rounds as a trace, for ui.perfetto.dev")
     parser.add_argument(
         "--bytes", type=values.size, metavar="SIZE", help="draw the schedule of this size (the one that saves most)"
     )
@@ -33,10 +35,18 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Explains and draws."""
     loaded = plan.load(args.plan)
+    entry, schedule = explanation.headline(loaded)
+    if args.bytes:
+        found = loaded.schedule_for(args.bytes)
+        assert found is not None  # without a dtype a plan has a schedule for every size
+        schedule = found
     if args.svg:
-        schedule = loaded.schedule_for(args.bytes) if args.bytes else explanation.headline(loaded)[1]
-        assert schedule is not None  # without a dtype a plan has a schedule for every size
         files.write(args.svg, timeline.svg(schedule))
+    if args.trace:
+        link = loaded.assumptions.alpha_s, loaded.assumptions.beta_s_per_byte
+        topology = loaded.network.topology if loaded.network else None
+        nbytes = args.bytes or entry.predicted.reference_bytes
+        files.write(args.trace, trace.of_schedule(schedule, nbytes, *link, topology))
     if args.step_svg:
         if loaded.step is None:
             raise JaxcommError(
@@ -52,6 +62,8 @@ def run(args: Namespace) -> int:
         print(explanation.explanation(loaded))
         if args.svg:
             print(f"\nTimeline: {args.svg}")
+        if args.trace:
+            print(f"\nTrace: {args.trace}")
         if args.step_svg:
             print(f"\nStep: {args.step_svg}")
     return 0

@@ -1,4 +1,4 @@
-"""`jaxcomm profile`: measures the host devices of this machine, or its GPUs."""
+"""`jaxcomm profile`: measures the host devices of this machine, or its GPUs; or takes what a run of yours recorded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from argparse import ArgumentParser, Namespace
 from jaxcomm import profile
 from jaxcomm.cli import output, progress, values
 from jaxcomm.cli.host_devices import use_host_devices
+from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi import fused
+from jaxcomm.profile import Profile
 from jaxcomm.profile.measure import CALLS_PER_SIZE, LOOPS, SIZES, measure
 from jaxcomm.report import measurements
 from jaxcomm.report.tables import bytes_text, seconds_text
@@ -16,12 +18,14 @@ EXAMPLE = """
     jaxcomm profile --devices 8 --out profile.json
     jaxcomm profile --devices 8 --inject rank=3,ms=10 --dry-run
     jaxcomm profile --on cuda --devices 8              (GPUs: one kernel over all of them, and NCCL beside it)
+    jaxcomm profile run.json --out profile.json        (a run of yours, which wrote jaxcomm.stats().save("run.json"))
     jaxcomm profile import training.log --out profile.json     (another tool's measurements)
 """
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
+    parser.add_argument("run", nargs="?", help="a run's saved jaxcomm.stats(); without it, measure here")
     low, high = bytes_text(min(SIZES)), bytes_text(max(SIZES))
     parser.add_argument("--devices", type=int, default=8, help="host devices or GPUs, at least 2 (8)")
     parser.add_argument("--on", choices=["cpu", "cuda"], default="cpu", help="host devices (cpu), or GPUs")
@@ -47,6 +51,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Measures, shows and writes."""
+    if args.run:
+        return _of_a_run(args)
     inject = {late.rank: late.seconds for late in args.inject}
     if args.dry_run and args.json:
         lates = [late._asdict() for late in args.inject]
@@ -67,10 +73,29 @@ def run(args: Namespace) -> int:
         fused.DEVICES = True  # it is what shall be measured
     with progress.clock(f"measuring {len(args.sizes)} sizes and {args.steps} steps"):
         found = measure(args.devices, args.sizes, args.steps, inject=inject, on=args.on)
-    profile.save(found, args.out)
+    _show(found, args)
+    return 0
+
+
+def _of_a_run(args: Namespace) -> int:
+    """Reads, shows and writes."""
+    measuring = {"devices": 8, "on": "cpu", "sizes": list(SIZES), "steps": 50, "inject": []}
+    if given := [name for name, default in measuring.items() if getattr(args, name) != default]:
+        raise JaxcommError(
+            f"--{given[0]} says how to measure here, but {args.run} was measured already.\n"
+            f"  Cure: leave out --{given[0]}, or {args.run}"
+        )
+    _show(profile.from_stats(args.run), args)
+    return 0
+
+
+def _show(found: Profile, args: Namespace) -> None:
+    """Shows the profile, and writes it unless it is a trial."""
+    if not args.dry_run:
+        profile.save(found, args.out)
     if args.json:
         output.print_json(found.model_dump())
     else:
         print(measurements.summary(found))
-        print(f"\nProfile: {args.out}; next: jaxcomm plan {args.out}")
-    return 0
+        written = f"Profile: {args.out}; next: jaxcomm plan {args.out}"
+        print("\nNothing was written (--dry-run)." if args.dry_run else f"\n{written}")

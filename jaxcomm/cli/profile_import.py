@@ -20,7 +20,7 @@ EXAMPLE = """
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
-    parser.add_argument("file", help="a training log, output of nccl-tests, JAX trace or profile")
+    parser.add_argument("file", help="a training log, output of nccl-tests, JAX trace, jaxcomm.stats() or profile")
     parser.add_argument("--out", help="the profile to write (the one of --into, or else profile.json)")
     parser.add_argument(
         "--executor",

@@ -82,7 +82,8 @@ def run(args: Namespace) -> int:
         alpha, beta, ranks = measured.link.alpha_s, measured.link.beta_s_per_byte, [measured.ranks]
         topology = measured.network
         if args.delay_ms is None and measured.arrivals:
-            delays = [profile.straggler(measured).median_s]
+            late = profile.straggler(measured)
+            delays = [late.median_s if late.is_late else 0.0]
     planned = plan.load(args.plan) if args.plan else None
     if planned and planned.ranks not in ranks:
         raise JaxcommError(

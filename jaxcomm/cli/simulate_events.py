@@ -83,7 +83,7 @@ def _cases(
         measured, _ = executors.decide(profile.load(args.profile))
         networks = [Network.of(measured)]
         late = profile.straggler(measured) if measured.arrivals else None
-        known = (late.rank, Delays(late.delays)) if late and late.late_steps else None
+        known = (late.rank, Delays(late.delays)) if late and late.is_late else None
         cases = [Case(measured.ranks, networks[0], measured.arrivals, known)]
     else:
         cases = []

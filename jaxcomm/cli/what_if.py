@@ -18,7 +18,7 @@ from jaxcomm.profile import Profile, Straggler
 from jaxcomm.report.explanation import entry_for
 from jaxcomm.report.rails import shares_text
 from jaxcomm.report.tables import bytes_text, seconds_text, table
-from jaxcomm.report.words import spec_text
+from jaxcomm.report.words import nobody_late_text, spec_text
 
 EXAMPLE = """
     jaxcomm what-if profile.json
@@ -201,9 +201,11 @@ def _predict(given: Profile, sizes: list[int], ports: int, model: int) -> list[P
 
 
 def _lateness(measured: Profile) -> str:
-    late = _straggler(measured)
-    if not late:
+    if not measured.arrivals:
         return "nobody known to be late"
+    late = profile.straggler(measured)
+    if not late.is_late:
+        return nobody_late_text(f"rank {late.rank}", late, measured.ranks)
     return (
         f"rank {late.rank} last in {late.late_steps} of {late.steps} steps, by {seconds_text(late.median_s)} (median)"
     )
@@ -212,7 +214,7 @@ def _lateness(measured: Profile) -> str:
 def _straggler(measured: Profile) -> Straggler | None:
     """Who is late, if anybody is known to be."""
     late = profile.straggler(measured) if measured.arrivals else None
-    return late if late and late.late_steps else None
+    return late if late and late.is_late else None
 
 
 def _cells(change: Change, nbytes: int, today: Prediction, changed: Prediction) -> list[object]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxcomm.errors import JaxcommError, PlanError
+from jaxcomm.ffi.statistics import Stats
 
 if TYPE_CHECKING:
     import jax
@@ -124,11 +125,12 @@ def set_deadline(seconds: float) -> None:
         nccl.set_deadline(seconds)
 
 
-def stats() -> list[dict[str, Any]]:
+def stats() -> Stats:
     """What happened at each call site of this process since the start or the last `reset_stats`.
 
-    Per site: name, axes, plan, ranks, bytes, calls, failed; `wait_s` and `late` by rank (total seconds a rank waited
-    for the last one, how often it was the last one); `transfer_s`, total seconds from the last arrival to the end;
+    It prints as a table; `json()`, `save(path)`, `scalars()` and `trace(path)` give it to other tools. Per site: name,
+    axes, plan, ranks, bytes, calls, failed; `wait_s` and `late` by rank (total seconds a rank waited for the last one,
+    how often it was the last one); `transfer_s`, total seconds from the last arrival to the end;
     `early_bytes_share`, how much of the work was done before the last arrival; and of the last 256 calls `arrivals`
     (seconds after the first rank, by rank) and `after_arrival_s`.
 
@@ -143,7 +145,7 @@ def stats() -> list[dict[str, Any]]:
         needed = core.jaxcomm_stats(text, size)
         if needed < size:
             sites: list[dict[str, Any]] = json.loads(text.value)
-            return sites + (gpus.stats() if (gpus := _gpus()) is not None else [])
+            return Stats(sites + (gpus.stats() if (gpus := _gpus()) is not None else []))
         size = needed + (needed >> 2) + 1
 
 

@@ -165,7 +165,7 @@ def _setting(profile: Profile, min_gain: float, ports: int) -> tuple[Setting, De
         return nobody, None
     late = straggler(profile)
     delay = Delay(**{name: getattr(late, name) for name in Delay.model_fields})
-    if not late.late_steps:
+    if not late.is_late:
         return nobody, delay
     roles, template = {ROLE: late.rank}, schedules.template(profile.ranks)
     alone = replace(nobody, delays=Delays(late.delays), roles=roles, template=template)

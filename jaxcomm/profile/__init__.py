@@ -1,8 +1,8 @@
 """The profile file: its schema, reading and writing, and what follows from it.
 
 Measuring imports JAX, and only when called; everything else here needs pydantic and numpy.
-May be imported by planner, simulate, report and cli; imports nothing of ours but errors and
-files; measuring also what runs the collectives.
+May be imported by planner, simulate, report and cli; imports nothing of ours but errors,
+files and the format of `jaxcomm.stats()`; measuring also what runs the collectives.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from jaxcomm.profile.gradients import measure_gradients
 from jaxcomm.profile.importers import read_any
 from jaxcomm.profile.lateness import Straggler, late_ranks, straggler
 from jaxcomm.profile.measure import measure
+from jaxcomm.profile.recorded import from_stats
 from jaxcomm.profile.schema import (
     Bucket,
     Collective,
@@ -70,6 +71,7 @@ __all__ = [
     "at_rate",
     "card_at_rate",
     "fit",
+    "from_stats",
     "json_schema",
     "late_ranks",
     "load",

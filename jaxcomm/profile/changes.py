@@ -31,8 +31,8 @@ def without_straggler(profile: Profile) -> Profile:
       ProfileError: the profile has no arrivals, or nobody is late in it.
     """
     late = straggler(profile)
-    if not late.late_steps:
-        what = "no rank is ever later than all others; there is no straggler to leave out"
+    if not late.is_late:
+        what = "nobody is late in it; there is no straggler to leave out"
         raise ProfileError(mistake(profile.provenance.source, what, "ask for another change"))
     arrivals = np.array(profile.arrivals)
     usual = np.median(np.delete(arrivals, late.rank, axis=1), axis=1)

@@ -15,7 +15,7 @@ from jaxcomm.report import groups, loss
 from jaxcomm.report.rails import rail_notes, rail_table
 from jaxcomm.report.step import step_lines, step_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
-from jaxcomm.report.words import VERDICTS, range_text, spec_text
+from jaxcomm.report.words import VERDICTS, nobody_late_text, range_text, spec_text
 from jaxcomm.schedules import Schedule
 from jaxcomm.topology import SOLVED
 
@@ -116,6 +116,9 @@ def _assumptions(plan: Plan) -> Iterator[str]:
         yield from _executors(plan.executors)
     if (delay := given.delay) is None:
         yield "Nobody measured who is late, so no schedule that uses a delay was considered."
+    elif not plan.roles:
+        nobody = nobody_late_text("a rank", delay, plan.ranks)
+        yield f"{nobody[0].upper()}{nobody[1:]}. So no schedule that uses a delay was considered."
     else:
         yield (
             f"The straggler was last in {delay.late_steps} of {delay.steps} steps, behind the next rank by "

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from jaxcomm import profile
 from jaxcomm.profile import Profile
 from jaxcomm.report.tables import bytes_text, seconds_text, table
+from jaxcomm.report.words import nobody_late_text
 
 
 def summary(measured: Profile) -> str:
@@ -37,8 +38,10 @@ def _rows(measured: Profile) -> Iterator[tuple[str, str]]:
             "topology",
             f"{hosts} host{'s' * (hosts != 1)}, a card per {topology.nic}, links between {topology.slow:g} × slower",
         )
-    if measured.arrivals:
-        late = profile.straggler(measured)
+    late = profile.straggler(measured) if measured.arrivals else None
+    if late and not late.is_late:
+        yield "straggler", nobody_late_text(f"rank {late.rank}", late, measured.ranks)
+    elif late:
         yield "straggler", f"rank {late.rank}, last in {late.late_steps} of {late.steps} steps ({late.share:.0%})"
         yield (
             "its delay",

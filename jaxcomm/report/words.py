@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from jaxcomm.plan.values import Chain, Entry, Hybrid, Nccl, Spec, Straggler, Stragglers, Transfers
-from jaxcomm.report.tables import bytes_text
+from jaxcomm.plan.values import Chain, Delay, Entry, Hybrid, Nccl, Spec, Straggler, Stragglers, Transfers
+from jaxcomm.profile import lateness
+from jaxcomm.report.tables import bytes_text, seconds_text
 
 VERDICTS: Final = {
     "chosen": "chosen",
@@ -16,6 +17,23 @@ VERDICTS: Final = {
     "too_many_ports": "needs more peers at once",
     "ideal_delay": "only if always late enough",
 }
+
+
+def nobody_late_text(who: str, late: lateness.Straggler | Delay, ranks: int) -> str:
+    """Why nobody is late.
+
+    Args:
+      who: the rank that is last most often, such as `rank 3`.
+      late: how often, and by how much.
+      ranks: of how many ranks it is one.
+    """
+    if not late.late_steps:
+        return "nobody is late: no rank ever came after all others"
+    said = f"nobody is late: {who} was last in {late.late_steps} of {late.steps} steps"
+    by_chance = lateness.chance(late.late_steps, late.steps, ranks)
+    if by_chance >= lateness.SIGNIFICANCE:
+        return f"{said}, which chance explains (p = {by_chance:.2g})"
+    return f"{said}, but by {seconds_text(late.mean_s)} (mean), little beside how far apart the others come"
 
 
 def range_text(entry: Entry) -> str:

@@ -91,7 +91,8 @@ def run(
     while done < _STEPS.value:
         state, losses = trained.steps(state, min(_EVERY.value, _STEPS.value - done))
         done = int(state.step)
-        records.add(done, {"loss": float(losses.mean())} | trained.score(state))
+        metrics = {"loss": float(losses.mean())} | trained.score(state)
+        records.add(done, metrics, trained.scalars())
         checkpoints.save(done, state)
 
 

@@ -20,9 +20,9 @@ class Records:
         self._rows = self._kept()
         self._points = SummaryWriter(str(folder / "tensorboard"), purge_step=since + 1)
 
-    def add(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Records the metrics after `step` steps; every call has the same names."""
-        for name, value in metrics.items():
+    def add(self, step: int, metrics: Mapping[str, float], scalars: Mapping[str, float]) -> None:
+        """Records the metrics after `step` steps; every call has the same names. The scalars go to TensorBoard only."""
+        for name, value in {**metrics, **scalars}.items():
             self._points.add_scalar(name, value, step)
         self._points.flush()
         self._rows.append({"step": str(step)} | {name: repr(value) for name, value in metrics.items()})

@@ -88,6 +88,10 @@ class Training:
         with library:
             return self._run(state, self._train, count)
 
+    def scalars(self) -> dict[str, float]:
+        """What the collectives of this process have recorded so far, for TensorBoard."""
+        return jaxcomm.stats().scalars()
+
     def score(self, state: State) -> dict[str, float]:
         """The metric on the test data of the workers' mean variables, and `swa` of their mean average over time.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from jaxcomm.errors import ProfileError
-from jaxcomm.profile import files
+from jaxcomm.profile import files, recorded
 from jaxcomm.profile.importers import nccl_tests, training_log, xplane
 from jaxcomm.profile.schema import Profile
 
@@ -28,14 +28,15 @@ class _Importer(Protocol):
     def read(self, data: bytes, where: str, created: str) -> Profile: ...
 
 
-_IMPORTERS: tuple[_Importer, ...] = (nccl_tests, training_log, xplane)
+_IMPORTERS: tuple[_Importer, ...] = (recorded, nccl_tests, training_log, xplane)
 
 
 def read_any(path: str | os.PathLike[str]) -> Profile:
     """A profile from any file that can be read as one: a profile.json, or another tool's measurements.
 
-    Known are the output of nccl-tests (table or JSON), training logs with a line per rank and step, and traces of
-    `jax.profiler` (the .xplane.pb, or the folder given to `jax.profiler.trace`, if one process wrote it).
+    Known are what `jaxcomm.stats().save(path)` writes, the output of nccl-tests (table or JSON), training logs with a
+    line per rank and step, and traces of `jax.profiler` (the .xplane.pb, or the folder given to `jax.profiler.trace`,
+    if one process wrote it).
 
     Args:
       path: the file or folder.

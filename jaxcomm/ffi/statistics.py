@@ -1,0 +1,80 @@
+"""What `jaxcomm.stats()` returns: the records of the call sites, as a table, as JSON, as scalars and as a trace.
+
+What it shows and writes is imported when it is asked for: a run that keeps statistics needs none of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from statistics import median
+from typing import Any, Final
+
+FORMAT: Final = "jaxcomm-stats"
+VERSION: Final = 1
+
+
+class Stats(list[dict[str, Any]]):
+    """One record per call site, which prints as a table."""
+
+    def __repr__(self) -> str:
+        from jaxcomm.report import sites
+
+        return sites.sites_table(self)
+
+    def json(self) -> str:
+        """The records as JSON, which `jaxcomm profile` and `jaxcomm.profile.from_stats` read."""
+        return json.dumps({"format": FORMAT, "version": VERSION, "sites": self})
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes `json()` to a file, whole or not at all.
+
+        Raises:
+          JaxcommError: the file cannot be written.
+        """
+        from jaxcomm import files
+
+        files.write(path, self.json() + "\n")
+
+    def scalars(self) -> dict[str, float]:
+        """What metric writers plot over a run, by names such as `psum/data/direct/8x4096/transfer_s`.
+
+        A name is the site's operation, axes, plan, ranks x bytes, and one of: `calls`, `failed`, `early_bytes_share`;
+        `wait_s`, from the first rank's arrival to the last one's; `lead_s`, from the last but one's to the last one's;
+        `transfer_s`, from there to the end. The times are medians of the calls that are kept. Sites without a call are
+        left out.
+        """
+        return {
+            f"{site['name']}/{site['axes']}/{site['plan']}/{site['ranks']}x{site['bytes']}/{name}": float(value)
+            for site in self
+            if site["calls"] or site["failed"]
+            for name, value in _scalars(site).items()
+        }
+
+    def trace(self, path: str | os.PathLike[str]) -> None:
+        """Writes the calls that are kept as a trace for ui.perfetto.dev or chrome://tracing.
+
+        Each site is a process and each rank a track, with a slice for its wait and one for the transfer of every call.
+        When a call began is not recorded, so a site's calls stand one after the other, without the time between them.
+
+        Raises:
+          JaxcommError: the file cannot be written.
+        """
+        from jaxcomm import files
+        from jaxcomm.report import trace
+
+        files.write(path, trace.of_sites(self))
+
+
+def _scalars(site: dict[str, Any]) -> dict[str, float]:
+    found = {name: site[name] for name in ("calls", "failed", "early_bytes_share")}
+    if not site["arrivals"]:
+        return found
+    found["transfer_s"] = median(site["after_arrival_s"])
+    if site["own_s"]:  # in groups that change nobody waits for the last of all ranks
+        return found
+    latest = [sorted(row)[-2:] for row in site["arrivals"]]
+    return found | {
+        "wait_s": median(row[-1] for row in latest),
+        "lead_s": median(row[-1] - row[0] for row in latest),
+    }

@@ -1,0 +1,160 @@
+"""A profile of a run from its own statistics: who arrived when at its sums, and what they took by size.
+
+Also the importer of the file that `jaxcomm.stats().save(path)` writes.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from jaxcomm import files
+from jaxcomm.errors import ProfileError
+from jaxcomm.ffi.statistics import FORMAT, VERSION
+from jaxcomm.profile.files import read_bytes
+from jaxcomm.profile.fit import fit
+from jaxcomm.profile.schema import MAX_RANKS, Collective, Profile, Provenance
+from jaxcomm.profile.values import Count, Sample, Seconds, Text, Value
+
+NAME: Final = "a run's statistics"
+LOOKED_FOR: Final = f'"format": "{FORMAT}"'
+
+_NO_SUMS: Final = ("all_gather", "psum_scatter")
+
+
+class _Site(Value):
+    """A record of `jaxcomm.stats()`."""
+
+    name: Text
+    axes: Text
+    plan: Text
+    ranks: Annotated[int, Field(ge=1, le=MAX_RANKS, strict=True)]
+    bytes: Count
+    calls: Count
+    failed: Count
+    transfer_s: Seconds
+    early_bytes_share: Seconds
+    wait_s: list[Seconds]
+    late: list[Count]
+    arrivals: list[list[Seconds]]
+    own_s: list[list[Seconds]]
+    after_arrival_s: list[Seconds]
+
+
+class _Run(Value):
+    """The file's content."""
+
+    format: Literal["jaxcomm-stats"]
+    version: Literal[1]
+    sites: list[_Site]
+
+
+_KIND: Final = files.Kind("stats", VERSION, _Run, ProfileError, "`jaxcomm.stats().save(path)`")
+
+
+def from_stats(
+    stats: Sequence[Mapping[str, Any]] | str | os.PathLike[str] | None = None, *, site: str | None = None
+) -> Profile:
+    """The profile of a run, from its own sums.
+
+    The arrivals are those of one call site: the one that moves most bytes in all its calls, or the one that is named;
+    the first call that is kept counts as warm-up. α and β are fitted to the times from the last arrival to the end, a
+    median for each size that was summed without a plan among as many ranks; with one size α is assumed, see `fit`.
+
+    Args:
+      stats: what `jaxcomm.stats()` returned, or the file that `jaxcomm.stats().save(path)` wrote; None: what
+        `jaxcomm.stats()` returns now.
+      site: the name of a call site, as `jaxcomm.stats()` shows it.
+
+    Returns:
+      The profile.
+
+    Raises:
+      ProfileError: the file cannot be read, a value that cannot be, no sum that was called twice, none of that name, or
+        none without a plan.
+    """
+    if isinstance(stats, str | os.PathLike):
+        return _profile(_decode(read_bytes(stats), os.fspath(stats)), os.fspath(stats), _now(), site)
+    if stats is None:
+        from jaxcomm import ffi
+
+        stats = ffi.stats()
+    document = {"format": FORMAT, "version": VERSION, "sites": [dict(record) for record in stats]}
+    return _profile(_KIND.validate(document, "jaxcomm.stats()"), "jaxcomm.stats()", _now(), site)
+
+
+def sniff(data: bytes) -> bool:
+    """Whether the bytes look like saved statistics, of whatever version and however broken."""
+    return data.lstrip()[:1] == b"{" and FORMAT.encode() in data
+
+
+def read(data: bytes, where: str, created: str) -> Profile:
+    """The profile of saved statistics, as `from_stats`.
+
+    Args:
+      data: the file's bytes.
+      where: its name.
+      created: when it was written.
+
+    Raises:
+      ProfileError: see `from_stats`.
+    """
+    return _profile(_decode(data, where), where, created, None)
+
+
+def _decode(data: bytes, where: str) -> _Run:
+    return _KIND.validate(_KIND.parse(data, where), where)
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def _profile(run: _Run, where: str, created: str, name: str | None) -> Profile:
+    watched = _watched(run, where, name)
+    alike = [site for site in _sums(run) if site.ranks == watched.ranks and site.plan == "direct"]
+    if not alike:
+        what = f"no sum among {watched.ranks} ranks ran without a plan, so α and β are unknown"
+        raise ProfileError(files.mistake(where, what, "run some steps under `with jaxcomm.use_plan(None)`"))
+    samples = [Sample(bytes=site.bytes, seconds=median(site.after_arrival_s)) for site in alike]
+    calls = f"{where}: {sum(site.calls for site in alike)} sums without a plan, from the last arrival"
+    return Profile(
+        ranks=watched.ranks,
+        link=fit(samples, "all_reduce", watched.ranks, calls, "direct"),
+        arrivals=watched.arrivals[1:],
+        warmup_dropped=1,
+        collective=Collective(bytes=watched.bytes, seconds=median(watched.after_arrival_s)),
+        provenance=Provenance(
+            source=f"{where}: {watched.name} over {watched.axes}, {watched.bytes} bytes, {watched.plan}",
+            tool="jaxcomm.stats()",
+            created=created,
+        ),
+    )
+
+
+def _watched(run: _Run, where: str, name: str | None) -> _Site:
+    """The site whose arrivals count."""
+    sums = _sums(run)
+    if not sums:
+        what = "holds no sum that was called twice"
+        cure = "save it after some steps; collectives that are jax.lax's (on GPUs and TPUs, mostly) are not recorded"
+        raise ProfileError(files.mistake(where, what, cure))
+    named = [site for site in sums if name in (None, site.name)]
+    if not named:
+        what = f"holds no sum {name!r}; it holds {', '.join(sorted({site.name for site in sums}))}"
+        raise ProfileError(files.mistake(where, what, "name one of these, or none"))
+    return max(named, key=lambda site: site.bytes * site.calls)
+
+
+def _sums(run: _Run) -> list[_Site]:
+    """The sites whose calls are sums over all of their ranks, with bytes, and more than one of them kept."""
+    return [
+        site
+        for site in run.sites
+        if site.name not in _NO_SUMS and site.ranks > 1 and site.bytes and len(site.arrivals) > 1 and not site.own_s
+    ]

@@ -1,0 +1,48 @@
+"""The statistics of a run as a table: a row per call site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from jaxcomm.profile import lateness
+from jaxcomm.report.tables import bytes_text, seconds_text, table
+
+_HEADER = ("site", "axes", "plan", "ranks", "bytes", "calls", "failed", "wait", "transfer", "who is late")
+_NOTE = (
+    "wait: from the first rank's arrival to the last one's; transfer: from there to the end (medians of the last calls)"
+)
+
+
+def sites_table(sites: Sequence[Mapping[str, Any]]) -> str:
+    """One row per call site that was called.
+
+    Args:
+      sites: as in `jaxcomm.stats()`.
+
+    Returns:
+      Lines without a trailing newline.
+    """
+    rows = [_row(site) for site in sites if site["calls"] or site["failed"]]
+    return f"{table(_HEADER, rows)}\n{_NOTE}" if rows else "no call yet"
+
+
+def _row(site: Mapping[str, Any]) -> list[object]:
+    row = [site["name"], site["axes"], site["plan"], site["ranks"], bytes_text(site["bytes"]), site["calls"]]
+    transfer = seconds_text(median(site["after_arrival_s"])) if site["arrivals"] else None
+    return [*row, site["failed"], *_waits(site, transfer)]
+
+
+def _waits(site: Mapping[str, Any], transfer: str | None) -> tuple[str | None, str | None, str | None]:
+    """The wait, the transfer and who is late."""
+    if not site["arrivals"] or site["ranks"] < 2 or site["own_s"]:  # groups that change: nobody waits for all ranks
+        return None, transfer, None
+    wait = seconds_text(median(map(max, site["arrivals"])))
+    late = lateness.of_arrivals(np.array(site["arrivals"]))
+    if not late.is_late:
+        return wait, transfer, "nobody"
+    lead = seconds_text(median(seconds for seconds in late.delays if seconds) if any(late.delays) else 0.0)
+    return wait, transfer, f"rank {late.rank}: last in {late.late_steps} of {late.steps}, by {lead}"

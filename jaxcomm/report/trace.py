@@ -1,0 +1,109 @@
+"""Traces for ui.perfetto.dev and chrome://tracing: the calls of a run, and the rounds of a schedule.
+
+The format is Chrome's JSON: complete events ("X") with times in microseconds, and metadata ("M") that names tracks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxcomm.report.tables import bytes_text
+from jaxcomm.schedules import Op, Schedule
+from jaxcomm.schedules.schedule import loads
+from jaxcomm.topology import Topology
+
+Event = dict[str, Any]
+
+
+def of_sites(sites: Sequence[Mapping[str, Any]]) -> str:
+    """The trace of a run's calls: a process per site, a track per rank, a slice for its wait and one for the transfer.
+
+    Args:
+      sites: as in `jaxcomm.stats()`; of each the calls that it keeps, one after the other.
+    """
+    events = []
+    for process, site in enumerate((site for site in sites if site["arrivals"]), 1):
+        name = f"{site['name']} over {site['axes']}, {bytes_text(site['bytes'])}, {site['plan']}"
+        events += [*_tracks(process, name, site["ranks"]), *_calls(process, site)]
+    return _document(events)
+
+
+def of_schedule(schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology | None = None) -> str:
+    """The trace of a schedule's predicted rounds: a track per rank, a slice for what it receives in a round.
+
+    The late rank arrives when what the others do before is done. On a topology the rounds of a phase share its time as
+    they would on even links.
+
+    Args:
+      schedule: any schedule.
+      nbytes: bytes of one rank's buffer.
+      alpha: seconds per round.
+      beta: seconds per byte.
+      topology: of the ranks, if links differ.
+    """
+    name = f"{schedule.kind}, {schedule.ranks} ranks, {schedule.num_chunks} chunks, {bytes_text(nbytes)}, predicted"
+    events, start = list(_tracks(1, name, schedule.ranks)), 0.0
+    for phase in schedule.phases:
+        if phase is schedule:
+            events += [_slice("away", "wait", 1, rank, 0.0, start) for rank in sorted(schedule.away) if start]
+        even = phase.seconds(nbytes, alpha, beta)
+        stretch = topology.seconds(phase, nbytes, alpha, beta) / even if topology and even else 1.0
+        seconds = stretch * (alpha + _busiest(phase) / phase.num_chunks * nbytes * beta)
+        begins = start + np.concatenate([[0.0], np.cumsum(seconds)])
+        events += _rounds(phase, begins.tolist())
+        start = float(begins[-1])
+    return _document(events)
+
+
+def _calls(process: int, site: Mapping[str, Any]) -> Iterator[Event]:
+    start = 0.0
+    for number, (arrivals, after) in enumerate(zip(site["arrivals"], site["after_arrival_s"], strict=True)):
+        last = max(arrivals)
+        for rank, arrival in enumerate(arrivals):
+            if arrival < last:
+                yield _slice("wait", "wait", process, rank, start + arrival, last - arrival, call=number)
+            yield _slice("transfer", "transfer", process, rank, start + last, after, call=number)
+        start += last + after
+
+
+def _rounds(phase: Schedule, begins: Sequence[float]) -> Iterator[Event]:
+    received = defaultdict(list)
+    for transfer in phase.transfers():
+        received[transfer.round, transfer.dst].append(transfer)
+    for (number, rank), group in received.items():
+        chunks, sources = ({getattr(each, name) for each in group} for name in ("chunk", "src"))
+        what = f"chunk {min(chunks)}" if len(chunks) == 1 else f"{len(chunks)} chunks"
+        whom = f"rank {min(sources)}" if len(sources) == 1 else f"{len(sources)} ranks"
+        kind = "copy" if all(each.op == Op.COPY for each in group) else "reduce"
+        seconds = begins[number + 1] - begins[number]
+        about = {"round": number, "chunks": sorted(chunks), "from": sorted(sources)}
+        yield _slice(f"{kind} {what} ← {whom}", kind, 1, rank, begins[number], seconds, **about)
+
+
+def _busiest(phase: Schedule) -> np.ndarray:
+    """By round, the largest number of chunks that a rank sends or receives."""
+    found = np.zeros(phase.num_rounds)
+    for load in loads(phase.table()):
+        np.maximum.at(found, load.round, load.chunks)
+    return found
+
+
+def _tracks(process: int, name: str, ranks: int) -> Iterator[Event]:
+    yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}
+    for rank in range(ranks):
+        yield {"ph": "M", "name": "thread_name", "pid": process, "tid": rank, "args": {"name": f"rank {rank}"}}
+        yield {"ph": "M", "name": "thread_sort_index", "pid": process, "tid": rank, "args": {"sort_index": rank}}
+
+
+def _slice(name: str, kind: str, process: int, rank: int, start: float, seconds: float, **about: object) -> Event:
+    times = {"ts": round(1e6 * start, 3), "dur": round(1e6 * seconds, 3)}
+    return {"ph": "X", "name": name, "cat": kind, "pid": process, "tid": rank, **times, "args": about}
+
+
+def _document(events: list[Event]) -> str:
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n"

@@ -1,0 +1,175 @@
+"""What a run has recorded, as its user sees it: a table, scalars, a trace, and a profile to plan from."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import jaxcomm
+from jaxcomm import planner, profile, schedules
+from jaxcomm.cli import main
+from jaxcomm.errors import ProfileError
+from jaxcomm.ffi.statistics import Stats
+from jaxcomm.report import trace
+from jaxcomm.topology import Topology
+
+Capture = pytest.CaptureFixture[str]
+RANKS = 4
+
+
+def site(name: str = "psum", nbytes: int = 4096, **fields: Any) -> dict[str, Any]:
+    """A record of a sum among 4 ranks: rank 2 is 20 ms late in each of 10 calls, which then take 1 ms."""
+    rows = [[0.0, 1e-4 * (call % 3), 0.02, 2e-4] for call in range(10)]
+    record = {"name": name, "axes": "data", "plan": "direct", "ranks": RANKS, "bytes": nbytes, "calls": 10, "failed": 1}
+    record |= {"transfer_s": 0.01, "early_bytes_share": 0.25, "wait_s": [0.2, 0.2, 0.0, 0.2], "late": [0, 0, 10, 0]}
+    return record | {"arrivals": rows, "own_s": [], "after_arrival_s": [1e-3] * 10} | fields
+
+
+GROUPED = site("gossip", own_s=[[0.1] * RANKS] * 10)
+NEVER = site("pmax", calls=0, failed=0, arrivals=[], after_arrival_s=[])
+TAKING_TURNS = site("pmin", arrivals=[[0.01 * (rank == call % RANKS) for rank in range(RANKS)] for call in range(10)])
+
+
+def test_stats_print_as_a_table_and_stay_a_list() -> None:
+    stats = Stats([site(), GROUPED, NEVER, TAKING_TURNS])
+    lines = str(stats).splitlines()
+    assert lines[0].split()[:6] == ["site", "axes", "plan", "ranks", "bytes", "calls"]
+    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in lines[2:-1]}
+    assert rows == {
+        "psum": "data direct 4 4 KiB 10 1 20 ms 1 ms rank 2: last in 10 of 10, by 19.8 ms",
+        "gossip": "data direct 4 4 KiB 10 1 - 1 ms -",
+        "pmin": "data direct 4 4 KiB 10 1 10 ms 1 ms nobody",
+    }
+    assert repr(stats) == str(stats)
+    assert stats[0]["calls"] == 10 and [record["name"] for record in stats][:2] == ["psum", "gossip"]
+    assert str(Stats([NEVER])) == str(Stats()) == "no call yet"
+
+
+def test_scalars_are_flat_and_finite() -> None:
+    scalars = Stats([site(), GROUPED, NEVER]).scalars()
+    assert scalars["psum/data/direct/4x4096/wait_s"] == 0.02
+    assert scalars["psum/data/direct/4x4096/lead_s"] == pytest.approx(0.0198)
+    assert scalars["psum/data/direct/4x4096/transfer_s"] == 1e-3
+    assert scalars["psum/data/direct/4x4096/calls"] == 10
+    assert {name for name in scalars if "gossip" in name} == {
+        f"gossip/data/direct/4x4096/{what}" for what in ("calls", "failed", "early_bytes_share", "transfer_s")
+    }
+    assert all(type(value) is float for value in scalars.values())
+    assert not any("pmax" in name for name in scalars)
+
+
+def test_a_trace_has_a_track_per_rank_with_its_waits_and_transfers(tmp_path: Path) -> None:
+    Stats([site(), NEVER]).trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert {event["args"]["name"] for event in events if event["name"] == "thread_name"} == {
+        f"rank {rank}" for rank in range(RANKS)
+    }
+    slices = [event for event in events if event["ph"] == "X"]
+    waits = [event for event in slices if event["name"] == "wait"]
+    assert {event["tid"] for event in waits} == {0, 1, 3}, "the last rank waits for nobody"
+    assert len(slices) == 10 * (RANKS + 3)
+    for rank in range(RANKS):
+        own = sorted((event["ts"], event["ts"] + event["dur"]) for event in slices if event["tid"] == rank)
+        assert all(end <= start + 1e-2 for (_, end), (start, _) in itertools.pairwise(own))
+    assert own[-1][1] == pytest.approx(10 * 21e3)
+
+
+@pytest.mark.parametrize("topology", [None, Topology(hosts=(0, 0, 0, 1, 1, 1), nic="rank", slow=4.0)])
+@pytest.mark.parametrize("schedule", [schedules.straggler(6, 2, 10), schedules.ring(6), schedules.direct(6)])
+def test_a_schedules_trace_has_its_rounds_and_takes_its_predicted_time(
+    schedule: schedules.Schedule, topology: Topology | None
+) -> None:
+    nbytes, alpha, beta = 2**20, 1e-5, 1e-9
+    events = json.loads(trace.of_schedule(schedule, nbytes, alpha, beta, topology))["traceEvents"]
+    received = [event for event in events if event["ph"] == "X" and event["name"] != "away"]
+    assert len(received) == sum(
+        len({(each.round, each.dst) for each in phase.transfers()}) for phase in schedule.phases
+    )
+    seconds = sum(
+        topology.seconds(phase, nbytes, alpha, beta) if topology else phase.seconds(nbytes, alpha, beta)
+        for phase in schedule.phases
+    )
+    assert max(event["ts"] + event["dur"] for event in received) == pytest.approx(1e6 * seconds, abs=1e-2)
+    assert {event["tid"] for event in events if event["name"] == "away"} == set(schedule.away)
+
+
+def test_explain_writes_the_rounds_as_a_trace(tmp_path: Path, capsys: Capture) -> None:
+    jaxcomm.plan.save(planner.plan(profile.from_stats([site(), site(nbytes=2**24)])), tmp_path / "plan.json")
+    words = ["--trace", str(tmp_path / "rounds.json"), "--bytes", "16MiB"]
+    assert main(["explain", str(tmp_path / "plan.json"), *words]) == 0
+    assert "Trace: " in capsys.readouterr().out
+    names = [
+        event["args"].get("name", "") for event in json.loads((tmp_path / "rounds.json").read_text())["traceEvents"]
+    ]
+    assert "16 MiB, predicted" in names[0]
+
+
+def test_a_profile_of_the_sites_of_a_run() -> None:
+    twice = site(nbytes=2**20, after_arrival_s=[5e-3] * 10, plan="direct")
+    planned = site(nbytes=2**21, plan="3f9a01c2")
+    found = profile.from_stats([site(), twice, planned, GROUPED, NEVER, site("all_gather", 2**30)])
+    assert (found.ranks, found.warmup_dropped, len(found.arrivals)) == (RANKS, 1, 9)
+    assert found.collective == profile.Collective(bytes=2**21, seconds=1e-3)
+    assert [sample.bytes for sample in found.link.samples] == [4096, 2**20], "sums under a plan say nothing of α and β"
+    assert found.link.residual < 1e-6
+    late = profile.straggler(found)
+    assert (late.rank, late.is_late) == (2, True)
+    named = profile.from_stats([site(), site("psum bucket 1", 64)], site="psum bucket 1")
+    assert named.collective is not None and named.collective.bytes == 64
+    assert "psum bucket 1 over data, 64 bytes, direct" in named.provenance.source
+
+
+REFUSED = {
+    "nothing": ([NEVER, GROUPED], None, "holds no sum that was called twice"),
+    "another name": ([site()], "pmean", "holds no sum 'pmean'; it holds psum"),
+    "planned only": ([site(plan="3f9a01c2")], None, "no sum among 4 ranks ran without a plan"),
+    "a value": ([site(calls=-1)], None, r"sites\[0\].calls is -1"),
+    "a field": ([{**site(), "more": 1}], None, r"sites\[0\].more is not a field of a version 1 stats"),
+}
+
+
+@pytest.mark.parametrize(("sites", "name", "said"), REFUSED.values(), ids=REFUSED)
+def test_statistics_that_make_no_profile_are_refused(sites: list[dict[str, Any]], name: str | None, said: str) -> None:
+    with pytest.raises(ProfileError, match=rf"^jaxcomm.stats\(\): {said}.*\n  Cure: "):
+        profile.from_stats(sites, site=name)
+
+
+def test_a_saved_run_is_profiled_at_the_command_line(tmp_path: Path, capsys: Capture) -> None:
+    file, out = tmp_path / "run.json", tmp_path / "profile.json"
+    Stats([site(), site(nbytes=2**20)]).save(file)
+    assert main(["profile", str(file), "--out", str(out)]) == 0
+    assert "rank 2, last in 9 of 9 steps" in capsys.readouterr().out
+    assert profile.load(out).arrivals == profile.from_stats(file).arrivals == profile.read_any(file).arrivals
+    assert main(["profile", str(file), "--out", str(tmp_path / "none.json"), "--dry-run"]) == 0
+    assert not (tmp_path / "none.json").exists()
+    assert main(["profile", str(file), "--devices", "4"]) == 1
+    assert "--devices says how to measure here" in capsys.readouterr().err
+    file.write_text("{")
+    assert main(["profile", str(file)]) == 1
+    assert "is not JSON" in capsys.readouterr().err
+    assert main(["profile", str(out)]) == 1
+    assert 'is not a jaxcomm stats: no "format": "jaxcomm-stats"' in capsys.readouterr().err
+
+
+def test_a_run_of_this_process_is_recorded_and_profiled(tmp_path: Path) -> None:
+    mesh, spec = jax.sharding.Mesh(np.array(jax.devices()[:RANKS]), ("data",)), jax.sharding.PartitionSpec("data")
+    mapped = jax.shard_map(lambda x: jaxcomm.psum(x, "data"), mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
+    total = jax.jit(mapped)
+    jaxcomm.ffi.reset_stats()
+    for elements in (RANKS * 1000, RANKS * 10**6):
+        for _ in range(5):
+            total(np.ones(elements, np.float32)).block_until_ready()
+    stats = jaxcomm.stats()
+    assert "who is late" in str(stats)
+    stats.save(tmp_path / "run.json")
+    assert json.loads((tmp_path / "run.json").read_text())["sites"] == stats
+    found = profile.from_stats()
+    assert (found.ranks, len(found.arrivals)) == (RANKS, 4)
+    assert {sample.bytes for sample in found.link.samples} == {4000, 4 * 10**6}
+    assert planner.plan(found).ranks == RANKS
