@@ -71,6 +71,12 @@ def test_what_needs_no_jax_imports_no_jax(profiled: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
+def test_no_command_imports_jax_before_it_has_set_the_number_of_devices() -> None:
+    modules = ["jaxcomm.cli." + command.replace(" ", "_").replace("-", "_") for command in COMMANDS]
+    code = f"import importlib, sys; [importlib.import_module(m) for m in {modules}]; sys.exit('jax' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_host_devices_keep_the_users_flags() -> None:
     code = (
         "import os; from jaxcomm.cli.host_devices import use_host_devices; use_host_devices(3); import jax; "
