@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 from absl import flags
 
+import jaxcomm
 from jaxcomm import plan, planner, profile, schedules
 from jaxcomm.cli import COMMANDS, main, values
 from jaxcomm.profile import Link, Profile, Provenance
@@ -62,6 +64,11 @@ def test_overview_lists_every_command(words: list[str], capsys: Capture) -> None
     assert main(words) == 0
     text = capsys.readouterr().out
     assert all(f"  {name} " in text and summary in text for name, summary in COMMANDS.items())
+
+
+def test_version(capsys: Capture) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"jaxcomm {jaxcomm.__version__}\n"
 
 
 def test_what_needs_no_jax_imports_no_jax(profiled: Path) -> None:
@@ -117,7 +124,12 @@ def test_plan_writes_the_same_bytes_twice_and_explain_reads_them(
     assert again.read_bytes() == planned.read_bytes()
     assert shown == json.loads(planned.read_text()) == document(capsys, "explain", str(planned))
     assert main(["explain", str(planned)]) == 0
-    assert "straggler is rank 3" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "straggler is rank 3" in shown
+    call = re.search(r"`jaxcomm\.plan\.load\(path, (roles=.*?)\)`", " ".join(shown.split()))
+    assert call is not None
+    roles = eval(call[1].removeprefix("roles="))
+    assert plan.load(planned, roles=roles).roles == roles != plan.load(planned).roles
 
 
 def test_dry_run_writes_nothing(profiled: Path, capsys: Capture) -> None:

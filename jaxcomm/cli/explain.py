@@ -33,6 +33,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Explains and draws."""
     loaded = plan.load(args.plan)
+    files.check_writable(args.svg, args.step_svg, args.explain_json)
     if args.svg:
         schedule = loaded.schedule_for(args.bytes) if args.bytes else explanation.headline(loaded)[1]
         assert schedule is not None  # without a dtype a plan has a schedule for every size

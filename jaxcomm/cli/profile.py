@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from jaxcomm import profile
+from jaxcomm import files, profile
 from jaxcomm.cli import output, progress, values
 from jaxcomm.cli.host_devices import use_host_devices
 from jaxcomm.profile.measure import CALLS_PER_SIZE, LOOPS, SIZES, measure
@@ -60,6 +60,7 @@ def run(args: Namespace) -> int:
         print(f"Would time {CALLS_PER_SIZE} psums between {args.devices} {which} at each of {sizes};")
         print(f"then record who arrives when in {args.steps} steps{late}; then write {args.out}.")
         return 0
+    files.check_writable(args.out)
     if args.on == "cpu":
         use_host_devices(args.devices)
     else:
