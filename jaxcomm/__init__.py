@@ -9,38 +9,43 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jaxcomm import errors, plan, schedules, train
+    from jaxcomm import errors, lax, plan, planner, profile, report, schedules, train
     from jaxcomm.collectives import all_gather, pmax, pmean, pmin, psum, psum_scatter, replace_lax
     from jaxcomm.communicator import init, use_plan
     from jaxcomm.errors import JaxcommError, PlanError, ProfileError
-    from jaxcomm.ffi import stats
+    from jaxcomm.ffi import reset_stats, stats
+
+__version__ = "0.1.0"
 
 # Where each public name lives. They are imported when first used: planning needs no JAX, and running no OR-Tools.
 _HOMES = {
     **dict.fromkeys(["psum", "pmean", "pmax", "pmin", "psum_scatter", "all_gather", "replace_lax"], "collectives"),
     **dict.fromkeys(["init", "use_plan"], "communicator"),
     **dict.fromkeys(["JaxcommError", "PlanError", "ProfileError"], "errors"),
-    "stats": "ffi",
-    "errors": "",
-    "plan": "",
-    "schedules": "",
-    "train": "",
+    **dict.fromkeys(["stats", "reset_stats"], "ffi"),
+    **dict.fromkeys(["errors", "lax", "plan", "planner", "profile", "report", "schedules", "train"], ""),
 }
 
 __all__ = [
     "JaxcommError",
     "PlanError",
     "ProfileError",
+    "__version__",
     "all_gather",
     "errors",
     "init",
+    "lax",
     "plan",
+    "planner",
     "pmax",
     "pmean",
     "pmin",
+    "profile",
     "psum",
     "psum_scatter",
     "replace_lax",
+    "report",
+    "reset_stats",
     "schedules",
     "stats",
     "train",

@@ -5,9 +5,12 @@ Used by plan, profile and cli; imports nothing of ours but the errors.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -39,15 +42,21 @@ def read(path: str | os.PathLike[str], limit: int, error: type[JaxcommError]) ->
 def write(path: str | os.PathLike[str], data: str | bytes, error: type[JaxcommError] = JaxcommError) -> None:
     """Makes or replaces a file under a temporary name in its folder, then renames it.
 
+    Where a link leads elsewhere, it is the file there; what is no file, such as a pipe, is written to as it is.
+
     Raises:
       error: the file cannot be written.
     """
-    target = Path(path)
-    try:
+    target, content = Path(path), data.encode() if isinstance(data, str) else data
+    with _writing(target, error):
+        if not _is_replaced(target):
+            target.write_bytes(content)
+            return
+        target = target.resolve()
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(data.encode() if isinstance(data, str) else data)
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(temporary, 0o644)
@@ -55,8 +64,53 @@ def write(path: str | os.PathLike[str], data: str | bytes, error: type[JaxcommEr
         except BaseException:
             os.unlink(temporary)
             raise
-    except OSError as problem:
-        raise error(mistake(target, f"cannot be written: {problem.strerror}", "choose another place")) from None
+
+
+def check_writable(*paths: str | os.PathLike[str] | None, error: type[JaxcommError] = JaxcommError) -> None:
+    """What takes long asks first whether the files that it will write can be written; None is no file.
+
+    Raises:
+      error: one of them cannot be.
+    """
+    for target in (Path(path) for path in paths if path is not None):
+        with _writing(target, error):
+            if _is_replaced(target):
+                tempfile.TemporaryFile(dir=target.resolve().parent).close()
+
+
+def make_folder(path: str | os.PathLike[str]) -> Path:
+    """The folder, made where there is none, with those that it lies in.
+
+    Raises:
+      JaxcommError: it cannot be made.
+    """
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else problem
+        raise JaxcommError(mistake(folder, f"cannot be made a folder: {reason}", "choose another place")) from None
+    return folder
+
+
+@contextlib.contextmanager
+def _writing(target: Path, error: type[JaxcommError]) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError) as problem:  # ValueError: a NUL; RuntimeError: links in a circle
+        reason = problem.strerror if isinstance(problem, OSError) else problem
+        raise error(mistake(target, f"cannot be written: {reason}", "choose another place")) from None
+
+
+def _is_replaced(target: Path) -> bool:
+    """Whether a new file takes the target's place: it is a file, or nothing is there.
+
+    Raises:
+      OSError: it is a folder.
+    """
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    return target.is_file() or not target.exists()
 
 
 def mistake(where: object, what: str, cure: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 from absl import flags
 
+import jaxcomm
 from jaxcomm import plan, planner, profile, schedules
 from jaxcomm.cli import COMMANDS, main, values
 from jaxcomm.profile import Link, Profile, Provenance
@@ -64,11 +66,22 @@ def test_overview_lists_every_command(words: list[str], capsys: Capture) -> None
     assert all(f"  {name} " in text and summary in text for name, summary in COMMANDS.items())
 
 
+def test_version(capsys: Capture) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"jaxcomm {jaxcomm.__version__}\n"
+
+
 def test_what_needs_no_jax_imports_no_jax(profiled: Path) -> None:
     words = [["--help"], ["plan", str(profiled), "--out", str(out := profiled.with_name("plan.json"))]]
     words += [["export", str(out), "--to", "mscclpp", "--dry-run"], ["verify", "--schedule", "ring", "--ranks", "2"]]
     code = f"import sys; from jaxcomm.cli import main; [main(w) for w in {words}]; sys.exit('jax' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_no_command_imports_jax_before_it_has_set_the_number_of_devices() -> None:
+    modules = ["jaxcomm.cli." + command.replace(" ", "_").replace("-", "_") for command in COMMANDS]
+    code = f"import importlib, sys; [importlib.import_module(m) for m in {modules}]; sys.exit('jax' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_host_devices_keep_the_users_flags() -> None:
@@ -111,7 +124,12 @@ def test_plan_writes_the_same_bytes_twice_and_explain_reads_them(
     assert again.read_bytes() == planned.read_bytes()
     assert shown == json.loads(planned.read_text()) == document(capsys, "explain", str(planned))
     assert main(["explain", str(planned)]) == 0
-    assert "straggler is rank 3" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "straggler is rank 3" in shown
+    call = re.search(r"`jaxcomm\.plan\.load\(path, (roles=.*?)\)`", " ".join(shown.split()))
+    assert call is not None
+    roles = eval(call[1].removeprefix("roles="))
+    assert plan.load(planned, roles=roles).roles == roles != plan.load(planned).roles
 
 
 def test_dry_run_writes_nothing(profiled: Path, capsys: Capture) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +11,10 @@ from pathlib import Path
 import jax
 import pytest
 
-from jaxcomm import plan
+from jaxcomm import plan, planner, profile
 from jaxcomm.cli import main
 from jaxcomm.errors import JaxcommError
+from jaxcomm.profile import Link, Profile, Provenance
 
 Capture = pytest.CaptureFixture[str]
 
@@ -33,13 +36,22 @@ Capture = pytest.CaptureFixture[str]
         (["bench", "--late", "rank=3,ms=0"], "write for example rank=3,ms=20"),
         (["bench", "--peer", "nccl"], "invalid choice: 'nccl'"),
         (["export", "plan.json", "--to", "nccl"], "invalid choice: 'nccl'"),
+        (["simulate", "--sizes", "10TiB"], "'10TiB' is too large; sizes go to 1TiB"),
+        (["simulate", "--sizes", f"{'9' * 400}GiB"], "is too large; sizes go to 1TiB"),
+        (["verify", "--schedule", "ring", "--ranks", "1..99999999999"], "'1..99999999999' goes beyond 65536"),
+        (["verify", "--schedule", "ring", "--ranks", "²"], "'²' is not a positive number"),
+        (["plan", "p.json", "--hosts", "4+4", "--slow", "0"], "'0' is not how many times as long a byte takes"),
+        (["plan", "p.json", "--racks", "4+4", "--uplink", "nan"], "'nan' is not how many times as long a byte takes"),
+        (["profile", "import", "x.txt", "--rail", "eth1"], "'eth1' is not a rail and its transport; write for example"),
+        (["demo", "--seed", "-1"], "'-1' is not a whole number from 0 to 2147483647"),
+        (["demo", "--hidden", "1e3"], "'1e3' is not a whole number from 1 to 65536"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_bad_usage_is_2_and_says_what(words: list[str], said: str, capsys: Capture) -> None:
     assert main(words) == 2
     error = capsys.readouterr().err
-    assert said in error and "Traceback" not in error
+    assert error.startswith("error: ") and said in error and "usage:" not in error
 
 
 @pytest.mark.parametrize(
@@ -71,6 +83,14 @@ def test_bad_usage_is_2_and_says_what(words: list[str], said: str, capsys: Captu
         (["profile", "--inject", "rank=9,ms=1"], "error: inject names rank 9; the ranks are 0 to 7"),
         (["demo", "--late", "rank=8,ms=1"], "error: --late names rank 8"),
         (["demo", "--steps", "1"], "error: --steps is 1"),
+        (["demo", "--batch", "900"], "error: --batch 900 on 8 devices is more than the 1797 images that there are."),
+        (["demo", "--out", "/proc/x"], "error: /proc/x: cannot be made a folder: No such file or directory."),
+        (["demo", "--flagfile=nowhere"], "Unable to open flagfile"),
+        (["bench", "--late", "rank=3,ms=1", "--schedules", "straggler:0"], "error: --schedules has 'straggler:0'"),
+        (["bench", "--out", "."], "error: .: cannot be written: Is a directory."),
+        (["profile", "--out", "/nowhere/x"], "error: /nowhere/x: cannot be written: No such file or directory."),
+        (["simulate", "--alpha-us", "inf"], "error: --alpha-us is inf, "),
+        (["profile", "import", "x.txt", "--rail", "eth1=tcp"], "error: --into needs either --executor or --rail"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -83,6 +103,137 @@ def test_a_mistake_is_1_with_one_clear_error(
     captured = capsys.readouterr()
     assert said in captured.err and "Traceback" not in captured.err and captured.out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def eight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, with the profile.json of eight ranks, and the plan.json that is made of it."""
+    monkeypatch.chdir(tmp_path)
+    link = Link(alpha_s=1e-6, beta_s_per_byte=1e-10, source="a test")
+    late = [[0.02 * (rank == 3) for rank in range(8)]]
+    found = Profile(ranks=8, link=link, arrivals=late, provenance=Provenance(source="a test", tool="pytest"))
+    profile.save(found, "profile.json")
+    plan.save(planner.plan(found), "plan.json")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("plan profile.json --hosts 4+5", "error: --hosts 4+5 names 9 ranks, but profile.json is of 8."),
+        ("plan profile.json --racks 4+3", "error: --racks 4+3 names 7 ranks, but profile.json is of 8."),
+        ("plan profile.json --hosts 4+4 --racks 5+3", "error: --racks 5+3 cuts a host in two; the hosts have 4+4"),
+        ("plan profile.json --slow 2", "error: --slow says nothing without --hosts."),
+        ("plan profile.json --nic host", "error: --nic says nothing without --hosts."),
+        ("what-if profile.json --uplink 2", "error: --uplink says nothing without --racks."),
+        (
+            "plan profile.json --ports 99999999999999999999",
+            "error: ports is 99999999999999999999; it must be from 1 to",
+        ),
+        ("plan profile.json --model GPT9", "error: no bound on the loss of 'GPT9' is published; known are: GoogleNet"),
+        ("plan profile.json --model resnet51", "  Cure: did you mean ResNet50? Else name a model that is like yours"),
+        ("plan profile.json --out .", "error: .: cannot be written: Is a directory."),
+        ("plan profile.json --explain-json /proc/x", "error: /proc/x: cannot be written: No such file or directory."),
+        ("explain plan.json --svg a.svg --explain-json .", "error: .: cannot be written: Is a directory."),
+        ("simulate --plot . --ranks 8", "error: .: cannot be written: Is a directory."),
+        ("export plan.json --to mscclpp --out /proc/x", "error: /proc/x: cannot be made a folder: No such file"),
+        ("export plan.json --to mscclpp --out plan.json/x", "error: plan.json/x: cannot be made a folder: Not a dir"),
+        ("profile import profile.json --out /proc/x", "error: /proc/x: cannot be written: No such file or directory."),
+        ("profile step x.py:f --out .", "error: .: cannot be written: Is a directory."),
+        (
+            "what-if profile.json --without-rail eth1",
+            "  Cure: import what each was timed to take: `jaxcomm profile imp",
+        ),
+        ("what-if profile.json --uplink-rate 0=1/4", "  Cure: say which ranks are in which: `--racks 4+4`"),
+    ],
+)
+def test_a_mistake_about_a_profile_or_an_output_comes_before_the_work(
+    words: str, said: str, eight: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def worked(*args: object, **options: object) -> None:
+        raise AssertionError("the work began")
+
+    if "--out" in words or "--explain-json" in words:
+        monkeypatch.setattr(planner, "plan", worked)
+    assert main(words.split()) == 1
+    captured = capsys.readouterr()
+    assert said in captured.err and "\n  Cure: " in captured.err and captured.out == ""
+    assert {path.name for path in eight.iterdir()} == {"profile.json", "plan.json"}
+
+
+def test_what_is_no_file_is_written_to_and_a_link_leads_to_the_file(eight: Path) -> None:
+    assert main(["plan", "profile.json", "--out", "/dev/null"]) == 0
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+    Path("link.json").symlink_to("linked.json")
+    assert main(["plan", "profile.json", "--out", "link.json"]) == 0
+    assert Path("link.json").is_symlink() and plan.load("linked.json") == plan.load("plan.json")
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 4294967296 bytes.")]
+)
+def test_too_little_memory_is_a_mistake(error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    def broken(path: str) -> None:
+        raise error
+
+    monkeypatch.setattr(plan, "load", broken)
+    assert main(["explain", "plan.json"]) == 1
+    assert capsys.readouterr().err.startswith("error: there is not enough memory for this.\n  Cure: ")
+
+
+def test_a_package_that_is_missing_is_named_as_pip_knows_it(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    def broken(path: str) -> None:
+        raise ModuleNotFoundError("No module named 'sklearn.datasets'", name="sklearn.datasets")
+
+    monkeypatch.setattr(plan, "load", broken)
+    assert main(["explain", "plan.json"]) == 1
+    assert (
+        capsys.readouterr().err
+        == "error: this command needs the package 'sklearn'.\n  Cure: pip install scikit-learn\n"
+    )
+
+
+def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A line of a shell in which `jaxcomm` is the program."""
+    jaxcomm = f'jaxcomm() {{ "{sys.executable}" -m jaxcomm.cli "$@"; }}\n'
+    path = os.pathsep.join(filter(None, sys.path))
+    environment = {**os.environ, "PYTHONPATH": path}
+    return subprocess.run(
+        ["bash", "-c", jaxcomm + line], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_an_output_that_is_full_closed_or_lacks_letters(eight: Path) -> None:
+    found = shell("jaxcomm plan profile.json >/dev/full", eight)
+    assert (found.returncode, found.stderr.splitlines()[0]) == (
+        1,
+        "error: what is printed cannot be written: No space left on device.",
+    )
+    found = shell("jaxcomm plan profile.json --out closed.json >&- 2>&-", eight)
+    assert (found.returncode, found.stderr) == (0, "") and (eight / "closed.json").exists()
+    found = shell("jaxcomm --help | true; exit ${PIPESTATUS[0]}", eight)
+    assert (found.returncode, found.stderr) == (0, "")
+    found = shell("PYTHONIOENCODING=ascii jaxcomm --help", eight)
+    assert found.returncode == 0 and found.stdout.startswith("jaxcomm: profile ? plan ?")
+
+
+@pytest.mark.parametrize("starts", ["'jaxcomm.cli.plan'", "'numpy'", "'ortools'"])
+def test_an_interrupt_is_130_and_one_line_at_any_moment(starts: str, eight: Path) -> None:
+    """`starts` is the import during which the signal comes."""
+    program = f"""
+import os, signal, sys
+from jaxcomm.cli import main
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if name == {starts}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder)
+sys.argv = ["jaxcomm", "plan", "profile.json", "--hosts", "4+4", "--out", "x.json"]
+sys.exit(main())
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, cwd=eight)
+    assert (found.returncode, found.stdout, found.stderr) == (130, "", "error: interrupted\n")
+    assert {path.name for path in eight.iterdir()} == {"profile.json", "plan.json"}
 
 
 def test_a_mistake_in_a_process_of_its_own_has_the_exit_code_and_no_traceback() -> None:

@@ -371,7 +371,12 @@ def test_buckets_are_layers_from_the_last_ready_on() -> None:
         ),
         (buckets(("a", 0.0), ("a", 0.0)), {"bound": 0.1}, ProfileError, ['buckets[1].name is "a"', "buckets[0], too"]),
         (buckets(("", 0.0)), {"budget": 0.1}, ProfileError, ['buckets[0].name is ""', "by name"]),
-        (document(model="LeNet"), {}, ProfileError, ["'LeNet'", "known are: GoogleNet, AlexNet", "Cure: measure"]),
+        (
+            document(model="LeNet"),
+            {},
+            ProfileError,
+            ["'LeNet'", "known are: GoogleNet, AlexNet", "Cure: did you mean AlexNet? Else name"],
+        ),
         (document(), {"bound": 1.0}, JaxcommError, ["bound is 1.0", "below 1"]),
         (document(), {"budget": 0.2}, JaxcommError, ["budget is 0.2", "the bound 0.1", "(default)"]),
         (document(), {"budget": -0.1}, JaxcommError, ["budget is -0.1"]),

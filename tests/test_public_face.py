@@ -27,6 +27,7 @@ def test_every_name_is_there() -> None:
     [
         ("import jaxcomm", ["jax", "numpy", "pydantic", "ortools"]),
         ("import jaxcomm; jaxcomm.schedules.ring(4); jaxcomm.plan.load", ["jax", "ortools"]),
+        ("import jaxcomm; jaxcomm.planner.plan, jaxcomm.profile.load, jaxcomm.report, jaxcomm.__version__", ["jax"]),
         ("import jaxcomm; jaxcomm.psum, jaxcomm.train", ["ortools", "flax", "matplotlib"]),
     ],
 )
@@ -82,3 +83,33 @@ assert (step(x) == 6).all()
 print([site["plan"] for site in jaxcomm.stats()])
 """
     assert without("ortools", script, tmp_path).strip() == str([made.hash[:8]])
+
+
+def test_lax_is_jaxcomms_and_else_jaxs() -> None:
+    import jax.lax
+
+    from jaxcomm import lax
+
+    both = [name for name in jaxcomm.__all__ if hasattr(jax.lax, name)]
+    assert {"psum", "pmean", "pmax", "pmin", "psum_scatter", "all_gather"} <= set(both)
+    assert all(getattr(lax, name) is getattr(jaxcomm, name) for name in both)
+    theirs = [name for name in dir(jax.lax) if not name.startswith("_") and name not in both]
+    assert all(getattr(lax, name) is getattr(jax.lax, name) for name in theirs)
+    assert set(theirs) <= set(dir(lax))
+    with pytest.raises(AttributeError, match=r"module 'jaxcomm\.lax' has no attribute 'psums'"):
+        lax.psums  # noqa: B018
+
+
+def test_a_program_of_pmap_changes_one_line() -> None:
+    import jax
+    import numpy as np
+
+    from jaxcomm import lax
+
+    def step(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return lax.pmean(lax.psum(x, "i"), "i"), lax.axis_index("i")
+
+    jaxcomm.reset_stats()
+    sums, indices = jax.pmap(step, axis_name="i")(np.arange(8.0, dtype=np.float32))
+    assert (np.asarray(sums) == 28).all() and np.asarray(indices).tolist() == [*range(8)]
+    assert sum(site["calls"] for site in jaxcomm.stats()) == 2

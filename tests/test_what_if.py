@@ -291,3 +291,33 @@ def test_it_needs_no_jax(tmp_path: Path) -> None:
     words = ["what-if", str(tmp_path / "profile.json"), "--bytes", "1MiB"]
     code = f"import sys; from jaxcomm.cli import main; sys.exit(main({words}) or 'jax' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_rails_are_imported_from_the_output_of_nccl_tests(tmp_path: Path, capsys: Capture) -> None:
+    table = Path(__file__).parent / "fixtures" / "nccl_tests.txt"
+    file = tmp_path / "profile.json"
+    assert main(["profile", "import", str(table), "--out", str(file)]) == 0
+    for rail in ("eth0=tcp", "eth1=tcp", "eth1=rdma"):  # the last takes the place of the one of its name
+        assert main(["profile", "import", str(table), "--rail", rail, "--into", str(file)]) == 0
+    found = profile.load(file)
+    assert [(rail.name, rail.transport) for rail in found.rails] == [("eth0", "tcp"), ("eth1", "rdma")]
+    assert found.rails[0].latency == profile.read_any(table).link.samples
+    assert main(["what-if", str(file), "--without-rail", "eth1"]) == 0
+    assert "would be carried by" in capsys.readouterr().out
+
+
+def test_a_rail_of_other_ranks_or_of_another_collective_is_refused() -> None:
+    timed = profile.read_any(Path(__file__).parent / "fixtures" / "nccl_tests.txt").link
+    with pytest.raises(ProfileError, match=r"is of 4 ranks; eth1 was timed on 8.\n  Cure: time it on 4 ranks"):
+        profile.with_rail(make([], 4), "eth1", "tcp", timed, 8)
+    with pytest.raises(ProfileError, match=r"rail 'eth1' was timed by all_gather.\n  Cure: time all_reduce on it"):
+        profile.with_rail(make([], 8), "eth1", "tcp", timed.model_copy(update={"op": "all_gather"}), 8)
+
+
+def test_racks_may_be_named_on_the_command_line(capsys: Capture, tmp_path: Path) -> None:
+    file = tmp_path / "profile.json"
+    profile.save(make([]), file)
+    words = ["--racks", "5+3", "--uplink-rate", "0=1/4", "--bytes", "64MiB", "--json"]
+    assert main(["what-if", str(file), *words]) == 0
+    [row] = json.loads(capsys.readouterr().out)["rows"]
+    assert row["today"]["groups_s"] < row["changed"]["groups_s"]

@@ -6,6 +6,7 @@
 
 #include "cc/base/errors.h"
 #include "cc/base/float_mode.h"
+#include "cc/base/text.h"
 
 namespace jaxcomm {
 namespace {

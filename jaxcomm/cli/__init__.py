@@ -1,4 +1,4 @@
-"""The `jaxcomm` command line: finds the command, parses its arguments, turns failures into exit codes.
+"""The `jaxcomm` command line: runs the command, turns failures into exit codes.
 
 A command is a module of this folder with `EXAMPLE`, `add_arguments(parser)` and `run(args) -> int`. It is imported only
 when it is asked for, so that `jaxcomm --help` is quick and `jaxcomm plan` needs no JAX. Anything may be imported here;
@@ -7,17 +7,12 @@ nothing of jaxcomm imports this folder.
 
 from __future__ import annotations
 
-import difflib
-import importlib
 import os
+import signal
 import sys
-import textwrap
-from argparse import RawDescriptionHelpFormatter
+import threading
 from collections.abc import Sequence
-from importlib import metadata
-
-from absl import flags
-from absl.flags import argparse_flags
+from typing import Final
 
 from jaxcomm.errors import JaxcommError
 
@@ -36,80 +31,75 @@ COMMANDS = {
     "bench": "measure jaxcomm.psum beside lax.psum on this machine's host devices",
 }
 
-OK, FAILED, BAD_USAGE = 0, 1, 2
+OK, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
+
+_PACKAGES: Final = {"sklearn": "scikit-learn"}  # those that pip calls otherwise than Python does
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command.
 
     Args:
-      argv: the words after `jaxcomm`; None takes them from the process.
+      argv: the words after `jaxcomm`; None takes them from the process, which an interrupt (Ctrl-C) then ends.
 
     Returns:
       0 on success, 1 when the input or a check failed (`error: …` on stderr), 2 on bad usage.
     """
-    words = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        _end_on_interrupt()
+        _open_streams()
     try:
-        return _dispatch(words)
-    except SystemExit as stop:  # argparse's --help and usage errors
-        return stop.code if isinstance(stop.code, int) else FAILED
-    except BrokenPipeError:  # the reader of a pipe, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
-    except (JaxcommError, OSError) as error:
+        from jaxcomm.cli import dispatch
+
+        code = dispatch.dispatch(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+        return code
+    except JaxcommError as error:
         return _fail(str(error))
-    except metadata.PackageNotFoundError:
-        return _fail("jaxcomm is not installed here, so its version is unknown.\n  Cure: pip install .")
+    except OSError as error:
+        if error.filename is not None:
+            return _fail(f"{error.filename}: {error.strerror}.\n  Cure: check the path.")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python fails once more when it ends
+        if isinstance(error, BrokenPipeError):  # the reader of a pipe, such as `head`, has seen enough
+            return OK
+        return _fail(f"what is printed cannot be written: {error.strerror}.\n  Cure: print to another place.")
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == "jaxcomm":
+        package = (error.name or "").partition(".")[0]
+        if package == "jaxcomm":
             raise
-        return _fail(f"this command needs the package {error.name!r}.\n  Cure: pip install 'jaxcomm[demo]'")
-    except KeyboardInterrupt:
-        return _fail("interrupted")
+        return _fail(
+            f"this command needs the package {package!r}.\n  Cure: pip install {_PACKAGES.get(package, package)}"
+        )
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not str(error).startswith("RESOURCE_EXHAUSTED"):
+            raise
+        return _fail("there is not enough memory for this.\n  Cure: smaller sizes, or fewer ranks")
 
 
-def _dispatch(words: list[str]) -> int:
-    if not words or words[0] in ("-h", "--help", "help"):
-        print(_overview())
-        return OK
-    if words[0] == "--version":
-        print(f"jaxcomm {metadata.version('jaxcomm')}")
-        return OK
-    name = next((name for name in (" ".join(words[:2]), words[0]) if name in COMMANDS), None)
-    if name is None:
-        return _unknown(words[0])
-    command = importlib.import_module("jaxcomm.cli." + name.replace(" ", "_").replace("-", "_"))
-    parser = argparse_flags.ArgumentParser(
-        prog=f"jaxcomm {name}",
-        description=f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}.",
-        epilog="example:\n" + textwrap.indent(textwrap.dedent(command.EXAMPLE).strip(), "  "),
-        formatter_class=RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-        inherited_absl_flags=flags.FlagValues(),  # a user's program in this process has flags of its own
-    )
-    command.add_arguments(parser)
-    code: int = command.run(parser.parse_args(words[len(name.split()) :]))
-    return code
+def _end_on_interrupt() -> None:
+    """Has SIGINT end the process with one line, at once: also while it imports, or waits for compiled code."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a job in the background
+        return
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer)
+
+    def wait() -> None:
+        while os.read(reader, 1) != bytes([signal.SIGINT]):
+            pass
+        os.write(2, b"error: interrupted\n")
+        os._exit(INTERRUPTED)
+
+    threading.Thread(target=wait, daemon=True).start()
+    signal.signal(signal.SIGINT, lambda *_: None)  # no KeyboardInterrupt, which imports may turn into other errors
 
 
-def _overview() -> str:
-    lines = [
-        "jaxcomm: profile → plan → program → run; collectives for JAX that know who is late",
-        "",
-        "usage: jaxcomm COMMAND [options]     jaxcomm COMMAND --help     jaxcomm --version",
-        "",
-        *(f"  {name:<20}{summary}" for name, summary in COMMANDS.items()),
-        "",
-        "start here: jaxcomm demo",
-    ]
-    return "\n".join(lines)
-
-
-def _unknown(word: str) -> int:
-    near = difflib.get_close_matches(word, COMMANDS, n=1, cutoff=0.5)
-    hint = f"did you mean `jaxcomm {near[0]}`?" if near else f"the commands are: {', '.join(COMMANDS)}."
-    print(f"error: jaxcomm has no command {word!r}; {hint}", file=sys.stderr)
-    return BAD_USAGE
+def _open_streams() -> None:
+    """Has this process print to nowhere where its output was closed, and what a terminal lacks letters for as `?`."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # to the end
+        getattr(sys, name).reconfigure(errors="replace")
 
 
 def _fail(message: str) -> int:

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import Any
 
-from jaxcomm import plan
+from jaxcomm import files, plan
 from jaxcomm.cli import output, progress, values
 from jaxcomm.cli.host_devices import use_host_devices
 from jaxcomm.errors import JaxcommError
@@ -47,7 +47,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Measures and prints."""
     if args.rounds < 1:
-        raise JaxcommError(f"--rounds is {args.rounds}; every side needs at least one turn")
+        raise JaxcommError(f"--rounds is {args.rounds}; every side needs at least one turn.\n  Cure: leave it out.")
+    files.check_writable(args.out)
     use_host_devices(args.devices)
     from jaxcomm.cli import bench_late, bench_psum
 

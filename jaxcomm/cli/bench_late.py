@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,6 +20,7 @@ from jaxcomm.plan import Plan
 from jaxcomm.plan.values import Broadcast, Plain, Spec, Straggler
 from jaxcomm.profile import Link, Profile, Provenance
 
+_CHUNKS = re.compile("[1-9][0-9]{0,3}")
 _CALLS = 10  # of one turn
 _ROLE = "straggler"
 
@@ -86,7 +88,10 @@ def single(name: str, ranks: int, late: Late) -> Plan:
       JaxcommError: no such rank or schedule.
     """
     if late.rank >= ranks:
-        raise JaxcommError(f"--late names rank {late.rank}; with {ranks} devices the ranks are 0 to {ranks - 1}")
+        raise JaxcommError(
+            f"--late names rank {late.rank}; with {ranks} devices the ranks are 0 to {ranks - 1}.\n"
+            "  Cure: name one of them."
+        )
     profile = Profile(
         ranks=ranks,
         link=Link(alpha_s=1e-6, beta_s_per_byte=1e-10, source="assumed"),
@@ -119,9 +124,9 @@ def _spec(name: str, ranks: int) -> Spec:
         return Plain.model_validate({"kind": kind})
     if kind == "broadcast" and not chunks:
         return Broadcast(late=_ROLE)
-    if kind == "straggler" and (chunks.isdigit() or not chunks):
+    if kind == "straggler" and (_CHUNKS.fullmatch(chunks) or not chunks):
         return Straggler(late=_ROLE, chunks=int(chunks or 2 * (ranks - 1)))
     raise JaxcommError(
         f"--schedules has {name!r}.\n"
-        "  Cure: use ring, halving_doubling, direct, broadcast, straggler, or straggler:14 for 14 chunks"
+        "  Cure: use ring, halving_doubling, direct, broadcast, straggler, or straggler:14 for 14 chunks (at most 9999)"
     )

@@ -31,6 +31,7 @@ EXAMPLE = """
 _BLOCK = 5  # steps of one training before it is the other one's turn
 _WARM_UP = 5  # steps of each training that are not timed: they compile, and touch their memory
 _ROUNDS = 5
+_IMAGES = 1797  # scikit-learn's digits
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -40,10 +41,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--late", type=values.late, default=Late(3, 0.02), metavar="rank=R,ms=T", help="who is late (rank=3,ms=20)"
     )
-    parser.add_argument("--steps", type=int, default=60, help="training steps of each side (60)")
-    parser.add_argument("--hidden", type=int, default=2048, help="units of the two hidden layers (2048: 16.6 MiB)")
-    parser.add_argument("--batch", type=int, default=4, help="images a device and step (4)")
-    parser.add_argument("--seed", type=int, default=0, help="of the parameters and the order of the images (0)")
+    parser.add_argument("--steps", type=values.whole(1, 10**6), default=60, help="training steps of each side (60)")
+    parser.add_argument(
+        "--hidden", type=values.whole(1, 65536), default=2048, help="units of the two hidden layers (2048: 16.6 MiB)"
+    )
+    parser.add_argument("--batch", type=values.whole(1, 1000), default=4, help="images a device and step (4)")
+    parser.add_argument(
+        "--seed", type=values.whole(0, 2**31 - 1), default=0, help="of the parameters and the order of the images (0)"
+    )
     parser.add_argument("--json", action="store_true", help="print report.json instead of the last screen")
 
 
@@ -52,13 +57,21 @@ def run(args: Namespace) -> int:
     start = time.perf_counter()
     if args.late.rank >= args.devices:
         raise JaxcommError(
-            f"--late names rank {args.late.rank}; with {args.devices} devices the ranks go to {args.devices - 1}"
+            f"--late names rank {args.late.rank}; with {args.devices} devices the ranks go to {args.devices - 1}.\n"
+            "  Cure: name one of them."
         )
     if args.steps <= _WARM_UP:
-        raise JaxcommError(f"--steps is {args.steps}; the first {_WARM_UP} only warm up, so more are needed")
+        raise JaxcommError(
+            f"--steps is {args.steps}; the first {_WARM_UP} only warm up, so more are needed.\n  Cure: --steps 60."
+        )
+    if args.devices * args.batch > _IMAGES:
+        raise JaxcommError(
+            f"--batch {args.batch} on {args.devices} devices is more than the {_IMAGES} images that there are.\n"
+            f"  Cure: --batch {_IMAGES // args.devices}, or less."
+        )
+    out = files.make_folder(args.out)
+    files.check_writable(out / "report.md")
     use_host_devices(args.devices)
-    out = Path(args.out)
-    out.mkdir(parents=True, exist_ok=True)
     with progress.clock("1/4 profiling"):
         measured = measure(args.devices, SIZES, 50, inject={args.late.rank: args.late.seconds})
         profile.save(measured, out / "profile.json")

@@ -35,6 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Explains and draws."""
     loaded = plan.load(args.plan)
+    files.check_writable(args.svg, args.trace, args.step_svg, args.explain_json)
     entry, schedule = explanation.headline(loaded)
     if args.bytes:
         found = loaded.schedule_for(args.bytes)

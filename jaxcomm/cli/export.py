@@ -71,7 +71,7 @@ def run(args: Namespace) -> int:
             continue
         file = out if one else out / f"allreduce-{exporters.range_name(loaded, index)}{form.suffix}"
         if not args.dry_run:
-            file.parent.mkdir(parents=True, exist_ok=True)
+            files.make_folder(file.parent)
             files.write(file, made.text)
         written.append({**row, "min_bytes": made.min_bytes, "max_bytes": made.max_bytes, "file": str(file)})
     if args.json:

@@ -22,9 +22,9 @@ def use_host_devices(count: int) -> None:
       JaxcommError: fewer or more devices than that, or JAX already runs with too few.
     """
     if count < 2:
-        raise JaxcommError(f"--devices is {count}; a collective needs at least 2")
+        raise JaxcommError(f"--devices is {count}; a collective needs at least 2.\n  Cure: --devices 2, or more.")
     if count > _MOST:
-        raise JaxcommError(f"--devices is {count}; at most {_MOST} fit into one process")
+        raise JaxcommError(f"--devices is {count}; at most {_MOST} fit into one process.\n  Cure: fewer.")
     if "jax" not in sys.modules:
         others = re.sub(rf"{_COUNT}=\S*", "", os.environ.get("XLA_FLAGS", "")).split()
         os.environ["XLA_FLAGS"] = " ".join([*others, f"{_COUNT}={count}"])

@@ -6,8 +6,8 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
-from jaxcomm import plan, planner, profile, simulate
-from jaxcomm.cli import output, progress, values
+from jaxcomm import files, plan, planner, profile, simulate
+from jaxcomm.cli import network, output, progress, values
 from jaxcomm.report import considered, explanation, groups, loss, rails, step
 
 EXAMPLE = """
@@ -28,23 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--min-gain", type=values.fraction, default=0.02, metavar="SHARE", help="what using the delay must save (2%%)"
     )
     parser.add_argument("--ports", type=int, default=simulate.PORTS, help=f"peers of a rank at once ({simulate.PORTS})")
-    parser.add_argument(
-        "--hosts", type=values.hosts, metavar="N+N", help="ranks of each host, in order (as the profile says)"
-    )
-    parser.add_argument("--nic", choices=["rank", "host"], default="rank", help="a network card per rank, or per host")
-    parser.add_argument(
-        "--slow", type=float, default=4.0, metavar="X", help="time of a byte between hosts, relative to within one (4)"
-    )
-    parser.add_argument(
-        "--racks", type=values.hosts, metavar="N+N", help="ranks of each rack, in order (as the profile says)"
-    )
-    parser.add_argument(
-        "--uplink",
-        type=float,
-        default=4.0,
-        metavar="X",
-        help="time of a byte between racks, relative to within one (4)",
-    )
+    network.add_arguments(parser)
     parser.add_argument(
         "--model-bytes", type=values.size, metavar="SIZE", help="what groups average (all buckets, or the collective)"
     )
@@ -64,20 +48,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Plans, proves, shows and writes."""
-    measured = profile.load(args.profile)
-    if args.hosts:
-        topology = {"hosts": args.hosts, "nic": args.nic, "slow": args.slow}
-        measured = profile.validate({**measured.model_dump(), "topology": topology}, f"{args.profile} with --hosts")
-    if args.racks:
-        racks = [
-            {
-                "name": str(rack),
-                "ranks": [r for r, home in enumerate(args.racks) if home == rack],
-                "uplink": args.uplink,
-            }
-            for rack in range(max(args.racks) + 1)
-        ]
-        measured = profile.validate({**measured.model_dump(), "racks": racks}, f"{args.profile} with --racks")
+    measured = network.apply(args, profile.load(args.profile))
+    files.check_writable(None if args.dry_run else args.out, args.explain_json)
     log = (lambda line: print(line, file=sys.stderr)) if args.solver_log else None
     with progress.bar(1.0, "planning") as bar:
         made = planner.plan(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from jaxcomm import profile
+from jaxcomm import files, profile
 from jaxcomm.cli import output, progress, values
 from jaxcomm.cli.host_devices import use_host_devices
 from jaxcomm.errors import JaxcommError
-from jaxcomm.ffi import fused
 from jaxcomm.profile import Profile
 from jaxcomm.profile.measure import CALLS_PER_SIZE, LOOPS, SIZES, measure
 from jaxcomm.report import measurements
@@ -67,9 +66,12 @@ def run(args: Namespace) -> int:
         print(f"Would time {CALLS_PER_SIZE} psums between {args.devices} {which} at each of {sizes};")
         print(f"then record who arrives when in {args.steps} steps{late}; then write {args.out}.")
         return 0
+    files.check_writable(args.out)
     if args.on == "cpu":
         use_host_devices(args.devices)
     else:
+        from jaxcomm.ffi import fused
+
         fused.DEVICES = True  # it is what shall be measured
     with progress.clock(f"measuring {len(args.sizes)} sizes and {args.steps} steps"):
         found = measure(args.devices, args.sizes, args.steps, inject=inject, on=args.on)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import get_args
 
-from jaxcomm import profile
-from jaxcomm.cli import output
+from jaxcomm import files, profile
+from jaxcomm.cli import output, values
 from jaxcomm.errors import JaxcommError
 from jaxcomm.profile.schema import ExecutorName
 from jaxcomm.report import measurements
@@ -15,6 +15,7 @@ EXAMPLE = """
     jaxcomm profile import training.log --out profile.json
     jaxcomm profile import trace.xplane.pb --out profile.json
     jaxcomm profile import all_reduce_perf.txt --executor nccl --into profile.json
+    jaxcomm profile import eth1.txt --rail eth1=tcp --into profile.json
 """
 
 
@@ -27,20 +28,32 @@ def add_arguments(parser: ArgumentParser) -> None:
         choices=get_args(ExecutorName),
         help="FILE timed this on CUDA devices: NCCL's own allreduce, or the ring as one of our executors runs it",
     )
-    parser.add_argument("--into", metavar="PROFILE", help="with --executor: the profile that gets its times")
+    parser.add_argument(
+        "--rail",
+        type=values.rail,
+        metavar="NAME=TRANSPORT",
+        help="FILE timed allreduces on this rail alone, a network that all ranks share",
+    )
+    parser.add_argument("--into", metavar="PROFILE", help="with --executor or --rail: the profile that gets the times")
     parser.add_argument("--dry-run", action="store_true", help="read and show, write nothing")
     parser.add_argument("--json", action="store_true", help="print the profile as JSON")
 
 
 def run(args: Namespace) -> int:
     """Reads, shows and writes."""
-    if bool(args.executor) != bool(args.into):
-        given, other = ("--executor", "--into") if args.executor else ("--into", "--executor")
-        raise JaxcommError(f"{given} needs {other}.\n  Cure: --executor nccl --into profile.json")
+    if bool(args.executor) + bool(args.rail) != bool(args.into):
+        raise JaxcommError(
+            "--into needs either --executor or --rail, and each of them needs --into.\n"
+            "  Cure: --executor nccl --into profile.json, or --rail eth1=tcp --into profile.json"
+        )
+    out = args.out or args.into or "profile.json"
+    if not args.dry_run:
+        files.check_writable(out)
     found = profile.read_any(args.file)
     if args.executor:
         found = profile.with_executor(profile.load(args.into), args.executor, found.link, found.ranks)
-    out = args.out or args.into or "profile.json"
+    if args.rail:
+        found = profile.with_rail(profile.load(args.into), args.rail.name, args.rail.transport, found.link, found.ranks)
     if not args.dry_run:
         profile.save(found, out)
     if args.json:

@@ -71,6 +71,7 @@ def run(args: Namespace) -> int:
     trainings = Trainings.load(f"{args.out}.trainings.json", _setting(args, train))
     if args.dry_run:
         return _dry_run(args, trainings)
+    files.check_writable(args.out, trainings.path, args.svg)
     with progress.bar((1 + len(args.shares)) * args.repeats, "without losses") as bar:
         baseline, found = search(_runner(args, train, trainings, bar), args.shares, args.repeats, args.margin)
     trials = Trials(

@@ -38,6 +38,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Measures, shows and writes."""
     before = profile.load(args.profile)
+    out = args.out or args.profile
+    files.check_writable(out)
     devices = args.devices or before.ranks
     use_host_devices(devices)
     loss, params, *operands = _example(args.example)
@@ -46,7 +48,6 @@ def run(args: Namespace) -> int:
             loss, params, *operands, devices=devices, steps=args.steps, axis_name=args.axis
         )
     found = profile.with_gradients(before, buckets, f"{args.example} on {devices} host devices")
-    out = args.out or args.profile
     profile.save(found, out)
     if args.json:
         output.print_json(found.model_dump())

@@ -22,6 +22,7 @@ EXAMPLE = """
 """
 
 _MAX_RANKS = 1024
+_MAX_PORTS = 4096
 _COLUMNS = {
     "ring": "ring",
     "halving_doubling": "halving/doubling",
@@ -60,21 +61,28 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Predicts, prints and plots."""
-    if not (args.alpha_us >= 0 and 0 < args.gbps < float("inf") and args.ports > 0):
+    if not (0 <= args.alpha_us <= 1e9 and 1e-9 <= args.gbps <= 1e9 and 1 <= args.ports <= _MAX_PORTS):
         raise JaxcommError(
             f"--alpha-us is {args.alpha_us:g}, --gbps {args.gbps:g} and --ports {args.ports}; "
-            "a latency must be at least 0, a bandwidth above 0, and a rank needs a port"
+            f"a latency must be in 0..1e9, a bandwidth in 1e-9..1e9, and a rank's ports in 1..{_MAX_PORTS}.\n"
+            "  Cure: change the one that is outside."
         )
     if not 2 <= min(args.ranks) <= max(args.ranks) <= _MAX_RANKS:
-        raise JaxcommError(f"--ranks goes from {min(args.ranks)} to {max(args.ranks)}; it must stay in 2..{_MAX_RANKS}")
+        raise JaxcommError(
+            f"--ranks goes from {min(args.ranks)} to {max(args.ranks)}; it must stay in 2..{_MAX_RANKS}.\n"
+            "  Cure: name such ranks."
+        )
     if args.loss is not None and args.loss > 0.5:
-        raise JaxcommError(f"--loss is {100 * args.loss:g}%; no model of ours is for links that lose more than half.")
+        raise JaxcommError(
+            f"--loss is {100 * args.loss:g}%; no model of ours is for links that lose more than half.\n"
+            "  Cure: a smaller one."
+        )
     if not args.events and (args.loss is not None or args.bound is not None):
         raise JaxcommError("--loss and --bound need runs message by message.\n  Cure: add --events")
     if args.events and args.plot:
         raise JaxcommError("--events draws no --plot.\n  Cure: leave out one of them")
     if args.repeat < 1:
-        raise JaxcommError(f"--repeat is {args.repeat}; it must be at least 1")
+        raise JaxcommError(f"--repeat is {args.repeat}; it must be at least 1.\n  Cure: leave it out.")
     alpha, beta, ranks, delays = args.alpha_us / 1e6, 1e-9 / args.gbps, args.ranks, args.delay_ms or [0.0, 0.02]
     topology = None
     if args.profile:
@@ -84,6 +92,7 @@ def run(args: Namespace) -> int:
         if args.delay_ms is None and measured.arrivals:
             late = profile.straggler(measured)
             delays = [late.median_s if late.is_late else 0.0]
+    files.check_writable(args.plot)
     planned = plan.load(args.plan) if args.plan else None
     if planned and planned.ranks not in ranks:
         raise JaxcommError(

@@ -8,10 +8,17 @@ from __future__ import annotations
 import itertools
 import re
 from argparse import ArgumentTypeError
+from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
 
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_UNITS = {"": 1, "B": 1} | {
+    f"{prefix}{suffix}": base**power
+    for suffix, base in (("B", 10**3), ("IB", 2**10))
+    for power, prefix in enumerate("KMGTPE", 1)
+}
+_MOST_BYTES = 2**40
+_MOST_COUNT = 65536
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 _SIZE_STEP = 4
 
@@ -30,6 +37,13 @@ class PartRate(NamedTuple):
     rate: Fraction
 
 
+class Rail(NamedTuple):
+    """A network of its own that all ranks share, and what it speaks."""
+
+    name: str
+    transport: str
+
+
 class CardRate(NamedTuple):
     """A rank whose card is made slower or faster, and by how many times."""
 
@@ -40,10 +54,12 @@ class CardRate(NamedTuple):
 def size(text: str) -> int:
     """Bytes of a size such as `64KiB`, `16MiB` or `1000`."""
     match = _SIZE.fullmatch(text.strip())
-    found = int(float(match[1]) * _UNITS.get(match[2].upper(), 0)) if match else 0
+    found = float(match[1]) * _UNITS.get(match[2].upper(), 0) if match else 0.0
+    if found > _MOST_BYTES:
+        raise ArgumentTypeError(f"{text!r} is too large; sizes go to 1TiB")
     if found < 1:
         raise ArgumentTypeError(f"{text!r} is not a size; write for example 64KiB or 16MiB")
-    return found
+    return int(found)
 
 
 def sizes(text: str) -> list[int]:
@@ -61,13 +77,38 @@ def sizes(text: str) -> list[int]:
     return found
 
 
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """The type of an option that takes a whole number, from `low` to `high`."""
+
+    def parse(text: str) -> int:
+        word = text.strip()
+        if not re.fullmatch(r"-?\d{1,30}", word, re.ASCII) or not low <= int(word) <= high:
+            raise ArgumentTypeError(f"{text!r} is not a whole number from {low} to {high}")
+        return int(word)
+
+    return parse
+
+
+def slowness(text: str) -> float:
+    """How many times as long a byte takes, at least 1."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 1 <= found <= 1e6:
+        raise ArgumentTypeError(f"{text!r} is not how many times as long a byte takes, 1 to 1e6; write for example 4")
+    return found
+
+
 def counts(text: str) -> list[int]:
     """Positive integers of a list such as `2..32,64,128`."""
     found: list[int] = []
     for word in text.split(","):
         first, dots, last = word.partition("..")
-        if not first.isdigit() or (dots and not last.isdigit()) or int(first) < 1:
+        if not first.isdecimal() or (dots and not last.isdecimal()) or int(first) < 1:
             raise ArgumentTypeError(f"{word!r} is not a positive number or a range; write for example 2..32,64")
+        if int(last if dots else first) > _MOST_COUNT:
+            raise ArgumentTypeError(f"{word!r} goes beyond {_MOST_COUNT}; write for example 2..32,64")
         found.extend(range(int(first), int(last if dots else first) + 1))
     if not found:
         raise ArgumentTypeError(f"{text!r} names no number; write for example 2..32,64")
@@ -132,6 +173,14 @@ def rail_rate(text: str) -> PartRate:
 def uplink_rate(text: str) -> PartRate:
     """The rate of a rack's uplink, written `rack 0=1/4`."""
     return _part_rate(text, "a rack", "'rack 0=1/4'")
+
+
+def rail(text: str) -> Rail:
+    """A rail and its transport, written `eth1=tcp`."""
+    name, _, transport = text.partition("=")
+    if not (0 < len(name) <= 256 and 0 < len(transport) <= 256):
+        raise ArgumentTypeError(f"{text!r} is not a rail and its transport; write for example eth1=tcp")
+    return Rail(name, transport)
 
 
 def card_rate(text: str) -> CardRate:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from jaxcomm import planner, profile, simulate
-from jaxcomm.cli import output, progress, values
+from jaxcomm.cli import network, output, progress, values
 from jaxcomm.cli.change import Change
 from jaxcomm.cli.values import Late
 from jaxcomm.planner import rails
@@ -24,8 +24,10 @@ EXAMPLE = """
     jaxcomm what-if profile.json
     jaxcomm what-if profile.json --no-straggler --rate 1/4 --bytes 64MiB,1GiB
     jaxcomm what-if profile.json --no-straggler --late rank=5,ms=20
-    jaxcomm what-if profile.json --without-rail eth1 --rail-rate eth0=1/2
-    jaxcomm what-if profile.json --uplink-rate 'rack 0=1/4' --card-rate 3=1/2
+    jaxcomm what-if profile.json --racks 5+3 --uplink-rate 0=1/4 --card-rate 3=1/2
+    jaxcomm what-if rails.json --without-rail eth1 --rail-rate eth0=1/2
+
+  Racks given by --racks are called 0, 1, …; `jaxcomm profile import` gives a profile its rails.
 """
 
 _BYTES: Final = "1MiB,64MiB,1GiB"
@@ -99,6 +101,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="RANK=1/4",
         help="a rank's card at so many times its rate; counts for groups; may be given several times",
     )
+    network.add_arguments(parser)
     parser.add_argument(
         "--model-bytes",
         type=values.size,
@@ -114,7 +117,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Plans for the profile as it is and for every change of it, and prints both side by side."""
-    measured = profile.load(args.profile)
+    measured = network.apply(args, profile.load(args.profile))
     asked = Change(
         args.no_straggler,
         args.rate,

@@ -84,13 +84,13 @@ def plan(
       JaxcommError: OR-Tools is needed and not installed, or an argument is out of range.
     """
     for name, value, fits, range_ in (
-        ("ports", ports, ports >= 1, "at least 1"),
+        ("ports", ports, 1 <= ports <= MAX_RANKS, f"from 1 to {MAX_RANKS}"),
         ("min_gain", min_gain, 0 <= min_gain < 1, "a share, from 0 to below 1"),
         ("time_limit", time_limit, 0 < time_limit < math.inf, "a positive number of seconds"),
         ("seed", seed, 0 <= seed < 2**31, "from 0 to 2147483647"),
     ):
         if not fits:
-            raise JaxcommError(f"{name} is {value}; it must be {range_}.")
+            raise JaxcommError(f"{name} is {value}; it must be {range_}.\n  Cure: change it, or leave it out.")
     if profile.ranks > MAX_RANKS:
         raise ProfileError(f"ranks is {profile.ranks}; a plan is for at most {MAX_RANKS}.\n  Cure: plan per group.")
     digest = profile.hash

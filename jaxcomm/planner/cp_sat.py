@@ -35,5 +35,6 @@ def solver(cp_model: Any, work: float, seed: int, log: Log) -> Any:
     made.parameters.max_deterministic_time = work
     made.parameters.log_search_progress = log is not None
     made.parameters.log_to_stdout = False
+    made.parameters.catch_sigint_signal = False  # an interrupt is not for the solver, which would go on with less
     made.log_callback = log
     return made

@@ -16,7 +16,7 @@ from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.lossy import bounded, reliable
 from jaxcomm.planner.shares import Shares, cheapest
 from jaxcomm.planner.thresholds import Impact, thresholds
-from jaxcomm.planner.tolerances import PUBLISHED, published
+from jaxcomm.planner.tolerances import published
 from jaxcomm.profile import Impact as Point
 from jaxcomm.profile import Layer, Profile, Tolerance
 
@@ -59,6 +59,8 @@ def decide(
     """
     if profile.tolerance is None and bound is None and budget is None and not model:
         return None
+    if model and bound is None:
+        published(model)  # a name that nobody knows is the first mistake to mend
     bears = profile.tolerance or Tolerance(layers=gradients(profile))
     if len(bears.layers) > MAX_LAYERS:
         raise ProfileError(f"tolerance.layers has {len(bears.layers)} entries; a plan holds {MAX_LAYERS}.")
@@ -129,12 +131,7 @@ def _bound(bears: Tolerance, given: float | None, model: str) -> tuple[float, st
         return bears.bound, bears.trials.words() if bears.trials else "measured"
     if not model:
         return BOUND, "default"
-    if (row := published(model)) is None:
-        known = ", ".join(row.model for row in PUBLISHED)
-        raise ProfileError(
-            f"no bound on the loss of {model!r} is published; known are: {known}.\n"
-            "  Cure: measure tolerance.bound, give a bound, or name a model that is like yours."
-        )
+    row = published(model)
     return row.selective, (
         f"published for {row.model}: {row.selective:.3g} with front layers and small gradients first, {row.random:.3g} "
         "at random"

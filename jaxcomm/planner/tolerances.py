@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Final, NamedTuple
+
+from jaxcomm.errors import ProfileError
+from jaxcomm.files import short
 
 
 class Published(NamedTuple):
@@ -35,9 +39,22 @@ PUBLISHED: Final = (
 )
 
 
-def published(model: str) -> Published | None:
-    """What is published for a model of this name, whatever its case and spaces; None: nothing."""
-    return next((row for row in PUBLISHED if _plain(row.model) == _plain(model)), None)
+def published(model: str) -> Published:
+    """What is published for a model of this name, whatever its case and spaces.
+
+    Raises:
+      ProfileError: nothing is.
+    """
+    rows = {_plain(row.model): row for row in PUBLISHED}
+    if (row := rows.get(_plain(model))) is not None:
+        return row
+    known = ", ".join(row.model for row in PUBLISHED)
+    near = [rows[name].model for name in difflib.get_close_matches(_plain(model), rows)]
+    raise ProfileError(
+        f"no bound on the loss of {short(model)} is published; known are: {known}.\n"
+        f"  Cure: {f'did you mean {near[0]}? Else ' if near else ''}name a model that is like yours, give a bound, or "
+        "measure it with `jaxcomm profile loss-bound`."
+    )
 
 
 def _plain(model: str) -> str:

@@ -16,6 +16,7 @@ from jaxcomm.profile.changes import (
     with_gradients,
     with_late_rank,
     with_layers,
+    with_rail,
     without_rail,
     without_straggler,
 )
@@ -87,6 +88,7 @@ __all__ = [
     "with_gradients",
     "with_late_rank",
     "with_layers",
+    "with_rail",
     "without_rail",
     "without_straggler",
 ]

@@ -21,6 +21,12 @@ from jaxcomm.profile.lateness import straggler
 from jaxcomm.profile.schema import Bucket, ExecutorName, Link, Profile
 from jaxcomm.profile.values import Sample
 
+# What gives a profile that it lacks.
+_GIVES = {
+    "rail": "import what each was timed to take: `jaxcomm profile import FILE --rail NAME=TRANSPORT --into PROFILE`",
+    "rack": "say which ranks are in which: `--racks 4+4`, or `racks` in the profile",
+}
+
 
 def without_straggler(profile: Profile) -> Profile:
     """The profile as if its straggler were like the others: in no step later than the median of the other ranks.
@@ -73,11 +79,31 @@ def with_executor(profile: Profile, name: ExecutorName, timed: Link, ranks: int)
     Raises:
       ProfileError: other ranks than the profile's, another collective than all_reduce, or no samples.
     """
-    if ranks != profile.ranks:
-        what = f"is of {profile.ranks} ranks; {name} was timed on {ranks}"
-        raise ProfileError(mistake(profile.provenance.source, what, f"time it on {profile.ranks} ranks"))
+    _check_timed(profile, name, ranks)
     executors = {key: link.model_dump() for key, link in profile.executors.items()} | {name: timed.model_dump()}
     return _changed(profile, f"with {name} as timed", executors=executors)
+
+
+def with_rail(profile: Profile, name: str, transport: str, timed: Link, ranks: int) -> Profile:
+    """The profile with a rail, one more or in place of its own of that name.
+
+    Args:
+      profile: of the cluster that has the rail.
+      name: of the rail, such as the interface's.
+      transport: what it speaks, such as "tcp".
+      timed: the fitted allreduces on this rail alone.
+      ranks: of those allreduces.
+
+    Raises:
+      ProfileError: other ranks than the profile's, or another collective than all_reduce.
+    """
+    _check_timed(profile, name, ranks)
+    if timed.op != "all_reduce":
+        what = f"rail {name!r} was timed by {timed.op}"
+        raise ProfileError(mistake(profile.provenance.source, what, "time all_reduce on it"))
+    rail = Rail(name=name, transport=transport, latency=sorted(timed.samples, key=lambda sample: sample.bytes))
+    others = [each.model_dump() for each in profile.rails if each.name != name]
+    return _changed(profile, f"with rail {name} as timed", rails=[*others, rail.model_dump()])
 
 
 def with_gradients(profile: Profile, buckets: Sequence[Bucket], whose: str) -> Profile:
@@ -201,6 +227,12 @@ def _slowed_samples(samples: Sequence[Sample], latency: float, rate: float) -> l
     return [Sample(bytes=sample.bytes, seconds=seconds) for sample, seconds in zip(samples, slowed, strict=True)]
 
 
+def _check_timed(profile: Profile, name: str, ranks: int) -> None:
+    if ranks != profile.ranks:
+        what = f"is of {profile.ranks} ranks; {name} was timed on {ranks}"
+        raise ProfileError(mistake(profile.provenance.source, what, f"time it on {profile.ranks} ranks"))
+
+
 def _check_rank(profile: Profile, rank: int, do: str) -> None:
     if not 0 <= rank < profile.ranks:
         what = f"rank {rank} cannot {do}: the ranks are 0 to {profile.ranks - 1}"
@@ -210,7 +242,7 @@ def _check_rank(profile: Profile, rank: int, do: str) -> None:
 def _check_name(profile: Profile, kind: str, name: str, names: list[str]) -> None:
     if name not in names:
         what = f"has no {kind} {name!r}; its {kind}s are: {', '.join(names) or 'none'}"
-        cure = "name one of them" if names else f"measure {kind}s"
+        cure = "name one of them" if names else _GIVES[kind]
         raise ProfileError(mistake(profile.provenance.source, what, cure))
 
 

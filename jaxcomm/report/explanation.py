@@ -245,7 +245,11 @@ def _limits(plan: Plan) -> Iterator[str]:
         if any(isinstance(entry.schedule, Transfers) for entry in plan.collectives):
             yield "Another rank is late: the solved schedules are for this one; profile and plan again."
         else:
-            yield "Another rank is late: bind the role to it when the plan is loaded; no new plan is needed."
+            role, rank = min(plan.roles), min({*range(plan.ranks)} - {*plan.roles.values()})
+            yield (
+                "Another rank is late: bind the role to it when the plan is loaded, such as rank "
+                f'{rank} by `jaxcomm.plan.load(path, roles={{"{role}": {rank}}})`; no new plan is needed.'
+            )
     else:
         yield "No schedule of this plan uses a delay: a late rank costs all of its lateness."
     yield "Other ranks, links or sizes than those measured: profile and plan again."

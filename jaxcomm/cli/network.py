@@ -1,0 +1,78 @@
+"""The options by which a command is told where the ranks are, in place of what the profile says."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from jaxcomm import profile
+from jaxcomm.cli import values
+from jaxcomm.errors import JaxcommError
+from jaxcomm.profile import Profile
+
+_SLOWER = 4.0  # time of a byte between hosts or racks, relative to within one
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declares the options."""
+    parser.add_argument(
+        "--hosts", type=values.hosts, metavar="N+N", help="ranks of each host, in order (as the profile says)"
+    )
+    parser.add_argument("--nic", choices=["rank", "host"], help="with --hosts: a network card per rank (rank), or host")
+    parser.add_argument(
+        "--slow",
+        type=values.slowness,
+        metavar="X",
+        help=f"with --hosts: time of a byte between hosts, relative to within one ({_SLOWER:g})",
+    )
+    parser.add_argument(
+        "--racks", type=values.hosts, metavar="N+N", help="ranks of each rack, in order (as the profile says)"
+    )
+    parser.add_argument(
+        "--uplink",
+        type=values.slowness,
+        metavar="X",
+        help=f"with --racks: time of a byte between racks, relative to within one ({_SLOWER:g})",
+    )
+
+
+def apply(args: Namespace, measured: Profile) -> Profile:
+    """The profile with its ranks where the options say.
+
+    Raises:
+      JaxcommError: hosts or racks of other ranks than the profile's, racks that cut a host, or what one option means
+        only beside another.
+    """
+    for name, needs in (("nic", "hosts"), ("slow", "hosts"), ("uplink", "racks")):
+        if getattr(args, name) is not None and getattr(args, needs) is None:
+            raise JaxcommError(f"--{name} says nothing without --{needs}.\n  Cure: add --{needs}, such as 4+4.")
+    fields: dict[str, Any] = {}
+    for name in ("hosts", "racks"):
+        given = getattr(args, name)
+        if given is not None and len(given) != measured.ranks:
+            raise JaxcommError(
+                f"--{name} {_words(given)} names {len(given)} ranks, but {args.profile} is of {measured.ranks}.\n"
+                f"  Cure: give the ranks of each {name[:-1]}, {measured.ranks} together."
+            )
+    if args.hosts:
+        fields["topology"] = {"hosts": args.hosts, "nic": args.nic or "rank", "slow": args.slow or _SLOWER}
+    if args.racks:
+        fields["racks"] = [
+            {
+                "name": str(rack),
+                "ranks": [rank for rank, home in enumerate(args.racks) if home == rack],
+                "uplink": args.uplink or _SLOWER,
+            }
+            for rack in range(max(args.racks) + 1)
+        ]
+    hosts = args.hosts or (measured.topology and measured.topology.hosts)
+    if args.racks and hosts and len({*zip(hosts, args.racks, strict=True)}) > len({*hosts}):
+        raise JaxcommError(
+            f"--racks {_words(args.racks)} cuts a host in two; the hosts have {_words(hosts)} ranks.\n"
+            "  Cure: give racks of whole hosts."
+        )
+    return profile.validate({**measured.model_dump(), **fields}, args.profile) if fields else measured
+
+
+def _words(homes: tuple[int, ...]) -> str:
+    return "+".join(str(homes.count(home)) for home in dict.fromkeys(homes))
