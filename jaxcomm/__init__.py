@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jaxcomm import plan, schedules, train
-    from jaxcomm.collectives import all_gather, pmax, pmean, pmin, psum, psum_scatter, replace_lax
+    from jaxcomm.collectives import all_gather, grad, pmax, pmean, pmin, psum, psum_scatter, replace_lax, value_and_grad
     from jaxcomm.communicator import init, use_plan
     from jaxcomm.errors import JaxcommError, PlanError, ProfileError
     from jaxcomm.ffi import stats
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # Where each public name lives. They are imported when first used: planning needs no JAX, and running no OR-Tools.
 _HOMES = {
     **dict.fromkeys(["psum", "pmean", "pmax", "pmin", "psum_scatter", "all_gather", "replace_lax"], "collectives"),
+    **dict.fromkeys(["grad", "value_and_grad"], "collectives"),
     **dict.fromkeys(["init", "use_plan"], "communicator"),
     **dict.fromkeys(["JaxcommError", "PlanError", "ProfileError"], "errors"),
     "stats": "ffi",
@@ -31,6 +32,7 @@ __all__ = [
     "PlanError",
     "ProfileError",
     "all_gather",
+    "grad",
     "init",
     "plan",
     "pmax",
@@ -43,6 +45,7 @@ __all__ = [
     "stats",
     "train",
     "use_plan",
+    "value_and_grad",
 ]
 
 
