@@ -76,15 +76,15 @@ class Split(NamedTuple):
             if ranks > 1 and not is_inexact(part):
                 raise TypeError(
                     f"{WHERE}: {name} is {part.dtype.name}{list(part.shape)}, which has no mean over the ranks.\n"
-                    "  Cure: return a mean of floats, or one value per example; or, if all ranks have the same, say so by "
-                    "aux_specs=P()."
+                    "  Cure: return a mean of floats, or one value per example; or, if all ranks have the same, "
+                    "say so by aux_specs=P()."
                 )
             return P()
         grown = [i for i, sizes in enumerate(zip(part.shape, whole.shape, strict=True)) if sizes[0] != sizes[1]]
         if len(grown) > 1 or part.shape[grown[0]] * ranks != whole.shape[grown[0]]:
             raise ValueError(
-                f"{WHERE}: {name} has the shape {part.shape} on a rank and {whole.shape} for the whole batch, so the ranks' "
-                "parts do not make up the whole.\n  Cure: leave it out, or say by aux_specs how they are put together."
+                f"{WHERE}: {name} has the shape {part.shape} on a rank and {whole.shape} for the whole batch, which "
+                "the ranks' parts do not make up.\n  Cure: leave it out, or say by aux_specs how they are put together."
             )
         return P(*[None] * grown[0], self.names)
 
