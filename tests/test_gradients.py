@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -480,3 +481,15 @@ def test_a_batch_whose_type_does_not_say_that_it_is_split() -> None:
             jaxcomm.grad(loss, "data")(PARAMS, X, Y)
         given = jaxcomm.grad(loss, "data", in_specs=(P(), P("data"), P("data")))(PARAMS, X, Y)
     equal(given, jax.grad(loss)(PARAMS, X, Y))
+
+
+def test_the_readmes_program() -> None:
+    text = (Path(__file__).parents[1] / "README.md").read_text()
+    [program] = re.findall(
+        r"```python\n(.*?)```", text.split("## Under jit with shardings")[1].split("\n## ")[0], re.DOTALL
+    )
+    names: dict[str, Any] = {}
+    exec(program, names)
+    assert names["loss"] == 1
+    np.testing.assert_allclose(names["params"], np.full(8, 0.2), rtol=1e-6)
+    assert plans_seen() == {"direct"}
