@@ -204,6 +204,22 @@ def test_groups_follow_a_busy_link_and_are_in_the_checkpoint(tmp_path, cache):
     same_bits(trained(tmp_path / "whole", 32), trained(again, 32))
 
 
+def test_a_step_that_jit_partitions_is_that_of_xla_and_goes_on_after_an_interruption(tmp_path, cache):
+    words = ["--units=64", "--steps=12", "--every=4"]
+    for sync in ("jaxcomm", "bsp"):
+        run(RECIPES / "sharded.py", [*words, f"--sync={sync}", f"--out={tmp_path / sync}"], cache)
+    ours, theirs = rows(tmp_path / "jaxcomm"), rows(tmp_path / "bsp")
+    assert [row["step"] for row in ours] == [4, 8, 12]
+    assert ours[-1]["loss"] < ours[0]["loss"]
+    for one, other in zip(ours, theirs, strict=True):
+        assert one == pytest.approx(other, rel=1e-4)
+
+    again = killed_before(12, tmp_path / "jaxcomm", tmp_path / "again")
+    assert "from step 8" in run(RECIPES / "sharded.py", [*words, f"--out={again}"], cache)
+    folders = [tmp_path / "jaxcomm", again]
+    same_bits(*[ocp.StandardCheckpointer().restore(folder / "checkpoints/12/default") for folder in folders])
+
+
 @pytest.mark.parametrize("words", [[], ["--policy=local"], ["--bound=0.3"]])
 def test_mlt_leaves_out_what_the_plan_says(recipes, monkeypatch, tmp_path, words):
     import images

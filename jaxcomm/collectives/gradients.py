@@ -1,0 +1,133 @@
+"""Gradients of a loss whose batch is split over a mesh axis, for steps that `jax.jit` partitions.
+
+There XLA makes the all-reduces, and no plan reaches them. Here `jax.shard_map` takes the one axis: each rank
+differentiates the loss of its part of the batch, and one `pmean` averages all results. Other axes stay XLA's.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import PartitionSpec as P
+
+from jaxcomm import communicator
+from jaxcomm.collectives import api, axes
+from jaxcomm.collectives.axes import AxisName
+from jaxcomm.collectives.split import Split, is_inexact, like_parameters, split_arguments
+
+
+def value_and_grad(
+    fun: Callable[..., Any],
+    axis_name: AxisName,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    *,
+    in_specs: Any = None,
+    aux_specs: Any = None,
+    mesh: Any = None,
+    plan: communicator.PlanLike = None,
+) -> Callable[..., Any]:
+    """`jax.value_and_grad`, computed by each rank of `axis_name` on its part of the batch and averaged by `pmean`.
+
+        loss, grads = jaxcomm.value_and_grad(loss_of, "data")(params, batch)  # inside jax.jit, or not
+
+    `fun` sees one rank's part, as in a `jax.shard_map` over the axis with check_vma=False, and should be a mean over
+    examples. Three things differ in it from what `jax.jit` alone would compute, unless it says:
+
+        key = jax.random.fold_in(key, jax.lax.axis_index("data"))  # dropout: its own mask for each rank
+        loss = total / jaxcomm.pmean(weights.sum(), "data")  # masked examples: divided by the whole batch's weights
+        x = nn.BatchNorm(axis_name="data")(x)  # statistics of the whole batch
+
+    Sharding constraints in it may name the other axes. All ranks get the same bits.
+
+    Args:
+      fun: the loss, as for `jax.value_and_grad`. The batch must be among its arguments; arrays that it closes over are
+        the same on all ranks, and it must have none where axes are explicit.
+      axis_name: axis of the mesh, or several.
+      argnums, has_aux, holomorphic, allow_int: as for `jax.value_and_grad`.
+      in_specs: what each positional argument is split over, as for `jax.shard_map`. None: an argument that is
+        differentiated is the same on all ranks, and every other array is split on its first dimension, if it has one;
+        where the axis is explicit, the arrays' types say how they are split. What is no array stays as it is.
+      aux_specs: what each auxiliary output is split over. P() makes it the mean, or, for what has none, states that it
+        is the same on all ranks. None: outputs that grow with the batch are put together, of others it is the mean.
+      mesh: None takes that of `jax.set_mesh`, or else of the arguments.
+      plan: as for `jaxcomm.psum`.
+
+    Returns:
+      A function with the arguments of `fun` and the results of `jax.value_and_grad(fun)`.
+
+    Raises:
+      JaxcommError: no mesh, or the axis is taken by a `jax.shard_map` already; when the function is called, as all.
+      NameError: the mesh has no such axis.
+      ValueError: no argument is split, the ranks do not divide one, or the specs do not fit.
+      TypeError: a parameter that is no array of floats, or an auxiliary output that has no mean.
+    """
+    differentiated = jax.value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
+    params = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def run(split: Split, arrays: Sequence[Any]) -> tuple[Any, list[Any], Any]:
+        specs = aux_specs
+        if has_aux and specs is None:
+            specs = split.result_specs(lambda *args, **kwargs: fun(*args, **kwargs)[1], arrays)
+
+        def on_rank(*args: Any, **kwargs: Any) -> tuple[Any, list[Any], Any]:
+            value, grads = differentiated(*args, **kwargs)
+            value, aux = value if has_aux else (value, None)
+            grads = [leaf for leaf in jax.tree.leaves(grads) if leaf.dtype != jax.dtypes.float0]
+            leaves: list[Any]
+            tree: Any
+            leaves, tree = jax.tree.flatten(aux)
+            means = {
+                i: leaf
+                for i, (leaf, spec) in enumerate(zip(leaves, _leaf_specs(specs, aux), strict=True))
+                if spec == P() and is_inexact(leaf)
+            }
+            value, grads, means = api.pmean((value, grads, means), axis_name, plan=plan)
+            return value, grads, tree.unflatten([means.get(i, leaf) for i, leaf in enumerate(leaves)])
+
+        results: tuple[Any, list[Any], Any] = split.map(on_rank, (P(), P(), specs), arrays)
+        return results
+
+    @functools.wraps(fun, updated=())
+    def averaged(*args: Any, **kwargs: Any) -> Any:
+        split, arrays = split_arguments(axes.names(axis_name), mesh, args, kwargs, params, allow_int, in_specs)
+        value, grads, aux = run(split, arrays)
+        of = args[argnums] if isinstance(argnums, int) else tuple(args[i] for i in params)
+        return (value, aux) if has_aux else value, like_parameters(of, iter(grads))
+
+    return averaged
+
+
+def grad(
+    fun: Callable[..., Any],
+    axis_name: AxisName,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    *,
+    in_specs: Any = None,
+    aux_specs: Any = None,
+    mesh: Any = None,
+    plan: communicator.PlanLike = None,
+) -> Callable[..., Any]:
+    """`jax.grad`, as `value_and_grad` computes it: arguments and errors are its."""
+    specs = {"in_specs": in_specs, "aux_specs": aux_specs, "mesh": mesh, "plan": plan}
+    both = value_and_grad(fun, axis_name, argnums, has_aux, holomorphic, allow_int, **specs)
+
+    @functools.wraps(fun, updated=())
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        value, grads = both(*args, **kwargs)
+        return (grads, value[1]) if has_aux else grads
+
+    return gradient
+
+
+def _leaf_specs(specs: Any, tree: Any) -> list[Any]:
+    return jax.tree.leaves(jax.tree.broadcast(specs, tree))
