@@ -38,7 +38,8 @@ include_patterns = [
     "recipes/README.md",
     "benchmarks/**README.md",
     "benchmarks/convergence/table.md",
-    "C*.md",  # CHANGELOG, CONTRIBUTING
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "SECURITY.md",
 ]
 exclude_patterns = [".*", "bazel-*", "build", "cc", "jaxcomm", "tests", "third_party"]  # not even looked into
@@ -72,7 +73,7 @@ def _prepare(app: Any, what: str, name: str, obj: Any, options: Any, lines: list
     """Marks what is indented after a colon as code, as docstrings here mean it."""
     for i in range(len(lines) - 2):
         indent = len(lines[i]) - len(lines[i].lstrip())
-        code = not lines[i + 1].strip() and lines[i + 2].startswith(" " * (indent + 4))
+        code = not lines[i + 1].strip() and lines[i + 2].startswith(" " * (indent + 2))
         if code and re.search(r"[^:]:$", lines[i]):
             lines[i] += ":"
     if what == "property":
@@ -80,5 +81,6 @@ def _prepare(app: Any, what: str, name: str, obj: Any, options: Any, lines: list
 
 
 def _skip(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
-    """Leaves out the fields of named tuples, of which only Python says something: "Alias for field number 0"."""
-    return True if (getattr(obj, "__doc__", None) or "").startswith("Alias for field number") else None
+    """Leaves out what named tuples and pydantic's models have of themselves."""
+    made = name == "model_config" or (getattr(obj, "__doc__", None) or "").startswith("Alias for field number")
+    return True if made else None
