@@ -6,7 +6,7 @@ BAZEL ?= bazel
 FUZZ_SECONDS ?= 60
 
 CORE := jaxcomm/ffi/libjaxcomm_cpu.so
-CORE_SOURCES := CMakeLists.txt tools/cuda.cmake $(shell find cc -not -name '*_test.cc' -not -name BUILD.bazel)
+CORE_SOURCES := CMakeLists.txt tools/cuda.cmake $(shell find cc -not -name '*_test.cc' -not -name BUILD.bazel -not -name README.md)
 ifeq ($(JAXCOMM_CUDA),ON)
 CUDA_CORE := jaxcomm/ffi/jaxcomm_cuda13.so
 endif

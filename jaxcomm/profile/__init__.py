@@ -1,8 +1,7 @@
 """The profile file: its schema, reading and writing, and what follows from it.
 
-Measuring imports JAX, and only when called; everything else here needs pydantic and numpy.
-May be imported by planner, simulate, report and cli; imports nothing of ours but errors and
-files; measuring also what runs the collectives.
+Measuring imports JAX, and only when called; everything else here needs pydantic and numpy. May be imported by planner,
+simulate, report, train and cli; imports topology and files, and for measuring also what runs the collectives.
 """
 
 from __future__ import annotations
