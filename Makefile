@@ -6,7 +6,7 @@ BAZEL ?= bazel
 FUZZ_SECONDS ?= 60
 
 CORE := jaxcomm/ffi/libjaxcomm_cpu.so
-CORE_SOURCES := CMakeLists.txt tools/cuda.cmake $(shell find cc -not -name '*_test.cc' -not -name BUILD.bazel)
+CORE_SOURCES := CMakeLists.txt tools/cuda.cmake $(shell find cc -not -name '*_test.cc' -not -name BUILD.bazel -not -name README.md)
 ifeq ($(JAXCOMM_CUDA),ON)
 CUDA_CORE := jaxcomm/ffi/jaxcomm_cuda13.so
 endif
@@ -14,13 +14,14 @@ FORMATTED := $(shell find cc -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -nam
 FUZZERS := $(basename $(shell find cc -name '*_fuzz.cc'))
 
 .NOTPARALLEL:
-.PHONY: help setup bazel demo bench notebooks test sanitize fuzz lint format clean
+.PHONY: help setup bazel demo bench notebooks docs test sanitize fuzz lint format clean
 
 help:
 	@echo 'make demo       the whole story on this machine; ARGS="--out DIR" reaches `jaxcomm demo`'
 	@echo 'make test       all Python and C++ tests; ARGS="-k ring" reaches pytest; with JAXCOMM_CUDA=ON the CUDA core, too'
 	@echo 'make bench      the table over sizes; ARGS="--help" shows its options'
 	@echo 'make notebooks  executes notebooks/*.md into *.ipynb; ARGS="03" only those whose names begin so'
+	@echo 'make docs       the documentation, in build/docs/html'
 	@echo 'make lint       ruff, mypy and clang-format; `make format` mends what they can mend'
 	@echo 'make sanitize   the C++ tests under the address, undefined-behaviour and thread sanitizers'
 	@echo 'make fuzz       each C++ fuzzer for FUZZ_SECONDS=$(FUZZ_SECONDS)'
@@ -40,6 +41,10 @@ bench: $(CORE)
 
 notebooks: $(CORE)
 	@$(BIN)/python tools/notebooks.py $(ARGS)
+
+docs: $(CORE)
+	@$(BIN)/python -m sphinx -q -W --keep-going -b html -c docs -d build/docs/doctrees . build/docs/html
+	@echo 'build/docs/html/index.html'
 
 test: setup
 	@tools/each.sh 'make test' '$(BIN)/python -m pytest $(ARGS)' '$(BAZEL) test //...'

@@ -99,8 +99,5 @@ def test_what_is_kept_is_small_and_of_no_machine(text: Path) -> None:
 @each_notebook
 def test_links_lead_somewhere(text: Path) -> None:
     links = re.findall(r"\]\(([^)]+)\)", text.read_text())
-    assert [link for link in links if link.startswith("https://colab.research.google.com/github/")] == [
-        f"https://colab.research.google.com/github/jaxcomm/jaxcomm/blob/main/notebooks/{text.stem}.ipynb"
-    ]
-    for link in links:
-        assert link.startswith("https://") or (text.parent / link).is_file(), link
+    for link in links:  # all within the repository, which may be anywhere
+        assert (text.parent / link).is_file(), link

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up what the Makefile's targets need. Safe to repeat; quiet unless it has something to do or to report.
 #
-#   tools/setup.sh python   .venv with this package (editable), its C++ core, and what demo, recipes and tests need
+#   tools/setup.sh python   .venv with this package (editable), its C++ core, and what demo, recipes, tests and docs need
 #   tools/setup.sh cuda     NVIDIA's compiler and libraries from PyPI in .venv, for the CUDA core; no driver, no GPU
 #   tools/setup.sh bazel    Bazel and googletest, for the C++ tests
 #   tools/setup.sh fuzz     clang with libFuzzer
@@ -34,7 +34,7 @@ setup_python() {
   quietly .venv/bin/python -m pip install 'scikit-build-core>=0.11' 'cmake>=3.25' 'ninja>=1.11' 'jax>=0.10.2,<0.13'
   local wanted=${JAXCOMM_CUDA:-AUTO}
   # Before `tools/setup.sh cuda` has run, JAXCOMM_CUDA=ON cannot be.
-  JAXCOMM_CUDA=${wanted/ON/AUTO} quietly .venv/bin/python -m pip install --no-build-isolation --editable '.[demo,recipes,dev]'
+  JAXCOMM_CUDA=${wanted/ON/AUTO} quietly .venv/bin/python -m pip install --no-build-isolation --editable '.[demo,recipes,dev,docs]'
 }
 
 setup_cuda() {

@@ -1,7 +1,7 @@
 """The plan file, the proof that its schedules give every rank the sum, and their compilation to programs.
 
-Imports schedules, files, numpy and pydantic; never JAX, and OR-Tools only if a template must be found anew. Programs
-need neither the file nor pydantic: what this face shows is imported when it is first used.
+Imports schedules, topology, curve, files, numpy and pydantic; never JAX, and OR-Tools only if a template must be found
+anew. Programs need neither the file nor pydantic: what this face shows is imported when it is first used.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Groups(Value):
     how many times as long a byte takes through rank r's card.
 
     `rho` is the largest singular value of W_B ⋯ W_2 W_1 − J: W_t replaces every rank's value by its group's mean in
-    iteration t, J by the mean of all. So |x − mean| shrinks to at most `rho` times itself in every period of B
+    iteration t, J by the mean of all. So `|x − mean|` shrinks to at most `rho` times itself in every period of B
     iterations, whatever x is. (The paper takes the second largest eigenvalue; the product is not symmetric, so that is
     at most `rho`, and bounds only what remains after many periods.)
     """
