@@ -18,7 +18,7 @@ from jaxcomm.schedules import Schedule
 
 MAGIC, VERSION = 0x4750434A, 1  # "JCPG" in little-endian bytes
 MAX_RANKS, MAX_CHUNKS = 1 << 12, 1 << 24  # bounds on what a damaged file can make us allocate
-MAX_PIECES = 1 << 21  # ranks · chunks of a schedule that is compiled: some seconds
+MAX_PIECES = 1 << 22  # ranks · chunks of a schedule that is compiled: some seconds
 _HEADER = 5
 _OP = 5  # words of an operation before its lists
 _NONE: Final = np.empty(0, np.int32)
