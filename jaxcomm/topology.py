@@ -39,7 +39,9 @@ class Topology(Value):
     at once. `hosts[r]` is the host of rank r; a byte between hosts takes `slow` times as long as one within.
     """
 
-    hosts: Annotated[tuple[Annotated[int, Field(ge=0, lt=65536, strict=True)], ...], Field(min_length=2)]
+    hosts: Annotated[
+        tuple[Annotated[int, Field(ge=0, lt=65536, strict=True)], ...], Field(fail_fast=True, min_length=2)
+    ]
     nic: Literal["rank", "host"]
     slow: Annotated[float, Field(ge=1, le=1e6, strict=True, allow_inf_nan=False)]
 

@@ -31,7 +31,7 @@ class Executors(Value):
     """
 
     own: OwnName | None = None
-    nccl: Annotated[tuple[Timed, ...], Field(max_length=4096)] = ()
+    nccl: Annotated[tuple[Timed, ...], Field(fail_fast=True, max_length=4096)] = ()
 
     @cached_property
     def _curve(self) -> Curve:

@@ -25,8 +25,8 @@ TOLERANCE: Final = 1e-6  # of ρ, and relative of seconds
 CURE: Final = "\n  Cure: re-run `jaxcomm plan profile.json`."
 
 Slowness = Annotated[float, Field(ge=1, le=1e6, strict=True, allow_inf_nan=False)]
-Group = Annotated[tuple[Rank, ...], Field(min_length=1, max_length=MAX_GROUPED)]
-Iteration = Annotated[tuple[Group, ...], Field(min_length=1, max_length=MAX_GROUPED)]
+Group = Annotated[tuple[Rank, ...], Field(fail_fast=True, min_length=1, max_length=MAX_GROUPED)]
+Iteration = Annotated[tuple[Group, ...], Field(fail_fast=True, min_length=1, max_length=MAX_GROUPED)]
 Contraction = Annotated[float, Field(ge=0, le=1, strict=True, allow_inf_nan=False)]
 
 
@@ -69,10 +69,10 @@ class Groups(Value):
     """
 
     bytes: Count
-    racks: Annotated[tuple[RackRanks, ...], Field(min_length=1, max_length=MAX_GROUPED)]
-    nics: Annotated[tuple[Slowness, ...], Field(min_length=2, max_length=MAX_GROUPED)]
-    iterations: Annotated[tuple[Iteration, ...], Field(min_length=1, max_length=MAX_CELLS // 2)]
-    seconds: Annotated[tuple[Seconds, ...], Field(min_length=1, max_length=MAX_CELLS // 2)]
+    racks: Annotated[tuple[RackRanks, ...], Field(fail_fast=True, min_length=1, max_length=MAX_GROUPED)]
+    nics: Annotated[tuple[Slowness, ...], Field(fail_fast=True, min_length=2, max_length=MAX_GROUPED)]
+    iterations: Annotated[tuple[Iteration, ...], Field(fail_fast=True, min_length=1, max_length=MAX_CELLS // 2)]
+    seconds: Annotated[tuple[Seconds, ...], Field(fail_fast=True, min_length=1, max_length=MAX_CELLS // 2)]
     rho: Contraction
     status: Token
     bound: Seconds

@@ -64,7 +64,7 @@ class Buffer(Value):
     """
 
     packets: Packets
-    queues: Annotated[tuple[Queue, ...], Field(min_length=1, max_length=64)]
+    queues: Annotated[tuple[Queue, ...], Field(fail_fast=True, min_length=1, max_length=64)]
     rounds: Seconds | None
 
 
@@ -85,7 +85,7 @@ class LossPolicy(Value):
     sample: Annotated[float, Field(gt=0, le=1, strict=True, allow_inf_nan=False)] = 0.05
     small_share: Annotated[float, Field(gt=0, lt=1, strict=True, allow_inf_nan=False)] = 0.5
     queues: Queues
-    layers: Annotated[tuple[Tolerant, ...], Field(min_length=1, max_length=MAX_LAYERS)]
+    layers: Annotated[tuple[Tolerant, ...], Field(fail_fast=True, min_length=1, max_length=MAX_LAYERS)]
     buffer: Buffer | None = None
     rounds: Seconds | None
     bsp_seconds: Seconds

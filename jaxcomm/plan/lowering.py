@@ -92,13 +92,14 @@ class Alike(NamedTuple):
 def lower_alike(schedule: Schedule) -> Iterator[Alike]:
     """The steps of `lower`, once for all chunks that make the same moves: of many chunks few differ."""
     table, ends = all_rounds(schedule), _ends(schedule)
-    table = table[np.lexsort((table[:, 0], table[:, 3]))]
+    table = table[np.argsort(table[:, 3], kind="stable")]  # of a chunk the rounds stay in order
     round_, chunk = table[:, 0], table[:, 3]
     another = np.diff(chunk, prepend=-1) != 0
     later = another | (np.diff(round_, prepend=-1) != 0)
     starts, number = np.flatnonzero(another), np.cumsum(later) - 1
     own = number - np.repeat(number[starts], np.diff(starts, append=len(table)))
-    moves = np.column_stack([np.searchsorted(ends, round_, side="right"), own, table[:, [1, 2, 4]]])
+    moves = table[:, [3, 0, 1, 2, 4]]
+    moves[:, 0], moves[:, 1] = np.searchsorted(ends, round_, side="right"), own
     found: dict[bytes, list[int]] = {}  # first rows of the chunks that make these moves
     for start, end in pairwise([*starts.tolist(), len(table)]):
         found.setdefault(moves[start:end].tobytes(), []).append(start)
@@ -116,7 +117,7 @@ def _drafts(schedule: Schedule) -> Iterator[tuple[int, int, Draft]]:
             yield from ((round_, chunk, draft) for round_, draft in zip(when, drafts, strict=True))
 
 
-def _chunk_drafts(schedule: Schedule, chunk: int, moves: NDArray[np.int64]) -> tuple[Draft, ...]:
+def _chunk_drafts(schedule: Schedule, chunk: int, moves: Table) -> tuple[Draft, ...]:
     """The steps of one chunk by the phase, own round, sender, receiver and operation of its moves."""
     lowering = _Chunk(schedule, chunk)
     for _, phase in groupby(moves.tolist(), key=itemgetter(0)):

@@ -18,6 +18,7 @@ from jaxcomm.schedules import Schedule
 
 MAGIC, VERSION = 0x4750434A, 1  # "JCPG" in little-endian bytes
 MAX_RANKS, MAX_CHUNKS = 1 << 12, 1 << 24  # bounds on what a damaged file can make us allocate
+MAX_PIECES = 1 << 22  # ranks · chunks of a schedule that is compiled: some seconds
 _HEADER = 5
 _OP = 5  # words of an operation before its lists
 _NONE: Final = np.empty(0, np.int32)
@@ -75,8 +76,15 @@ def compile(schedule: Schedule) -> bytes:
       schedule: a schedule that the verifier has proved; a wrong one gives a program that is as wrong.
 
     Raises:
-      PlanError: transfers of one round form a cycle that is not an exchange, which needs memory beyond the buffers.
+      PlanError: more ranks · chunks than `MAX_PIECES`; or transfers of one round form a cycle that is not an exchange,
+        which needs memory beyond the buffers.
     """
+    if (pieces := schedule.ranks * schedule.num_chunks) > MAX_PIECES:
+        raise PlanError(
+            f"{schedule.kind}: {schedule.ranks} ranks and {schedule.num_chunks} chunks are {pieces} pieces; a "
+            f"program for ranks that share memory has at most {MAX_PIECES}.\n"
+            "  Cure: make these calls under `with jaxcomm.use_plan(None)`, or give them fewer ranks in one process."
+        )
     return _encode(schedule.ranks, schedule.num_chunks, list(lower_alike(schedule)))
 
 

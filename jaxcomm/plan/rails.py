@@ -72,7 +72,7 @@ class RailRange(Value):
 
     min_bytes: Count
     max_bytes: Count | None
-    shares: Annotated[tuple[Share, ...], Field(min_length=1, max_length=64)]
+    shares: Annotated[tuple[Share, ...], Field(fail_fast=True, min_length=1, max_length=64)]
     reason: Reason
     ratio: Ratio | None
     extrapolated: Annotated[bool, Field(strict=True)]
@@ -94,12 +94,12 @@ class Rails(Value):
     `divergence` in throughput unless their tables have measured it.
     """
 
-    members: Annotated[tuple[Member, ...], Field(min_length=1, max_length=64)]
+    members: Annotated[tuple[Member, ...], Field(fail_fast=True, min_length=1, max_length=64)]
     threshold_bytes: Count | None
     divergence: Number
     min_gain: Seconds
     cpu_cores: Positive | None
-    ranges: Annotated[tuple[RailRange, ...], Field(min_length=1, max_length=256)]
+    ranges: Annotated[tuple[RailRange, ...], Field(fail_fast=True, min_length=1, max_length=256)]
 
     def range_for(self, nbytes: int) -> RailRange:
         """The range that a buffer of so many bytes belongs to."""

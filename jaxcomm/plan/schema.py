@@ -19,6 +19,7 @@ from jaxcomm import schedules
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.groups import Groups
 from jaxcomm.plan.loss import LossPolicy
+from jaxcomm.plan.program import MAX_PIECES
 from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.specs import build
 from jaxcomm.plan.step import Step
@@ -63,7 +64,7 @@ class Plan(Value):
     template: Rotation | None = None
     network: SolvedNetwork | None = None
     executors: Executors | None = None
-    collectives: Annotated[tuple[Entry, ...], Field(min_length=1, max_length=4096)]
+    collectives: Annotated[tuple[Entry, ...], Field(fail_fast=True, min_length=1, max_length=4096)]
     assumptions: Assumptions
     step: Step | None = None
     rail_step: Step | None = None
@@ -226,6 +227,9 @@ class Plan(Value):
     def _check_spec(self, where: str, spec: Spec) -> None:
         if isinstance(spec, Plain):
             return
+        most = max(MAX_PIECES // self.ranks, 2 * self.ranks)
+        if isinstance(spec, Straggler | Hybrid | Transfers | Stragglers | Chain) and spec.chunks > most:
+            raise ValueError(f"{where}.chunks is {spec.chunks}; with {self.ranks} ranks there may be {most}")
         if isinstance(spec, Nccl):
             if not (self.executors and self.executors.nccl):
                 raise ValueError(f"{where}.kind is nccl, but executors has no times of it to choose it by")

@@ -53,7 +53,7 @@ class Planned(Value):
     gradients: Annotated[int, Field(ge=1, le=MAX_GRADIENTS, strict=True)]
     bytes: Count
     schedule: Spec
-    parts: Annotated[tuple[RailWork, ...], Field(min_length=1, max_length=64)]
+    parts: Annotated[tuple[RailWork, ...], Field(fail_fast=True, min_length=1, max_length=64)]
 
 
 class Accepted(Value):
@@ -93,9 +93,9 @@ class Step(Value):
     status: Token
     gap: Seconds
     delay_s: Seconds
-    gradients: Annotated[tuple[Gradient, ...], Field(min_length=1, max_length=MAX_GRADIENTS)]
-    planned: Annotated[tuple[Planned, ...], Field(min_length=1, max_length=MAX_GRADIENTS)]
-    accepting: Annotated[tuple[Accepted, ...], Field(max_length=3)] = ()
+    gradients: Annotated[tuple[Gradient, ...], Field(fail_fast=True, min_length=1, max_length=MAX_GRADIENTS)]
+    planned: Annotated[tuple[Planned, ...], Field(fail_fast=True, min_length=1, max_length=MAX_GRADIENTS)]
+    accepting: Annotated[tuple[Accepted, ...], Field(fail_fast=True, max_length=3)] = ()
 
     def members(self) -> tuple[tuple[Gradient, ...], ...]:
         """The gradients of every planned bucket."""

@@ -26,7 +26,9 @@ Seconds = Annotated[float, Field(ge=0, le=1e30, strict=True, allow_inf_nan=False
 RoleName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 Token = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Offsets = Annotated[tuple[Annotated[int, Field(ge=-1, le=MAX_RANKS, strict=True)], ...], Field(max_length=MAX_RANKS)]
+Offsets = Annotated[
+    tuple[Annotated[int, Field(ge=-1, le=MAX_RANKS, strict=True)], ...], Field(fail_fast=True, max_length=MAX_RANKS)
+]
 
 
 class Plain(Value):
@@ -75,7 +77,7 @@ class Transfers(Value):
     index: Count
 
 
-LateRoles = Annotated[tuple[RoleName, ...], Field(min_length=2, max_length=16)]
+LateRoles = Annotated[tuple[RoleName, ...], Field(fail_fast=True, min_length=2, max_length=16)]
 
 
 class Stragglers(Value):
@@ -145,14 +147,14 @@ class Entry(Value):
     max_bytes: Count | None
     schedule: Spec
     predicted: Predicted
-    alternatives: Annotated[tuple[Alternative, ...], Field(max_length=64)] = ()
+    alternatives: Annotated[tuple[Alternative, ...], Field(fail_fast=True, max_length=64)] = ()
 
 
 class Matches(Value):
     """What a plan is for; null matches everything. Dtypes are JAX names such as "float32"."""
 
     ranks: Ranks
-    dtypes: Annotated[tuple[Token, ...], Field(min_length=1, max_length=32)] | None = None
+    dtypes: Annotated[tuple[Token, ...], Field(fail_fast=True, min_length=1, max_length=32)] | None = None
     topology: Sha256 | None = None
 
 
@@ -177,8 +179,10 @@ class Solved(Value):
     """
 
     late: Rank
-    owners: Annotated[tuple[Rank, ...], Field(min_length=1, max_length=MAX_RANKS)]
-    moves: Annotated[tuple[Annotated[int, Field(ge=0, le=MAX_MOVES, strict=True)], ...], Field(max_length=MAX_MOVES)]
+    owners: Annotated[tuple[Rank, ...], Field(fail_fast=True, min_length=1, max_length=MAX_RANKS)]
+    moves: Annotated[
+        tuple[Annotated[int, Field(ge=0, le=MAX_MOVES, strict=True)], ...], Field(fail_fast=True, max_length=MAX_MOVES)
+    ]
     free_owners: Annotated[bool, Field(strict=True)]
     status: Token
     makespan: Seconds
@@ -195,7 +199,7 @@ class SolvedNetwork(Value):
     """The network whose links differ, and the schedules that were solved for it."""
 
     topology: Topology
-    schedules: Annotated[tuple[Solved, ...], Field(max_length=16)] = ()
+    schedules: Annotated[tuple[Solved, ...], Field(fail_fast=True, max_length=16)] = ()
 
 
 class Delay(Value):
