@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 TARGET = "jaxcomm_collective"
 GROUPED = "jaxcomm_grouped"
 _DELAY = "jaxcomm_delay"
+_LONGEST_DELAY = 86400  # seconds, as in delay.cc
 SEGMENTS = ("importance", "pack", "unpack", "scale")  # the custom calls of `segments`
 _LIBRARY = Path(__file__).parent / "libjaxcomm_cpu.so"
 
@@ -177,7 +178,8 @@ def delay(x: Any, seconds: jax.Array | float) -> Any:
     Args:
       x: an array or a tree of arrays; the result is the same.
       seconds: a scalar, read when the step runs, so that inside `shard_map` it may differ from rank to rank:
-        `delay(grads, jnp.where(lax.axis_index("data") == 3, 0.02, 0.0))`.
+        `delay(grads, jnp.where(lax.axis_index("data") == 3, 0.02, 0.0))`. From 0 to 86400, a day: anything else is an
+        error when the step runs.
     """
     import jax
     import jax.numpy as jnp
@@ -204,6 +206,10 @@ def _delay_on_host(leaves: list[Any], seconds: jax.Array) -> list[Any]:
     import jax.numpy as jnp
 
     def sleep(seconds: Any, *there: Any) -> np.bool_:
+        if not 0 <= seconds <= _LONGEST_DELAY:
+            raise ValueError(
+                f"delay: seconds is {seconds}.\n  Cure: delay by 0 to {_LONGEST_DELAY} seconds, which is a day."
+            )
         time.sleep(float(seconds))
         return np.bool_(True)
 
