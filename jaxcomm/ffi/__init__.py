@@ -56,7 +56,7 @@ def _core() -> ctypes.CDLL:
     core.jaxcomm_kernel_isa.restype = ctypes.c_char_p
     core.jaxcomm_kernel_isa.argtypes = ()
     core.jaxcomm_floor_seconds.restype = ctypes.c_double
-    core.jaxcomm_floor_seconds.argtypes = (ctypes.c_int64, ctypes.c_int64)
+    core.jaxcomm_floor_seconds.argtypes = (ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
     return core
 
 
@@ -161,12 +161,18 @@ def kernel_isa() -> str:
     return name.decode()
 
 
-def floor_seconds(ranks: int, nbytes: int) -> float:
+def floor_seconds(ranks: int, nbytes: int, dtype: str = "float32", writes: int | None = None) -> float:
     """Measures one pass over `ranks` warm buffers of `nbytes` that reads all and stores the sum to all, in seconds.
 
     No allreduce between ranks that share this machine's memory can be faster.
+
+    Args:
+      ranks: how many buffers.
+      nbytes: of each.
+      dtype: float16, bfloat16, float32 or float64.
+      writes: to how many of them the sum is stored, where not to all.
     """
-    seconds: float = _core().jaxcomm_floor_seconds(ranks, nbytes)
+    seconds: float = _core().jaxcomm_floor_seconds(dtype.encode(), ranks, ranks if writes is None else writes, nbytes)
     return seconds
 
 
