@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import resource
+import subprocess
+import sys
+import textwrap
 import time
 
 import jax
@@ -15,7 +18,7 @@ from jax.sharding import PartitionSpec as P
 
 from jaxcomm import ffi, schedules
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.program import compile
+from jaxcomm.plan.program import Program, ProgramOp, compile
 
 RANKS = 8
 ELEMENTS = 1 << 18
@@ -109,6 +112,68 @@ def test_where_the_core_has_no_timer_a_thread_of_the_host_delays():
         assert one.dtype == other.dtype and np.asarray(one).tobytes() == np.asarray(other).tobytes()
 
 
+@pytest.mark.parametrize("on", [ffi._delay_in_core, ffi._delay_on_host])
+@pytest.mark.parametrize("seconds", [-0.1, float("nan"), float("inf"), 1e10])
+def test_a_delay_that_cannot_be_is_refused(on, seconds):
+    ffi.register()
+    step = jax.jit(lambda x: on([x], jnp.float32(seconds)))
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"delay: seconds is .*\n  Cure: delay by 0 to 86400 seconds"):
+        jax.block_until_ready(step(jnp.ones(3)))
+
+
+def in_process(script):
+    """What a Python of its own prints."""
+    run = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    return run.stdout.split()
+
+
+def test_the_longest_delay_is_not_over_at_once():
+    script = """
+        import os, threading
+        import jax, jax.numpy as jnp
+        from jaxcomm import ffi
+        x = jnp.ones(3)
+        step = jax.jit(lambda x: ffi.delay(x, 86400.0)).lower(x).compile()
+        over = threading.Event()
+        threading.Thread(target=lambda: (jax.block_until_ready(step(x)), over.set()), daemon=True).start()
+        print(over.wait(0.2), flush=True)
+        os._exit(0)
+    """
+    assert in_process(script) == ["False"]
+
+
+def test_a_process_that_may_start_no_thread_goes_on(mesh):
+    script = """
+        import ctypes
+        import jax, jax.numpy as jnp, numpy as np
+        from jax import lax
+        from jax.sharding import PartitionSpec as P
+        import jaxcomm
+        mesh = jax.make_mesh((8,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+        x = np.arange(8.0, dtype=np.float32)
+        def compiled(psum):
+            step = jax.shard_map(lambda x: psum(x, "d") + psum(x * x, "d"), mesh=mesh, in_specs=P("d"), out_specs=P())
+            return jax.jit(step).lower(x).compile()
+        ours, warm = compiled(jaxcomm.psum), compiled(lax.psum)
+        libc = ctypes.CDLL(None)
+        attributes = ctypes.create_string_buffer(256)
+        libc.pthread_attr_init(attributes)
+        def threads_can_be_made(they_can):
+            libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(1 << 23 if they_can else 1 << 60))
+            libc.pthread_setattr_default_np(attributes)
+        print(np.asarray(warm(x))[0])  # XLA makes its own threads before
+        threads_can_be_made(False)
+        try:
+            print(np.asarray(ours(x))[0])
+        except jax.errors.JaxRuntimeError as error:
+            print("Cure: raise the limit on threads" in str(error))
+        threads_can_be_made(True)
+        print(np.asarray(ours(x))[0])
+    """
+    assert in_process(script) == ["168.0", "True", "168.0"]
+
+
 def test_a_program_that_nobody_registered_is_named(mesh):
     step = jitted(mesh, lambda x: all_reduce(x, "0123abcd"))
     with pytest.raises(jax.errors.JaxRuntimeError, match="psum over 'data': program 0123abcd is not registered"):
@@ -120,6 +185,26 @@ def test_a_program_for_other_ranks_is_refused(mesh):
     step = jitted(mesh, lambda x: all_reduce(x, program))
     with pytest.raises(jax.errors.JaxRuntimeError, match="the program is for 4 ranks, the group has 8"):
         step(np.zeros((RANKS, 4), np.float32))
+
+
+@pytest.mark.parametrize(("kind", "what"), [("reduce_scatter", "reduce-scatter"), ("all_gather", "all-gather")])
+def test_a_program_that_reaches_beyond_the_slices_is_refused(mesh, kind, what):
+    chunk, chunks = 2_999_999, 3_000_000
+    everyone = tuple(range(RANKS))
+    program = ffi.register_program(Program(RANKS, chunks, (ProgramOp(0, chunk, everyone, everyone, ()),)).encode())
+
+    def step(x):
+        small, large = (4, 4 * RANKS)
+        shape = small if kind == "reduce_scatter" else large
+        x = jnp.resize(x, large if kind == "reduce_scatter" else small)
+        call = jax.ffi.ffi_call(ffi.TARGET, jax.ShapeDtypeStruct((shape,), x.dtype))
+        attributes = {"name": "psum", "axes": "data", "plan": "test", "kind": kind, "reduction": "sum"}
+        groups = np.arange(RANKS, dtype=np.int32)
+        return call(x, programs=f"{program},", groups=groups, sizes=np.array([RANKS], np.int32), **attributes)
+
+    message = f"psum over 'data': a program of 3000000 chunks cannot {what} over 8 ranks"
+    with pytest.raises(jax.errors.JaxRuntimeError, match=message):
+        jax.block_until_ready(jitted(mesh, step)(np.zeros((RANKS, 4), np.float32)))
 
 
 @pytest.mark.parametrize("data", [b"", b"abc", compile(schedules.ring(4))[:-4], b"\0" * 20])

@@ -1,4 +1,4 @@
-"""Denormals are flushed on every thread of the core that goes on with XLA's program, whoever makes the core's threads."""
+"""Denormals are flushed on every thread that goes on with XLA's program, whoever makes the threads of the core."""
 
 from __future__ import annotations
 

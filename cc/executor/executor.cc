@@ -126,7 +126,8 @@ void Executor::ArmWatch() {
 }
 
 // Looks at every call that somebody has yet to join, and ends those that are overdue. A failed call stays, so that a
-// rank that comes late gets the same error, until its call site goes, nobody can come any more or many more have failed.
+// rank that comes late gets the same error, until its call site goes, nobody can come any more or many more have
+// failed.
 void Executor::Watch() {
   const Clock::time_point now = Clock::now();
   const double deadline = deadline_.load();

@@ -226,7 +226,8 @@ TEST(ExecutorTest, WithoutAThreadTheFirstRankHearsWhyAndTheNextCallWorks) {
     const NoThreads none;
     for (uint32_t rank = 0; rank < 2; ++rank) {
       const std::string message = buffers.Arrive(executor, site, rank).get().message();
-      EXPECT_EQ(message.find("psum over 'data': the system lets this process start no thread.\n  Cure: "), 0u) << message;
+      EXPECT_EQ(message.find("psum over 'data': the system lets this process start no thread.\n  Cure: "), 0u)
+          << message;
     }
     std::promise<Status> delayed;
     executor.Delay(milliseconds(1), [&](const Status& status) { delayed.set_value(status); });

@@ -53,7 +53,8 @@ void GroupedSite::Arrive(Executor& executor, int64_t run, uint32_t rank, Row row
     // whose ranks had all agreed before goes on.
     for (int32_t group = 0; !agreed.empty() && group < static_cast<int32_t>(ranks()); ++group) {
       const std::vector<uint32_t> members = Members(round->row, group);
-      const auto coming = std::count_if(members.begin(), members.end(), [&](uint32_t each) { return agreed[each]; });
+      const auto coming =
+          std::count_if(members.begin(), members.end(), [&before = agreed](uint32_t each) { return before[each]; });
       if (coming == 0 || coming == static_cast<int64_t>(members.size())) continue;
       executor.Abort(KeyOf(run, *round, group), SiteOf(members.size()), mismatch, static_cast<uint32_t>(coming));
     }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -51,10 +52,10 @@ JAXCOMM_EXPORT void jaxcomm_reset_stats() { TheExecutor().stats().Reset(); }
 
 JAXCOMM_EXPORT const char* jaxcomm_kernel_isa() { return KernelIsa(); }
 
-// Seconds of one pass that reads `ranks` buffers of f32 and stores their sum to all of them, on every processor: what
-// no allreduce in this memory can beat. The median of some rounds; small buffers are passed over often enough in each
-// that starting the threads does not count.
-JAXCOMM_EXPORT double jaxcomm_floor_seconds(int64_t ranks, int64_t bytes) {
+// Seconds of one pass that reads `ranks` buffers of zeros and stores their sum to the first `writes` of them, on every
+// processor: what no allreduce in this memory can beat, if it stores to all. The median of some rounds; small buffers
+// are passed over often enough in each that starting the threads does not count. Negative: no such type is known.
+JAXCOMM_EXPORT double jaxcomm_floor_seconds(const char* dtype, int64_t ranks, int64_t writes, int64_t bytes) {
   constexpr int kRounds = 9;
   constexpr size_t kLine = 64;
   constexpr size_t kRoundBytes = size_t{256} << 20;
@@ -67,15 +68,19 @@ JAXCOMM_EXPORT double jaxcomm_floor_seconds(int64_t ranks, int64_t bytes) {
     size_t space = buffer.size();
     buffers.push_back(static_cast<std::byte*>(std::align(kLine, size, start, space)));
   }
-  const ReduceFn reduce = FindReduce(DType::kF32, Reduction::kSum);
+  const std::map<std::string, DType> types = {
+      {"float16", DType::kF16}, {"bfloat16", DType::kBF16}, {"float32", DType::kF32}, {"float64", DType::kF64}};
+  const auto type = types.find(dtype);
+  if (type == types.end()) return -1;
+  const ReduceFn reduce = FindReduce(type->second, Reduction::kSum);
+  const size_t stored = static_cast<size_t>(writes);
   const size_t num_threads = std::max(1u, std::thread::hardware_concurrency());
   const auto share = [&](size_t thread) {
     const size_t begin = size / kLine * thread / num_threads * kLine;
     const size_t end = size / kLine * (thread + 1) / num_threads * kLine;
     std::vector<std::byte*> at;
     for (std::byte* buffer : buffers) at.push_back(buffer + begin);
-    for (size_t pass = 0; pass < passes; ++pass)
-      reduce(at.data(), at.size(), at.data(), at.size(), at.size(), end - begin);
+    for (size_t pass = 0; pass < passes; ++pass) reduce(at.data(), at.size(), at.data(), stored, stored, end - begin);
   };
   std::vector<double> seconds;
   for (int round = 0; round < kRounds; ++round) {

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 TARGET = "jaxcomm_collective"
 GROUPED = "jaxcomm_grouped"
 _DELAY = "jaxcomm_delay"
+_LONGEST_DELAY = 86400  # seconds, as in delay.cc
 SEGMENTS = ("importance", "pack", "unpack", "scale")  # the custom calls of `segments`
 _LIBRARY = Path(__file__).parent / "libjaxcomm_cpu.so"
 
@@ -56,7 +57,7 @@ def _core() -> ctypes.CDLL:
     core.jaxcomm_kernel_isa.restype = ctypes.c_char_p
     core.jaxcomm_kernel_isa.argtypes = ()
     core.jaxcomm_floor_seconds.restype = ctypes.c_double
-    core.jaxcomm_floor_seconds.argtypes = (ctypes.c_int64, ctypes.c_int64)
+    core.jaxcomm_floor_seconds.argtypes = (ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
     return core
 
 
@@ -162,12 +163,18 @@ def kernel_isa() -> str:
     return name.decode()
 
 
-def floor_seconds(ranks: int, nbytes: int) -> float:
+def floor_seconds(ranks: int, nbytes: int, dtype: str = "float32", writes: int | None = None) -> float:
     """Measures one pass over `ranks` warm buffers of `nbytes` that reads all and stores the sum to all, in seconds.
 
     No allreduce between ranks that share this machine's memory can be faster.
+
+    Args:
+      ranks: how many buffers.
+      nbytes: of each.
+      dtype: float16, bfloat16, float32 or float64.
+      writes: to how many of them the sum is stored, where not to all.
     """
-    seconds: float = _core().jaxcomm_floor_seconds(ranks, nbytes)
+    seconds: float = _core().jaxcomm_floor_seconds(dtype.encode(), ranks, ranks if writes is None else writes, nbytes)
     return seconds
 
 
@@ -179,7 +186,8 @@ def delay(x: Any, seconds: jax.Array | float) -> Any:
     Args:
       x: an array or a tree of arrays; the result is the same.
       seconds: a scalar, read when the step runs, so that inside `shard_map` it may differ from rank to rank:
-        `delay(grads, jnp.where(lax.axis_index("data") == 3, 0.02, 0.0))`.
+        `delay(grads, jnp.where(lax.axis_index("data") == 3, 0.02, 0.0))`. From 0 to 86400, a day: anything else is an
+        error when the step runs.
     """
     import jax
     import jax.numpy as jnp
@@ -206,6 +214,10 @@ def _delay_on_host(leaves: list[Any], seconds: jax.Array) -> list[Any]:
     import jax.numpy as jnp
 
     def sleep(seconds: Any, *there: Any) -> np.bool_:
+        if not 0 <= seconds <= _LONGEST_DELAY:
+            raise ValueError(
+                f"delay: seconds is {seconds}.\n  Cure: delay by 0 to {_LONGEST_DELAY} seconds, which is a day."
+            )
         time.sleep(float(seconds))
         return np.bool_(True)
 

@@ -1,0 +1,74 @@
+// libFuzzer target: whatever the decoder accepts runs without reaching outside the ranks' buffers.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "cc/executor/call.h"
+
+namespace jaxcomm {
+namespace {
+
+constexpr uint32_t kMaxRanks = 64;  // of a program that is run, so that an input takes no long time
+constexpr int64_t kOdd = 3, kFloats = 200;
+
+void Require(bool condition) {
+  if (!condition) std::abort();
+}
+
+// One rank's leaves, each an allocation of its own, which nothing may reach beyond.
+std::vector<std::vector<std::byte>> Leaves(size_t slices) {
+  return {std::vector<std::byte>(slices * kFloats * sizeof(float)), std::vector<std::byte>(slices * kOdd)};
+}
+
+void RunAll(Call& call, Progress progress) {
+  while (!progress.pieces.empty()) {
+    const Piece piece = progress.pieces.back();
+    progress.pieces.pop_back();
+    Progress more = call.Run(piece);
+    progress.pieces.insert(progress.pieces.end(), more.pieces.begin(), more.pieces.end());
+    for (Completion& end : more.completions) progress.completions.push_back(std::move(end));
+  }
+  for (const Completion& end : progress.completions) end.done(end.status);
+}
+
+void Run(Kind kind, const std::shared_ptr<const Program>& program) {
+  if (!CheckChunks(kind, *program).ok()) return;
+  const uint32_t ranks = program->ranks();
+  const auto site = std::make_shared<Site>("fuzz", "data", "fuzz", kind, Reduction::kSum, program);
+  Stats stats;
+  Require(site->SetLeaves({{DType::kF32, kFloats * sizeof(float)}, {DType::kS8, kOdd}}, stats).ok());
+  Call call(site, /*names=*/nullptr, 1, Clock::now());
+  std::vector<std::vector<std::vector<std::byte>>> operands(ranks), results(ranks);
+  std::vector<int> ends(ranks);
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    operands[rank] = Leaves(kind == Kind::kReduceScatter ? ranks : 1);
+    if (kind != Kind::kAllReduce) results[rank] = Leaves(kind == Kind::kAllGather ? ranks : 1);
+    Buffers buffers;
+    for (auto& leaf : operands[rank]) buffers.operands.push_back(leaf.data());
+    for (auto& leaf : kind == Kind::kAllReduce ? operands[rank] : results[rank]) buffers.results.push_back(leaf.data());
+    RunAll(call,
+           call.Arrive(
+               rank, std::move(buffers), [&, rank](const Status& status) { ends[rank] += status.ok(); }, Clock::now()));
+  }
+  for (const int end : ends) Require(end == 1);
+}
+
+}  // namespace
+}  // namespace jaxcomm
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::vector<uint32_t> words(size / sizeof(uint32_t));
+  if (!words.empty()) std::memcpy(words.data(), data, words.size() * sizeof(uint32_t));
+  jaxcomm::Result<jaxcomm::Program> decoded = jaxcomm::Program::Decode(words.data(), words.size());
+  if (!decoded.ok() || decoded.value().ranks() > jaxcomm::kMaxRanks) return 0;
+  const auto program = std::make_shared<const jaxcomm::Program>(std::move(decoded.value()));
+  for (const auto kind : {jaxcomm::Kind::kAllReduce, jaxcomm::Kind::kReduceScatter, jaxcomm::Kind::kAllGather}) {
+    jaxcomm::Run(kind, program);
+  }
+  return 0;
+}
