@@ -78,24 +78,6 @@ def compile(schedule: Schedule) -> bytes:
     return Program(schedule.ranks, schedule.num_chunks, _order(steps, schedule.num_chunks)).encode()
 
 
-def compile_direct(ranks: int) -> bytes:
-    """What `compile` makes of the direct schedule, at once: every chunk in one pass over all ranks."""
-    everybody = tuple(range(ranks))
-    return Program(ranks, ranks, tuple(ProgramOp(c, c, everybody, everybody, ()) for c in everybody)).encode()
-
-
-def compile_reduce_scatter(ranks: int) -> bytes:
-    """The encoded program after which rank c holds the sum of chunk c, of as many chunks as ranks."""
-    everybody = tuple(range(ranks))
-    return Program(ranks, ranks, tuple(ProgramOp(c, c, everybody, (c,), ()) for c in everybody)).encode()
-
-
-def compile_all_gather(ranks: int) -> bytes:
-    """The encoded program after which every rank holds chunk c of rank c, of as many chunks as ranks."""
-    everybody = tuple(range(ranks))
-    return Program(ranks, ranks, tuple(ProgramOp(c, c, (c,), everybody, ()) for c in everybody)).encode()
-
-
 def _order(steps: list[Step], chunks: int) -> tuple[ProgramOp, ...]:
     """The steps in list order with their waits: only conflicts, without those that another wait implies."""
     last_write: list[dict[int, int]] = [{} for _ in range(chunks)]
