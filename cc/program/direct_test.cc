@@ -14,7 +14,7 @@ namespace {
 using Counts = std::vector<uint32_t>;
 using Buffers = std::vector<std::vector<Counts>>;  // by rank and chunk
 
-Buffers Run(const Program& program) {
+Buffers After(const Program& program) {
   const uint32_t ranks = program.ranks();
   Buffers buffers(ranks, std::vector<Counts>(program.chunks(), Counts(ranks)));
   for (uint32_t rank = 0; rank < ranks; ++rank) {
@@ -50,7 +50,7 @@ class DirectTest : public testing::TestWithParam<uint32_t> {
 TEST_P(DirectTest, AllReduceGivesEveryRankEverySum) {
   const Program program = Find("all_reduce");
   EXPECT_EQ(program.chunks(), GetParam());
-  for (const std::vector<Counts>& chunks : Run(program)) {
+  for (const std::vector<Counts>& chunks : After(program)) {
     for (const Counts& counts : chunks) EXPECT_EQ(counts, Counts(GetParam(), 1));
   }
 }
@@ -58,14 +58,14 @@ TEST_P(DirectTest, AllReduceGivesEveryRankEverySum) {
 TEST_P(DirectTest, ReduceScatterGivesRankCTheSumOfChunkC) {
   const Program program = Find("reduce_scatter");
   EXPECT_EQ(program.chunks(), GetParam());
-  const Buffers buffers = Run(program);
+  const Buffers buffers = After(program);
   for (uint32_t rank = 0; rank < GetParam(); ++rank) EXPECT_EQ(buffers[rank][rank], Counts(GetParam(), 1));
 }
 
 TEST_P(DirectTest, AllGatherGivesEveryRankChunkCOfRankC) {
   const Program program = Find("all_gather");
   EXPECT_EQ(program.chunks(), GetParam());
-  for (const std::vector<Counts>& chunks : Run(program)) {
+  for (const std::vector<Counts>& chunks : After(program)) {
     for (uint32_t chunk = 0; chunk < GetParam(); ++chunk) EXPECT_EQ(chunks[chunk], Only(chunk, GetParam()));
   }
 }
