@@ -109,9 +109,9 @@ def test_where_the_core_has_no_timer_a_thread_of_the_host_delays():
         assert one.dtype == other.dtype and np.asarray(one).tobytes() == np.asarray(other).tobytes()
 
 
-def test_a_program_that_nobody_registered_is_named(mesh):
+def test_a_program_that_nobody_registered_is_asked_for_by_its_plan(mesh):
     step = jitted(mesh, lambda x: all_reduce(x, "0123abcd"))
-    with pytest.raises(jax.errors.JaxRuntimeError, match="psum over 'data': program 0123abcd is not registered"):
+    with pytest.raises(jax.errors.JaxRuntimeError, match="psum over 'data': its program is one of plan test, which this"):
         step(np.zeros((RANKS, 4), np.float32))
 
 
