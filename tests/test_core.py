@@ -111,7 +111,9 @@ def test_where_the_core_has_no_timer_a_thread_of_the_host_delays():
 
 def test_a_program_that_nobody_registered_is_asked_for_by_its_plan(mesh):
     step = jitted(mesh, lambda x: all_reduce(x, "0123abcd"))
-    with pytest.raises(jax.errors.JaxRuntimeError, match="psum over 'data': its program is one of plan test, which this"):
+    with pytest.raises(
+        jax.errors.JaxRuntimeError, match="psum over 'data': its program is one of plan test, which this"
+    ):
         step(np.zeros((RANKS, 4), np.float32))
 
 
