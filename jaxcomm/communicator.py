@@ -9,7 +9,7 @@ import functools
 import itertools
 import math
 import os
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
 
@@ -19,7 +19,7 @@ import jaxcomm.plan
 from jaxcomm import ffi, schedules
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.log import say_once
-from jaxcomm.plan.program import compile, compile_all_gather, compile_direct, compile_reduce_scatter
+from jaxcomm.plan.program import compile
 from jaxcomm.plan.verifier import verify_program
 from jaxcomm.schedules import Schedule
 
@@ -156,7 +156,11 @@ def start() -> None:
 
 
 class Choice(NamedTuple):
-    """The program for a call, by its name in the core, and the plan it came from, for messages."""
+    """The program for a call, by its name in the core, and the plan it came from, for messages.
+
+    Programs of plans are named by their content. Those of no plan are "all_reduce/8", "reduce_scatter/8" and
+    "all_gather/8", which the core makes itself in every process.
+    """
 
     program: str
     plan: str
@@ -173,10 +177,10 @@ def choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, whe
       plan: what `plan_hash` returned. If it is for another number of ranks, the direct schedule runs.
       where: the call, for messages: "psum over 'data'".
     """
-    if kind != "all_reduce":
-        return Choice(_fan(compile_reduce_scatter if kind == "reduce_scatter" else compile_all_gather, ranks), "direct")
-    schedule, source = choose_schedule(ranks, nbytes, dtype, plan, where)
-    return Choice(_compiled(schedule), source)
+    schedule, source = (None, "direct")
+    if kind == "all_reduce":
+        schedule, source = choose_schedule(ranks, nbytes, dtype, plan, where)
+    return Choice(f"{kind}/{ranks}" if source == "direct" else _compiled(schedule), source)
 
 
 def choose_schedule(ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> tuple[Schedule, str]:
@@ -204,22 +208,11 @@ def leaves_to_nccl(ranks: int, nbytes: int, dtype: str | None, plan: str) -> boo
     return _plans[plan].nccl_seconds(nbytes) is not None
 
 
-@functools.cache
-def programs_to(ranks: int) -> tuple[str, ...]:
-    """The direct schedule's programs for 2, 3, … and so many ranks: groups that change may come to have any size."""
-    return tuple(ffi.register_program(compile_direct(size)) for size in range(2, ranks + 1))
-
-
 def compile_plan(plan: str) -> None:
     """Hands all programs of a plan to the core, for executables whose choice among them was made in another process."""
     if plan:
         for schedule in _plans[plan].schedules:
             _compiled(schedule)
-
-
-@functools.cache
-def _fan(compiler: Callable[[int], bytes], ranks: int) -> str:
-    return ffi.register_program(compiler(ranks))
 
 
 @functools.lru_cache(maxsize=256)
@@ -269,7 +262,9 @@ def _hash(plan: Any, where: str) -> str:
 
 
 def _compile_plans(hashes: _Hashes) -> None:
-    """So that executables of other processes find their programs here."""
+    """Lets executables that another process compiled find their programs here."""
+    if hashes:
+        start()
     for _, digest in hashes:
         compile_plan(digest)
 

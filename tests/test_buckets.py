@@ -187,7 +187,7 @@ def test_gradients_that_jax_has_summed_are_said(caplog: pytest.LogCaptureFixture
 
 def test_a_plan_for_other_ranks_is_refused() -> None:
     step = sharded(lambda g: train.pmean_buckets(g, "a", plan=PLAN), P(), P(), False, MESH_2D)
-    with pytest.raises(PlanError, match="pmean_buckets over 'a': plan .* is for 8 ranks; this call has 4"):
+    with pytest.raises(PlanError, match=r"pmean_buckets over 'a': plan .* is for 8 ranks; this call has 4"):
         jax.jit(step)(PARAMS)
 
 

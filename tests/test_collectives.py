@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -315,6 +317,23 @@ def test_what_all_ranks_have_already_is_reduced_as_by_lax_but_said_once(
         assert (
             "8 times the mean" in message and "Cure: differentiate with respect to jax.lax.pcast(params, 'd'" in message
         )
+
+
+@both_modes
+def test_the_step_in_the_readme_averages_gradients(vma: bool) -> None:
+    text = (Path(__file__).parent.parent / "README.md").read_text()
+    step = re.search(r"^def step\(.*?(?=^    \.\.\.$)", text, re.MULTILINE | re.DOTALL)
+    assert step
+
+    def loss(w: Any, x: Any) -> Any:
+        return jnp.mean(jnp.tanh(x @ w) ** 2)
+
+    names: dict[str, Any] = {"jax": jax, "jaxcomm": jaxcomm, "loss": loss}
+    exec(step[0] + "    return grads\n", names)
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    w = np.ones((6, 3), np.float32)
+    grads = jax.jit(sharded(names["step"], (P(), P("data")), P(), vma, mesh))(w, X)
+    np.testing.assert_allclose(grads, jax.grad(loss)(w, X), rtol=1e-5, atol=1e-6)
 
 
 def some_of_all(ops: Any, x: Any) -> Any:

@@ -174,9 +174,11 @@ def test_a_process_that_may_start_no_thread_goes_on(mesh):
     assert in_process(script) == ["168.0", "True", "168.0"]
 
 
-def test_a_program_that_nobody_registered_is_named(mesh):
+def test_a_program_that_nobody_registered_is_asked_for_by_its_plan(mesh):
     step = jitted(mesh, lambda x: all_reduce(x, "0123abcd"))
-    with pytest.raises(jax.errors.JaxRuntimeError, match="psum over 'data': program 0123abcd is not registered"):
+    with pytest.raises(
+        jax.errors.JaxRuntimeError, match="psum over 'data': its program is one of plan test, which this"
+    ):
         step(np.zeros((RANKS, 4), np.float32))
 
 

@@ -40,7 +40,7 @@ file(GLOB MESSAGE_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/cc/messages/*
 list(APPEND CUDA_SOURCES ${MESSAGE_SOURCES})
 list(FILTER CUDA_SOURCES EXCLUDE REGEX "_test\\.cc$")
 # What it has in common with the core for CPUs.
-foreach(COMMON executor/layout executor/stats ffi/groups ffi/values program/program program/registry)
+foreach(COMMON executor/layout executor/stats ffi/groups ffi/values program/direct program/program program/registry)
   list(APPEND CUDA_SOURCES "${PROJECT_SOURCE_DIR}/cc/${COMMON}.cc")
 endforeach()
 add_library(jaxcomm_cuda13 MODULE ${CUDA_SOURCES})

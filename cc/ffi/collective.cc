@@ -72,8 +72,9 @@ ffi::ErrorOr<std::unique_ptr<CallSite>> Instantiate(std::string_view name, std::
     if (members.size() > 1) {
       const std::shared_ptr<const Program> program = ThePrograms().Find(program_name);
       if (!program) {
-        return invalid(who + ": program " + program_name +
-                       " is not registered in this process; load its plan before running a compiled step");
+        return invalid(who + ": its program is one of plan " + std::string(plan) +
+                       ", which this process has not loaded.\n  Cure: call jaxcomm.use_plan with the file of plan " +
+                       std::string(plan) + " before loading the executable.");
       }
       if (program->ranks() != members.size()) {
         return invalid(who + ": the program is for " + std::to_string(program->ranks()) + " ranks, the group has " +

@@ -1,6 +1,9 @@
 #include "cc/program/registry.h"
 
 #include <utility>
+#include <vector>
+
+#include "cc/program/direct.h"
 
 namespace jaxcomm {
 
@@ -12,10 +15,14 @@ Status ProgramRegistry::Add(const std::string& name, const uint32_t* words, size
   return Status();
 }
 
-std::shared_ptr<const Program> ProgramRegistry::Find(const std::string& name) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  const auto at = programs_.find(name);
-  return at == programs_.end() ? nullptr : at->second;
+std::shared_ptr<const Program> ProgramRegistry::Find(const std::string& name) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto at = programs_.find(name);
+    if (at != programs_.end()) return at->second;
+  }
+  const std::vector<uint32_t> words = DirectProgram(name);
+  return words.empty() || !Add(name, words.data(), words.size()).ok() ? nullptr : Find(name);
 }
 
 }  // namespace jaxcomm

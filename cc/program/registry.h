@@ -2,6 +2,7 @@
 //
 //   Status status = registry.Add("3f9a…", words, num_words);   // decodes and validates; the same name again is a no-op
 //   std::shared_ptr<const Program> program = registry.Find("3f9a…");   // nullptr if nobody added it
+//   program = registry.Find("all_reduce/8");   // those that follow no plan are always there: see direct.h
 //
 // Thread-safe.
 #pragma once
@@ -20,10 +21,10 @@ namespace jaxcomm {
 class ProgramRegistry {
  public:
   Status Add(const std::string& name, const uint32_t* words, size_t num_words);
-  std::shared_ptr<const Program> Find(const std::string& name) const;
+  std::shared_ptr<const Program> Find(const std::string& name);
 
  private:
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::map<std::string, std::shared_ptr<const Program>> programs_;
 };
 

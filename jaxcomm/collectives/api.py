@@ -29,7 +29,9 @@ def psum(
 ) -> Any:
     """Sums `x` over the ranks of `axis_name`, as `jax.lax.psum` does; a whole tree is one call.
 
-    All ranks get the same bits.
+    All ranks get the same bits. What the core cannot do (8-bit floats; on CPUs, ranks in several processes; exported
+    steps) is lax's, which one logged line says. With check_vma=True a sum of what all ranks have already is said once,
+    too: `jax.grad` sums the gradients of parameters that the ranks share.
 
     Args:
       x: array or tree of arrays. Booleans count as int32; Python numbers are multiplied by the number of ranks.
@@ -42,8 +44,8 @@ def psum(
 
     Raises:
       NameError: no such axis here.
-      TypeError: an element type that the core does not do.
-      PlanError: the plan is for another number of ranks.
+      PlanError: `plan` is for another number of ranks.
+      JaxcommError: `plan` is no plan.
     """
     if loss is None:
         return _call(lax.psum, plan, x, axis_name, axis_index_groups=axis_index_groups)
@@ -111,7 +113,7 @@ def psum_scatter(
       tiled: False: the dimension has one index per rank and is dropped. True: it is divided by the number of ranks.
 
     Raises:
-      NameError, TypeError: as for `psum`.
+      NameError: as for `psum`.
       ValueError: a dimension that the ranks do not divide.
     """
     dimensions = {"scatter_dimension": scatter_dimension, "tiled": tiled}
@@ -140,7 +142,7 @@ def all_gather(
       to: type of the result under check_vma, as in lax: "varying", "invarying" or "reduced".
 
     Raises:
-      NameError, TypeError: as for `psum`.
+      NameError: as for `psum`.
     """
     dimensions = {"axis": axis, "tiled": tiled, "to": to}
     return _call(lax.all_gather, None, x, axis_name, axis_index_groups=axis_index_groups, **dimensions)

@@ -38,7 +38,7 @@ def pmean_buckets(grads: Any, axis_name: AxisName, *, plan: communicator.PlanLik
 
     Raises:
       PlanError: no plan, a plan without a step, or one whose gradients are not these.
-      NameError, TypeError: as `jaxcomm.psum`.
+      NameError, JaxcommError: as `jaxcomm.psum`.
     """
     axes.check("train.pmean_buckets", axis_name)
     axes.say_if_alike("train.pmean_buckets", grads, axes.of_mesh(axis_name))
@@ -67,7 +67,7 @@ def pmean_in_backward(params: Any, axis_name: AxisName, *, plan: communicator.Pl
       axis_name, plan: as for `pmean_buckets`.
 
     Raises:
-      PlanError, NameError, TypeError: as `pmean_buckets`.
+      PlanError, NameError, JaxcommError: as `pmean_buckets`.
     """
     axes.check("train.pmean_in_backward", axis_name)
     leaves, tree, buckets, digest = _planned("pmean_in_backward", params, axis_name, plan)

@@ -60,7 +60,7 @@ def lower(context: mlir.LoweringRuleContext, operands: Sequence[Any], call: AllR
     """The custom call for it, whose communicators are there when this returns.
 
     Raises:
-      PlanError: the plan is for another number of ranks, or its schedule cannot be sent.
+      PlanError: the plan's schedule cannot be sent.
       JaxcommError: not all processes come, or NCCL cannot connect them before the deadline.
     """
     avals: Sequence[Any] = context.avals_in

@@ -24,8 +24,8 @@ _replacing = jax.make_user_context(False)
 def replace_lax() -> Iterator[None]:
     """Inside it, `jax.lax.psum` and `pmean` follow the active plan, for steps that are compiled inside it for CPUs.
 
-    A jitted step is compiled once for inside and once for outside. Each array is a call of its own, as in lax; and what
-    the core does not do, such as 8-bit floats, stays lax's.
+    A jitted step is compiled once for inside and once for outside. Each array is a call of its own, as in lax. What the
+    core does not do, as `jaxcomm.psum` says, stays lax's.
     """
     _register()
     with _replacing(True):

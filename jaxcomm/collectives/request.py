@@ -65,7 +65,7 @@ class Request:
             return {
                 "name": self.name,
                 "axes": self.axes,
-                "programs": "".join(f"{name}," for name in communicator.programs_to(len(self.groups[0]))),
+                "programs": "".join(f"all_reduce/{ranks}," for ranks in range(2, len(self.groups[0]) + 1)),
                 "devices": np.concatenate(self.groups).astype(np.int32),
             }
         (nbytes, dtype), where = extent(operands), f"{self.name} over '{self.axes}'"

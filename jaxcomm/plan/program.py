@@ -88,24 +88,6 @@ def compile(schedule: Schedule) -> bytes:
     return _encode(schedule.ranks, schedule.num_chunks, list(lower_alike(schedule)))
 
 
-def compile_direct(ranks: int) -> bytes:
-    """What `compile` makes of the direct schedule, at once: every chunk in one pass over all ranks."""
-    everybody = tuple(range(ranks))
-    return Program(ranks, ranks, tuple(ProgramOp(c, c, everybody, everybody, ()) for c in everybody)).encode()
-
-
-def compile_reduce_scatter(ranks: int) -> bytes:
-    """The encoded program after which rank c holds the sum of chunk c, of as many chunks as ranks."""
-    everybody = tuple(range(ranks))
-    return Program(ranks, ranks, tuple(ProgramOp(c, c, everybody, (c,), ()) for c in everybody)).encode()
-
-
-def compile_all_gather(ranks: int) -> bytes:
-    """The encoded program after which every rank holds chunk c of rank c, of as many chunks as ranks."""
-    everybody = tuple(range(ranks))
-    return Program(ranks, ranks, tuple(ProgramOp(c, c, (c,), everybody, ()) for c in everybody)).encode()
-
-
 def _encode(ranks: int, chunks: int, groups: list[Alike]) -> bytes:
     """The program of all steps, ordered by round and chunk; those of alike chunks are written together."""
     waits = [_waits(group.drafts) for group in groups]

@@ -44,7 +44,7 @@ def bounded_loss(
     Raises:
       ValueError: error feedback with a policy other than "agreed": these average over those who kept a segment, so what
         the others left out is not missing from the mean, and would count twice.
-      NameError, TypeError, PlanError: as `jaxcomm.psum`.
+      NameError, PlanError, JaxcommError: as `jaxcomm.psum`.
 
     Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", sections 3 and 4.2.
     """
