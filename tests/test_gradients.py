@@ -446,6 +446,12 @@ MISTAKES: dict[str, tuple[Callable[..., Any], Any, type[Exception], str]] = {
         ValueError,
         r"in_specs split argument 0\['second'\] as P\('data',\).*Cure: P\(\) for it.*psum_scatter",
     ),
+    "specs over another axis": (
+        lambda: jaxcomm.grad(loss, "data", in_specs=(P(None), P("data"), P("model"))),
+        (PARAMS, X, Y),
+        ValueError,
+        "in_specs split argument 2 over 'model'; they can name 'data' only.*Cure: leave the others out",
+    ),
     "specs of other arguments": (
         lambda: jaxcomm.grad(loss, "data", in_specs=(P(), P("data"))),
         (PARAMS, X, Y),
@@ -481,6 +487,11 @@ def test_a_batch_whose_type_does_not_say_that_it_is_split() -> None:
             jaxcomm.grad(loss, "data")(PARAMS, X, Y)
         given = jaxcomm.grad(loss, "data", in_specs=(P(), P("data"), P("data")))(PARAMS, X, Y)
     equal(given, jax.grad(loss)(PARAMS, X, Y))
+
+
+def test_what_a_loss_closes_over_is_whole_on_every_rank(flat: Any) -> None:
+    found = jax.jit(lambda y: jaxcomm.grad(lambda p, x: jnp.mean(outputs(p, x) - y[0]), "data")(PARAMS, X))(Y)
+    equal(found, jax.grad(lambda p: jnp.mean(outputs(p, X) - Y[0]))(PARAMS))
 
 
 def test_the_readmes_program() -> None:

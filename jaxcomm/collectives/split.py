@@ -120,10 +120,10 @@ def split_arguments(
         spec = P() if differentiated else wanted
         if spec is None:
             spec = _spec_of_type(leaf, names) if explicit else P(names) if np.ndim(leaf) else P()
-        _check_divides(name, leaf, spec, mesh)
+        _check_spec(name, leaf, spec, names, mesh)
         arrays.append(leaf)
         specs.append(spec)
-    if missing := [name for name in names if not any(name in _named(spec) for spec in specs)]:
+    if missing := [name for name in names if not any(name in axes_of(spec) for spec in specs)]:
         cure = "shard the batch over it, or give in_specs" if explicit else "make the batch an argument of the loss"
         raise ValueError(
             f"{WHERE}: no argument is split over {missing[0]!r}, so every rank would compute the same.\n  Cure: {cure}."
@@ -195,14 +195,19 @@ def _check_parameter(name: str, leaf: Any, spec: P | None, allow_int: bool) -> N
             f"{WHERE}: {name} is {jax.typeof(leaf).dtype.name}, which has no gradient.\n"
             "  Cure: pass it in an argument that is not differentiated, or set allow_int=True."
         )
-    if spec not in (None, P()):
+    if spec is not None and axes_of(spec):
         raise ValueError(
             f"{WHERE}: in_specs split {name} as {spec}, but what is differentiated must be the same on all ranks.\n"
             "  Cure: P() for it. For parameters that live split, jaxcomm.all_gather and psum_scatter in a shard_map."
         )
 
 
-def _check_divides(name: str, leaf: Any, spec: P, mesh: Any) -> None:
+def _check_spec(name: str, leaf: Any, spec: P, names: tuple[Any, ...], mesh: Any) -> None:
+    if others := [other for other in axes_of(spec) if other not in names]:
+        raise ValueError(
+            f"{WHERE}: in_specs split {name} over {others[0]!r}; they can name {', '.join(map(repr, names))} only.\n"
+            "  Cure: leave the others out; arrays stay split over them as they are."
+        )
     shape = np.shape(leaf)
     for dimension, entry in enumerate(spec):
         over = _entry(entry)
@@ -238,7 +243,8 @@ def _entry(entry: Any) -> tuple[Any, ...]:
     return () if entry is None else entry if isinstance(entry, tuple) else (entry,)
 
 
-def _named(spec: P) -> tuple[Any, ...]:
+def axes_of(spec: P) -> tuple[Any, ...]:
+    """The axes that a PartitionSpec names."""
     return tuple(name for entry in spec for name in _entry(entry))
 
 
