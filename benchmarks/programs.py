@@ -2,8 +2,8 @@
 
     python benchmarks/programs.py --units 1024 --rows 64
 
-Eight host devices; each program in each way, its two sides in turns; medians over all steps. Programs that Equinox is
-missing for are left out.
+Eight host devices; each program in each way, its two sides in turns; medians over all steps. Without Equinox its
+program is left out.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from programs_ways import WAYS, Way, batch_of, placed, started
 
 import jaxcomm
 from jaxcomm.cli.timing import Side, take_turns
-from jaxcomm.report.tables import bytes_text, table
+from jaxcomm.report.tables import bytes_text
 
-MEASURED = ("pmap", "shard_map", "jit", "jit, data x model")
+MEASURED = ("shard_map", "jit")
 ROUNDS = 4
 
 
@@ -40,15 +40,14 @@ def main() -> None:
     parser.add_argument("--units", type=int, default=1024, help="width of the models")
     parser.add_argument("--rows", type=int, default=64, help="examples of a step, for all ranks")
     args = parser.parse_args()
-    rows = []
+    print("| program | way | state | lax | jaxcomm | lax / jaxcomm |\n|---|---|---|---|---|---|")
     for name, program in PROGRAMS.items():
         if name == "equinox" and importlib.util.find_spec("equinox") is None:
             continue
         for way in MEASURED:
             if WAYS[way].manual or not program.manual:
-                rows.append([name, way, *row(program, WAYS[way], args.units, args.rows)])
-                print(f"{len(rows)} measured", end="\r", file=sys.stderr)
-    print(table(["program", "way", "state", "lax", "jaxcomm", "lax / jaxcomm"], rows))
+                cells = row(program, WAYS[way], args.units, args.rows)
+                print(f"| {name} | {way} | {' | '.join(cells)} |", flush=True)
 
 
 def row(program: Program, way: Way, units: int, count: int) -> list[str]:
