@@ -389,6 +389,12 @@ def test_a_function_that_is_kept_is_compiled_once(flat: Any) -> None:
     assert traced == [(ROWS // 8, FEATURES)]
 
 
+def test_settings_that_are_equal_but_of_other_types_are_told_apart(flat: Any) -> None:
+    gradient = jaxcomm.grad(lambda params, x, setting: loss(params, x, 0) * (2 if setting is True else 1), "data")
+    once, twice = gradient(PARAMS, X, 1), gradient(PARAMS, X, True)
+    equal(twice, jax.tree.map(lambda leaf: 2 * leaf, once))
+
+
 def test_no_mesh() -> None:
     with pytest.raises(JaxcommError, match=r"(?s)there is no mesh here.*Cure: .*jax.set_mesh\(mesh\).*`mesh=`"):
         jax.jit(jaxcomm.grad(loss, "data"))(PARAMS, X, Y)
@@ -433,6 +439,12 @@ MISTAKES: dict[str, tuple[Callable[..., Any], Any, type[Exception], str]] = {
         ({**PARAMS, "steps": np.int32(1)}, X, Y),
         TypeError,
         r"argument 0\['steps'\] is int32, which has no gradient.*Cure: .*allow_int=True",
+    ),
+    "a parameter that is not there": (
+        lambda: jaxcomm.grad(loss, "data", argnums=(0, 3)),
+        (PARAMS, X, Y),
+        TypeError,
+        r"argnums are \(0, 3\), but there are 3 positional arguments.*Cure: ",
     ),
     "function as a parameter": (
         lambda: jaxcomm.grad(loss, "data"),

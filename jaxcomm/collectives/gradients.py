@@ -65,7 +65,7 @@ def value_and_grad(
       JaxcommError: no mesh, or the axis is taken by a `jax.shard_map` already; when the function is called, as all.
       NameError: the mesh has no such axis.
       ValueError: no argument is split, the ranks do not divide one, or the specs do not fit.
-      TypeError: a parameter that is no array of floats, or an auxiliary output that has no mean.
+      TypeError: a parameter that is missing or no array of floats, or an auxiliary output that has no mean.
     """
     differentiated = jax.value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
     params = (argnums,) if isinstance(argnums, int) else tuple(argnums)

@@ -25,21 +25,21 @@ class Split(NamedTuple):
       names: the axes.
       mesh: which has them.
       tree: of the arguments, (args, kwargs).
-      fixed: its leaves that are no arrays, and where they are.
+      fixed: its leaves that are no arrays: their places, their types, by which 1 and True differ, and themselves.
       specs: of the others, in order.
     """
 
     names: tuple[Any, ...]
     mesh: Any
     tree: Any
-    fixed: tuple[tuple[int, Any], ...]
+    fixed: tuple[tuple[int, type, Any], ...]
     specs: tuple[P, ...]
 
     def map(self, function: Callable[..., Any], out_specs: Any, arrays: Sequence[Any]) -> Any:
         """The results of `function`, called by each rank with its part of the arguments."""
 
         def on_rank(*arrays: Any) -> Any:
-            rest, fixed = iter(arrays), dict(self.fixed)
+            rest, fixed = iter(arrays), {i: leaf for i, _, leaf in self.fixed}
             leaves = [fixed[i] if i in fixed else next(rest) for i in range(self.tree.num_leaves)]
             args, kwargs = self.tree.unflatten(leaves)
             return function(*args, **kwargs)
@@ -106,6 +106,11 @@ def split_arguments(
     mesh = _mesh(names, mesh, [leaf for _, leaf in paths])
     explicit = AxisType.Explicit in (mesh.axis_types[mesh.axis_names.index(name)] for name in names)
     given = iter(_given(in_specs, args)) if in_specs is not None else None
+    if any(not -len(args) <= i < len(args) for i in params):
+        raise TypeError(
+            f"{WHERE}: argnums are {params}, but there are {len(args)} positional arguments.\n"
+            "  Cure: pass what is differentiated as a positional argument, and count from 0."
+        )
     params = tuple(i % len(args) for i in params)
     arrays, specs, fixed = [], [], []
     for i, (path, leaf) in enumerate(paths):
@@ -115,7 +120,7 @@ def split_arguments(
         if differentiated := positional and path[1].idx in params:
             _check_parameter(name, leaf, wanted, allow_int)
         elif not _is_array(leaf):
-            fixed.append((i, leaf))
+            fixed.append((i, type(leaf), leaf))
             continue
         spec = P() if differentiated else wanted
         if spec is None:
