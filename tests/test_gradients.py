@@ -389,6 +389,12 @@ def test_a_function_that_is_kept_is_compiled_once(flat: Any) -> None:
     assert traced == [(ROWS // 8, FEATURES)]
 
 
+def test_settings_that_are_equal_but_of_other_types_are_told_apart(flat: Any) -> None:
+    gradient = jaxcomm.grad(lambda params, x, setting: loss(params, x, 0) * (2 if setting is True else 1), "data")
+    once, twice = gradient(PARAMS, X, 1), gradient(PARAMS, X, True)
+    equal(twice, jax.tree.map(lambda leaf: 2 * leaf, once))
+
+
 def test_no_mesh() -> None:
     with pytest.raises(JaxcommError, match=r"(?s)there is no mesh here.*Cure: .*jax.set_mesh\(mesh\).*`mesh=`"):
         jax.jit(jaxcomm.grad(loss, "data"))(PARAMS, X, Y)
@@ -434,6 +440,12 @@ MISTAKES: dict[str, tuple[Callable[..., Any], Any, type[Exception], str]] = {
         TypeError,
         r"argument 0\['steps'\] is int32, which has no gradient.*Cure: .*allow_int=True",
     ),
+    "a parameter that is not there": (
+        lambda: jaxcomm.grad(loss, "data", argnums=(0, 3)),
+        (PARAMS, X, Y),
+        TypeError,
+        r"argnums are \(0, 3\), but there are 3 positional arguments.*Cure: ",
+    ),
     "function as a parameter": (
         lambda: jaxcomm.grad(loss, "data"),
         ({**PARAMS, "activation": jnp.tanh}, X, Y),
@@ -445,6 +457,12 @@ MISTAKES: dict[str, tuple[Callable[..., Any], Any, type[Exception], str]] = {
         (PARAMS, X, Y),
         ValueError,
         r"in_specs split argument 0\['second'\] as P\('data',\).*Cure: P\(\) for it.*psum_scatter",
+    ),
+    "specs over another axis": (
+        lambda: jaxcomm.grad(loss, "data", in_specs=(P(None), P("data"), P("model"))),
+        (PARAMS, X, Y),
+        ValueError,
+        "in_specs split argument 2 over 'model'; they can name 'data' only.*Cure: leave the others out",
     ),
     "specs of other arguments": (
         lambda: jaxcomm.grad(loss, "data", in_specs=(P(), P("data"))),
@@ -481,6 +499,11 @@ def test_a_batch_whose_type_does_not_say_that_it_is_split() -> None:
             jaxcomm.grad(loss, "data")(PARAMS, X, Y)
         given = jaxcomm.grad(loss, "data", in_specs=(P(), P("data"), P("data")))(PARAMS, X, Y)
     equal(given, jax.grad(loss)(PARAMS, X, Y))
+
+
+def test_what_a_loss_closes_over_is_whole_on_every_rank(flat: Any) -> None:
+    found = jax.jit(lambda y: jaxcomm.grad(lambda p, x: jnp.mean(outputs(p, x) - y[0]), "data")(PARAMS, X))(Y)
+    equal(found, jax.grad(lambda p: jnp.mean(outputs(p, X) - Y[0]))(PARAMS))
 
 
 def test_the_readmes_program() -> None:

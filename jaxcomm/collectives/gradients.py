@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 from jaxcomm import communicator
 from jaxcomm.collectives import api, axes
 from jaxcomm.collectives.axes import AxisName
-from jaxcomm.collectives.split import Split, is_inexact, like_parameters, split_arguments
+from jaxcomm.collectives.split import Split, axes_of, is_inexact, like_parameters, split_arguments
 
 
 def value_and_grad(
@@ -65,7 +65,7 @@ def value_and_grad(
       JaxcommError: no mesh, or the axis is taken by a `jax.shard_map` already; when the function is called, as all.
       NameError: the mesh has no such axis.
       ValueError: no argument is split, the ranks do not divide one, or the specs do not fit.
-      TypeError: a parameter that is no array of floats, or an auxiliary output that has no mean.
+      TypeError: a parameter that is missing or no array of floats, or an auxiliary output that has no mean.
     """
     differentiated = jax.value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
     params = (argnums,) if isinstance(argnums, int) else tuple(argnums)
@@ -86,7 +86,7 @@ def value_and_grad(
             means = {
                 i: leaf
                 for i, (leaf, spec) in enumerate(zip(leaves, _leaf_specs(specs, aux), strict=True))
-                if spec == P() and is_inexact(leaf)
+                if not axes_of(spec) and is_inexact(leaf)
             }
             value, grads, means = api.pmean((value, grads, means), axis_name, plan=plan)
             return value, grads, tree.unflatten([means.get(i, leaf) for i, leaf in enumerate(leaves)])

@@ -25,21 +25,21 @@ class Split(NamedTuple):
       names: the axes.
       mesh: which has them.
       tree: of the arguments, (args, kwargs).
-      fixed: its leaves that are no arrays, and where they are.
+      fixed: its leaves that are no arrays: their places, their types, by which 1 and True differ, and themselves.
       specs: of the others, in order.
     """
 
     names: tuple[Any, ...]
     mesh: Any
     tree: Any
-    fixed: tuple[tuple[int, Any], ...]
+    fixed: tuple[tuple[int, type, Any], ...]
     specs: tuple[P, ...]
 
     def map(self, function: Callable[..., Any], out_specs: Any, arrays: Sequence[Any]) -> Any:
         """The results of `function`, called by each rank with its part of the arguments."""
 
         def on_rank(*arrays: Any) -> Any:
-            rest, fixed = iter(arrays), dict(self.fixed)
+            rest, fixed = iter(arrays), {i: leaf for i, _, leaf in self.fixed}
             leaves = [fixed[i] if i in fixed else next(rest) for i in range(self.tree.num_leaves)]
             args, kwargs = self.tree.unflatten(leaves)
             return function(*args, **kwargs)
@@ -106,6 +106,11 @@ def split_arguments(
     mesh = _mesh(names, mesh, [leaf for _, leaf in paths])
     explicit = AxisType.Explicit in (mesh.axis_types[mesh.axis_names.index(name)] for name in names)
     given = iter(_given(in_specs, args)) if in_specs is not None else None
+    if any(not -len(args) <= i < len(args) for i in params):
+        raise TypeError(
+            f"{WHERE}: argnums are {params}, but there are {len(args)} positional arguments.\n"
+            "  Cure: pass what is differentiated as a positional argument, and count from 0."
+        )
     params = tuple(i % len(args) for i in params)
     arrays, specs, fixed = [], [], []
     for i, (path, leaf) in enumerate(paths):
@@ -115,15 +120,15 @@ def split_arguments(
         if differentiated := positional and path[1].idx in params:
             _check_parameter(name, leaf, wanted, allow_int)
         elif not _is_array(leaf):
-            fixed.append((i, leaf))
+            fixed.append((i, type(leaf), leaf))
             continue
         spec = P() if differentiated else wanted
         if spec is None:
             spec = _spec_of_type(leaf, names) if explicit else P(names) if np.ndim(leaf) else P()
-        _check_divides(name, leaf, spec, mesh)
+        _check_spec(name, leaf, spec, names, mesh)
         arrays.append(leaf)
         specs.append(spec)
-    if missing := [name for name in names if not any(name in _named(spec) for spec in specs)]:
+    if missing := [name for name in names if not any(name in axes_of(spec) for spec in specs)]:
         cure = "shard the batch over it, or give in_specs" if explicit else "make the batch an argument of the loss"
         raise ValueError(
             f"{WHERE}: no argument is split over {missing[0]!r}, so every rank would compute the same.\n  Cure: {cure}."
@@ -195,14 +200,19 @@ def _check_parameter(name: str, leaf: Any, spec: P | None, allow_int: bool) -> N
             f"{WHERE}: {name} is {jax.typeof(leaf).dtype.name}, which has no gradient.\n"
             "  Cure: pass it in an argument that is not differentiated, or set allow_int=True."
         )
-    if spec not in (None, P()):
+    if spec is not None and axes_of(spec):
         raise ValueError(
             f"{WHERE}: in_specs split {name} as {spec}, but what is differentiated must be the same on all ranks.\n"
             "  Cure: P() for it. For parameters that live split, jaxcomm.all_gather and psum_scatter in a shard_map."
         )
 
 
-def _check_divides(name: str, leaf: Any, spec: P, mesh: Any) -> None:
+def _check_spec(name: str, leaf: Any, spec: P, names: tuple[Any, ...], mesh: Any) -> None:
+    if others := [other for other in axes_of(spec) if other not in names]:
+        raise ValueError(
+            f"{WHERE}: in_specs split {name} over {others[0]!r}; they can name {', '.join(map(repr, names))} only.\n"
+            "  Cure: leave the others out; arrays stay split over them as they are."
+        )
     shape = np.shape(leaf)
     for dimension, entry in enumerate(spec):
         over = _entry(entry)
@@ -238,7 +248,8 @@ def _entry(entry: Any) -> tuple[Any, ...]:
     return () if entry is None else entry if isinstance(entry, tuple) else (entry,)
 
 
-def _named(spec: P) -> tuple[Any, ...]:
+def axes_of(spec: P) -> tuple[Any, ...]:
+    """The axes that a PartitionSpec names."""
     return tuple(name for entry in spec for name in _entry(entry))
 
 

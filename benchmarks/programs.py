@@ -1,0 +1,79 @@
+"""What the programs of tests/newcomer/programs_patterns.py take a step, by lax or plain jit and by jaxcomm.
+
+    python benchmarks/programs.py --units 1024 --rows 64
+
+Eight host devices; each program in each way, its two sides in turns; medians over all steps. Without Equinox its
+program is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import os
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+os.environ["PJRT_NPROC"] = "32"  # fewer threads can hang XLA's CPU backend
+os.environ["JAX_PLATFORMS"] = "cpu"
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "newcomer"))
+
+import jax
+from programs_patterns import CLASSES, FEATURES, PROGRAMS, Program
+from programs_ways import WAYS, Way, batch_of, placed, started
+
+import jaxcomm
+from jaxcomm.cli.timing import Side, take_turns
+from jaxcomm.report.tables import bytes_text
+
+MEASURED = ("shard_map", "jit")
+ROUNDS = 4
+
+
+def main() -> None:
+    """Measures and prints a row per program and way."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--units", type=int, default=1024, help="width of the models")
+    parser.add_argument("--rows", type=int, default=64, help="examples of a step, for all ranks")
+    args = parser.parse_args()
+    print("| program | way | state | lax | jaxcomm | lax / jaxcomm |\n|---|---|---|---|---|---|")
+    for name, program in PROGRAMS.items():
+        if name == "equinox" and importlib.util.find_spec("equinox") is None:
+            continue
+        for way in MEASURED:
+            if WAYS[way].manual or not program.manual:
+                cells = row(program, WAYS[way], args.units, args.rows)
+                print(f"| {name} | {way} | {' | '.join(cells)} |", flush=True)
+
+
+def row(program: Program, way: Way, units: int, count: int) -> list[str]:
+    """The bytes of the state, both sides' median milliseconds, and their ratio."""
+    state, batch = placed(way, started(program, units), batch_of(count, FEATURES, CLASSES))
+    sides = {"lax": jax.lax, "jaxcomm": jaxcomm}
+    timed = {name: side(library, program, way, state, batch) for name, library in sides.items()}
+    seconds = {name: statistics.median(found) for name, found in take_turns(timed, ROUNDS, lambda: None).items()}
+    nbytes = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+    return [
+        bytes_text(nbytes),
+        *(f"{1e3 * each:.2f} ms" for each in seconds.values()),
+        f"{seconds['lax'] / seconds['jaxcomm']:.2f}",
+    ]
+
+
+def side(library: Any, program: Program, way: Way, state: Any, batch: Any) -> Side:
+    """A side's step on that batch; what layers sum by lax is jaxcomm's, too, on its side."""
+    step = way.step(library, program)
+
+    def run(state: Any) -> Any:
+        with jaxcomm.replace_lax() if library is jaxcomm else contextlib.nullcontext():
+            return step(state, *batch)
+
+    return Side(run, state)
+
+
+if __name__ == "__main__":
+    main()
