@@ -14,13 +14,14 @@ FORMATTED := $(shell find cc -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -nam
 FUZZERS := $(basename $(shell find cc -name '*_fuzz.cc'))
 
 .NOTPARALLEL:
-.PHONY: help setup bazel demo bench notebooks test sanitize fuzz lint format clean
+.PHONY: help setup bazel demo bench notebooks wheel test sanitize fuzz lint format clean
 
 help:
 	@echo 'make demo       the whole story on this machine; ARGS="--out DIR" reaches `jaxcomm demo`'
 	@echo 'make test       all Python and C++ tests; ARGS="-k ring" reaches pytest; with JAXCOMM_CUDA=ON the CUDA core, too'
 	@echo 'make bench      the table over sizes; ARGS="--help" shows its options'
 	@echo 'make notebooks  executes notebooks/*.md into *.ipynb; ARGS="03" only those whose names begin so'
+	@echo 'make wheel      dist/*.whl, for every Linux whose glibc is no older than this one (manylinux)'
 	@echo 'make lint       ruff, mypy and clang-format; `make format` mends what they can mend'
 	@echo 'make sanitize   the C++ tests under the address, undefined-behaviour and thread sanitizers'
 	@echo 'make fuzz       each C++ fuzzer for FUZZ_SECONDS=$(FUZZ_SECONDS)'
@@ -40,6 +41,12 @@ bench: $(CORE)
 
 notebooks: $(CORE)
 	@$(BIN)/python tools/notebooks.py $(ARGS)
+
+# Without a compiler for CUDA the wheel is for CPUs; JAXCOMM_CUDA=ON brings one.
+wheel: .venv/.installed
+	@rm -rf build/wheel
+	@$(BIN)/python -m pip -q wheel . --no-deps --wheel-dir build/wheel
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
 
 test: setup
 	@tools/each.sh 'make test' '$(BIN)/python -m pytest $(ARGS)' '$(BAZEL) test //...'
