@@ -14,7 +14,7 @@ FORMATTED := $(shell find cc -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -nam
 FUZZERS := $(basename $(shell find cc -name '*_fuzz.cc'))
 
 .NOTPARALLEL:
-.PHONY: help setup bazel demo bench notebooks docs test sanitize fuzz lint format clean
+.PHONY: help setup bazel demo bench notebooks docs wheel test sanitize fuzz lint format clean
 
 help:
 	@echo 'make demo       the whole story on this machine; ARGS="--out DIR" reaches `jaxcomm demo`'
@@ -22,6 +22,7 @@ help:
 	@echo 'make bench      the table over sizes; ARGS="--help" shows its options'
 	@echo 'make notebooks  executes notebooks/*.md into *.ipynb; ARGS="03" only those whose names begin so'
 	@echo 'make docs       the documentation, in build/docs/html'
+	@echo 'make wheel      dist/*.whl, for every Linux whose glibc is no older than this one (manylinux)'
 	@echo 'make lint       ruff, mypy and clang-format; `make format` mends what they can mend'
 	@echo 'make sanitize   the C++ tests under the address, undefined-behaviour and thread sanitizers'
 	@echo 'make fuzz       each C++ fuzzer for FUZZ_SECONDS=$(FUZZ_SECONDS)'
@@ -45,6 +46,12 @@ notebooks: $(CORE)
 docs: $(CORE)
 	@$(BIN)/python -m sphinx -q -W --keep-going -b html -c docs -d build/docs/doctrees . build/docs/html
 	@echo 'build/docs/html/index.html'
+
+# Without a compiler for CUDA the wheel is for CPUs; JAXCOMM_CUDA=ON brings one.
+wheel: .venv/.installed
+	@rm -rf build/wheel
+	@$(BIN)/python -m pip -q wheel . --no-deps --wheel-dir build/wheel
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
 
 test: setup
 	@tools/each.sh 'make test' '$(BIN)/python -m pytest $(ARGS)' '$(BAZEL) test //...'

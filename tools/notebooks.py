@@ -77,17 +77,14 @@ def _few_colours(picture: str) -> str:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """This process's, without its choice of devices, or the user's IPython; `jaxcomm` is this checkout's, installed or
-    not.
-    """
+    """A newcomer's, in which nothing is set; `jaxcomm` is this checkout's, installed or not."""
     programs = folder / "bin"
     programs.mkdir()
     program = programs / "jaxcomm"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m jaxcomm.cli "$@"\n')
     program.chmod(0o755)
-    chosen = ("XLA_FLAGS", "PJRT_NPROC", "JAX_PLATFORMS")
-    inherited = {name: value for name, value in os.environ.items() if name not in chosen}
-    return inherited | {
+    return {
+        "HOME": str(folder),
         "PATH": os.pathsep.join([str(programs), os.environ["PATH"]]),
         "PYTHONPATH": str(ROOT),
         "IPYTHONDIR": str(folder / "ipython"),

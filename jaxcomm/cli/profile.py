@@ -16,9 +16,9 @@ from jaxcomm.report.tables import bytes_text, seconds_text
 EXAMPLE = """
     jaxcomm profile --devices 8 --out profile.json
     jaxcomm profile --devices 8 --inject rank=3,ms=10 --dry-run
-    jaxcomm profile --on cuda --devices 8              (GPUs: one kernel over all of them, and NCCL beside it)
-    jaxcomm profile run.json --out profile.json        (a run of yours, which wrote jaxcomm.stats().save("run.json"))
-    jaxcomm profile import training.log --out profile.json     (another tool's measurements)
+    jaxcomm profile --on cuda --devices 8              # GPUs: one kernel over all of them, and NCCL beside it
+    jaxcomm profile run.json --out profile.json        # a run of yours, which wrote jaxcomm.stats().save("run.json")
+    jaxcomm profile import training.log --out profile.json     # another tool's measurements
 """
 
 

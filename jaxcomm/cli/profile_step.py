@@ -13,7 +13,7 @@ from jaxcomm.profile import Bucket
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
 EXAMPLE = """
-    jaxcomm profile step train.py:example     (def example(): return loss, params, batch)
+    jaxcomm profile step train.py:example     # def example(): return loss, params, batch
     jaxcomm profile step mine.text:example --profile profile.json --steps 50
 """
 _SHOWN = 20

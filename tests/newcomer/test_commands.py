@@ -1,0 +1,127 @@
+"""The README's quick start and the examples of every command, as a newcomer types them."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from newcomer import ROOT, blocks, commands, shell
+
+from jaxcomm.cli import COMMANDS
+
+FIXTURES = ROOT / "tests" / "fixtures"
+
+# The user's own files of which the examples speak.
+MODEL = """
+import jax
+import jax.numpy as jnp
+
+import jaxcomm
+
+
+def forward(params, x):
+    return jnp.tanh(x @ params["front"]) @ params["back"]
+
+
+def loss(params, x):
+    return jnp.mean(forward(params, x) ** 2)
+
+
+params = {"front": jnp.ones((64, 64)), "back": jnp.ones((64, 1))}
+batch = jnp.ones((16, 64))
+
+
+def example():
+    return loss, params, batch
+
+
+def layers():
+    return jaxcomm.train.layers(forward, params, batch)
+
+
+def train(loss, seed):
+    mesh = jax.sharding.Mesh(jax.devices(), ("data",))
+    spec = jax.sharding.PartitionSpec
+    mean = jax.shard_map(
+        lambda x: jaxcomm.pmean(x, "data", loss=loss), mesh=mesh, in_specs=spec("data"), out_specs=spec()
+    )
+    jax.jit(mean)(jnp.ones((8, 64)))
+    yield from (4.0, 3.0, 2.0)
+"""
+
+# What makes an example short: options that come after its own. The rest of an example is run as it is printed.
+SHORTER = {
+    "demo": "--steps 6 --hidden 8 --batch 1",
+    "profile": "--sizes 4KiB,64KiB --steps 5",
+    "profile step": "--steps 2",
+    "profile loss-bound": "--repeats 2 --devices 8",
+    "plan": "--time-limit 0.05",
+    "verify": "--ranks 2..8",
+    "simulate": "--sizes 1MiB --repeat 2",
+    "what-if": "--bytes 1MiB",
+    "bench": "--sizes 1KiB --rounds 1",
+}
+# On a machine without what they need, these say what they would do.
+DRY = ("--on cuda", "recipes/images.py")
+
+
+def examples(command: str) -> list[str]:
+    module = importlib.import_module("jaxcomm.cli." + command.replace(" ", "_").replace("-", "_"))
+    return commands(module.EXAMPLE)
+
+
+def short(line: str) -> str:
+    """The line with the options that make it short, before the comment that it may end with."""
+    command = max((name for name in COMMANDS if line.startswith(f"jaxcomm {name}")), key=len)
+    typed, hash_, comment = line.partition("  # ")
+    dry = "--dry-run" if any(word in line for word in DRY) else ""
+    return f"{typed} {SHORTER.get(command, '')} {dry} {hash_}{comment}"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the quick start was typed, and what else the examples take was made."""
+    here = tmp_path_factory.mktemp("newcomer")
+    [start] = [block for block in blocks("README.md") if "jaxcomm profile --out" in block]
+    for line in commands(start):
+        shell(short(line), here)
+    assert {path.suffix for path in here.iterdir() if path.is_file()} == {".json", ".svg"}
+    (here / "train.py").write_text(MODEL)
+    (here / "mine").mkdir()
+    (here / "mine" / "text.py").write_text(MODEL)
+    (here / "recipes").symlink_to(ROOT / "recipes")
+    shutil.copy(FIXTURES / "training_log.txt", here / "training.log")
+    shutil.copy(FIXTURES / "cpu.xplane.pb", here / "trace.xplane.pb")
+    for name in ("all_reduce_perf.txt", "eth0.txt", "eth1.txt"):
+        shutil.copy(FIXTURES / "nccl_tests.txt", here / name)
+    shell("jaxcomm profile step train.py:example --steps 2", here)
+    shell("jaxcomm plan profile.json --out plan.json", here)
+    shell("jaxcomm profile import all_reduce_perf.txt --out rails.json", here)
+    for rail in ("eth0", "eth1"):
+        shell(f"jaxcomm profile import {rail}.txt --rail {rail}=tcp --into rails.json", here)
+    return here
+
+
+@pytest.fixture(scope="module")
+def typed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[str]]]:
+    """What every example prints: those of a command one after the other in a folder, two commands at a time."""
+
+    def run(command: str) -> str:
+        here = tmp_path_factory.mktemp("example") / "here"
+        shutil.copytree(folder, here, symlinks=True)
+        return "".join(shell(short(line), here) for line in examples(command))
+
+    with ThreadPoolExecutor(2) as pool:
+        yield {command: pool.submit(run, command) for command in COMMANDS}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_examples_run(command: str, typed: dict[str, Future[str]]) -> None:
+    if command == "demo":
+        pytest.importorskip("flax", reason="the demo trains a Flax model")
+        pytest.importorskip("sklearn", reason="the demo trains on scikit-learn's digits")
+    assert examples(command) and typed[command].result()
