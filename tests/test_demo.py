@@ -60,7 +60,14 @@ def test_report(demo: Path) -> None:
         assert report[f"{which}_gain"] == pytest.approx(1 - times["plan"] / times["ring"])
 
 
-def test_both_trainings_learn_the_same(demo: Path) -> None:
+def test_where_nobody_is_late_nobody_is_called_so(demo: Path) -> None:
+    report = json.loads((demo / "report.json").read_text())
+    report["straggler"] |= {"is_late": False, "late_steps": 9}
+    said = " ".join(story.screen(report, "out", "jaxcomm").split())
+    assert "Nobody of 8 is late beyond chance, or enough to matter; rank 5 most often: last in 9 of 50 steps" in said
+
+
+def test_all_trainings_learn_the_same(demo: Path) -> None:
     report = json.loads((demo / "report.json").read_text())
     assert report["max_abs_param_diff"] < 1e-5
     assert report["final_loss_direct"] == pytest.approx(report["final_loss_lax"], abs=1e-5)

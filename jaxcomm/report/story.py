@@ -80,9 +80,13 @@ The trainings took turns in one process, so that what disturbs the machine distu
 
 def _found(report: dict[str, Any]) -> str:
     late = report["straggler"]
-    verdict = "is late" if late["is_late"] else "is late by chance at most"
+    who = f"Rank {late['rank']} of {report['devices']} is late"
+    if not late["is_late"]:
+        who = (
+            f"Nobody of {report['devices']} is late beyond chance, or enough to matter; rank {late['rank']} most often"
+        )
     return (
-        f"Rank {late['rank']} of {report['devices']} {verdict}: last in {late['late_steps']} of {late['steps']} steps, "
+        f"{who}: last in {late['late_steps']} of {late['steps']} steps, "
         f"by {late['median_ms']:.1f} ms (median). In training, where the devices share this machine's processors, it "
         f"was last in {report['last_in_training'][late['rank']]} of {report['steps']} steps."
     )
