@@ -21,6 +21,7 @@ from jaxcomm.planner import rail_split, rails
 from jaxcomm.planner.rail_times import RailOption, options
 from jaxcomm.profile import Channels, CoreRate, Link, Profile, Provenance, Rail, Sample
 from jaxcomm.report.explanation import explanation
+from jaxcomm.report.rails import rail_table, rail_times_table
 
 KB, MB = 2**10, 2**20
 Capture = pytest.CaptureFixture[str]
@@ -388,5 +389,7 @@ def test_a_plan_with_rails_is_read_as_it_was_written_and_explained(tmp_path: Pat
     assert plan.load(tmp_path / "plan.json") == made
     assert made.provenance.solver == "binary_search"
     text = explanation(made)
-    assert "Who carries how much of a buffer" in text and "eth0 66.7%, eth1 33.3%" in text
+    assert "Who carries how much of a buffer" in text and "\n\nWhat that takes\n" in text
+    assert max(map(len, (rail_table(made.rails) + "\n" + rail_times_table(made.rails)).splitlines())) <= 100
+    assert "eth0 66.7%, eth1 33.3%" in text
     assert "No psum is split over rails yet: this part of the plan is not used" in text

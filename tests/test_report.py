@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from jaxcomm import planner, schedules
 from jaxcomm.plan import Plan
 from jaxcomm.profile import Bucket, Link, Profile, Provenance
-from jaxcomm.report import explanation, measurements, plots, timeline
+from jaxcomm.report import explanation, measurements, palette, plots, timeline
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import range_text, spec_text
 from jaxcomm.schedules import Op, Schedule
@@ -176,6 +176,36 @@ def test_png_draws_a_name_alike_in_every_panel(monkeypatch: pytest.MonkeyPatch) 
     [alone] = some.get_lines()
     assert looks["b"] == (alone.get_color(), alone.get_linestyle()) != looks["a"]
     assert {text.get_text() for text in some.get_legend().get_texts()} == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("name", "colour"),
+    {
+        "ring": palette.RING,
+        "lower bound": palette.BOUND,
+        "lax.pmean": palette.LAX,
+        "jaxcomm.pmean, no plan": palette.PLAIN,
+        "direct (no plan)": palette.PLAIN,
+        "jaxcomm.pmean, the plan": palette.PLAN,
+        "straggler": palette.LATE,
+        "halving/doubling": palette.HALVING,
+    }.items(),
+)
+def test_one_colour_for_each_meaning(name: str, colour: str) -> None:
+    assert palette.of_names([name])[name] == colour
+    assert palette.of_names(["during the call", "an old rail", name])[name] == colour, "whatever else is drawn"
+
+
+def test_no_two_lines_have_one_colour_as_long_as_there_are_some() -> None:
+    names = ["as planned", "planned anew", "the plan", *map(str, range(5))]
+    assert len({*palette.of_names(names).values()}) == len(names) == 8
+    assert palette.of_names([*names, "more"]).keys() == {*names, "more"}
+
+
+def test_pictures_say_what_they_show_to_those_who_do_not_see_them() -> None:
+    drawing = ElementTree.fromstring(timeline.svg(schedules.straggler(8, 3, 14)))
+    assert drawing.get("role") == "img"
+    assert drawing.get("aria-label") == "straggler allreduce, 8 ranks, 14 chunks: 16 rounds after rank 3 arrives"
 
 
 def made(**fields: object) -> Plan:

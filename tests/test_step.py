@@ -21,7 +21,7 @@ from jaxcomm.planner.steps import lower_bound
 from jaxcomm.profile import Bucket, Profile
 from jaxcomm.report import explanation
 from jaxcomm.report.considered import considered
-from jaxcomm.report.step import gantt, names_text
+from jaxcomm.report.step import gantt, names_text, ticks
 from jaxcomm.simulate import PORTS, Delays
 
 
@@ -109,7 +109,20 @@ def test_the_step_is_drawn(shared: plan.Plan) -> None:
     parts = [part for bucket in shared.step.planned for part in bucket.parts]
     assert boxes.count("bar after") == len(parts)
     assert boxes.count("bar before") == sum(part.before is not None for part in parts)
+    words = [each.text or "" for each in ElementTree.fromstring(drawing).iter("{http://www.w3.org/2000/svg}text")]
+    for number, members in enumerate(shared.step.members(), 1):
+        assert any(word.startswith(f"{number}: {names_text(members)}, ") for word in words), "every bucket is named"
+    assert ElementTree.fromstring(drawing).get("aria-label") == words[0]
     assert drawing.count('class="ready"') == drawing.count('class="arrival"') == len(shared.step.planned)
+
+
+@pytest.mark.parametrize("end", [1e-9, 0.0652, 0.1, 1.0, 7.0, 59.9, 60.0, 123.0])
+def test_ticks_are_round(end: float) -> None:
+    found = ticks(end)
+    width = found[1]
+    assert f"{width:.0e}"[0] in "125" and width == pytest.approx(float(f"{width:.0e}"))
+    assert found == pytest.approx([width * number for number in range(len(found))])
+    assert 3 <= len(found) <= 7 and end - width < found[-1] <= end * (1 + 1e-9)
 
 
 def test_all_that_was_considered_is_written(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import statistics
 import sys
@@ -28,7 +29,7 @@ EXAMPLE = """
     jaxcomm demo --late rank=5,ms=40 --steps 100 --out my-demo
 """
 
-_BLOCK = 5  # steps of one training before it is the other one's turn
+_BLOCK = 5  # steps of one training before it is the next one's turn
 _WARM_UP = 5  # steps of each training that are not timed: they compile, and touch their memory
 _ROUNDS = 5
 _IMAGES = 1797  # scikit-learn's digits
@@ -41,7 +42,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--late", type=values.late, default=Late(3, 0.02), metavar="rank=R,ms=T", help="who is late (rank=3,ms=20)"
     )
-    parser.add_argument("--steps", type=values.whole(1, 10**6), default=60, help="training steps of each side (60)")
+    parser.add_argument(
+        "--steps", type=values.whole(1, 10**6), default=60, help="training steps of each training (60)"
+    )
     parser.add_argument(
         "--hidden", type=values.whole(1, 65536), default=2048, help="units of the two hidden layers (2048: 16.6 MiB)"
     )
@@ -82,11 +85,16 @@ def run(args: Namespace) -> int:
     trained = _train(args, made)
     with progress.clock("4/4 measuring the collective alone"):
         report = _report(args, measured, made, trained) | {"proof": str(proof)}
-    lines = {f"{name}.pmean": (range(1, args.steps + 1), trained[name].losses) for name in ("lax", "jaxcomm")}
+    lines = {
+        story.TRAININGS[name]: ([*itertools.accumulate(side.seconds[_WARM_UP:])], side.losses[_WARM_UP:])
+        for name, side in trained.items()
+    }
     panel = plots.Panel(
         f"{args.devices} devices, rank {args.late.rank} late by {seconds_text(args.late.seconds)}", lines
     )
-    files.write(out / "loss.png", plots.png([[panel]], x="step", y="training loss"))
+    files.write(
+        out / "loss.png", plots.png([[panel]], x=f"seconds of training after {_WARM_UP} steps", y="training loss")
+    )
     schedule = made.schedule_for(report["gradient_bytes"])
     assert schedule is not None  # without a dtype a plan has a schedule for every size
     files.write(out / "timeline.svg", timeline.svg(schedule))
@@ -103,7 +111,7 @@ def run(args: Namespace) -> int:
 
 
 def _train(args: Namespace, made: Plan) -> dict[str, Any]:
-    """Both trainings, block by block in turn; the record of jaxcomm's collective is in the core's statistics."""
+    """The trainings, block by block in turn; the records of jaxcomm's collectives are in the core's statistics."""
     import jax
     import jax.numpy as jnp
 
@@ -120,10 +128,11 @@ def _train(args: Namespace, made: Plan) -> dict[str, Any]:
     shape = {"devices": args.devices, "hidden": args.hidden, "batch": args.batch, "seed": args.seed}
     sides = {
         "lax": digits.Training(jax.lax.pmean, delay, **shape),
+        "direct": digits.Training(collectives.pmean, delay, **shape),
         "jaxcomm": digits.Training(planned, delay, **shape),
     }
     ffi.reset_stats()
-    with progress.bar(2 * args.steps, "3/4 training, twice") as bar:
+    with progress.bar(len(sides) * args.steps, "3/4 training, three times") as bar:
         for first in range(0, args.steps, _BLOCK):
             for side in sides.values():
                 for _ in range(first, min(first + _BLOCK, args.steps)):
@@ -140,7 +149,7 @@ def _report(args: Namespace, measured: Profile, made: Plan, trained: dict[str, A
     from jaxcomm import ffi
     from jaxcomm.cli import bench_late
 
-    [trained_site] = [site for site in ffi.stats() if site["calls"]]
+    [trained_site] = [site for site in ffi.stats() if site["calls"] and site["plan"] == made.hash[:8]]
     nbytes = trained["jaxcomm"].gradient_bytes
     late, link = profile.straggler(measured), measured.link
     plans = {name: bench_late.single(name, args.devices, args.late) for name in ("ring", "direct")} | {"plan": made}
@@ -155,15 +164,15 @@ def _report(args: Namespace, measured: Profile, made: Plan, trained: dict[str, A
     alone = {row["schedule"]: row["after_arrival_s"] for row in rows}
     step = {name: statistics.median(side.seconds[_WARM_UP:]) for name, side in trained.items()}
     differences = jax.tree.map(
-        lambda ours, theirs: float(np.abs(np.asarray(ours) - np.asarray(theirs)).max()),
-        trained["jaxcomm"].params,
-        trained["lax"].params,
+        lambda *values: float(np.ptp(np.stack([np.asarray(value) for value in values]), axis=0).max()),
+        *(side.params for side in trained.values()),
     )
     return {
         "devices": args.devices,
         "gradient_bytes": nbytes,
         "straggler": {
             "rank": late.rank,
+            "is_late": late.is_late,
             "late_steps": late.late_steps,
             "steps": late.steps,
             "median_ms": 1e3 * late.median_s,
@@ -173,9 +182,11 @@ def _report(args: Namespace, measured: Profile, made: Plan, trained: dict[str, A
         "timed_steps": args.steps - _WARM_UP,
         "last_in_training": trained_site["late"],
         "final_loss_lax": trained["lax"].losses[-1],
+        "final_loss_direct": trained["direct"].losses[-1],
         "final_loss_jaxcomm": trained["jaxcomm"].losses[-1],
         "max_abs_param_diff": max(jax.tree.leaves(differences)),
         "step_ms_lax": 1e3 * step["lax"],
+        "step_ms_direct": 1e3 * step["direct"],
         "step_ms_jaxcomm": 1e3 * step["jaxcomm"],
         "predicted_gain": 1 - predicted["plan"] / predicted["ring"],
         "measured_gain": 1 - alone["plan"] / alone["ring"],

@@ -12,7 +12,7 @@ from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.step import Step
 from jaxcomm.plan.values import Broadcast, Chain, Entry, Nccl, SolvedNetwork, Stragglers, Transfers
 from jaxcomm.report import groups, loss
-from jaxcomm.report.rails import rail_notes, rail_table
+from jaxcomm.report.rails import rail_notes, rail_table, rail_times_table
 from jaxcomm.report.step import step_lines, step_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import VERDICTS, nobody_late_text, range_text, spec_text
@@ -41,6 +41,7 @@ def explanation(plan: Plan) -> str:
             *(
                 [
                     "Who carries how much of a buffer\n" + textwrap.indent(rail_table(rails), "  "),
+                    "What that takes\n" + textwrap.indent(rail_times_table(rails), "  "),
                     _list(rail_notes(rails)),
                 ]
                 if (rails := plan.rails)

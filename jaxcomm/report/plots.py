@@ -6,6 +6,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from jaxcomm.report import palette
 from jaxcomm.report.tables import bytes_text
 
 
@@ -38,8 +39,9 @@ def png(rows: Sequence[Sequence[Panel]], *, x: str, y: str, log: bool = False, l
     panels = [panel for row in rows for panel in row]
     dashes = ["-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1))]  # lines that coincide, and grey prints, stay readable
     names = dict.fromkeys(name for panel in panels for name in panel.lines)
+    colours = palette.of_names(names)
     styles = {
-        name: {"label": name, "color": f"C{number % 10}", "linestyle": dashes[number % len(dashes)]}
+        name: {"label": name, "color": colours[name], "linestyle": dashes[number % len(dashes)]}
         for number, name in enumerate(names)
     }
     drawn = {}

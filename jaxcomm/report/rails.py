@@ -31,17 +31,23 @@ def headline(rails: Rails) -> str:
 
 
 def rail_table(rails: Rails) -> str:
-    """One row per byte range: its shares, the reason, and its predicted time beside the baselines."""
-    header = ["bytes", "carried by", "why", "at", "time", "one rail", "fixed ratio", "slices", "bound", "saves"]
+    """One row per byte range: its shares, and the reason."""
+    rows = []
+    for each in rails.ranges:
+        why = _REASONS[each.reason] + "*" * each.extrapolated
+        rows.append([_range_text(each), shares_text(each.shares), why])
+    return table(["bytes", "carried by", "why"], rows)
+
+
+def rail_times_table(rails: Rails) -> str:
+    """One row per byte range: its predicted time at one size beside the baselines."""
     rows = []
     for each in rails.ranges:
         given = each.predicted
         times = (given.seconds, given.single, given.fixed_ratio, given.slicing, given.lower_bound)
         saves = f"{1 - given.seconds / given.single:z.0%}" if given.single else None
-        why = _REASONS[each.reason] + "*" * each.extrapolated
-        cells = [_range_text(each), shares_text(each.shares), why, bytes_text(given.reference_bytes)]
-        rows.append([*cells, *map(seconds_text, times), saves])
-    return table(header, rows)
+        rows.append([_range_text(each), bytes_text(given.reference_bytes), *map(seconds_text, times), saves])
+    return table(["bytes", "at", "time", "one rail", "fixed ratio", "slices", "bound", "saves"], rows)
 
 
 def shares_text(shares: Sequence[Share]) -> str:

@@ -7,16 +7,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
+from jaxcomm.report import palette
 from jaxcomm.schedules import Op, Schedule, Transfer
 
-# Colours of Okabe and Ito (lightened), which colour-blind readers can tell apart.
 _KINDS = {
-    "reduce": ("#8ecdf0", "receives a part, adds it"),
-    "exchange": ("#f4bb4a", "swaps parts with a peer, both add"),
-    "copy": ("#9adbbd", "receives a finished chunk"),
+    "reduce": (palette.BEFORE, "receives a part, adds it"),
+    "exchange": (palette.AFTER, "swaps parts with a peer, both add"),
+    "copy": (palette.COPY, "receives a finished chunk"),
 }
-_LATE = "#c0392b"
-_INK = "#222222"
 _LABEL_ALL = 16  # up to this many ranks every row and round is labelled, and a box names its sender
 _FEW_ROUNDS, _MANY_ROUNDS = 30, 72  # drawn of each phase of a picture with all and with thinned labels
 
@@ -63,9 +61,11 @@ def svg(schedule: Schedule) -> str:
     width, height = layout.right + 1.5 * unit, end + 1.5 * unit
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
-        f'viewBox="0 0 {width:g} {height:g}" font-family="DejaVu Sans, Helvetica, Arial, sans-serif" fill="{_INK}">',
+        f'viewBox="0 0 {width:g} {height:g}" font-family="DejaVu Sans, Helvetica, Arial, sans-serif" '
+        f'fill="{palette.INK}" role="img" aria-label="{escape(title)}">',
         '<defs><pattern id="away" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-        '<rect width="8" height="8" fill="#fbeceb"/><rect width="2" height="8" fill="#e6b0aa"/></pattern></defs>',
+        f'<rect width="8" height="8" fill="{palette.AWAY[1]}"/>'
+        f'<rect width="2" height="8" fill="{palette.AWAY[2]}"/></pattern></defs>',
         f'<rect width="{width:g}" height="{height:g}" fill="white"/>',
         _text(layout.left, 1.8 * unit, title, 1.5 * unit, 'font-weight="bold"'),
         _text(layout.left, 3.5 * unit, note, unit),
@@ -133,10 +133,10 @@ def _rows(schedule: Schedule, layout: _Layout) -> Iterator[str]:
     step = 1 if schedule.ranks <= _LABEL_ALL else 4
     for rank in range(schedule.ranks):
         y, late = layout.top + rank * height, rank == schedule.late
-        shade = "#fdf3f2" if late else ("#f6f6f6" if rank % 2 else "#ffffff")
+        shade = palette.AWAY[0] if late else ("#f6f6f6" if rank % 2 else "#ffffff")
         yield f'<rect x="{layout.left:g}" y="{y:g}" width="{end - layout.left:g}" height="{height:g}" fill="{shade}"/>'
         if late or (rank % step == 0 and (schedule.late is None or abs(rank - schedule.late) >= step / 2)):
-            look = f'text-anchor="end" font-weight="bold" fill="{_LATE}"' if late else 'text-anchor="end"'
+            look = f'text-anchor="end" font-weight="bold" fill="{palette.LATE}"' if late else 'text-anchor="end"'
             name = f"{rank} late" if late else str(rank)
             yield _text(layout.left - 0.5 * unit, y + height / 2 + 0.36 * unit, name, unit, look)
     middle = layout.top + schedule.ranks * height / 2
@@ -167,7 +167,7 @@ def _boxes(schedule: Schedule, layout: _Layout) -> Iterator[str]:
             if (number, rank, first.src, first.chunk) in reduces and kind == "reduce":
                 kind = "exchange"
             chunks = sorted({transfer.chunk for transfer in group})
-            line = (_INK, 2.4) if layout.followed in chunks else ("#777777", 0.6)
+            line = (palette.INK, 2.4) if layout.followed in chunks else (palette.GREY, 0.6)
             x, y = x_of[number], layout.top + rank * height
             yield (
                 f'<rect class="box {kind}" x="{x + 1.5:g}" y="{y + 1.5:g}" width="{width - 3:g}" '
@@ -197,9 +197,9 @@ def _marks(schedule: Schedule, layout: _Layout) -> Iterator[str]:
     x, above = layout.arrival, layout.top - 0.6 * unit
     yield (
         f'<line class="arrival" x1="{x:g}" x2="{x:g}" y1="{above - 1.6 * unit:g}" y2="{layout.bottom:g}" '
-        f'stroke="{_LATE}" stroke-width="{unit / 5:g}" stroke-dasharray="{unit / 2:g} {unit / 3:g}"/>'
+        f'stroke="{palette.LATE}" stroke-width="{unit / 5:g}" stroke-dasharray="{unit / 2:g} {unit / 3:g}"/>'
     )
-    bold = f'font-weight="bold" fill="{_LATE}"'
+    bold = f'font-weight="bold" fill="{palette.LATE}"'
     yield _text(x + 0.6 * unit, above - 0.6 * unit, f"rank {schedule.late} arrives →", unit, bold)
     end = 'text-anchor="end" fill="#555555"'
     yield _text(x - 0.6 * unit, above - 0.6 * unit, "the others, meanwhile", unit, end)
@@ -221,7 +221,7 @@ def _round_labels(schedule: Schedule, layout: _Layout) -> Iterator[str]:
 def _legend(layout: _Layout) -> tuple[list[str], float]:
     """The keys, and the height at which they end."""
     unit = layout.unit
-    thin, thick = 'stroke="#777777" stroke-width="0.6"', f'stroke="{_INK}" stroke-width="2.4"'
+    thin, thick = f'stroke="{palette.GREY}" stroke-width="0.6"', f'stroke="{palette.INK}" stroke-width="2.4"'
     keys = [(f'fill="{fill}" {thin}', f"{kind}: {meaning}") for kind, (fill, meaning) in _KINDS.items()]
     keys.append((f'fill="white" {thick}', f"dark outline: the way of chunk {layout.followed}"))
     if layout.arrival is not None:

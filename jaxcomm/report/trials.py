@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from jaxcomm.profile import Trials
+from jaxcomm.report import palette
 from jaxcomm.report.tables import table
 
 
@@ -61,20 +62,26 @@ def svg(trials: Trials) -> str:
         figure = Figure(figsize=(6.4, 4.0), layout="constrained")
         FigureCanvasSVG(figure)
         axes = figure.subplots()
-        axes.axhline(mean, color="C7", linewidth=1)
+        axes.axhline(mean, color=palette.GREY, linewidth=1)
         axes.axhspan(
-            mean, mean * (1 + trials.margin), color="C2", alpha=0.15, label=f"tolerated: {trials.margin:.0%} more"
+            mean,
+            mean * (1 + trials.margin),
+            color=palette.HALVING,
+            alpha=0.15,
+            label=f"tolerated: {trials.margin:.0%} more",
         )
         points = [(0.0, count) for count in trials.baseline]
         points += [(100 * each.share, count) for each in trials.trials for count in each.rounds if count is not None]
         xs, ys = zip(*points, strict=True)
-        axes.scatter(xs, ys, s=14, color="C7", alpha=0.5, label="a training")
+        axes.scatter(xs, ys, s=14, color=palette.GREY, alpha=0.5, label="a training")
         lost = [(100 * trial.share, trials.excess(trial)) for trial in trials.trials]
         for number, (share, cost) in enumerate(each for each in lost if each[1].mean is not None):
             assert cost.mean is not None and cost.high is not None
             label = "mean, 90 % interval of the difference" if not number else None
             reach = cost.high - cost.mean
-            axes.errorbar([share], [mean + cost.mean], yerr=[reach], fmt="o", color="C0", capsize=4, label=label)
+            axes.errorbar(
+                [share], [mean + cost.mean], yerr=[reach], fmt="o", color=palette.PLAN, capsize=4, label=label
+            )
         for share, cost in lost:
             if cost.mean is None:
                 axes.annotate("not reached", (share, mean), rotation=90, ha="center", fontsize=8)

@@ -1,0 +1,59 @@
+"""One colour for each meaning in all pictures: those of Okabe and Ito, which colour-blind readers can tell apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+INK: Final = "#222222"  # text and outlines
+PALE: Final = "#cccccc"  # axes and grids
+GREY: Final = "#777777"  # outlines of boxes, and what stands in the background
+LATE: Final = "#d55e00"  # the late rank, and the schedule that is for it
+PLAN: Final = "#0072b2"
+PLAIN: Final = "#56b4e9"  # direct, which runs without a plan
+RING: Final = "#e69f00"
+HALVING: Final = "#009e73"
+LAX: Final = "#cc79a7"
+BROADCAST: Final = "#999999"
+BOUND: Final = "#000000"
+
+# The same colours, lightened, for boxes with text in them.
+BEFORE, AFTER, COPY = "#8ecdf0", "#f4bb4a", "#9adbbd"
+AWAY: Final = ("#fdf3f2", "#fbeceb", "#e6b0aa")  # the late rank's row; its absence, hatched
+
+# Of a name that says several, the first in this order counts.
+_MEANINGS: Final = {
+    "no plan": PLAIN,
+    "direct": PLAIN,
+    "lax": LAX,
+    "bound": BOUND,
+    "ring": RING,
+    "halving": HALVING,
+    "broadcast": BROADCAST,
+    "straggler": LATE,
+    "late": LATE,
+    "plan": PLAN,
+}
+_OTHERS: Final = (PLAN, RING, HALVING, LATE, LAX, PLAIN, BROADCAST, BOUND)
+
+
+def of_names(names: Iterable[str]) -> dict[str, str]:
+    """A colour for each line of a plot: that of its meaning, or one that no other line has, as long as there are some.
+
+    Args:
+      names: of the lines, such as `ring`, `jaxcomm.pmean, no plan` or `old rail`.
+    """
+    wanted = {name: _meant(name) for name in names}
+    found: dict[str, str] = {}
+    for name, colour in wanted.items():
+        if colour and colour not in found.values():
+            found[name] = colour
+    for number, name in enumerate(name for name in wanted if name not in found):
+        free = [colour for colour in _OTHERS if colour not in found.values()]
+        found[name] = free[0] if free else _OTHERS[number % len(_OTHERS)]
+    return found
+
+
+def _meant(name: str) -> str | None:
+    return next((_MEANINGS[word] for word in _MEANINGS if re.search(rf"\b{word}", name.lower())), None)
