@@ -42,9 +42,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--late", type=values.late, default=Late(3, 0.02), metavar="rank=R,ms=T", help="who is late (rank=3,ms=20)"
     )
-    parser.add_argument(
-        "--steps", type=values.whole(1, 10**6), default=60, help="training steps of each training (60)"
-    )
+    parser.add_argument("--steps", type=values.whole(1, 10**6), default=60, help="training steps of each training (60)")
     parser.add_argument(
         "--hidden", type=values.whole(1, 65536), default=2048, help="units of the two hidden layers (2048: 16.6 MiB)"
     )

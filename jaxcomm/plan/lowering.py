@@ -32,7 +32,10 @@ def lower(schedule: Schedule) -> list[ProgramStep]:
     so that both sides get the same bits; copies of a finished chunk become stores of the step that finished it. Sums of
     different ranks stay apart: the early ranks' partial sums must be able to run while the late rank is away.
     """
-    steps = [(round_, ProgramStep(chunk, draft.rank, draft.reads, draft.writes)) for round_, chunk, draft in _drafts(schedule)]
+    steps = [
+        (round_, ProgramStep(chunk, draft.rank, draft.reads, draft.writes))
+        for round_, chunk, draft in _drafts(schedule)
+    ]
     return [step for _, step in sorted(steps, key=lambda each: (each[0], each[1].chunk))]
 
 

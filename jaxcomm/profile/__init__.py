@@ -1,8 +1,8 @@
 """The profile file: its schema, reading and writing, and what follows from it.
 
 Measuring imports JAX, and only when called; everything else here needs pydantic and numpy. May be imported by planner,
-simulate, report, train and cli; imports topology, files and the format of `jaxcomm.stats()`, and for measuring also what
-runs the collectives.
+simulate, report, train and cli; imports topology, files and the format of `jaxcomm.stats()`, and for measuring also
+what runs the collectives.
 """
 
 from __future__ import annotations
