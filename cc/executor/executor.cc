@@ -148,12 +148,16 @@ void Executor::Watch() {
     watching_ = false;
     if (waiting) ArmWatch();
   }
-  for (const auto& call : overdue) Advance(call, call->Expire(now));
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (; failed_.size() > kFailedKept; failed_.pop_front()) {
-    const auto oldest = meetings_.find(failed_.front());
-    if (oldest != meetings_.end() && oldest->second.call->failed()) meetings_.erase(oldest);
+  std::vector<Progress> ends;
+  for (const auto& call : overdue) ends.push_back(call->Expire(now));
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (; failed_.size() > kFailedKept; failed_.pop_front()) {
+      const auto oldest = meetings_.find(failed_.front());
+      if (oldest != meetings_.end() && oldest->second.call->failed()) meetings_.erase(oldest);
+    }
   }
+  for (size_t i = 0; i < overdue.size(); ++i) Advance(overdue[i], std::move(ends[i]));
 }
 
 size_t Executor::open_calls() const {
