@@ -142,7 +142,7 @@ def test_gpus_are_named_by_cudas_numbers() -> None:
 
     gpus = [SimpleNamespace(id=8 + i, local_hardware_id=i, process_index=0) for i in range(2)]
     mesh = SimpleNamespace(devices=np.array(gpus))
-    assert gpu_ids(mesh, [[1, 0]], "psum") == [[1, 0]]
+    assert gpu_ids(mesh, [[1, 0]]) == [[1, 0]]
 
 
 @pytest.mark.usefixtures("on_gpus")
