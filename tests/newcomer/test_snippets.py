@@ -64,7 +64,7 @@ def train(step):
 
 
 {snippet.replace("...", "return grads")}
-assert {site["plan"] for site in jaxcomm.stats()} == {jaxcomm.plan.load("plan.json").hash[:8]}
+assert {{site["plan"] for site in jaxcomm.stats()}} == {{jaxcomm.plan.load("plan.json").hash[:8]}}
 """
 
 
