@@ -91,8 +91,6 @@ ALL = {
     "nccl psum": _by_nccl("psum", 90, "jaxcomm.psum between processes that are told to be on different hosts"),
     "nccl psum lent": _by_nccl("lent", 90, "the same over communicators that XLA lends"),
     "nccl lost": _by_nccl("lost", 50, "a rank that does not come is named, and the others go on without it"),
-    "nccl windows": _by_nccl("windows", 80, "the fused executor in windows, bit for bit"),
-    "nccl multicast": _by_nccl("multicast", 80, "stores to all ranks by a switch, a GPU per rank"),
     "nccl groups": _by_nccl("groups", 50, "sums of the groups of a period, on communicators that were split before"),
     "nccl rails": _by_nccl("rails", 50, "one call over two rails, a communicator each"),
     "nccl times": _by_nccl("times", 80, "median of a call, the launch and the wait for its end included"),

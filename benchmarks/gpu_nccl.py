@@ -3,13 +3,12 @@
     python benchmarks/gpu_nccl.py bits 110 result.json      # part, seconds, the file that its result goes into
 
 Each part is a section of gpu.py. NCCL from 2.30.7 on lets several ranks share a GPU (NCCL_MULTI_RANK_GPU_ENABLE);
-older ones are made to believe that the ranks are on hosts of their own. Both are experimental. The part "multicast" is
-for a GPU per rank. Exits with 1 if a rank fails or time is up, and with 77 where a part cannot run, say without NCCL.
+older ones are made to believe that the ranks are on hosts of their own. Both are experimental. Exits with 1 if a rank
+fails or time is up, and with 77 where a part cannot run, say without NCCL.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -24,18 +23,15 @@ ROOT = Path(__file__).resolve().parent.parent
 HERE = Path(__file__).resolve().parent
 RANK = HERE / "gpu_nccl_rank.py"
 ON_HOSTS = ("psum", "lent", "lent lost")
-OTHERWISE = {  # which program runs a part
-    **dict.fromkeys(("windows", "multicast"), HERE / "gpu_nccl_windows.py"),
-    **dict.fromkeys(ON_HOSTS, HERE / "gpu_hosts_rank.py"),
-}
-RANKS, MOST_RANKS = 4, 8
+OTHERWISE = dict.fromkeys(ON_HOSTS, HERE / "gpu_hosts_rank.py")  # which program runs a part
+RANKS = 4
 SEVERAL_RANKS = (2, 30, 7)  # NCCL's version from which on they may share a GPU
 CANNOT = 77
 COMMON = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "CUDA_MODULE_LOADING": "EAGER"}
 
 sys.path.insert(0, str(ROOT))
 
-from jaxcomm.ffi import cuda, lent, nccl  # noqa: E402
+from jaxcomm.ffi import lent, nccl  # noqa: E402
 
 
 class Outcome(NamedTuple):
@@ -52,17 +48,11 @@ def main(name: str, seconds: float, out: Path) -> int:
         print(off)
         return CANNOT
     version = nccl.version()
-    ranks, extra = RANKS, environment(version)
-    if name == "multicast":
-        ranks, extra = min(cuda.core().jaxcomm_cuda_devices(ctypes.byref(ctypes.c_char_p())), MOST_RANKS), [COMMON]
-        if ranks < 2:
-            print("one GPU; a switch stores to several")
-            return CANNOT
-    found = run(name, ranks, seconds, extra, OTHERWISE.get(name, RANK))
+    found = run(name, RANKS, seconds, environment(version), OTHERWISE.get(name, RANK))
     if found.cannot:
         print(found.cannot)
         return CANNOT
-    head = [f"{ranks} ranks, NCCL {'.'.join(map(str, version))}", "result"]
+    head = [f"{RANKS} ranks, NCCL {'.'.join(map(str, version))}", "result"]
     out.write_text(json.dumps({"rows": [head, *found.rows]}))
     return 0 if found.passed else 1
 

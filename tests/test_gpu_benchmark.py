@@ -19,7 +19,6 @@ gpu_sections = importlib.import_module("gpu_sections")
 gpu_nccl = importlib.import_module("gpu_nccl")
 gpu_nccl_rank = importlib.import_module("gpu_nccl_rank")
 gpu_hosts_rank = importlib.import_module("gpu_hosts_rank")
-gpu_nccl_windows = importlib.import_module("gpu_nccl_windows")
 
 
 def test_the_dry_run_names_every_section_and_starts_none(tmp_path: Path) -> None:
@@ -37,15 +36,14 @@ def test_the_sections_exist_and_all_of_them_fit_into_ten_minutes() -> None:
     for section in gpu.ALL.values():
         assert (ROOT / "benchmarks" / section.script).exists()
     by_nccl = {section.arguments[0] for section in gpu.ALL.values() if section.script == "gpu_nccl.py"}
-    assert by_nccl == {*gpu_nccl_rank.WORK, *gpu_nccl_windows.WORK, *gpu_hosts_rank.WORK}
-    assert gpu_nccl.OTHERWISE.keys() == {*gpu_nccl_windows.WORK, *gpu_hosts_rank.WORK}
+    assert by_nccl == {*gpu_nccl_rank.WORK, *gpu_hosts_rank.WORK}
     assert {*gpu_nccl.ON_HOSTS} == {*gpu_hosts_rank.WORK}
 
 
 def test_one_gpu_needs_jax_and_numpy_alone() -> None:
     """A machine that is lent for ten minutes may have no more of what jaxcomm depends on."""
     others = ["absl", "matplotlib", "optax", "ortools", "pydantic", "scipy", "tqdm"]
-    ranks = {"gpu_nccl_rank", "gpu_nccl_windows", "gpu_hosts_rank", "gpu_processes_rank"}
+    ranks = {"gpu_nccl_rank", "gpu_hosts_rank", "gpu_processes_rank"}
     sections = ranks | {Path(section.script).stem for section in gpu.ALL.values()}
     script = f"import sys; sys.modules |= dict.fromkeys({others})\nimport jaxcomm, {', '.join(sections)}; jaxcomm.psum"
     script += "\nassert not gpu_hosts_rank.HAS_PYDANTIC"

@@ -100,11 +100,6 @@ std::vector<uint32_t> Communicators::members(size_t partition) const {
   return found;
 }
 
-void Communicators::Keep(std::shared_ptr<const void> given) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  kept_.push_back(std::move(given));
-}
-
 Result<std::unique_ptr<Communicators>> Communicators::Without(const std::vector<uint32_t>& gone, Board* board,
                                                               Clock::time_point deadline) {
   if (nccl_.CommRevoke == nullptr || nccl_.CommShrink == nullptr) {

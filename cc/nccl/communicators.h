@@ -53,9 +53,6 @@ class Communicators : public Carrier {
   // The ranks of this rank's group, ascending: their places are their ranks in it.
   std::vector<uint32_t> members(size_t partition) const;
 
-  // What NCCL was given and may still use lives until these have ended.
-  void Keep(std::shared_ptr<const void> given);
-
   // Communicators of the ranks but those that are gone, made from these, which are not to be used any more, whether or
   // not they have failed. All that remain must call it, with the same list. They have no groups: those are for other
   // ranks. `board` is for the ranks as they are then numbered.
@@ -83,7 +80,6 @@ class Communicators : public Carrier {
 
   const Membership membership_;
   const Board* const board_;
-  std::vector<std::shared_ptr<const void>> kept_;
   std::deque<Named> rails_, groups_;  // NCCL writes into them while it makes a communicator: none may move
 };
 

@@ -47,12 +47,6 @@ Result<Library> Table(void* handle, const std::string& path) {
   Find(handle, "ncclGetLastError", &found.GetLastError);
   Find(handle, "ncclCommRevoke", &found.CommRevoke);
   Find(handle, "ncclCommShrink", &found.CommShrink);
-  Find(handle, "ncclMemAlloc", &found.MemAlloc);
-  Find(handle, "ncclMemFree", &found.MemFree);
-  Find(handle, "ncclCommWindowRegister", &found.CommWindowRegister);
-  Find(handle, "ncclCommWindowDeregister", &found.CommWindowDeregister);
-  Find(handle, "ncclGetPeerDevicePointer", &found.GetPeerDevicePointer);
-  Find(handle, "ncclGetLsaMultimemDevicePointer", &found.GetLsaMultimemDevicePointer);
   return found;
 }
 

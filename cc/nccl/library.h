@@ -19,16 +19,13 @@ namespace jaxcomm::nccl {
 
 struct Opaque;
 using Comm = Opaque*;  // ncclComm_t
-struct OpaqueWindow;
-using WindowHandle = OpaqueWindow*;  // ncclWindow_t
-using Stream = void*;                // cudaStream_t
-using Outcome = int;                 // ncclResult_t
+using Stream = void*;  // cudaStream_t
+using Outcome = int;   // ncclResult_t
 constexpr Outcome kSuccess = 0;
 constexpr Outcome kInProgress = 7;
 constexpr int kInt8 = 0;  // ncclInt8: messages are bytes
 constexpr int kUnset = INT_MIN;
 constexpr int kShrinkDefault = 0;
-constexpr int kSymmetric = 1;  // NCCL_WIN_COLL_SYMMETRIC
 constexpr int kLeastVersion = 22800;
 
 struct Id {
@@ -77,13 +74,6 @@ struct Library {
   const char* (*GetLastError)(Comm comm) = nullptr;
   Outcome (*CommRevoke)(Comm comm, int flags) = nullptr;
   Outcome (*CommShrink)(Comm comm, int* gone, int num_gone, Comm* made, Config* config, int flags) = nullptr;
-  // Memory that ranks register together; the last two from 2.29 on.
-  Outcome (*MemAlloc)(void** memory, size_t bytes) = nullptr;
-  Outcome (*MemFree)(void* memory) = nullptr;
-  Outcome (*CommWindowRegister)(Comm comm, void* memory, size_t bytes, WindowHandle* window, int flags) = nullptr;
-  Outcome (*CommWindowDeregister)(Comm comm, WindowHandle window) = nullptr;
-  Outcome (*GetPeerDevicePointer)(WindowHandle window, size_t offset, int rank, void** pointer) = nullptr;
-  Outcome (*GetLsaMultimemDevicePointer)(WindowHandle window, size_t offset, void** pointer) = nullptr;
 
   // "2.30.7"
   std::string VersionText() const;

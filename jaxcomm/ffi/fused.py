@@ -31,9 +31,6 @@ GRAPHS = False
 # "devices", on several GPUs, and "processes": whether all-reduces over GPUs follow plans; where it is not set, they
 # stay jax.lax's.
 DEVICES = False
-# "multicast", on several GPUs behind NVSwitch: whether `windows.all_reduce` has a switch make the copies of what an
-# operation stores to all ranks. Untested until several GPUs have run it. Read when a step is traced.
-MULTICAST = False
 
 _ALIGNMENT = 16  # bytes of a row
 

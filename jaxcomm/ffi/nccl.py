@@ -5,8 +5,7 @@ y = nccl.all_reduce(x, schedules.ring(4), "data")  # inside or outside of jit
 nccl.shrink("data", gone=[2])  # after a fault, on all that remain
 nccl.leave("data")
 
-It is also what `jaxcomm.psum` becomes on GPUs of several hosts. Where NVLink connects all ranks, `windows.all_reduce`
-runs in one kernel.
+It is also what `jaxcomm.psum` becomes on GPUs of several hosts.
 """
 
 from __future__ import annotations

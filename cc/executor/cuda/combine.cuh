@@ -37,52 +37,38 @@ __device__ __forceinline__ Stored* At(std::byte* base, int64_t offset) {
   return reinterpret_cast<Stored*>(at);
 }
 
-// What an op stores goes to each of the ranks that it writes to, or to all by one instruction.
-struct Writes {
+// The ranks that an op reads or writes.
+struct RankList {
   const uint32_t* ranks;
   uint32_t size;
-  bool everywhere;
-  std::byte* multicast;  // where the switch takes what all ranks' data get
 };
-
-// Stores a pack at all ranks. The type is only what the instruction asks for: it moves bits. To be strong it needs the
-// scope; Post orders it with what the other threads of the block store, and peers acquire the flag that Post releases.
-template <typename Stored>
-__device__ __forceinline__ void StoreEverywhere(const cuda::Pack<Stored>& pack, std::byte* to) {
-#if __CUDA_ARCH__ >= 900
-  const uint4 bits = cuda::BitCast<uint4>(pack);
-  asm volatile("multimem.st.relaxed.sys.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
-               "r"(bits.x), "r"(bits.y), "r"(bits.z), "r"(bits.w)
-               : "memory");
-#endif
-}
 
 // One pack at `at`, and kPacks - 1 more, each a block's width further on.
 template <typename E, Reduction kReduction, int kPacks, bool kTwo>
-__device__ __forceinline__ void CombinePacks(std::byte* const* bases, const uint32_t* reads, uint32_t num_reads,
-                                             const Writes& writes, int64_t at, int64_t step) {
+__device__ __forceinline__ void CombinePacks(std::byte* const* bases, const RankList& reads, const RankList& writes,
+                                             int64_t at, int64_t step) {
   using Stored = typename E::Stored;
   using Pack = cuda::Pack<Stored>;
   const auto load = [&](uint32_t rank, int p) { return cuda::LoadPack(At<const Stored>(bases[rank], at + p * step)); };
   Pack packs[kPacks];
 #pragma unroll
-  for (int p = 0; p < kPacks; ++p) packs[p] = load(reads[0], p);
-  if (num_reads > 1) {  // a single source is copied as it is
+  for (int p = 0; p < kPacks; ++p) packs[p] = load(reads.ranks[0], p);
+  if (reads.size > 1) {  // a single source is copied as it is
     typename E::Wide values[kPacks][Pack::kElements];
     Pack others[kPacks];
     if (kTwo) {
 #pragma unroll
-      for (int p = 0; p < kPacks; ++p) others[p] = load(reads[1], p);
+      for (int p = 0; p < kPacks; ++p) others[p] = load(reads.ranks[1], p);
     }
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
 #pragma unroll
       for (int i = 0; i < Pack::kElements; ++i) values[p][i] = E::Widen(packs[p].elements[i]);
     }
-    for (uint32_t s = 1; s < (kTwo ? 2 : num_reads); ++s) {
+    for (uint32_t s = 1; s < (kTwo ? 2 : reads.size); ++s) {
       if (!kTwo) {
 #pragma unroll
-        for (int p = 0; p < kPacks; ++p) others[p] = load(reads[s], p);
+        for (int p = 0; p < kPacks; ++p) others[p] = load(reads.ranks[s], p);
       }
 #pragma unroll
       for (int p = 0; p < kPacks; ++p) {
@@ -98,11 +84,6 @@ __device__ __forceinline__ void CombinePacks(std::byte* const* bases, const uint
       for (int i = 0; i < Pack::kElements; ++i) packs[p].elements[i] = E::Round(values[p][i]);
     }
   }
-  if (writes.everywhere) {
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p) StoreEverywhere(packs[p], writes.multicast + at + p * step);
-    return;
-  }
 #pragma unroll 4
   for (uint32_t w = 0; w < writes.size; ++w) {
 #pragma unroll
@@ -113,8 +94,7 @@ __device__ __forceinline__ void CombinePacks(std::byte* const* bases, const uint
 }
 
 template <typename E, Reduction kReduction>
-__device__ void CombineSlice(std::byte* const* bases, const uint32_t* reads, uint32_t num_reads, const Writes& writes,
-                             Slice slice) {
+__device__ void CombineSlice(std::byte* const* bases, const RankList& reads, const RankList& writes, Slice slice) {
   using Stored = typename E::Stored;
   // As many as keep 16 accumulators of 32 bits in registers.
   constexpr int kElements = cuda::Pack<Stored>::kElements;
@@ -122,26 +102,26 @@ __device__ void CombineSlice(std::byte* const* bases, const uint32_t* reads, uin
   const int64_t step = int64_t{blockDim.x} * cuda::kPackBytes;
   const int64_t whole = slice.end - (slice.end - slice.begin) % cuda::kPackBytes;
   int64_t at = slice.begin + int64_t{threadIdx.x} * cuda::kPackBytes;
-  if (num_reads == 2) {
+  if (reads.size == 2) {
     for (; at + (kPacks - 1) * step < whole; at += kPacks * step) {
-      CombinePacks<E, kReduction, kPacks, true>(bases, reads, num_reads, writes, at, step);
+      CombinePacks<E, kReduction, kPacks, true>(bases, reads, writes, at, step);
     }
   } else {
     for (; at + (kPacks - 1) * step < whole; at += kPacks * step) {
-      CombinePacks<E, kReduction, kPacks, false>(bases, reads, num_reads, writes, at, step);
+      CombinePacks<E, kReduction, kPacks, false>(bases, reads, writes, at, step);
     }
   }
   for (; at < whole; at += step) {
-    CombinePacks<E, kReduction, 1, false>(bases, reads, num_reads, writes, at, step);
+    CombinePacks<E, kReduction, 1, false>(bases, reads, writes, at, step);
   }
   // The last elements of a buffer that is no multiple of 16 bytes.
   const int64_t element = whole + int64_t{threadIdx.x} * int64_t{sizeof(Stored)};
   if (element >= slice.end) return;
   const auto load = [&](uint32_t rank) { return *At<const Stored>(bases[rank], element); };
-  Stored result = load(reads[0]);
-  if (num_reads > 1) {
+  Stored result = load(reads.ranks[0]);
+  if (reads.size > 1) {
     typename E::Wide value = E::Widen(result);
-    for (uint32_t s = 1; s < num_reads; ++s) value = cuda::Combine<kReduction>(value, E::Widen(load(reads[s])));
+    for (uint32_t s = 1; s < reads.size; ++s) value = cuda::Combine<kReduction>(value, E::Widen(load(reads.ranks[s])));
     result = E::Round(value);
   }
   for (uint32_t w = 0; w < writes.size; ++w) *At<Stored>(bases[writes.ranks[w]], element) = result;

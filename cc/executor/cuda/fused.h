@@ -42,13 +42,12 @@ struct Arguments {
   Peer peers[kMaxRanks];
   Told* told;  // [ranks][rows], which the host can read
   Clocks clocks;
-  std::byte* data;       // of the first rank here
-  uint64_t origin;       // of the ranks here, as they see it
-  std::byte* multicast;  // all ranks' data at once, for multimem instructions; or null
-  int64_t stride;        // bytes from one rank's data to the next one's
-  int64_t bytes;         // of one rank
-  const int* delays;     // microseconds by which each rank comes late on purpose, or null
-  uint64_t timeout;      // nanoseconds
+  std::byte* data;    // of the first rank here
+  uint64_t origin;    // of the ranks here, as they see it
+  int64_t stride;     // bytes from one rank's data to the next one's
+  int64_t bytes;      // of one rank
+  const int* delays;  // microseconds by which each rank comes late on purpose, or null
+  uint64_t timeout;   // nanoseconds
   uint32_t first_rank;
   uint32_t rows;
   bool one_device;  // all ranks' memory is this device's

@@ -91,11 +91,9 @@ class Hands {
 
   __device__ void Execute(const TableOp& op) {
     const Slice slice = SliceOf(args_.bytes, op.chunk, args_.table.num_chunks, row_, args_.rows);
-    const uint32_t* reads = args_.table.ranks + op.reads.begin;
-    const Writes writes{args_.table.ranks + op.writes.begin, op.writes.size, Everywhere(op), args_.multicast};
-    if (writes.everywhere) FenceAliases();
-    CombineSlice<E, kReduction>(shared_.bases, reads, op.reads.size, writes, slice);
-    if (writes.everywhere) FenceAliases();
+    const RankList reads{args_.table.ranks + op.reads.begin, op.reads.size};
+    const RankList writes{args_.table.ranks + op.writes.begin, op.writes.size};
+    CombineSlice<E, kReduction>(shared_.bases, reads, writes, slice);
     if (row_ == 0) {
       __syncthreads();
       if (threadIdx.x == 0) Clock()[1 + 2 * args_.table.num_ranks + op.index] = Now();
@@ -126,20 +124,6 @@ class Hands {
     return args_.peers[rank].flags + size_t{flag} * args_.rows + row_;
   }
   __device__ uint64_t* Offset(uint32_t rank) const { return Flag(rank, args_.table.num_flags); }
-
-  // Whether the op stores to all ranks at once.
-  __device__ bool Everywhere(const TableOp& op) const {
-#if __CUDA_ARCH__ >= 900
-    return args_.multicast != nullptr && op.writes.size == args_.table.num_ranks;
-#else
-    return false;
-#endif
-  }
-
-  // An address that stands for all ranks is an alias of theirs, and no release or acquire orders accesses by different
-  // aliases: there must be such a fence between what others did with this memory before, the store by the alias, and
-  // what they do after it. Every thread that stores has one on either side, between what it has waited for and Post.
-  static __device__ void FenceAliases() { asm volatile("fence.proxy.alias;" ::: "memory"); }
 
   __device__ uint64_t* Clock() const {
     const size_t words = 1 + 2 * size_t{args_.table.num_ranks} + args_.clocks.num_ops;

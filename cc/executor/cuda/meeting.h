@@ -35,10 +35,6 @@ class Meeting {
   // The origin of a device's own view is also what it counts from itself.
   virtual View See(size_t from, size_t to) const = 0;
 
-  // An address by which a switch stores at all places' origins at once; null where none does. Operands then begin
-  // there.
-  virtual std::byte* Everywhere() const { return nullptr; }
-
   // Whether the others reach an operand of a device of this process.
   virtual Status CheckReach(size_t place, const std::byte* data, int64_t bytes) const = 0;
 };

@@ -113,7 +113,6 @@ Status Ranks::Connect() {
     }
     const View own = meeting_->See(at, at);
     arguments.origin = own.origin;
-    arguments.multicast = meeting_->Everywhere();
     arguments.told = told_.get();
     arguments.clocks = {reinterpret_cast<uint64_t*>(own.block + layout_.clocks()),
                         static_cast<uint32_t>(program_->ops().size())};

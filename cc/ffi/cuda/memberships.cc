@@ -199,7 +199,6 @@ JAXCOMM_EXPORT int64_t jaxcomm_nccl_without(const char* group, int device, const
   if (!part) return Answer(InvalidArgument("the device has not joined it"), error, size);
   const std::lock_guard<std::mutex> lock(part->issue);
   if (!part->communicators) return Answer(InvalidArgument("its communicators are XLA's"), error, size);
-  part->windows.clear();  // those that remain meet anew
   const std::vector<uint32_t> all = part->communicators->everybody(), leaving(gone, gone + num_gone);
   Result<std::unique_ptr<nccl::Board>> opened = nccl::Board::Open(board, static_cast<uint32_t>(all.size()));
   if (!opened.ok()) return Answer(opened.status(), error, size);
@@ -219,7 +218,6 @@ JAXCOMM_EXPORT void jaxcomm_nccl_leave(const char* group, int device) {
   const std::shared_ptr<Part> gone = Find(group, device);
   if (!gone) return;
   const std::lock_guard<std::mutex> turn(gone->issue);
-  gone->windows.clear();
   gone->carrier().Fail(Status(Code::kInternal, "the device has left"));
   std::lock_guard<std::mutex> lock(TheRuntime().mutex);
   TheRuntime().parts.erase({group, device});

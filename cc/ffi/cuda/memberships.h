@@ -1,7 +1,6 @@
 // The groups that devices of this process have joined, and the messages by which they run schedules.
 //
 //   Result<Turn> turn = TakeTurn(device, "data", /*iteration=*/-1, "3f9a01c2…");   // for a call by messages
-//   Result<Hold> hold = TakePart(device, "data");                                   // for one by windows
 //
 // Groups and messages come from Python, through exported functions of their own. Thread-safe.
 #pragma once
@@ -24,10 +23,6 @@
 #include "cc/nccl/loan.h"
 
 namespace jaxcomm {
-
-namespace fused {
-class Ranks;
-}
 
 // A stream of ours, which does not wait for the default stream.
 class OwnStream {
@@ -57,12 +52,6 @@ class OwnMemory {
   void* const memory_;
 };
 
-// Ranks that have met by windows, and where an operand goes that they reduce.
-struct Met {
-  std::shared_ptr<fused::Ranks> ranks;
-  std::byte* data;
-};
-
 // One device's part in a group of ranks, by communicators of ours or by those that XLA lends.
 struct Part {
   std::unique_ptr<nccl::Board> board;
@@ -73,7 +62,6 @@ struct Part {
   double deadline_s;                                // 0: the process's
   std::mutex issue;  // calls are issued one after the other, in the order in which XLA runs them
   uint32_t calls = 0;
-  std::map<std::string, Met> windows;  // by what is reduced; until the group ends, or one rank's would lie elsewhere
 
   nccl::Carrier& carrier() const { return communicators ? static_cast<nccl::Carrier&>(*communicators) : *loan; }
 };

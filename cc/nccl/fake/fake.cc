@@ -44,8 +44,6 @@ FAKE(void) fake_reset() {
   fake.counts.clear();
   fake.lost.clear();
   fake.stall = {};
-  fake.without.clear();
-  fake.windows.clear();
 }
 
 FAKE(void) fake_fail(const char* function, int nth, int outcome) {

@@ -13,12 +13,8 @@ void fake_fail(const char* function, int nth, int outcome);
 void fake_lose(int rank);
 // Every ncclAllGather holds its thread for so long, as on a communicator that may block.
 void fake_stall(int milliseconds);
-// The function succeeds and finds nothing, as NCCL's do where the machine has no such thing.
-void fake_without(const char* function);
 // What a rank has called on communicators and in groups, one word per call; the size of the text.
 size_t fake_calls(int rank, char* text, size_t size);
 // Communicators that were made and not yet aborted.
 int fake_live();
-// Memory that was allocated and not yet freed.
-int fake_memory();
 }

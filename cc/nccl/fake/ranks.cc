@@ -69,10 +69,6 @@ Outcome Progress(Fake& fake, FakeComm& comm) {
     if (!comm.child->ready()) return kInProgress;
     *comm.handle = std::exchange(comm.child, nullptr);
   }
-  if (comm.window) {
-    if (comm.window->memory.size() < comm.window->expected) return kInProgress;
-    *comm.window_handle = std::exchange(comm.window, nullptr).get();
-  }
   return Receive(fake, comm);
 }
 

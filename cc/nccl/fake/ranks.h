@@ -33,18 +33,6 @@ struct Message {
   std::vector<std::byte> bytes;
 };
 
-// Memory that the ranks of a communicator register together.
-struct FakeWindow {
-  size_t expected;
-  std::map<int, void*> memory;  // by rank, where all of them reach it
-};
-
-// Memory that has two addresses: as it was allocated, and as ranks reach it in a window.
-struct FakeMemory {
-  size_t bytes;
-  void* in_window;
-};
-
 struct FakeComm {
   std::string name;  // the same on all of its ranks
   int world_rank;    // in the first communicator, which names the thread in records
@@ -54,9 +42,6 @@ struct FakeComm {
   int children = 0;
   FakeComm* child = nullptr;  // that is being made
   FakeComm** handle = nullptr;
-  std::shared_ptr<FakeWindow> window;  // that is being registered
-  FakeWindow** window_handle = nullptr;
-  int windows = 0;
   bool revoked = false;
   bool stopping = false;
   Outcome outcome = kSuccess;
@@ -70,15 +55,12 @@ struct Fake {
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<Meeting>> meetings;
   std::map<std::string, std::deque<std::vector<std::byte>>> sent;  // by the way they go
-  std::map<std::string, std::shared_ptr<FakeWindow>> windows;
   std::set<FakeComm*> live;
-  std::map<void*, FakeMemory> memory;
   std::map<int, std::string> calls;
   std::map<std::string, std::pair<int, Outcome>> failures;
   std::map<std::string, int> counts;
   std::set<int> lost;
   std::chrono::milliseconds stall{0};
-  std::set<std::string> without;
   int ids = 0;
 };
 

@@ -10,7 +10,6 @@
 // It takes the place of the runtime's header of this name; the kernel runs the protocol's own source (kernel.cc).
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -31,7 +30,7 @@ enum cudaError_t {
   cudaErrorNotReady
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
-enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount, cudaDevAttrComputeCapabilityMajor };
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount };
 constexpr unsigned cudaHostAllocMapped = 1, cudaHostAllocPortable = 2, cudaStreamNonBlocking = 1,
                    cudaIpcMemLazyEnablePeerAccess = 1, cudaEventDisableTiming = 2;
 struct cudaIpcMemHandle_t {
@@ -50,7 +49,6 @@ class Machine {
   // Before anything is allocated.
   void Separate(int from, int to) { separate_.insert({from, to}); }
   void SetProcessors(int device, int processors) { processors_[device] = processors; }
-  void SetCapability(int device, int major) { capabilities_[device] = major; }
   void SetClock(int device, int64_t nanoseconds) { clocks_[device] = nanoseconds; }
 
   // Lets no larger allocation succeed, and no other process's memory be opened.
@@ -62,15 +60,13 @@ class Machine {
   bool connected(int from, int to);
   uint64_t Now(int device) const;
 
-  std::atomic<void*> multicast{nullptr};  // what the last launch of the kernel was given
-
  private:
   friend struct Runtime;
 
   const int devices_;
   std::mutex mutex_;
   std::set<std::pair<int, int>> separate_, connected_;
-  std::map<int, int> processors_, capabilities_;
+  std::map<int, int> processors_;
   std::map<int, int64_t> clocks_;
   size_t limit_ = SIZE_MAX;
   bool refuses_ = false;

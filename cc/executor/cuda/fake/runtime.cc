@@ -135,11 +135,6 @@ struct Runtime {
     return it == TheMachine().processors_.end() ? 2 : it->second;
   }
 
-  static int Capability(int device) {
-    const auto it = TheMachine().capabilities_.find(device);
-    return it == TheMachine().capabilities_.end() ? 9 : it->second;
-  }
-
   static bool Exists(int device) { return device >= 0 && device < TheMachine().devices_; }
 
   static bool Separate(int from, int to) { return TheMachine().separate_.count({from, to}) > 0; }
@@ -185,10 +180,9 @@ cudaError_t cudaSetDevice(int device) {
   return fake::current_device = device, cudaSuccess;
 }
 
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int device) {
   if (!Runtime::Exists(device)) return Runtime::Fail(cudaErrorNoDevice);
-  *value = attribute == cudaDevAttrMultiProcessorCount ? Runtime::Processors(device) : Runtime::Capability(device);
-  return cudaSuccess;
+  return *value = Runtime::Processors(device), cudaSuccess;
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
