@@ -48,6 +48,7 @@ struct Arguments {
   int64_t bytes;      // of one rank
   const int* delays;  // microseconds by which each rank comes late on purpose, or null
   uint64_t timeout;   // nanoseconds
+  uint64_t no_sum;    // the bits of an element of a call that has failed
   uint32_t first_rank;
   uint32_t rows;
   bool one_device;  // all ranks' memory is this device's

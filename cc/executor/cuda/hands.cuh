@@ -100,6 +100,20 @@ class Hands {
     }
   }
 
+  // Fills this row's slices of the rank's own data.
+  __device__ void Spoil() {
+    using Stored = typename E::Stored;
+    Stored spoiled;
+    memcpy(&spoiled, &args_.no_sum, sizeof(spoiled));  // the lower bytes come first
+    for (uint32_t chunk = 0; chunk < args_.table.num_chunks; ++chunk) {
+      const Slice slice = SliceOf(args_.bytes, chunk, args_.table.num_chunks, row_, args_.rows);
+      constexpr int64_t kWidth = int64_t{sizeof(Stored)};
+      for (int64_t at = slice.begin + threadIdx.x * kWidth; at < slice.end; at += blockDim.x * kWidth) {
+        *At<Stored>(shared_.bases[rank_], at) = spoiled;
+      }
+    }
+  }
+
   __device__ void Begin() {
     if (args_.delays != nullptr) {
       const uint64_t start = Now();

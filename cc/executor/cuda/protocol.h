@@ -116,6 +116,7 @@ JAXCOMM_DEVICE Failure RunRow(Memory& memory, const TableView& table, uint32_t r
   failure = Cause(memory, failure, table.num_ranks, epoch);
   const Failure stuck =
       memory.All(exits, mine.exits.size, [&](const Wait& wait) { return AwaitLeaving(memory, wait, epoch, timeout); });
+  memory.Spoil();  // what is there is no sum, and must not be taken for one
   return stuck.reason == Reason::kNone ? failure : stuck;
 }
 

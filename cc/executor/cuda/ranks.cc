@@ -7,6 +7,7 @@
 
 #include "cc/executor/cuda/clocks.h"
 #include "cc/executor/cuda/error.h"
+#include "cc/executor/cuda/no_sum.h"
 #include "cc/executor/cuda/on_device.h"
 
 namespace jaxcomm::fused {
@@ -14,6 +15,9 @@ namespace {
 
 // More rows than this only shorten the slices.
 constexpr uint32_t kMostRows = 64;
+
+// XLA's kernels, which another stream may run meanwhile, keep one of so many processors.
+constexpr uint32_t kSpared = 8;
 
 }  // namespace
 
@@ -75,11 +79,12 @@ Status Ranks::Allocate() {
 Status Ranks::Fill(size_t at) {
   const Place& place = places_.all[at];
   const std::string who = "GPU " + std::to_string(place.device);
-  // A block for each processor: they must all run at once.
+  // A block for each processor that is not spared: they must all run at once.
   int processors = 0;
   const cudaError_t error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, place.device);
   if (error != cudaSuccess) return CudaError(who, error);
-  Card card{std::min(kMostRows, static_cast<uint32_t>(processors) / place.num_ranks), {}};
+  const uint32_t used = static_cast<uint32_t>(processors) - static_cast<uint32_t>(processors) / kSpared;
+  Card card{std::min(kMostRows, used / place.num_ranks), {}};
   if (card.rows == 0) return InvalidArgument(who + " has fewer processors than ranks");
   if (places_.all.size() > 1) {
     const Result<HostClock> clock = CompareClock(place.device, clock_word_);
@@ -142,10 +147,9 @@ Status Ranks::Run(uint32_t rank, const Call& call, cudaStream_t stream) {
   arguments.stride = call.bytes;
   arguments.delays = call.delays;
   arguments.timeout = static_cast<uint64_t>(call.deadline * 1e9);
+  arguments.no_sum = NoSum(call.dtype);
   const OnDevice on(place.device);
-  const Status status = LaunchFused(arguments, call.dtype, call.reduction, place.num_ranks, stream);
-  // The launch comes first, whatever has failed before: the other devices launch, too, and all must count alike.
-  return status.ok() ? Check() : status;
+  return LaunchFused(arguments, call.dtype, call.reduction, place.num_ranks, stream);
 }
 
 Status Ranks::Check() {

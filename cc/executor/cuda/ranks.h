@@ -2,13 +2,13 @@
 // those of others; for tests and measurements also several ranks on one device.
 //
 //   Result<std::shared_ptr<Ranks>> ranks = Ranks::Make(name, program, places, std::move(meeting), stats);
-//   Status status = ranks.value()->Run(rank, call, stream);   // on every device; an error of this launch, or of a call
-//                                                             // before that nobody was told of yet
-//   Status status = ranks.value()->Check();                   // an error of the calls that have ended
+//   Status status = ranks.value()->Run(rank, call, stream);   // on every device; an error of this launch
+//   Status status = ranks.value()->Check();                   // of a call that has failed and that nobody was told of
 //
 // Run neither blocks nor allocates. Calls of one Ranks follow each other on one stream of each device, and every device
 // must run as many: a call that only some of them launch fails there at its deadline, and so do those after it. A call
-// that all launched may fail, and the next one works. Thread-safe.
+// that all launched may fail, and the next one works; what the failed one leaves are NaN, or the largest integer, where
+// it has no sum. Thread-safe.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -9,9 +9,11 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cc/executor/cuda/fake/job.h"
+#include "cc/executor/cuda/no_sum.h"
 #include "cc/executor/cuda/one_process.h"
 
 namespace jaxcomm::fused {
@@ -110,6 +112,7 @@ TEST(RanksTest, ARankThatMissesTheDeadlineIsNamedOnceAndTheNextCallWorks) {
       << told.message();
   EXPECT_TRUE(Contains(told.message(), "; 0,2 wait.")) << told.message();
   machine.Wait();
+  job.ExpectNoSums();
   EXPECT_TRUE(job.ranks().Check().ok());  // the call was told, however many gave up in it
   EXPECT_TRUE(Contains(job.stats().Json(), "\"failed\":1")) << job.stats().Json();
   job.deadline = 60.0;
@@ -119,18 +122,41 @@ TEST(RanksTest, ARankThatMissesTheDeadlineIsNamedOnceAndTheNextCallWorks) {
   EXPECT_TRUE(job.ranks().Check().ok());
 }
 
-TEST(RanksTest, TheErrorReachesTheNextLaunchWhichRunsAllTheSame) {
+TEST(RanksTest, AFailedCallHandsOutNoSumAndTheNextOneWorks) {
   fake::Machine machine(2);
   JobHere job({0, 1});
   job.deadline = 0.3;
   ASSERT_TRUE(job.Launch(0).ok());
-  machine.Wait();  // rank 0 gives up alone
-  EXPECT_EQ(job.Launch(1).code(), Code::kDeadlineExceeded);
-  machine.Wait();
+  machine.Wait();                   // rank 0 gives up alone
+  EXPECT_TRUE(job.Launch(1).ok());  // it launches all the same, since all must count alike
+  EXPECT_EQ(job.ranks().Check().code(), Code::kDeadlineExceeded);
+  job.ExpectNoSums();
   job.deadline = 60.0;
   job.Fill(2);
   job.LaunchAll();
   job.ExpectSums(2);
+}
+
+TEST(RanksTest, WhatAFailedCallLeavesIsOfEveryTypeTheLargestOrNaN) {
+  for (const auto& [dtype, bits] : {std::pair(DType::kS8, uint64_t{0x7f}),
+                                    {DType::kS32, 0x7fffffff},
+                                    {DType::kS64, 0x7fffffffffffffff},
+                                    {DType::kF16, 0x7fff},
+                                    {DType::kF32, 0x7fffffff},
+                                    {DType::kC64, 0x7fffffff},
+                                    {DType::kU16, UINT64_MAX}}) {
+    EXPECT_EQ(NoSum(dtype), bits);
+  }
+}
+
+TEST(RanksTest, SparesSomeOfTheProcessors) {
+  fake::Machine machine(1);
+  machine.SetProcessors(0, 24);
+  JobHere job({0, 0, 0});
+  job.Fill(1);
+  job.LaunchAll();
+  job.ExpectSums(1);
+  EXPECT_EQ(machine.blocks.load(), 21u);  // three of the 24 are left to others
 }
 
 TEST(RanksTest, ClocksOfDevicesThatDisagreeTellWhoWasLate) {

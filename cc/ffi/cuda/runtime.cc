@@ -37,9 +37,16 @@ std::vector<std::shared_ptr<fused::Ranks>> FusedRuntime::All() {
 }
 
 Status FusedRuntime::Run(fused::Ranks& ranks, uint32_t rank, const fused::Ranks::Call& call, cudaStream_t stream) {
-  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  if (cudaStreamIsCapturing(stream, &capture) == cudaSuccess && capture == cudaStreamCaptureStatusActive) ++recorded;
-  return ranks.Run(rank, call, stream);
+  const Status status = ranks.Run(rank, call, stream);
+  return status.ok() ? Check() : status;
+}
+
+Status FusedRuntime::Check() {
+  for (const auto& ranks : All()) {
+    const Status status = ranks->Check();
+    if (!status.ok()) return status;
+  }
+  return Status();
 }
 
 int64_t CopyOut(const std::string& text, char* out, int64_t capacity) {
@@ -58,11 +65,8 @@ JAXCOMM_EXPORT int64_t jaxcomm_fused_register(const char* name, const void* byte
 
 // The failure of a call that nobody was told of yet.
 JAXCOMM_EXPORT int64_t jaxcomm_fused_check(char* error, int64_t capacity) {
-  for (const auto& ranks : TheFusedRuntime().All()) {
-    const Status status = ranks->Check();
-    if (!status.ok()) return CopyOut(status.message(), error, capacity);
-  }
-  return 0;
+  const Status status = TheFusedRuntime().Check();
+  return status.ok() ? 0 : CopyOut(status.message(), error, capacity);
 }
 
 JAXCOMM_EXPORT void jaxcomm_fused_set_deadline(double seconds) { TheFusedRuntime().deadline.store(seconds); }
@@ -71,9 +75,6 @@ JAXCOMM_EXPORT void jaxcomm_fused_reset_stats() {
   for (const auto& ranks : TheFusedRuntime().All()) ranks->RecordCalls();  // or they would come with the next ones
   TheFusedRuntime().stats.Reset();
 }
-
-// How many calls were recorded into CUDA graphs; a graph that is replayed counts once.
-JAXCOMM_EXPORT int64_t jaxcomm_fused_recorded() { return TheFusedRuntime().recorded.load(); }
 
 // As jaxcomm_stats of the core for CPUs.
 JAXCOMM_EXPORT int64_t jaxcomm_fused_stats(char* out, int64_t capacity) {

@@ -21,15 +21,18 @@ struct FusedRuntime {
   ProgramRegistry programs;
   Stats stats;
   std::atomic<double> deadline{60.0};
-  std::atomic<int64_t> recorded{0};  // calls that were captured into graphs
 
   // As Ranks::Make; the C functions find what is made here for as long as it lives.
   Result<std::shared_ptr<fused::Ranks>> Make(fused::CallName name, std::shared_ptr<const Program> program,
                                              fused::Places places, std::unique_ptr<fused::Meeting> meeting);
   std::vector<std::shared_ptr<fused::Ranks>> All();
 
-  // Starts a call on the stream's device, whether it is captured or not.
+  // Starts a call on the stream's device. An error of this launch, or of any call that has failed since and that nobody
+  // was told of: the launch comes first, since the other devices launch, too, and all must count alike.
   Status Run(fused::Ranks& ranks, uint32_t rank, const fused::Ranks::Call& call, cudaStream_t stream);
+
+  // The error of a call that has failed and that nobody was told of.
+  Status Check();
 
  private:
   std::mutex mutex_;

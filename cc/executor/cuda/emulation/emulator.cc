@@ -7,6 +7,7 @@ namespace {
 
 constexpr uint64_t kTimeout = 1000;
 constexpr uint64_t kMissingEpoch = 2;
+constexpr uint64_t kSpoiled = 0xdeadbeef;  // no sum but by accident
 
 uint64_t Mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -79,6 +80,11 @@ class Emulator::Hands {
     }
   }
 
+  void Spoil() {
+    all_.Step();
+    for (uint32_t chunk = 0; chunk < all_.view_.num_chunks; ++chunk) Store(all_.Cell(rank_, chunk, row_), kSpoiled);
+  }
+
   uint64_t Load(uint32_t cell) {
     all_.model_.Read(thread(), cell);
     if (all_.model_.race()) all_.Fail(*all_.model_.race());
@@ -144,8 +150,11 @@ void Emulator::RunThread(uint32_t thread) {
     }
     const Failure failure = RunRow(hands, view_, rank, epoch, kTimeout);
     Check(rank, row, epoch, failure);
-    if (failure.reason != Reason::kNone) continue;
     for (uint32_t chunk = 0; chunk < view_.num_chunks; ++chunk) {
+      if (failure.reason != Reason::kNone) {
+        if (hands.Load(Cell(rank, chunk, row)) != kSpoiled) Fail("rank " + std::to_string(rank) + " hands out no sum");
+        continue;
+      }
       uint64_t sum = 0;
       for (uint32_t other = 0; other < view_.num_ranks; ++other) sum += Input(Cell(other, chunk, row), epoch);
       if (hands.Load(Cell(rank, chunk, row)) != sum) {

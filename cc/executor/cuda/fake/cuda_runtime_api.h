@@ -10,6 +10,7 @@
 // It takes the place of the runtime's header of this name; the kernel runs the protocol's own source (kernel.cc).
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -59,6 +60,8 @@ class Machine {
   size_t allocated();
   bool connected(int from, int to);
   uint64_t Now(int device) const;
+
+  std::atomic<unsigned> blocks{0};  // of the last launch of the kernel
 
  private:
   friend struct Runtime;

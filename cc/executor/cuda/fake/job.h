@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <string>
@@ -124,6 +125,16 @@ class Job {
         float sum = 0;
         for (uint32_t rank = 0; rank < Size(); ++rank) sum += Value(seed, rank, i % kElements);
         ASSERT_EQ(operands.data()[i], sum) << "place " << place << ", element " << i << ", call " << seed;
+      }
+    }
+  }
+
+  // Nothing that was left can be taken for one.
+  void ExpectNoSums() {
+    fake::TheMachine().Wait();
+    for (const auto& [place, operands] : operands_) {
+      for (int64_t i = 0; i < kElements * places_.all[place].num_ranks; ++i) {
+        ASSERT_TRUE(std::isnan(operands.data()[i])) << "place " << place << ", element " << i;
       }
     }
   }

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <atomic>
+#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -56,6 +57,17 @@ class Hands {
     if (row_ == 0) Clock()[1 + 2 * args_.table.num_ranks + op.index] = Now();
   }
 
+  void Spoil() {
+    const int64_t elements = args_.bytes / static_cast<int64_t>(sizeof(float)), chunks = args_.table.num_chunks;
+    const auto bits = static_cast<uint32_t>(args_.no_sum);
+    float spoiled;
+    std::memcpy(&spoiled, &bits, sizeof(spoiled));
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+      const int64_t parts = chunks * args_.rows, part = chunk * args_.rows + row_;
+      for (int64_t i = elements * part / parts; i < elements * (part + 1) / parts; ++i) At(rank_)[i] = spoiled;
+    }
+  }
+
   void Begin() {
     if (row_ != 0) return;
     if (rank_ == args_.first_rank) Clock()[0] = call_;
@@ -94,6 +106,7 @@ Status LaunchFused(const Arguments& arguments, DType dtype, Reduction reduction,
   cudaGetDevice(&device);
   if (stream->device != device) return Status(Code::kInternal, "launched on another device's stream");
   if (dtype != DType::kF32 || reduction != Reduction::kSum) return Status(Code::kUnimplemented, "it adds float32");
+  fake::TheMachine().blocks = ranks_here * arguments.rows;
   stream->Enqueue([arguments, device, ranks_here] {
     std::vector<std::thread> rows;
     for (uint32_t i = 0; i < ranks_here * arguments.rows; ++i) {
