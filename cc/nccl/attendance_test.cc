@@ -11,8 +11,8 @@ namespace {
 class AttendanceTest : public testing::Test {
  protected:
   AttendanceTest() : board_(std::move(Board::Open(testing::TempDir() + "/attendance", 4).value())) {
-    for (uint32_t rank = 0; rank < 4; ++rank) board_->Arrive(rank, {6, 0});
-    mine_ = {"psum #7 over 'data' (16 MiB)", 0, 4, {0, 1, 2, 3}, board_.get(), {7, 1}};
+    for (uint32_t rank = 0; rank < 4; ++rank) board_->Arrive(rank, 6);
+    mine_ = {"psum #7 over 'data' (16 MiB)", 0, 4, board_.get(), 7};
     mine_.Arrive();
   }
   ~AttendanceTest() override { std::remove((testing::TempDir() + "/attendance").c_str()); }
@@ -23,23 +23,16 @@ class AttendanceTest : public testing::Test {
 };
 
 TEST_F(AttendanceTest, ALateRankIsNamedAsOnCpus) {
-  board_->Arrive(1, {7, 1});
-  board_->Arrive(3, {7, 1});
+  board_->Arrive(1, 7);
+  board_->Arrive(3, 7);
   const Status late = mine_.Late(waited_);
   EXPECT_EQ(late.code(), Code::kDeadlineExceeded);
   EXPECT_EQ(late.message(),
             "DeadlineError: psum #7 over 'data' (16 MiB): rank 2 of 4 has not arrived after 3.0 s; 0,1,3 wait.");
 }
 
-TEST_F(AttendanceTest, OfAGroupOnlyItsMembersAreMissed) {
-  mine_.members = {0, 1, 3};
-  EXPECT_EQ(mine_.Late(waited_).message(),
-            "DeadlineError: psum #7 over 'data' (16 MiB): ranks 1,3 of the group 0,1,3 have not arrived after 3.0 s; "
-            "0 waits.");
-}
-
 TEST_F(AttendanceTest, WhereNobodyIsKnownToBeMissingItSaysSo) {
-  for (uint32_t rank = 1; rank < 4; ++rank) board_->Arrive(rank, {7, 1});
+  for (uint32_t rank = 1; rank < 4; ++rank) board_->Arrive(rank, 7);
   const std::string message = "DeadlineError: psum #7 over 'data' (16 MiB): not all of the 4 ranks have finished ";
   EXPECT_EQ(mine_.Late(waited_).message(), message + "after 3.0 s; 0,1,2,3 wait.");
   mine_.board = nullptr;
@@ -47,22 +40,14 @@ TEST_F(AttendanceTest, WhereNobodyIsKnownToBeMissingItSaysSo) {
 }
 
 TEST_F(AttendanceTest, WhatNcclSaysIsToldWithWhoIsMissing) {
-  board_->Arrive(1, {7, 1});
-  board_->Arrive(2, {7, 1});
+  board_->Arrive(1, 7);
+  board_->Arrive(2, 7);
   const Status error(Code::kInternal, "NCCL, rank 0 of 4: rail 0: remote process exited");
   EXPECT_EQ(mine_.Lost(error).message(),
             "psum #7 over 'data' (16 MiB): rank 3 of 4 has not arrived; NCCL, rank 0 of 4: rail 0: remote process "
             "exited");
-  board_->Arrive(3, {7, 1});
+  board_->Arrive(3, 7);
   EXPECT_EQ(mine_.Lost(error).message(), "psum #7 over 'data' (16 MiB): " + error.message());
-}
-
-TEST_F(AttendanceTest, RanksThatMakeAnotherCallAreNamed) {
-  board_->Arrive(1, {7, 1});
-  EXPECT_TRUE(mine_.WrongOrder().ok());
-  board_->Arrive(2, {7, 9});
-  EXPECT_EQ(
-      mine_.WrongOrder().message().rfind("psum #7 over 'data' (16 MiB): rank 2 makes another call than rank 0", 0), 0u);
 }
 
 }  // namespace

@@ -14,30 +14,21 @@ Result<std::unique_ptr<Board>> Board::Open(const std::string& path, uint32_t ran
 
 Board::~Board() { munmap(entries_, ranks_ * sizeof(Entry)); }
 
-void Board::Arrive(uint32_t rank, CallNumber call) { entries_[rank].store((call.number + 1ull) << 32 | call.print); }
-
-template <typename Condition>
-std::vector<uint32_t> Board::Known(const std::vector<uint32_t>& members, Condition condition) const {
+std::vector<uint32_t> Board::Here(uint64_t number) const {
   std::vector<uint32_t> found;
-  for (const uint32_t rank : members) {
-    const uint64_t entry = entries_[rank].load();
-    if (entry == 0) continue;
-    const CallNumber at{static_cast<uint32_t>((entry >> 32) - 1), static_cast<uint32_t>(entry)};
-    if (condition(at)) found.push_back(rank);
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    if (entries_[rank].load() > number) found.push_back(rank);
   }
   return found;
 }
 
-std::vector<uint32_t> Board::Here(CallNumber call, const std::vector<uint32_t>& members) const {
-  return Known(members, [call](CallNumber at) { return at.number >= call.number; });
-}
-
-std::vector<uint32_t> Board::Missing(CallNumber call, const std::vector<uint32_t>& members) const {
-  return Known(members, [call](CallNumber at) { return at.number < call.number; });
-}
-
-std::vector<uint32_t> Board::Astray(CallNumber call, const std::vector<uint32_t>& members) const {
-  return Known(members, [call](CallNumber at) { return at.number == call.number && at.print != call.print; });
+std::vector<uint32_t> Board::Missing(uint64_t number) const {
+  std::vector<uint32_t> found;
+  for (uint32_t rank = 0; rank < ranks_; ++rank) {
+    const uint64_t entry = entries_[rank].load();
+    if (entry != 0 && entry <= number) found.push_back(rank);
+  }
+  return found;
 }
 
 }  // namespace jaxcomm::nccl

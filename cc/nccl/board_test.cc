@@ -15,25 +15,14 @@ TEST(Board, TellsWhoOfThisHostIsMissing) {
   const std::string path = testing::TempDir() + "/board";
   const std::unique_ptr<Board> here = std::move(Board::Open(path, 5).value());
   const std::unique_ptr<Board> beside = std::move(Board::Open(path, 5).value());  // as another process has it
-  const Ranks all = {0, 1, 2, 3, 4};
-  EXPECT_TRUE(here->Missing({1, 0}, all).empty());
-  for (const uint32_t rank : {0u, 1u, 3u}) beside->Arrive(rank, {0, 0});
-  EXPECT_EQ(here->Missing({1, 0}, all), (Ranks{0, 1, 3}));  // nothing is known of 2 and 4
-  EXPECT_EQ(here->Missing({1, 0}, {1, 2}), (Ranks{1}));
-  here->Arrive(0, {1, 0});
-  beside->Arrive(3, {2, 0});
-  EXPECT_EQ(here->Missing({1, 0}, all), (Ranks{1}));
-  EXPECT_EQ(here->Here({1, 0}, all), (Ranks{0, 3}));
-  EXPECT_EQ(beside->Missing({2, 0}, all), (Ranks{0, 1}));
-}
-
-TEST(Board, TellsWhoMakesAnotherCall) {
-  const std::unique_ptr<Board> board = std::move(Board::Open(testing::TempDir() + "/prints", 4).value());
-  board->Arrive(0, {7, 0xFFFFFFFF});
-  board->Arrive(1, {7, 5});
-  board->Arrive(2, {8, 5});  // it is done with the seventh
-  EXPECT_EQ(board->Astray({7, 0xFFFFFFFF}, {0, 1, 2, 3}), (Ranks{1}));
-  EXPECT_EQ(board->Astray({7, 0xFFFFFFFF}, {0, 2, 3}), (Ranks{}));
+  EXPECT_TRUE(here->Missing(1).empty());
+  for (const uint32_t rank : {0u, 1u, 3u}) beside->Arrive(rank, 0);
+  EXPECT_EQ(here->Missing(1), (Ranks{0, 1, 3}));  // nothing is known of 2 and 4
+  here->Arrive(0, 1);
+  beside->Arrive(3, 2);
+  EXPECT_EQ(here->Missing(1), (Ranks{1}));
+  EXPECT_EQ(here->Here(1), (Ranks{0, 3}));
+  EXPECT_EQ(beside->Missing(2), (Ranks{0, 1}));
 }
 
 TEST(Board, APlaceThatCannotBeIsNamed) {

@@ -33,9 +33,6 @@ Result<Library> Table(void* handle, const std::string& path) {
   need("ncclGetErrorString", &found.GetErrorString);
   need("ncclGetUniqueId", &found.GetUniqueId);
   need("ncclCommInitRankConfig", &found.CommInitRankConfig);
-  need("ncclCommSplit", &found.CommSplit);
-  need("ncclCommCount", &found.CommCount);
-  need("ncclCommUserRank", &found.CommUserRank);
   need("ncclCommGetAsyncError", &found.CommGetAsyncError);
   need("ncclCommAbort", &found.CommAbort);
   need("ncclGroupStart", &found.GroupStart);
@@ -45,8 +42,6 @@ Result<Library> Table(void* handle, const std::string& path) {
   need("ncclAllGather", &found.AllGather);
   if (missing != nullptr) return Unusable(path + " has no " + missing);
   Find(handle, "ncclGetLastError", &found.GetLastError);
-  Find(handle, "ncclCommRevoke", &found.CommRevoke);
-  Find(handle, "ncclCommShrink", &found.CommShrink);
   return found;
 }
 

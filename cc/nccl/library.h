@@ -3,7 +3,6 @@
 //   Result<const Library*> nccl = Library::Open("/…/nvidia/nccl/lib/libnccl.so.2");   // used if none is loaded yet
 //   if (!nccl.ok()) ...                       // one line: why there is no NCCL
 //   nccl.value()->GroupStart();
-//   if (nccl.value()->CommShrink == nullptr) ...   // this version has no such function
 //
 // The declarations are ours, of NCCL's stable C interface, so that building needs no NCCL. Libraries stay open until
 // the process ends.
@@ -25,7 +24,6 @@ constexpr Outcome kSuccess = 0;
 constexpr Outcome kInProgress = 7;
 constexpr int kInt8 = 0;  // ncclInt8: messages are bytes
 constexpr int kUnset = INT_MIN;
-constexpr int kShrinkDefault = 0;
 constexpr int kLeastVersion = 22800;
 
 struct Id {
@@ -59,9 +57,6 @@ struct Library {
   const char* (*GetErrorString)(Outcome outcome) = nullptr;
   Outcome (*GetUniqueId)(Id* id) = nullptr;
   Outcome (*CommInitRankConfig)(Comm* comm, int ranks, Id id, int rank, Config* config) = nullptr;
-  Outcome (*CommSplit)(Comm comm, int colour, int key, Comm* made, Config* config) = nullptr;
-  Outcome (*CommCount)(Comm comm, int* ranks) = nullptr;
-  Outcome (*CommUserRank)(Comm comm, int* rank) = nullptr;
   Outcome (*CommGetAsyncError)(Comm comm, Outcome* outcome) = nullptr;
   Outcome (*CommAbort)(Comm comm) = nullptr;
   Outcome (*GroupStart)() = nullptr;
@@ -70,10 +65,8 @@ struct Library {
   Outcome (*Recv)(void* to, size_t count, int type, int peer, Comm comm, Stream stream) = nullptr;
   Outcome (*AllGather)(const void* from, void* to, size_t count, int type, Comm comm, Stream stream) = nullptr;
 
-  // Not in every version: null where the library has none.
+  // Null where the library has none.
   const char* (*GetLastError)(Comm comm) = nullptr;
-  Outcome (*CommRevoke)(Comm comm, int flags) = nullptr;
-  Outcome (*CommShrink)(Comm comm, int* gone, int num_gone, Comm* made, Config* config, int flags) = nullptr;
 
   // "2.30.7"
   std::string VersionText() const;

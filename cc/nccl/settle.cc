@@ -14,8 +14,8 @@ void Pause::Wait() {
   }
 }
 
-Status Settle(const Library& nccl, Comm comm, const std::string& what, const std::string& late,
-              Clock::time_point deadline) {
+Status Settle(const Library& nccl, Comm comm, const std::string& what, Clock::time_point deadline,
+              const std::function<std::string()>& late) {
   const Clock::time_point start = Clock::now();
   for (Pause pause;; pause.Wait()) {
     Outcome outcome = kInProgress;
@@ -25,7 +25,7 @@ Status Settle(const Library& nccl, Comm comm, const std::string& what, const std
     if (outcome != kInProgress) return nccl.Error(what, outcome, comm);
     if (Clock::now() >= deadline) {
       return Status(Code::kDeadlineExceeded,
-                    "DeadlineError: " + what + ": " + late + " after " + FormatSeconds(Clock::now() - start) + ".");
+                    "DeadlineError: " + what + ": " + late() + " after " + FormatSeconds(Clock::now() - start) + ".");
     }
   }
 }

@@ -1,9 +1,10 @@
 // Waiting for NCCL, which returns at once and goes on by itself.
 //
-//   Status status = Settle(nccl, comm, "joining rail 0", "not all of the 4 ranks have come", deadline);
+//   Status status = Settle(nccl, comm, "joining", deadline, [] { return "not all of the 4 ranks have come"; });
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 
 #include "cc/base/status.h"
@@ -28,8 +29,8 @@ class Pause {
 };
 
 // Waits until what was begun on a communicator is under way. An error says that `what` failed, and beyond the deadline
-// also `late`.
-Status Settle(const Library& nccl, Comm comm, const std::string& what, const std::string& late,
-              Clock::time_point deadline);
+// also what `late` says then.
+Status Settle(const Library& nccl, Comm comm, const std::string& what, Clock::time_point deadline,
+              const std::function<std::string()>& late);
 
 }  // namespace jaxcomm::nccl

@@ -1,9 +1,8 @@
 // Messages over an NCCL communicator, on a stream.
 //
-//   NcclWire wire(nccl, comm, places, stream, deadline, [&](auto... args) { return ReduceOnStream(args..., stream); });
+//   NcclWire wire(nccl, comm, stream, deadline, [&](auto... args) { return ReduceOnStream(args..., stream); });
 //   Status status = runner.Run(leaves, scratch, wire);
 //
-// `places` are the ranks' own in the communicator, by rank; empty: a rank is at the place of its number.
 // Queues everything and waits for nothing on the stream; a group that connects peers for the first time waits for them,
 // no longer than the deadline.
 #pragma once
@@ -23,8 +22,7 @@ class NcclWire : public Wire {
   using ReduceOn = std::function<Status(DType dtype, Reduction reduction, const std::vector<const std::byte*>& sources,
                                         std::byte* to, size_t bytes)>;
 
-  NcclWire(const Library& nccl, Comm comm, std::vector<uint32_t> places, Stream stream, Clock::time_point deadline,
-           ReduceOn reduce);
+  NcclWire(const Library& nccl, Comm comm, Stream stream, Clock::time_point deadline, ReduceOn reduce);
 
   Status GroupStart() override;
   Status Send(uint32_t peer, const std::byte* from, size_t bytes) override;
@@ -35,11 +33,9 @@ class NcclWire : public Wire {
 
  private:
   Status Check(const char* what, Outcome outcome) const;
-  int Place(uint32_t peer) const { return static_cast<int>(places_.empty() ? peer : places_[peer]); }
 
   const Library& nccl_;
   const Comm comm_;
-  const std::vector<uint32_t> places_;
   const Stream stream_;
   const Clock::time_point deadline_;
   const ReduceOn reduce_;

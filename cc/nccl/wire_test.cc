@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cc/kernels/reduce.h"
-#include "cc/nccl/communicators.h"
+#include "cc/nccl/communicator.h"
 #include "cc/nccl/fake/control.h"
 #include "gtest/gtest.h"
 
@@ -31,10 +31,10 @@ class WireTest : public testing::Test {
  protected:
   WireTest() : nccl_(Loaded()) {
     Control<void()>("fake_reset")();
-    RailId rail{"", {}};
-    nccl_.GetUniqueId(&rail.id);
-    const auto join = [this, rail](uint32_t rank) {
-      return std::move(Communicators::Create(nccl_, {2, rank, {rail}, {{0, 0}}}, nullptr, Soon()).value());
+    Id id;
+    nccl_.GetUniqueId(&id);
+    const auto join = [this, id](uint32_t rank) {
+      return std::move(Communicator::Create(nccl_, {2, rank, id}, nullptr, Soon()).value());
     };
     auto other = std::async(std::launch::async, join, 1);
     made_[0] = join(0);
@@ -46,8 +46,7 @@ class WireTest : public testing::Test {
   }
 
   // What a rank ends with.
-  Status Run(uint32_t rank, std::vector<std::vector<float>*> leaves, bool in_group = false,
-             Clock::time_point deadline = Soon()) {
+  Status Run(uint32_t rank, std::vector<std::vector<float>*> leaves, Clock::time_point deadline = Soon()) {
     std::vector<Leaf> layout;
     std::vector<std::byte*> at;
     for (std::vector<float>* leaf : leaves) {
@@ -56,19 +55,19 @@ class WireTest : public testing::Test {
     }
     const Runner runner(Exchange(rank), Layout(layout), Reduction::kSum);
     std::vector<std::byte> scratch(runner.scratch_bytes());
-    NcclWire wire(nccl_, in_group ? made_[rank]->group(0) : made_[rank]->rail(0), {}, nullptr, deadline, Add);
+    NcclWire wire(nccl_, made_[rank]->comm(), nullptr, deadline, Add);
     return runner.Run(at, scratch.data(), wire);
   }
 
   const Library nccl_;
-  std::unique_ptr<Communicators> made_[2];
+  std::unique_ptr<Communicator> made_[2];
 };
 
 TEST_F(WireTest, BothEndWithTheSameSums) {
-  for (const bool in_group : {false, true}) {
+  {
     std::vector<float> a[2] = {{1, 2, 3}, {10, 20, 30}}, b[2] = {{4}, {40}};
-    auto other = std::async(std::launch::async, [&] { return Run(1, {&a[1], &b[1]}, in_group); });
-    const Status status = Run(0, {&a[0], &b[0]}, in_group);
+    auto other = std::async(std::launch::async, [&] { return Run(1, {&a[1], &b[1]}); });
+    const Status status = Run(0, {&a[0], &b[0]});
     ASSERT_TRUE(status.ok()) << status.message();
     ASSERT_TRUE(other.get().ok());
     for (uint32_t rank = 0; rank < 2; ++rank) {
@@ -83,7 +82,7 @@ TEST_F(WireTest, BothEndWithTheSameSums) {
 
 TEST_F(WireTest, APeerThatDoesNotComeIsToldByTheDeadline) {
   std::vector<float> a = {1, 2, 3};
-  const Status status = Run(0, {&a}, false, Soon(std::chrono::milliseconds(50)));
+  const Status status = Run(0, {&a}, Soon(std::chrono::milliseconds(50)));
   EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
   EXPECT_NE(status.message().find("ending a group: its messages were not launched after 0."), std::string::npos);
 }
@@ -93,12 +92,6 @@ TEST_F(WireTest, MessagesOfOtherSizesAreAnError) {
   auto other = std::async(std::launch::async, [&] { return Run(1, {&b}); });
   EXPECT_NE(Run(0, {&a}).message().find("invalid usage"), std::string::npos);
   EXPECT_NE(other.get().message().find("invalid usage"), std::string::npos);
-}
-
-TEST_F(WireTest, ARevokedCommunicatorCarriesNothing) {
-  made_[0]->Fail(Status(Code::kInternal, "lost"));
-  std::vector<float> a = {1};
-  EXPECT_NE(Run(0, {&a}).message().find("ending a group: invalid usage"), std::string::npos);
 }
 
 TEST_F(WireTest, EveryRefusalIsAnErrorThatSaysWhatItWas) {

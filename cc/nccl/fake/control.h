@@ -13,19 +13,18 @@
 namespace jaxcomm::nccl {
 
 constexpr char kFake[] = "cc/nccl/libfake_nccl.so";
-constexpr char kOld[] = "cc/nccl/libfake_nccl_old.so";
 
 template <typename Function>
-Function* Control(const char* name, const char* path = kFake) {
-  void* const handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+Function* Control(const char* name) {
+  void* const handle = dlopen(kFake, RTLD_NOW | RTLD_LOCAL);
   EXPECT_NE(handle, nullptr) << dlerror();
   Function* const found = reinterpret_cast<Function*>(dlsym(handle, name));
   EXPECT_NE(found, nullptr) << name;
   return found;
 }
 
-inline Library Loaded(const char* path = kFake) {
-  Result<Library> nccl = Library::Load(path);
+inline Library Loaded() {
+  Result<Library> nccl = Library::Load(kFake);
   EXPECT_TRUE(nccl.ok()) << nccl.status().message();
   return nccl.value();
 }

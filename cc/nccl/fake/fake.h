@@ -11,9 +11,7 @@ void fake_reset();
 void fake_fail(const char* function, int nth, int outcome);
 // The rank never takes part in what it begins, as if it had died.
 void fake_lose(int rank);
-// Every ncclAllGather holds its thread for so long, as on a communicator that may block.
-void fake_stall(int milliseconds);
-// What a rank has called on communicators and in groups, one word per call; the size of the text.
+// What a rank has called, one line per call; the size of the text.
 size_t fake_calls(int rank, char* text, size_t size);
 // Communicators that were made and not yet aborted.
 int fake_live();

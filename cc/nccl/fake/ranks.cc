@@ -9,26 +9,14 @@ Fake& TheFake() {
   return *fake;
 }
 
-int FakeComm::rank() const {
-  const auto [colour, key] = meeting->came.at(world_rank);
-  int below = 0;
-  for (const auto& [other, of] : meeting->came) below += of.first == colour && of.second < key;
-  return below;
-}
-
-std::string FakeComm::way(int from, int to) const {
-  const int colour = meeting->came.at(world_rank).first;
-  return name + "|" + std::to_string(colour) + "|" + std::to_string(from) + ">" + std::to_string(to);
-}
-
-FakeComm* Join(Fake& fake, const std::string& name, int world_rank, int ranks, int colour, int key) {
+FakeComm* Join(Fake& fake, const std::string& name, int rank, int ranks) {
   std::shared_ptr<Meeting>& meeting = fake.meetings[name];
   if (!meeting) meeting = std::make_shared<Meeting>();
   meeting->expected = static_cast<size_t>(ranks);
-  if (fake.lost.count(world_rank) == 0) meeting->came[world_rank] = {colour, key};
+  if (fake.lost.count(rank) == 0) meeting->came.insert(rank);
   FakeComm* const comm = std::make_unique<FakeComm>().release();
   comm->name = name;
-  comm->world_rank = world_rank;
+  comm->rank = rank;
   comm->ranks = ranks;
   comm->meeting = meeting;
   fake.live.insert(comm);
@@ -41,7 +29,7 @@ Outcome Told(Fake& fake, const char* function) {
   return failure != fake.failures.end() && failure->second.first == count ? failure->second.second : kSuccess;
 }
 
-void Record(Fake& fake, const FakeComm& comm, const std::string& call) { fake.calls[comm.world_rank] += call + "\n"; }
+void Record(Fake& fake, const FakeComm& comm, const std::string& call) { fake.calls[comm.rank] += call + "\n"; }
 
 namespace {
 
@@ -49,7 +37,7 @@ namespace {
 Outcome Receive(Fake& fake, FakeComm& comm) {
   while (!comm.receives.empty()) {
     Message& message = comm.receives.front();
-    auto& sent = fake.sent[comm.way(message.peer, comm.rank())];
+    auto& sent = fake.sent[comm.way(message.peer, comm.rank)];
     if (sent.empty()) return kInProgress;
     if (sent.front().size() != message.bytes.size()) return comm.outcome = kInvalidUsage;
     std::memcpy(message.to, sent.front().data(), sent.front().size());
@@ -63,12 +51,7 @@ Outcome Receive(Fake& fake, FakeComm& comm) {
 
 Outcome Progress(Fake& fake, FakeComm& comm) {
   if (comm.outcome != kSuccess) return comm.outcome;
-  if (comm.revoked && std::exchange(comm.stopping, false)) return kInProgress;
   if (!comm.ready()) return kInProgress;
-  if (comm.child != nullptr) {
-    if (!comm.child->ready()) return kInProgress;
-    *comm.handle = std::exchange(comm.child, nullptr);
-  }
   return Receive(fake, comm);
 }
 

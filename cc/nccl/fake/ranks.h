@@ -1,7 +1,6 @@
 // What the fake libnccl knows of its ranks, their communicators and the messages on their way.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <map>
@@ -24,7 +23,7 @@ constexpr Outcome kInvalidUsage = 5;
 // What ranks come together for: by the name of what they join.
 struct Meeting {
   size_t expected = 0;
-  std::map<int, std::pair<int, int>> came;  // colour and key by world rank
+  std::set<int> came;
 };
 
 struct Message {
@@ -35,20 +34,14 @@ struct Message {
 
 struct FakeComm {
   std::string name;  // the same on all of its ranks
-  int world_rank;    // in the first communicator, which names the thread in records
-  int ranks;         // that meet
+  int rank;
+  int ranks;
   std::shared_ptr<Meeting> meeting;
   std::deque<Message> receives;
-  int children = 0;
-  FakeComm* child = nullptr;  // that is being made
-  FakeComm** handle = nullptr;
-  bool revoked = false;
-  bool stopping = false;
   Outcome outcome = kSuccess;
 
   bool ready() const { return meeting->came.size() == meeting->expected; }
-  int rank() const;
-  std::string way(int from, int to) const;
+  std::string way(int from, int to) const { return name + "|" + std::to_string(from) + ">" + std::to_string(to); }
 };
 
 struct Fake {
@@ -60,14 +53,13 @@ struct Fake {
   std::map<std::string, std::pair<int, Outcome>> failures;
   std::map<std::string, int> counts;
   std::set<int> lost;
-  std::chrono::milliseconds stall{0};
   int ids = 0;
 };
 
 Fake& TheFake();
 
 // Makes a communicator, and has the rank come to its meeting unless it is lost.
-FakeComm* Join(Fake& fake, const std::string& name, int world_rank, int ranks, int colour, int key);
+FakeComm* Join(Fake& fake, const std::string& name, int rank, int ranks);
 
 // The outcome that was asked for this call, or success.
 Outcome Told(Fake& fake, const char* function);

@@ -1,7 +1,7 @@
 // XLA as a handler sees it: a call's operands, attributes, stream and memory, and the errors that it gets back.
 //
 //   fake::Call call(XLA_FFI_ExecutionStage_EXECUTE, stream);
-//   call.InPlace(x).Text("group", "data").Number("iteration", -1);
+//   call.InPlace(x).Text("group", "data");
 //   EXPECT_EQ(call.Run(JaxcommMessages), "");   // the error's message; empty: none
 #pragma once
 
@@ -41,24 +41,6 @@ class Call {
     const std::string& kept = texts_.emplace_back(value);
     spans_.push_back({kept.data(), kept.size()});
     return Add(name, XLA_FFI_AttrType_STRING, &spans_.back());
-  }
-
-  Call& Number(const std::string& name, int64_t value) {
-    numbers_.push_back({value});
-    scalars_.push_back({XLA_FFI_DataType_S64, numbers_.back().data()});
-    return Add(name, XLA_FFI_AttrType_SCALAR, &scalars_.back());
-  }
-
-  Call& Numbers(const std::string& name, std::vector<int64_t> values) {
-    numbers_.push_back(std::move(values));
-    arrays_.push_back({XLA_FFI_DataType_S64, numbers_.back().size(), numbers_.back().data()});
-    return Add(name, XLA_FFI_AttrType_ARRAY, &arrays_.back());
-  }
-
-  Call& Shares(const std::string& name, std::vector<double> values) {
-    shares_.push_back(std::move(values));
-    arrays_.push_back({XLA_FFI_DataType_F64, shares_.back().size(), shares_.back().data()});
-    return Add(name, XLA_FFI_AttrType_ARRAY, &arrays_.back());
   }
 
   std::string Run(XLA_FFI_Error* (*handler)(XLA_FFI_CallFrame*)) {
@@ -129,10 +111,6 @@ class Call {
   std::map<std::string, std::pair<XLA_FFI_AttrType, void*>> attributes_;  // sorted, as XLA sorts them
   std::deque<std::string> texts_;
   std::deque<XLA_FFI_ByteSpan> spans_;
-  std::deque<std::vector<int64_t>> numbers_;
-  std::deque<std::vector<double>> shares_;
-  std::deque<XLA_FFI_Scalar> scalars_;
-  std::deque<XLA_FFI_Array> arrays_;
 };
 
 }  // namespace fake
