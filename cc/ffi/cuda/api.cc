@@ -14,4 +14,11 @@ JAXCOMM_EXPORT int jaxcomm_cuda_devices(const char** why) {
   return error == cudaSuccess ? count : -1;
 }
 
+// The version of the CUDA runtime in this object, such as 13000.
+JAXCOMM_EXPORT int jaxcomm_cuda_runtime() {
+  int version = 0;
+  cudaRuntimeGetVersion(&version);
+  return version;
+}
+
 }  // namespace jaxcomm

@@ -1,4 +1,5 @@
-// The custom call "jaxcomm_collective" on GPUs: all-reduces over devices of one host, by the fused executor.
+// The custom call "jaxcomm_collective" on GPUs: an all-reduce of one array over devices of one host, by the fused
+// executor.
 //
 // Which device of a process first comes to a call site makes its ranks, for all of them, and waits for other processes
 // if ranks live there; then each device only launches its kernel, and the kernels meet in the devices' memory.
@@ -9,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -43,8 +45,8 @@ struct DevicesSite {
   std::vector<Group> groups;
   std::vector<std::shared_ptr<const Program>> programs;  // by group; none in a group of one rank
   std::map<fused::Seat, Member> members;
-  std::mutex mutex;                                                                    // of the map alone
-  std::map<std::pair<size_t, size_t>, fused::Attempts<std::shared_ptr<Ranks>>> ranks;  // by group and operand
+  std::mutex mutex;                                                 // of the map alone
+  std::map<size_t, fused::Attempts<std::shared_ptr<Ranks>>> ranks;  // by group
 };
 ffi::TypeId DevicesSite::id = {};
 ffi::TypeInfo DevicesSite::info = ffi::MakeTypeInfo<DevicesSite>();
@@ -88,15 +90,14 @@ Result<Member> MemberOn(const DevicesSite& site, int32_t device) {
                                      std::to_string(process) + " is in no group");
 }
 
-Result<std::shared_ptr<Ranks>> MakeRanks(const DevicesSite& site, size_t group, size_t operand, size_t bytes,
-                                         DType dtype) {
+Result<std::shared_ptr<Ranks>> MakeRanks(const DevicesSite& site, size_t group, size_t bytes, DType dtype) {
   Result<fused::Places> places = fused::Places::Find(site.groups[group].devices, ThisProcess().number());
   if (!places.ok()) return places.status();
   // All processes say the same of a call, and run those of which they say the same in one order.
   std::string what = site.name + "\n" + site.axes + "\n" + site.plan + "\n" + site.groups[group].program;
   for (const fused::Seat seat : site.groups[group].devices) what += "\n" + std::to_string(seat);
   what += "\n" + std::to_string(static_cast<int>(site.reduction)) + "\n" + std::to_string(static_cast<int>(dtype)) +
-          "\n" + std::to_string(operand) + "\n" + std::to_string(bytes);
+          "\n" + std::to_string(bytes);
   const std::chrono::duration<double> patience(TheFusedRuntime().deadline.load());
   Result<std::unique_ptr<fused::Meeting>> meeting = ThisProcess().MeetingOf(
       places.value(), what, std::chrono::duration_cast<std::chrono::steady_clock::duration>(patience));
@@ -105,87 +106,69 @@ Result<std::shared_ptr<Ranks>> MakeRanks(const DevicesSite& site, size_t group, 
                                 std::move(places.value()), std::move(meeting.value()));
 }
 
-Result<std::shared_ptr<Ranks>> RanksOf(DevicesSite& site, const Member& member, size_t operand, size_t bytes,
-                                       DType dtype) {
+// What a device calls with: its rank, all ranks, and the operand's type.
+struct Caller {
+  uint32_t rank;
+  std::shared_ptr<Ranks> ranks;  // null: it has nobody, or nothing, to reduce with
+  DType dtype;
+};
+
+Result<Caller> Find(DevicesSite& site, int32_t device, const ffi::AnyBuffer& operand) {
+  const Result<Member> found = MemberOn(site, device);
+  if (!found.ok()) return found.status();
+  const Member member = found.value();
+  const std::optional<DType> dtype = ParseDType(operand.element_type());
+  if (!dtype) return Status(Code::kUnimplemented, site.name + ": no reduction of this element type");
+  const size_t bytes = operand.size_bytes();
+  if (!site.programs[member.group] || bytes == 0) return Caller{member.rank, nullptr, *dtype};
   // Not while they meet: a group that waits for another process must not keep this one's other groups from meeting,
   // for which that process may wait.
   std::unique_lock<std::mutex> lock(site.mutex);
-  fused::Attempts<std::shared_ptr<Ranks>>& attempts = site.ranks[{member.group, operand}];
+  fused::Attempts<std::shared_ptr<Ranks>>& attempts = site.ranks[member.group];
   lock.unlock();
-  return attempts.Ask(member.rank, [&] { return MakeRanks(site, member.group, operand, bytes, dtype); });
+  Result<std::shared_ptr<Ranks>> ranks =
+      attempts.Ask(member.rank, [&] { return MakeRanks(site, member.group, bytes, *dtype); });
+  if (!ranks.ok()) return ranks.status();
+  return Caller{member.rank, ranks.value(), *dtype};
 }
 
-// Calls start(operand, its ranks, data, bytes, type) for each operand of a device that has others to reduce with.
-template <typename Start>
-Status ForEachOperand(DevicesSite& site, const Member& member, const ffi::RemainingArgs& args, Start start) {
-  for (size_t i = 0; i < args.size(); ++i) {
-    const ffi::AnyBuffer operand = *args.get<ffi::AnyBuffer>(i);
-    const std::optional<DType> dtype = ParseDType(operand.element_type());
-    if (!dtype) return Status(Code::kUnimplemented, site.name + ": no reduction of this element type");
-    if (!site.programs[member.group] || operand.size_bytes() == 0) continue;
-    Result<std::shared_ptr<Ranks>> ranks = RanksOf(site, member, i, operand.size_bytes(), *dtype);
-    if (!ranks.ok()) return ranks.status();
-    const Status status = start(i, *ranks.value(), *dtype);
-    if (!status.ok()) return status;
+// So that execute allocates and loads nothing while other devices' kernels wait.
+ffi::Error Initialize(DevicesSite* site, int32_t device, ffi::AnyBuffer operand, ffi::Result<ffi::AnyBuffer>) {
+  const Result<Caller> caller = Find(*site, device, operand);
+  if (!caller.ok() || !caller.value().ranks) return ToError(caller.status());
+  return ToError(caller.value().ranks->Load(caller.value().rank, caller.value().dtype, site->reduction));
+}
+
+Status Start(DevicesSite& site, int32_t device, cudaStream_t stream, const ffi::AnyBuffer& operand,
+             const ffi::AnyBuffer& result) {
+  const Result<Caller> found = Find(site, device, operand);
+  if (!found.ok()) return found.status();
+  const Caller& caller = found.value();
+  const auto bytes = static_cast<int64_t>(result.size_bytes());
+  if (operand.size_bytes() != result.size_bytes()) {
+    return Status(Code::kInternal, site.name + ": operand and result do not fit");
   }
-  return Status();
-}
-
-// So that execute allocates and loads nothing, while other devices' kernels wait or this one's is captured.
-ffi::Error Initialize(DevicesSite* site, int32_t device, ffi::RemainingArgs args, ffi::RemainingRets) {
-  const Result<Member> member = MemberOn(*site, device);
-  if (!member.ok()) return ToError(member.status());
-  return ToError(ForEachOperand(*site, member.value(), args, [&](size_t, const Ranks& ranks, DType dtype) {
-    return ranks.Load(member.value().rank, dtype, site->reduction);
-  }));
-}
-
-Status Start(DevicesSite& site, int32_t device, cudaStream_t stream, const ffi::RemainingArgs& args,
-             const ffi::RemainingRets& rets) {
-  const Result<Member> member = MemberOn(site, device);
-  if (!member.ok()) return member.status();
-  const uint32_t rank = member.value().rank;
-  if (args.size() != rets.size()) return Status(Code::kInternal, site.name + ": operands and results differ");
-  for (size_t i = 0; i < args.size(); ++i) {
-    if (args.get<ffi::AnyBuffer>(i)->size_bytes() != (*rets.get<ffi::AnyBuffer>(i))->size_bytes()) {
-      return Status(Code::kInternal, site.name + ": operand and result " + std::to_string(i) + " do not fit");
-    }
-  }
-  // Before any launch: either all operands are launched, as on the other devices, or none.
-  Status status = ForEachOperand(site, member.value(), args, [&](size_t i, const Ranks& ranks, DType) {
-    const ffi::AnyBuffer result = **rets.get<ffi::AnyBuffer>(i);
-    const Status reachable = CheckReachable(result.untyped_data());
-    if (!reachable.ok())
+  auto* const data = static_cast<std::byte*>(result.untyped_data());
+  if (caller.ranks) {
+    if (const Status reachable = CheckReachable(data); !reachable.ok()) {
       return Status(reachable.code(), site.name + " over '" + site.axes + "': " + reachable.message());
-    return ranks.CheckReach(rank, static_cast<const std::byte*>(result.untyped_data()),
-                            static_cast<int64_t>(result.size_bytes()));
-  });
-  if (!status.ok()) return status;
-  for (size_t i = 0; i < args.size(); ++i) {
-    const ffi::AnyBuffer operand = *args.get<ffi::AnyBuffer>(i), result = **rets.get<ffi::AnyBuffer>(i);
-    if (operand.untyped_data() == result.untyped_data()) continue;
-    const cudaError_t error = cudaMemcpyAsync(result.untyped_data(), operand.untyped_data(), operand.size_bytes(),
-                                              cudaMemcpyDeviceToDevice, stream);
+    }
+    if (Status status = caller.ranks->CheckReach(caller.rank, data, bytes); !status.ok()) return status;
+  }
+  if (operand.untyped_data() != result.untyped_data()) {
+    const cudaError_t error =
+        cudaMemcpyAsync(data, operand.untyped_data(), operand.size_bytes(), cudaMemcpyDeviceToDevice, stream);
     if (error != cudaSuccess) return Status(Code::kInternal, site.name + ": " + cudaGetErrorString(error));
   }
-  // Every operand is launched, whatever becomes of those before it: the other devices launch all, too.
-  Status first;
-  status = ForEachOperand(site, member.value(), args, [&](size_t i, Ranks& ranks, DType dtype) {
-    const ffi::AnyBuffer result = **rets.get<ffi::AnyBuffer>(i);
-    const Status run = TheFusedRuntime().Run(
-        ranks, rank,
-        {static_cast<std::byte*>(result.untyped_data()), static_cast<int64_t>(result.size_bytes()), nullptr, dtype,
-         site.reduction, TheFusedRuntime().deadline.load()},
-        stream);
-    if (first.ok()) first = run;
-    return Status();
-  });
-  return status.ok() ? first : status;
+  if (!caller.ranks) return Status();
+  return TheFusedRuntime().Run(*caller.ranks, caller.rank,
+                               {data, bytes, nullptr, caller.dtype, site.reduction, TheFusedRuntime().deadline.load()},
+                               stream);
 }
 
-ffi::Error Execute(DevicesSite* site, int32_t device, cudaStream_t stream, ffi::RemainingArgs args,
-                   ffi::RemainingRets rets) {
-  return ToError(Start(*site, device, stream, args, rets));
+ffi::Error Execute(DevicesSite* site, int32_t device, cudaStream_t stream, ffi::AnyBuffer operand,
+                   ffi::Result<ffi::AnyBuffer> result) {
+  return ToError(Start(*site, device, stream, operand, *result));
 }
 
 XLA_FFI_DEFINE_HANDLER(kInstantiate, Instantiate,
@@ -202,18 +185,16 @@ XLA_FFI_DEFINE_HANDLER(kInitialize, Initialize,
                        ffi::Ffi::Bind<ffi::ExecutionStage::kInitialize>()
                            .Ctx<ffi::State<DevicesSite>>()
                            .Ctx<ffi::DeviceOrdinal>()
-                           .RemainingArgs()
-                           .RemainingRets());
-auto BindExecute() {
-  return ffi::Ffi::Bind()
-      .Ctx<ffi::State<DevicesSite>>()
-      .Ctx<ffi::DeviceOrdinal>()
-      .Ctx<ffi::PlatformStream<cudaStream_t>>()
-      .RemainingArgs()
-      .RemainingRets();
-}
-XLA_FFI_DEFINE_HANDLER(kExecute, Execute, BindExecute());
-XLA_FFI_DEFINE_HANDLER(kCapture, Execute, BindExecute(), {ffi::Traits::kCmdBufferCompatible});
+                           .Arg<ffi::AnyBuffer>()
+                           .Ret<ffi::AnyBuffer>());
+// Not for CUDA graphs: those would be free to start two calls in any order, and each waits for the same one elsewhere.
+XLA_FFI_DEFINE_HANDLER(kExecute, Execute,
+                       ffi::Ffi::Bind()
+                           .Ctx<ffi::State<DevicesSite>>()
+                           .Ctx<ffi::DeviceOrdinal>()
+                           .Ctx<ffi::PlatformStream<cudaStream_t>>()
+                           .Arg<ffi::AnyBuffer>()
+                           .Ret<ffi::AnyBuffer>());
 
 }  // namespace
 
@@ -223,7 +204,5 @@ JAXCOMM_EXPORT XLA_FFI_Error* JaxcommDevicesInstantiate(XLA_FFI_CallFrame* frame
 }
 JAXCOMM_EXPORT XLA_FFI_Error* JaxcommDevicesInitialize(XLA_FFI_CallFrame* frame) { return kInitialize(frame); }
 JAXCOMM_EXPORT XLA_FFI_Error* JaxcommDevicesExecute(XLA_FFI_CallFrame* frame) { return kExecute(frame); }
-// The same, declared fit for CUDA graphs.
-JAXCOMM_EXPORT XLA_FFI_Error* JaxcommDevicesCapture(XLA_FFI_CallFrame* frame) { return kCapture(frame); }
 
 }  // namespace jaxcomm

@@ -66,7 +66,7 @@ Result<std::shared_ptr<Ranks>> Here(VirtualSite& site, cudaStream_t stream, int6
   return made;
 }
 
-// So that execute allocates and loads nothing, which it may not while it is captured.
+// So that execute allocates and loads nothing.
 ffi::Error Initialize(VirtualSite* site, cudaStream_t stream, ffi::AnyBuffer x, ffi::BufferR1<ffi::DataType::S32>,
                       ffi::Result<ffi::AnyBuffer>) {
   Result<std::shared_ptr<Ranks>> here =
@@ -113,16 +113,13 @@ XLA_FFI_DEFINE_HANDLER(kInitialize, Initialize,
                            .Arg<ffi::AnyBuffer>()
                            .Arg<ffi::BufferR1<ffi::DataType::S32>>()
                            .Ret<ffi::AnyBuffer>());
-auto BindExecute() {
-  return ffi::Ffi::Bind()
-      .Ctx<ffi::State<VirtualSite>>()
-      .Ctx<Stream>()
-      .Arg<ffi::AnyBuffer>()
-      .Arg<ffi::BufferR1<ffi::DataType::S32>>()
-      .Ret<ffi::AnyBuffer>();
-}
-XLA_FFI_DEFINE_HANDLER(kExecute, Execute, BindExecute());
-XLA_FFI_DEFINE_HANDLER(kCapture, Execute, BindExecute(), {ffi::Traits::kCmdBufferCompatible});
+XLA_FFI_DEFINE_HANDLER(kExecute, Execute,
+                       ffi::Ffi::Bind()
+                           .Ctx<ffi::State<VirtualSite>>()
+                           .Ctx<Stream>()
+                           .Arg<ffi::AnyBuffer>()
+                           .Arg<ffi::BufferR1<ffi::DataType::S32>>()
+                           .Ret<ffi::AnyBuffer>());
 
 }  // namespace
 
@@ -132,7 +129,5 @@ JAXCOMM_EXPORT XLA_FFI_Error* JaxcommVirtualInstantiate(XLA_FFI_CallFrame* frame
 }
 JAXCOMM_EXPORT XLA_FFI_Error* JaxcommVirtualInitialize(XLA_FFI_CallFrame* frame) { return kInitialize(frame); }
 JAXCOMM_EXPORT XLA_FFI_Error* JaxcommVirtualExecute(XLA_FFI_CallFrame* frame) { return kExecute(frame); }
-// The same, declared fit for CUDA graphs.
-JAXCOMM_EXPORT XLA_FFI_Error* JaxcommVirtualCapture(XLA_FFI_CallFrame* frame) { return kCapture(frame); }
 
 }  // namespace jaxcomm
