@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import certified
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,9 +16,10 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxcomm
-from jaxcomm import ffi, planner, schedules
+from jaxcomm import planner, schedules
 from jaxcomm.errors import JaxcommError, PlanError
-from jaxcomm.ffi import cuda, fused
+from jaxcomm.ffi import cuda
+from jaxcomm.gpu import fused, psum
 from jaxcomm.profile import Link, Profile, Provenance
 
 built = pytest.mark.skipif(not cuda.is_built(), reason="this installation has no CUDA core")
@@ -34,7 +37,6 @@ def test_it_registers_and_lowers_without_a_device() -> None:
     fused.check()  # nothing has run
     assert fused.stats() == []
     fused.reset_stats()
-    assert fused.recorded() == 0
 
 
 @built
@@ -75,11 +77,9 @@ def test_its_calls_decode_their_attributes(prefix: str) -> None:
 
 
 @pytest.fixture
-def on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if psum over GPUs had been shown."""
-    monkeypatch.setattr(fused, "DEVICES", True)
-    monkeypatch.setattr(cuda, "is_built", lambda: True)
-    monkeypatch.setattr(cuda, "jax_has_it", lambda: False)  # registers nothing with a backend
+def on_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As if psum over GPUs of a process and of a host had been shown."""
+    certified.use(monkeypatch, tmp_path, "process", "host")
 
 
 def lowered(call: Callable[..., Any], *, axes: tuple[str, ...] = ("data", "model")) -> str:
@@ -93,9 +93,12 @@ def lowered(call: Callable[..., Any], *, axes: tuple[str, ...] = ("data", "model
 
 
 @pytest.mark.usefixtures("on_gpus")
-def test_psum_over_gpus_is_one_call_of_the_core() -> None:
-    text = lowered(lambda *xs: jaxcomm.psum(xs, "data"))
-    assert text.count("@jaxcomm_collective(") == 1 and 'all_reduce"(' not in text
+def test_psum_over_gpus_is_one_call_of_the_core_for_each_type() -> None:
+    text = lowered(lambda x, y: jaxcomm.psum((x, y, x + 1, y * 2), "data"))
+    calls = [line for line in text.splitlines() if "@jaxcomm_collective(" in line]
+    assert ["tensor<12xf32>" in call for call in calls] == [True, False]  # six and six, one after the other
+    assert ["tensor<6xbf16>" in call for call in calls] == [False, True]
+    assert text.count("stablehlo.concatenate") == 2 and 'all_reduce"(' not in text
     assert "groups = dense<[0, 2, 4, 6, 1, 3, 5, 7]>" in text and "sizes = dense<4> : tensor<2xi32>" in text
     assert 'kind = "all_reduce"' in text and 'reduction = "sum"' in text
     assert "output_operand_alias" in text
@@ -121,7 +124,7 @@ def test_what_gpus_lack_stays_laxs_and_says_so(caplog: pytest.LogCaptureFixture)
     with caplog.at_level(logging.WARNING, "jaxcomm"):
         text = lowered(lambda *xs: jaxcomm.all_gather(xs, "data", tiled=True))
     assert "@jaxcomm_collective(" not in text and "all_gather" in text
-    assert "jaxcomm has no core for this all_gather on cuda yet" in caplog.text
+    assert "jaxcomm has no all_gather for GPUs: it runs as jax.lax's, without a plan." in caplog.text
 
 
 @pytest.mark.usefixtures("on_gpus")
@@ -130,19 +133,11 @@ def test_an_axis_that_xla_partitions_is_refused_on_gpus() -> None:
         lowered(lambda *xs: jaxcomm.psum(xs, "data"), axes=("data",))
 
 
-def test_psum_over_gpus_stays_laxs_until_it_was_shown() -> None:
-    assert not fused.DEVICES
-    assert "@jaxcomm_collective(" not in lowered(lambda *xs: jaxcomm.psum(xs, "data"))
-
-
 def test_gpus_are_named_by_cudas_numbers() -> None:
     from types import SimpleNamespace
 
-    from jaxcomm.collectives.lowering import gpu_ids
-
     gpus = [SimpleNamespace(id=8 + i, local_hardware_id=i, process_index=0) for i in range(2)]
-    mesh = SimpleNamespace(devices=np.array(gpus))
-    assert gpu_ids(mesh, [[1, 0]], "psum") == [[1, 0]]
+    assert psum.device_numbers([gpus[::-1]]) == [[1, 0]]
 
 
 @pytest.mark.usefixtures("on_gpus")
@@ -170,7 +165,9 @@ def test_a_process_of_several_tells_its_core_of_the_job_when_it_lowers(
     monkeypatch.setattr(processes, "job", lambda: "a job")
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(jax, "local_devices", lambda backend: cpus)
-    monkeypatch.setattr(ffi, "join_processes", fused.join_processes.__wrapped__)
+    monkeypatch.setattr(fused, "join_processes", fused.join_processes.__wrapped__)
+    monkeypatch.setattr(cuda, "jax_has_it", lambda: True)
+    monkeypatch.setattr(psum, "start", lambda: None)
     assert "@jaxcomm_collective(" in lowered(lambda *xs: jaxcomm.psum(xs, "data"))
     assert told.job == (b"a job", 0)
     assert list(told.regions) == [cpu.local_hardware_id for cpu in cpus] and all(told.regions.values())
@@ -182,3 +179,15 @@ def test_memory_that_cuda_does_not_know_is_not_shared() -> None:
     error = ctypes.create_string_buffer(1024)
     assert core.jaxcomm_fused_region(0, np.zeros(1).ctypes.data, error, len(error)) == len(error.value)
     assert b"other GPUs cannot reach memory of this allocator.\n  Cure: run without" in error.value
+
+
+def test_a_failure_that_nobody_was_told_of_is_logged_at_exit(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def check() -> None:
+        raise JaxcommError("DeadlineError: psum #9 over 'data': rank 3 of 8 has not arrived")
+
+    monkeypatch.setattr(fused, "check", check)
+    with caplog.at_level(logging.ERROR, "jaxcomm"):
+        psum.check_at_exit()
+    assert "psum #9 over 'data': rank 3 of 8 has not arrived" in caplog.text

@@ -7,7 +7,6 @@ from argparse import ArgumentParser, Namespace
 from jaxcomm import profile
 from jaxcomm.cli import output, progress, values
 from jaxcomm.cli.host_devices import use_host_devices
-from jaxcomm.ffi import fused
 from jaxcomm.profile.measure import CALLS_PER_SIZE, LOOPS, SIZES, measure
 from jaxcomm.report import measurements
 from jaxcomm.report.tables import bytes_text, seconds_text
@@ -63,8 +62,6 @@ def run(args: Namespace) -> int:
         return 0
     if args.on == "cpu":
         use_host_devices(args.devices)
-    else:
-        fused.DEVICES = True  # it is what shall be measured
     with progress.clock(f"measuring {len(args.sizes)} sizes and {args.steps} steps"):
         found = measure(args.devices, args.sizes, args.steps, inject=inject, on=args.on)
     profile.save(found, args.out)

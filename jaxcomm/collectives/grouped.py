@@ -77,7 +77,7 @@ def _lower(context: mlir.LoweringRuleContext, *operands: Any, axes: tuple[Any, .
 
 
 def _lower_to_lax(context: mlir.LoweringRuleContext, *operands: Any, axes: tuple[Any, ...]) -> Sequence[Any]:
-    say_that_lax_runs(context, _NAME)
+    say_that_lax_runs(context)
     results: Sequence[Any] = mlir.lower_fun(partial(_in_lax, axes=axes), multiple_results=True)(context, *operands)
     return results
 

@@ -1,6 +1,6 @@
-"""The section of gpu.py about the kernels: bytes read and written per second, beside a copy of as many.
+"""The section about the kernels: bytes read and written per second, beside a copy of as many.
 
-python benchmarks/gpu_kernels.py RESULT.json
+python -m jaxcomm.gpu.checks.kernels RESULT.json
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gpu_rows import Row, tell, verdict
 
 from jaxcomm.ffi import cuda, segments
+from jaxcomm.gpu.checks.rows import Row, tell, verdict
 
 ROUNDS, CALLS = 11, 10
 NBYTES = 1 << 28  # of an operand of the reduction

@@ -17,6 +17,7 @@ import numpy as np
 from jaxcomm import ffi, processes
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.ffi import cuda
+from jaxcomm.gpu import nccl
 from jaxcomm.plan.program import compile
 
 if TYPE_CHECKING:
@@ -25,13 +26,6 @@ if TYPE_CHECKING:
     from jaxcomm.schedules import Schedule
 
 VIRTUAL = "jaxcomm_virtual"
-# Each is to be set once the section of benchmarks/gpu.py that sets it for itself has passed. "graph": whether XLA may
-# record the calls into a CUDA graph; read when they are registered.
-GRAPHS = False
-# "devices", on several GPUs, and "processes": whether all-reduces over GPUs follow plans; where it is not set, they
-# stay jax.lax's.
-DEVICES = False
-
 _ALIGNMENT = 16  # bytes of a row
 
 
@@ -79,14 +73,9 @@ def check() -> None:
 
 
 def set_deadline(seconds: float) -> None:
-    """Sets how long a rank waits for another, in seconds, from the next call on; a recorded graph keeps its own."""
+    """Sets how long a rank waits for another, also in messages, in seconds, from the next call on."""
     _core().jaxcomm_fused_set_deadline(seconds)
-
-
-def recorded() -> int:
-    """How many calls XLA has recorded into CUDA graphs; one that is replayed counts once."""
-    count: int = _core().jaxcomm_fused_recorded()
-    return count
+    nccl.set_deadline(seconds)
 
 
 def stats() -> list[dict[str, Any]]:
@@ -158,8 +147,8 @@ def register() -> None:
     core = _core()
     capsule: Any = jax.ffi.pycapsule
     for target, prefix in {VIRTUAL: "JaxcommVirtual", ffi.TARGET: "JaxcommDevices"}.items():
-        last = {"instantiate": "Instantiate", "initialize": "Initialize", "execute": "Capture" if GRAPHS else "Execute"}
-        stages = {stage: capsule(getattr(core, prefix + name)) for stage, name in last.items()}
+        names = ("instantiate", "initialize", "execute")
+        stages = {stage: capsule(getattr(core, prefix + stage.capitalize())) for stage in names}
         jax.ffi.register_ffi_target(target, stages, platform="CUDA")
 
 
@@ -175,8 +164,6 @@ def _core() -> ctypes.CDLL:
     core.jaxcomm_fused_stats.argtypes = text
     core.jaxcomm_fused_reset_stats.restype = None
     core.jaxcomm_fused_reset_stats.argtypes = ()
-    core.jaxcomm_fused_recorded.restype = ctypes.c_int64
-    core.jaxcomm_fused_recorded.argtypes = ()
     core.jaxcomm_fused_join.restype = None
     core.jaxcomm_fused_join.argtypes = (ctypes.c_char_p, ctypes.c_uint32)
     core.jaxcomm_fused_region.restype = ctypes.c_int64

@@ -1,4 +1,4 @@
-"""How a section of gpu.py tells what it found, row by row, so that what ends it takes nothing with it."""
+"""How a section tells what it found, row by row, so that what ends it takes nothing with it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""One process of benchmarks/gpu_processes.py, which starts it.
+"""One process of the section "processes", which jaxcomm.gpu.checks.ranks starts.
 
-    python benchmarks/gpu_processes_rank.py processes 0 4 /tmp/folder   # part, process, processes, a folder they share
+    python -m jaxcomm.gpu.checks.processes_rank processes 0 4 /tmp/folder   # part, process, processes, a shared folder
 
 It ends with 0 if it found what it should; the first leaves rows for the report in the folder.
 """
@@ -13,24 +13,19 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from gpu_expected import by_numpy  # noqa: E402
-from gpu_nccl_rank import Job, check, data, ending_at_once  # noqa: E402
-from gpu_rows import Row  # noqa: E402
-from jax.sharding import NamedSharding, PartitionSpec  # noqa: E402
-
-import jaxcomm  # noqa: E402
-from jaxcomm import ffi, schedules  # noqa: E402
-from jaxcomm.errors import JaxcommError  # noqa: E402
-from jaxcomm.ffi import fused  # noqa: E402
+import jaxcomm
+from jaxcomm import ffi, schedules
+from jaxcomm.errors import JaxcommError
+from jaxcomm.gpu import fused
+from jaxcomm.gpu.checks.expected import by_numpy
+from jaxcomm.gpu.checks.job import Job, Step, data, ending_at_once, hold, mesh_of, placed, rows_of, stepped
+from jaxcomm.gpu.checks.rows import Row
 
 DTYPES = ("float32", "bfloat16")
 SIZES = (1 << 10, 1 << 20, 1 << 24)  # bytes of a rank
@@ -38,13 +33,11 @@ ELEMENTS, CALLS = 100_003, 11
 LATE_S = 0.3  # by which the last process comes late
 SHORT_S, COMPILED_S = 1.0, 5.0  # deadlines that it misses: of a call, and of one that the others still compile
 
-Step = Callable[[jax.Array], Any]
-
 
 def bits(job: Job) -> Iterator[Row]:
     """Sums, twice with other data, as the direct schedule's program adds."""
     for dtype in DTYPES:
-        step = psum(job)
+        step = psum()
         for seed in range(2):
             call(f"{dtype}, call {seed}", step, data(job.ranks, ELEMENTS, dtype, seed))
         yield [f"direct, {dtype}", "same bits"]
@@ -52,7 +45,7 @@ def bits(job: Job) -> Iterator[Row]:
 
 def late(job: Job) -> Iterator[Row]:
     """The last process comes late, and the others wait for it; all see that it was the last."""
-    step, whole = psum(job), data(job.ranks, ELEMENTS + 1, "float32", seed=2)
+    step, whole = psum(), data(job.ranks, ELEMENTS + 1, "float32", seed=2)
     call("before", step, whole)
     job.meet("late")
     if job.rank == job.ranks - 1:
@@ -69,13 +62,13 @@ def late(job: Job) -> Iterator[Row]:
 def deadline(job: Job) -> Iterator[Row]:
     """The last process misses a call's deadline: the others name it, and the next call is right."""
     gone = job.ranks - 1
-    step, whole = psum(job), data(job.ranks, ELEMENTS + 2, "float32", seed=3)
+    step, whole = psum(), data(job.ranks, ELEMENTS + 2, "float32", seed=3)
     call("before", step, whole)
     ffi.set_deadline(SHORT_S)
     job.meet("deadline")
     if job.rank == gone:
         job.await_others("deadline is over")
-    message = failure(lambda: jax.block_until_ready(step(placed(whole))))
+    message = failure(lambda: jax.block_until_ready(step(placed(whole, mesh()))))
     job.tell("deadline is over")
     if "DeadlineError: psum #2 over 'data'" not in message:
         sys.exit(f"the error is another: {message}")
@@ -89,9 +82,9 @@ def deadline(job: Job) -> Iterator[Row]:
 
 def times(job: Job) -> Iterator[Row]:
     """Median of a call, the launch and the wait for its end included."""
-    step = psum(job)
+    step = psum()
     for nbytes in SIZES:
-        x = placed(np.ones((job.ranks, nbytes // 4), np.float32))
+        x = placed(np.ones((job.ranks, nbytes // 4), np.float32), mesh())
         jax.block_until_ready(step(x))
         seconds = []
         for _ in range(CALLS):
@@ -108,7 +101,7 @@ def absent(job: Job) -> Iterator[Row]:
     job.meet("absent")
     if job.rank == job.ranks - 1:
         return
-    message = failure(lambda: jax.block_until_ready(psum(job)(placed(np.ones((job.ranks, 7), np.float32)))))
+    message = failure(lambda: jax.block_until_ready(psum()(placed(np.ones((job.ranks, 7), np.float32), mesh()))))
     if f"(process {job.ranks - 1}) has not come to share memory after" not in message:
         sys.exit(f"the error is another: {message}")
     yield ["a process does not come", next(line for line in message.splitlines() if "share memory" in line)]
@@ -117,27 +110,23 @@ def absent(job: Job) -> Iterator[Row]:
 PARTS = (bits, late, deadline, times, absent)
 
 
-def psum(job: Job) -> Step:
+def psum() -> Step:
     """A step of its own over one device of each process."""
-    rows = PartitionSpec("data")
-    mesh = jax.make_mesh((job.ranks,), ("data",))
-    over = jax.shard_map(lambda x: jaxcomm.psum(x, "data"), mesh=mesh, in_specs=rows, out_specs=rows, check_vma=False)
-    return jax.jit(over)
+    return stepped(mesh(), partial(jaxcomm.psum, axis_name="data"))
 
 
-def placed(whole: np.ndarray) -> jax.Array:
-    """Row r on device r."""
-    mesh = jax.make_mesh((len(whole),), ("data",))
-    sharding = NamedSharding(mesh, PartitionSpec("data"))
-    return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+def mesh() -> jax.sharding.Mesh:
+    """The first device of each process."""
+    first = {device.process_index: device for device in reversed(jax.devices())}
+    return mesh_of([first[process] for process in sorted(first)])
 
 
 def call(what: str, step: Step, whole: np.ndarray) -> None:
     """Ends this process if one bit of its result is not as the program adds."""
     wanted = by_numpy(schedules.direct(len(whole)), whole)
-    result = step(placed(whole))
-    for shard in result.addressable_shards:
-        check(what, np.asarray(shard.data), wanted[shard.index])
+    result = step(placed(whole, mesh()))
+    for got, should in rows_of(result, wanted):
+        hold(what, got, should)
     fused.check()
 
 
@@ -158,9 +147,8 @@ def site(nbytes: int) -> dict[str, Any]:
 
 def main() -> None:
     """Does all parts on the first GPU."""
-    job = Job(int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+    job = Job.from_arguments()
     jax.distributed.initialize(os.environ["JAXCOMM_COORDINATOR"], job.ranks, job.rank, local_device_ids=[0])
-    fused.DEVICES = True
     rows: list[Row] = []
     with ending_at_once():
         for part in PARTS:
