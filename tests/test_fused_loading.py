@@ -82,11 +82,13 @@ def on_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     certified.use(monkeypatch, tmp_path, "process", "host")
 
 
-def lowered(call: Callable[..., Any], *, axes: tuple[str, ...] = ("data", "model")) -> str:
+def lowered(call: Callable[..., Any], *, axes: tuple[str, ...] = ("data", "model"), check_vma: bool = False) -> str:
     """For GPUs, the text of a step over eight devices of which each has a row of two arrays."""
     mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     rows = P("data")
-    step = jax.shard_map(call, mesh=mesh, in_specs=(rows, rows), out_specs=rows, axis_names={*axes}, check_vma=False)
+    step = jax.shard_map(
+        call, mesh=mesh, in_specs=(rows, rows), out_specs=rows, axis_names={*axes}, check_vma=check_vma
+    )
     x = jnp.ones((4, 6)), jnp.ones((4, 3), jnp.bfloat16)
     text: str = jax.jit(lambda *xs: step(*xs)).trace(*x).lower(lowering_platforms=("cuda",)).as_text()
     return text
@@ -102,6 +104,15 @@ def test_psum_over_gpus_is_one_call_of_the_core_for_each_type() -> None:
     assert "groups = dense<[0, 2, 4, 6, 1, 3, 5, 7]>" in text and "sizes = dense<4> : tensor<2xi32>" in text
     assert 'kind = "all_reduce"' in text and 'reduction = "sum"' in text
     assert "output_operand_alias" in text
+
+
+@pytest.mark.usefixtures("on_gpus")
+def test_types_that_check_vma_follows_change_nothing() -> None:
+    def step(x: jax.Array, y: jax.Array) -> Any:
+        sums = jaxcomm.psum((x, y, x + 1), "data")
+        return tuple(jax.lax.pcast(total, "data", to="varying") for total in sums)
+
+    assert lowered(step, check_vma=True).count("@jaxcomm_collective(") == 2
 
 
 @pytest.mark.usefixtures("on_gpus")

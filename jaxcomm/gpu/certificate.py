@@ -52,7 +52,7 @@ def here() -> dict[str, Any]:
         "driver": found[1] if found else "unknown",
         "cuda": cuda.runtime_version(),
         "nccl": None if nccl.why_off() else ".".join(map(str, nccl.version())),
-        **{name: metadata.version(name) for name in ("jax", "jaxlib", "jaxcomm")},
+        **{name: _version(name) for name in ("jax", "jaxlib", "jaxcomm")},
         "core": hashlib.sha256(cuda.library().read_bytes()).hexdigest()[:16],
     }
 
@@ -134,6 +134,13 @@ def _read() -> dict[str, Any]:
     if not all(isinstance(section, dict) for section in sections.values()):
         raise ValueError(f"{file} is damaged")
     return document
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # it runs from its sources
+        return "not installed"
 
 
 def _words(value: Any) -> str:
