@@ -3,9 +3,8 @@
 //   Arguments arguments = ...;                                              // pointers, from wherever peers come
 //   Status status = LaunchFused(arguments, DType::kBF16, Reduction::kSum, /*ranks here=*/8, stream);
 //
-// Returns at once; may be captured into a graph, which counts its own replays. What goes wrong on the device is told in
-// Arguments::told. The kernel knows nothing of where the pointers come from: virtual ranks of one device, devices of
-// one process, or processes that opened each other's memory.
+// Returns at once. What goes wrong on the device is told in Arguments::told. The kernel knows nothing of where the
+// pointers come from: virtual ranks of one device, devices of one process, or processes that opened each other's memory.
 #pragma once
 
 #include <cuda_runtime_api.h>

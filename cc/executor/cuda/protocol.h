@@ -4,11 +4,11 @@
 //
 // A row is one thread block's slice of every chunk; rows of one rank share nothing, so there is no barrier between
 // blocks. Flags hold the number of the call (the epoch) in which they were last posted and only their owner's row posts
-// them, so nothing needs to be reset between calls, and a replayed graph counts on. A rank leaves when nobody touches
-// its memory any more, also when it fails: then it posts its failure and waits for those that have arrived to leave;
-// those that have not will find the failure before they touch anything. Either fence without the other would not do:
-// a rank arrives and looks for failures, while another fails and looks for arrivals. A process reads the failures of
-// its own ranks only, so each rank finds out for itself who has not come.
+// them, so nothing needs to be reset between calls. A rank leaves when nobody touches its memory any more, also when it
+// fails: then it posts its failure, waits for those that have arrived to leave, and spoils its own data; those that have
+// not arrived will find the failure before they touch anything. Either fence without the other would not do: a rank
+// arrives and looks for failures, while another fails and looks for arrivals. A process reads the failures of its own
+// ranks only, so each rank finds out for itself who has not come.
 //
 // Memory is where the flags are, a clock, and the rank's hands: a kernel's (hands.cuh) or the emulation's, which runs
 // this very source. All threads of a block call RunRow together; Memory decides which of them do what.

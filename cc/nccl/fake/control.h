@@ -1,7 +1,7 @@
 // The fake libnccl in a test: its functions, and those that NCCL does not have, which tell it what is to happen.
 //
 //   const Library nccl = Loaded();
-//   Control<void(int)>("fake_lose")(2);
+//   Control<void(const char*, int, int)>("fake_fail")("ncclAllGather", /*nth=*/1, /*outcome=*/6);
 #pragma once
 
 #include <dlfcn.h>

@@ -38,17 +38,11 @@ FAKE(void) fake_reset() {
   fake.calls.clear();
   fake.failures.clear();
   fake.counts.clear();
-  fake.lost.clear();
 }
 
 FAKE(void) fake_fail(const char* function, int nth, int outcome) {
   std::lock_guard<std::mutex> lock(TheFake().mutex);
   TheFake().failures[function] = {nth, outcome};
-}
-
-FAKE(void) fake_lose(int rank) {
-  std::lock_guard<std::mutex> lock(TheFake().mutex);
-  TheFake().lost.insert(rank);
 }
 
 FAKE(size_t) fake_calls(int rank, char* text, size_t size) {

@@ -9,8 +9,6 @@ extern "C" {
 void fake_reset();
 // The nth call (from 1) of a function by any rank returns this outcome; of ncclCommGetAsyncError: it reports it.
 void fake_fail(const char* function, int nth, int outcome);
-// The rank never takes part in what it begins, as if it had died.
-void fake_lose(int rank);
 // What a rank has called, one line per call; the size of the text.
 size_t fake_calls(int rank, char* text, size_t size);
 // Communicators that were made and not yet aborted.

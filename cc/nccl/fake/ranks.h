@@ -52,13 +52,12 @@ struct Fake {
   std::map<int, std::string> calls;
   std::map<std::string, std::pair<int, Outcome>> failures;
   std::map<std::string, int> counts;
-  std::set<int> lost;
   int ids = 0;
 };
 
 Fake& TheFake();
 
-// Makes a communicator, and has the rank come to its meeting unless it is lost.
+// Makes a communicator, and has the rank come to its meeting.
 FakeComm* Join(Fake& fake, const std::string& name, int rank, int ranks);
 
 // The outcome that was asked for this call, or success.

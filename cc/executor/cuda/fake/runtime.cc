@@ -229,7 +229,6 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) { return *device = stream->device, cudaSuccess; }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   return *event = new fake::Event{fake::current_device}, cudaSuccess;
