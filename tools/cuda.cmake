@@ -33,10 +33,8 @@ set(CMAKE_CUDA_FLAGS_INIT "-L${CUDA_DIR}/lib")
 set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100-real 120)
 enable_language(CUDA)
 
-file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/cc/*/cuda/*.cu" "${PROJECT_SOURCE_DIR}/cc/*/cuda/*.cc")
-# Sends and receives between processes.
-file(GLOB MESSAGE_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/cc/messages/*.cc" "${PROJECT_SOURCE_DIR}/cc/nccl/*.cc")
-list(APPEND CUDA_SOURCES ${MESSAGE_SOURCES})
+file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/cc/gpu/*/*.cu" "${PROJECT_SOURCE_DIR}/cc/gpu/*/*.cc"
+     "${PROJECT_SOURCE_DIR}/cc/messages/*.cc")
 list(FILTER CUDA_SOURCES EXCLUDE REGEX "_test\\.cc$")
 # What it has in common with the core for CPUs.
 foreach(COMMON executor/layout executor/stats ffi/groups ffi/values program/program program/registry)
