@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import certified
@@ -16,7 +19,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxcomm
-from jaxcomm import planner, schedules
+from jaxcomm import ffi, planner, schedules
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.ffi import cuda
 from jaxcomm.gpu import fused, psum
@@ -145,8 +148,6 @@ def test_an_axis_that_xla_partitions_is_refused_on_gpus() -> None:
 
 
 def test_gpus_are_named_by_cudas_numbers() -> None:
-    from types import SimpleNamespace
-
     gpus = [SimpleNamespace(id=8 + i, local_hardware_id=i, process_index=0) for i in range(2)]
     assert psum.device_numbers([gpus[::-1]]) == [[1, 0]]
 
@@ -202,3 +203,43 @@ def test_a_failure_that_nobody_was_told_of_is_logged_at_exit(
     with caplog.at_level(logging.ERROR, "jaxcomm"):
         psum.check_at_exit()
     assert "psum #9 over 'data': rank 3 of 8 has not arrived" in caplog.text
+
+
+def test_a_back_end_that_comes_late_is_given_what_the_core_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Late(SimpleNamespace):
+        """Notes what it is given."""
+
+        def register_program(self, name: str, data: bytes) -> None:
+            self.programs[name] = data
+
+        def set_deadline(self, seconds: float) -> None:
+            self.deadline = seconds
+
+        def stats(self) -> list[dict[str, Any]]:
+            return [{"name": "a GPU's"}]
+
+        def reset_stats(self) -> None:
+            self.stats_reset = True
+
+    monkeypatch.setattr(ffi, "_backends", [])
+    before, later = (fused.compile(schedules.ring(ranks)) for ranks in (5, 6))
+    early = ffi.register_program(before)
+    ffi.set_deadline(60.0)
+    ffi.add_backend(backend := Late(programs={}, deadline=0.0))
+    assert backend.programs[early] == before and backend.deadline == 60.0
+    assert backend.programs[ffi.register_program(later)] == later
+    assert ffi.stats()[-1] == {"name": "a GPU's"}
+    ffi.reset_stats()
+    assert backend.stats_reset
+
+
+def test_psum_on_cpus_imports_nothing_that_waits_for_a_gpu() -> None:
+    script = (
+        "import sys, jax, jax.numpy as jnp, jaxcomm\n"
+        "mesh = jax.make_mesh((jax.device_count(),), ('data',))\n"
+        "step = jax.shard_map(lambda: jaxcomm.psum(jnp.ones(3), 'data'), mesh=mesh, in_specs=(),\n"
+        "                     out_specs=jax.sharding.PartitionSpec())\n"
+        "jax.block_until_ready(jax.jit(step)())\n"
+        "assert not [name for name in sys.modules if name.startswith('jaxcomm.gpu')]"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
