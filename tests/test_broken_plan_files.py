@@ -30,6 +30,10 @@ def file(tmp_path: Path) -> Path:
 
 
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
+    "topology": (
+        changed("matches", "topology", to="0" * 64),
+        f"matches.topology is '{'0' * 64}'; it must be None",
+    ),
     "gap": (
         changed("collectives", 2, "min_bytes", to=1025),
         "collectives[2].min_bytes is 1025; the entry before ends at 1023, so it must be 1024",

@@ -316,13 +316,17 @@ def test_measures_this_machine() -> None:
     assert "rank 2 made 2 ms late" in measured.provenance.source
 
 
-def test_measures_gpus_and_nccl_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measures_gpus_and_nccl_beside_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     module = importlib.import_module("jaxcomm.profile.measure")
     monkeypatch.setattr("jaxcomm.ffi.cuda.why_off", lambda: "no CUDA device")
     with pytest.raises(ProfileError, match=r"no GPUs to measure: no CUDA device\.\n  Cure: "):
         profile.measure(2, on="cuda")
     monkeypatch.setattr("jaxcomm.ffi.cuda.why_off", lambda: None)
-    with pytest.raises(ProfileError, match="plans do not run on GPUs in this process"):
+    monkeypatch.setenv("JAXCOMM_CERTIFICATE", str(tmp_path / "missing.json"))
+    with pytest.raises(
+        ProfileError,
+        match=r"plans do not run on these GPUs: nothing was shown here yet .*\n  Cure: run `jaxcomm check` first\.",
+    ):
         profile.measure(2, on="cuda")
     # What is measured is the same over devices of any kind.
     monkeypatch.setattr(module, "_devices", lambda count, on: jax.devices("cpu")[:count])

@@ -69,10 +69,6 @@ def run(args: Namespace) -> int:
     files.check_writable(args.out)
     if args.on == "cpu":
         use_host_devices(args.devices)
-    else:
-        from jaxcomm.ffi import fused
-
-        fused.DEVICES = True  # it is what shall be measured
     with progress.clock(f"measuring {len(args.sizes)} sizes and {args.steps} steps"):
         found = measure(args.devices, args.sizes, args.steps, inject=inject, on=args.on)
     _show(found, args)

@@ -101,16 +101,14 @@ def _devices(count: int, on: Platform) -> list[Any]:
     """The first devices of this process on the platform."""
     import jax
 
-    from jaxcomm.ffi import cuda, fused
+    from jaxcomm.ffi import cuda
+    from jaxcomm.gpu import certificate
 
     if on == "cuda":
         if (reason := cuda.why_off()) is not None:
             raise ProfileError(f"there are no GPUs to measure: {reason}.\n  Cure: measure where there are some.")
-        if not fused.DEVICES:
-            raise ProfileError(
-                "plans do not run on GPUs in this process (jaxcomm.ffi.fused.DEVICES is False).\n"
-                "  Cure: set it before anything is compiled, as `jaxcomm profile --on cuda` does."
-            )
+        if (reason := certificate.why_not("process")) is not None:
+            raise ProfileError(f"plans do not run on these GPUs: {reason}.\n  Cure: run `jaxcomm check` first.")
     found = [device for device in jax.devices(on) if device.process_index == jax.process_index()]
     if len(found) >= count:
         return found[:count]
