@@ -37,7 +37,7 @@ def test_without_nccl_the_reason_is_one_line():
     )
     reason, *error = in_a_process(script).splitlines()
     assert reason.startswith("no NCCL: /nowhere/libnccl.so.2: cannot open shared object file")
-    assert error == [f"{reason}.", "  Cure: pip install 'jaxcomm[cuda13]'."]
+    assert error == [f"{reason}.", "  Cure: pip install 'jax[cuda13]'."]
 
 
 @built
