@@ -19,8 +19,8 @@ import jaxcomm.plan
 from jaxcomm import ffi, schedules
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.log import say_once
-from jaxcomm.plan.program import compile
-from jaxcomm.plan.verifier import verify_program
+from jaxcomm.program.program import compile
+from jaxcomm.program.verifier import verify_program
 from jaxcomm.schedules import Schedule
 
 if TYPE_CHECKING:

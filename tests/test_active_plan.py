@@ -19,7 +19,7 @@ from lax_cases import MESH, MESH_2D, P, sharded
 import jaxcomm
 from jaxcomm import communicator, ffi, log, schedules
 from jaxcomm.plan import Plan
-from jaxcomm.plan.program import compile
+from jaxcomm.program.program import compile
 from jaxcomm.schedules import Template
 
 ALL_SIZES = ["min_bytes", "max_bytes", "schedule"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from schedule_cases import CASES
 
-from jaxcomm.plan.program import compile
+from jaxcomm.program.program import compile
 
 CC = Path(__file__).parent.parent / "cc"
 SOURCES = ("gpu/executor/emulation/emulate.cc", "gpu/executor/emulation/emulator.cc", "gpu/executor/table.cc")

@@ -13,9 +13,9 @@ from jaxcomm import files, profile
 from jaxcomm.cli import functions, output, progress, values
 from jaxcomm.cli.host_devices import use_host_devices
 from jaxcomm.errors import JaxcommError, ProfileError
+from jaxcomm.measure.training import Train, TrainingKey, Trainings, rounds_to_target
 from jaxcomm.planner.loss import gradients
 from jaxcomm.profile import Layer, Profile, Trials
-from jaxcomm.profile.training import Train, TrainingKey, Trainings, rounds_to_target
 from jaxcomm.profile.trials import search
 from jaxcomm.report import trials as report
 

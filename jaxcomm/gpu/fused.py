@@ -18,7 +18,7 @@ from jaxcomm import ffi, processes
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.ffi import cuda
 from jaxcomm.gpu import nccl
-from jaxcomm.plan.program import compile
+from jaxcomm.program.program import compile
 
 if TYPE_CHECKING:
     import jax

@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.ffi import cuda
-from jaxcomm.plan.messages import compile_messages
+from jaxcomm.program.messages import compile_messages
 from jaxcomm.schedules import Schedule
 
 TARGET = "jaxcomm_messages"
@@ -80,7 +80,7 @@ def register_messages(schedules: tuple[Schedule, ...]) -> str:
       schedules: one for each size that a group of the call has.
 
     Raises:
-      PlanError: a schedule cannot be sent (see `jaxcomm.plan.messages`).
+      PlanError: a schedule cannot be sent (see `jaxcomm.program.messages`).
     """
     ranks = [messages.encode() for schedule in schedules for messages in compile_messages(schedule)]
     name = hashlib.sha256(b"".join(ranks)).hexdigest()[:32]

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from jaxcomm.plan.program import MAX_RANKS
+from jaxcomm.program.program import MAX_RANKS
 from jaxcomm.topology import Topology
 from jaxcomm.values import Value
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.plan.lowering import lower
+from jaxcomm.program.lowering import lower
 from jaxcomm.schedules import Schedule
 
 

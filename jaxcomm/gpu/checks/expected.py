@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxcomm.plan.program import Program, compile
+from jaxcomm.program.program import Program, compile
 from jaxcomm.schedules import Schedule
 
 COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}

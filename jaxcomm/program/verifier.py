@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.contributions import CURE, Contributions, refuse
-from jaxcomm.plan.program import MAX_RANKS, Program
-from jaxcomm.plan.races import ChunkRun
+from jaxcomm.program.contributions import CURE, Contributions, refuse
+from jaxcomm.program.program import MAX_RANKS, Program
+from jaxcomm.program.races import ChunkRun
 from jaxcomm.schedules import Op, Schedule, Template, broadcast, chain, hybrid, ring, straggler
 from jaxcomm.schedules.reduce_scatter import reduce_scatter
 from jaxcomm.schedules.schedule import Table, loads, measure

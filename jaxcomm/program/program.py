@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, NoReturn
 import numpy as np
 
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.lowering import Alike, Draft, lower_alike
+from jaxcomm.program.lowering import Alike, Draft, lower_alike
 from jaxcomm.schedules import Schedule
 
 MAGIC, VERSION = 0x4750434A, 1  # "JCPG" in little-endian bytes

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxcomm.plan.lowering import all_rounds, sums
+from jaxcomm.program.lowering import all_rounds, sums
 from jaxcomm.schedules import Op, Schedule
 
 MAGIC, VERSION = 0x474D434A, 1  # "JCMG" in little-endian bytes

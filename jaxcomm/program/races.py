@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.contributions import CURE
-from jaxcomm.plan.program import ProgramOp
+from jaxcomm.program.contributions import CURE
+from jaxcomm.program.program import ProgramOp
 
 
 class ChunkRun:

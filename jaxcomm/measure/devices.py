@@ -30,7 +30,7 @@ _CALLS_KEPT = 64  # of how many last calls every core has the times
 Platform = Literal["cpu", "cuda"]
 
 
-def measure(
+def measure_devices(
     devices: int,
     sizes: Sequence[int] = SIZES,
     steps: int = 50,
