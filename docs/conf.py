@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import re
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
-with (ROOT / "pyproject.toml").open("rb") as file:
-    _project = tomllib.load(file)["project"]
+import jaxcomm  # noqa: E402  # of this checkout
 
-project = _project["name"]
-release = version = _project["version"]
+project = "jaxcomm"
+release = version = jaxcomm.__version__
 author = "The jaxcomm developers"
 copyright = author
 

@@ -146,7 +146,7 @@ def test_names_and_files_exist(text: Path) -> None:
 
 def test_every_place_has_the_same_versions() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert f"\nversion: {project['version']}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {jaxcomm.__version__}\n" in (ROOT / "CITATION.cff").read_text()
     (oldest,) = [re.search(r"jax>=([\d.]+)", each) for each in project["dependencies"] if each.startswith("jax>")]
     assert oldest
     workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
