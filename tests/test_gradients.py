@@ -235,11 +235,16 @@ def test_specs_of_auxiliary_outputs(flat: Any) -> None:
     assert (int(aux["count"]), float(aux["error"]), aux["each"].tolist()) == (3, 3.5, [*range(8)])
 
 
-def test_two_axes() -> None:
+@pytest.mark.parametrize("order", [("data", "model"), ("model", "data")])
+def test_two_axes(order: tuple[str, str]) -> None:
     mesh = make_mesh((4, 2), AxisType.Auto)
     axes = ("data", "model")
-    found = jax.jit(jaxcomm.value_and_grad(with_outputs, axes, has_aux=True, mesh=mesh))(PARAMS, X, Y)
-    equal(found, jax.value_and_grad(with_outputs, has_aux=True)(PARAMS, X, Y))
+    expected = jax.value_and_grad(with_outputs, has_aux=True)(PARAMS, X, Y)
+    found = jax.jit(jaxcomm.value_and_grad(with_outputs, order, has_aux=True, mesh=mesh))(PARAMS, X, Y)
+    equal(found, expected)
+    specs = (P(), P(axes), P(axes))  # auxiliary outputs are put together as these split the batch, not as the call does
+    found = jax.jit(jaxcomm.value_and_grad(with_outputs, order, has_aux=True, in_specs=specs, mesh=mesh))(PARAMS, X, Y)
+    equal(found, expected)
 
 
 def test_inside_a_shard_map_over_another_axis() -> None:
@@ -475,6 +480,12 @@ MISTAKES: dict[str, tuple[Callable[..., Any], Any, type[Exception], str]] = {
         (PARAMS, X, Y),
         TypeError,
         r"the auxiliary output\['right'\] is int32\[\], which has no mean over the ranks.*Cure: .*aux_specs=P\(\)",
+    ),
+    "an output without the dimension of a batch of one": (
+        lambda: jaxcomm.grad(lambda p, x, y: (loss(p, x, y), outputs(p, x).squeeze()), "data", has_aux=True),
+        (PARAMS, X[:8], Y[:8]),
+        ValueError,
+        r"the auxiliary output has the shape \(\) on a rank and \(8,\) for the whole batch.*Cure: leave it out",
     ),
     "pairs of examples": (
         lambda: jaxcomm.grad(lambda p, x, y: (loss(p, x, y), x @ x.T), "data", has_aux=True),

@@ -80,13 +80,16 @@ class Split(NamedTuple):
                     "say so by aux_specs=P()."
                 )
             return P()
-        grown = [i for i, sizes in enumerate(zip(part.shape, whole.shape, strict=True)) if sizes[0] != sizes[1]]
-        if len(grown) > 1 or part.shape[grown[0]] * ranks != whole.shape[grown[0]]:
+        grown = [i for i, sizes in enumerate(zip(part.shape, whole.shape, strict=False)) if sizes[0] != sizes[1]]
+        # The axes in the order in which they split the batch: in_specs and types may have another than the call.
+        orders = {entry for spec in self.specs for entry in map(_entry, spec) if {*entry} == {*self.names}}
+        alike = part.ndim == whole.ndim and len(grown) == len(orders) == 1
+        if not alike or part.shape[grown[0]] * ranks != whole.shape[grown[0]]:
             raise ValueError(
                 f"{WHERE}: {name} has the shape {part.shape} on a rank and {whole.shape} for the whole batch, which "
                 "the ranks' parts do not make up.\n  Cure: leave it out, or say by aux_specs how they are put together."
             )
-        return P(*[None] * grown[0], self.names)
+        return P(*[None] * grown[0], orders.pop())
 
 
 def split_arguments(
