@@ -400,6 +400,27 @@ def test_settings_that_are_equal_but_of_other_types_are_told_apart(flat: Any) ->
     equal(twice, jax.tree.map(lambda leaf: 2 * leaf, once))
 
 
+def test_a_keyword_that_is_no_batch(flat: Any) -> None:
+    def scaled(params: Any, x: Any, y: Any, scale: Any) -> Any:
+        return loss(params, x, y) * scale.sum()
+
+    scale = np.ones(3, np.float32)
+    with pytest.raises(
+        ValueError, match=r"(?s)argument 'scale' has the shape \(3,\).*P\(\) in in_specs, which positional"
+    ):
+        jaxcomm.grad(scaled, "data")(PARAMS, X, Y, scale=scale)
+    specs = (P(), P("data"), P("data"), P())
+    equal(jaxcomm.grad(scaled, "data", in_specs=specs)(PARAMS, X, Y, scale), jax.grad(scaled)(PARAMS, X, Y, scale))
+
+
+@pytest.mark.parametrize("kinds", [("auto", "explicit"), ("explicit", "auto")], ids=" ".join)
+def test_axes_of_both_kinds(kinds: tuple[str, str]) -> None:
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=tuple(KINDS[kind] for kind in kinds))
+    with jax.set_mesh(mesh):
+        found = jaxcomm.value_and_grad(loss, "data")(placed(mesh), put(mesh, X, "data"), put(mesh, Y, "data"))
+    equal(found, jax.value_and_grad(loss)(PARAMS, X, Y))
+
+
 def test_no_mesh() -> None:
     with pytest.raises(JaxcommError, match=r"(?s)there is no mesh here.*Cure: .*jax.set_mesh\(mesh\).*`mesh=`"):
         jax.jit(jaxcomm.grad(loss, "data"))(PARAMS, X, Y)
@@ -473,7 +494,19 @@ MISTAKES: dict[str, tuple[Callable[..., Any], Any, type[Exception], str]] = {
         lambda: jaxcomm.grad(loss, "data", in_specs=(P(), P("data"))),
         (PARAMS, X, Y),
         ValueError,
-        "in_specs do not fit the arguments.*Cure: give one PartitionSpec for each positional argument",
+        "in_specs do not fit the positional arguments.*Cure: give one PartitionSpec for each positional argument",
+    ),
+    "specs that are none": (
+        lambda: jaxcomm.grad(loss, "data", in_specs=(P(), "data", "data")),
+        (PARAMS, X, Y),
+        ValueError,
+        "in_specs do not fit the positional arguments: 'data' is no PartitionSpec.*Cure: give one PartitionSpec for",
+    ),
+    "specs of other auxiliary outputs": (
+        lambda: jaxcomm.grad(with_outputs, "data", has_aux=True, aux_specs={"outputs": P("data"), "right": P("data")}),
+        (PARAMS, X, Y),
+        ValueError,
+        "aux_specs do not fit the auxiliary outputs.*Cure: give one PartitionSpec for each auxiliary output",
     ),
     "counts": (
         lambda: jaxcomm.grad(lambda p, x, y: (loss(p, x, y), {"right": (x > 0).sum()}), "data", has_aux=True),

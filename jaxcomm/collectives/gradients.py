@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 from jaxcomm import communicator
 from jaxcomm.collectives import api, axes
 from jaxcomm.collectives.axes import AxisName
-from jaxcomm.collectives.split import Split, axes_of, is_inexact, like_parameters, split_arguments
+from jaxcomm.collectives.split import Split, axes_of, is_inexact, leaf_specs, like_parameters, split_arguments
 
 
 def value_and_grad(
@@ -83,9 +83,10 @@ def value_and_grad(
             leaves: list[Any]
             tree: Any
             leaves, tree = jax.tree.flatten(aux)
+            of_leaves = leaf_specs("aux_specs", specs, aux, "auxiliary output")
             means = {
                 i: leaf
-                for i, (leaf, spec) in enumerate(zip(leaves, _leaf_specs(specs, aux), strict=True))
+                for i, (leaf, spec) in enumerate(zip(leaves, of_leaves, strict=True))
                 if not axes_of(spec) and is_inexact(leaf)
             }
             value, grads, means = api.pmean((value, grads, means), axis_name, plan=plan)
@@ -127,7 +128,3 @@ def grad(
         return (grads, value[1]) if has_aux else grads
 
     return gradient
-
-
-def _leaf_specs(specs: Any, tree: Any) -> list[Any]:
-    return jax.tree.leaves(jax.tree.broadcast(specs, tree))

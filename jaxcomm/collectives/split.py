@@ -108,7 +108,7 @@ def split_arguments(
     paths, tree = jax.tree.flatten_with_path((args, kwargs))
     mesh = _mesh(names, mesh, [leaf for _, leaf in paths])
     explicit = AxisType.Explicit in (mesh.axis_types[mesh.axis_names.index(name)] for name in names)
-    given = iter(_given(in_specs, args)) if in_specs is not None else None
+    given = iter(leaf_specs("in_specs", in_specs, args, "positional argument")) if in_specs is not None else None
     if any(not -len(args) <= i < len(args) for i in params):
         raise TypeError(
             f"{WHERE}: argnums are {params}, but there are {len(args)} positional arguments.\n"
@@ -181,14 +181,25 @@ def _is_bound(name: Any) -> bool:
     return True
 
 
-def _given(in_specs: Any, args: tuple[Any, ...]) -> list[Any]:
+def leaf_specs(name: str, specs: Any, tree: Any, each: str) -> list[P]:
+    """The PartitionSpec of each leaf of a tree, from one for each or for whole branches.
+
+    Args:
+      name: the argument that `specs` are, for messages: "in_specs".
+      specs: a prefix of the tree.
+      tree: what they are for.
+      each: what its branches are, for messages: "positional argument".
+    """
     try:
-        return jax.tree.leaves(jax.tree.broadcast(in_specs, args))
+        found: list[Any] = jax.tree.leaves(jax.tree.broadcast(specs, tree))
+        if wrong := [spec for spec in found if not isinstance(spec, P)]:
+            raise ValueError(f"{wrong[0]!r} is no PartitionSpec")
     except ValueError as error:
         raise ValueError(
-            f"{WHERE}: in_specs do not fit the arguments: {error}\n"
-            "  Cure: give one PartitionSpec for each positional argument, or a tree of them."
+            f"{WHERE}: {name} do not fit the {each}s: {error}\n"
+            f"  Cure: give one PartitionSpec for each {each}, or a tree of them."
         ) from error
+    return found
 
 
 def _check_parameter(name: str, leaf: Any, spec: P | None, allow_int: bool) -> None:
@@ -224,7 +235,8 @@ def _check_spec(name: str, leaf: Any, spec: P, names: tuple[Any, ...], mesh: Any
             raise ValueError(
                 f"{WHERE}: {name} has the shape {shape}; {ranks} ranks of {', '.join(map(repr, over))} do not divide "
                 f"dimension {dimension}.\n"
-                "  Cure: a batch size that they divide, or in_specs, with P() for what is no batch."
+                "  Cure: a batch size that they divide; or, for what is no batch, P() in in_specs, which positional "
+                "arguments have."
             )
 
 
@@ -263,7 +275,9 @@ def _spec_of_type(x: Any, names: tuple[Any, ...]) -> P:
 
 def _placed(x: Any, names: tuple[Any, ...], spec: P, mesh: Any) -> Any:
     """An array whose type says that `names` split it as in `spec`, where types say such things of these axes."""
-    split = [_entry(entry) for entry in spec] + [()] * (np.ndim(x) - len(spec))
+    kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
+    typed = [tuple(n for n in _entry(entry) if kinds[n] == AxisType.Explicit) for entry in spec]
+    split = typed + [()] * (np.ndim(x) - len(spec))
     rest = [tuple(n for n in _entry(entry) if n not in names) for entry in jax.typeof(x).sharding.spec]
     entries = [mine + other or None for mine, other in zip(split, rest, strict=True)]
     return _of_type(x, NamedSharding(getattr(mesh, "abstract_mesh", mesh), P(*entries)))
