@@ -147,6 +147,10 @@ CASES = {
     "integers": Case(
         of_integers, lambda params, x, y: (({**params, "steps": jnp.int32(3)}, x, y), {}), {"allow_int": True}
     ),
+    "a Python integer": Case(
+        of_integers, lambda params, x, y: (({**params, "steps": 3}, x, y), {}), {"allow_int": True}
+    ),
+    "the place of a parameter as NumPy counts": Case(loss, options={"argnums": np.int64(0)}),
     "bfloat16": Case(
         bfloat16, lambda params, x, y: ((jax.tree.map(lambda p: p.astype(jnp.bfloat16), params), x, y), {}), {}, 3e-2
     ),
@@ -471,6 +475,18 @@ MISTAKES: dict[str, tuple[Callable[..., Any], Any, type[Exception], str]] = {
         (PARAMS, X, Y),
         TypeError,
         r"argnums are \(0, 3\), but there are 3 positional arguments.*Cure: ",
+    ),
+    "setting without a hash": (
+        lambda: jaxcomm.grad(lambda params, x, settings: loss(params, x, len(settings)), "data"),
+        (PARAMS, X, {1, 2}),
+        TypeError,
+        r"argument 2 is of type set, which is no array and has no hash.*Cure: make it hashable.*or let the loss close",
+    ),
+    "no auxiliary output": (
+        lambda: jaxcomm.grad(loss, "data", has_aux=True),
+        (PARAMS, X, Y),
+        TypeError,
+        "has_aux is set, but the function returned no pair: a .*Cure: return the loss and what else there is",
     ),
     "function as a parameter": (
         lambda: jaxcomm.grad(loss, "data"),

@@ -123,6 +123,7 @@ def split_arguments(
         if differentiated := positional and path[1].idx in params:
             _check_parameter(name, leaf, wanted, allow_int)
         elif not _is_array(leaf):
+            _check_setting(name, leaf)
             fixed.append((i, type(leaf), leaf))
             continue
         spec = P() if differentiated else wanted
@@ -202,8 +203,18 @@ def leaf_specs(name: str, specs: Any, tree: Any, each: str) -> list[P]:
     return found
 
 
+def _check_setting(name: str, leaf: Any) -> None:
+    try:
+        hash(leaf)
+    except TypeError as error:
+        raise TypeError(
+            f"{WHERE}: {name} is of type {type(leaf).__name__}, which is no array and has no hash.\n"
+            "  Cure: make it hashable, as @dataclass(frozen=True) does, or let the loss close over it."
+        ) from error
+
+
 def _check_parameter(name: str, leaf: Any, spec: P | None, allow_int: bool) -> None:
-    if not (_is_array(leaf) or isinstance(leaf, float | complex)):
+    if not (_is_array(leaf) or isinstance(leaf, int | float | complex)):
         raise TypeError(
             f"{WHERE}: {name} is of type {type(leaf).__name__}; only arrays have a gradient.\n"
             "  Cure: differentiate the model's arrays and pass the rest in another argument, as by eqx.partition or "
