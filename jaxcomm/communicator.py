@@ -95,20 +95,24 @@ class use_plan:
     def __init__(self, plan: PlanLike) -> None:
         self._plans = _load(plan)
         _compile_plans(self._plans)
-        self._scope: Any = None
-        self.__enter__()
+        self._scopes: list[Any] = []
+        self._enter()
+        self._is_new = True
 
     def __enter__(self) -> Self:
-        if self._scope is None:  # not since it was made
-            self._scope = _active(self._plans)
-            self._scope.__enter__()
+        if not self._is_new:
+            self._enter()
+        self._is_new = False  # the first `with` goes on with what making it has set
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._scope.__exit__(kind, error, trace)
-        self._scope = None
+        self._scopes.pop().__exit__(kind, error, trace)
+
+    def _enter(self) -> None:
+        self._scopes.append(_active(self._plans))
+        self._scopes[-1].__enter__()
 
 
 def plan_hash(plan: PlanLike, axes: tuple[Any, ...] = ()) -> str:
