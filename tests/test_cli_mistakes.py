@@ -236,6 +236,20 @@ sys.exit(main())
     assert {path.name for path in eight.iterdir()} == {"profile.json", "plan.json"}
 
 
+def test_an_interrupt_after_a_search_for_a_template_is_pythons() -> None:
+    program = """
+import signal
+from jaxcomm import schedules
+schedules.template(6)
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert (found.returncode, found.stdout) == (0, "interrupted\n")
+
+
 def test_a_mistake_in_a_process_of_its_own_has_the_exit_code_and_no_traceback() -> None:
     code = "import sys; from jaxcomm.cli import main; sys.exit(main(['plan', 'nowhere.json']))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -52,7 +52,8 @@ def straggler(profile: Profile) -> Straggler:
     below 5 % (a binomial test, times the number of ranks). And in the steps in which it was last, its median lead on
     the next rank is at least half of the bulk's spread: the median time from a step's first rank to the one with which
     half are there. Ranks that are late together (`late_ranks`) are each compared with those that are not. In fewer
-    steps than can tell, it must be last in all, by 3 times the time from the others' first to their last.
+    steps than can tell (five of two ranks, two of eight), it must be last in all, by 3 times the time from the others'
+    first to their last; of two ranks one always is by that in one step, and often in some: measure more.
 
     Args:
       profile: a profile with arrivals.

@@ -72,6 +72,7 @@ def _solve(others: int, moves: list[_Move], pairwise: bool) -> list[TemplateStep
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 1
     solver.parameters.max_deterministic_time = _EFFORT
+    solver.parameters.catch_sigint_signal = False  # or an interrupt after it ends the process, whatever Python handles
     while solver.solve(model) in (cp.OPTIMAL, cp.FEASIBLE):
         walk = _closed_walk(moves, [solver.value(x) for x in times])
         if len(walk) == others:
