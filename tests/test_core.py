@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
@@ -17,8 +18,13 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxcomm import ffi, schedules
+<<<<<<< HEAD
 from jaxcomm.errors import PlanError
 from jaxcomm.program.program import Program, ProgramOp, compile
+=======
+from jaxcomm.errors import JaxcommError, PlanError
+from jaxcomm.plan.program import Program, ProgramOp, compile
+>>>>>>> rev-concurrency
 
 RANKS = 8
 ELEMENTS = 1 << 18
@@ -224,3 +230,28 @@ def test_deadlines_are_positive(seconds):
 def test_the_core_says_what_it_runs_on():
     assert ffi.kernel_isa() in {"avx512", "avx2", "neon", "plain"}
     assert 0 < ffi.floor_seconds(2, 4096) < 1
+
+
+def test_a_floor_that_cannot_be_measured_is_an_error():
+    for nbytes, dtype in (1 << 60, "float32"), (4096, "int8"):
+        with pytest.raises(JaxcommError, match=f"8 buffers of {nbytes} bytes of {dtype} cannot be passed over here"):
+            ffi.floor_seconds(8, nbytes, dtype)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) == 1, reason="one processor needs no other thread")
+def test_a_floor_that_lacks_a_thread_is_an_error():
+    script = """
+        import ctypes
+        from jaxcomm import ffi
+        from jaxcomm.errors import JaxcommError
+        libc = ctypes.CDLL(None)
+        attributes = ctypes.create_string_buffer(256)
+        libc.pthread_attr_init(attributes)
+        libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(1 << 60))
+        libc.pthread_setattr_default_np(attributes)
+        try:
+            ffi.floor_seconds(2, 4096)
+        except JaxcommError as error:
+            print("a higher limit on threads" in str(error))
+    """
+    assert in_process(script) == ["True"]

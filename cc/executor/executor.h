@@ -86,10 +86,11 @@ class Executor {
   int64_t number_ = 0;
   bool started_ = false;
   bool watching_ = false;
-  // Destroyed first, in this order from the last: no thread may outlive what it uses.
+  // Destroyed first, in this order from the last: no thread may outlive what it uses. Workers use the timer, for
+  // callbacks that lack a thread, and the timer starts the threads.
   ThreadCache threads_;
-  WorkerPool pool_;
   Timer timer_;
+  WorkerPool pool_;
 };
 
 }  // namespace jaxcomm

@@ -268,6 +268,26 @@ TEST(ExecutorTest, ACallbackThatNeverGetsAThreadFailsAtTheDeadline) {
   EXPECT_EQ(end.get().message().find("psum over 'data': the system lets this process start no thread."), 0u);
 }
 
+TEST(ExecutorTest, ItsEndLosesNoCallbackThatStillLacksAThread) {
+  constexpr uint32_t kRanks = 4;
+  constexpr size_t kElements = 1 << 22;  // its worker sums still when the executor ends
+  auto executor = std::make_unique<Executor>(1);
+  const auto site = MakeSite(DirectByHand(kRanks, kRanks), executor->stats(), OneLeaf(kElements));
+  std::vector<std::vector<float>> buffers(kRanks, std::vector<float>(kElements));
+  auto held = std::make_shared<bool>();
+  const std::weak_ptr<bool> watch = held;
+  const auto arrive = [&](uint32_t rank) {
+    auto* bytes = reinterpret_cast<std::byte*>(buffers[rank].data());
+    executor->Arrive({1, 0}, site, rank, {{bytes}, {bytes}}, [held](const Status&) {});
+  };
+  arrive(0);
+  const NoThreads none;
+  for (uint32_t rank = 1; rank < kRanks; ++rank) arrive(rank);
+  held.reset();
+  executor.reset();
+  EXPECT_TRUE(watch.expired());
+}
+
 TEST(ExecutorTest, DenormalsAreFlushedWhicheverThreadSums) {
   for (const size_t elements : {size_t{100}, size_t{300000}}) {  // here, and by the workers
     Executor executor(2);

@@ -4,12 +4,16 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "cc/base/thread.h"
 #include "cc/ffi/runtime.h"
 #include "cc/kernels/isa.h"
 #include "cc/kernels/reduce.h"
@@ -54,8 +58,9 @@ JAXCOMM_EXPORT const char* jaxcomm_kernel_isa() { return KernelIsa(); }
 
 // Seconds of one pass that reads `ranks` buffers of zeros and stores their sum to the first `writes` of them, on every
 // processor: what no allreduce in this memory can beat, if it stores to all. The median of some rounds; small buffers
-// are passed over often enough in each that starting the threads does not count. Negative: no such type is known.
-JAXCOMM_EXPORT double jaxcomm_floor_seconds(const char* dtype, int64_t ranks, int64_t writes, int64_t bytes) {
+// are passed over often enough in each that starting the threads does not count. Negative: no such type is known, or
+// the system lacks the memory or the threads.
+JAXCOMM_EXPORT double jaxcomm_floor_seconds(const char* dtype, int64_t ranks, int64_t writes, int64_t bytes) try {
   constexpr int kRounds = 9;
   constexpr size_t kLine = 64;
   constexpr size_t kRoundBytes = size_t{256} << 20;
@@ -86,13 +91,20 @@ JAXCOMM_EXPORT double jaxcomm_floor_seconds(const char* dtype, int64_t ranks, in
   for (int round = 0; round < kRounds; ++round) {
     const Clock::time_point start = Clock::now();
     std::vector<std::thread> helpers;
-    for (size_t thread = 1; thread < num_threads; ++thread) helpers.emplace_back(share, thread);
+    helpers.reserve(num_threads);
+    for (size_t thread = 1; thread < num_threads; ++thread) {
+      std::optional<std::thread> helper = StartThread([&share, thread] { share(thread); });
+      if (helper) helpers.push_back(std::move(*helper));
+    }
     share(0);
     for (std::thread& helper : helpers) helper.join();
+    if (helpers.size() + 1 < num_threads) return -1;
     seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count() / static_cast<double>(passes));
   }
   std::nth_element(seconds.begin(), seconds.begin() + kRounds / 2, seconds.end());
   return seconds[kRounds / 2];
+} catch (const std::exception&) {
+  return -1;
 }
 
 }  // namespace jaxcomm

@@ -185,8 +185,17 @@ def floor_seconds(ranks: int, nbytes: int, dtype: str = "float32", writes: int |
       nbytes: of each.
       dtype: float16, bfloat16, float32 or float64.
       writes: to how many of them the sum is stored, where not to all.
+
+    Raises:
+      JaxcommError: another type, or the system lacks the memory or the threads.
     """
     seconds: float = _core().jaxcomm_floor_seconds(dtype.encode(), ranks, ranks if writes is None else writes, nbytes)
+    if seconds < 0:
+        raise JaxcommError(
+            f"{ranks} buffers of {nbytes} bytes of {dtype} cannot be passed over here.\n"
+            "  Cure: float16, bfloat16, float32 or float64; fewer or smaller buffers; a higher limit on threads "
+            "(`ulimit -u`)."
+        )
     return seconds
 
 
