@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jaxcomm import errors, lax, plan, planner, profile, report, schedules, train
-    from jaxcomm.collectives import all_gather, grad, pmax, pmean, pmin, psum, psum_scatter, replace_lax, value_and_grad
+    from jaxcomm.collectives import (
+        all_gather,
+        grad,
+        pcast,
+        pmax,
+        pmean,
+        pmin,
+        psum,
+        psum_scatter,
+        replace_lax,
+        value_and_grad,
+    )
     from jaxcomm.communicator import init, use_plan
     from jaxcomm.errors import JaxcommError, PlanError, ProfileError
     from jaxcomm.ffi import reset_stats, stats
@@ -20,7 +31,7 @@ __version__ = "0.1.0"
 # Where each public name lives. They are imported when first used: planning needs no JAX, and running no OR-Tools.
 _HOMES = {
     **dict.fromkeys(["psum", "pmean", "pmax", "pmin", "psum_scatter", "all_gather", "replace_lax"], "collectives"),
-    **dict.fromkeys(["grad", "value_and_grad"], "collectives"),
+    **dict.fromkeys(["grad", "pcast", "value_and_grad"], "collectives"),
     **dict.fromkeys(["init", "use_plan"], "communicator"),
     **dict.fromkeys(["JaxcommError", "PlanError", "ProfileError"], "errors"),
     **dict.fromkeys(["stats", "reset_stats"], "ffi"),
@@ -37,6 +48,7 @@ __all__ = [
     "grad",
     "init",
     "lax",
+    "pcast",
     "plan",
     "planner",
     "pmax",

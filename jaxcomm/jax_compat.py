@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 import jax
-from jax._src import config, dispatch, distributed
+from jax._src import config, core, dispatch, distributed
 from jax._src.custom_partitioning_sharding_rule import sdy_sharding_rule_to_mlir, str_to_sdy_sharding_rule
 from jax._src.interpreters import mlir, partial_eval
 from jax._src.lax import parallel
@@ -39,6 +39,12 @@ _COLLECTIVES = (
 def lax_collectives() -> list[Primitive]:
     """The primitives behind lax's reductions and gathers."""
     return [getattr(parallel, name) for name in _COLLECTIVES if hasattr(parallel, name)]
+
+
+def lax_pvary() -> Primitive:
+    """The primitive of `jax.lax.pcast` from what all ranks have alike to what varies; its transpose is a sum."""
+    pvary: Primitive = core.pvary_p
+    return pvary
 
 
 def lowering_of(primitive: Primitive) -> Callable[..., Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jax import lax as _theirs
 
 from jaxcomm.collectives import all_gather as all_gather
+from jaxcomm.collectives import pcast as pcast
 from jaxcomm.collectives import pmax as pmax
 from jaxcomm.collectives import pmean as pmean
 from jaxcomm.collectives import pmin as pmin

@@ -43,6 +43,14 @@ def test_lowering_of(primitive: Primitive) -> None:
     assert callable(jax_compat.lowering_of(primitive))
 
 
+def test_lax_pvary() -> None:
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    spec = jax.sharding.PartitionSpec()
+    step = jax.shard_map(lambda x: jax.lax.pcast(x, "d", to="varying"), mesh=mesh, in_specs=spec, out_specs=P("d"))
+    [mapped] = jax.make_jaxpr(step)(np.ones(2)).eqns
+    assert [eqn.primitive for eqn in mapped.params["jaxpr"].eqns] == [jax_compat.lax_pvary()]
+
+
 def test_key_value_store() -> None:
     with pytest.raises(LookupError, match=r"jax\.distributed has not been initialized"):  # where it has: test_processes
         jax_compat.key_value_store()

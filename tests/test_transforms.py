@@ -315,3 +315,47 @@ def test_vmap_of_a_scatter_with_the_mapped_dimension_last() -> None:
     mapped = jax.vmap(lambda y: jaxcomm.psum_scatter(y, "d"), in_axes=1)
     result = jax.jit(sharded(lambda x: mapped(x)[None], P("d"), P("d"), True))(x)
     np.testing.assert_array_equal(result, x.reshape(8, 8, 3).sum(0))
+
+
+def cast_loss(cast: Callable[..., Any]) -> Callable[..., Any]:
+    """The loss of thirteen layers whose weights all ranks have alike, for check_vma made to vary by `cast`."""
+
+    def loss(weights: list[Any], x: Any) -> Any:
+        for w in cast(weights, "d", to="varying"):
+            x = jnp.tanh(x @ w)
+        return lax.pmean(jnp.mean(x**2), "d")
+
+    return sharded(loss, (P(), P("d")), P(), True)
+
+
+WEIGHTS = [jnp.cos(jnp.arange(36.0) + i).reshape(6, 6) for i in range(13)]
+
+
+def test_gradients_of_a_tree_that_is_cast_together_are_summed_by_one_call() -> None:
+    def calls(cast: Callable[..., Any]) -> tuple[int, int]:
+        text = jax.jit(jax.grad(cast_loss(cast))).lower(WEIGHTS, X).as_text()
+        return text.count("@jaxcomm_collective("), text.count('all_reduce"(')
+
+    assert calls(lax.pcast) == (0, 13)  # XLA may yet join them; the loss itself is not differentiated away from it
+    assert calls(jaxcomm.pcast) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        jax.grad,
+        lambda f: jax.jit(jax.grad(f)),
+        lambda f: lambda w, x: jax.jvp(lambda w: jax.grad(f)(w, x), (w,), (w,))[1],
+        lambda f: lambda w, x: jax.vmap(jax.grad(f), in_axes=(0, None))([jnp.stack([a, -a]) for a in w], x),
+    ],
+    ids=["grad", "jit", "jvp of grad", "vmap of grad"],
+)
+def test_a_tree_that_is_cast_together_is_transformed_like_laxs(transform: Callable[..., Any]) -> None:
+    ours, theirs = (transform(cast_loss(cast))(WEIGHTS, X) for cast in (jaxcomm.pcast, lax.pcast))
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_without_check_vma_a_cast_is_nothing() -> None:
+    step = sharded(lambda x: jaxcomm.pcast(x, "d", to="varying"), P("d"), P("d"), False)
+    np.testing.assert_array_equal(step(X), X)

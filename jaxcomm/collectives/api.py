@@ -14,7 +14,7 @@ from jaxcomm.collectives import axes
 from jaxcomm.collectives.axes import AxisName
 from jaxcomm.collectives.bounded import bounded_sum
 from jaxcomm.collectives.loss import Loss, check_loss
-from jaxcomm.collectives.primitive import replace_collectives
+from jaxcomm.collectives.primitive import replace_collectives, vary_together
 
 Groups = Sequence[Sequence[int]] | None
 
@@ -146,6 +146,25 @@ def all_gather(
     """
     dimensions = {"axis": axis, "tiled": tiled, "to": to}
     return _call(lax.all_gather, None, x, axis_name, axis_index_groups=axis_index_groups, **dimensions)
+
+
+def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
+    """`x` as another type under check_vma, as `jax.lax.pcast` does.
+
+    Where that makes a tree vary over `axis_name`, its gradients are summed by one call, under the active plan, and not
+    by one for each array: parameters of a loss whose `jax.shard_map` is differentiated.
+
+    Args:
+      x: array or tree of arrays.
+      axis_name: axis of the mesh, or a tuple of them.
+      to: "varying", "reduced" or "unreduced".
+
+    Raises:
+      NameError: no such axis here.
+    """
+    axes.check("pcast", axis_name)
+    digest = communicator.plan_hash(None, axes.of_mesh(axis_name))
+    return vary_together(partial(lax.pcast, axis_name=axis_name, to=to), digest)(x)
 
 
 def _call(

@@ -18,7 +18,7 @@ from jax.interpreters import mlir
 
 from jaxcomm import communicator, jax_compat
 from jaxcomm.collectives.partition import partitioned_call
-from jaxcomm.collectives.primitive import COLLECTIVES, CORE, OUR_PARAMS, PRIMITIVES, bind_in_core_form
+from jaxcomm.collectives.primitive import COLLECTIVES, CORE, OUR_PARAMS, PRIMITIVES, VARY, bind_in_core_form
 from jaxcomm.collectives.request import Request
 from jaxcomm.log import say_once
 
@@ -31,6 +31,7 @@ def register() -> None:
         mlir.register_lowering(CORE[lax], partial(_lower_on_cpus, lax), platform="cpu", cacheable=False)
         mlir.register_lowering(CORE[lax], partial(_lower_on_gpus, lax), platform="cuda", cacheable=False)
         mlir.register_lowering(CORE[lax], partial(lower_to_lax, lax), cacheable=False)
+    mlir.register_lowering(VARY, lambda context, *operands, **params: operands)
 
 
 def _lower(lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, **params: Any) -> Sequence[Any]:

@@ -82,6 +82,12 @@ def replace_collectives(function: Callable[..., Any], plan: str, bucket: str = "
     return reroute(function, {lax: partial(_bind, lax, plan, bucket) for lax in PRIMITIVES})
 
 
+def vary_together(function: Callable[..., Any], plan: str) -> Callable[..., Any]:
+    """Returns `function`, which calls `jax.lax.pcast`, with one cast of all arrays; their cotangents follow `plan`."""
+    bind = partial(VARY.bind, plan=plan, bucket="")
+    return reroute(function, {jax_compat.lax_pvary(): lambda params, operands: bind(*operands, **params)})
+
+
 def _bind(lax: Primitive, plan: str, bucket: str, params: dict[str, Any], operands: Sequence[Any]) -> Sequence[Any]:
     """Binds ours, for named axes and without a dimension that comes or goes."""
     kind = COLLECTIVES[lax.name].kind
@@ -129,14 +135,13 @@ def bind_in_core_form(lax: Primitive, operands: Sequence[Any], params: dict[str,
 
 def _primitive(lax: Primitive) -> Primitive:
     """Ours for `lax`: its rules are lax's, operand by operand, with the collectives that these bind replaced."""
-    collective = COLLECTIVES[lax.name]
     ours = Primitive(f"jaxcomm_{lax.name}")
     ours.multiple_results = True
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Sequence[Any], Sequence[Any]]:
         if lax not in ad.primitive_jvps:
             raise NotImplementedError(
-                f"Differentiation rule for 'jaxcomm.{collective.name}' not implemented; nor has lax one."
+                f"Differentiation rule for 'jaxcomm.{COLLECTIVES[lax.name].name}' not implemented; nor has lax one."
             )
         results = ours.bind(*primals, **params)
         moving = [i for i, tangent in enumerate(tangents) if not isinstance(tangent, ad.Zero)]
@@ -160,7 +165,8 @@ def _primitive(lax: Primitive) -> Primitive:
         return results
 
     def batch(axis: Any, operands: Sequence[Any], dims: Sequence[Any], *, plan: str, bucket: str, **params: Any) -> Any:
-        rule = batching.fancy_primitive_batchers[lax]
+        plain: Any = batching.primitive_batchers  # untyped in JAX
+        rule = batching.fancy_primitive_batchers.get(lax) or partial(_batch_each, plain[lax])
 
         def batches(*operands: Any) -> list[Any]:
             return [rule(axis, (x,), (dim,), **params) for x, dim in zip(operands, dims, strict=True)]
@@ -174,6 +180,12 @@ def _primitive(lax: Primitive) -> Primitive:
     jax_compat.drop_what_nobody_reads(ours)
     jax_compat.ask_policies_as(ours, lax, OUR_PARAMS)
     return ours
+
+
+def _batch_each(rule: Callable[..., Any], axis: Any, operands: Any, dims: Any, **params: Any) -> Any:
+    """A batching rule that takes no axis, as one that does."""
+    del axis
+    return rule(operands, dims, **params)
 
 
 def _core_primitive(lax: Primitive) -> Primitive:
@@ -190,4 +202,5 @@ def _abstract_eval(lax: Primitive, *avals: Any, plan: str, bucket: str, **params
 
 
 PRIMITIVES = {lax: _primitive(lax) for lax in jax_compat.lax_collectives()}  # what steps have in place of lax's
+VARY = _primitive(jax_compat.lax_pvary())  # of many operands, whose cotangents are summed by one call
 CORE = {lax: _core_primitive(lax) for lax in PRIMITIVES}  # what ours become when a step is compiled
