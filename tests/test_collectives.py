@@ -393,6 +393,14 @@ def test_other_platforms_run_lax_and_say_so_once(platform: str, caplog: pytest.L
         assert "jaxcomm" not in text
         assert text.count("stablehlo.all_reduce") == 3
         assert "stablehlo.all_gather" in text
-    records = [record for record in caplog.records if record.name == "jaxcomm"]
-    assert len(records) == 1
-    assert f"jaxcomm has no core for {platform} yet" in records[0].getMessage()
+    records = [record.getMessage() for record in caplog.records if record.name == "jaxcomm"]
+    if platform == "cuda":  # which has a core, but no certificate here
+        assert [record.split(" runs as")[0] for record in records[:2]] == [
+            "jaxcomm.psum over GPUs",
+            "jaxcomm.pmax over GPUs",
+        ]
+        assert records[2:] == ["jaxcomm has no all_gather for GPUs: it runs as jax.lax's, without a plan."]
+    else:
+        assert records == [
+            f"jaxcomm has no core for {platform} yet: its collectives run as jax.lax's there, without a plan."
+        ]

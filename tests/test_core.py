@@ -18,13 +18,8 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxcomm import ffi, schedules
-<<<<<<< HEAD
-from jaxcomm.errors import PlanError
-from jaxcomm.program.program import Program, ProgramOp, compile
-=======
 from jaxcomm.errors import JaxcommError, PlanError
-from jaxcomm.plan.program import Program, ProgramOp, compile
->>>>>>> rev-concurrency
+from jaxcomm.program.program import Program, ProgramOp, compile
 
 RANKS = 8
 ELEMENTS = 1 << 18

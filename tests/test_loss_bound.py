@@ -190,8 +190,7 @@ def test_kept_trainings_of_another_setting_are_not_taken(folder: Path, capsys: C
         assert loss_bound(*words, *change) == 1
         assert f"error: profile.json.trainings.json: {said}.\n  Cure: remove the file" in capsys.readouterr().err
     (folder / "training.py").write_text(TRAINING + "\n")
-    with pytest.raises(KeyboardInterrupt):
-        loss_bound(*words)
+    assert loss_bound(*words) == 1
     assert "keeps trainings from before training.py was changed" in capsys.readouterr().err
     (folder / "profile.json.trainings.json").write_text("{")
     with pytest.raises(KeyboardInterrupt):
