@@ -226,7 +226,7 @@ def test_predictions_are_those_of_the_network(planned: plan.Plan) -> None:
 
 def test_explain_names_network_and_gap(planned: plan.Plan) -> None:
     text = " ".join(explanation.explanation(planned).split())
-    assert "Hosts of 4 + 4 ranks with a network card per rank; a byte between hosts takes 4 times as long" in text
+    assert "Hosts of 4 + 4 ranks with a NIC per rank; a byte between hosts takes 4 times as long" in text
     assert (
         "takes 32. No schedule with these owners of chunks, in which a chunk enters a host once, takes less than 18 (by"
         in text
