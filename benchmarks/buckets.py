@@ -33,6 +33,7 @@ from jaxcomm.cli import spmd
 from jaxcomm.cli.timing import Side, take_turns
 from jaxcomm.collectives.buckets import in_backward
 from jaxcomm.ffi import marks
+from jaxcomm.measure import measure_devices, measure_gradients
 from jaxcomm.plan import Plan
 from jaxcomm.report.tables import bytes_text, table
 
@@ -67,8 +68,8 @@ def main() -> None:
 
 def report(params: Any, x: Any, late_s: float) -> None:
     """One table: the three sides with rank 3 late by so much."""
-    measured = profile.measure(DEVICES, inject={LATE: late_s} if late_s else {})
-    gradients = profile.measure_gradients(loss, params, x[: len(x) // DEVICES], devices=DEVICES)
+    measured = measure_devices(DEVICES, inject={LATE: late_s} if late_s else {})
+    gradients = measure_gradients(loss, params, x[: len(x) // DEVICES], devices=DEVICES)
     plan = planner.plan(profile.with_gradients(measured, gradients, "the benchmark"))
     mesh = spmd.mesh(DEVICES)
     batch = spmd.place(x, mesh, spmd.SPLIT)

@@ -1,4 +1,4 @@
-"""What a late rank's join takes by the model, one chunk or as many as others at once, and what multicast changes.
+"""What a late rank's join takes by the model, one chunk or as many as others at once.
 
 Run from the repository's root: `.venv/bin/python benchmarks/join.py`
 """
@@ -35,11 +35,10 @@ def main() -> None:
 
     rows = []
     for kind, make in _KINDS.items():
-        for multicast in (False, True):
-            found = simulate.ports(make(_RANKS, 0, 4 * (_RANKS - 1)), multicast=multicast)
-            passes = [found.sends[0], found.sends[1:].max(), found.receives[0], found.receives[1:].max()]
-            rows.append([kind, "one" if multicast else f"{_RANKS}", *(f"{float(each):.3f}" for each in passes)])
-    print(table(["program of", "stores per sum", "out: late", "out: others", "in: late", "in: others"], rows))
+        found = simulate.ports(make(_RANKS, 0, 4 * (_RANKS - 1)))
+        passes = [found.sends[0], found.sends[1:].max(), found.receives[0], found.receives[1:].max()]
+        rows.append([kind, *(f"{float(each):.3f}" for each in passes)])
+    print(table(["program of", "out: late", "out: others", "in: late", "in: others"], rows))
 
 
 def _candidates(make: Callable[[int, int, int], Schedule]) -> list[Schedule]:

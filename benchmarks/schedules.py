@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from jaxcomm import plan, planner, profile, schedules
-from jaxcomm.plan.program import compile
 from jaxcomm.plan.values import Straggler
-from jaxcomm.plan.verifier import verify_program, verify_schedule
+from jaxcomm.program.program import compile
+from jaxcomm.program.verifier import verify_program, verify_schedule
 from jaxcomm.report.tables import seconds_text, table
 from jaxcomm.schedules import template as templates
 

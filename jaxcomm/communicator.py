@@ -9,6 +9,7 @@ import functools
 import itertools
 import math
 import os
+import threading
 from collections.abc import Hashable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
@@ -19,8 +20,8 @@ import jaxcomm.plan
 from jaxcomm import ffi, schedules
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.log import say_once
-from jaxcomm.plan.program import compile
-from jaxcomm.plan.verifier import verify_program
+from jaxcomm.program.program import compile
+from jaxcomm.program.verifier import verify_program
 from jaxcomm.schedules import Schedule
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ class use_plan:
     """Sets the plan that all-reduces of this thread follow: from now on, or, in a `with` statement, inside it.
 
     It counts where a step is traced, and a jitted step is traced again for each plan. `jaxcomm.init(plan=…)` sets it
-    for all threads that have not called this.
+    for all threads that have not called this. Tasks of asyncio share their thread's plan, as they do JAX's settings: no
+    `await` belongs inside the `with` statement.
 
     Args:
       plan: path of a plan file, or a `jaxcomm.plan.Plan`; None for the direct schedule. Or a mapping from axes of the
@@ -95,20 +97,29 @@ class use_plan:
     def __init__(self, plan: PlanLike) -> None:
         self._plans = _load(plan)
         _compile_plans(self._plans)
-        self._scope: Any = None
+        self._here = _Scopes()
         self.__enter__()
+        self._here.is_made = True
 
     def __enter__(self) -> Self:
-        if self._scope is None:  # not since it was made
-            self._scope = _active(self._plans)
-            self._scope.__enter__()
+        if not self._here.is_made:
+            self._here.scopes.append(_active(self._plans))
+            self._here.scopes[-1].__enter__()
+        self._here.is_made = False
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._scope.__exit__(kind, error, trace)
-        self._scope = None
+        self._here.scopes.pop().__exit__(kind, error, trace)
+
+
+class _Scopes(threading.local):
+    """What a `use_plan` has entered in this thread, and whether the last was when it was made, for the next `with`."""
+
+    def __init__(self) -> None:
+        self.scopes: list[Any] = []
+        self.is_made = False
 
 
 def plan_hash(plan: PlanLike, axes: tuple[Any, ...] = ()) -> str:

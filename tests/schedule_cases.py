@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from jaxcomm import schedules
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.verifier import verify_schedule
+from jaxcomm.program.verifier import verify_schedule
 from jaxcomm.schedules import Schedule
 
 Numbers = NDArray[np.int64]

@@ -19,7 +19,7 @@ from lax_cases import MESH, MESH_2D, P, sharded
 import jaxcomm
 from jaxcomm import communicator, ffi, log, schedules
 from jaxcomm.plan import Plan
-from jaxcomm.plan.program import compile
+from jaxcomm.program.program import compile
 from jaxcomm.schedules import Template
 
 ALL_SIZES = ["min_bytes", "max_bytes", "schedule"]
@@ -201,6 +201,32 @@ def test_threads_do_not_see_each_others_plans() -> None:
     for thread in threads:
         thread.join()
     assert seen == {"main": ["", "", ""], **{hash_: [hash_, "", hash_] for hash_ in (RING.hash, other.hash)}}
+
+
+def test_one_use_plan_serves_several_threads_and_nested_statements() -> None:
+    other = make((0, None, SPECS["halving_doubling"]))
+    seen = []
+
+    def note() -> None:
+        seen.append(communicator.plan_hash(None))
+
+    def work() -> None:
+        with shared:
+            note()
+            with shared:
+                note()
+            note()
+        note()
+
+    with jaxcomm.use_plan(other):
+        shared = jaxcomm.use_plan(RING)
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        assert seen == [RING.hash, RING.hash, RING.hash, ""]
+        seen.clear()
+        work()
+        assert seen == [RING.hash, RING.hash, RING.hash, other.hash]
 
 
 def test_init_sets_the_plan_of_all_threads() -> None:

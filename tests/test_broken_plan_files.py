@@ -30,6 +30,10 @@ def file(tmp_path: Path) -> Path:
 
 
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
+    "topology": (
+        changed("matches", "topology", to="0" * 64),
+        f"matches.topology is '{'0' * 64}'; it must be None",
+    ),
     "gap": (
         changed("collectives", 2, "min_bytes", to=1025),
         "collectives[2].min_bytes is 1025; the entry before ends at 1023, so it must be 1024",
@@ -190,7 +194,7 @@ def test_a_template_that_misses_a_rank_is_found_out(file: Path) -> None:
     assert first.age > second.age > 0
     swapped = [first._replace(age=second.age), second._replace(age=first.age), *rest]
     consistent = Template.of_turns(RANKS, template.colours, swapped).to_json()
-    with pytest.raises(PlanError, match=r"template: a chunk reaches|template: Turn.* (brings|sends) a chunk"):
+    with pytest.raises(PlanError, match=r"template: a chunk reaches|template: TemplateStep.* (brings|sends) a chunk"):
         load(file, sealed(changed("template", to=consistent)))
 
 

@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec as P
 
 from jaxcomm import ffi, schedules
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.program import Program, ProgramOp, compile
+from jaxcomm.program.program import Program, ProgramOp, compile
 
 RANKS = 8
 ELEMENTS = 1 << 18

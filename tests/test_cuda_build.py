@@ -177,16 +177,3 @@ def test_the_fused_executor_reads_what_others_wrote(sass):
             assert re.search(rf"\bLDG?\.E\.64\.STRONG\.{scope}\b", code), (name, scope)
             assert re.search(rf"\bSTG?\.E\.64\.STRONG\.{scope}\b", code), (name, scope)
             assert re.search(rf"\bMEMBAR\.SC\.{scope}\b", code), (name, scope)
-
-
-@built
-@pytest.mark.parametrize(("architecture", "stores"), [("sm_80", False), ("sm_90", True), ("sm_100", True)])
-def test_a_store_to_all_ranks_is_one_instruction_where_switches_can_take_it(cuobjdump, architecture, stores):
-    """PTX's multimem.st is a store in the machine code, and the only one of 16 bytes that is strong."""
-    listed = output(cuobjdump, "--dump-resource-usage", LIBRARY)
-    (name,) = {name for name in by_kernel(listed) if re.search(r"FusedKernel\w*PlainIfEELNS_9ReductionE0", name)}
-    command = [cuobjdump, "-arch", architecture, "-sass", "-fun", name, LIBRARY]
-    path = os.pathsep.join([str(cuobjdump.parent), os.environ["PATH"]])
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "PATH": path})
-    assert "FusedKernel" in done.stdout and re.search(r"\bSTG\.E\.128 ", done.stdout)
-    assert bool(re.search(r"\bSTG\.E\.128\.STRONG\.SYS ", done.stdout)) == stores

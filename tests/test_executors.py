@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import certified
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +18,6 @@ import jaxcomm
 from jaxcomm import plan, planner, profile, simulate
 from jaxcomm.cli import main
 from jaxcomm.errors import PlanError, ProfileError
-from jaxcomm.ffi import cuda, fused
 from jaxcomm.plan import files
 from jaxcomm.plan.executors import Executors, Timed
 from jaxcomm.plan.values import Nccl, Plain
@@ -78,11 +78,9 @@ def test_a_schedule_that_uses_a_long_delay_beats_nccl() -> None:
     assert nccl.verdict == "slower" and entry.predicted.seconds < 0.98 * nccl.seconds
 
 
-def lowered_for_gpus(ranks: int, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> str:
+def lowered_for_gpus(ranks: int, nbytes: int, monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:
     """The text of a psum under a plan for `RANKS` that has NCCL carry large calls."""
-    monkeypatch.setattr(fused, "DEVICES", True)
-    monkeypatch.setattr(cuda, "is_built", lambda: True)
-    monkeypatch.setattr(cuda, "jax_has_it", lambda: False)  # registers nothing with a backend
+    certified.use(monkeypatch, folder, "process")
     result = planner.plan(made(fused=FUSED, nccl=NCCL))
     mesh, rows = Mesh(np.array(jax.devices()[:ranks]), ("data",)), PartitionSpec("data")
     step = jax.shard_map(
@@ -95,9 +93,9 @@ def lowered_for_gpus(ranks: int, nbytes: int, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(("nbytes", "ours"), [(SIZES[0], True), (SIZES[-1], False)])
 def test_on_gpus_psum_leaves_to_nccl_what_the_plan_gives_it(
-    nbytes: int, ours: bool, monkeypatch: pytest.MonkeyPatch
+    nbytes: int, ours: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    text = lowered_for_gpus(RANKS, nbytes, monkeypatch)
+    text = lowered_for_gpus(RANKS, nbytes, monkeypatch, tmp_path)
     assert ("@jaxcomm_collective(" in text, 'all_reduce"(' in text) == (ours, not ours)
 
 
@@ -110,9 +108,11 @@ def test_on_gpus_a_plan_for_other_types_names_neither_nccl_nor_a_schedule() -> N
     assert jaxcomm.communicator.choose("all_reduce", RANKS, SIZES[-1], "int8", digest, "psum").plan == "direct"
 
 
-def test_on_gpus_a_plan_for_other_ranks_is_refused_also_where_it_names_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_gpus_a_plan_for_other_ranks_is_refused_also_where_it_names_nccl(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     with pytest.raises(PlanError, match=f"is for {RANKS} ranks; this call has {RANKS // 2}"):
-        lowered_for_gpus(RANKS // 2, SIZES[-1], monkeypatch)
+        lowered_for_gpus(RANKS // 2, SIZES[-1], monkeypatch, tmp_path)
 
 
 def test_every_bucket_of_a_step_may_run_nccl() -> None:

@@ -22,8 +22,9 @@ from step_plans import step_plan
 from test_active_plan import SPECS
 
 import jaxcomm
-from jaxcomm import ffi, profile, train
+from jaxcomm import ffi, train
 from jaxcomm.collectives.buckets import named
+from jaxcomm.measure import measure_gradients
 
 random = np.random.default_rng(5)
 X = random.standard_normal((64, 6)).astype(np.float32)
@@ -167,7 +168,7 @@ def test_a_training_is_that_of_lax(library: str, way: str, replaced: bool) -> No
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_profile_has_the_names_of_the_gradients(library: str) -> None:
     case = LIBRARIES[library](LAX)
-    buckets = profile.measure_gradients(case.loss, case.params, X[:8], Y[:8], devices=2, steps=1, axis_name="d")
+    buckets = measure_gradients(case.loss, case.params, X[:8], Y[:8], devices=2, steps=1, axis_name="d")
     assert {bucket.name: bucket.bytes for bucket in buckets} == {
         name: array.nbytes for name, array in named(case.params).items()
     }

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import certified
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +21,9 @@ from jax.sharding import PartitionSpec as P
 import jaxcomm
 from jaxcomm import ffi, planner, schedules
 from jaxcomm.errors import JaxcommError, PlanError
-from jaxcomm.ffi import cuda, fused
+from jaxcomm.ffi import cuda
+from jaxcomm.gpu import fused, psum
+from jaxcomm.log import say_once
 from jaxcomm.profile import Link, Profile, Provenance
 
 built = pytest.mark.skipif(not cuda.is_built(), reason="this installation has no CUDA core")
@@ -34,7 +41,6 @@ def test_it_registers_and_lowers_without_a_device() -> None:
     fused.check()  # nothing has run
     assert fused.stats() == []
     fused.reset_stats()
-    assert fused.recorded() == 0
 
 
 @built
@@ -75,30 +81,42 @@ def test_its_calls_decode_their_attributes(prefix: str) -> None:
 
 
 @pytest.fixture
-def on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if psum over GPUs had been shown."""
-    monkeypatch.setattr(fused, "DEVICES", True)
-    monkeypatch.setattr(cuda, "is_built", lambda: True)
-    monkeypatch.setattr(cuda, "jax_has_it", lambda: False)  # registers nothing with a backend
+def on_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As if psum over GPUs of a process and of a host had been shown."""
+    certified.use(monkeypatch, tmp_path, "process", "host")
 
 
-def lowered(call: Callable[..., Any], *, axes: tuple[str, ...] = ("data", "model")) -> str:
+def lowered(call: Callable[..., Any], *, axes: tuple[str, ...] = ("data", "model"), check_vma: bool = False) -> str:
     """For GPUs, the text of a step over eight devices of which each has a row of two arrays."""
     mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     rows = P("data")
-    step = jax.shard_map(call, mesh=mesh, in_specs=(rows, rows), out_specs=rows, axis_names={*axes}, check_vma=False)
+    step = jax.shard_map(
+        call, mesh=mesh, in_specs=(rows, rows), out_specs=rows, axis_names={*axes}, check_vma=check_vma
+    )
     x = jnp.ones((4, 6)), jnp.ones((4, 3), jnp.bfloat16)
     text: str = jax.jit(lambda *xs: step(*xs)).trace(*x).lower(lowering_platforms=("cuda",)).as_text()
     return text
 
 
 @pytest.mark.usefixtures("on_gpus")
-def test_psum_over_gpus_is_one_call_of_the_core() -> None:
-    text = lowered(lambda *xs: jaxcomm.psum(xs, "data"))
-    assert text.count("@jaxcomm_collective(") == 1 and 'all_reduce"(' not in text
+def test_psum_over_gpus_is_one_call_of_the_core_for_each_type() -> None:
+    text = lowered(lambda x, y: jaxcomm.psum((x, y, x + 1, y * 2), "data"))
+    calls = [line for line in text.splitlines() if "@jaxcomm_collective(" in line]
+    assert ["tensor<12xf32>" in call for call in calls] == [True, False]  # six and six, one after the other
+    assert ["tensor<6xbf16>" in call for call in calls] == [False, True]
+    assert text.count("stablehlo.concatenate") == 2 and 'all_reduce"(' not in text
     assert "groups = dense<[0, 2, 4, 6, 1, 3, 5, 7]>" in text and "sizes = dense<4> : tensor<2xi32>" in text
     assert 'kind = "all_reduce"' in text and 'reduction = "sum"' in text
     assert "output_operand_alias" in text
+
+
+@pytest.mark.usefixtures("on_gpus")
+def test_types_that_check_vma_follows_change_nothing() -> None:
+    def step(x: jax.Array, y: jax.Array) -> Any:
+        sums = jaxcomm.psum((x, y, x + 1), "data")
+        return tuple(jax.lax.pcast(total, "data", to="varying") for total in sums)
+
+    assert lowered(step, check_vma=True).count("@jaxcomm_collective(") == 2
 
 
 @pytest.mark.usefixtures("on_gpus")
@@ -115,34 +133,25 @@ def test_a_plan_reaches_gpus() -> None:
 
 @pytest.mark.usefixtures("on_gpus")
 def test_what_gpus_lack_stays_laxs_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    from jaxcomm.collectives import lowering
-
-    lowering.say_once.cache_clear()
+    say_once.cache_clear()
     with caplog.at_level(logging.WARNING, "jaxcomm"):
         text = lowered(lambda *xs: jaxcomm.all_gather(xs, "data", tiled=True))
     assert "@jaxcomm_collective(" not in text and "all_gather" in text
-    assert "jaxcomm has no core for this all_gather on cuda yet" in caplog.text
+    assert "jaxcomm has no all_gather for GPUs: it runs as jax.lax's, without a plan." in caplog.text
 
 
 @pytest.mark.usefixtures("on_gpus")
-def test_an_axis_that_xla_partitions_is_refused_on_gpus() -> None:
-    with pytest.raises(JaxcommError, match=r"psum on GPUs: XLA still partitions over model\.\n  Cure: let `shard_map`"):
-        lowered(lambda *xs: jaxcomm.psum(xs, "data"), axes=("data",))
-
-
-def test_psum_over_gpus_stays_laxs_until_it_was_shown() -> None:
-    assert not fused.DEVICES
-    assert "@jaxcomm_collective(" not in lowered(lambda *xs: jaxcomm.psum(xs, "data"))
+def test_where_xla_partitions_other_axes_gpus_stay_laxs(caplog: pytest.LogCaptureFixture) -> None:
+    say_once.cache_clear()
+    with caplog.at_level(logging.WARNING, "jaxcomm"):
+        text = lowered(lambda *xs: jaxcomm.psum(xs, "data"), axes=("data",))
+    assert "@jaxcomm_collective(" not in text and "all_reduce" in text
+    assert "jaxcomm.psum over GPUs runs as jax.lax's, without a plan: XLA still partitions over model." in caplog.text
 
 
 def test_gpus_are_named_by_cudas_numbers() -> None:
-    from types import SimpleNamespace
-
-    from jaxcomm.collectives.lowering import gpu_ids
-
     gpus = [SimpleNamespace(id=8 + i, local_hardware_id=i, process_index=0) for i in range(2)]
-    mesh = SimpleNamespace(devices=np.array(gpus))
-    assert gpu_ids(mesh, [[1, 0]]) == [[1, 0]]
+    assert psum.device_numbers([gpus[::-1]]) == [[1, 0]]
 
 
 @pytest.mark.usefixtures("on_gpus")
@@ -170,7 +179,9 @@ def test_a_process_of_several_tells_its_core_of_the_job_when_it_lowers(
     monkeypatch.setattr(processes, "job", lambda: "a job")
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(jax, "local_devices", lambda backend: cpus)
-    monkeypatch.setattr(ffi, "join_processes", fused.join_processes.__wrapped__)
+    monkeypatch.setattr(fused, "join_processes", fused.join_processes.__wrapped__)
+    monkeypatch.setattr(cuda, "jax_has_it", lambda: True)
+    monkeypatch.setattr(psum, "start", lambda: None)
     assert "@jaxcomm_collective(" in lowered(lambda *xs: jaxcomm.psum(xs, "data"))
     assert told.job == (b"a job", 0)
     assert list(told.regions) == [cpu.local_hardware_id for cpu in cpus] and all(told.regions.values())
@@ -182,3 +193,55 @@ def test_memory_that_cuda_does_not_know_is_not_shared() -> None:
     error = ctypes.create_string_buffer(1024)
     assert core.jaxcomm_fused_region(0, np.zeros(1).ctypes.data, error, len(error)) == len(error.value)
     assert b"other GPUs cannot reach memory of this allocator.\n  Cure: run without" in error.value
+
+
+def test_a_failure_that_nobody_was_told_of_is_logged_at_exit(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def check() -> None:
+        raise JaxcommError("DeadlineError: psum #9 over 'data': rank 3 of 8 has not arrived")
+
+    monkeypatch.setattr(fused, "check", check)
+    with caplog.at_level(logging.ERROR, "jaxcomm"):
+        psum.check_at_exit()
+    assert "psum #9 over 'data': rank 3 of 8 has not arrived" in caplog.text
+
+
+def test_a_back_end_that_comes_late_is_given_what_the_core_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Late(SimpleNamespace):
+        """Notes what it is given."""
+
+        def register_program(self, name: str, data: bytes) -> None:
+            self.programs[name] = data
+
+        def set_deadline(self, seconds: float) -> None:
+            self.deadline = seconds
+
+        def stats(self) -> list[dict[str, Any]]:
+            return [{"name": "a GPU's"}]
+
+        def reset_stats(self) -> None:
+            self.stats_reset = True
+
+    monkeypatch.setattr(ffi, "_backends", [])
+    before, later = (fused.compile(schedules.ring(ranks)) for ranks in (5, 6))
+    early = ffi.register_program(before)
+    ffi.set_deadline(60.0)
+    ffi.add_backend(backend := Late(programs={}, deadline=0.0))
+    assert backend.programs[early] == before and backend.deadline == 60.0
+    assert backend.programs[ffi.register_program(later)] == later
+    assert ffi.stats()[-1] == {"name": "a GPU's"}
+    ffi.reset_stats()
+    assert backend.stats_reset
+
+
+def test_psum_on_cpus_imports_nothing_that_waits_for_a_gpu() -> None:
+    script = (
+        "import sys, jax, jax.numpy as jnp, jaxcomm\n"
+        "mesh = jax.make_mesh((jax.device_count(),), ('data',))\n"
+        "step = jax.shard_map(lambda: jaxcomm.psum(jnp.ones(3), 'data'), mesh=mesh, in_specs=(),\n"
+        "                     out_specs=jax.sharding.PartitionSpec())\n"
+        "jax.block_until_ready(jax.jit(step)())\n"
+        "assert not [name for name in sys.modules if name.startswith('jaxcomm.gpu')]"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from schedule_cases import CASES
 
-from jaxcomm.plan.program import compile
+from jaxcomm.program.program import compile
 
 CC = Path(__file__).parent.parent / "cc"
-SOURCES = ("executor/cuda/emulation/emulate.cc", "executor/cuda/emulation/emulator.cc", "executor/cuda/table.cc")
+SOURCES = ("gpu/executor/emulation/emulate.cc", "gpu/executor/emulation/emulator.cc", "gpu/executor/table.cc")
 ORDERS = int(os.environ.get("JAXCOMM_EMULATED_ORDERS", "30"))
 
 Emulate = Callable[[int, int, list[int]], str]

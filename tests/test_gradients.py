@@ -146,6 +146,10 @@ CASES = {
     "integers": Case(
         of_integers, lambda params, x, y: (({**params, "steps": jnp.int32(3)}, x, y), {}), {"allow_int": True}
     ),
+    "a Python integer": Case(
+        of_integers, lambda params, x, y: (({**params, "steps": 3}, x, y), {}), {"allow_int": True}
+    ),
+    "the place of a parameter as NumPy counts": Case(loss, options={"argnums": np.int64(0)}),
     "bfloat16": Case(
         bfloat16, lambda params, x, y: ((jax.tree.map(lambda p: p.astype(jnp.bfloat16), params), x, y), {}), {}, 3e-2
     ),
@@ -234,11 +238,16 @@ def test_specs_of_auxiliary_outputs(flat: Any) -> None:
     assert (int(aux["count"]), float(aux["error"]), aux["each"].tolist()) == (3, 3.5, [*range(8)])
 
 
-def test_two_axes() -> None:
+@pytest.mark.parametrize("order", [("data", "model"), ("model", "data")])
+def test_two_axes(order: tuple[str, str]) -> None:
     mesh = make_mesh((4, 2), AxisType.Auto)
     axes = ("data", "model")
-    found = jax.jit(jaxcomm.value_and_grad(with_outputs, axes, has_aux=True, mesh=mesh))(PARAMS, X, Y)
-    equal(found, jax.value_and_grad(with_outputs, has_aux=True)(PARAMS, X, Y))
+    expected = jax.value_and_grad(with_outputs, has_aux=True)(PARAMS, X, Y)
+    found = jax.jit(jaxcomm.value_and_grad(with_outputs, order, has_aux=True, mesh=mesh))(PARAMS, X, Y)
+    equal(found, expected)
+    specs = (P(), P(axes), P(axes))  # auxiliary outputs are put together as these split the batch, not as the call does
+    found = jax.jit(jaxcomm.value_and_grad(with_outputs, order, has_aux=True, in_specs=specs, mesh=mesh))(PARAMS, X, Y)
+    equal(found, expected)
 
 
 def test_inside_a_shard_map_over_another_axis() -> None:
@@ -394,6 +403,27 @@ def test_settings_that_are_equal_but_of_other_types_are_told_apart(flat: Any) ->
     equal(twice, jax.tree.map(lambda leaf: 2 * leaf, once))
 
 
+def test_a_keyword_that_is_no_batch(flat: Any) -> None:
+    def scaled(params: Any, x: Any, y: Any, scale: Any) -> Any:
+        return loss(params, x, y) * scale.sum()
+
+    scale = np.ones(3, np.float32)
+    with pytest.raises(
+        ValueError, match=r"(?s)argument 'scale' has the shape \(3,\).*P\(\) in in_specs, which positional"
+    ):
+        jaxcomm.grad(scaled, "data")(PARAMS, X, Y, scale=scale)
+    specs = (P(), P("data"), P("data"), P())
+    equal(jaxcomm.grad(scaled, "data", in_specs=specs)(PARAMS, X, Y, scale), jax.grad(scaled)(PARAMS, X, Y, scale))
+
+
+@pytest.mark.parametrize("kinds", [("auto", "explicit"), ("explicit", "auto")], ids=" ".join)
+def test_axes_of_both_kinds(kinds: tuple[str, str]) -> None:
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=tuple(KINDS[kind] for kind in kinds))
+    with jax.set_mesh(mesh):
+        found = jaxcomm.value_and_grad(loss, "data")(placed(mesh), put(mesh, X, "data"), put(mesh, Y, "data"))
+    equal(found, jax.value_and_grad(loss)(PARAMS, X, Y))
+
+
 def test_no_mesh() -> None:
     with pytest.raises(JaxcommError, match=r"(?s)there is no mesh here.*Cure: .*jax.set_mesh\(mesh\).*`mesh=`"):
         jax.jit(jaxcomm.grad(loss, "data"))(PARAMS, X, Y)
@@ -445,6 +475,18 @@ MISTAKES: dict[str, tuple[Callable[..., Any], Any, type[Exception], str]] = {
         TypeError,
         r"argnums are \(0, 3\), but there are 3 positional arguments.*Cure: ",
     ),
+    "setting without a hash": (
+        lambda: jaxcomm.grad(lambda params, x, settings: loss(params, x, len(settings)), "data"),
+        (PARAMS, X, {1, 2}),
+        TypeError,
+        r"argument 2 is of type set, which is no array and has no hash.*Cure: make it hashable.*or let the loss close",
+    ),
+    "no auxiliary output": (
+        lambda: jaxcomm.grad(loss, "data", has_aux=True),
+        (PARAMS, X, Y),
+        TypeError,
+        "has_aux is set, but the function returned no pair: a .*Cure: return the loss and what else there is",
+    ),
     "function as a parameter": (
         lambda: jaxcomm.grad(loss, "data"),
         ({**PARAMS, "activation": jnp.tanh}, X, Y),
@@ -467,13 +509,31 @@ MISTAKES: dict[str, tuple[Callable[..., Any], Any, type[Exception], str]] = {
         lambda: jaxcomm.grad(loss, "data", in_specs=(P(), P("data"))),
         (PARAMS, X, Y),
         ValueError,
-        "in_specs do not fit the arguments.*Cure: give one PartitionSpec for each positional argument",
+        "in_specs do not fit the positional arguments.*Cure: give one PartitionSpec for each positional argument",
+    ),
+    "specs that are none": (
+        lambda: jaxcomm.grad(loss, "data", in_specs=(P(), "data", "data")),
+        (PARAMS, X, Y),
+        ValueError,
+        "in_specs do not fit the positional arguments: 'data' is no PartitionSpec.*Cure: give one PartitionSpec for",
+    ),
+    "specs of other auxiliary outputs": (
+        lambda: jaxcomm.grad(with_outputs, "data", has_aux=True, aux_specs={"outputs": P("data"), "right": P("data")}),
+        (PARAMS, X, Y),
+        ValueError,
+        "aux_specs do not fit the auxiliary outputs.*Cure: give one PartitionSpec for each auxiliary output",
     ),
     "counts": (
         lambda: jaxcomm.grad(lambda p, x, y: (loss(p, x, y), {"right": (x > 0).sum()}), "data", has_aux=True),
         (PARAMS, X, Y),
         TypeError,
         r"the auxiliary output\['right'\] is int32\[\], which has no mean over the ranks.*Cure: .*aux_specs=P\(\)",
+    ),
+    "an output without the dimension of a batch of one": (
+        lambda: jaxcomm.grad(lambda p, x, y: (loss(p, x, y), outputs(p, x).squeeze()), "data", has_aux=True),
+        (PARAMS, X[:8], Y[:8]),
+        ValueError,
+        r"the auxiliary output has the shape \(\) on a rank and \(8,\) for the whole batch.*Cure: leave it out",
     ),
     "pairs of examples": (
         lambda: jaxcomm.grad(lambda p, x, y: (loss(p, x, y), x @ x.T), "data", has_aux=True),

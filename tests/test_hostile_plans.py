@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from jaxcomm import plan, schedules
 from jaxcomm.errors import PlanError
-from jaxcomm.plan import contributions, files, lowering, proof, races, verifier
-from jaxcomm.plan.program import MAX_PIECES, compile
+from jaxcomm.plan import files, proof
 from jaxcomm.plan.values import LEAST_CHAINED, MAX_CHAINED, MAX_SOLVED
-from jaxcomm.plan.verifier import verify_program
+from jaxcomm.program import contributions, lowering, races, verifier
+from jaxcomm.program.program import MAX_PIECES, compile
+from jaxcomm.program.verifier import verify_program
 from jaxcomm.schedules.straggler import straggler_table
 
 ROLES = {f"late_{rank}": rank for rank in range(16)}

@@ -8,15 +8,17 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import certified
 import pytest
 
 from jaxcomm import schedules
-from jaxcomm.collectives import hosts
 from jaxcomm.errors import JaxcommError
-from jaxcomm.ffi import cuda, lent, nccl
+from jaxcomm.ffi import cuda
+from jaxcomm.gpu import hosts, nccl
 
 ROOT = Path(__file__).parent.parent
 built = pytest.mark.skipif(not cuda.is_built(), reason="built without CUDA; JAXCOMM_CUDA=ON make test builds it")
@@ -29,18 +31,17 @@ import jaxcomm
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from types import SimpleNamespace
 from jaxcomm import jax_compat, processes
-from jaxcomm.ffi import lent, nccl
+from jaxcomm.ffi import cuda
+from jaxcomm.gpu import certificate, nccl
 
 port, process, options = int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
 jax.distributed.initialize(f"localhost:{port}", 2, process)
 logging.disable(logging.WARNING)
 joined = []
-nccl.HOSTS, nccl.LENT = options.get("hosts", True), "lends" in options
-nccl.join = lambda group, **more: joined.append([group, {**more, "ids": [each.hex() for each in more["ids"].values()]}])
+certificate.here = lambda: options["here"][process]
+cuda.jax_has_it = lambda: False  # registers nothing with a backend
+nccl.join = lambda group, **more: joined.append([group, {**more, "id": more["id"].hex()}])
 nccl.unique_id = lambda: bytes([process + 1] * 128)
-lent.why_off = lambda: None if options["lends"][process] else "it cannot"
-lent.register = lambda: None
-lent.borrow = lambda group, **more: joined.append([group, {**more, "board": more["board"].decode()}])
 processes._PATIENCE_S = 2 if "gone" in options else 60
 processes.socket = SimpleNamespace(gethostname=lambda: options.get("names", "ab")[process])
 
@@ -63,11 +64,13 @@ jax_compat.key_value_store().wait_at_barrier("end", 60000)
 """
 
 
-def on_two_hosts(**options: Any) -> list[dict[str, Any]]:
+def on_two_hosts(file: Path, uses: Sequence[str] = ("hosts",), **options: Any) -> list[dict[str, Any]]:
     """What each process that lowers has lowered and joined."""
     with socket.create_server(("localhost", 0)) as free:
         port = free.getsockname()[1]
+    options = {"here": [certified.HERE] * 2, **options}
     environment = os.environ | {
+        "JAXCOMM_CERTIFICATE": str(certified.write(file / "check.json", uses)),
         "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
@@ -105,8 +108,8 @@ def ranks(process: dict[str, Any], group: str) -> list[tuple[int, int]]:
 
 
 @built
-def test_processes_on_two_hosts_lower_the_same_messages_and_join_as_their_ranks() -> None:
-    first, second = on_two_hosts()
+def test_processes_on_two_hosts_lower_the_same_messages_and_join_as_their_ranks(tmp_path: Path) -> None:
+    first, second = on_two_hosts(tmp_path)
     assert first["text"] == second["text"]
     psum, pmax = calls(first["text"], nccl.TARGET)
     assert 'what = "psum"' in psum and 'reduction = "sum"' in psum and psum.count("output_operand_alias<") == 2
@@ -118,28 +121,13 @@ def test_processes_on_two_hosts_lower_the_same_messages_and_join_as_their_ranks(
     assert everywhere.startswith("data,model ") and along_model.startswith("model ")
     assert (ranks(first, everywhere), ranks(second, everywhere)) == ([(1, 4), (3, 4)], [(0, 4), (2, 4)])
     assert (ranks(first, along_model), ranks(second, along_model)) == ([(1, 2), (1, 2)], [(0, 2), (0, 2)])
-    made_by_process_1 = [bytes([2] * 128).hex()]
-    assert all(more["ids"] == made_by_process_1 for each in (first, second) for _, more in each["joined"])
-    assert {more["deadline_s"] for _, more in first["joined"]} == {None}
+    made_by_process_1 = bytes([2] * 128).hex()
+    assert {more["id"] for each in (first, second) for _, more in each["joined"]} == {made_by_process_1}
 
 
 @built
-def test_where_xla_lends_to_all_its_communicators_are_asked_for_by_positions() -> None:
-    first, second = on_two_hosts(lends=[True, True])
-    assert first["text"] == second["text"]
-    psum, pmax = calls(first["text"], lent.TARGET)
-    assert calls(first["text"], nccl.TARGET) == []
-    assert (attribute(psum, "groups"), attribute(psum, "sizes")) == ("[0, 1, 2, 3]", "4")
-    assert (attribute(pmax, "groups"), attribute(pmax, "sizes")) == ("[0, 1, 2, 3]", "2")
-    everywhere = attribute(psum, "group")
-    assert (ranks(first, everywhere), ranks(second, everywhere)) == ([(1, 4), (3, 4)], [(0, 4), (2, 4)])
-    boards = {more["board"] for each in (first, second) for name, more in each["joined"] if name == everywhere}
-    assert len(boards) == 1 and not Path(*boards).exists()
-
-
-@built
-def test_where_xla_does_not_lend_to_all_the_communicators_are_ours_and_a_rank_may_be_alone() -> None:
-    first, second = on_two_hosts(lends=[True, False], uneven=True)
+def test_a_rank_may_be_alone_in_its_group(tmp_path: Path) -> None:
+    first, second = on_two_hosts(tmp_path, uneven=True)
     assert first["text"] == second["text"]
     (psum,) = calls(first["text"], nccl.TARGET)
     assert attribute(psum, "messages") == nccl.register_messages((schedules.direct(3),))
@@ -148,16 +136,22 @@ def test_where_xla_does_not_lend_to_all_the_communicators_are_ours_and_a_rank_ma
 
 
 @built
-@pytest.mark.parametrize("options", [{"hosts": False}, {"names": "aa"}], ids=["not set", "one host"])
-def test_without_several_hosts_or_before_it_was_shown_they_are_laxs(options: dict[str, Any]) -> None:
-    for process in on_two_hosts(**options):
+@pytest.mark.parametrize(
+    "options",
+    [{"uses": ()}, {"names": "aa"}, {"here": [certified.HERE, {**certified.HERE, "driver": "575.1"}]}],
+    ids=["not shown", "one host", "another driver on one of them"],
+)
+def test_without_several_hosts_or_before_it_was_shown_to_all_they_are_laxs(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    for process in on_two_hosts(tmp_path, **options):
         assert "stablehlo.all_reduce" in process["text"] and calls(process["text"], nccl.TARGET) == []
         assert process["joined"] == []
 
 
 @built
-def test_a_process_that_does_not_come_is_named() -> None:
-    (first,) = on_two_hosts(gone=1)
+def test_a_process_that_does_not_come_is_named(tmp_path: Path) -> None:
+    (first,) = on_two_hosts(tmp_path, gone=1)
     assert first["text"].startswith("JaxcommError: process 1 has not told where it runs after 2 s (")
     assert "\n  Cure: run the same steps in all processes, in one order." in first["text"]
 
@@ -170,13 +164,13 @@ def test_after_an_attempt_that_failed_ranks_meet_anew(monkeypatch: pytest.Monkey
     monkeypatch.setattr(nccl, "unique_id", lambda: next(ids))
 
     def join(group: str, **more: Any) -> None:
-        joined.append(more["ids"][""][0])
+        joined.append(more["id"][0])
         if len(joined) == 1:
             raise JaxcommError("DeadlineError: rank 1 has not come")
 
     monkeypatch.setattr(nccl, "join", join)
     groups = (((0, 0), (1, 0)),)
     with pytest.raises(JaxcommError, match="rank 1 has not come"):
-        hosts._join(groups, "again", False)
-    assert hosts._join(groups, "again", False) == hosts._join(groups, "again", False)
+        hosts._join(groups, "again")
+    assert hosts._join(groups, "again") == hosts._join(groups, "again")
     assert joined == [1, 2]

@@ -144,7 +144,7 @@ def test_without_layers_they_are_the_buckets_front_first(folder: Path) -> None:
 def test_an_interrupted_run_goes_on_and_more_repeats_train_only_what_is_new(
     folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from jaxcomm.profile import training
+    from jaxcomm.measure import training
 
     real, count = training.Trainings.rounds, 0
 

@@ -9,8 +9,8 @@ import pytest
 from schedule_cases import CASES
 
 from jaxcomm import schedules
-from jaxcomm.plan.messages import BUFFER, compile_messages
-from jaxcomm.plan.program import compile
+from jaxcomm.program.messages import BUFFER, compile_messages
+from jaxcomm.program.program import compile
 from jaxcomm.schedules import Schedule
 
 CC = Path(__file__).parent.parent / "cc"

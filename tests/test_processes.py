@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import certified
 import pytest
 
 from jaxcomm import processes
@@ -32,12 +33,7 @@ import jaxcomm
 from jaxcomm import processes
 from jaxcomm.collectives.grouped import group_sum
 from jaxcomm.errors import JaxcommError
-from jaxcomm.ffi import cuda, fused
-
-fused.DEVICES = True
-cuda.is_built = lambda: True
-cuda.jax_has_it = lambda: False  # registers nothing with a backend
-
+AS_THERE
 
 def lowered(axis, platform="cuda"):
     mesh = jax.make_mesh((2, 2), ("host", "gpu"))
@@ -101,14 +97,16 @@ print("found", json.dumps(found))
 
 
 @pytest.fixture(scope="module")
-def found() -> list[dict[str, Any]]:
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of two processes found."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": path, "XLA_FLAGS": ""}
-    command = [sys.executable, "-c", PROCESS]
+    file = tmp_path_factory.mktemp("certificate") / "check.json"
+    environment["JAXCOMM_CERTIFICATE"] = str(certified.write(file, ("process", "host")))
+    command = [sys.executable, "-c", PROCESS.replace("AS_THERE", certified.AS_THERE)]
     running = [
         subprocess.Popen([*command, str(i), str(port)], env=environment, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         for i in range(2)
@@ -149,7 +147,7 @@ def test_gpus_are_named_by_their_process_and_cudas_number_there(found: list[dict
     assert groups("all") == f"[0, 1, {1 << 16}, {1 << 16 | 1}]"
 
 
-def test_over_several_hosts_it_is_laxs_until_messages_are_set(found: list[dict[str, Any]]) -> None:
+def test_over_several_hosts_it_is_laxs_until_messages_were_shown(found: list[dict[str, Any]]) -> None:
     """What it is then is in tests/test_hosts.py."""
     assert all("stablehlo.all_reduce" in each["between hosts"] for each in found)
     assert all("@jaxcomm_" not in each["between hosts"] for each in found)

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from jaxcomm import profile
 from jaxcomm.errors import ProfileError
+from jaxcomm.measure import measure_devices
 from jaxcomm.profile import lateness
 from jaxcomm.profile.fit import rounds_and_share
 
@@ -304,7 +305,7 @@ def test_fit_says_what_it_assumed() -> None:
 
 
 def test_measures_this_machine() -> None:
-    measured = profile.measure(4, sizes=[4096, 262147], steps=300, inject={2: 0.002})
+    measured = measure_devices(4, sizes=[4096, 262147], steps=300, inject={2: 0.002})
     assert measured.ranks == 4
     assert [sample.bytes for sample in measured.link.samples] == [4096, 262144]
     assert measured.link.schedule == "direct" and measured.link.beta_s_per_byte > 0
@@ -316,17 +317,21 @@ def test_measures_this_machine() -> None:
     assert "rank 2 made 2 ms late" in measured.provenance.source
 
 
-def test_measures_gpus_and_nccl_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module("jaxcomm.profile.measure")
+def test_measures_gpus_and_nccl_beside_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    module = importlib.import_module("jaxcomm.measure.devices")
     monkeypatch.setattr("jaxcomm.ffi.cuda.why_off", lambda: "no CUDA device")
     with pytest.raises(ProfileError, match=r"no GPUs to measure: no CUDA device\.\n  Cure: "):
-        profile.measure(2, on="cuda")
+        measure_devices(2, on="cuda")
     monkeypatch.setattr("jaxcomm.ffi.cuda.why_off", lambda: None)
-    with pytest.raises(ProfileError, match="plans do not run on GPUs in this process"):
-        profile.measure(2, on="cuda")
+    monkeypatch.setenv("JAXCOMM_CERTIFICATE", str(tmp_path / "missing.json"))
+    with pytest.raises(
+        ProfileError,
+        match=r"plans do not run on these GPUs: nothing was shown here yet .*\n  Cure: run `jaxcomm check` first\.",
+    ):
+        measure_devices(2, on="cuda")
     # What is measured is the same over devices of any kind.
     monkeypatch.setattr(module, "_devices", lambda count, on: jax.devices("cpu")[:count])
-    measured = profile.measure(4, sizes=[4096, 262144], steps=2, on="cuda")
+    measured = measure_devices(4, sizes=[4096, 262144], steps=2, on="cuda")
     assert [*measured.executors] == ["fused", "nccl"]
     for timed in measured.executors.values():
         assert [sample.bytes for sample in timed.samples] == [4096, 262144]
@@ -350,7 +355,7 @@ WRONG_ARGUMENTS = [
 def test_measure_refuses(arguments: Any, message: str) -> None:
     devices, sizes, steps, inject = arguments
     with pytest.raises(ProfileError, match=message):
-        profile.measure(devices, sizes, steps, inject=inject)
+        measure_devices(devices, sizes, steps, inject=inject)
 
 
 def test_reading_profiles_imports_no_jax() -> None:

@@ -22,6 +22,7 @@ from jaxcomm.cli import main
 from jaxcomm.collectives.buckets import in_backward
 from jaxcomm.errors import ProfileError
 from jaxcomm.ffi import marks
+from jaxcomm.measure import measure_gradients
 
 TRAIN = """
 import jax, jax.numpy as jnp
@@ -104,7 +105,7 @@ def test_what_comes_after_a_delay_in_the_backward_pass_is_ready_after_it() -> No
 
     params = {"first": np.ones((3, 3), np.float32), "second": np.ones((3, 3), np.float32), "unused": np.ones(5)}
     params["none"] = np.ones((0, 3))
-    buckets = profile.measure_gradients(loss, params, np.ones((2, 3), np.float32), devices=8, steps=2)
+    buckets = measure_gradients(loss, params, np.ones((2, 3), np.float32), devices=8, steps=2)
     ready = {bucket.name: bucket.ready_s for bucket in buckets}
     assert ready.keys() == {"first", "second", "unused"}
     assert ready["first"] > 0.05 and ready["unused"] == 0 and ready["second"] > 0
@@ -121,7 +122,7 @@ def test_the_time_is_the_median_over_devices_and_steps(monkeypatch: pytest.Monke
         return [marks.Mark(0, device, extra + (7.0 if device == 3 else 0.25)) for device in range(5)]
 
     monkeypatch.setattr(marks, "record", record)
-    [bucket] = profile.measure_gradients(lambda x: jnp.sum(x * x), np.ones(3, np.float32), devices=8, steps=3)
+    [bucket] = measure_gradients(lambda x: jnp.sum(x * x), np.ones(3, np.float32), devices=8, steps=3)
     assert bucket == profile.Bucket(name="", bytes=12, ready_s=0.25)
 
 
@@ -146,4 +147,4 @@ def test_mistakes(words: list[str], says: str, capsys: pytest.CaptureFixture[str
 
 def test_too_many_devices() -> None:
     with pytest.raises(ProfileError, match=r"devices is 99, but JAX has \d+ CPU devices"):
-        profile.measure_gradients(lambda params: jnp.sum(params), np.ones(3), devices=99)
+        measure_gradients(lambda params: jnp.sum(params), np.ones(3), devices=99)

@@ -12,9 +12,9 @@ from schedule_cases import CASES, Numbers, random_numbers
 
 from jaxcomm import schedules
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.lowering import ProgramStep, lower
-from jaxcomm.plan.program import Program, ProgramOp, compile
-from jaxcomm.plan.verifier import verify_program
+from jaxcomm.program.lowering import ProgramStep, lower
+from jaxcomm.program.program import Program, ProgramOp, compile
+from jaxcomm.program.verifier import verify_program
 from jaxcomm.schedules import Op, Schedule
 
 RANKS = [2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17, 31, 32]

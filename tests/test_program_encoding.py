@@ -9,7 +9,7 @@ import pytest
 
 from jaxcomm import schedules
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.program import MAGIC, Program, ProgramOp, compile
+from jaxcomm.program.program import MAGIC, Program, ProgramOp, compile
 
 
 def words(data: bytes) -> list[int]:

@@ -28,7 +28,8 @@ def test_every_name_is_there() -> None:
         ("import jaxcomm", ["jax", "numpy", "pydantic", "ortools"]),
         ("import jaxcomm; jaxcomm.schedules.ring(4); jaxcomm.plan.load", ["jax", "ortools"]),
         ("import jaxcomm; jaxcomm.planner.plan, jaxcomm.profile.load, jaxcomm.report, jaxcomm.__version__", ["jax"]),
-        ("import jaxcomm; jaxcomm.psum, jaxcomm.train", ["ortools", "flax", "matplotlib"]),
+        ("import jaxcomm; jaxcomm.psum, jaxcomm.train", ["ortools", "flax", "matplotlib", "jaxcomm.planner"]),
+        ("import jaxcomm; jaxcomm.psum", ["pydantic", "jaxcomm.gpu", "jaxcomm.profile", "jaxcomm.measure"]),
     ],
 )
 def test_imports_are_lazy(statement: str, absent: list[str]) -> None:

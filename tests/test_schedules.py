@@ -16,7 +16,7 @@ from schedule_cases import CASES, by_hand, execute, random_numbers
 
 from jaxcomm import schedules
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.verifier import verify_schedule, verify_template
+from jaxcomm.program.verifier import verify_schedule, verify_template
 from jaxcomm.schedules import Op, Schedule, Template, Transfer, template
 from jaxcomm.schedules.template_search import search
 
@@ -289,7 +289,7 @@ def test_without_ortools_the_error_says_what_to_install(monkeypatch: pytest.Monk
 
 def test_schedules_and_their_proofs_need_neither_jax_nor_ortools() -> None:
     code = (
-        "import sys, jaxcomm.schedules as s, jaxcomm.plan.verifier as v;"
+        "import sys, jaxcomm.schedules as s, jaxcomm.program.verifier as v;"
         "v.verify_schedule(s.straggler(16, 3, 20));"
         "print([m for m in ('jax', 'ortools') if m in sys.modules])"
     )

@@ -16,11 +16,11 @@ from test_program import in_any_order, run
 from jaxcomm import cli, plan, planner, profile, schedules, simulate
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.plan import files
-from jaxcomm.plan.program import Program, compile
 from jaxcomm.plan.values import Transfers
-from jaxcomm.plan.verifier import verify_program, verify_schedule
 from jaxcomm.planner.topology import Solution, solve
 from jaxcomm.profile import Profile
+from jaxcomm.program.program import Program, compile
+from jaxcomm.program.verifier import verify_program, verify_schedule
 from jaxcomm.report import explanation
 from jaxcomm.simulate import Delays
 from jaxcomm.topology import Topology, volume

@@ -14,7 +14,7 @@ from schedule_cases import CASES, by_hand, proves
 
 from jaxcomm import schedules
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.verifier import verify_schedule, verify_template
+from jaxcomm.program.verifier import verify_schedule, verify_template
 from jaxcomm.schedules import Op, Schedule, Template, template
 from jaxcomm.schedules.template import TemplateStep
 

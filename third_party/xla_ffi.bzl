@@ -11,8 +11,6 @@ def _xla_ffi_headers_impl(repository_ctx):
         fail(("{} has no jaxlib with FFI headers. " +
               "Cure: run `make setup`, or set JAXCOMM_PYTHON to a Python that has jaxlib.").format(python))
     repository_ctx.symlink(include, "include")
-    collectives = repository_ctx.path("{}/xla/ffi/api/collectives_c_api.h".format(include)).exists
-    repository_ctx.file("headers.bzl", "COLLECTIVES = {}\n".format(collectives))
     repository_ctx.file("BUILD.bazel", """
 cc_library(
     name = "xla_ffi",

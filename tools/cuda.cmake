@@ -1,6 +1,5 @@
 # Builds jaxcomm_cuda13.so: the CUDA kernels and their handlers. It needs no driver and no GPU, here or where it is loaded:
-# the CUDA runtime is linked in, and finds libcuda by itself if there is one. Beside it, where jaxlib is new enough,
-# jaxcomm_cuda13_xla.so.
+# the CUDA runtime is linked in, and finds libcuda by itself if there is one.
 #
 # JAXCOMM_CUDA=ON builds it or fails, AUTO builds it where the toolchain is installed, OFF leaves it out. The toolchain are
 # NVIDIA's wheels (`tools/setup.sh cuda` installs them), beside the Python that builds.
@@ -34,10 +33,8 @@ set(CMAKE_CUDA_FLAGS_INIT "-L${CUDA_DIR}/lib")
 set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100-real 120)
 enable_language(CUDA)
 
-file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/cc/*/cuda/*.cu" "${PROJECT_SOURCE_DIR}/cc/*/cuda/*.cc")
-# Sends and receives between processes.
-file(GLOB MESSAGE_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/cc/messages/*.cc" "${PROJECT_SOURCE_DIR}/cc/nccl/*.cc")
-list(APPEND CUDA_SOURCES ${MESSAGE_SOURCES})
+file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/cc/gpu/*/*.cu" "${PROJECT_SOURCE_DIR}/cc/gpu/*/*.cc"
+     "${PROJECT_SOURCE_DIR}/cc/messages/*.cc")
 list(FILTER CUDA_SOURCES EXCLUDE REGEX "_test\\.cc$")
 # What it has in common with the core for CPUs.
 foreach(COMMON executor/layout executor/stats ffi/groups ffi/values program/direct program/program program/registry)
@@ -70,29 +67,4 @@ if(SKBUILD_STATE STREQUAL "editable")
   set_target_properties(jaxcomm_cuda13 PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${PROJECT_SOURCE_DIR}/jaxcomm/ffi")
 else()
   install(TARGETS jaxcomm_cuda13 LIBRARY DESTINATION jaxcomm/ffi)
-endif()
-
-# What borrows XLA's own communicators; it needs no CUDA. jaxlib has XLA's extension for collectives from 0.11.2 on.
-if(NOT EXISTS "${JAXLIB_DIR}/include/xla/ffi/api/collectives_c_api.h")
-  message(STATUS "This jaxlib has no xla/ffi/api/collectives_c_api.h: jaxcomm_cuda13_xla.so is left out")
-  return()
-endif()
-add_library(jaxcomm_cuda13_xla MODULE "${PROJECT_SOURCE_DIR}/cc/ffi/xla/lend.cc")
-set_target_properties(
-  jaxcomm_cuda13_xla
-  PROPERTIES PREFIX ""
-             CXX_STANDARD 17
-             CXX_STANDARD_REQUIRED ON
-             CXX_EXTENSIONS OFF
-             CXX_VISIBILITY_PRESET hidden
-             VISIBILITY_INLINES_HIDDEN ON
-             LINK_DEPENDS "${EXPORTS}")
-target_compile_options(jaxcomm_cuda13_xla PRIVATE -Wall -Wextra)
-target_include_directories(jaxcomm_cuda13_xla PRIVATE "${PROJECT_SOURCE_DIR}")
-target_include_directories(jaxcomm_cuda13_xla SYSTEM PRIVATE "${JAXLIB_DIR}/include")
-target_link_options(jaxcomm_cuda13_xla PRIVATE -Wl,-z,defs "-Wl,--version-script=${EXPORTS}")
-if(SKBUILD_STATE STREQUAL "editable")
-  set_target_properties(jaxcomm_cuda13_xla PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${PROJECT_SOURCE_DIR}/jaxcomm/ffi")
-else()
-  install(TARGETS jaxcomm_cuda13_xla LIBRARY DESTINATION jaxcomm/ffi)
 endif()

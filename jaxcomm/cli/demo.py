@@ -16,9 +16,9 @@ from jaxcomm.cli import output, progress, values
 from jaxcomm.cli.host_devices import use_host_devices
 from jaxcomm.cli.values import Late
 from jaxcomm.errors import JaxcommError
+from jaxcomm.measure.devices import SIZES, measure_devices
 from jaxcomm.plan import Plan
 from jaxcomm.profile import Profile
-from jaxcomm.profile.measure import SIZES, measure
 from jaxcomm.report import plots, story, timeline
 from jaxcomm.report.explanation import entry_for
 from jaxcomm.report.tables import seconds_text
@@ -74,7 +74,7 @@ def run(args: Namespace) -> int:
     files.check_writable(out / "report.md")
     use_host_devices(args.devices)
     with progress.clock("1/4 profiling"):
-        measured = measure(args.devices, SIZES, 50, inject={args.late.rank: args.late.seconds})
+        measured = measure_devices(args.devices, SIZES, 50, inject={args.late.rank: args.late.seconds})
         profile.save(measured, out / "profile.json")
     with progress.clock("2/4 planning and proving"):
         made = planner.plan(measured)

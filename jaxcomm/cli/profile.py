@@ -8,8 +8,8 @@ from jaxcomm import files, profile
 from jaxcomm.cli import output, progress, values
 from jaxcomm.cli.host_devices import use_host_devices
 from jaxcomm.errors import JaxcommError
+from jaxcomm.measure.devices import CALLS_PER_SIZE, LOOPS, SIZES, measure_devices
 from jaxcomm.profile import Profile
-from jaxcomm.profile.measure import CALLS_PER_SIZE, LOOPS, SIZES, measure
 from jaxcomm.report import measurements
 from jaxcomm.report.tables import bytes_text, seconds_text
 
@@ -69,12 +69,8 @@ def run(args: Namespace) -> int:
     files.check_writable(args.out)
     if args.on == "cpu":
         use_host_devices(args.devices)
-    else:
-        from jaxcomm.ffi import fused
-
-        fused.DEVICES = True  # it is what shall be measured
     with progress.clock(f"measuring {len(args.sizes)} sizes and {args.steps} steps"):
-        found = measure(args.devices, args.sizes, args.steps, inject=inject, on=args.on)
+        found = measure_devices(args.devices, args.sizes, args.steps, inject=inject, on=args.on)
     _show(found, args)
     return 0
 

@@ -13,9 +13,9 @@ from jaxcomm import files, profile
 from jaxcomm.cli import functions, output, progress, values
 from jaxcomm.cli.host_devices import use_host_devices
 from jaxcomm.errors import JaxcommError, ProfileError
+from jaxcomm.measure.training import Train, TrainingKey, Trainings, rounds_to_target
 from jaxcomm.planner.loss import gradients
 from jaxcomm.profile import Layer, Profile, Trials
-from jaxcomm.profile.training import Train, TrainingKey, Trainings, rounds_to_target
 from jaxcomm.profile.trials import search
 from jaxcomm.report import trials as report
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 EXAMPLE = """
     jaxcomm profile loss-bound recipes/images.py:train --target 0.95 --out profile.json
-    jaxcomm profile loss-bound mine.text:train --layers mine.text:layers --target 2.1 --falling --shares 5%,10%
     jaxcomm profile loss-bound recipes/images.py:train --target 0.95 --repeats 20    # goes on from ten repeats
+    jaxcomm profile loss-bound mine.text:train --layers mine.text:layers --target 2.1 --falling --shares 5%,10%
 
   train(loss, seed) trains with gradients averaged by `jaxcomm.pmean(..., loss=loss)` or `train.bounded_loss`
   (loss None: without losses), all else drawn from `seed`, and yields the validation metric after each round.

@@ -9,6 +9,7 @@ from jaxcomm import files, profile
 from jaxcomm.cli import functions, output, progress
 from jaxcomm.cli.host_devices import use_host_devices
 from jaxcomm.errors import JaxcommError
+from jaxcomm.measure import measure_gradients
 from jaxcomm.profile import Bucket
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
@@ -44,9 +45,7 @@ def run(args: Namespace) -> int:
     use_host_devices(devices)
     loss, params, *operands = _example(args.example)
     with progress.clock(f"measuring {args.steps} steps on {devices} devices"):
-        buckets = profile.measure_gradients(
-            loss, params, *operands, devices=devices, steps=args.steps, axis_name=args.axis
-        )
+        buckets = measure_gradients(loss, params, *operands, devices=devices, steps=args.steps, axis_name=args.axis)
     found = profile.with_gradients(before, buckets, f"{args.example} on {devices} host devices")
     profile.save(found, out)
     if args.json:

@@ -12,7 +12,8 @@ from typing import Any
 from jaxcomm import plan, schedules
 from jaxcomm.cli import output, progress, values
 from jaxcomm.errors import JaxcommError, PlanError
-from jaxcomm.plan import program, proof, verifier
+from jaxcomm.plan import proof
+from jaxcomm.program import program, verifier
 from jaxcomm.report.tables import seconds_text
 from jaxcomm.report.words import range_text
 from jaxcomm.schedules import Schedule

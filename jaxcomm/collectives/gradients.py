@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 import jax
 from jax.sharding import PartitionSpec as P
@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 from jaxcomm import communicator
 from jaxcomm.collectives import api, axes
 from jaxcomm.collectives.axes import AxisName
-from jaxcomm.collectives.split import Split, axes_of, is_inexact, like_parameters, split_arguments
+from jaxcomm.collectives.split import WHERE, Split, axes_of, is_inexact, leaf_specs, like_parameters, split_arguments
 
 
 def value_and_grad(
@@ -43,7 +43,8 @@ def value_and_grad(
         loss = total / jaxcomm.pmean(weights.sum(), "data")  # masked examples: divided by the whole batch's weights
         x = nn.BatchNorm(axis_name="data")(x)  # statistics of the whole batch
 
-    Sharding constraints in it may name the other axes. All ranks get the same bits.
+    Sharding constraints in it may name the other axes. All ranks get the same bits. It is compiled as by `jax.jit`,
+    also where none is around: what `fun` closes over is read once, and what is no array is static.
 
     Args:
       fun: the loss, as for `jax.value_and_grad`. The batch must be among its arguments; arrays that it closes over are
@@ -65,16 +66,17 @@ def value_and_grad(
       JaxcommError: no mesh, or the axis is taken by a `jax.shard_map` already; when the function is called, as all.
       NameError: the mesh has no such axis.
       ValueError: no argument is split, the ranks do not divide one, or the specs do not fit.
-      TypeError: a parameter that is missing or no array of floats, or an auxiliary output that has no mean.
+      TypeError: a parameter that is missing or no array of floats, a setting without a hash, no pair where has_aux is
+        set, or an auxiliary output that has no mean.
     """
     differentiated = jax.value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
-    params = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    params = (argnums,) if isinstance(argnums, SupportsIndex) else tuple(argnums)
 
     @functools.partial(jax.jit, static_argnums=0)
     def run(split: Split, arrays: Sequence[Any]) -> tuple[Any, list[Any], Any]:
         specs = aux_specs
         if has_aux and specs is None:
-            specs = split.result_specs(lambda *args, **kwargs: fun(*args, **kwargs)[1], arrays)
+            specs = split.result_specs(lambda *args, **kwargs: _auxiliary(fun(*args, **kwargs)), arrays)
 
         def on_rank(*args: Any, **kwargs: Any) -> tuple[Any, list[Any], Any]:
             value, grads = differentiated(*args, **kwargs)
@@ -83,9 +85,10 @@ def value_and_grad(
             leaves: list[Any]
             tree: Any
             leaves, tree = jax.tree.flatten(aux)
+            of_leaves = leaf_specs("aux_specs", specs, aux, "auxiliary output")
             means = {
                 i: leaf
-                for i, (leaf, spec) in enumerate(zip(leaves, _leaf_specs(specs, aux), strict=True))
+                for i, (leaf, spec) in enumerate(zip(leaves, of_leaves, strict=True))
                 if not axes_of(spec) and is_inexact(leaf)
             }
             value, grads, means = api.pmean((value, grads, means), axis_name, plan=plan)
@@ -98,7 +101,7 @@ def value_and_grad(
     def averaged(*args: Any, **kwargs: Any) -> Any:
         split, arrays = split_arguments(axes.names(axis_name), mesh, args, kwargs, params, allow_int, in_specs)
         value, grads, aux = run(split, arrays)
-        of = args[argnums] if isinstance(argnums, int) else tuple(args[i] for i in params)
+        of = args[argnums] if isinstance(argnums, SupportsIndex) else tuple(args[i] for i in params)
         return (value, aux) if has_aux else value, like_parameters(of, iter(grads))
 
     return averaged
@@ -129,5 +132,10 @@ def grad(
     return gradient
 
 
-def _leaf_specs(specs: Any, tree: Any) -> list[Any]:
-    return jax.tree.leaves(jax.tree.broadcast(specs, tree))
+def _auxiliary(result: Any) -> Any:
+    if not (isinstance(result, tuple) and len(result) == 2):
+        raise TypeError(
+            f"{WHERE}: has_aux is set, but the function returned no pair: a {type(result).__name__}.\n"
+            "  Cure: return the loss and what else there is, as a tuple of two; or leave has_aux out."
+        )
+    return result[1]

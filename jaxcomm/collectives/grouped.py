@@ -86,7 +86,7 @@ def _lower(context: mlir.LoweringRuleContext, *operands: Any, axes: tuple[Any, .
 
 
 def _lower_to_lax(context: mlir.LoweringRuleContext, *operands: Any, axes: tuple[Any, ...]) -> Sequence[Any]:
-    say_that_lax_runs(context, _NAME)
+    say_that_lax_runs(context)
     return _as_lax(context, *operands, axes=axes)
 
 

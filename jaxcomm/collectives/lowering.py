@@ -16,13 +16,10 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
-from jaxcomm import communicator, ffi, jax_compat, processes
-from jaxcomm.collectives import hosts
+from jaxcomm import communicator, jax_compat
 from jaxcomm.collectives.partition import partitioned_call
 from jaxcomm.collectives.primitive import COLLECTIVES, CORE, OUR_PARAMS, PRIMITIVES, bind_in_core_form
-from jaxcomm.collectives.request import Request, extent
-from jaxcomm.errors import JaxcommError
-from jaxcomm.ffi import cuda, fused, nccl
+from jaxcomm.collectives.request import Request
 from jaxcomm.log import say_once
 
 
@@ -33,13 +30,13 @@ def register() -> None:
         mlir.register_lowering(ours, partial(_lower, lax), cacheable=False)
         mlir.register_lowering(CORE[lax], partial(_lower_on_cpus, lax), platform="cpu", cacheable=False)
         mlir.register_lowering(CORE[lax], partial(_lower_on_gpus, lax), platform="cuda", cacheable=False)
-        mlir.register_lowering(CORE[lax], partial(_lower_to_lax, lax), cacheable=False)
+        mlir.register_lowering(CORE[lax], partial(lower_to_lax, lax), cacheable=False)
 
 
 def _lower(lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, **params: Any) -> Sequence[Any]:
     """Ours, whatever the platform: lax's where there are no devices to lower for, or else in the core's form."""
     if not has_devices(context, COLLECTIVES[lax.name].name):
-        return _as_lax(lax, context, *operands, **{key: params[key] for key in params if key not in OUR_PARAMS})
+        return as_lax(lax, context, *operands, **{key: params[key] for key in params if key not in OUR_PARAMS})
     rule = mlir.lower_fun(lambda *xs: bind_in_core_form(lax, xs, params), multiple_results=True)
     results: Sequence[Any] = rule(context, *operands)
     return results
@@ -62,7 +59,7 @@ def has_devices(context: mlir.LoweringRuleContext, collective: str) -> bool:
 
 def is_in_one_process(mesh: Any, positions: Sequence[Sequence[int]], where: str) -> bool:
     """Whether each group is; if not, says once that the collective is lax's."""
-    most = max(len({device.process_index for device in group}) for group in _devices(mesh, positions))
+    most = max(len({device.process_index for device in group}) for group in devices_at(mesh, positions))
     if most > 1:
         say_once(
             f"{where} runs as jax.lax's, without a plan: its ranks live in {most} processes, and this build's core "
@@ -75,13 +72,13 @@ def _lower_on_cpus(
     lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str, **params: Any
 ) -> Sequence[Any]:
     if not core_reaches(lax, context, bucket, params):
-        return _as_lax(lax, context, *operands, **params)
+        return as_lax(lax, context, *operands, **params)
     return lower_to_core(lax, context, *operands, plan=plan, bucket=bucket, **params)
 
 
 def core_reaches(lax: Primitive, context: mlir.LoweringRuleContext, bucket: str, params: Mapping[str, Any]) -> bool:
     """Whether all ranks of each group are in one process; if not, says once that the collective is lax's."""
-    name, axes, positions = _ranks(lax, context, bucket, params)
+    name, axes, positions = ranks_of(lax, context, bucket, params)
     scope: Any = context.module_context.axis_context
     return is_in_one_process(scope.mesh, positions, f"{name} over '{axes}'")
 
@@ -92,17 +89,16 @@ def lower_to_core(
     *operands: Any,
     plan: str,
     bucket: str = "",
-    on_gpus: bool = False,
     **params: Any,
 ) -> Sequence[Any]:
     """The lowering rule of our counterpart of `lax` where there is a core."""
     collective = COLLECTIVES[lax.name]
-    name, axes, positions = _ranks(lax, context, bucket, params)
+    name, axes, positions = ranks_of(lax, context, bucket, params)
     if max(map(len, positions)) == 1:
         return operands
     communicator.start()
     scope: Any = context.module_context.axis_context
-    groups = (gpu_ids if on_gpus else device_ids)(scope.mesh, positions)
+    groups = device_ids(scope.mesh, positions)
     request = Request(name, collective.kind, collective.reduction, axes, plan, groups)
     return call_core(context, operands, request)
 
@@ -123,7 +119,7 @@ def call_core(context: mlir.LoweringRuleContext, operands: Sequence[Any], reques
     return results
 
 
-def _ranks(
+def ranks_of(
     lax: Primitive, context: mlir.LoweringRuleContext, bucket: str, params: Mapping[str, Any]
 ) -> tuple[str, str, list[list[int]]]:
     """The call's name, its axes' names, and the positions in the mesh of each group's ranks."""
@@ -156,18 +152,11 @@ def positions_of(
 
 def device_ids(mesh: Any, positions: Sequence[Sequence[int]]) -> list[list[int]]:
     """The CPU devices at these positions."""
-    return [[device.id for device in group] for group in _devices(mesh, positions)]
+    return [[device.id for device in group] for group in devices_at(mesh, positions)]
 
 
-def gpu_ids(mesh: Any, positions: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The GPUs at these positions, all of a group on one host: process << 16 | CUDA's number of the device there."""
-    groups = _devices(mesh, positions)
-    if jax.process_count() > 1:
-        ffi.join_processes()
-    return [[device.process_index << 16 | processes.hardware_number(device) for device in group] for group in groups]
-
-
-def _devices(mesh: Any, positions: Sequence[Sequence[int]]) -> list[list[Any]]:
+def devices_at(mesh: Any, positions: Sequence[Sequence[int]]) -> list[list[Any]]:
+    """The devices at these positions."""
     devices = jax_compat.devices(mesh)
     return [[devices[position] for position in group] for group in positions]
 
@@ -175,56 +164,27 @@ def _devices(mesh: Any, positions: Sequence[Sequence[int]]) -> list[list[Any]]:
 def _lower_on_gpus(
     lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str, **params: Any
 ) -> Sequence[Any]:
-    collective = COLLECTIVES[lax.name]
-    unchanged = {"plan": plan, "bucket": bucket, **params}
-    if not (fused.DEVICES or nccl.HOSTS) or not cuda.is_built() or collective.kind != "all_reduce":
-        return _lower_to_lax(lax, context, *operands, **unchanged)
-    communicator.start()
-    scope: Any = context.module_context.axis_context
-    name, axes, positions = _ranks(lax, context, bucket, params)
-    devices = _devices(scope.mesh, positions)
-    on_hosts = any(hosts.several({device.process_index for device in group}) for group in devices)
-    if not (nccl.HOSTS if on_hosts else fused.DEVICES):
-        return _lower_to_lax(lax, context, *operands, **unchanged)
-    avals: Sequence[Any] = context.avals_in
-    nbytes, dtype = extent([(aval.shape, aval.dtype) for aval in avals])
-    if communicator.leaves_to_nccl(max(map(len, positions)), nbytes, dtype, plan):
-        return _as_lax(lax, context, *operands, **params)
-    automatic = sorted(
-        str(axis) for axis, size in scope.mesh.shape.items() if size > 1 and axis not in scope.manual_axes
-    )
-    if automatic:
-        raise JaxcommError(
-            f"{collective.name} on GPUs: XLA still partitions over {', '.join(automatic)}.\n"
-            "  Cure: let `shard_map` take all axes of the mesh, or call jax.lax for this one."
-        )
-    if on_hosts:
-        groups = tuple(
-            tuple((device.process_index, processes.hardware_number(device)) for device in group) for group in devices
-        )
-        call = hosts.AllReduce(name, collective.reduction, axes, plan, groups, positions)
-        return hosts.lower(context, operands, call)
-    return lower_to_core(lax, context, *operands, on_gpus=True, **unchanged)
+    """What is for GPUs is imported where a step is lowered for them."""
+    from jaxcomm.gpu import psum
+
+    return psum.lower(lax, context, *operands, plan=plan, bucket=bucket, **params)
 
 
-def _lower_to_lax(
+def lower_to_lax(
     lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str, **params: Any
 ) -> Sequence[Any]:
-    say_that_lax_runs(context, COLLECTIVES[lax.name].name)
-    return _as_lax(lax, context, *operands, **params)
+    say_that_lax_runs(context)
+    return as_lax(lax, context, *operands, **params)
 
 
-def _as_lax(lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, **params: Any) -> Sequence[Any]:
+def as_lax(lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, **params: Any) -> Sequence[Any]:
     results: Sequence[Any] = mlir.lower_fun(lambda *xs: [lax.bind(x, **params) for x in xs], multiple_results=True)(
         context, *operands
     )
     return results
 
 
-def say_that_lax_runs(context: mlir.LoweringRuleContext, collective: str) -> None:
-    """Logs, once, that there is no core for a collective; if there is none for any, that."""
+def say_that_lax_runs(context: mlir.LoweringRuleContext) -> None:
+    """Logs, once, that there is no core."""
     platforms = ", ".join(context.module_context.platforms)
-    if platforms == "cuda" and cuda.is_built() and (fused.DEVICES or nccl.HOSTS):
-        say_once(f"jaxcomm has no core for this {collective} on cuda yet: it runs as jax.lax's, without a plan.")
-    else:
-        say_once(f"jaxcomm has no core for {platforms} yet: its collectives run as jax.lax's there, without a plan.")
+    say_once(f"jaxcomm has no core for {platforms} yet: its collectives run as jax.lax's there, without a plan.")

@@ -80,13 +80,16 @@ class Split(NamedTuple):
                     "say so by aux_specs=P()."
                 )
             return P()
-        grown = [i for i, sizes in enumerate(zip(part.shape, whole.shape, strict=True)) if sizes[0] != sizes[1]]
-        if len(grown) > 1 or part.shape[grown[0]] * ranks != whole.shape[grown[0]]:
+        grown = [i for i, sizes in enumerate(zip(part.shape, whole.shape, strict=False)) if sizes[0] != sizes[1]]
+        # The axes in the order in which they split the batch: in_specs and types may have another than the call.
+        orders = {entry for spec in self.specs for entry in map(_entry, spec) if {*entry} == {*self.names}}
+        alike = part.ndim == whole.ndim and len(grown) == len(orders) == 1
+        if not alike or part.shape[grown[0]] * ranks != whole.shape[grown[0]]:
             raise ValueError(
                 f"{WHERE}: {name} has the shape {part.shape} on a rank and {whole.shape} for the whole batch, which "
                 "the ranks' parts do not make up.\n  Cure: leave it out, or say by aux_specs how they are put together."
             )
-        return P(*[None] * grown[0], self.names)
+        return P(*[None] * grown[0], orders.pop())
 
 
 def split_arguments(
@@ -105,7 +108,7 @@ def split_arguments(
     paths, tree = jax.tree.flatten_with_path((args, kwargs))
     mesh = _mesh(names, mesh, [leaf for _, leaf in paths])
     explicit = AxisType.Explicit in (mesh.axis_types[mesh.axis_names.index(name)] for name in names)
-    given = iter(_given(in_specs, args)) if in_specs is not None else None
+    given = iter(leaf_specs("in_specs", in_specs, args, "positional argument")) if in_specs is not None else None
     if any(not -len(args) <= i < len(args) for i in params):
         raise TypeError(
             f"{WHERE}: argnums are {params}, but there are {len(args)} positional arguments.\n"
@@ -120,6 +123,7 @@ def split_arguments(
         if differentiated := positional and path[1].idx in params:
             _check_parameter(name, leaf, wanted, allow_int)
         elif not _is_array(leaf):
+            _check_setting(name, leaf)
             fixed.append((i, type(leaf), leaf))
             continue
         spec = P() if differentiated else wanted
@@ -178,18 +182,39 @@ def _is_bound(name: Any) -> bool:
     return True
 
 
-def _given(in_specs: Any, args: tuple[Any, ...]) -> list[Any]:
+def leaf_specs(name: str, specs: Any, tree: Any, each: str) -> list[P]:
+    """The PartitionSpec of each leaf of a tree, from one for each or for whole branches.
+
+    Args:
+      name: the argument that `specs` are, for messages: "in_specs".
+      specs: a prefix of the tree.
+      tree: what they are for.
+      each: what its branches are, for messages: "positional argument".
+    """
     try:
-        return jax.tree.leaves(jax.tree.broadcast(in_specs, args))
+        found: list[Any] = jax.tree.leaves(jax.tree.broadcast(specs, tree))
+        if wrong := [spec for spec in found if not isinstance(spec, P)]:
+            raise ValueError(f"{wrong[0]!r} is no PartitionSpec")
     except ValueError as error:
         raise ValueError(
-            f"{WHERE}: in_specs do not fit the arguments: {error}\n"
-            "  Cure: give one PartitionSpec for each positional argument, or a tree of them."
+            f"{WHERE}: {name} do not fit the {each}s: {error}\n"
+            f"  Cure: give one PartitionSpec for each {each}, or a tree of them."
+        ) from error
+    return found
+
+
+def _check_setting(name: str, leaf: Any) -> None:
+    try:
+        hash(leaf)
+    except TypeError as error:
+        raise TypeError(
+            f"{WHERE}: {name} is of type {type(leaf).__name__}, which is no array and has no hash.\n"
+            "  Cure: make it hashable, as @dataclass(frozen=True) does, or let the loss close over it."
         ) from error
 
 
 def _check_parameter(name: str, leaf: Any, spec: P | None, allow_int: bool) -> None:
-    if not (_is_array(leaf) or isinstance(leaf, float | complex)):
+    if not (_is_array(leaf) or isinstance(leaf, int | float | complex)):
         raise TypeError(
             f"{WHERE}: {name} is of type {type(leaf).__name__}; only arrays have a gradient.\n"
             "  Cure: differentiate the model's arrays and pass the rest in another argument, as by eqx.partition or "
@@ -221,7 +246,8 @@ def _check_spec(name: str, leaf: Any, spec: P, names: tuple[Any, ...], mesh: Any
             raise ValueError(
                 f"{WHERE}: {name} has the shape {shape}; {ranks} ranks of {', '.join(map(repr, over))} do not divide "
                 f"dimension {dimension}.\n"
-                "  Cure: a batch size that they divide, or in_specs, with P() for what is no batch."
+                "  Cure: a batch size that they divide; or, for what is no batch, P() in in_specs, which positional "
+                "arguments have."
             )
 
 
@@ -260,7 +286,9 @@ def _spec_of_type(x: Any, names: tuple[Any, ...]) -> P:
 
 def _placed(x: Any, names: tuple[Any, ...], spec: P, mesh: Any) -> Any:
     """An array whose type says that `names` split it as in `spec`, where types say such things of these axes."""
-    split = [_entry(entry) for entry in spec] + [()] * (np.ndim(x) - len(spec))
+    kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
+    typed = [tuple(n for n in _entry(entry) if kinds[n] == AxisType.Explicit) for entry in spec]
+    split = typed + [()] * (np.ndim(x) - len(spec))
     rest = [tuple(n for n in _entry(entry) if n not in names) for entry in jax.typeof(x).sharding.spec]
     entries = [mine + other or None for mine, other in zip(split, rest, strict=True)]
     return _of_type(x, NamedSharding(getattr(mesh, "abstract_mesh", mesh), P(*entries)))

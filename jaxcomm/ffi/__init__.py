@@ -13,8 +13,7 @@ import json
 import math
 import time
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -80,21 +79,36 @@ def register() -> None:
         jax.ffi.register_ffi_target(f"jaxcomm_{name}", handler, platform="cpu")
     if cuda.is_built() and cuda.jax_has_it():
         cuda.register()
-    if (gpus := _gpus()) is not None:
-        gpus.register()
 
 
-def _gpus() -> ModuleType | None:
-    """`fused`, where all-reduces over GPUs are its."""
-    from jaxcomm.ffi import cuda, fused
+class Backend(Protocol):
+    """What runs programs elsewhere than on CPUs; it registers itself."""
 
-    return fused if fused.DEVICES and cuda.is_built() and cuda.jax_has_it() else None
+    def register_program(self, name: str, data: bytes) -> None:
+        """As `jaxcomm.ffi.register_program`, under a name that is given."""
+
+    def set_deadline(self, seconds: float) -> None:
+        """As `jaxcomm.ffi.set_deadline`."""
+
+    def stats(self) -> list[dict[str, Any]]:
+        """As `jaxcomm.ffi.stats`."""
+
+    def reset_stats(self) -> None:
+        """As `jaxcomm.ffi.reset_stats`."""
 
 
-def join_processes() -> None:
-    """Tells the core for GPUs of the job that this process belongs to, where all-reduces over GPUs are the core's."""
-    if (gpus := _gpus()) is not None:
-        gpus.join_processes()
+_backends: list[Backend] = []
+_programs: dict[str, bytes] = {}  # what the core was given, for back ends that come later
+_deadlines: list[float] = []  # the last one that was set
+
+
+def add_backend(backend: Backend) -> None:
+    """Has a back end given every program and deadline from now on, and those that the core has already."""
+    for name, data in _programs.items():
+        backend.register_program(name, data)
+    for seconds in _deadlines:
+        backend.set_deadline(seconds)
+    _backends.append(backend)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -108,8 +122,9 @@ def register_program(data: bytes) -> str:
     error = ctypes.create_string_buffer(1024)
     if _core().jaxcomm_register_program(name.encode(), data, len(data), error, len(error)):
         raise PlanError(error.value.decode())
-    if (gpus := _gpus()) is not None:
-        gpus.register_program(name, data)
+    _programs[name] = data
+    for backend in _backends:
+        backend.register_program(name, data)
     return name
 
 
@@ -117,13 +132,10 @@ def set_deadline(seconds: float) -> None:
     """Sets how long a collective may wait for its last rank, in seconds, from the next call on."""
     if not (seconds > 0 and math.isfinite(seconds)):
         raise ValueError(f"deadline_s is {seconds}; it must be a positive number of seconds")
-    from jaxcomm.ffi import cuda, nccl
-
     _core().jaxcomm_set_deadline(seconds)
-    if (gpus := _gpus()) is not None:
-        gpus.set_deadline(seconds)
-    if nccl.HOSTS and cuda.is_built():
-        nccl.set_deadline(seconds)
+    _deadlines[:] = [seconds]
+    for backend in _backends:
+        backend.set_deadline(seconds)
 
 
 def stats() -> Stats:
@@ -146,15 +158,15 @@ def stats() -> Stats:
         needed = core.jaxcomm_stats(text, size)
         if needed < size:
             sites: list[dict[str, Any]] = json.loads(text.value)
-            return Stats(sites + (gpus.stats() if (gpus := _gpus()) is not None else []))
+            return Stats(sites + [site for backend in _backends for site in backend.stats()])
         size = needed + (needed >> 2) + 1
 
 
 def reset_stats() -> None:
     """Forgets what `stats` has gathered."""
     _core().jaxcomm_reset_stats()
-    if (gpus := _gpus()) is not None:
-        gpus.reset_stats()
+    for backend in _backends:
+        backend.reset_stats()
 
 
 def kernel_isa() -> str:

@@ -18,6 +18,11 @@ _CALLS = (*SEGMENTS, "reduce")
 _LIBRARY = Path(__file__).parent / "jaxcomm_cuda13.so"
 
 
+def library() -> Path:
+    """Where the shared object is, if this installation has it."""
+    return _LIBRARY
+
+
 def is_built() -> bool:
     """Whether this installation has the CUDA core."""
     return _LIBRARY.exists()
@@ -33,6 +38,12 @@ def jax_has_it() -> bool:
         return False
 
 
+def runtime_version() -> str:
+    """Of the CUDA runtime in the core, such as "13.0"."""
+    version: int = core().jaxcomm_cuda_runtime()
+    return f"{version // 1000}.{version // 10 % 100}"
+
+
 def why_off() -> str | None:
     """Why GPUs are not used in this process, in one line, or None where they are."""
     if not is_built():
@@ -40,7 +51,7 @@ def why_off() -> str | None:
     reason = ctypes.c_char_p()
     if core().jaxcomm_cuda_devices(ctypes.byref(reason)) < 1:
         return f"no CUDA device ({(reason.value or b'').decode()})"
-    return None if jax_has_it() else "JAX has no CUDA backend; pip install 'jaxcomm[cuda13]' gives it one"
+    return None if jax_has_it() else "JAX has no CUDA backend; pip install 'jax[cuda13]' gives it one"
 
 
 @functools.cache
@@ -48,28 +59,11 @@ def register() -> None:
     """Registers the custom calls with XLA's CUDA backend, once; that needs no device."""
     import jax
 
-    library = core()
+    shared = core()
     capsule: Any = jax.ffi.pycapsule
     for name in _CALLS:
-        handler = capsule(getattr(library, f"Jaxcomm{name.capitalize()}"))
+        handler = capsule(getattr(shared, f"Jaxcomm{name.capitalize()}"))
         jax.ffi.register_ffi_target(f"jaxcomm_{name}", handler, platform="CUDA")
-
-
-def all_reduce(target: str, tree: Any, reduction: str, *, in_place: bool, **attributes: Any) -> Any:
-    """A tree of arrays through a custom call that reduces each over ranks; the call's other attributes are given."""
-    import jax
-
-    leaves: list[Any]
-    structure: Any
-    leaves, structure = jax.tree.flatten(tree)
-    call = jax.ffi.ffi_call(
-        target,
-        [jax.typeof(leaf) for leaf in leaves],
-        has_side_effect=True,  # other ranks wait for it, whether or not somebody reads the result
-        input_output_aliases={i: i for i in range(len(leaves))} if in_place else None,
-    )
-    what = {"sum": "psum"}.get(reduction, f"p{reduction}")
-    return structure.unflatten(call(*leaves, what=what, reduction=reduction, **attributes))
 
 
 @functools.cache
@@ -80,12 +74,14 @@ def core() -> ctypes.CDLL:
       JaxcommError: it is there and cannot be loaded, or is not there.
     """
     try:
-        library = ctypes.CDLL(str(_LIBRARY))
+        shared = ctypes.CDLL(str(_LIBRARY))
     except OSError as error:
         raise JaxcommError(
             f"jaxcomm's CUDA core cannot be loaded: {error}.\n"
             "  Cure: build it here (`JAXCOMM_CUDA=ON pip install .`), or remove the file to run on CPUs."
         ) from error
-    library.jaxcomm_cuda_devices.restype = ctypes.c_int
-    library.jaxcomm_cuda_devices.argtypes = (ctypes.POINTER(ctypes.c_char_p),)
-    return library
+    shared.jaxcomm_cuda_runtime.restype = ctypes.c_int
+    shared.jaxcomm_cuda_runtime.argtypes = ()
+    shared.jaxcomm_cuda_devices.restype = ctypes.c_int
+    shared.jaxcomm_cuda_devices.argtypes = (ctypes.POINTER(ctypes.c_char_p),)
+    return shared

@@ -1,7 +1,7 @@
-"""The plan file, the proof that its schedules give every rank the sum, and their compilation to programs.
+"""The plan file: its schema, reading and writing, the proof of all that it holds, and its exports.
 
-Imports schedules, topology, curve, files, numpy and pydantic; never JAX, and OR-Tools only if a template must be found
-anew. Programs need neither the file nor pydantic: what this face shows is imported when it is first used.
+Imports schedules, program, topology, curve, files, numpy and pydantic; never JAX, and OR-Tools only if a template must
+be found anew. What this face shows is imported when it is first used: running without a plan needs no pydantic.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jaxcomm.plan.proof import proofs, verify
     from jaxcomm.plan.schema import Plan, json_schema
     from jaxcomm.plan.specs import build
-    from jaxcomm.plan.verifier import Proof
+    from jaxcomm.program.verifier import Proof
 
 _HOMES = {
     **dict.fromkeys(["bind", "encode", "load", "save"], "files"),

@@ -8,7 +8,7 @@ from jaxcomm.errors import PlanError
 from jaxcomm.plan import groups
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.values import Chain, Hybrid, Nccl, Straggler, Transfers
-from jaxcomm.plan.verifier import Proof, verify_schedule, verify_template
+from jaxcomm.program.verifier import Proof, verify_schedule, verify_template
 from jaxcomm.schedules import Schedule
 
 

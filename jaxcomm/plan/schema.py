@@ -19,7 +19,6 @@ from jaxcomm import schedules
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.groups import Groups
 from jaxcomm.plan.loss import LossPolicy
-from jaxcomm.plan.program import MAX_PIECES
 from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.specs import build
 from jaxcomm.plan.step import Step
@@ -46,6 +45,7 @@ from jaxcomm.plan.values import (
     Stragglers,
     Transfers,
 )
+from jaxcomm.program.program import MAX_PIECES
 from jaxcomm.schedules import Schedule, Template
 from jaxcomm.values import Value
 

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from jaxcomm.plan.program import MAX_RANKS
+from jaxcomm.program.program import MAX_RANKS
 from jaxcomm.topology import Topology
 from jaxcomm.values import Value
 
@@ -151,11 +151,11 @@ class Entry(Value):
 
 
 class Matches(Value):
-    """What a plan is for; null matches everything. Dtypes are JAX names such as "float32"."""
+    """What a plan is for; null matches everything. Dtypes are JAX names such as "float32"; the topology is null."""
 
     ranks: Ranks
     dtypes: Annotated[tuple[Token, ...], Field(fail_fast=True, min_length=1, max_length=32)] | None = None
-    topology: Sha256 | None = None
+    topology: None = None  # files have it; nothing here could tell whether a topology is the plan's
 
 
 class Rotation(Value):

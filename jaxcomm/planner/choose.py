@@ -12,7 +12,6 @@ import numpy as np
 from jaxcomm import schedules
 from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.plan import Plan
-from jaxcomm.plan.program import MAX_RANKS
 from jaxcomm.plan.values import (
     MAX_TOGETHER,
     Assumptions,
@@ -35,6 +34,7 @@ from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.ranges import Progress, entries
 from jaxcomm.planner.topology import solved
 from jaxcomm.profile import Profile, late_ranks, straggler
+from jaxcomm.program.program import MAX_RANKS
 from jaxcomm.simulate import PORTS, Delays
 from jaxcomm.topology import SOLVED
 

@@ -1,8 +1,7 @@
 """The profile file: its schema, reading and writing, and what follows from it.
 
-Measuring imports JAX, and only when called; everything else here needs pydantic and numpy. May be imported by planner,
-simulate, report, train and cli; imports topology, files and the format of `jaxcomm.stats()`, and for measuring also
-what runs the collectives.
+Needs pydantic and numpy, never JAX. May be imported by planner, simulate, report, measure, train and cli; imports
+topology, files and the format of `jaxcomm.stats()`.
 """
 
 from __future__ import annotations
@@ -33,10 +32,8 @@ from jaxcomm.profile.cluster import (
 )
 from jaxcomm.profile.files import load, save, validate
 from jaxcomm.profile.fit import fit
-from jaxcomm.profile.gradients import measure_gradients
 from jaxcomm.profile.importers import read_any
 from jaxcomm.profile.lateness import Straggler, late_ranks, straggler
-from jaxcomm.profile.measure import measure
 from jaxcomm.profile.recorded import from_stats
 from jaxcomm.profile.schema import (
     Bucket,
@@ -76,8 +73,6 @@ __all__ = [
     "json_schema",
     "late_ranks",
     "load",
-    "measure",
-    "measure_gradients",
     "rail_at_rate",
     "read_any",
     "save",

@@ -1,4 +1,4 @@
-"""What passes through every rank's port where ranks read and write each other's memory, with and without multicast."""
+"""What passes through every rank's port where ranks read and write each other's memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.plan.lowering import lower
+from jaxcomm.program.lowering import lower
 from jaxcomm.schedules import Schedule
 
 
@@ -18,25 +18,15 @@ class Ports(NamedTuple):
     receives: NDArray[np.float64]
 
 
-def ports(schedule: Schedule, *, multicast: bool = False) -> Ports:
-    """The traffic of a schedule's program from the late rank's arrival on.
-
-    Args:
-      schedule: any schedule.
-      multicast: whether a store to all ranks leaves its rank once and the switch makes the copies. It makes one for the
-        rank that stores, too, which then comes in by that rank's port: a plain store to oneself passes through none.
-    """
+def ports(schedule: Schedule) -> Ports:
+    """The traffic of a schedule's program from the late rank's arrival on; a rank's store to itself passes none."""
     sends, receives = np.zeros((2, schedule.ranks))
     before = len(lower(schedule.precondition)) if schedule.precondition else 0
     for step in lower(schedule)[before:]:
         reads = [rank for rank in step.reads if rank != step.rank]
         np.add.at(sends, reads, 1)
         receives[step.rank] += len(reads)
-        if multicast and len(step.writes) == schedule.ranks:
-            sends[step.rank] += 1
-            receives += 1
-        else:
-            writes = [rank for rank in step.writes if rank != step.rank]
-            sends[step.rank] += len(writes)
-            np.add.at(receives, writes, 1)
+        writes = [rank for rank in step.writes if rank != step.rank]
+        sends[step.rank] += len(writes)
+        np.add.at(receives, writes, 1)
     return Ports(sends / schedule.num_chunks, receives / schedule.num_chunks)

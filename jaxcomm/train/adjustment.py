@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from jaxcomm import ffi
 from jaxcomm.plan import Plan
 from jaxcomm.plan.groups import GroupCosts, Groups
-from jaxcomm.planner.groups import on
 from jaxcomm.train.divide_and_shuffle import group_table, grouped
 
 ENOUGH: Final = 8  # steps: fewer say too little about what most of them are like
@@ -94,6 +93,8 @@ def adjust_groups(
         return Adjustment(present, False, (0.0,) * len(planned.nics), reason)
     late = np.quantile(lateness, 0.25, axis=0).clip(min=0)
     links = _links(loaded, planned, late)
+    from jaxcomm.planner.groups import on  # the planner is slow to import, and few trainings adjust groups
+
     offered = on(links)
     before, then = (max(map(links.seconds, groups.iterations)) for groups in (present, offered))
     faster = before - then > worth * step_s

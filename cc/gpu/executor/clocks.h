@@ -1,0 +1,36 @@
+// The devices' clocks, which agree on nothing, by way of the host's.
+//
+//   Result<HostClock> clock = CompareClock(device, &word);
+//   std::vector<uint64_t> words = MergeClocks(program, places, call, clocks);
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/gpu/executor/places.h"
+#include "cc/program/program.h"
+
+namespace jaxcomm::fused {
+
+// How a device's clock differs from the host's, in nanoseconds.
+struct HostClock {
+  int64_t offset;  // to be added to the device's
+  int64_t error;   // at most, but for the drift since
+};
+
+// `word` is the host's, and the device can write it.
+Result<HostClock> CompareClock(int device, uint64_t* word);
+
+// What a place's block says of its ranks' calls.
+struct PlaceClocks {
+  HostClock clock;
+  std::vector<uint64_t> words;  // as Clocks::base
+};
+
+// The clocks of one call, of all ranks and ops, by the host's clock; empty if a place has not begun it, or forgot it.
+std::vector<uint64_t> MergeClocks(const Program& program, const Places& places, uint64_t call,
+                                  const std::vector<PlaceClocks>& clocks);
+
+}  // namespace jaxcomm::fused

@@ -1,0 +1,130 @@
+// What an op does to one slice of a chunk: reads it from some ranks, combines, stores to some. Sources are combined in
+// the op's order, so the bits are the CPU executor's.
+#pragma once
+
+#include "cc/gpu/executor/fused.h"
+#include "cc/gpu/kernels/elements.h"
+
+namespace jaxcomm::fused {
+
+// What the threads of a block share.
+struct Shared {
+  std::byte* bases[kMaxRanks];  // where each rank's data is, for those that were met
+  Failure failure;
+  int failed;
+};
+
+struct Slice {
+  int64_t begin, end;  // bytes of a rank's data
+};
+
+// Chunks are bounded as on CPUs (cc/executor/layout.h); rows share a chunk in packs of 16 bytes.
+__device__ __forceinline__ Slice SliceOf(int64_t bytes, uint32_t chunk, uint32_t chunks, uint32_t row, uint32_t rows) {
+  constexpr int64_t kLine = 64, kPack = cuda::kPackBytes;
+  const int64_t lines = (bytes + kLine - 1) / kLine;
+  const int64_t begin = min((lines * chunk + chunks - 1) / chunks * kLine, bytes);
+  const int64_t end = min((lines * (chunk + 1) + chunks - 1) / chunks * kLine, bytes);
+  const int64_t packs = (end - begin + kPack - 1) / kPack;
+  const int64_t share = (packs + rows - 1) / rows * kPack;
+  return {min(begin + share * row, end), min(begin + share * (row + 1), end)};
+}
+
+// Told that a rank's data is global memory, the compiler need not look for it among shared and local memory.
+template <typename Stored>
+__device__ __forceinline__ Stored* At(std::byte* base, int64_t offset) {
+  std::byte* const at = base + offset;
+  __builtin_assume(__isGlobal(at));
+  return reinterpret_cast<Stored*>(at);
+}
+
+// The ranks that an op reads or writes.
+struct RankList {
+  const uint32_t* ranks;
+  uint32_t size;
+};
+
+// One pack at `at`, and kPacks - 1 more, each a block's width further on.
+template <typename E, Reduction kReduction, int kPacks, bool kTwo>
+__device__ __forceinline__ void CombinePacks(std::byte* const* bases, const RankList& reads, const RankList& writes,
+                                             int64_t at, int64_t step) {
+  using Stored = typename E::Stored;
+  using Pack = cuda::Pack<Stored>;
+  const auto load = [&](uint32_t rank, int p) { return cuda::LoadPack(At<const Stored>(bases[rank], at + p * step)); };
+  Pack packs[kPacks];
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) packs[p] = load(reads.ranks[0], p);
+  if (reads.size > 1) {  // a single source is copied as it is
+    typename E::Wide values[kPacks][Pack::kElements];
+    Pack others[kPacks];
+    if (kTwo) {
+#pragma unroll
+      for (int p = 0; p < kPacks; ++p) others[p] = load(reads.ranks[1], p);
+    }
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+#pragma unroll
+      for (int i = 0; i < Pack::kElements; ++i) values[p][i] = E::Widen(packs[p].elements[i]);
+    }
+    for (uint32_t s = 1; s < (kTwo ? 2 : reads.size); ++s) {
+      if (!kTwo) {
+#pragma unroll
+        for (int p = 0; p < kPacks; ++p) others[p] = load(reads.ranks[s], p);
+      }
+#pragma unroll
+      for (int p = 0; p < kPacks; ++p) {
+#pragma unroll
+        for (int i = 0; i < Pack::kElements; ++i) {
+          values[p][i] = cuda::Combine<kReduction>(values[p][i], E::Widen(others[p].elements[i]));
+        }
+      }
+    }
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+#pragma unroll
+      for (int i = 0; i < Pack::kElements; ++i) packs[p].elements[i] = E::Round(values[p][i]);
+    }
+  }
+#pragma unroll 4
+  for (uint32_t w = 0; w < writes.size; ++w) {
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      cuda::StorePack(packs[p], At<Stored>(bases[writes.ranks[w]], at + p * step));
+    }
+  }
+}
+
+template <typename E, Reduction kReduction>
+__device__ void CombineSlice(std::byte* const* bases, const RankList& reads, const RankList& writes, Slice slice) {
+  using Stored = typename E::Stored;
+  // As many as keep 16 accumulators of 32 bits in registers.
+  constexpr int kElements = cuda::Pack<Stored>::kElements;
+  constexpr int kPacks = kElements >= 8 ? 2 : 4;
+  const int64_t step = int64_t{blockDim.x} * cuda::kPackBytes;
+  const int64_t whole = slice.end - (slice.end - slice.begin) % cuda::kPackBytes;
+  int64_t at = slice.begin + int64_t{threadIdx.x} * cuda::kPackBytes;
+  if (reads.size == 2) {
+    for (; at + (kPacks - 1) * step < whole; at += kPacks * step) {
+      CombinePacks<E, kReduction, kPacks, true>(bases, reads, writes, at, step);
+    }
+  } else {
+    for (; at + (kPacks - 1) * step < whole; at += kPacks * step) {
+      CombinePacks<E, kReduction, kPacks, false>(bases, reads, writes, at, step);
+    }
+  }
+  for (; at < whole; at += step) {
+    CombinePacks<E, kReduction, 1, false>(bases, reads, writes, at, step);
+  }
+  // The last elements of a buffer that is no multiple of 16 bytes.
+  const int64_t element = whole + int64_t{threadIdx.x} * int64_t{sizeof(Stored)};
+  if (element >= slice.end) return;
+  const auto load = [&](uint32_t rank) { return *At<const Stored>(bases[rank], element); };
+  Stored result = load(reads.ranks[0]);
+  if (reads.size > 1) {
+    typename E::Wide value = E::Widen(result);
+    for (uint32_t s = 1; s < reads.size; ++s) value = cuda::Combine<kReduction>(value, E::Widen(load(reads.ranks[s])));
+    result = E::Round(value);
+  }
+  for (uint32_t w = 0; w < writes.size; ++w) *At<Stored>(bases[writes.ranks[w]], element) = result;
+}
+
+}  // namespace jaxcomm::fused

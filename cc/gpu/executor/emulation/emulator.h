@@ -1,0 +1,87 @@
+// Runs a fused program's protocol on one processor in a random order of its own, and says what went wrong.
+//
+//   Emulator emulator(table, {/*rows=*/1, /*epochs=*/3});
+//   const Verdict verdict = emulator.Run(seed, Lateness::kLate);   // verdict.what is empty: all was right
+//
+// It runs the protocol's own source (protocol.h) over MemoryModel. Every rank, one fiber per row, fills its buffer,
+// runs the program, reads what came out and does it again; whoever touches a buffer then without being ordered is
+// found. The same seed gives the same run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cc/gpu/executor/emulation/fibers.h"
+#include "cc/gpu/executor/emulation/memory_model.h"
+#include "cc/gpu/executor/protocol.h"
+#include "cc/gpu/executor/table.h"
+
+namespace jaxcomm::fused {
+
+enum class Lateness {
+  kNone,
+  kLate,     // in every call one rank comes only when all others can do no more
+  kMissing,  // in the second call, all others come to their deadline while one rank comes
+};
+
+struct Verdict {
+  std::string what;       // empty if all was right
+  uint64_t failures = 0;  // rows of ranks that gave up
+  uint64_t steps = 0;
+};
+
+struct Extent {
+  uint32_t rows = 1;
+  uint32_t epochs = 3;
+};
+
+class Emulator {
+ public:
+  Emulator(const Table& table, Extent extent, Weakness weakness = Weakness::kNone);
+
+  Verdict Run(uint64_t seed, Lateness lateness);
+
+ private:
+  // The hands of one row of one rank, as the protocol sees them.
+  class Hands;
+
+  struct Thread {
+    enum { kRuns, kParked, kHeld, kDone } state = kRuns;
+    std::vector<uint32_t> polled;  // the flags loaded since it last paused
+    bool overlooked = false;       // whether a newer store to one of them than it loaded is there
+  };
+
+  void RunThread(uint32_t thread);
+  void Check(uint32_t rank, uint32_t row, uint64_t epoch, const Failure& failure);
+  void Step();
+  void Pause(uint32_t thread);
+  void Wake(uint32_t flag);
+  bool Unblock();
+  void Fail(const std::string& what);
+  uint32_t Missing(uint64_t epoch) const;
+
+  uint32_t Flag(uint32_t rank, uint32_t flag, uint32_t row) const {
+    return (rank * view_.num_flags + flag) * extent_.rows + row;
+  }
+  // The last chunk's cell is where the rank publishes its buffer's address.
+  uint32_t Cell(uint32_t rank, uint32_t chunk, uint32_t row) const {
+    return (rank * (view_.num_chunks + 1) + chunk) * extent_.rows + row;
+  }
+  uint64_t Input(uint32_t cell, uint64_t epoch) const;
+
+  const TableView view_;
+  const Extent extent_;
+  const uint32_t num_threads_;
+  MemoryModel model_;
+  Fibers fibers_;
+  std::vector<Thread> threads_;
+  std::vector<uint32_t> runnable_;
+  std::vector<uint64_t> values_;
+  uint64_t seed_ = 0;
+  Lateness lateness_ = Lateness::kNone;
+  uint64_t time_ = 0;
+  Verdict verdict_;
+};
+
+}  // namespace jaxcomm::fused

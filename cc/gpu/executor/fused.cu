@@ -1,0 +1,62 @@
+#include "cc/gpu/executor/error.h"
+#include "cc/gpu/executor/fused.h"
+#include "cc/gpu/executor/hands.cuh"
+
+namespace jaxcomm::fused {
+namespace {
+
+constexpr unsigned kThreads = 512;
+
+template <typename E, Reduction kReduction>
+__global__ void __launch_bounds__(kThreads, 1) FusedKernel(const __grid_constant__ Arguments arguments) {
+  __shared__ Shared shared;
+  Hands<E, kReduction> hands(arguments, shared);
+  hands.Begin();
+  hands.End(RunRow(hands, arguments.table, hands.rank(), hands.call(), arguments.timeout));
+}
+
+__global__ void ReadClockKernel(uint64_t* now) { asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(*now)); }
+
+template <Reduction kReduction>
+const void* Kernel(DType dtype) {
+  const void* kernel = nullptr;
+  cuda::VisitReduced<kReduction>(dtype, [&kernel](auto element) {
+    kernel = reinterpret_cast<const void*>(&FusedKernel<decltype(element), kReduction>);
+  });
+  return kernel;
+}
+
+const void* Kernel(DType dtype, Reduction reduction) {
+  return reduction == Reduction::kSum   ? Kernel<Reduction::kSum>(dtype)
+         : reduction == Reduction::kMax ? Kernel<Reduction::kMax>(dtype)
+                                        : Kernel<Reduction::kMin>(dtype);
+}
+
+Status Unordered() { return Status(Code::kUnimplemented, "complex numbers have no order, so no max or min"); }
+
+}  // namespace
+
+Status LaunchFused(const Arguments& arguments, DType dtype, Reduction reduction, uint32_t ranks_here,
+                   cudaStream_t stream) {
+  const void* kernel = Kernel(dtype, reduction);
+  if (kernel == nullptr) return Unordered();
+  // All blocks must run at once: each may wait for any other.
+  void* parameters[] = {const_cast<Arguments*>(&arguments)};
+  return CudaError(
+      "the fused kernel was not launched",
+      cudaLaunchCooperativeKernel(kernel, dim3(arguments.rows, ranks_here), dim3(kThreads), parameters, 0, stream));
+}
+
+Status LoadFused(DType dtype, Reduction reduction) {
+  const void* kernel = Kernel(dtype, reduction);
+  if (kernel == nullptr) return Unordered();
+  cudaFuncAttributes attributes;
+  return CudaError("the fused kernel was not loaded", cudaFuncGetAttributes(&attributes, kernel));
+}
+
+cudaError_t LaunchReadClock(uint64_t* now, cudaStream_t stream) {
+  ReadClockKernel<<<1, 1, 0, stream>>>(now);
+  return cudaGetLastError();
+}
+
+}  // namespace jaxcomm::fused

@@ -1,0 +1,153 @@
+// What one thread block does for one row of one rank: the protocol's Memory, on a device.
+#pragma once
+
+#include <cuda/atomic>
+
+#include "cc/gpu/executor/combine.cuh"
+#include "cc/gpu/executor/fused.h"
+
+namespace jaxcomm::fused {
+
+template <typename E, Reduction kReduction>
+class Hands {
+ public:
+  __device__ Hands(const Arguments& arguments, Shared& shared)
+      : args_(arguments), shared_(shared), rank_(arguments.first_rank + blockIdx.y), row_(blockIdx.x) {
+    if (threadIdx.x == 0) {
+      shared_.bases[rank_] = args_.data + args_.stride * blockIdx.y;
+      shared_.failure = {};
+      shared_.failed = 0;
+    }
+    // The last call's arrival counts the calls. Post waits until every thread has read it.
+    call_ = *Flag(rank_, kArrived) + 1;
+  }
+
+  __device__ uint64_t call() const { return call_; }
+  __device__ uint32_t rank() const { return rank_; }
+
+  static __device__ uint64_t Now() {
+    uint64_t now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+  }
+
+  __device__ uint64_t Acquire(uint32_t rank, uint32_t flag) const {
+    uint64_t& it = *Flag(rank, flag);
+    if (args_.one_device)
+      return ::cuda::atomic_ref<uint64_t, ::cuda::thread_scope_device>(it).load(::cuda::memory_order_acquire);
+    return ::cuda::atomic_ref<uint64_t, ::cuda::thread_scope_system>(it).load(::cuda::memory_order_acquire);
+  }
+
+  // After everything that any thread of the block has done.
+  __device__ void Post(uint32_t flag, uint64_t call) {
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    uint64_t& it = *Flag(rank_, flag);
+    if (args_.one_device) {
+      ::cuda::atomic_ref<uint64_t, ::cuda::thread_scope_device>(it).store(call, ::cuda::memory_order_release);
+    } else {
+      ::cuda::atomic_ref<uint64_t, ::cuda::thread_scope_system>(it).store(call, ::cuda::memory_order_release);
+    }
+  }
+
+  // Every thread that may look at a flag needs a fence of its own, after the post.
+  __device__ void Fence() {
+    __syncthreads();
+    if (args_.one_device) {
+      ::cuda::atomic_thread_fence(::cuda::memory_order_seq_cst, ::cuda::thread_scope_device);
+    } else {
+      ::cuda::atomic_thread_fence(::cuda::memory_order_seq_cst, ::cuda::thread_scope_system);
+    }
+  }
+
+  __device__ void Publish() {
+    if (threadIdx.x == 0) *Offset(rank_) = reinterpret_cast<uint64_t>(shared_.bases[rank_]) - args_.origin;
+  }
+
+  __device__ void Meet(uint32_t peer) {
+    shared_.bases[peer] = reinterpret_cast<std::byte*>(args_.peers[peer].origin + *Offset(peer));
+  }
+
+  __device__ void Pause() const { __nanosleep(20); }
+
+  // Each thread watches a wait of its own. Returns the same to all.
+  template <typename Condition>
+  __device__ Failure All(const Wait* waits, uint32_t count, Condition condition) {
+    if (count == 0) return {};
+    for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
+      const Failure failure = condition(waits[i]);
+      if (failure.reason != Reason::kNone && atomicExch(&shared_.failed, 1) == 0) shared_.failure = failure;
+    }
+    __syncthreads();
+    const Failure failure = shared_.failure;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      shared_.failure = {};
+      shared_.failed = 0;
+    }
+    __syncthreads();
+    return failure;
+  }
+
+  __device__ void Execute(const TableOp& op) {
+    const Slice slice = SliceOf(args_.bytes, op.chunk, args_.table.num_chunks, row_, args_.rows);
+    const RankList reads{args_.table.ranks + op.reads.begin, op.reads.size};
+    const RankList writes{args_.table.ranks + op.writes.begin, op.writes.size};
+    CombineSlice<E, kReduction>(shared_.bases, reads, writes, slice);
+    if (row_ == 0) {
+      __syncthreads();
+      if (threadIdx.x == 0) Clock()[1 + 2 * args_.table.num_ranks + op.index] = Now();
+    }
+  }
+
+  // Fills this row's slices of the rank's own data.
+  __device__ void Spoil() {
+    using Stored = typename E::Stored;
+    Stored spoiled;
+    memcpy(&spoiled, &args_.no_sum, sizeof(spoiled));  // the lower bytes come first
+    for (uint32_t chunk = 0; chunk < args_.table.num_chunks; ++chunk) {
+      const Slice slice = SliceOf(args_.bytes, chunk, args_.table.num_chunks, row_, args_.rows);
+      constexpr int64_t kWidth = int64_t{sizeof(Stored)};
+      for (int64_t at = slice.begin + threadIdx.x * kWidth; at < slice.end; at += blockDim.x * kWidth) {
+        *At<Stored>(shared_.bases[rank_], at) = spoiled;
+      }
+    }
+  }
+
+  __device__ void Begin() {
+    if (args_.delays != nullptr) {
+      const uint64_t start = Now();
+      while (Now() - start < uint64_t{1000} * static_cast<uint32_t>(args_.delays[rank_])) __nanosleep(500);
+    }
+    if (row_ != 0 || threadIdx.x != 0) return;
+    if (blockIdx.y == 0) Clock()[0] = call_;
+    Clock()[1 + rank_] = Now();
+  }
+
+  __device__ void End(const Failure& failure) {
+    if (threadIdx.x != 0) return;
+    if (row_ == 0) Clock()[1 + args_.table.num_ranks + rank_] = Now();
+    if (failure.reason == Reason::kNone) return;
+    Told& told = args_.told[size_t{rank_} * args_.rows + row_];
+    told.failure = failure;
+    ::cuda::atomic_ref<uint64_t, ::cuda::thread_scope_system>(told.call).store(call_, ::cuda::memory_order_release);
+  }
+
+ private:
+  __device__ uint64_t* Flag(uint32_t rank, uint32_t flag) const {
+    return args_.peers[rank].flags + size_t{flag} * args_.rows + row_;
+  }
+  __device__ uint64_t* Offset(uint32_t rank) const { return Flag(rank, args_.table.num_flags); }
+
+  __device__ uint64_t* Clock() const {
+    const size_t words = 1 + 2 * size_t{args_.table.num_ranks} + args_.clocks.num_ops;
+    return args_.clocks.base + call_ % kKeptCalls * words;
+  }
+
+  const Arguments& args_;
+  Shared& shared_;
+  const uint32_t rank_, row_;
+  uint64_t call_;
+};
+
+}  // namespace jaxcomm::fused

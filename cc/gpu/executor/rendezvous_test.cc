@@ -1,0 +1,116 @@
+// Meetings of many outcomes, in which threads stand for processes: each maps the file for itself.
+#include "cc/gpu/executor/rendezvous.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace jaxcomm::fused {
+namespace {
+
+using std::chrono::microseconds;
+
+constexpr uint32_t kProcesses = 3;
+
+std::string NewName() {
+  static std::random_device random;
+  return "rendezvous-test-" + std::to_string(random()) + "-" + std::to_string(random());
+}
+
+Places PlacesOf(uint32_t process) { return Places::Find({0, 1 << 16, 2 << 16}, process).value(); }
+
+// What each process is told of a meeting to which process p comes after delays[p], and settles after as much again.
+std::vector<Status> Outcomes(const std::vector<microseconds>& delays, microseconds patience) {
+  const std::string name = NewName();
+  std::vector<Status> outcomes(kProcesses);
+  std::vector<std::thread> processes;
+  for (uint32_t process = 0; process < kProcesses; ++process) {
+    processes.emplace_back([&, process] {
+      const auto here = std::move(Rendezvous::Open(name, PlacesOf(process)).value());
+      std::this_thread::sleep_for(delays[process]);
+      outcomes[process] = here->Come(Status(), patience);
+      std::this_thread::sleep_for(delays[process]);
+      if (outcomes[process].ok()) outcomes[process] = here->Settle(Status(), patience);
+      here->Leave();
+      while (!here->Deserted()) std::this_thread::sleep_for(microseconds(100));
+    });
+  }
+  for (std::thread& process : processes) process.join();
+  EXPECT_FALSE(std::filesystem::exists("/dev/shm/jaxcomm-" + name));
+  return outcomes;
+}
+
+TEST(RendezvousTest, AllAreToldTheSameHoweverCloseItWas) {
+  std::mt19937 random(7);
+  int succeeded = 0, failed = 0;
+  for (int round = 0; round < 150; ++round) {
+    std::vector<microseconds> delays;
+    for (uint32_t process = 0; process < kProcesses; ++process) delays.push_back(microseconds(random() % 6000));
+    const std::vector<Status> outcomes = Outcomes(delays, microseconds(3000));
+    for (const Status& outcome : outcomes) {
+      EXPECT_EQ(outcome.code(), outcomes[0].code());
+      EXPECT_EQ(outcome.message(), outcomes[0].message());
+    }
+    ++(outcomes[0].ok() ? succeeded : failed);
+  }
+  EXPECT_GT(succeeded, 0);
+  EXPECT_GT(failed, 0);
+}
+
+TEST(RendezvousTest, NobodyIsDesertedWhoseOffersOthersStillUse) {
+  const std::string name = NewName();
+  std::vector<std::unique_ptr<Rendezvous>> all;
+  for (uint32_t process = 0; process < kProcesses; ++process) {
+    all.push_back(std::move(Rendezvous::Open(name, PlacesOf(process)).value()));
+    all.back()->offer(process)[0] = std::byte(process + 1);
+  }
+  std::vector<std::thread> threads;
+  for (auto& each : all) {
+    threads.emplace_back([&each] {
+      EXPECT_TRUE(each->Come(Status(), std::chrono::seconds(20)).ok());
+      for (uint32_t place = 0; place < kProcesses; ++place) EXPECT_EQ(each->offer(place)[0], std::byte(place + 1));
+      EXPECT_TRUE(each->Settle(Status(), std::chrono::seconds(20)).ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  all[0]->Leave();
+  EXPECT_FALSE(all[0]->Deserted());
+  all[1]->Leave();
+  EXPECT_FALSE(all[0]->Deserted());
+  EXPECT_FALSE(all[1]->Deserted());
+  EXPECT_TRUE(all[2]->Deserted());
+  all[2]->Leave();
+  EXPECT_TRUE(all[0]->Deserted());
+}
+
+TEST(RendezvousTest, WhoFailsGivesItsReasonToAllAndToThoseWhoComeLater) {
+  const std::string name = NewName();
+  const auto one = std::move(Rendezvous::Open(name, PlacesOf(1)).value());
+  const std::string reason = "process 1: no memory";
+  EXPECT_EQ(one->Come(Status(Code::kInternal, "no memory"), std::chrono::seconds(20)).message(), reason);
+  EXPECT_TRUE(one->Deserted());  // who comes now finds that it has failed
+  for (const uint32_t process : {0, 2}) {
+    const auto other = std::move(Rendezvous::Open(name, PlacesOf(process)).value());
+    EXPECT_EQ(other->Come(Status(), std::chrono::seconds(20)).message(), reason);
+    EXPECT_FALSE(one->Deserted());
+    other->Leave();
+    EXPECT_TRUE(one->Deserted());
+  }
+}
+
+TEST(RendezvousTest, AFileThatCannotBeMadeIsAnError) {
+  const Status status = Rendezvous::Open("no/such/folder", PlacesOf(0)).status();
+  EXPECT_EQ(status.message(),
+            "/dev/shm/jaxcomm-no/such/folder cannot be shared: No such file or directory.\n  Cure: give all "
+            "processes of this host one /dev/shm in which they may write.");
+}
+
+}  // namespace
+}  // namespace jaxcomm::fused

@@ -1,0 +1,172 @@
+#include "cc/gpu/executor/table.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace jaxcomm::fused {
+namespace {
+
+// Per rank one more than the last of its ops that has certainly finished.
+using Progress = std::vector<uint32_t>;
+
+void Join(Progress& into, const Progress& other) {
+  for (size_t rank = 0; rank < into.size(); ++rank) into[rank] = std::max(into[rank], other[rank]);
+}
+
+// Ranks that must arrive before an op can run, as bits.
+using RankSet = std::vector<bool>;
+
+bool Contains(const RankSet& set, const RankSet& part) {
+  for (size_t rank = 0; rank < set.size(); ++rank) {
+    if (part[rank] && !set[rank]) return false;
+  }
+  return true;
+}
+
+// What each op waits for, by index of the op.
+struct Waits {
+  std::vector<uint32_t> arrivals;
+  std::vector<uint32_t> ops;
+  std::vector<uint32_t> turns;
+};
+
+class Builder {
+ public:
+  explicit Builder(const Program& program)
+      : program_(program), ranks_(program.ranks()), predecessors_(program.ops().size()) {
+    for (uint32_t op = 0; op < predecessors_.size(); ++op) {
+      for (const uint32_t next : program.ops()[op].successors) predecessors_[next].push_back(op);
+    }
+  }
+
+  // Walks the ops in order and keeps what each rank knows to be done when it starts one.
+  std::vector<Waits> FindWaits() {
+    const size_t num_ops = predecessors_.size();
+    std::vector<Waits> waits(num_ops);
+    std::vector<Progress> knows(ranks_, Progress(ranks_, 0));
+    std::vector<RankSet> met(ranks_, RankSet(ranks_, false));  // whose arrival a rank has waited for itself
+    std::vector<RankSet> needed(ranks_, RankSet(ranks_, false));
+    for (uint32_t rank = 0; rank < ranks_; ++rank) needed[rank][rank] = true;
+    after_.resize(num_ops);
+    needs_.resize(num_ops);
+    for (uint32_t index = 0; index < num_ops; ++index) {
+      const Op& op = program_.ops()[index];
+      Progress& known = knows[op.rank];
+      RankSet& needs = needed[op.rank];
+      for (const uint32_t rank : op.touches) {
+        if (rank != op.rank && !met[op.rank][rank]) waits[index].arrivals.push_back(rank);
+        met[op.rank][rank] = needs[rank] = true;
+      }
+      std::vector<uint32_t>& before = predecessors_[index];
+      std::sort(before.rbegin(), before.rend());
+      for (const uint32_t other : before) {
+        const uint32_t rank = program_.ops()[other].rank;
+        if (rank == op.rank || known[rank] > other) continue;
+        waits[index].ops.push_back(other);
+        Join(known, after_[other]);
+        for (uint32_t r = 0; r < ranks_; ++r) needs[r] = needs[r] || needs_[other][r];
+      }
+      needs_[index] = needs;
+      waits[index].turns = Turns(index, known);
+      known[op.rank] = index + 1;
+      after_[index] = known;
+    }
+    return waits;
+  }
+
+ private:
+  // The ops whose place at a rank's output port this one takes. An op that reads r others' memory and stores to w
+  // others moves a chunk in the time that its own port needs for max(r, w) of them, so as many ops at a time keep a
+  // port that they all read from busy; more would only take turns in the order that the network likes.
+  std::vector<uint32_t> Turns(uint32_t index, const Progress& known) {
+    const Op& op = program_.ops()[index];
+    const auto others = [&op](const std::vector<uint32_t>& ranks) {
+      return static_cast<size_t>(std::count_if(ranks.begin(), ranks.end(), [&](uint32_t r) { return r != op.rank; }));
+    };
+    const size_t at_once = std::max(others(op.reads), others(op.writes));
+    std::vector<uint32_t> turns;
+    for (const uint32_t rank : op.reads) {
+      if (rank == op.rank) continue;
+      std::vector<uint32_t>& readers = readers_[rank];
+      if (readers.size() >= at_once) {
+        const uint32_t before = readers[readers.size() - at_once];
+        const uint32_t executor = program_.ops()[before].rank;
+        // Nobody waits for a turn of ops that a rank still missing holds up.
+        if (executor != op.rank && known[executor] <= before && Contains(needs_[index], needs_[before])) {
+          turns.push_back(before);
+        }
+      }
+      readers.push_back(index);
+    }
+    std::sort(turns.begin(), turns.end());
+    turns.erase(std::unique(turns.begin(), turns.end()), turns.end());
+    return turns;
+  }
+
+  const Program& program_;
+  const uint32_t ranks_;
+  std::vector<std::vector<uint32_t>> predecessors_;
+  std::vector<Progress> after_;
+  std::vector<RankSet> needs_;
+  std::vector<std::vector<uint32_t>> readers_ = std::vector<std::vector<uint32_t>>(ranks_);
+};
+
+}  // namespace
+
+Table Table::Build(const Program& program) {
+  const std::vector<Op>& ops = program.ops();
+  const std::vector<Waits> waits = Builder(program).FindWaits();
+  const uint32_t num_ranks = program.ranks();
+
+  // The last op of every executor that touches a rank's memory: the rank may go when these are done.
+  std::vector<std::vector<uint32_t>> last(num_ranks, std::vector<uint32_t>(num_ranks, kNoFlag));
+  std::vector<bool> awaited(ops.size(), false);
+  for (uint32_t index = 0; index < ops.size(); ++index) {
+    for (const uint32_t rank : ops[index].touches) last[rank][ops[index].rank] = index;
+    for (const uint32_t other : waits[index].ops) awaited[other] = true;
+    for (const uint32_t other : waits[index].turns) awaited[other] = true;
+  }
+  for (uint32_t rank = 0; rank < num_ranks; ++rank) {
+    for (uint32_t executor = 0; executor < num_ranks; ++executor) {
+      if (executor != rank && last[rank][executor] != kNoFlag) awaited[last[rank][executor]] = true;
+    }
+  }
+
+  Table table;
+  table.num_chunks = program.chunks();
+  std::vector<uint32_t> next_flag(num_ranks, kFirstOpFlag), flag(ops.size(), kNoFlag);
+  for (uint32_t index = 0; index < ops.size(); ++index) {
+    if (awaited[index]) flag[index] = next_flag[ops[index].rank]++;
+  }
+  table.num_flags = *std::max_element(next_flag.begin(), next_flag.end());
+
+  const auto list = [](auto& all, const auto& items) {
+    const Range range{static_cast<uint32_t>(all.size()), static_cast<uint32_t>(items.size())};
+    all.insert(all.end(), items.begin(), items.end());
+    return range;
+  };
+  for (uint32_t rank = 0; rank < num_ranks; ++rank) {
+    RankTable mine{{static_cast<uint32_t>(table.ops.size()), 0}, {}};
+    for (uint32_t index = 0; index < ops.size(); ++index) {
+      if (ops[index].rank != rank) continue;
+      std::vector<Wait> all;
+      for (const uint32_t peer : waits[index].arrivals) all.push_back({peer, kArrived, index});
+      for (const uint32_t other : waits[index].ops) all.push_back({ops[other].rank, flag[other], other});
+      for (const uint32_t other : waits[index].turns) all.push_back({ops[other].rank, flag[other], other});
+      table.ops.push_back({index, ops[index].chunk, flag[index], list(table.ranks, ops[index].reads),
+                           list(table.ranks, ops[index].writes), list(table.waits, all),
+                           static_cast<uint32_t>(waits[index].turns.size())});
+    }
+    mine.ops.size = static_cast<uint32_t>(table.ops.size()) - mine.ops.begin;
+    std::vector<Wait> exits;
+    for (uint32_t executor = 0; executor < num_ranks; ++executor) {
+      const uint32_t index = last[rank][executor];
+      if (executor != rank && index != kNoFlag) exits.push_back({executor, flag[index], index});
+    }
+    mine.exits = list(table.waits, exits);
+    table.rank_tables.push_back(mine);
+  }
+  return table;
+}
+
+}  // namespace jaxcomm::fused

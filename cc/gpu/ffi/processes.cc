@@ -1,0 +1,60 @@
+#include "cc/gpu/ffi/processes.h"
+
+#include <cstdio>
+#include <functional>
+#include <utility>
+
+#include "cc/ffi/values.h"
+#include "cc/gpu/executor/one_process.h"
+#include "cc/gpu/ffi/memory.h"
+#include "cc/gpu/ffi/runtime.h"
+
+namespace jaxcomm {
+
+JobProcess& ThisProcess() {
+  static JobProcess* process = std::make_unique<JobProcess>().release();
+  return *process;
+}
+
+void JobProcess::Join(std::string job, uint32_t number) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  job_ = std::move(job);
+  number_ = number;
+}
+
+void JobProcess::AddRegion(int device, const fused::Region& region) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  regions_[device] = region;
+}
+
+uint32_t JobProcess::number() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return number_;
+}
+
+Result<std::unique_ptr<fused::Meeting>> JobProcess::MeetingOf(const fused::Places& places, const std::string& what,
+                                                              std::chrono::steady_clock::duration patience) {
+  if (places.here.size() == places.all.size()) return {std::make_unique<fused::OneProcess>(places)};
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (job_.empty()) {
+    return InvalidArgument(
+        "the core has not been told of the job's other processes.\n  Cure: lower the step in this one, too.");
+  }
+  char hash[20];
+  std::snprintf(hash, sizeof(hash), "%016zx", std::hash<std::string>()(what));
+  const std::string name = job_ + "-" + hash + "-" + std::to_string(met_[what]++);
+  return {std::make_unique<fused::IpcMeeting>(name, places, regions_, patience)};
+}
+
+// Tells the core of the job, where ranks may live in several processes.
+JAXCOMM_EXPORT void jaxcomm_fused_join(const char* job, uint32_t process) { ThisProcess().Join(job, process); }
+
+// Tells it that operands on a device lie where this address does. Returns 0, or the length of an error message.
+JAXCOMM_EXPORT int64_t jaxcomm_fused_region(int device, uint64_t address, char* error, int64_t capacity) {
+  const Result<fused::Region> region = RegionOf(reinterpret_cast<const void*>(address));
+  if (!region.ok()) return CopyOut(region.status().message(), error, capacity);
+  ThisProcess().AddRegion(device, region.value());
+  return 0;
+}
+
+}  // namespace jaxcomm

@@ -1,0 +1,48 @@
+// What the custom calls of the fused executor share: programs, statistics, the deadline, and all ranks there are.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/executor/stats.h"
+#include "cc/gpu/executor/ranks.h"
+#include "cc/program/registry.h"
+
+namespace jaxcomm {
+
+struct FusedRuntime {
+  ProgramRegistry programs;
+  Stats stats;
+  std::atomic<double> deadline{60.0};
+
+  // As Ranks::Make; the C functions find what is made here for as long as it lives.
+  Result<std::shared_ptr<fused::Ranks>> Make(fused::CallName name, std::shared_ptr<const Program> program,
+                                             fused::Places places, std::unique_ptr<fused::Meeting> meeting);
+  std::vector<std::shared_ptr<fused::Ranks>> All();
+
+  // Starts a call on the stream's device. An error of this launch, or of any call that has failed since and that nobody
+  // was told of: the launch comes first, since the other devices launch, too, and all must count alike.
+  Status Run(fused::Ranks& ranks, uint32_t rank, const fused::Ranks::Call& call, cudaStream_t stream);
+
+  // The error of a call that has failed and that nobody was told of.
+  Status Check();
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<fused::Ranks>> all_;
+};
+
+// Lives until the process ends: XLA's threads may still call when static destructors run.
+FusedRuntime& TheFusedRuntime();
+
+// Copies as much of a text as fits, with a zero at its end, and returns its length.
+int64_t CopyOut(const std::string& text, char* out, int64_t capacity);
+
+}  // namespace jaxcomm

@@ -1,0 +1,129 @@
+// How each element type is stored, what it is accumulated in, and how two values are combined: as on CPUs, see
+// cc/kernels/reduce.h. Only the payload of a NaN may differ.
+#pragma once
+
+#include <type_traits>
+
+#include "cc/gpu/kernels/portable.h"
+#include "cc/kernels/types.h"
+
+namespace jaxcomm::cuda {
+
+template <typename T>
+struct Plain {
+  using Stored = T;
+  using Wide = T;
+  JAXCOMM_PORTABLE static Wide Widen(Stored value) { return value; }
+  JAXCOMM_PORTABLE static Stored Round(Wide value) { return value; }
+};
+
+struct BFloat16 {
+  using Stored = uint16_t;
+  using Wide = float;
+  JAXCOMM_PORTABLE static Wide Widen(Stored value) { return BitCast<float>(static_cast<uint32_t>(value) << 16); }
+  JAXCOMM_PORTABLE static Stored Round(Wide value) {
+#ifdef __CUDA_ARCH__
+    Stored rounded;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(rounded) : "f"(value));
+    return rounded;
+#else
+    const uint32_t bits = BitCast<uint32_t>(value);
+    if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fff;
+    return static_cast<Stored>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+#endif
+  }
+};
+
+struct Float16 {
+  using Stored = uint16_t;
+  using Wide = float;
+  JAXCOMM_PORTABLE static Wide Widen(Stored value) {
+#ifdef __CUDA_ARCH__
+    float wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(value));
+    return wide;
+#else
+    const uint32_t sign = static_cast<uint32_t>(value & 0x8000) << 16, magnitude = value & 0x7fff;
+    if (magnitude >= 0x7c00) return BitCast<float>(sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
+    // Moves the exponent's bias from 15 to 127; subnormal numbers come out right, too.
+    return BitCast<float>(sign | BitCast<uint32_t>(BitCast<float>(magnitude << 13) * 0x1p112f));
+#endif
+  }
+  JAXCOMM_PORTABLE static Stored Round(Wide value) {
+#ifdef __CUDA_ARCH__
+    Stored rounded;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(rounded) : "f"(value));
+    return rounded;
+#else
+    const uint32_t bits = BitCast<uint32_t>(value), magnitude = bits & 0x7fffffff;
+    const uint32_t sign = bits >> 16 & 0x8000;
+    if (magnitude > 0x7f800000) return 0x7fff;
+    if (magnitude >= 0x477ff000) return static_cast<Stored>(sign | 0x7c00);  // rounds beyond 65504
+    if (magnitude < 0x38800000) {  // subnormal: the last bit of 0.5 weighs 2^-24
+      return static_cast<Stored>(sign | (BitCast<uint32_t>(BitCast<float>(magnitude) + 0.5f) - 0x3f000000));
+    }
+    return static_cast<Stored>(sign | (magnitude + 0xfff + ((magnitude >> 13) & 1) - 0x38000000) >> 13);
+#endif
+  }
+};
+
+template <Reduction kReduction, typename Wide>
+JAXCOMM_PORTABLE Wide Combine(Wide into, Wide other) {
+  if constexpr (kReduction == Reduction::kSum) {
+    return static_cast<Wide>(into + other);
+  } else if constexpr (kReduction == Reduction::kMax) {
+    return into > other || into != into ? into : other;
+  } else {
+    return into < other || into != into ? into : other;
+  }
+}
+
+// Calls visit(E()) with the element type of `dtype`; returns whether it is a float of 16, 32 or 64 bits.
+template <typename Visitor>
+bool VisitFloat(DType dtype, Visitor visit) {
+  switch (dtype) {
+    case DType::kF16:
+      return visit(Float16()), true;
+    case DType::kBF16:
+      return visit(BFloat16()), true;
+    case DType::kF32:
+      return visit(Plain<float>()), true;
+    case DType::kF64:
+      return visit(Plain<double>()), true;
+    default:
+      return false;
+  }
+}
+
+// Calls visit(E()) with what `dtype` is reduced as; returns whether there is such a reduction. Signed sums wrap, so
+// they run on unsigned numbers; complex numbers have no order, and their sum is the sum of their parts.
+template <Reduction kReduction, typename Visitor>
+bool VisitReduced(DType dtype, Visitor visit) {
+  constexpr bool kSum = kReduction == Reduction::kSum;
+  switch (dtype) {
+    case DType::kS8:
+      return visit(Plain<std::conditional_t<kSum, uint8_t, int8_t>>()), true;
+    case DType::kS16:
+      return visit(Plain<std::conditional_t<kSum, uint16_t, int16_t>>()), true;
+    case DType::kS32:
+      return visit(Plain<std::conditional_t<kSum, uint32_t, int32_t>>()), true;
+    case DType::kS64:
+      return visit(Plain<std::conditional_t<kSum, uint64_t, int64_t>>()), true;
+    case DType::kU8:
+      return visit(Plain<uint8_t>()), true;
+    case DType::kU16:
+      return visit(Plain<uint16_t>()), true;
+    case DType::kU32:
+      return visit(Plain<uint32_t>()), true;
+    case DType::kU64:
+      return visit(Plain<uint64_t>()), true;
+    case DType::kC64:
+      return kSum && VisitFloat(DType::kF32, visit);
+    case DType::kC128:
+      return kSum && VisitFloat(DType::kF64, visit);
+    default:
+      return VisitFloat(dtype, visit);
+  }
+}
+
+}  // namespace jaxcomm::cuda

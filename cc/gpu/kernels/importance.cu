@@ -1,0 +1,69 @@
+#include <cub/block/block_scan.cuh>
+
+#include "cc/gpu/kernels/importance.h"
+#include "cc/gpu/kernels/importance_body.h"
+#include "cc/gpu/kernels/launch.h"
+
+namespace jaxcomm::cuda {
+namespace {
+
+template <typename E, bool kAligned>
+__global__ void __launch_bounds__(kBlockThreads, kBlocksTogether)
+    ImportanceKernel(Gradient<E> gradient, size_t segments, const uint32_t* seed, float* means, uint32_t* bins) {
+  using Body = ImportanceBody<E>;
+  constexpr unsigned kLanes = Body::kLanes;
+  __shared__ typename E::Wide sums[kBlockThreads / kLanes][Body::kSums];
+  const unsigned lane = threadIdx.x % kLanes;
+  const unsigned together = ((1u << kLanes) - 1) << (threadIdx.x % 32 - lane);
+  typename E::Wide* const shared = sums[threadIdx.x / kLanes];
+  const Place place = ThisPlace();
+  for (size_t s = place.thread / kLanes; s < segments; s += place.threads / kLanes) {
+    Body::template Accumulate<kAligned>(gradient, s, lane, *seed, bins, shared);
+    __syncwarp(together);
+    if (lane == 0) means[s] = Body::Mean(gradient, s, shared);
+    __syncwarp(together);
+  }
+}
+
+// One block; every thread scans as many neighbouring bins.
+constexpr unsigned kScanThreads = 512;
+__global__ void __launch_bounds__(kScanThreads) MedianKernel(const uint32_t* bins, float* median) {
+  using Scan = cub::BlockScan<uint64_t, kScanThreads>;
+  __shared__ typename Scan::TempStorage scratch;
+  constexpr unsigned kCount = kBins / kScanThreads;
+  const unsigned first = threadIdx.x * kCount;
+  uint64_t mine = 0, before, total;
+  JAXCOMM_UNROLL_4 for (unsigned i = 0; i < kCount; ++i) mine += bins[first + i];
+  Scan(scratch).ExclusiveSum(mine, before, total);
+  if (threadIdx.x == 0 && total == 0) *median = 0;
+  MedianAmong(bins, first, kCount, before, total, median);
+}
+
+template <typename E>
+void Launch(const void* gradients, size_t bytes, size_t segment_bytes, uint32_t stride, const uint32_t* seed,
+            float* means, uint32_t* bins, cudaStream_t stream) {
+  using Stored = typename E::Stored;
+  const Gradient<E> gradient = {static_cast<const Stored*>(gradients), bytes / sizeof(Stored),
+                                segment_bytes / sizeof(Stored), stride};
+  const size_t segments = (bytes + segment_bytes - 1) / segment_bytes;
+  const unsigned blocks = Blocks(segments * ImportanceBody<E>::kLanes);
+  const bool aligned = IsAligned(gradients) && segment_bytes % kPackBytes == 0;
+  const auto kernel = aligned ? ImportanceKernel<E, true> : ImportanceKernel<E, false>;
+  kernel<<<blocks, kBlockThreads, 0, stream>>>(gradient, segments, seed, means, bins);
+}
+
+}  // namespace
+
+Status Importance(DType dtype, const void* gradients, size_t bytes, size_t segment_bytes, uint32_t stride,
+                  const uint32_t* seed, float* means, float* median, uint32_t* bins, cudaStream_t stream) {
+  const cudaError_t error = cudaMemsetAsync(bins, 0, kBins * sizeof(*bins), stream);
+  if (error != cudaSuccess) return Failed("importance", error);
+  const bool known = bytes == 0 || VisitFloat(dtype, [&](auto element) {
+                       Launch<decltype(element)>(gradients, bytes, segment_bytes, stride, seed, means, bins, stream);
+                     });
+  if (!known) return Status(Code::kUnimplemented, "importance: gradients must be floats of 16, 32 or 64 bits");
+  MedianKernel<<<1, kScanThreads, 0, stream>>>(bins, median);
+  return Launched("importance");
+}
+
+}  // namespace jaxcomm::cuda

@@ -1,0 +1,108 @@
+// What the threads of the importance kernel do: cc/kernels/importance.h, bit for bit.
+#pragma once
+
+#include "cc/gpu/kernels/elements.h"
+#include "cc/kernels/importance.h"
+
+namespace jaxcomm::cuda {
+
+// A flat gradient and how its segments are sampled; sizes in elements.
+template <typename E>
+struct Gradient {
+  const typename E::Stored* values;
+  size_t elements, segment;
+  uint32_t stride;
+};
+
+template <typename E>
+struct ImportanceBody {
+  using Stored = typename E::Stored;
+  using Wide = typename E::Wide;
+  static constexpr size_t kElements = Pack<Stored>::kElements;
+  // As on CPUs, element i of a segment is added to sum i mod kSums, and the sums in one fixed order.
+  static constexpr size_t kSums = 16;
+  // So many threads share a segment; each owns the sums of one pack.
+  static constexpr size_t kLanes = kSums / kElements;
+  // Packs of a thread that are under way at once.
+  static constexpr size_t kPacks = 8;
+  static constexpr size_t kBlock = kPacks * kSums;
+
+  JAXCOMM_PORTABLE static float Magnitude(float value) {
+    return BitCast<float>(BitCast<uint32_t>(value) & 0x7fffffffu);
+  }
+  JAXCOMM_PORTABLE static double Magnitude(double value) {
+    return BitCast<double>(BitCast<uint64_t>(value) & 0x7fffffffffffffffu);
+  }
+
+  // Writes this lane's sums over segment s to its place among the segment's kSums, and adds its part of the sample.
+  template <bool kAligned>
+  JAXCOMM_PORTABLE static void Accumulate(const Gradient<E>& gradient, size_t s, size_t lane, uint32_t seed,
+                                          uint32_t* bins, Wide* sums) {
+    const Stored* const from = gradient.values + s * gradient.segment;
+    const size_t length = Length(gradient, s);
+    // The samples are dealt to the lanes in turn, and each is read while its neighbours are still in the cache.
+    size_t sample = FirstSampled(seed, static_cast<uint32_t>(s), gradient.stride) + lane * gradient.stride;
+    Wide mine[kElements] = {};
+    size_t at = 0;
+    if constexpr (kAligned) {
+      for (; at + kBlock <= length; at += kBlock) {
+        Pack<Stored> packs[kPacks];
+        JAXCOMM_UNROLL for (size_t p = 0; p < kPacks; ++p) {
+          packs[p] = LoadPack(from + at + p * kSums + lane * kElements);
+        }
+        JAXCOMM_UNROLL for (size_t p = 0; p < kPacks; ++p) {
+          JAXCOMM_UNROLL for (size_t i = 0; i < kElements; ++i) mine[i] += Magnitude(E::Widen(packs[p].elements[i]));
+        }
+        sample = CountSamples(gradient, from, at + kBlock, sample, bins);
+      }
+    }
+    for (; at < length; at += kSums) {
+      JAXCOMM_UNROLL for (size_t i = 0; i < kElements; ++i) {
+        const size_t place = at + lane * kElements + i;
+        if (place < length) mine[i] += Magnitude(E::Widen(from[place]));
+      }
+    }
+    CountSamples(gradient, from, length, sample, bins);
+    JAXCOMM_UNROLL for (size_t i = 0; i < kElements; ++i) sums[lane * kElements + i] = mine[i];
+  }
+
+  // The mean magnitude of segment s from its kSums sums, which it changes.
+  JAXCOMM_PORTABLE static float Mean(const Gradient<E>& gradient, size_t s, Wide* sums) {
+    for (size_t half = kSums / 2; half > 0; half /= 2) {
+      for (size_t i = 0; i < half; ++i) sums[i] += sums[i + half];
+    }
+    return static_cast<float>(sums[0] / static_cast<Wide>(Length(gradient, s)));
+  }
+
+ private:
+  JAXCOMM_PORTABLE static size_t Length(const Gradient<E>& gradient, size_t s) {
+    const size_t rest = gradient.elements - s * gradient.segment;
+    return rest < gradient.segment ? rest : gradient.segment;
+  }
+
+  // Counts this lane's samples before `end`, and returns the next one.
+  JAXCOMM_PORTABLE static size_t CountSamples(const Gradient<E>& gradient, const Stored* from, size_t end,
+                                              size_t sample, uint32_t* bins) {
+    for (; sample < end; sample += kLanes * gradient.stride) {
+      const float magnitude = static_cast<float>(Magnitude(E::Widen(from[sample])));
+      CountOne(bins + (BitCast<uint32_t>(magnitude) >> 16));
+    }
+    return sample;
+  }
+};
+
+// The lower median, if it lies in the `count` bins from `first` on, of which lower bins hold `before` of `total`.
+JAXCOMM_PORTABLE bool MedianAmong(const uint32_t* bins, uint32_t first, uint32_t count, uint64_t before, uint64_t total,
+                                  float* median) {
+  const uint64_t rank = total == 0 ? 0 : (total - 1) / 2;
+  for (uint32_t bin = first; bin < first + count && before <= rank; ++bin) {
+    before += bins[bin];
+    if (before > rank) {
+      *median = BitCast<float>(bin << 16);
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace jaxcomm::cuda

@@ -1,0 +1,20 @@
+// Element-wise reduction of up to 64 buffers into one, on a GPU.
+//
+//   Sources sources = {{a, b}, 2};
+//   Status status = Reduce(DType::kBF16, Reduction::kSum, sources, a, bytes, stream);
+//
+// One pass, with the same combination order, rounding and aliasing as cc/kernels/reduce.h: sums agree with the CPU's
+// bit for bit. Launches and returns; may be captured into a graph.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cc/base/status.h"
+#include "cc/gpu/kernels/reduce_body.h"
+#include "cc/kernels/types.h"
+
+namespace jaxcomm::cuda {
+
+Status Reduce(DType dtype, Reduction reduction, const Sources& sources, void* to, size_t bytes, cudaStream_t stream);
+
+}  // namespace jaxcomm::cuda

@@ -1,0 +1,75 @@
+"""`jaxcomm check`: shows on this machine what works and how fast, and turns on what waits for a GPU to show it."""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+import time
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from jaxcomm.cli import output, progress
+from jaxcomm.errors import JaxcommError
+from jaxcomm.report.tables import table
+
+EXAMPLE = """
+    jaxcomm check                    (GPUs; ten minutes at most; psum over GPUs then uses what has passed)
+    jaxcomm check --cpu              (the CPU core, on host devices; a minute)
+    jaxcomm check --dry-run
+    jaxcomm check --only devices --json
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declares the command's options."""
+    parser.add_argument(
+        "--cpu", action="store_true", help="check the CPU core instead of GPUs; it needs no certificate"
+    )
+    parser.add_argument("--only", metavar="SECTION", help="run one section; --dry-run lists them")
+    parser.add_argument("--dry-run", action="store_true", help="say which sections would run, and run none")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+
+
+def run(args: Namespace) -> int:
+    """Runs the sections; fails at the end if one did."""
+    kind = importlib.import_module(f"jaxcomm.cli.check_{'cpu' if args.cpu else 'gpu'}")
+    names = [*kind.SECTIONS] if args.only is None else [args.only]
+    if args.only is not None and args.only not in kind.SECTIONS:
+        raise JaxcommError(f"--only is {args.only!r}, which is no section.\n  Cure: one of {', '.join(kind.SECTIONS)}.")
+    if args.dry_run:
+        rows = {name: {"shows": kind.SECTIONS[name], "left_out": kind.lacks(name)} for name in names}
+        if args.json:
+            output.print_json(rows)
+        else:
+            for name, row in rows.items():
+                reason = row["left_out"]
+                print(f"{name}: {row['shows']}: {f'would not run: {reason}' if reason else 'would run'}")
+        return 0
+    if off := kind.why_off():
+        raise JaxcommError(off)
+    results = {}
+    begun = time.monotonic()
+    with progress.bar(len(names), "checking") as bar:
+        for name in names:
+            results[name] = kind.run(name, time.monotonic() - begun)
+            results[name]["when"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            kind.keep({name: results[name]})
+            bar.update()
+    if args.json:
+        output.print_json({"sections": results, **kind.about()})
+    else:
+        print("\n\n".join(_text(name, kind.SECTIONS[name], result) for name, result in results.items()))
+        print(f"\n{kind.summary()}")
+    bad = [name for name, result in results.items() if result["state"].startswith(("failed", "stopped"))]
+    if bad:
+        raise JaxcommError(f"{len(bad)} of {len(results)} sections failed: {', '.join(bad)}.")
+    return 0
+
+
+def _text(name: str, shows: str, result: dict[str, Any]) -> str:
+    head = f"{name}: {shows}\n{result['state']}, {result['seconds']} s"
+    if not result["rows"]:
+        return head
+    width = max(map(len, result["rows"]))
+    first, *rest = [[*map(str, row), *[""] * (width - len(row))] for row in result["rows"]]
+    return f"{head}\n{table(first, rest)}"

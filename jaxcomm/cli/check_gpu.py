@@ -1,0 +1,63 @@
+"""The GPU side of `jaxcomm check`: its sections, and the certificate that it writes after each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxcomm import files
+from jaxcomm.errors import JaxcommError
+from jaxcomm.gpu import certificate
+from jaxcomm.gpu.checks import sections
+from jaxcomm.gpu.checks.sections import BUDGET, Result
+
+SECTIONS = {name: section.title for name, section in sections.ALL.items()}
+_USES = {"process": "of one process", "host": "of several processes on one host", "hosts": "of several hosts"}
+
+
+def why_off() -> str | None:
+    """Why nothing can run here, with the cure."""
+    off = sections.machine().off
+    if off is None:
+        return None
+    return f"there is no GPU to check: {off}.\n  Cure: run this where there is one; `jaxcomm check --cpu` needs none."
+
+
+def lacks(name: str) -> str | None:
+    """Why a section would be left out."""
+    return sections.machine().off or sections.lacks(sections.ALL[name])
+
+
+def run(name: str, elapsed: float) -> Result:
+    """Runs one section, so many seconds after the first."""
+    return sections.run(name, BUDGET - elapsed)
+
+
+def keep(results: dict[str, Result]) -> None:
+    """Writes these results into the certificate, beside what it says of other sections on this very machine.
+
+    Raises:
+      JaxcommError: the file cannot be written.
+    """
+    made_for, path = sections.machine().made_for, certificate.path()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise JaxcommError(
+            f"{path.parent} cannot be made: {error.strerror}.\n  Cure: set {certificate.VARIABLE} to another file."
+        ) from None
+    files.write(path, certificate.content(made_for, {**certificate.sections_for(made_for), **results}))
+
+
+def about() -> dict[str, Any]:
+    """What the results are of."""
+    return {"certificate": str(certificate.path()), "made_for": sections.machine().made_for}
+
+
+def summary() -> str:
+    """What psum over GPUs is from now on."""
+    shown = certificate.sections_for(sections.machine().made_for)
+    lines = []
+    for use, words in _USES.items():
+        missing = certificate.missing_of(use, shown)
+        lines.append(f"psum over GPUs {words}: " + (f"jax.lax's ({missing})" if missing else "ours"))
+    return "\n".join([*lines, f"Certificate: {certificate.path()}"])

@@ -1,0 +1,6 @@
+"""What waits for a GPU: the fused kernel's door, NCCL's, and what a sum over GPUs becomes.
+
+No GPU has run it yet: `jaxcomm check` shows on the user's own machine what works there (checks), writes that down
+(certificate), and sums over GPUs use exactly that (psum). Only lowering for CUDA and that command import this folder;
+it may import collectives, communicator, ffi and program.
+"""

@@ -1,0 +1,147 @@
+"""What `jaxcomm check` has shown of the GPUs of this machine: a file, of which sums over GPUs use exactly what it says.
+
+A certificate holds for the devices and versions that it was made with, and for no others.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from jaxcomm import processes
+from jaxcomm.ffi import cuda
+from jaxcomm.gpu import nccl
+
+VARIABLE = "JAXCOMM_CERTIFICATE"
+FORMAT, VERSION = "jaxcomm-check", 1
+PASSED = "passed"
+
+_FUSED = ("exact", "types", "deadline")
+# The sections that must have passed for sums over the GPUs of one process, of several on a host, and of several hosts.
+NEEDS: dict[str, tuple[str, ...]] = {
+    "process": (*_FUSED, "devices"),
+    "host": (*_FUSED, "processes"),
+    "hosts": ("hosts", "hosts lost", "hosts order"),
+}
+
+
+def path() -> Path:
+    """Where the certificate lies: $JAXCOMM_CERTIFICATE, or jaxcomm/check.json in the user's folder for state."""
+    if named := os.environ.get(VARIABLE):
+        return Path(named)
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+    return Path(state, "jaxcomm/check.json")
+
+
+@functools.cache
+def here() -> dict[str, Any]:
+    """What a certificate is made for: the kinds of this process's GPUs, and every version that matters."""
+    import jax
+
+    driver = Path("/proc/driver/nvidia/version")
+    found = re.search(r"\b(\d+\.\d+(?:\.\d+)?)\b", driver.read_text()) if driver.exists() else None
+    return {
+        "devices": sorted({gpu.device_kind for gpu in jax.local_devices(backend="cuda")} if cuda.jax_has_it() else []),
+        "driver": found[1] if found else "unknown",
+        "cuda": cuda.runtime_version(),
+        "nccl": None if nccl.why_off() else ".".join(map(str, nccl.version())),
+        **{name: _version(name) for name in ("jax", "jaxlib", "jaxcomm")},
+        "core": hashlib.sha256(cuda.library().read_bytes()).hexdigest()[:16],
+    }
+
+
+def content(made_for: Mapping[str, Any], sections: Mapping[str, Any]) -> str:
+    """The file of a certificate: for which machine, and of each section its state, its table and when it ran."""
+    document = {"format": FORMAT, "version": VERSION, "made_for": made_for, "sections": sections}
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def sections_for(made_for: Mapping[str, Any]) -> dict[str, Any]:
+    """What the certificate says of this machine's sections; nothing if it is for another machine, or there is none."""
+    try:
+        document = _read()
+    except ValueError:
+        return {}
+    return document["sections"] if document["made_for"] == made_for else {}
+
+
+def why_not(use: str) -> str | None:
+    """Why sums of this use ("process", "host" or "hosts") were not shown to work here, in words; None if they were."""
+    try:
+        document = _read()
+    except ValueError as error:
+        return str(error)
+    for name, value in here().items():
+        if (other := document["made_for"].get(name)) != value:
+            return f"{path()} was made with {name} {_words(other)}; here it is {_words(value)}"
+    missing = missing_of(use, document["sections"])
+    return f"by {path()}, {missing}" if missing else None
+
+
+def missing_of(use: str, sections: Mapping[str, Any]) -> str | None:
+    """The first section that this use needs and that has not passed, and its state; None if all have."""
+    for name in NEEDS[use]:
+        state = sections.get(name, {}).get("state", "has not run")
+        if state != PASSED:
+            return f"section {name!r}: {state}"
+    return None
+
+
+def why_not_in(use: str, those: Iterable[int]) -> str | None:
+    """The same for all of these processes, which come to one answer.
+
+    Raises:
+      JaxcommError: a process does not tell.
+    """
+    apart = sorted(those)
+    if len(apart) == 1:
+        return why_not(use)
+    answers = {process: _answer(use, process) for process in apart}
+    return next((f"process {process}: {answer}" for process, answer in answers.items() if answer), None)
+
+
+@functools.cache
+def _answer(use: str, process: int) -> str:
+    import jax
+
+    processes.tell(f"certificate/{use}/{jax.process_index()}", why_not(use) or "")
+    return processes.hear(f"certificate/{use}/{process}", f"process {process} has not told what `jaxcomm check` showed")
+
+
+def _read() -> dict[str, Any]:
+    """The document; a ValueError says in words what is wrong with it."""
+    file = path()
+    try:
+        document = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        raise ValueError(f"nothing was shown here yet ({file} does not exist)") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"{file} cannot be read: {error}") from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ValueError(f"{file} is no certificate of `jaxcomm check`")
+    if document.get("version") != VERSION:
+        raise ValueError(f"{file} is of version {document.get('version')}; this jaxcomm reads version {VERSION}")
+    made_for, sections = document.get("made_for"), document.get("sections")
+    if not isinstance(made_for, dict) or not isinstance(sections, dict):
+        raise ValueError(f"{file} is damaged")
+    if not all(isinstance(section, dict) for section in sections.values()):
+        raise ValueError(f"{file} is damaged")
+    return document
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # it runs from its sources
+        return "not installed"
+
+
+def _words(value: Any) -> str:
+    return (", ".join(map(str, value)) or "none") if isinstance(value, list) else str(value)

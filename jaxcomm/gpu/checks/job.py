@@ -1,0 +1,94 @@
+"""What the processes of a check have in common: where they are, their data, and waiting for each other."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import ml_dtypes
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+Step = Callable[[jax.Array], Any]
+
+
+class Job(NamedTuple):
+    """Where this process is, which is one rank."""
+
+    rank: int
+    ranks: int
+    folder: Path
+
+    @classmethod
+    def from_arguments(cls) -> Job:
+        """What `ranks.run` gave this process behind its part."""
+        return cls(int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+
+    def meet(self, where: str) -> None:
+        """Waits until all ranks are there."""
+        self.tell(where)
+        self.await_others(where)
+
+    def tell(self, where: str) -> None:
+        """Tells the others that this rank is there."""
+        (self.folder / f"{where} {self.rank}").touch()
+
+    def await_others(self, where: str) -> None:
+        """Waits until all others are there."""
+        others = set(range(self.ranks)) - {self.rank}
+        while not all((self.folder / f"{where} {rank}").exists() for rank in others):
+            time.sleep(0.01)
+
+
+def mesh_of(devices: Any) -> Mesh:
+    """Their mesh, over one axis."""
+    return Mesh(np.array(devices), ("data",))
+
+
+def stepped(mesh: Mesh, reduce: Callable[[Any], Any]) -> Step:
+    """A jitted reduction of the rows, each on its device."""
+    rows: Any = PartitionSpec("data")
+    return jax.jit(jax.shard_map(reduce, mesh=mesh, in_specs=rows, out_specs=rows, check_vma=False))
+
+
+def placed(whole: np.ndarray, mesh: Mesh) -> jax.Array:
+    """Row r on device r of the mesh, of which this process has its own."""
+    sharding = NamedSharding(mesh, PartitionSpec("data"))
+    return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+
+
+def rows_of(result: jax.Array, wanted: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """What this process's devices have of a result, and what they should have."""
+    for shard in result.addressable_shards:
+        yield np.asarray(shard.data), wanted[shard.index]
+
+
+def data(ranks: int, count: int, dtype: str, seed: int) -> np.ndarray:
+    """Random rows, one per rank."""
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    scale = 1000 if dtype == "int32" else 1
+    return (np.random.default_rng(seed).normal(size=(ranks, count)) * scale).astype(kind)
+
+
+def hold(what: str, got: np.ndarray, wanted: np.ndarray) -> None:
+    """Ends this process if one bit differs."""
+    different = np.flatnonzero(np.ascontiguousarray(got).view(np.uint8) != np.ascontiguousarray(wanted).view(np.uint8))
+    if len(different):
+        sys.exit(f"{what}: {len(different)} bytes differ, the first at {different[0]}")
+
+
+@contextmanager
+def ending_at_once() -> Iterator[None]:
+    """Ends this process where it fails. By itself it would wait for the others of `jax.distributed`, for minutes."""
+    try:
+        yield
+    except BaseException as error:
+        print(error if isinstance(error, SystemExit) else traceback.format_exc(), file=sys.stderr, flush=True)
+        os._exit(1)

@@ -1,0 +1,158 @@
+"""The sections of `jaxcomm check`, and running one: a process of its own with a deadline, which leaves nothing behind.
+
+Each tells its rows as it finds them, so that one that fails, hangs or crashes takes neither the others along nor what
+it had found. For psum to be ours in it, it gets a certificate of its own that says that everything was shown.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jaxcomm.errors import JaxcommError
+from jaxcomm.gpu import certificate
+
+BUDGET = 590.0  # seconds of all sections
+CANNOT = 77  # a section's exit code where it finds that it cannot run; the last line that it says is the reason
+
+Result = dict[str, Any]  # "state", "seconds", "rows"
+
+
+class Section(NamedTuple):
+    """What it shows, how long it may take, the module that shows it, the program around that, and its environment.
+
+    The module is called with these arguments and the file that its result goes into: {"rows": [...]}.
+    """
+
+    title: str
+    seconds: int
+    module: str
+    arguments: tuple[str, ...] = ()
+    wrapper: tuple[str, ...] = ()
+    environment: Mapping[str, str] = {}
+
+
+def _virtual(name: str, seconds: int, title: str) -> Section:
+    return Section(title, seconds, "virtual", (name,), (), {"JAX_ENABLE_X64": "1"} if name == "types" else {})
+
+
+def _sanitized(tool: str) -> Section:
+    wrapper = ("compute-sanitizer", f"--tool={tool}", "--error-exitcode=9")
+    return Section(
+        f"compute-sanitizer {tool}, small sizes", 90, "virtual", ("exact",), wrapper, {"JAXCOMM_GPU_SMALL": "1"}
+    )
+
+
+def _several(part: str, seconds: int, title: str) -> Section:
+    # It ends its processes by itself, before it would be ended.
+    return Section(title, seconds + 10, "ranks", (part, str(seconds)))
+
+
+# Correctness first, then speed.
+ALL = {
+    "exact": _virtual("exact", 150, "every schedule, 8 virtual ranks, bit for bit against NumPy"),
+    "types": _virtual("types", 90, "every element type and reduction, bit for bit against NumPy"),
+    "deadline": _virtual("deadline", 60, "a rank that misses the deadline is named, and no result is taken for a sum"),
+    "memcheck": _sanitized("memcheck"),
+    "racecheck": _sanitized("racecheck"),
+    "devices": Section("psum over the GPUs of this process", 90, "devices"),
+    "processes": _several("processes", 60, "psum over 4 processes that share a GPU, by CUDA IPC"),
+    "hosts": _several("bits", 90, "psum between processes that say they are on different hosts, over NCCL"),
+    "hosts lost": _several("lost", 50, "the same: a rank that does not come is named"),
+    "hosts order": _several("order", 50, "the same: ranks that make different calls are told so"),
+    "late": _virtual("late", 60, "one virtual rank 2 ms late: time after its arrival"),
+    "kernels": Section("reduction and mask kernels beside a copy", 90, "kernels"),
+    "hosts times": _several("times", 60, "psum between processes on different hosts: the median of a call"),
+}
+
+
+class Machine(NamedTuple):
+    """Why no section can run here, or None; and what a certificate is made for here."""
+
+    off: str | None
+    made_for: dict[str, Any]
+
+
+@functools.cache
+def machine() -> Machine:
+    """Asked once, in another process, so that this one holds no GPU memory."""
+    script = (
+        "import json; from jaxcomm.ffi import cuda; from jaxcomm.gpu import certificate; off = cuda.why_off()\n"
+        "print(json.dumps([off, {} if off else certificate.here()]))"
+    )
+    asked = subprocess.run(
+        [sys.executable, "-c", script], env=environment({}), capture_output=True, text=True, timeout=300
+    )
+    if asked.returncode != 0:
+        raise JaxcommError(f"asking JAX for GPUs failed: {asked.stderr.strip().splitlines()[-1]}")
+    return Machine(*json.loads(asked.stdout.splitlines()[-1]))
+
+
+def lacks(section: Section) -> str | None:
+    """What a section needs and this machine has not."""
+    needs = section.wrapper[:1]
+    return f"{needs[0]} is not installed" if needs and shutil.which(needs[0]) is None else None
+
+
+def run(name: str, left: float) -> Result:
+    """Runs a section in a process of its own, for so many seconds at most, and returns what it found."""
+    section = ALL[name]
+    if reason := lacks(section):
+        return _left_out(reason)
+    if left < 10:
+        return _left_out(f"the {BUDGET:.0f} s of all sections were over")
+    limit = min(section.seconds, left)
+    with tempfile.TemporaryDirectory() as folder:
+        out, shown = Path(folder, "result.json"), Path(folder, "check.json")
+        shown.write_text(certificate.content(machine().made_for, {each: {"state": certificate.PASSED} for each in ALL}))
+        command = [*section.wrapper, sys.executable, "-m", f"jaxcomm.gpu.checks.{section.module}", *section.arguments]
+        extra = {**section.environment, certificate.VARIABLE: str(shown)}
+        start = time.monotonic()
+        code, said = _end_with_children([*command, str(out)], environment(extra), limit)
+        found: Result = {"seconds": round(time.monotonic() - start, 1), "rows": []}
+        found |= json.loads(out.read_text()) if out.exists() else {}
+    last = [line for line in said.splitlines() if line.strip()][-5:]
+    if code == CANNOT:
+        return _left_out(last[-1])
+    if code == 0:
+        return found | {"state": certificate.PASSED}
+    state = f"stopped after {limit:.0f} s" if code is None else f"failed with {code}"
+    return found | {"state": state, "rows": [*found["rows"], *([line] for line in last)]}
+
+
+def _left_out(reason: str) -> Result:
+    return {"state": f"left out: {reason}", "seconds": 0.0, "rows": []}
+
+
+def _end_with_children(command: list[str], env: dict[str, str], limit: float) -> tuple[int | None, str]:
+    """The exit code, or None if time was up, and what it said; none of its processes is left."""
+    running = subprocess.Popen(
+        command,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        said, _ = running.communicate(timeout=limit)
+        return running.returncode, said
+    except subprocess.TimeoutExpired:
+        os.killpg(running.pid, signal.SIGKILL)
+        return None, running.communicate()[0]
+
+
+def environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """The sections share the GPU's memory with nobody, but allocate only what they need."""
+    return {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", **extra}

@@ -1,0 +1,173 @@
+"""The fused executor: all-reduces over the GPUs of one host, and over an array's rows as if each were a rank's.
+
+The first is what `jaxcomm.psum` becomes on GPUs, under the name that the core for CPUs has; the second is for tests and
+measurements on one GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxcomm import ffi, processes
+from jaxcomm.errors import JaxcommError, PlanError
+from jaxcomm.ffi import cuda
+from jaxcomm.gpu import nccl
+from jaxcomm.program.program import compile
+
+if TYPE_CHECKING:
+    import jax
+
+    from jaxcomm.schedules import Schedule
+
+VIRTUAL = "jaxcomm_virtual"
+_ALIGNMENT = 16  # bytes of a row
+
+
+def virtual_psum(
+    x: jax.Array, schedule: Schedule, *, reduction: str = "sum", delays_us: jax.typing.ArrayLike | None = None
+) -> jax.Array:
+    """Reduces over the first axis as ranks of their own would, and gives each the result.
+
+    Args:
+      x: [ranks, ...]; row r is rank r's operand.
+      schedule: what the ranks run.
+      reduction: "sum", "max" or "min".
+      delays_us: int32 [ranks], the microseconds by which each rank comes late; read when the step runs.
+
+    Returns:
+      An array like `x`. If a rank missed the deadline it is worthless: `check` raises then, and so does the next call.
+
+    Raises:
+      ValueError: the array has not one row for each rank of the schedule.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    if x.ndim == 0 or x.shape[0] != schedule.ranks:
+        raise ValueError(f"virtual_psum: the array is {x.shape}, the schedule is for {schedule.ranks} ranks")
+    program = registered_program(schedule)
+    delays = jnp.zeros(schedule.ranks, jnp.int32) if delays_us is None else jnp.asarray(delays_us, jnp.int32)
+    rows = x.reshape(schedule.ranks, -1)
+    padding = -rows.shape[1] % (_ALIGNMENT // min(_ALIGNMENT, x.dtype.itemsize))
+    padded = jnp.pad(rows, ((0, 0), (0, padding)))
+    call = jax.ffi.ffi_call(VIRTUAL, jax.ShapeDtypeStruct(padded.shape, x.dtype), input_output_aliases={0: 0})
+    result: jax.Array = call(padded, delays, plan=schedule.kind, program=program, reduction=reduction)
+    return result[:, : rows.shape[1]].reshape(x.shape)
+
+
+def check() -> None:
+    """Raises the error of a call that has ended and failed, once: wait for its result first.
+
+    Raises:
+      JaxcommError: "DeadlineError: …", naming the ranks that did not arrive.
+    """
+    error = ctypes.create_string_buffer(4096)
+    if _core().jaxcomm_fused_check(error, len(error)):
+        raise JaxcommError(error.value.decode())
+
+
+def set_deadline(seconds: float) -> None:
+    """Sets how long a rank waits for another, also in messages, in seconds, from the next call on."""
+    _core().jaxcomm_fused_set_deadline(seconds)
+    nccl.set_deadline(seconds)
+
+
+def stats() -> list[dict[str, Any]]:
+    """As `jaxcomm.stats`, by the devices' clocks; those of several devices are compared by way of the host's.
+
+    Where ranks live in several processes, each of these tells about the calls of all ranks.
+
+    Nobody waits for a device: a call that still runs comes next time. Of more than 64 calls since the last time only
+    the last 64 count.
+    """
+    core = _core()
+    size = 1 << 16
+    while (needed := core.jaxcomm_fused_stats(text := ctypes.create_string_buffer(size), size)) >= size:
+        size = needed + (needed >> 2) + 1
+    sites: list[dict[str, Any]] = json.loads(text.value)
+    return sites
+
+
+def reset_stats() -> None:
+    """Forgets what `stats` has gathered."""
+    _core().jaxcomm_fused_reset_stats()
+
+
+def register_program(name: str, data: bytes) -> None:
+    """Hands an encoded program to the core, under the name that a custom call finds it by.
+
+    Raises:
+      PlanError: the core's decoder refuses the program; the message says at which word.
+    """
+    error = ctypes.create_string_buffer(1024)
+    if _core().jaxcomm_fused_register(name.encode(), data, len(data), error, len(error)):
+        raise PlanError(error.value.decode())
+
+
+@functools.cache
+def join_processes() -> None:
+    """Tells the core, once, which process of its job this is, and where its GPUs' memory lies, for others to open it.
+
+    Raises:
+      JaxcommError: `jax.distributed` has not been initialized, or the memory cannot be opened by other processes.
+    """
+    import jax
+
+    _core().jaxcomm_fused_join(processes.job().encode(), jax.process_index())
+    error = ctypes.create_string_buffer(1024)
+    for device in jax.local_devices(backend="cuda"):
+        with jax.ensure_compile_time_eval():  # while a step is traced, too
+            there = jax.device_put(np.zeros(1, np.uint8), device)
+        number, address = device.local_hardware_id, there.unsafe_buffer_pointer()
+        if _core().jaxcomm_fused_region(number, address, error, len(error)):
+            raise JaxcommError(f"the memory of GPU {number}: {error.value.decode()}")
+
+
+@functools.lru_cache(maxsize=256)
+def registered_program(schedule: Schedule) -> str:
+    """The name by which a custom call finds a schedule's program; both are registered by then."""
+    register()
+    data = compile(schedule)
+    name = hashlib.sha256(data).hexdigest()[:32]
+    register_program(name, data)
+    return name
+
+
+@functools.cache
+def register() -> None:
+    """Registers the custom calls with XLA's CUDA backend, once; that needs no device."""
+    import jax
+
+    core = _core()
+    capsule: Any = jax.ffi.pycapsule
+    for target, prefix in {VIRTUAL: "JaxcommVirtual", ffi.TARGET: "JaxcommDevices"}.items():
+        names = ("instantiate", "initialize", "execute")
+        stages = {stage: capsule(getattr(core, prefix + stage.capitalize())) for stage in names}
+        jax.ffi.register_ffi_target(target, stages, platform="CUDA")
+
+
+@functools.cache
+def _core() -> ctypes.CDLL:
+    core = cuda.core()
+    text = (ctypes.c_char_p, ctypes.c_int64)
+    core.jaxcomm_fused_register.restype = ctypes.c_int64
+    core.jaxcomm_fused_register.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64, *text)
+    core.jaxcomm_fused_check.restype = ctypes.c_int64
+    core.jaxcomm_fused_check.argtypes = text
+    core.jaxcomm_fused_stats.restype = ctypes.c_int64
+    core.jaxcomm_fused_stats.argtypes = text
+    core.jaxcomm_fused_reset_stats.restype = None
+    core.jaxcomm_fused_reset_stats.argtypes = ()
+    core.jaxcomm_fused_join.restype = None
+    core.jaxcomm_fused_join.argtypes = (ctypes.c_char_p, ctypes.c_uint32)
+    core.jaxcomm_fused_region.restype = ctypes.c_int64
+    core.jaxcomm_fused_region.argtypes = (ctypes.c_int, ctypes.c_uint64, *text)
+    core.jaxcomm_fused_set_deadline.restype = None
+    core.jaxcomm_fused_set_deadline.argtypes = (ctypes.c_double,)
+    return core

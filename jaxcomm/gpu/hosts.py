@@ -1,0 +1,118 @@
+"""All-reduces over GPUs of several hosts: the schedule's messages, between processes that NCCL connects.
+
+All processes lower the same steps in the same order, and meet when they do: as `jaxcomm.processes` says, and through
+NCCL.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import jax
+from jax.interpreters import mlir
+
+from jaxcomm import communicator, processes
+from jaxcomm.collectives.request import extent
+from jaxcomm.gpu import nccl
+
+Groups = tuple[tuple[tuple[int, int], ...], ...]  # of each rank: its process, and CUDA's number of its device there
+
+
+class AllReduce(NamedTuple):
+    """A sum, maximum or minimum over groups of devices.
+
+    Attributes:
+      name: the public function, and of which bucket, for messages.
+      reduction: "sum", "max" or "min".
+      axes: the axes' names, for messages.
+      plan: hash of a plan, or "".
+      groups: the devices of each group, in the order of its ranks.
+    """
+
+    name: str
+    reduction: str
+    axes: str
+    plan: str
+    groups: Groups
+
+
+def several(those: Iterable[int]) -> bool:
+    """Whether these processes are on several hosts.
+
+    Raises:
+      JaxcommError: one does not tell on which it is.
+    """
+    apart = sorted(those)
+    return len(apart) > 1 and len({processes.host(process) for process in apart}) > 1
+
+
+def lower(context: mlir.LoweringRuleContext, operands: Sequence[Any], call: AllReduce) -> Sequence[Any]:
+    """The custom call for it, whose communicators are there when this returns.
+
+    Raises:
+      PlanError: the plan is for another number of ranks, or its schedule cannot be sent.
+      JaxcommError: not all processes come, or NCCL cannot connect them before the deadline.
+    """
+    avals: Sequence[Any] = context.avals_in
+    nbytes, dtype = extent([(aval.shape, aval.dtype) for aval in avals])
+    where = f"{call.name} over '{call.axes}'"
+    sizes = [len(group) for group in call.groups]
+    schedules = tuple(
+        communicator.choose_schedule(size, nbytes, dtype, call.plan, where)[0] for size in sorted({*sizes} - {1})
+    )
+    nccl.register()
+    lowered = jax.ffi.ffi_lowering(nccl.TARGET, operand_output_aliases={i: i for i in range(len(operands))})
+    results: Sequence[Any] = lowered(
+        context,
+        *operands,
+        what=call.name,
+        group=_join(call.groups, call.axes),
+        messages=nccl.register_messages(schedules),
+        reduction=call.reduction,
+    )
+    return results
+
+
+_attempts: Counter[str] = Counter()
+
+
+@functools.cache
+def _join(groups: Groups, axes: str) -> str:
+    """Makes this process's devices ranks of their groups, and returns the name that a call finds these by."""
+    digest = hashlib.sha256(json.dumps([groups, axes]).encode()).hexdigest()[:16]
+    name, here = f"{axes} {digest[:8]}", jax.process_index()
+    _attempts[digest] += 1
+    meeting = f"{digest}/{_attempts[digest]}"  # all come to the same one: what fails, fails for all
+    mine = [
+        (index, rank, device)
+        for index, group in enumerate(groups)
+        for rank, (process, device) in enumerate(group)
+        if process == here
+    ]
+    indices = sorted({index for index, _, _ in mine})
+    # They may be compiling something else before they come, which is no rank's lateness.
+    processes.tell(f"{meeting}/here/{here}", "")
+    for process in sorted({process for index in indices for process, _ in groups[index]}):
+        processes.hear(f"{meeting}/here/{process}", f"process {process} has not come to a call over '{axes}'")
+    ids = {}
+    for index in indices:
+        first, _ = groups[index][0]  # whose process makes the group's id
+        if first == here:
+            processes.tell(f"{meeting}/id/{index}", nccl.unique_id().hex())
+        ids[index] = bytes.fromhex(
+            processes.hear(f"{meeting}/id/{index}", f"process {first} has not made an id for '{name}'")
+        )
+
+    def join(part: tuple[int, int, int]) -> None:
+        index, rank, device = part
+        nccl.join(name, ranks=len(groups[index]), rank=rank, id=ids[index], device=device)
+
+    with ThreadPoolExecutor(max(1, len(mine))) as pool:  # each waits for ranks that may be of this process
+        list(pool.map(join, mine))
+    return name

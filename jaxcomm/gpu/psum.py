@@ -1,0 +1,127 @@
+"""What a collective over GPUs becomes: the fused kernel's call on one host, messages between several, or lax's.
+
+Ours are sums, maxima and minima, where `jaxcomm check` has shown them to work on this machine; else they are lax's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import logging
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
+
+from jaxcomm import communicator, ffi, processes
+from jaxcomm.collectives.lowering import as_lax, devices_at, ranks_of
+from jaxcomm.collectives.primitive import COLLECTIVES
+from jaxcomm.collectives.request import Request, extent
+from jaxcomm.errors import JaxcommError
+from jaxcomm.ffi import cuda
+from jaxcomm.gpu import certificate, fused, hosts, nccl
+from jaxcomm.log import say_once
+
+
+def lower(
+    lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str, **params: Any
+) -> Sequence[Any]:
+    """The lowering rule of our counterpart of `lax` on GPUs."""
+    collective = COLLECTIVES[lax.name]
+    name, axes, positions = ranks_of(lax, context, bucket, params)
+    if collective.kind != "all_reduce":
+        say_once(f"jaxcomm has no {collective.name} for GPUs: it runs as jax.lax's, without a plan.")
+        return as_lax(lax, context, *operands, **params)
+    if max(map(len, positions)) == 1:
+        return operands
+    scope: Any = context.module_context.axis_context
+    devices = devices_at(scope.mesh, positions)
+    among = [{device.process_index for device in group} for group in devices]
+    use = _use(among)
+    if reason := _why_not(use, sorted(set().union(*among))):
+        say_once(
+            f"jaxcomm.{collective.name} over GPUs runs as jax.lax's, without a plan: {reason}. "
+            "`jaxcomm check` shows on this machine whether ours works, and turns it on."
+        )
+        return as_lax(lax, context, *operands, **params)
+    communicator.start()
+    start()
+    avals: Sequence[Any] = context.avals_in
+    nbytes, dtype = extent([(aval.shape, aval.dtype) for aval in avals])
+    if communicator.leaves_to_nccl(max(map(len, positions)), nbytes, dtype, plan):
+        return as_lax(lax, context, *operands, **params)
+    automatic = sorted(
+        str(axis) for axis, size in scope.mesh.shape.items() if size > 1 and axis not in scope.manual_axes
+    )
+    if automatic:
+        say_once(
+            f"jaxcomm.{collective.name} over GPUs runs as jax.lax's, without a plan: XLA still partitions over "
+            f"{', '.join(automatic)}."
+        )
+        return as_lax(lax, context, *operands, **params)
+    if use == "hosts":
+        groups = tuple(
+            tuple((device.process_index, processes.hardware_number(device)) for device in group) for group in devices
+        )
+        return hosts.lower(context, operands, hosts.AllReduce(name, collective.reduction, axes, plan, groups))
+    request = Request(name, collective.kind, collective.reduction, axes, plan, device_numbers(devices))
+    attributes = request.attributes([(aval.shape, aval.dtype) for aval in avals])
+    call = mlir.lower_fun(functools.partial(_reduce, attributes), multiple_results=True)
+    results: Sequence[Any] = call(context, *operands)
+    return results
+
+
+@functools.cache
+def start() -> None:
+    """Makes the back end known to XLA and to the core for CPUs, once; where JAX has no GPU, to neither."""
+    if cuda.jax_has_it():
+        fused.register()
+        nccl.register()
+        ffi.add_backend(fused)
+        atexit.register(check_at_exit)
+
+
+def check_at_exit() -> None:
+    """Logs the error of a call that failed and that nobody was told of."""
+    try:
+        fused.check()
+    except JaxcommError as error:
+        logging.getLogger("jaxcomm").error("%s", error)
+
+
+def device_numbers(groups: Sequence[Sequence[Any]]) -> list[list[int]]:
+    """The GPUs of each group, all on one host: process << 16 | CUDA's number of the device there."""
+    if jax.process_count() > 1 and cuda.jax_has_it():
+        fused.join_processes()
+    return [[device.process_index << 16 | processes.hardware_number(device) for device in group] for group in groups]
+
+
+def _use(among: Sequence[set[int]]) -> str:
+    """Where the ranks of the groups live, given their processes."""
+    if all(len(group) == 1 for group in among):
+        return "process"
+    return "hosts" if any(hosts.several(group) for group in among) else "host"
+
+
+def _why_not(use: str, those: Sequence[int]) -> str | None:
+    return certificate.why_not_in(use, those) if cuda.is_built() else "jaxcomm was built without CUDA"
+
+
+def _reduce(attributes: dict[str, Any], *leaves: jax.Array) -> list[jax.Array]:
+    """One call, and so one kernel, for each element type: leaves of a type are laid one after the other."""
+    results: list[Any] = [None] * len(leaves)
+    for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):
+        indices = [i for i, leaf in enumerate(leaves) if leaf.dtype == dtype]
+        parts = [leaves[i] for i in indices]
+        whole = parts[0] if len(parts) == 1 else jnp.concatenate([part.ravel() for part in parts])
+        call: Any = jax.ffi.ffi_call(ffi.TARGET, jax.typeof(whole), input_output_aliases={0: 0})
+        whole, begin = call(whole, **attributes), 0
+        for i, part in zip(indices, parts, strict=True):
+            size = math.prod(part.shape)
+            results[i] = whole if len(parts) == 1 else whole[begin : begin + size].reshape(part.shape)
+            begin += size
+    return results

@@ -1,0 +1,213 @@
+"""Measures this process's JAX devices with jaxcomm's own psum: what it costs by size, and who arrives when.
+
+On GPUs also what NCCL's own allreduce costs, which a plan may choose.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import math
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from jaxcomm.errors import ProfileError
+from jaxcomm.profile.fit import fit
+from jaxcomm.profile.schema import Collective, ExecutorName, Link, Profile, Provenance
+from jaxcomm.profile.values import Sample
+
+SIZES = tuple(2**power for power in range(12, 25, 2))
+CALLS_PER_SIZE = 40
+LOOPS = 5  # of as many calls, of each executor
+WARMUP_STEPS = 5
+_CALLS_KEPT = 64  # of how many last calls every core has the times
+
+Platform = Literal["cpu", "cuda"]
+
+
+def measure_devices(
+    devices: int,
+    sizes: Sequence[int] = SIZES,
+    steps: int = 50,
+    *,
+    inject: Mapping[int, float] | None = None,
+    on: Platform = "cpu",
+) -> Profile:
+    """Profiles `devices` of this process's CPU devices or GPUs.
+
+    A call's time is from the last rank's arrival to the end, as the core measures it: JAX's dispatch is not in it. For
+    each size the median over 40 warm calls in a jitted loop is a sample. The arrivals are those of `steps` further
+    calls at the largest size, in a loop that does nothing else: who is late there is late by the machine, or by
+    `inject`. On GPUs the psum is the fused executor's; it and NCCL's allreduce are also timed alike, in loops of 40.
+
+    Args:
+      devices: ranks n, at least 2; JAX must have as many.
+      sizes: bytes per rank, each at least 4; rounded down to whole float32.
+      steps: rows of `arrivals`, at least 1.
+      inject: seconds by rank by which to make ranks late on purpose, in the steps only.
+      on: "cpu" or "cuda".
+
+    Returns:
+      The profile. The psum runs the direct schedule, and α and β are fitted as such.
+
+    Raises:
+      ProfileError: an argument that cannot be, too few devices, or GPUs that run no plans.
+    """
+    inject = dict(inject or {})
+    _check(devices, sizes, steps, inject)
+    import jax
+
+    from jaxcomm import communicator, ffi
+
+    mesh = jax.sharding.Mesh(np.array(_devices(devices, on)), ("data",))
+    where = f"{devices} host devices" if on == "cpu" else f"{devices} GPUs ({mesh.devices[0].device_kind})"
+    host = f"{where} on {os.cpu_count()} processors ({platform.machine()}, {ffi.kernel_isa()})"
+    samples = []
+    with communicator.use_plan(None):
+        timed = _loop(mesh, {})
+        for size in sorted(sizes):
+            calls = _run(timed, _zeros(mesh, size), CALLS_PER_SIZE, ffi)
+            samples.append(Sample(bytes=size // 4 * 4, seconds=float(np.median(calls["after_arrival_s"]))))
+        stepped = _loop(mesh, inject)
+        arrivals: list[list[float]] = []
+        while len(arrivals) < steps:
+            count = min(steps - len(arrivals), _CALLS_KEPT)
+            arrivals += _run(stepped, _zeros(mesh, max(sizes)), count, ffi)["arrivals"]
+        executors = _executors(mesh, sorted(sizes), host) if on == "cuda" else {}
+    late = "".join(f", rank {rank} made {seconds * 1e3:g} ms late" for rank, seconds in sorted(inject.items()))
+    link = fit(samples, "all_reduce", devices, f"psum between {host}, from the last arrival", "direct")
+    return Profile(
+        ranks=devices,
+        link=link,
+        arrivals=np.round(arrivals, 9).tolist(),
+        warmup_dropped=WARMUP_STEPS,
+        collective=Collective(bytes=samples[-1].bytes, seconds=samples[-1].seconds),
+        executors=executors,
+        provenance=Provenance(
+            source=host + late,
+            tool="jaxcomm profile",
+            versions={name: importlib.metadata.version(name) for name in ("jax", "jaxlib")},
+            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        ),
+    )
+
+
+def _devices(count: int, on: Platform) -> list[Any]:
+    """The first devices of this process on the platform."""
+    import jax
+
+    from jaxcomm.ffi import cuda
+    from jaxcomm.gpu import certificate
+
+    if on == "cuda":
+        if (reason := cuda.why_off()) is not None:
+            raise ProfileError(f"there are no GPUs to measure: {reason}.\n  Cure: measure where there are some.")
+        if (reason := certificate.why_not("process")) is not None:
+            raise ProfileError(f"plans do not run on these GPUs: {reason}.\n  Cure: run `jaxcomm check` first.")
+    found = [device for device in jax.devices(on) if device.process_index == jax.process_index()]
+    if len(found) >= count:
+        return found[:count]
+    has = f"devices is {count}, but JAX has {len(found)} {on.upper()} devices in this process"
+    if on == "cuda":
+        raise ProfileError(f"{has}.\n  Cure: measure at most as many.")
+    raise ProfileError(
+        f"{has}.\n  Cure: start it with XLA_FLAGS=--xla_force_host_platform_device_count={count} and "
+        f"PJRT_NPROC={4 * count}, as `jaxcomm profile --devices {count}` does."
+    )
+
+
+def _executors(mesh: Any, sizes: Sequence[int], where: str) -> dict[ExecutorName, Link]:
+    """Our psum and XLA's own, which is NCCL's allreduce: mean calls of loops that take turns, the median of some."""
+    import jax
+
+    from jaxcomm import collectives
+
+    theirs: Any = jax.lax.psum  # untyped in JAX
+    psums: dict[ExecutorName, Callable[[Any, str], Any]] = {"fused": collectives.psum, "nccl": theirs}
+    samples: dict[ExecutorName, list[Sample]] = {name: [] for name in psums}
+    for size in sizes:
+        loops = {name: _counted(mesh, psum) for name, psum in psums.items()}
+        values = {name: loop(_zeros(mesh, size)).block_until_ready() for name, loop in loops.items()}
+        seconds: dict[ExecutorName, list[float]] = {name: [] for name in psums}
+        for _ in range(LOOPS):
+            for name, loop in loops.items():
+                start = time.perf_counter()
+                values[name] = loop(values[name]).block_until_ready()
+                seconds[name].append((time.perf_counter() - start) / CALLS_PER_SIZE)
+        for name in psums:
+            samples[name].append(Sample(bytes=size // 4 * 4, seconds=float(np.median(seconds[name]))))
+    return {
+        "fused": fit(samples["fused"], "all_reduce", mesh.size, f"jaxcomm.psum between {where}", "direct"),
+        "nccl": fit(samples["nccl"], "all_reduce", mesh.size, f"jax.lax.psum between {where}"),
+    }
+
+
+def _counted(mesh: Any, psum: Callable[[Any, str], Any]) -> Callable[[Any], Any]:
+    """A loop whose length is known when it is compiled, or XLA would ask the host after every call."""
+    import jax
+
+    spec: Any = jax.sharding.PartitionSpec
+
+    def loop(x: Any) -> Any:
+        return jax.lax.fori_loop(0, CALLS_PER_SIZE, lambda _, x: psum(x, "data"), x)
+
+    mapped = jax.shard_map(loop, mesh=mesh, in_specs=spec("data"), out_specs=spec("data"), check_vma=False)
+    return jax.jit(mapped, donate_argnums=0)
+
+
+def _check(devices: int, sizes: Sequence[int], steps: int, inject: Mapping[int, float]) -> None:
+    wrong = [f"devices is {devices}; at least 2 are needed"] if devices < 2 else []
+    wrong += [f"sizes has {size}; each must be 4 bytes or more" for size in sizes if size < 4]
+    wrong += [] if sizes else ["sizes is empty; one or more are needed"]
+    wrong += [f"steps is {steps}; at least 1 is needed"] if steps < 1 else []
+    for rank, seconds in inject.items():
+        if not 0 <= rank < devices:
+            wrong.append(f"inject names rank {rank}; the ranks are 0 to {devices - 1}")
+        if not (0 <= seconds < math.inf):
+            wrong.append(f"inject makes rank {rank} late by {seconds} s; that must be a finite time of 0 or more")
+    if wrong:
+        raise ProfileError(f"{wrong[0]}.\n  Cure: change it and measure again.")
+
+
+def _loop(mesh: Any, inject: Mapping[int, float]) -> Callable[[Any, int], Any]:
+    """A jitted, donated loop of so many psums, each after its rank's injected delay."""
+    import jax
+
+    from jaxcomm import collectives, ffi
+
+    spec: Any = jax.sharding.PartitionSpec  # untyped in JAX
+    late = [inject.get(rank, 0.0) for rank in range(mesh.size)]
+
+    def step(_: Any, x: Any) -> Any:
+        if inject:
+            x = ffi.delay(x, jax.numpy.array(late)[jax.lax.axis_index("data")])
+        return collectives.psum(x, "data")
+
+    def loop(x: Any, count: Any) -> Any:
+        return jax.lax.fori_loop(0, count, step, x)
+
+    mapped = jax.shard_map(loop, mesh=mesh, in_specs=(spec("data"), spec()), out_specs=spec("data"), check_vma=False)
+    return jax.jit(mapped, donate_argnums=0)
+
+
+def _zeros(mesh: Any, nbytes: int) -> Any:
+    import jax
+
+    spec: Any = jax.sharding.PartitionSpec
+    sharding = jax.sharding.NamedSharding(mesh, spec("data"))
+    return jax.device_put(np.zeros((mesh.size, nbytes // 4), np.float32), sharding)
+
+
+def _run(loop: Callable[[Any, int], Any], x: Any, count: int, ffi: Any) -> dict[str, Any]:
+    """Runs the loop, warm, and returns the core's record of its `count` psums."""
+    x = loop(x, WARMUP_STEPS).block_until_ready()
+    ffi.reset_stats()
+    loop(x, count).block_until_ready()
+    [site] = [site for site in ffi.stats() if site["calls"]]
+    record: dict[str, Any] = site
+    return record

@@ -1,0 +1,143 @@
+"""Messages: the rounds of sends and receives by which one rank runs a schedule, and their encoding.
+
+They are for ranks that cannot read each other's memory. A round's messages go at once, then the rank adds up what came.
+Sums are those of the schedule's program, operand by operand, so both give the same bits.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxcomm.program.lowering import all_rounds, sums
+from jaxcomm.schedules import Op, Schedule
+
+MAGIC, VERSION = 0x474D434A, 1  # "JCMG" in little-endian bytes
+BUFFER = 0  # the place of a chunk in the rank's own buffer; place i above it is the scratch slot i - 1
+
+
+class Send(NamedTuple):
+    """The rank's own chunk, on its way to `peer`."""
+
+    peer: int
+    chunk: int
+
+
+class Receive(NamedTuple):
+    """A chunk from `peer`, stored at `place`."""
+
+    peer: int
+    chunk: int
+    place: int
+
+
+class Add(NamedTuple):
+    """`buffer[chunk] = Σ places`, in this order; one place is a copy."""
+
+    chunk: int
+    places: tuple[int, ...]
+
+
+class Round(NamedTuple):
+    """Two ranks list the messages between them in the same order, so that sends and receives find each other."""
+
+    sends: list[Send]
+    receives: list[Receive]
+    adds: list[Add]
+
+
+class RankMessages(NamedTuple):
+    """What one rank does; `slots` are the chunks that its scratch memory must hold. Rounds without it are left out."""
+
+    ranks: int
+    rank: int
+    chunks: int
+    slots: int
+    rounds: tuple[Round, ...]
+
+    def encode(self) -> bytes:
+        """Little-endian uint32 words: magic, version, ranks, rank, chunks, slots, rounds; per round 3 counts, lists."""
+        words = [MAGIC, VERSION, self.ranks, self.rank, self.chunks, self.slots, len(self.rounds)]
+        for sends, receives, adds in self.rounds:
+            words += (len(sends), len(receives), len(adds))
+            for message in (*sends, *receives):
+                words += message
+            for chunk, places in adds:
+                words += (chunk, len(places), *places)
+        return np.array(words, dtype="<u4").tobytes()
+
+
+def compile_messages(schedule: Schedule) -> tuple[RankMessages, ...]:
+    """The messages of every rank, those of the preconditions first.
+
+    Args:
+      schedule: a schedule that the verifier has proved.
+
+    Raises:
+      PlanError: transfers of one round form a cycle that is not an exchange (see `compile`).
+    """
+    table = all_rounds(schedule)
+    table = table[np.lexsort((table[:, 2], table[:, 1], table[:, 3], table[:, 0]))]
+    ranks = [_Rank() for _ in range(schedule.ranks)]
+    waiting = iter([*sums(schedule), None])
+    due = next(waiting)
+    starts = np.flatnonzero(np.diff(table[:, 0], prepend=-1))
+    for rows in np.split(table, starts[1:]):
+        transfers = rows.tolist()
+        sent = {(src, chunk) for _, src, _, chunk, _ in transfers}
+        for _, src, dst, chunk, op in transfers:
+            ranks[src].now.sends.append(Send(dst, chunk))
+            ranks[dst].receive(src, chunk, aside=op == Op.REDUCE or (dst, chunk) in sent, add=op == Op.REDUCE)
+        while due and due.round <= transfers[0][0]:
+            ranks[due.rank].add(due.chunk, due.rank, due.reads)
+            due = next(waiting)
+        for rank in ranks:
+            rank.end_round()
+    return tuple(
+        RankMessages(schedule.ranks, index, schedule.num_chunks, rank.slots, tuple(rank.rounds))
+        for index, rank in enumerate(ranks)
+    )
+
+
+class _Rank:
+    """The rounds of one rank so far, and where it keeps what it has received but not yet added."""
+
+    def __init__(self) -> None:
+        self.rounds: list[Round] = []
+        self.now = Round([], [], [])
+        self.slots = 0
+        self._free: list[int] = []
+        self._kept: dict[tuple[int, int], int] = {}  # chunk and source -> place
+        self._done: list[int] = []  # places that are free from the next round on
+        self._to_copy: dict[int, int] = {}  # chunk -> place
+
+    def receive(self, src: int, chunk: int, *, aside: bool, add: bool) -> None:
+        place = self._take() if aside else BUFFER
+        if add:
+            self._kept[chunk, src] = place
+        elif aside:
+            self._to_copy[chunk] = place
+        self.now.receives.append(Receive(src, chunk, place))
+
+    def add(self, chunk: int, rank: int, reads: tuple[int, ...]) -> None:
+        places = tuple(BUFFER if source == rank else self._kept.pop((chunk, source)) for source in reads)
+        self.now.adds.append(Add(chunk, places))
+        self._done += (place for place in places if place != BUFFER)
+
+    def end_round(self) -> None:
+        for chunk, place in self._to_copy.items():
+            self.now.adds.append(Add(chunk, (place,)))
+            self._done.append(place)
+        self._to_copy.clear()
+        self._free += self._done
+        self._done.clear()
+        if any(self.now):
+            self.rounds.append(self.now)
+            self.now = Round([], [], [])
+
+    def _take(self) -> int:
+        if self._free:
+            return self._free.pop()
+        self.slots += 1
+        return self.slots

@@ -1,0 +1,313 @@
+"""Proofs that a schedule, a template or a program computes the sum, by executing it on sets of contributions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxcomm.errors import PlanError
+from jaxcomm.program.contributions import CURE, Contributions, refuse
+from jaxcomm.program.program import MAX_RANKS, Program
+from jaxcomm.program.races import ChunkRun
+from jaxcomm.schedules import Op, Schedule, Template, broadcast, chain, hybrid, ring, straggler
+from jaxcomm.schedules.reduce_scatter import reduce_scatter
+from jaxcomm.schedules.schedule import Table, loads, measure
+from jaxcomm.schedules.straggler import straggler_table
+
+_BLOCK = 1 << 24  # bytes of contribution sets held at a time
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What was proved: every rank ends with every contribution to every chunk, each exactly once.
+
+    Attributes:
+      subject: kind of the schedule, "template", or "program".
+      ranks: number of ranks.
+      chunks: number of chunks.
+      counts: how much was proved, such as {"rounds": 9, "transfers": 56}.
+      method: how.
+    """
+
+    subject: str
+    ranks: int
+    chunks: int
+    counts: Mapping[str, int]
+    method: str
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count} {name}" for name, count in self.counts.items())
+        return f"{self.subject}: {self.ranks} ranks, {self.chunks} chunks, {counts}; proved by {self.method}"
+
+
+def verify_schedule(schedule: Schedule) -> Proof:
+    """Proves that the schedule, after its precondition, gives every rank every chunk, fully reduced.
+
+    The proof is of the transfers: indices in range, ports, rounds and volume as declared, a precondition that does
+    without the late rank, no read of what a ReduceScatter leaves as garbage, every contribution exactly once. Only a
+    schedule that equals what its constructor makes is proved by its parts, such as its template, and not unrolled.
+
+    Raises:
+      PlanError: what is wrong, with the kind of the schedule, the round, the ranks and the chunk.
+    """
+    if not 2 <= schedule.ranks <= MAX_RANKS or schedule.num_chunks < 1:
+        raise PlanError(
+            f"{schedule.kind}: {schedule.ranks} ranks and {schedule.num_chunks} chunks; "
+            f"there must be 2 to {MAX_RANKS} ranks and at least one chunk.{CURE}"
+        )
+    for rank in sorted(schedule.away):
+        if not 0 <= rank < schedule.ranks:
+            raise PlanError(f"{schedule.kind}: its late rank {rank} is none of {schedule.ranks} ranks.{CURE}")
+    if _is_composed(schedule):
+        return _compose(schedule)
+    if schedule.template:
+        raise PlanError(f"{schedule.kind}: it is not the schedule that its template and sizes stand for.{CURE}")
+    return _execute(schedule)
+
+
+def verify_template(template: Template, chunks: int) -> Proof:
+    """Proves that a straggler schedule of this many chunks with this template spreads all of them.
+
+    Chunk c moves in the rounds c, c + 1, ... only. As long as these end before round `chunks`, the template says what
+    happens: every offset sends once and receives once, so ports are respected; the receivers v + age are all ranks but
+    the chunk's owner; and whoever sends a chunk has received it before. The last chunks are executed.
+
+    Raises:
+      PlanError: the template does not spread a chunk to every rank, or sends what a rank does not hold yet.
+    """
+    ranks, others, ages = template.ranks, template.ranks - 1, len(template.colours)
+    if chunks < 2:
+        raise PlanError(f"template: {chunks} chunks; a template serves 2 or more.")
+    since: dict[int, int] = {0: 0}  # distance from the chunk's owner -> the age at which the chunk arrives
+    for turn in template.among:
+        distance = (turn.dst + turn.age) % others
+        if distance in since:
+            raise PlanError(f"template: {turn} brings a chunk to a rank that gets it in another row, too.{CURE}")
+        since[distance] = turn.age
+    if len(since) < others:
+        raise PlanError(f"template: a chunk reaches {len(since)} of {others} ranks.{CURE}")
+    for turn in (*template.among, template.home):
+        if turn.age and since[(turn.src + turn.age) % others] >= turn.age:
+            raise PlanError(f"template: {turn} sends a chunk that its sender does not hold yet.{CURE}")
+
+    first = max(0, chunks - ages)
+    tail = straggler_table(ranks, others, chunks, template, first)
+    expected = chunks - 1 + others.bit_length()
+    rounds, volume = _check_ports("template", tail[tail[:, 0] >= first], 1)
+    if (rounds, volume) != (expected, expected - first):
+        raise PlanError(f"template: {rounds} rounds for {chunks} chunks; {expected} are promised.{CURE}")
+    held = Contributions("template", ranks, chunks - first, first)
+    held.reduce_scatter(late=others)
+    held.run(tail)
+    held.check_complete()
+    counts = {"rounds": rounds, "transfers": ranks * chunks}
+    return Proof("template", ranks, chunks, counts, "its rotation, and execution of the last chunks")
+
+
+def verify_program(program: Program | bytes, schedule: Schedule | None = None) -> Proof:
+    """Proves that an AllReduce program gives every rank the sum, with the same bits, whatever the ranks' speeds.
+
+    Args:
+      program: the program, or its bytes.
+      schedule: the schedule that it stands for: sizes must agree, and what its precondition reduces must come from
+        operations that neither involve the late rank nor wait for one that does.
+
+    Raises:
+      PlanError: what is wrong, with the operations, the rank and the chunk.
+    """
+    program = Program.decode(program.encode() if isinstance(program, Program) else program)
+    ranks, chunks = program.ranks, program.chunks
+    if schedule and (schedule.ranks, schedule.num_chunks) != (ranks, chunks):
+        raise PlanError(
+            f"program: it is for {ranks} ranks and {chunks} chunks, "
+            f"the schedule for {schedule.ranks} and {schedule.num_chunks}.{CURE}"
+        )
+    stages = [(phase, after.away) for phase, after in pairwise(schedule.phases)] if schedule else []
+    early = [0] * len(stages)
+    reduced_early: list[set[int]] = [set() for _ in stages]
+    for indices, alike in _alike_chunks(program):
+        run = ChunkRun(alike[0], ranks)
+        soon: list[dict[int, bool]] = [{} for _ in stages]
+        for index in indices:
+            op = program.ops[index]
+            value = run.step(index, op)
+            for stage, (_, away) in enumerate(stages):
+                free = away.isdisjoint((op.rank, *op.reads, *op.writes))
+                soon[stage][index] = free and all(soon[stage].get(other, False) for other in op.waits)
+                early[stage] += soon[stage][index] * len(alike)
+                if soon[stage][index] and len(value) == ranks - len(away):
+                    reduced_early[stage].update(alike)
+        run.check_complete()
+    for (phase, away), reduced in zip(stages, reduced_early, strict=True):
+        waiting = set(phase.table()[:, 3].tolist()) - reduced
+        if waiting:
+            raise PlanError(
+                f"program: chunk {min(waiting)} of the others is not reduced while {_late_text(away)} away.{CURE}"
+            )
+    counts = {"operations": len(program.ops)} | ({"of them early": early[0]} if early else {})
+    return Proof("program", ranks, chunks, counts, "execution of every operation, free of races")
+
+
+def _alike_chunks(program: Program) -> list[tuple[list[int], list[int]]]:
+    """The operations of one chunk, and all chunks whose operations are the same but for the chunk; for every such set.
+
+    Operations of other chunks that one waits for order nothing here, and do not count.
+    """
+    indices: list[list[int]] = [[] for _ in range(program.chunks)]
+    position: list[int] = []
+    for index, op in enumerate(program.ops):
+        position.append(len(indices[op.chunk]))
+        indices[op.chunk].append(index)
+    found: dict[tuple[object, ...], list[int]] = {}
+    for chunk, own in enumerate(indices):
+        ops = (program.ops[index] for index in own)
+        same = tuple(
+            (op.rank, op.reads, op.writes, *(position[w] if program.ops[w].chunk == chunk else -1 for w in op.waits))
+            for op in ops
+        )
+        found.setdefault(same, []).append(chunk)
+    return [(indices[chunks[0]], chunks) for chunks in found.values()]
+
+
+def _late_text(away: frozenset[int]) -> str:
+    names = ", ".join(map(str, sorted(away)))
+    return f"the late rank {names} is" if len(away) == 1 else f"the late ranks {names} are"
+
+
+def _is_composed(schedule: Schedule) -> bool:
+    """Whether the schedule, and so its transfers, is what one of the constructors below makes."""
+    constructors: dict[str, Callable[..., Schedule]] = {
+        "broadcast": broadcast,
+        "chain": chain,
+        "hybrid": hybrid,
+        "straggler": straggler,
+    }
+    constructor = constructors.get(schedule.kind)
+    try:
+        return constructor is not None and schedule == constructor(*schedule.parameters)
+    except (TypeError, ValueError):  # these are not the parameters of such a schedule
+        return False
+
+
+def _compose(schedule: Schedule) -> Proof:
+    """The proof of such a schedule, by what its constructor puts together."""
+    ranks, late, *sizes = schedule.parameters
+    counts = {"rounds": schedule.num_rounds, "chunks before": schedule.num_chunks}
+    if schedule.kind == "broadcast":
+        # First the others' ring. Then every chunk moves as a single one does when less is complete at the start.
+        parts = [straggler(ranks, late, 1)] + ([ring(ranks - 1)] if ranks > 2 else [])
+    elif schedule.kind == "hybrid":
+        chunks, covered, template = sizes
+        counts["chunks before"] = covered
+        parts = [straggler(ranks, late, covered, template)] + ([ring(ranks)] if covered < chunks else [])
+    elif schedule.kind == "chain" and schedule.num_chunks >= ranks:
+        # Until the last rank comes, chunk c moves as chunk c mod N does; then all move as in `straggler`.
+        chunks, template = sizes
+        verify_template(template, chunks)
+        parts = [chain(ranks, late, ranks - 1, template)]
+    elif schedule.template:
+        verify_template(schedule.template, schedule.num_chunks)
+        # The ReduceScatter treats chunk c as it treats chunk 0, with c added to the others' indices mod N.
+        distinct = min(schedule.num_chunks, ranks - 1)
+        _checked_table(reduce_scatter(ranks, late, distinct, distinct))
+        parts = [straggler(ranks, late, 1)]
+    else:
+        return _execute(schedule)
+    for part in parts:
+        verify_schedule(part)
+    return Proof(schedule.kind, ranks, schedule.num_chunks, counts, "its parts")
+
+
+def _execute(schedule: Schedule) -> Proof:
+    """The proof of every single transfer."""
+    kind, ranks, chunks, before = schedule.kind, schedule.ranks, schedule.num_chunks, schedule.precondition
+    table = _checked_table(schedule)
+    stages = [(_checked_precondition(before, after), after.away) for before, after in pairwise(schedule.phases)]
+    counts = {"rounds": schedule.num_rounds, "transfers": len(table)}
+    if stages:
+        counts["transfers before"] = sum(len(early) for early, _ in stages)
+    if before is None and _chunks_are_turns(table, ranks, chunks):
+        table, chunks = table[table[:, 3] == 0], 1
+    width = max(1, _BLOCK // (max(len(table) // chunks, ranks) * -(-ranks // 64) * 8))
+    for first in range(0, chunks, width):
+        held = Contributions(kind, ranks, min(width, chunks - first), first)
+        for early, away in stages:
+            own = early[(early[:, 3] >= first) & (early[:, 3] < first + width)]
+            held.run(own)
+            held.forget_incomplete(away, np.flatnonzero(np.bincount(own[:, 3])))
+        held.run(table[(table[:, 3] >= first) & (table[:, 3] < first + width)])
+        held.check_complete()
+    return Proof(kind, ranks, schedule.num_chunks, counts, "execution of every transfer")
+
+
+def _checked_precondition(before: Schedule, after: Schedule) -> Table:
+    """The transfers of a phase, which fits to the next one and does without those who are late for that."""
+    fits = after.away <= before.away if before.precondition else after.away == before.away
+    if (before.ranks, before.num_chunks) != (after.ranks, after.num_chunks) or not after.away or not fits:
+        raise PlanError(f"{after.kind}: its precondition is for other ranks, chunks or late ranks.{CURE}")
+    table = _checked_table(before)
+    involved = np.asarray(np.isin(table[:, 1:3], sorted(after.away)).any(axis=1))
+    _refuse_first(
+        before.kind, table, involved, "involves the late rank" if len(after.away) == 1 else "involves a late rank"
+    )
+    return table
+
+
+def _chunks_are_turns(table: Table, ranks: int, chunks: int) -> bool:
+    """Whether every chunk c moves as chunk 0 does, but with c added to all ranks mod n: then chunk 0 stands for all."""
+    if chunks != ranks or not len(table) or len(table) % ranks:
+        return False
+    rounds = int(table[-1, 0]) + 1
+    moves_per_chunk = rounds * ranks * ranks * len(Op)
+    if ranks * moves_per_chunk > np.iinfo(np.int64).max:
+        return False
+    chunk = table[:, 3]
+    move = chunk.astype(np.int64) * rounds + table[:, 0]
+    for column in (1, 2):
+        move = move * ranks + (table[:, column] - chunk) % ranks
+    moves = np.sort(move * len(Op) + table[:, 4]).reshape(ranks, -1)
+    moves -= np.arange(ranks)[:, None] * moves_per_chunk
+    return bool((moves == moves[0]).all())
+
+
+def _checked_table(schedule: Schedule) -> Table:
+    """The transfers, of which indices, order, ports, rounds and volume are right."""
+    kind, ranks, table = schedule.kind, schedule.ranks, schedule.table()
+    if table.ndim != 2 or table.shape[1] != 5 or table.dtype != np.int32:
+        raise PlanError(f"{kind}: its table is {table.dtype}{table.shape}; it must be int32 [transfers, 5].{CURE}")
+    round_, src, dst, chunk, op = table.T
+    _refuse_first(kind, table, (round_ < 0) | (np.diff(round_, prepend=0) < 0), "is not in the order of rounds")
+    _refuse_first(kind, table, (src < 0) | (src >= ranks), f"comes from none of the {ranks} ranks")
+    _refuse_first(
+        kind, table, (dst < 0) | (dst >= ranks) | (dst == src), f"goes to none of the {ranks - 1} other ranks"
+    )
+    _refuse_first(kind, table, (chunk < 0) | (chunk >= schedule.num_chunks), f"is none of {schedule.num_chunks} chunks")
+    _refuse_first(kind, table, (op != Op.REDUCE) & (op != Op.COPY), "is neither reduce nor copy")
+    if (schedule.num_rounds, schedule.volume) != (measured := _check_ports(kind, table, schedule.ports)):
+        raise PlanError(
+            f"{kind}: it declares {schedule.num_rounds} rounds and a volume of {schedule.volume} chunks; "
+            f"its transfers take {measured[0]} and {measured[1]}.{CURE}"
+        )
+    return table
+
+
+def _check_ports(kind: str, table: Table, ports: int) -> tuple[int, int]:
+    """The rounds and the volume of the transfers, in which no rank needs more ports."""
+    directions = loads(table)
+    for (round_, rank, peers, _), verb in zip(directions, ("sends to", "receives from"), strict=True):
+        if len(peers) and peers.max() > ports:
+            worst = peers.argmax()
+            raise PlanError(
+                f"{kind}: round {round_[worst]}: rank {rank[worst]} {verb} {peers[worst]} ranks; "
+                f"it has {ports} {'port' if ports == 1 else 'ports'}.{CURE}"
+            )
+    return measure(*directions)
+
+
+def _refuse_first(kind: str, table: Table, bad: NDArray[np.bool_], problem: str) -> None:
+    if bad.any():
+        refuse(kind, table[bad.argmax()], problem)
