@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 WRITTEN = [*PAGES, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "recipes/README.md"))]
-PUBLIC = ["", "train", "schedules", "plan", "profile", "planner", "simulate", "plan.exporters"]
+PUBLIC = ["", "train", "schedules", "plan", "profile", "measure", "planner", "simulate", "plan.exporters"]
 
 each_text = pytest.mark.parametrize("text", WRITTEN, ids=lambda path: str(path.relative_to(ROOT)))
 
