@@ -304,6 +304,6 @@ def test_the_command_line_sets_a_topology(tmp_path: Path, capsys: pytest.Capture
     assert cli.main(["explain", str(out), "--svg", str(tmp_path / "plan.svg")]) == 0
     assert cli.main(["verify", str(out), "--programs"]) == 0
     assert cli.main([*words, "--hosts", "4+3"]) == 1
-    assert "with --hosts: topology.hosts has 7 entries for 8 ranks" in capsys.readouterr().err
+    assert "--hosts 4+3 names 7 ranks, but" in capsys.readouterr().err
     assert cli.main([*words, "--hosts", "4+x"]) == 2
     assert "write for example 4+4" in capsys.readouterr().err

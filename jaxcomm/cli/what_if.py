@@ -27,7 +27,7 @@ EXAMPLE = """
     jaxcomm what-if profile.json --racks 5+3 --uplink-rate 0=1/4 --card-rate 3=1/2
     jaxcomm what-if rails.json --without-rail eth1 --rail-rate eth0=1/2
 
-  Racks given by --racks are called 0, 1, …; `jaxcomm profile import` gives a profile its rails.
+    Racks given by --racks are called 0, 1, …; `jaxcomm profile import` gives a profile its rails.
 """
 
 _BYTES: Final = "1MiB,64MiB,1GiB"
