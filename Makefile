@@ -17,7 +17,7 @@ FUZZERS := $(basename $(shell find cc -name '*_fuzz.cc'))
 .PHONY: help setup bazel demo bench notebooks docs wheel test sanitize fuzz lint format clean
 
 help:
-	@echo 'make demo       the whole story on this machine; ARGS="--out DIR" reaches `jaxcomm demo`'
+	@echo 'make demo       profiles, plans, trains and reports on this machine; ARGS="--out DIR" reaches `jaxcomm demo`'
 	@echo 'make test       all Python and C++ tests; ARGS="-k ring" reaches pytest; with JAXCOMM_CUDA=ON the CUDA core, too'
 	@echo 'make bench      the table over sizes; ARGS="--help" shows its options'
 	@echo 'make notebooks  executes notebooks/*.md into *.ipynb; ARGS="03" only those whose names begin so'

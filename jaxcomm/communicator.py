@@ -239,7 +239,9 @@ def _seconds(name: str, value: float | str) -> float:
     except (TypeError, ValueError):
         seconds = math.nan
     if not (seconds > 0 and math.isfinite(seconds)):
-        raise JaxcommError(f"{name} is {value!r}; it must be a positive number of seconds.")
+        raise JaxcommError(
+            f"{name} is {value!r}; it must be a positive number of seconds.\n  Cure: give for example 60."
+        )
     return seconds
 
 

@@ -1,4 +1,4 @@
-"""Where the ranks are: hosts, network cards, slow links; and how long a schedule occupies such a network.
+"""Where the ranks are: hosts, NICs, slow links; and how long a schedule occupies such a network.
 
 May be imported by everybody but schedules; imports those and values.
 """
@@ -25,7 +25,7 @@ Times = defaultdict[tuple[int, int], float]
 
 
 class Port(NamedTuple):
-    """What carries one transfer at a time: `place` is a rank, or the host when its ranks share a card."""
+    """What carries one transfer at a time: `place` is a rank, or the host when its ranks share a NIC."""
 
     kind: PortKind
     place: int
@@ -35,7 +35,7 @@ class Topology(Value):
     """Hosts of ranks, with fast links inside and slow ones between.
 
     A rank sends one chunk and receives one at a time within its host and, independently of that, through a network
-    card, which is its own (`nic` "rank") or shared by the ranks of its host ("host"); a card works in both directions
+    NIC, which is its own (`nic` "rank") or shared by the ranks of its host ("host"); a NIC works in both directions
     at once. `hosts[r]` is the host of rank r; a byte between hosts takes `slow` times as long as one within.
     """
 
@@ -123,7 +123,7 @@ def volume(schedule: Schedule, topology: Topology) -> float:
 def busiest(schedule: Schedule, topology: Topology) -> float:
     """What the busiest port of every round carries, summed over the rounds, in chunks over a fast link.
 
-    So long all takes if every round ends before the next one begins and no port waits for another; a shared card may
+    So long all takes if every round ends before the next one begins and no port waits for another; a shared NIC may
     serve the transfers of a round in any order, not only in that of the schedule as in `volume`.
     """
     table, hosts = schedule.table(), np.array(topology.hosts)

@@ -427,7 +427,11 @@ def test_init_takes_a_plan_that_fits_the_mesh() -> None:
             "is for 3 ranks, but the mesh's axes have",
         ),
         ({"rails": ["eth0"]}, jaxcomm.JaxcommError, r"rails is \['eth0'\], but this build has one rail"),
-        ({"deadline_s": 0}, jaxcomm.JaxcommError, "deadline_s is 0; it must be a positive number of seconds"),
+        (
+            {"deadline_s": 0},
+            jaxcomm.JaxcommError,
+            "deadline_s is 0; it must be a positive number of seconds.\n  Cure: ",
+        ),
         ({"deadline_s": float("nan")}, jaxcomm.JaxcommError, "deadline_s is nan"),
         ({"deadline_s": "soon"}, jaxcomm.JaxcommError, "deadline_s is 'soon'"),
     ],

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 WRITTEN = [*PAGES, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "recipes/README.md"))]
-PUBLIC = ["", "train", "schedules", "plan", "profile", "planner", "simulate", "plan.exporters"]
+PUBLIC = ["", "train", "schedules", "plan", "profile", "measure", "planner", "simulate", "plan.exporters"]
 
 each_text = pytest.mark.parametrize("text", WRITTEN, ids=lambda path: str(path.relative_to(ROOT)))
 
@@ -136,12 +136,14 @@ def test_commands_have_these_arguments(text: Path, monkeypatch: pytest.MonkeyPat
 def test_names_and_files_exist(text: Path) -> None:
     words = text.read_text()
     for name in {*re.findall(r"\bjaxcomm(?:\.[A-Za-z_]\w*)+", words)}:
-        if not name.endswith((".py", ".json", ".log")):
+        if not name.endswith((".py", ".json", ".log", ".md")):
             pkgutil.resolve_name(name)
     folders = "benchmarks|cc|docs|jaxcomm|notebooks|recipes|tests|tools"
     for path in {*re.findall(rf"`((?:{folders})/[\w./-]+)", words)}:
         if "NAME" not in path:
             assert (ROOT / path).exists(), path
+    for link in {*re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", words)}:
+        assert (text.parent / link).exists(), link
 
 
 def test_every_place_has_the_same_versions() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -564,15 +563,3 @@ def test_a_batch_whose_type_does_not_say_that_it_is_split() -> None:
 def test_what_a_loss_closes_over_is_whole_on_every_rank(flat: Any) -> None:
     found = jax.jit(lambda y: jaxcomm.grad(lambda p, x: jnp.mean(outputs(p, x) - y[0]), "data")(PARAMS, X))(Y)
     equal(found, jax.grad(lambda p: jnp.mean(outputs(p, X) - Y[0]))(PARAMS))
-
-
-def test_the_readmes_program() -> None:
-    text = (Path(__file__).parents[1] / "README.md").read_text()
-    [program] = re.findall(
-        r"```python\n(.*?)```", text.split("## Under jit with shardings")[1].split("\n## ")[0], re.DOTALL
-    )
-    names: dict[str, Any] = {}
-    exec(program, names)
-    assert names["loss"] == 1
-    np.testing.assert_allclose(names["params"], np.full(8, 0.2), rtol=1e-6)
-    assert plans_seen() == {"direct"}

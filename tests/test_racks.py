@@ -102,9 +102,9 @@ def test_explain_names_the_racks_and_what_is_approximated() -> None:
     text = " ".join(explanation(made).split())
     assert "Racks of 4 + 4 ranks, each with one uplink for all of its ranks; a byte between racks takes 4 times" in text
     assert "The uplinks differ; schedules count all of them as the slowest, groups each as it is." in text
-    assert "Slow cards of ranks count for groups only" in text and "Hosts of" not in text
+    assert "Slow NICs of ranks count for groups only" in text and "Hosts of" not in text
     alike = explanation(planner.plan(even(8, 2), time_limit=0.5))
-    assert "The uplinks differ" not in alike and "Slow cards" not in alike
+    assert "The uplinks differ" not in alike and "Slow NICs" not in alike
 
 
 @pytest.mark.parametrize("schedule", [schedules.ring(12), schedules.direct(12), schedules.halving_doubling(12)])
@@ -172,7 +172,7 @@ def test_what_if_prints_groups_for_the_model_s_bytes(capsys: Capture, tmp_path: 
         (["--uplink-rate", "rack 7=1/4"], 1, "has no rack 'rack 7'; its racks are: rack 0, rack 1"),
         (["--uplink-rate", "rack 0=8"], 1, "racks[0].uplink is 0.5; it must be greater than or equal to 1"),
         (["--uplink-rate", "rack 0"], 2, "'rack 0' is not a rack and its rate; write for example 'rack 0=1/4'"),
-        (["--card-rate", "8=1/4"], 1, "rank 8 cannot have another card: the ranks are 0 to 7"),
+        (["--card-rate", "8=1/4"], 1, "rank 8 cannot have another NIC: the ranks are 0 to 7"),
         (["--card-rate", "1=2"], 1, "nics[1] is 0.5; it must be greater than or equal to 1"),
         (["--card-rate", "one=1/4"], 2, "'one=1/4' is not a rank and its rate; write for example 3=1/4"),
     ],

@@ -226,7 +226,7 @@ def test_predictions_are_those_of_the_network(planned: plan.Plan) -> None:
 
 def test_explain_names_network_and_gap(planned: plan.Plan) -> None:
     text = " ".join(explanation.explanation(planned).split())
-    assert "Hosts of 4 + 4 ranks with a network card per rank; a byte between hosts takes 4 times as long" in text
+    assert "Hosts of 4 + 4 ranks with a NIC per rank; a byte between hosts takes 4 times as long" in text
     assert (
         "takes 32. No schedule with these owners of chunks, in which a chunk enters a host once, takes less than 18 (by"
         in text
@@ -304,6 +304,6 @@ def test_the_command_line_sets_a_topology(tmp_path: Path, capsys: pytest.Capture
     assert cli.main(["explain", str(out), "--svg", str(tmp_path / "plan.svg")]) == 0
     assert cli.main(["verify", str(out), "--programs"]) == 0
     assert cli.main([*words, "--hosts", "4+3"]) == 1
-    assert "with --hosts: topology.hosts has 7 entries for 8 ranks" in capsys.readouterr().err
+    assert "--hosts 4+3 names 7 ranks, but" in capsys.readouterr().err
     assert cli.main([*words, "--hosts", "4+x"]) == 2
     assert "write for example 4+4" in capsys.readouterr().err

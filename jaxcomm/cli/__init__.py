@@ -17,10 +17,10 @@ from typing import Final
 from jaxcomm.errors import JaxcommError
 
 COMMANDS = {
-    "demo": "the whole story on this machine in under three minutes: profile, plan, verify, train, report",
+    "demo": "profile, plan, verify, train and report on this machine, in under three minutes",
     "profile": "measure this machine's host devices: link cost and who is late",
-    "profile import": "turn a foreign log or trace into a profile; its format is found by itself",
-    "profile step": "measure when in your training step each gradient is there, for the plan's buckets",
+    "profile import": "turn another tool's log or trace into a profile; its format is recognized",
+    "profile step": "measure when in your training step each gradient is ready, for the plan's buckets",
     "profile loss-bound": "measure how much loss of gradients a training bears in the same rounds",
     "plan": "choose an allreduce schedule per byte range from a profile",
     "verify": "prove that plan files, or the built-in schedules, compute the sum",

@@ -27,8 +27,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     sizes = values.sizes("1KiB,64KiB,1MiB,16MiB,64MiB")
     parser.add_argument("--devices", type=int, default=8, help="host devices (8)")
-    parser.add_argument("--sizes", type=values.sizes, default=sizes, help="bytes a rank (1KiB,64KiB,1MiB,16MiB,64MiB)")
-    parser.add_argument("--peer", choices=["lax"], default="lax", help="whom to compare with (lax)")
+    parser.add_argument(
+        "--sizes", type=values.sizes, default=sizes, help="bytes per rank (1KiB,64KiB,1MiB,16MiB,64MiB)"
+    )
+    parser.add_argument("--peer", choices=["lax"], default="lax", help="what to compare with (lax)")
     parser.add_argument("--plan", help="plan that jaxcomm runs (the default schedule)")
     parser.add_argument("--calls", type=values.counts, help="instead: this many independent 1 KiB psums in one jit")
     parser.add_argument("--late", type=values.late, metavar="rank=R,ms=T", help="instead: this rank arrives late")

@@ -14,7 +14,7 @@ from jaxcomm.report.tables import seconds_text
 
 @dataclass(frozen=True)
 class Change:
-    """What is changed in a profile, in this order: the straggler left out, rates, rails, racks, cards, later ranks."""
+    """What is changed in a profile, in this order: the straggler left out, rates, rails, racks, NICs, later ranks."""
 
     no_straggler: bool = False
     rate: Fraction | None = None
@@ -31,7 +31,7 @@ class Change:
         parts += [f"no rail {name}" for name in self.without_rails]
         parts += [f"rail {each.name} at {each.rate} times its rate" for each in self.rail_rates]
         parts += [f'the uplink of "{each.name}" at {each.rate} times its rate' for each in self.uplink_rates]
-        parts += [f"the card of rank {each.rank} at {each.rate} times its rate" for each in self.card_rates]
+        parts += [f"the NIC of rank {each.rank} at {each.rate} times its rate" for each in self.card_rates]
         parts += [f"rank {late.rank} later by {seconds_text(late.seconds)}" for late in self.late]
         return ", ".join(parts)
 

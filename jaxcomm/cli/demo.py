@@ -46,15 +46,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--hidden", type=values.whole(1, 65536), default=2048, help="units of the two hidden layers (2048: 16.6 MiB)"
     )
-    parser.add_argument("--batch", type=values.whole(1, 1000), default=4, help="images a device and step (4)")
+    parser.add_argument("--batch", type=values.whole(1, 1000), default=4, help="images per device and step (4)")
     parser.add_argument(
         "--seed", type=values.whole(0, 2**31 - 1), default=0, help="of the parameters and the order of the images (0)"
     )
-    parser.add_argument("--json", action="store_true", help="print report.json instead of the last screen")
+    parser.add_argument("--json", action="store_true", help="print report.json instead of the summary")
 
 
 def run(args: Namespace) -> int:
-    """Runs the whole story."""
+    """Profiles, plans, proves, trains and reports."""
     start = time.perf_counter()
     if args.late.rank >= args.devices:
         raise JaxcommError(

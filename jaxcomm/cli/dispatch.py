@@ -57,7 +57,7 @@ class _Parser(argparse_flags.ArgumentParser):
 
 def _overview() -> str:
     lines = [
-        "jaxcomm: profile → plan → program → run; collectives for JAX that know who is late",
+        "jaxcomm: profile → plan → program → run; collectives for JAX that are planned from measurements",
         "",
         "usage: jaxcomm COMMAND [options]     jaxcomm COMMAND --help     jaxcomm --version",
         "",

@@ -18,7 +18,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--hosts", type=values.hosts, metavar="N+N", help="ranks of each host, in order (as the profile says)"
     )
-    parser.add_argument("--nic", choices=["rank", "host"], help="with --hosts: a network card per rank (rank), or host")
+    parser.add_argument(
+        "--nic", choices=["rank", "host"], help="with --hosts: a NIC for each rank (rank), or one for a host's ranks"
+    )
     parser.add_argument(
         "--slow",
         type=values.slowness,

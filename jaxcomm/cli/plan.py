@@ -33,7 +33,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--model-bytes", type=values.size, metavar="SIZE", help="what groups average (all buckets, or the collective)"
     )
     parser.add_argument(
-        "--loss-bound", type=values.fraction, metavar="SHARE", help="of each gradient that may be lost (as measured)"
+        "--loss-bound",
+        type=values.fraction,
+        metavar="SHARE",
+        help="part of each gradient that may be lost (as measured)",
     )
     parser.add_argument(
         "--loss-budget", type=values.fraction, metavar="SHARE", help="of all gradients that may be lost (the bound)"

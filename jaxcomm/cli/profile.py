@@ -32,7 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--sizes",
         type=values.sizes,
         default=list(SIZES),
-        help=f"bytes a rank; A..B in steps of 4x ({low}..{high})",
+        help=f"bytes per rank; A..B in steps of 4x ({low}..{high})",
     )
     parser.add_argument("--steps", type=int, default=50, help="steps of which the arrivals are recorded (50)")
     parser.add_argument(

@@ -27,9 +27,9 @@ EXAMPLE = """
     jaxcomm profile loss-bound recipes/images.py:train --target 0.95 --repeats 20    # goes on from ten repeats
     jaxcomm profile loss-bound mine.text:train --layers mine.text:layers --target 2.1 --falling --shares 5%,10%
 
-  train(loss, seed) trains with gradients averaged by `jaxcomm.pmean(..., loss=loss)` or `train.bounded_loss`
-  (loss None: without losses), all else drawn from `seed`, and yields the validation metric after each round.
-  layers() returns what `jaxcomm.train.layers` finds; a profile with layers or buckets needs no such function.
+    train(loss, seed) trains with gradients averaged by `jaxcomm.pmean(..., loss=loss)` or `train.bounded_loss`
+    (loss None: without losses), all else drawn from `seed`, and yields the validation metric after each round.
+    layers() returns what `jaxcomm.train.layers` finds; a profile with layers or buckets needs no such function.
 """
 
 
@@ -48,7 +48,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=[0.01, 0.05, 0.1, 0.2, 0.3],
         help="what to lose, up to the first that costs rounds (1%%,5%%,10%%,20%%,30%%)",
     )
-    parser.add_argument("--policy", choices=["agreed", "local", "random"], default="agreed", help="who loses (agreed)")
+    parser.add_argument(
+        "--policy",
+        choices=["agreed", "local", "random"],
+        default="agreed",
+        help="which segments are lost: those that the ranks agree on, each rank's own, or random ones (agreed)",
+    )
     parser.add_argument("--repeats", type=int, default=10, help="trainings of each share, with seeds 0, 1, … (10)")
     parser.add_argument("--max-rounds", type=int, default=500, help="rounds in which the target must be reached (500)")
     parser.add_argument(

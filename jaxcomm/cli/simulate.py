@@ -52,7 +52,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--bound",
         type=values.fraction,
         metavar="10%",
-        help="with --events: what of a message may stay lost (nothing)",
+        help="with --events: share of a message that may stay lost (nothing)",
     )
     parser.add_argument("--repeat", type=int, default=100, help="with --events: runs of each schedule, at most (100)")
     parser.add_argument("--plot", metavar="FILE.png", help="also draw the table, both axes logarithmic")

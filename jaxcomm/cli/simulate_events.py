@@ -131,13 +131,13 @@ def _described(network: Network) -> str:
     if network.topology:
         hosts = len({*network.topology.hosts})
         parts.append(
-            f"{hosts} hosts, {network.topology.slow:g} times slower between them, a card per {network.topology.nic}"
+            f"{hosts} hosts, {network.topology.slow:g} times slower between them, a NIC per {network.topology.nic}"
         )
     if network.racks:
         slowest = max(network.uplinks)
         parts.append(f"{len(network.uplinks)} racks, each with one shared uplink, up to {slowest:g} times slower")
     if network.nics:
-        parts.append(f"{np.count_nonzero(np.array(network.nics) > 1)} slow cards")
+        parts.append(f"{np.count_nonzero(np.array(network.nics) > 1)} slow NICs")
     if network.loss:
         kept = "TCP repairs all" if network.bound is None else f"up to {network.bound:.3g} of a message may stay lost"
         parts.append(f"{network.loss.rate:.3g} of the packets lost, {kept}")

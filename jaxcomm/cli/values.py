@@ -1,4 +1,4 @@
-"""Argument types of the commands: sizes, ranges of ranks, rates, rails, uplinks, cards, late ranks.
+"""Argument types of the commands: sizes, ranges of ranks, rates, rails, uplinks, NICs, late ranks.
 
 Each names the bad word and shows a good one.
 """
@@ -45,7 +45,7 @@ class Rail(NamedTuple):
 
 
 class CardRate(NamedTuple):
-    """A rank whose card is made slower or faster, and by how many times."""
+    """A rank whose NIC is made slower or faster, and by how many times."""
 
     rank: int
     rate: Fraction
@@ -184,7 +184,7 @@ def rail(text: str) -> Rail:
 
 
 def card_rate(text: str) -> CardRate:
-    """The rate of a rank's card, written `3=1/4`."""
+    """The rate of a rank's NIC, written `3=1/4`."""
     rank, ratio = _part_rate(text, "a rank", "3=1/4")
     if not (rank.isdecimal() and len(rank) < 10):
         raise ArgumentTypeError(f"{text!r} is not a rank and its rate; write for example 3=1/4")

@@ -27,7 +27,7 @@ EXAMPLE = """
     jaxcomm what-if profile.json --racks 5+3 --uplink-rate 0=1/4 --card-rate 3=1/2
     jaxcomm what-if rails.json --without-rail eth1 --rail-rate eth0=1/2
 
-  Racks given by --racks are called 0, 1, …; `jaxcomm profile import` gives a profile its rails.
+    Racks given by --racks are called 0, 1, …; `jaxcomm profile import` gives a profile its rails.
 """
 
 _BYTES: Final = "1MiB,64MiB,1GiB"
@@ -46,7 +46,7 @@ class Prediction:
     `rails` is who carries the buffer, and `rails_seconds` the time by the rails' own tables, in which all ranks come
     together; None without rails.
     `groups_s` is the slowest group of the plan, for the model's bytes, `rho` what a period of `groups_period`
-    iterations leaves of the distance from agreement; None where no link or card is slow.
+    iterations leaves of the distance from agreement; None where no link or NIC is slow.
     """
 
     schedule: str
@@ -99,7 +99,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="RANK=1/4",
-        help="a rank's card at so many times its rate; counts for groups; may be given several times",
+        help="a rank's NIC at so many times its rate; counts for groups; may be given several times",
     )
     network.add_arguments(parser)
     parser.add_argument(

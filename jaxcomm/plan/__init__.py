@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 _HOMES = {
     **dict.fromkeys(["bind", "encode", "load", "save"], "files"),
-    **dict.fromkeys(["proofs", "verify"], "proof"),
+    **dict.fromkeys(["Proof", "proofs", "verify"], "proof"),
     **dict.fromkeys(["Plan", "json_schema"], "schema"),
     "build": "specs",
-    "Proof": "verifier",
 }
 
 __all__ = ["Plan", "Proof", "bind", "build", "encode", "json_schema", "load", "proofs", "save", "verify"]

@@ -60,7 +60,7 @@ class Groups(Value):
 
     `seconds[t]` is the predicted time of the slowest group of iteration t for a model of `bytes`; `bound` is what no
     such division of these ranks can beat in its slowest iteration, `status` says whether it was reached. `nics[r]` is
-    how many times as long a byte takes through rank r's card.
+    how many times as long a byte takes through rank r's NIC.
 
     `rho` is the largest singular value of W_B ⋯ W_2 W_1 − J: W_t replaces every rank's value by its group's mean in
     iteration t, J by the mean of all. So `|x − mean|` shrinks to at most `rho` times itself in every period of B
@@ -121,9 +121,9 @@ class GroupCosts:
 
     @cached_property
     def least(self) -> float:
-        """What the slowest group of any connected pattern takes at least: a pair over the slowest card or uplink.
+        """What the slowest group of any connected pattern takes at least: a pair over the slowest NIC or uplink.
 
-        Every rank must meet another through its card, and every rack another through its uplink.
+        Every rank must meet another through its NIC, and every rack another through its uplink.
         """
         uplinks = [rack.uplink for rack in self.racks] if len(self.racks) > 1 else []
         return self.ring(2, max(*self.nics, *uplinks))
@@ -134,7 +134,7 @@ class GroupCosts:
         return racks if len(racks) > 1 else []
 
     def slowness(self, group: Sequence[int]) -> float:
-        """The slowest card and uplink that a group uses, relative to a link within a rack."""
+        """The slowest NIC and uplink that a group uses, relative to a link within a rack."""
         uplinks = [self.racks[index].uplink for index in self.crossed(group)]
         return max(max(self.nics[rank] for rank in group), *uplinks, 1.0)
 

@@ -28,7 +28,7 @@ def accepting(
     """The planned buckets' times with the loss policy, with the groups, and with both, as far as there are any.
 
     All of them, and the exact step's, are for the same links: they lose packets as `loss` says, and where there are
-    groups, what all ranks do waits for the slowest card, and for the uplinks.
+    groups, what all ranks do waits for the slowest NIC, and for the uplinks.
 
     Args:
       step: its boundaries and schedules stay as they are.
@@ -56,7 +56,7 @@ class _Links(NamedTuple):
     """What buckets take on links that lose packets or join racks, if they may lose a share, or nothing (None).
 
     Where packets are lost, and in groups, buckets are summed by rings, which wait for the late rank. `everybody` has
-    every card as slow as the slowest, and every uplink that its topology does not know; `beta` are seconds per byte of
+    every NIC as slow as the slowest, and every uplink that its topology does not know; `beta` are seconds per byte of
     a ring of all, `rings` the groups' ranks and theirs.
     """
 

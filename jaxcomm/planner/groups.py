@@ -1,7 +1,7 @@
-"""Which ranks average together in which iteration, where links between racks or some cards are slow.
+"""Which ranks average together in which iteration, where links between racks or some NICs are slow.
 
 The slowest group of any pattern takes at least what a pair over the slowest link does: every rank must meet another
-through its card, and every rack another through its uplink, or they never agree. Pairs attain that, so the least cost
+through its NIC, and every rack another through its uplink, or they never agree. Pairs attain that, so the least cost
 needs no solver; among the patterns that have it, the one is taken that brings the ranks to agreement soonest.
 """
 
@@ -40,7 +40,7 @@ def decide(profile: Profile, model_bytes: int | None = None, seed: int = 0) -> G
       seed: of the draws.
 
     Returns:
-      The groups; None where all ranks are in one rack and no card is slow: all divisions are alike there, and none
+      The groups; None where all ranks are in one rack and no NIC is slow: all divisions are alike there, and none
       avoids anything.
 
     Raises:

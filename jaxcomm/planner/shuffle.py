@@ -61,7 +61,7 @@ class Shuffle:
         return sorted(sorted(group) for group in (*between, *(group for within in staying for group in within)))
 
     def _able(self, ranks: Sequence[int], uplink: float) -> Sequence[int]:
-        """Those whose card is no slower than the uplink; all, if a single one would always be away."""
+        """Those whose NIC is no slower than the uplink; all, if a single one would always be away."""
         most = max(uplink, min(self.links.nics[rank] for rank in ranks))
         able = [rank for rank in ranks if self.links.nics[rank] <= most]
         return able if len(able) > 1 else ranks
@@ -107,7 +107,7 @@ def paper(links: GroupCosts) -> list[Division]:
     """The paper's pattern (III-B1 to 3): a group of representatives, one of each rack's others; the slow ones in pairs.
 
     A rack with a slow uplink pairs its representative with a regular one, which changes every iteration; a rank with a
-    slow card stays in its rack and is paired there, if it has enough others. Where the paper says nothing: slow is what
+    slow NIC stays in its rack and is paired there, if it has enough others. Where the paper says nothing: slow is what
     is slower than the fastest of its kind; who finds no regular partner joins the large group.
     """
     racks, nics = links.racks, links.nics

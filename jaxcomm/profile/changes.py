@@ -174,16 +174,16 @@ def uplink_at_rate(profile: Profile, name: str, rate: float) -> Profile:
 
 
 def card_at_rate(profile: Profile, rank: int, rate: float) -> Profile:
-    """The profile as if one rank's card carried `rate` times as many bytes per second.
+    """The profile as if one rank's NIC carried `rate` times as many bytes per second.
 
     Raises:
-      ProfileError: a rank out of range, or a rate that is not above 0, or makes the card faster than `link`.
+      ProfileError: a rank out of range, or a rate that is not above 0, or makes the NIC faster than `link`.
     """
-    _check_rank(profile, rank, "have another card")
+    _check_rank(profile, rank, "have another NIC")
     _check_rate(profile, rate)
     nics = list(profile.nics) or [1.0] * profile.ranks
     nics[rank] /= rate
-    return _changed(profile, f"the card of rank {rank} at {rate:g} times its rate", nics=nics)
+    return _changed(profile, f"the NIC of rank {rank} at {rate:g} times its rate", nics=nics)
 
 
 def with_layers(profile: Profile, layers: Sequence[Layer]) -> Profile:

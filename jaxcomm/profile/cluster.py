@@ -41,7 +41,7 @@ class PacketLoss(Value):
 
 
 class Channels(Value):
-    """Virtual rails: so many connections at once over the same card, and the allreduce's latency over them."""
+    """Virtual rails: so many connections at once over the same NIC, and the allreduce's latency over them."""
 
     channels: Annotated[int, Field(ge=2, le=64, strict=True)]
     latency: Annotated[list[Sample], Field(min_length=1)]
@@ -55,9 +55,9 @@ class CoreRate(Value):
 
 
 class Rail(Value):
-    """A network of its own that all ranks share: cards, switches, protocol.
+    """A network of its own that all ranks share: NICs, switches, protocol.
 
-    `latency` are measured allreduces on this rail alone, by size. `bytes_per_s` is the card's nominal bandwidth,
+    `latency` are measured allreduces on this rail alone, by size. `bytes_per_s` is the NIC's nominal bandwidth,
     `slowdown` what a call takes while other rails run, relative to alone. `ranks` are those that have it (null: all).
     """
 

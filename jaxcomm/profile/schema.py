@@ -74,7 +74,7 @@ class Profile(Value):
     `arrivals` has one row per step and one column per rank: seconds after the first rank of that step; empty when
     unknown. `warmup_dropped` counts the steps left out of it because they were warm-up. With a `topology`, `link` is
     that of two ranks on one host; null: as `network` says. `racks` are the ranks under each switch; `nics[r]` says
-    how many times as long a byte takes through rank r's card, which others may use, too ([]: none is slower); `loss`
+    how many times as long a byte takes through rank r's NIC, which others may use, too ([]: none is slower); `loss`
     is that of all links. `cpu_cores` may serve the rails together (null: no limit). `executors` are allreduces timed on
     CUDA devices: of our schedules, run as one kernel ("fused") or by sends and receives ("messages"), and NCCL's own.
     """
@@ -143,7 +143,7 @@ class Profile(Value):
     def network(self) -> Topology | None:
         """What differs between the links that a call of all ranks uses; None: nothing that is known.
 
-        It is the topology. Without one, a rack whose uplink is slow counts as a host whose ranks share a card, and
+        It is the topology. Without one, a rack whose uplink is slow counts as a host whose ranks share a NIC, and
         every uplink as the slowest.
         """
         slowest = max((rack.uplink for rack in self.racks), default=1.0)

@@ -128,7 +128,7 @@ def _assumptions(plan: Plan) -> Iterator[str]:
             f"last quarter {seconds_text(delay.last_quarter_s)})."
         )
     if plan.groups and max(plan.groups.nics) > 1:
-        yield "Slow cards of ranks count for groups only: the times of schedules take all cards as equally fast."
+        yield "Slow NICs of ranks count for groups only: the times of schedules take all NICs as equally fast."
     if plan.network:
         yield from _network(plan.network, plan.groups)
     yield f"A rank exchanges with {given.ports} peer{'s' * (given.ports != 1)} at once."
@@ -162,13 +162,13 @@ def _network(network: SolvedNetwork, grouped: Groups | None) -> Iterator[str]:
         yield (
             f"Racks of {counts} ranks, each with one uplink for all of its ranks; a byte between racks takes "
             f"{slowest:g} times as long as one within, to which the speed above applies. A slow uplink counts as a "
-            "card that a host's ranks share, and carries one chunk at a time in each direction."
+            "NIC that a host's ranks share, and carries one chunk at a time in each direction."
         )
         if any(rack.uplink != slowest for rack in racks):
             yield "The uplinks differ; schedules count all of them as the slowest, groups each as it is."
     else:
         yield (
-            f"Hosts of {counts} ranks with a network card per {topology.nic}; a byte between hosts takes "
+            f"Hosts of {counts} ranks with a NIC per {topology.nic}; a byte between hosts takes "
             f"{topology.slow:g} times as long as one within, to which the speed above applies."
         )
     if ranks > SOLVED:

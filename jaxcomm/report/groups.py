@@ -32,7 +32,7 @@ def section(groups: Groups) -> str:
         "These are averages within groups, not over all ranks: other mathematics than an allreduce. Nothing above "
         f"uses them; they run only where a training asks for groups. For a model of {bytes_text(groups.bytes)}.",
         f"Racks of {textwrap.shorten(sizes, 60)} ranks, uplinks "
-        f"{_slowness([rack.uplink for rack in groups.racks])}, cards {_slowness(groups.nics)}.",
+        f"{_slowness([rack.uplink for rack in groups.racks])}, NICs {_slowness(groups.nics)}.",
         f"The slowest group takes {seconds_text(max(groups.seconds))}; no pattern in which all ranks come to agree "
         f"takes less than {seconds_text(groups.bound)} ({groups.status.lower()}, gap {groups.gap:.2%}).",
         f"In every period of {groups.period} iterations the distance from agreement shrinks to {groups.rho:.3g} "

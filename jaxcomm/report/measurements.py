@@ -36,7 +36,7 @@ def _rows(measured: Profile) -> Iterator[tuple[str, str]]:
         hosts = len({*topology.hosts})
         yield (
             "topology",
-            f"{hosts} host{'s' * (hosts != 1)}, a card per {topology.nic}, links between {topology.slow:g} × slower",
+            f"{hosts} host{'s' * (hosts != 1)}, a NIC per {topology.nic}, links between {topology.slow:g} × slower",
         )
     late = profile.straggler(measured) if measured.arrivals else None
     if late and not late.is_late:

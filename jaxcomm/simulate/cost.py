@@ -117,7 +117,7 @@ def lower_bound(
       alpha: seconds per round α.
       beta: seconds per byte β.
       ports: peers that a rank can exchange with in one round.
-      topology: what differs between the links; a rank drives its port and its network card at once.
+      topology: what differs between the links; a rank drives its port and its NIC at once.
     """
     if topology and len({*topology.hosts}) > 1:
         beta /= 1 + 1 / topology.slow

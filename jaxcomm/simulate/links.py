@@ -1,4 +1,4 @@
-"""The shared links: who passes when through the cards of hosts and the uplinks of racks."""
+"""The shared links: who passes when through the NICs of hosts and the uplinks of racks."""
 
 from __future__ import annotations
 

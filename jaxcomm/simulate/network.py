@@ -14,14 +14,14 @@ from jaxcomm.topology import Topology
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-STAGES: Final = 4  # shared links on the way of a message: its host's card, its rack's uplink, and the same at the end
+STAGES: Final = 4  # shared links on the way of a message: its host's NIC, its rack's uplink, and the same at the end
 
 
 @dataclass(frozen=True)
 class Network:
     """Links of α seconds and β seconds per byte; by default all are alike, and nothing is lost.
 
-    A rank has a port in each direction; with a `topology` also one for other hosts. What ranks share, the card of a
+    A rank has a port in each direction; with a `topology` also one for other hosts. What ranks share, the NIC of a
     host and the uplink of a rack (each in both directions), serves one message after the other, in the order in which
     they reach it: it is never idle while one waits, as under fair sharing, but the first is through earlier.
 
@@ -31,7 +31,7 @@ class Network:
       topology: hosts, and what a byte between them takes.
       racks: the rack of every rank; () means that all are in one.
       uplinks: by rack, how many times as long a byte takes through its uplink as between two hosts of the rack.
-      nics: by rank, how many times as long a byte takes through its card; () means that none is slower.
+      nics: by rank, how many times as long a byte takes through its NIC; () means that none is slower.
       loss: lost packets, None if there are none.
       bound: the share of every message that may stay lost; None means that TCP repairs every loss.
     """
@@ -61,7 +61,7 @@ class Network:
         )
 
     def remote(self, src: Ints, dst: Ints) -> NDArray[np.bool_]:
-        """Which messages leave their host through a card that is not the port of messages within it."""
+        """Which messages leave their host through a NIC that is not the port of messages within it."""
         if self.topology is None:
             return np.zeros(len(src), bool)
         host = np.array(self.topology.hosts)

@@ -16,7 +16,7 @@ from jaxcomm.plan.groups import GroupCosts, Groups
 from jaxcomm.train.divide_and_shuffle import group_table, grouped
 
 ENOUGH: Final = 8  # steps: fewer say too little about what most of them are like
-SLOWEST: Final = 1e6  # times as slow as a card may be in a plan
+SLOWEST: Final = 1e6  # times as slow as a NIC may be in a plan
 SOONER: Final = 1.1  # times as much agreement per step is worth another pattern
 
 
@@ -55,8 +55,8 @@ def adjust_groups(
     A rank is as slow as its own work between two averages: what it waits for others is not in it. That work begins when
     the rank leaves an average, or for all together where the host or another collective lines the ranks up in between;
     of the two the one is taken by which each rank's work is steadier. What it takes longer than the median rank's in
-    three of four steps counts like a card that delays the model as much; the planner then keeps that rank in the
-    smallest groups. The plan's racks and cards stay as they are, and a network that several ranks share is not looked
+    three of four steps counts like a NIC that delays the model as much; the planner then keeps that rank in the
+    smallest groups. The plan's racks and NICs stay as they are, and a network that several ranks share is not looked
     at: the time after a group's last arrival is nobody's own.
 
     Call it between steps, every so many of them; it takes milliseconds to a second, needs no solver, and the same
@@ -128,7 +128,7 @@ def _unsteadiness(lateness: NDArray[np.float64]) -> float:
 
 
 def _links(plan: Plan, planned: Groups, late: NDArray[np.float64]) -> GroupCosts:
-    """The plan's network, in which a late rank has a card that takes as much longer for the model."""
+    """The plan's network, in which a late rank has a NIC that takes as much longer for the model."""
     alpha, beta = plan.assumptions.alpha_s, plan.assumptions.beta_s_per_byte
     model_s = max(planned.bytes * beta, 1e-12)
     nics = np.minimum(np.array(planned.nics) + late / model_s, SLOWEST).round(3)

@@ -141,7 +141,7 @@ def grouped(plan: str | os.PathLike[str] | Plan) -> tuple[Plan, Groups]:
     loaded = plan if isinstance(plan, Plan) else load(plan)
     if loaded.groups is None:
         raise PlanError(
-            f"divide_and_shuffle: plan {loaded.hash[:8]} decides no groups: its profile says of no rack and no card "
+            f"divide_and_shuffle: plan {loaded.hash[:8]} decides no groups: its profile says of no rack and no NIC "
             "that it is slow.\n  Cure: plan with `jaxcomm plan --racks 4+4 --uplink 4 --model-bytes 1GiB`, or pass the "
             "groups of each iteration."
         )

@@ -1,4 +1,4 @@
-"""The README's snippets of Python, each pasted into a whole program as it is printed."""
+"""The snippets of Python in the README and the guides: those of a page are one program, each as it is printed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from newcomer import blocks, shell
+from newcomer import ROOT, blocks, shell
 
-from jaxcomm import plan, planner
+from jaxcomm import plan, planner, profile
 from jaxcomm.profile import Bucket, Layer, Link, Profile, Provenance, Rack, Tolerance
 
 pytest.importorskip("optax", reason="the snippets train by Optax")
+pytest.importorskip("flax", reason="a snippet uses Flax's BatchNorm")
 
 # What stands before every snippet.
 HEAD = """
@@ -25,7 +26,7 @@ import jax.numpy as jnp
 import jaxcomm
 import numpy as np
 import optax
-from jax.sharding import PartitionSpec as P
+from jax.sharding import NamedSharding, PartitionSpec as P
 from jaxcomm import train
 
 mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
@@ -47,6 +48,15 @@ def on_all(step):
     )
 
 
+def train_with(step):
+    assert is_exact(on_all(step))
+
+
+def plans_seen():
+    return {site["plan"] for site in jaxcomm.stats() if site["calls"]}
+
+
+planned = jaxcomm.plan.load("plan.json")
 exact = on_all(lax_step)
 
 
@@ -56,21 +66,114 @@ def is_exact(grads):
 """
 
 
+# What a snippet is put into. `...` in a step is where it returns what it averaged.
+
+
+def as_it_is(snippet: str) -> str:
+    return snippet
+
+
 def own_step(snippet: str) -> str:
-    """The step returns what it averaged in place of its `...`."""
     return f"""
-def train(step):
-    assert is_exact(on_all(step))
-
-
+jaxcomm.reset_stats()
+train = train_with
 {snippet.replace("...", "return grads")}
-assert {{site["plan"] for site in jaxcomm.stats()}} == {{jaxcomm.plan.load("plan.json").hash[:8]}}
+train(step)
+assert plans_seen() == {{planned.hash[:8]}}
+"""
+
+
+def under_pmap(snippet: str) -> str:
+    return f"""
+jaxcomm.reset_stats()
+{snippet.replace("...", "return grads")}
+in_parts = batch.reshape(8, 2, 64)
+assert is_exact(jax.pmap(step, axis_name="data", in_axes=(None, 0), out_axes=None)(params, in_parts))
+assert plans_seen() == {{planned.hash[:8]}}
+"""
+
+
+def under_jit(snippet: str) -> str:
+    return f"""
+def loss_of(params, x, y):
+    return jnp.mean((jnp.tanh(x @ params["front"]) @ params["back"] - y) ** 2)
+
+
+jaxcomm.reset_stats()
+{snippet}
+x, y = jax.device_put((batch, jnp.zeros((16, 1))), NamedSharding(mesh, P("data")))
+new, value = step(jax.device_put(params, NamedSharding(mesh, P())), x, y)
+assert np.allclose(value, loss(params, batch))
+assert all(np.allclose(new[name], params[name] - 0.1 * exact[name]) for name in params)
+assert plans_seen() == {{planned.hash[:8]}}
+"""
+
+
+def whole_program(snippet: str) -> str:
+    return f"{snippet}\nassert loss == 1 and np.allclose(params, 0.2)\n"
+
+
+def in_the_loss(snippet: str) -> str:
+    """A line for dropout, one for masks, and one for a Flax layer."""
+    dropout, masks, layer = snippet.splitlines()
+    return f"""
+from flax import linen as nn
+
+
+class Model(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        {layer}
+        return x
+
+
+def on_rank(x, weights):
+    key = jax.random.key(0)
+    {dropout}
+    normal, _ = Model().apply(Model().init(key, x), x, mutable=["batch_stats"])
+    losses = normal[:, 0] ** 2
+    {masks}
+    return jax.random.normal(key), jax.lax.psum(loss, "data"), losses
+
+
+x, weights = jnp.arange(16.0)[:, None], jnp.arange(16.0)
+mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
+mapped = jax.shard_map(
+    lambda *args: jax.tree.map(jnp.atleast_1d, on_rank(*args)), mesh=mesh, in_specs=P("data"), out_specs=P("data"),
+    check_vma=False,
+)
+drawn, total, losses = jax.jit(mapped)(x, weights)
+assert len({{*drawn.tolist()}}) == 8
+assert np.allclose(losses, (x[:, 0] - 7.5) ** 2 / x.var(), atol=1e-3)
+assert np.allclose(total, 8 * (weights * losses).sum() / weights.sum())
+"""
+
+
+def by_axis(snippet: str) -> str:
+    return f"""
+jaxcomm.reset_stats()
+{snippet}
+train_with(lambda params, batch: jaxcomm.pmean(jax.grad(loss)(params, batch), "data"))
+assert plans_seen() == {{planned.hash[:8]}}
+"""
+
+
+def with_replaced(snippet: str) -> str:
+    return f"""
+jaxcomm.reset_stats()
+train, step = train_with, lax_step
+{snippet}
+assert plans_seen() == {{planned.hash[:8]}}
 """
 
 
 def in_the_step(snippet: str) -> str:
-    """No gradient of this model has so many segments that one of them may be lost."""
+    """Its imports stand before. No gradient of this model has so many segments that one of them may be lost."""
+    lines = snippet.splitlines()
+    imports = "\n".join(line for line in lines if line.startswith(("import ", "from ")))
+    snippet = "\n".join(line for line in lines if line not in imports.splitlines())
     return f"""
+{imports}
 jaxcomm.init(plan="plan.json")
 
 
@@ -80,13 +183,13 @@ def step(params, batch):
     return grads
 
 
-assert is_exact(on_all(step))
+train_with(step)
 """
 
 
 def shuffled(snippet: str) -> str:
-    """Two lines for the host, two for the jitted step, and two for the host again."""
-    lines = [line for line in snippet.splitlines() if line]
+    """An import, two lines for the host, two for the jitted step, and two for the host again."""
+    _, *lines = [line for line in snippet.splitlines() if line]
     first, inside, last = ("\n".join(lines[i : i + 2]) for i in (0, 2, 4))
     return f"""
 {first}
@@ -107,19 +210,101 @@ assert adjustment.reason
 """
 
 
-# By a word that only this snippet has.
-PROGRAMS: dict[str, Callable[[str], str]] = {
-    "jaxcomm.init(plan=": own_step,
-    "train.pmean_buckets": in_the_step,
-    "train.Loss(0.1)": in_the_step,
-    "train.divide_and_shuffle": shuffled,
+def with_another_role(snippet: str) -> str:
+    """For a plan of no network: a schedule that was solved for one is for its late rank."""
+    return f"""
+measured = jaxcomm.profile.load("profile.json").model_copy(update={{"racks": ()}})
+jaxcomm.plan.save(jaxcomm.planner.plan(measured, time_limit=0.05), "plan.json")
+{snippet}
+assert jaxcomm.plan.load("plan.json", {{"straggler": 5}}).roles == {{"straggler": 5}} != planned.roles
+"""
+
+
+def late_gradients(snippet: str) -> str:
+    return (
+        f"{snippet}\ntrain_with(lambda params, batch: jaxcomm.pmean(delayed(jax.grad(loss)(params, batch)), 'data'))\n"
+    )
+
+
+def missing_rank(snippet: str) -> str:
+    return f"""
+import logging
+
+jaxcomm.init(deadline_s=0.5)
+log, said = logging.getLogger("mine"), []
+log.addFilter(lambda record: said.append(record.getMessage()))
+
+
+def sum_unless_3(x):
+    return jax.lax.cond(jax.lax.axis_index("data") == 3, lambda x: x, lambda x: jaxcomm.psum(x, "data"), x)
+
+
+def step(params, batch):
+    return jax.jit(
+        jax.shard_map(sum_unless_3, mesh=mesh, in_specs=P("data"), out_specs=P("data"), check_vma=False)
+    )(batch)
+
+
+{snippet}
+assert said == ["ranks (3,) are missing, (0, 1, 2, 4, 5, 6, 7) wait"]
+"""
+
+
+def after_some_steps(snippet: str) -> str:
+    return f"""
+for _ in range(3):
+    train_with(lambda params, batch: jaxcomm.pmean(jax.grad(loss)(params, batch), "data"))
+{snippet}
+assert plans_seen() == {{"direct"}}
+"""
+
+
+def for_other_tools(snippet: str) -> str:
+    return f"""
+class Writer:
+    names = set()
+
+    def add_scalar(self, name, value, step):
+        self.names |= {{name.rpartition("/")[2]}}
+
+
+writer, step = Writer(), 3
+{snippet}
+assert {{"calls", "wait_s", "transfer_s"}} <= writer.names
+assert jaxcomm.profile.from_stats("run.json").ranks == jaxcomm.profile.from_stats().ranks == 8
+"""
+
+
+GUIDES = "docs/guides/"
+# By page, and there by a word that only this snippet of the page has.
+PROGRAMS: dict[str, dict[str, Callable[[str], str]]] = {
+    "README.md": {
+        "jaxcomm.init(plan=": own_step,
+        "from jaxcomm import lax": under_pmap,
+        "jaxcomm.value_and_grad": under_jit,
+    },
+    f"{GUIDES}late_ranks.md": {"jaxcomm.use_plan": with_another_role, "ffi.delay": late_gradients},
+    f"{GUIDES}training.md": {
+        "jaxcomm.init(plan=": own_step,
+        "from jaxcomm import lax": under_pmap,
+        "jaxcomm.use_plan": by_axis,
+        "jaxcomm.replace_lax": with_replaced,
+        "train.pmean_buckets": in_the_step,
+    },
+    f"{GUIDES}jit.md": {"def loss_of": whole_program, "nn.BatchNorm": in_the_loss},
+    f"{GUIDES}less_exact.md": {"train.Loss(0.1)": in_the_step, "train.divide_and_shuffle": shuffled},
+    f"{GUIDES}errors.md": {"errors.translated": missing_rank},
+    f"{GUIDES}statistics.md": {
+        "print(jaxcomm.stats())": after_some_steps,
+        "stats.save": for_other_tools,
+        "for site in": as_it_is,
+    },
 }
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With a plan.json of eight ranks that has decided all of which the snippets speak."""
-    here = tmp_path_factory.mktemp("snippets")
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """With a plan.json of eight ranks that has decided all of which the snippets speak, and its profile."""
     sizes = {"front": 64 * 64 * 4, "back": 64 * 4}
     measured = Profile(
         ranks=8,
@@ -130,18 +315,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tolerance=Tolerance(layers=[Layer(name=name, bytes=size) for name, size in sizes.items()], bound=0.1),
         provenance=Provenance(source="a test", tool="pytest"),
     )
-    plan.save(planner.plan(measured, time_limit=0.05), here / "plan.json")
-    return here
+    profile.save(measured, tmp_path / "profile.json")
+    plan.save(planner.plan(measured, time_limit=0.05), tmp_path / "plan.json")
+    return tmp_path
 
 
-@pytest.mark.parametrize("word", PROGRAMS)
-def test_a_snippet_runs(word: str, folder: Path) -> None:
-    [snippet] = [snippet for snippet in blocks("README.md", "python") if word in snippet]
-    program = folder / f"{[*PROGRAMS].index(word)}.py"
-    program.write_text(HEAD + PROGRAMS[word](snippet))
+@pytest.mark.parametrize("page", PROGRAMS)
+def test_the_snippets_of_a_page_run(page: str, folder: Path) -> None:
+    parts = zip(PROGRAMS[page].values(), blocks(page, "python"), strict=True)
+    program = folder / f"the_snippets_of_{Path(page).stem}.py"
+    program.write_text("\n".join([HEAD, *(put_into(snippet) for put_into, snippet in parts)]))
     shell(f"python {program.name}", folder)
 
 
 def test_every_snippet_has_a_program() -> None:
-    found = blocks("README.md", "python")
-    assert [[word for word in PROGRAMS if word in snippet] for snippet in found] == [[word] for word in PROGRAMS]
+    pages = ["README.md", *(str(path.relative_to(ROOT)) for path in (ROOT / GUIDES).glob("*.md"))]
+    found = {page: blocks(page, "python") for page in pages}
+    assert {page for page in pages if found[page]} == {*PROGRAMS}
+    for page, words in PROGRAMS.items():
+        assert [[word for word in words if word in snippet] for snippet in found[page]] == [[word] for word in words]
