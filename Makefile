@@ -54,7 +54,7 @@ wheel: .venv/.installed
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
 
 test: setup
-	@tools/each.sh 'make test' '$(BIN)/python -m pytest $(ARGS)' '$(BAZEL) test //...'
+	@tools/each.sh 'make test' '$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)' '$(BAZEL) test //...'
 
 sanitize: setup
 	@tools/each.sh 'make sanitize' $(foreach kind,asan ubsan tsan,'$(BAZEL) test --config=$(kind) //...')
