@@ -31,6 +31,7 @@ OnePlan: TypeAlias = "str | os.PathLike[str] | Plan | None"
 PlanLike: TypeAlias = "OnePlan | Mapping[Hashable, OnePlan]"
 
 _DEADLINE: Final = "JAXCOMM_DEADLINE_S"
+_COMPILED_AT_ONCE: Final = 64  # ranks of plans all of whose programs are compiled when they become active: 1.5 s
 
 # The hashes of plans by the axes that they are for; () stands for all axes that have none of their own.
 _Hashes: TypeAlias = tuple[tuple[tuple[Any, ...], str], ...]
@@ -275,11 +276,12 @@ def _hash(plan: Any, where: str) -> str:
 
 
 def _compile_plans(hashes: _Hashes) -> None:
-    """Lets executables that another process compiled find their programs here."""
+    """Lets executables that another process compiled find their programs here, unless that would take long."""
     if hashes:
         start()
     for _, digest in hashes:
-        compile_plan(digest)
+        if digest and _plans[digest].ranks <= _COMPILED_AT_ONCE:
+            compile_plan(digest)
 
 
 def _check_mesh(hashes: _Hashes, mesh: jax.sharding.Mesh) -> None:

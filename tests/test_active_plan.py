@@ -463,3 +463,13 @@ print(np.asarray(jax.jit(step)(x)).sum())
         result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
         assert result.stdout == "1200.0\n"
     assert any(path.name.endswith("-cache") for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("ranks", "compiled"), [(64, 1), (65, 0)])
+def test_what_would_take_long_to_compile_waits_for_a_call(
+    ranks: int, compiled: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(communicator, "compile_plan", seen.append)
+    with jaxcomm.use_plan(make((0, None, SPECS["direct"]), ranks=ranks)):
+        assert len(seen) == compiled
