@@ -64,6 +64,10 @@ class Sharded:
         """The state after `count` more steps, and each step's loss [count]. Donates `state`."""
         return self._run(state, self._train, count=count)
 
+    def scalars(self) -> dict[str, float]:
+        """What the collectives of this process have recorded so far, for TensorBoard."""
+        return jaxcomm.stats().scalars()
+
     def score(self, state: State) -> dict[str, float]:
         """The metric on the test data."""
         return {self._task.metric: float(self._score(state.variables, self._test))}

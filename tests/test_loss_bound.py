@@ -193,8 +193,7 @@ def test_kept_trainings_of_another_setting_are_not_taken(folder: Path, capsys: C
     assert loss_bound(*words) == 1
     assert "keeps trainings from before training.py was changed" in capsys.readouterr().err
     (folder / "profile.json.trainings.json").write_text("{")
-    with pytest.raises(KeyboardInterrupt):
-        loss_bound(*words)
+    assert loss_bound(*words) == 1
     assert "error: profile.json.trainings.json: is not JSON" in capsys.readouterr().err
 
 

@@ -13,8 +13,8 @@ from jaxcomm.errors import JaxcommError
 from jaxcomm.report.tables import table
 
 EXAMPLE = """
-    jaxcomm check                    (GPUs; ten minutes at most; psum over GPUs then uses what has passed)
-    jaxcomm check --cpu              (the CPU core, on host devices; a minute)
+    jaxcomm check                    # GPUs; ten minutes at most; psum over GPUs then uses what has passed
+    jaxcomm check --cpu              # the CPU core, on host devices; a minute
     jaxcomm check --dry-run
     jaxcomm check --only devices --json
 """

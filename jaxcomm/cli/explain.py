@@ -12,7 +12,7 @@ from jaxcomm.report import considered, explanation, step, timeline, trace
 EXAMPLE = """
     jaxcomm explain plan.json
     jaxcomm explain plan.json --svg timeline.svg --bytes 16MiB
-    jaxcomm explain plan.json --trace rounds.json      (open it in ui.perfetto.dev)
+    jaxcomm explain plan.json --trace rounds.json      # open it in ui.perfetto.dev
     jaxcomm explain plan.json --step-svg step.svg --explain-json considered.json
 """
 

@@ -22,9 +22,10 @@ from jaxcomm.report.words import nobody_late_text, spec_text
 
 EXAMPLE = """
     jaxcomm what-if profile.json
-    jaxcomm what-if profile.json --no-straggler --rate 1/4 --bytes 64MiB,1GiB
-    jaxcomm what-if profile.json --no-straggler --late rank=5,ms=20
+    jaxcomm what-if profile.json --rate 1/4 --bytes 64MiB,1GiB
+    jaxcomm what-if profile.json --late rank=5,ms=20
     jaxcomm what-if profile.json --racks 5+3 --uplink-rate 0=1/4 --card-rate 3=1/2
+    jaxcomm what-if late.json --no-straggler --late rank=5,ms=20      # where a rank is late
     jaxcomm what-if rails.json --without-rail eth1 --rail-rate eth0=1/2
 
     Racks given by --racks are called 0, 1, …; `jaxcomm profile import` gives a profile its rails.

@@ -53,6 +53,23 @@ def train(loss, seed):
     yield from (4.0, 3.0, 2.0)
 """
 
+# A run of theirs, of which the statistics are kept.
+RUN = """
+import jax
+import jax.numpy as jnp
+
+import jaxcomm
+
+spec = jax.sharding.PartitionSpec("data")
+mesh = jax.sharding.Mesh(jax.devices(), ("data",))
+options = {"mesh": mesh, "in_specs": spec, "out_specs": spec, "check_vma": False}
+step = jax.jit(jax.shard_map(lambda x: jaxcomm.psum(x, "data"), **options))
+for size in (64, 4096, 65536):
+    for _ in range(8):
+        step(jnp.ones((8, size))).block_until_ready()
+jaxcomm.stats().save("run.json")
+"""
+
 # What makes an example short: options that come after its own. The rest of an example is run as it is printed.
 SHORTER = {
     "demo": "--steps 6 --hidden 8 --batch 1",
@@ -66,7 +83,7 @@ SHORTER = {
     "bench": "--sizes 1KiB --rounds 1",
 }
 # On a machine without what they need, these say what they would do.
-DRY = ("--on cuda", "recipes/images.py")
+DRY = ("--on cuda", "recipes/images.py", "jaxcomm check ")
 
 
 def examples(command: str) -> list[str]:
@@ -79,7 +96,8 @@ def short(line: str) -> str:
     command = max((name for name in COMMANDS if line.startswith(f"jaxcomm {name}")), key=len)
     typed, hash_, comment = line.partition("  # ")
     dry = "--dry-run" if any(word in line for word in DRY) else ""
-    return f"{typed} {SHORTER.get(command, '')} {dry} {hash_}{comment}"
+    shorter = "" if "run.json" in line else SHORTER.get(command, "")  # which was measured already
+    return f"{typed} {shorter} {dry} {hash_}{comment}"
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +109,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shell(short(line), here)
     assert {path.suffix for path in here.iterdir() if path.is_file()} == {".json", ".svg"}
     (here / "train.py").write_text(MODEL)
+    (here / "run.py").write_text(RUN)
+    shell("XLA_FLAGS=--xla_force_host_platform_device_count=8 PJRT_NPROC=32 python run.py", here)
+    shell("jaxcomm profile --inject rank=3,ms=30 --sizes 4KiB,64KiB --steps 10 --out late.json", here)
     (here / "mine").mkdir()
     (here / "mine" / "text.py").write_text(MODEL)
     (here / "recipes").symlink_to(ROOT / "recipes")
