@@ -187,8 +187,7 @@ LATE_RANKS: dict[str, tuple[list[list[float]], tuple[int, ...]]] = {
     "the other hardly": ([[0.0, 0.0, 0.1, 5.0]] * 3, (3,)),
     "a crowd without a bulk": ([[0.0, 1.0, 2.0, 3.0]] * 4, (3,)),
     "never more than half": ([[0.0, 0.0, 5.0, 6.0, 9.0]] * 3, (4,)),
-    "of two ranks one": ([[0.0, 1.0]] * 6, (1,)),
-    "of two ranks one, in steps too few to tell": ([[0.0, 1.0]] * 5, ()),
+    "of two ranks one": ([[0.0, 1.0]] * 3, (1,)),
     "nobody": ([[0.0, 0.0]], ()),
 }
 

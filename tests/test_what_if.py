@@ -59,7 +59,7 @@ def rows(capsys: Capture, tmp_path: Path, given: Profile, *words: str) -> list[d
 @settings(max_examples=10, deadline=None)
 @given(
     delays=st.lists(st.floats(1e-3, 1), min_size=1, max_size=5),
-    ranks=st.sampled_from([3, 5, 8]),
+    ranks=st.sampled_from([2, 3, 5, 8]),
     data=st.data(),
 )
 def test_without_the_only_straggler_no_schedule_uses_a_delay(
@@ -67,13 +67,14 @@ def test_without_the_only_straggler_no_schedule_uses_a_delay(
 ) -> None:
     rank = data.draw(st.integers(0, ranks - 1))
     late = make([[seconds * (r == rank) for r in range(ranks)] for seconds in delays], ranks)
-    assert kinds(late) & USES_A_DELAY
+    if ranks > 2:
+        assert kinds(late) & USES_A_DELAY
     assert not kinds(profile.without_straggler(late)) & USES_A_DELAY
 
 
 @settings(max_examples=100, deadline=None)
 @given(
-    st.integers(3, 6).flatmap(lambda n: st.lists(st.lists(st.floats(0, 1), min_size=n, max_size=n), min_size=1)),
+    st.integers(2, 6).flatmap(lambda n: st.lists(st.lists(st.floats(0, 1), min_size=n, max_size=n), min_size=1)),
 )
 def test_the_straggler_left_out_is_never_last_and_the_others_stay(arrivals: list[list[float]]) -> None:
     before = profile.with_late_rank(make(arrivals, len(arrivals[0])), 1, 5.0)

@@ -52,8 +52,8 @@ def straggler(profile: Profile) -> Straggler:
     below 5 % (a binomial test, times the number of ranks). And in the steps in which it was last, its median lead on
     the next rank is at least half of the bulk's spread: the median time from a step's first rank to the one with which
     half are there. Ranks that are late together (`late_ranks`) are each compared with those that are not. In fewer
-    steps than can tell (two of eight ranks), it must be last in all, by 3 times the time from the others' first to
-    their last; of two ranks none is late in fewer than six steps.
+    steps than can tell (five of two ranks, two of eight), it must be last in all, by 3 times the time from the others'
+    first to their last; of two ranks one always is by that in one step, and often in some: measure more.
 
     Args:
       profile: a profile with arrivals.
@@ -149,9 +149,7 @@ def _verdict(arrivals: NDArray[np.float64], rank: int, often: list[int]) -> tupl
         return False, by_chance
     usual = float(np.median(lead[lead > 0]))
     if chance(steps, steps, ranks) >= SIGNIFICANCE:
-        # A single other rank has no spread to compare with.
-        tells = others.shape[1] > 1 and times == steps
-        return tells and usual >= _JITTER * float(np.median(np.ptp(others, axis=1))), by_chance
+        return times == steps and usual >= _JITTER * float(np.median(np.ptp(others, axis=1))), by_chance
     return by_chance < SIGNIFICANCE and usual >= _LEAD * _spread(arrivals), by_chance
 
 
