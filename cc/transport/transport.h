@@ -1,0 +1,118 @@
+// Moves messages between this process and the others of its job, over one kind of connection.
+//
+//   transport.Notify(process, text);                                // a few bytes about a call, in order
+//   transport.Post(process, id, spans, /*accepts_view=*/true, done);  // where a message that is expected may go
+//   transport.Send({{process, id}}, spans, done);                   // the same bytes to each receiver
+//   transport.Flush();                                              // what the three have queued goes out
+//
+// Nothing here blocks, and everything may be called from any thread. A callback runs once, on a thread of the transport
+// or inside the function that it was given to; it must not block, and may call the transport. So no lock that it takes
+// may be held around a call.
+//
+// The bytes of a message go only into spans that were posted under its id, and only if both sides agree on its size; a
+// peer that says otherwise is cut off. A message that comes before its Post is kept, up to kMaxEarlyBytes of a process;
+// above that the process is not read until something is posted, so large messages are sent only once the other side
+// has said that it has posted them. After Cancel no byte of the call is read or stored any more.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "cc/base/status.h"
+
+namespace jaxcomm {
+
+// One execution of one collective, by the same name in every process.
+struct CallId {
+  uint64_t module = 0;     // the compiled module, by its contents
+  uint32_t launch = 0;     // how often it had been launched before, in this process as in the others
+  uint32_t site = 0;       // which collective of the module
+  uint32_t iteration = 0;  // how often the launch had executed it before, in a loop
+
+  bool operator==(const CallId& other) const {
+    return std::tie(module, launch, site, iteration) ==
+           std::tie(other.module, other.launch, other.site, other.iteration);
+  }
+  bool operator<(const CallId& other) const {
+    return std::tie(module, launch, site, iteration) <
+           std::tie(other.module, other.launch, other.site, other.iteration);
+  }
+};
+
+// A segment of the index-th message that rank `from` of a call has for rank `to`, as both sides list them.
+struct MessageId {
+  CallId call;
+  uint32_t from = 0, to = 0;
+  uint32_t index = 0;
+  uint32_t segment = 0;
+
+  bool operator==(const MessageId& other) const {
+    return std::tie(call, from, to, index, segment) ==
+           std::tie(other.call, other.from, other.to, other.index, other.segment);
+  }
+  bool operator<(const MessageId& other) const {
+    return std::tie(call, from, to, index, segment) <
+           std::tie(other.call, other.from, other.to, other.index, other.segment);
+  }
+};
+
+// Memory that holds the bytes [at, at + bytes) of a message. Spans ascend; nothing is carried of the gaps between them.
+template <typename Byte>
+struct BasicSpan {
+  Byte* data = nullptr;
+  int64_t bytes = 0;
+  int64_t at = 0;
+};
+using Span = BasicSpan<std::byte>;
+using ConstSpan = BasicSpan<const std::byte>;
+
+struct Receiver {
+  uint32_t process;
+  MessageId id;
+};
+
+// A message has come. Its bytes are in the spans that were posted; or, where a view was accepted, byte `at` of it may
+// be at view.get() + at instead, in memory of the transport's that stays as long as somebody holds the view. Held views
+// keep the sender waiting: release them soon.
+using Received = std::function<void(const Status&, std::shared_ptr<const std::byte> view)>;
+
+// The spans may be used again: the message has been copied or has left. An error: the process is gone.
+using Sent = std::function<void(const Status&)>;
+
+class Transport {
+ public:
+  static constexpr size_t kMaxNotice = 4096;                // bytes
+  static constexpr int64_t kMaxMessage = int64_t{1} << 20;  // bytes of a segment, gaps included
+  static constexpr int64_t kMaxEarlyBytes = int64_t{64} << 20;
+
+  // What a transport tells; the functions run as callbacks do.
+  class Events {
+   public:
+    virtual ~Events() = default;
+    // Those of one process come in the order in which it sent them, and before messages that it sent later.
+    virtual void OnNotice(uint32_t process, std::string_view notice) = 0;
+    // Nothing comes from it any more; `why` says what happened, in words for the user. Once for each process.
+    virtual void OnPeerGone(uint32_t process, const Status& why) = 0;
+  };
+
+  virtual ~Transport() = default;
+
+  virtual void Notify(uint32_t process, std::string_view notice) = 0;
+  virtual void Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view,
+                    Received done) = 0;
+  virtual void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) = 0;
+  virtual void Flush() = 0;
+
+  // The call is over here. Callbacks of its messages that have not begun never run; what still comes of it is dropped.
+  // Waits for a copy of its bytes that is being made, never for another process. Not to be called from a callback of
+  // the same call.
+  virtual void Cancel(const CallId& call) = 0;
+};
+
+}  // namespace jaxcomm
