@@ -15,8 +15,8 @@ import numpy as np
 
 from jaxcomm import ffi, processes
 from jaxcomm.errors import JaxcommError, PlanError
-from jaxcomm.ffi.cuda import CUDA
 from jaxcomm.gpu import nccl
+from jaxcomm.gpu.core import CUDA
 from jaxcomm.program.program import compile
 
 if TYPE_CHECKING:

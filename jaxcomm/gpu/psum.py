@@ -22,8 +22,7 @@ from jaxcomm.collectives.lowering import as_lax, devices_at, ranks_of
 from jaxcomm.collectives.primitive import COLLECTIVES
 from jaxcomm.collectives.request import Request, extent
 from jaxcomm.errors import JaxcommError
-from jaxcomm.ffi import cuda
-from jaxcomm.gpu import certificate, fused, hosts, nccl
+from jaxcomm.gpu import certificate, core, fused, hosts, nccl
 from jaxcomm.log import say_once
 
 
@@ -78,7 +77,7 @@ def lower(
 @functools.cache
 def start() -> None:
     """Makes the back end known to XLA and to the core for CPUs, once; where JAX has no GPU, to neither."""
-    if cuda.jax_has_it():
+    if core.jax_has_it():
         fused.register()
         nccl.register()
         ffi.add_backend(fused)
@@ -95,7 +94,7 @@ def check_at_exit() -> None:
 
 def device_numbers(groups: Sequence[Sequence[Any]]) -> list[list[int]]:
     """The GPUs of each group, all on one host: process << 16 | CUDA's number of the device there."""
-    if jax.process_count() > 1 and cuda.jax_has_it():
+    if jax.process_count() > 1 and core.jax_has_it():
         fused.join_processes()
     return [[device.process_index << 16 | processes.hardware_number(device) for device in group] for group in groups]
 
@@ -108,7 +107,7 @@ def _use(among: Sequence[set[int]]) -> str:
 
 
 def _why_not(use: str, those: Sequence[int]) -> str | None:
-    return certificate.why_not_in(use, those) if cuda.is_built() else "jaxcomm was built without CUDA"
+    return certificate.why_not_in(use, those) if core.is_built() else "jaxcomm was built without CUDA"
 
 
 def _reduce(attributes: dict[str, Any], *leaves: jax.Array) -> list[jax.Array]:
