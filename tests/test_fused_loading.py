@@ -17,6 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 import jaxcomm
 from jaxcomm import ffi, planner, schedules
+from jaxcomm.collectives.request import Device
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.gpu import core, fused, psum
 from jaxcomm.log import say_once
@@ -143,7 +144,8 @@ def test_where_xla_partitions_other_axes_gpus_stay_laxs(caplog: pytest.LogCaptur
 
 def test_gpus_are_named_by_cudas_numbers() -> None:
     gpus = [SimpleNamespace(id=8 + i, local_hardware_id=i, process_index=0) for i in range(2)]
-    assert psum.device_numbers([gpus[::-1]]) == [[1, 0]]
+    assert psum.gpus([gpus[::-1]]) == (((0, 1), (0, 0)),)
+    assert fused.device_key(Device(process=2, number=1)) == 2 << 16 | 1
 
 
 @pytest.mark.usefixtures("on_gpus")

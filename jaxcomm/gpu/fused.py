@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxcomm import ffi, processes
+from jaxcomm.collectives.request import Device
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.gpu import nccl
 from jaxcomm.gpu.core import CUDA
@@ -99,6 +100,11 @@ def register_program(name: str, data: bytes) -> None:
       PlanError: the core's decoder refuses the program; the message says at which word.
     """
     CUDA.call("fused_register", name, data, len(data), raises=PlanError)
+
+
+def device_key(device: Device) -> int:
+    """The number by which the core knows a GPU of any process of this host."""
+    return device.process << 16 | device.number
 
 
 @functools.cache
