@@ -20,7 +20,7 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-struct Seat {
+struct DeviceSlot {
   int64_t group = -1;
   uint32_t rank = 0;
   std::shared_ptr<Site> site;  // none in a group of one rank, which has nothing to do
@@ -36,7 +36,7 @@ struct CallSite {
   }
 
   std::map<std::string, std::shared_ptr<Site>> sites;  // by program: groups of one size share theirs
-  std::vector<Seat> seats;                             // by device id
+  std::vector<DeviceSlot> slots;                       // by device id
 };
 ffi::TypeId CallSite::id = {};
 ffi::TypeInfo CallSite::info = ffi::MakeTypeInfo<CallSite>();
@@ -93,8 +93,8 @@ ffi::ErrorOr<std::unique_ptr<CallSite>> Instantiate(std::string_view name, std::
     }
     for (uint32_t rank = 0; rank < members.size(); ++rank) {
       const size_t device = static_cast<size_t>(members[rank]);
-      if (device >= call_site->seats.size()) call_site->seats.resize(device + 1);
-      call_site->seats[device] = {static_cast<int64_t>(group), rank, site};
+      if (device >= call_site->slots.size()) call_site->slots.resize(device + 1);
+      call_site->slots[device] = {static_cast<int64_t>(group), rank, site};
     }
   }
   return call_site;
@@ -127,10 +127,10 @@ Status ReadBuffers(const Site& site, const ffi::RemainingArgs& args, const ffi::
 
 Status Start(CallSite* call_site, ffi::RunId run, int32_t device, const ffi::RemainingArgs& args,
              const ffi::RemainingRets& rets, const ffi::Promise& promise) {
-  if (device < 0 || static_cast<size_t>(device) >= call_site->seats.size() || call_site->seats[device].group < 0) {
+  if (device < 0 || static_cast<size_t>(device) >= call_site->slots.size() || call_site->slots[device].group < 0) {
     return Status(Code::kInternal, "collective: device " + std::to_string(device) + " is in no group");
   }
-  const auto& [group, rank, site] = call_site->seats[device];
+  const auto& [group, rank, site] = call_site->slots[device];
   if (!site) {
     for (size_t i = 0; i < args.size(); ++i) {
       const ffi::AnyBuffer operand = *args.get<ffi::AnyBuffer>(i);

@@ -17,7 +17,7 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-struct Seat {
+struct GroupedSlot {
   uint32_t rank = 0;
   std::shared_ptr<GroupedSite> site;  // none: this device takes no part
 };
@@ -28,12 +28,12 @@ struct GroupedCallSite {
   static ffi::TypeInfo info;
 
   ~GroupedCallSite() {
-    for (const Seat& seat : seats) {
-      if (seat.site) seat.site->Forget(TheExecutor());
+    for (const GroupedSlot& slot : slots) {
+      if (slot.site) slot.site->Forget(TheExecutor());
     }
   }
 
-  std::vector<Seat> seats;  // by device id
+  std::vector<GroupedSlot> slots;  // by device id
 };
 ffi::TypeId GroupedCallSite::id = {};
 ffi::TypeInfo GroupedCallSite::info = ffi::MakeTypeInfo<GroupedCallSite>();
@@ -67,18 +67,18 @@ ffi::ErrorOr<std::unique_ptr<GroupedCallSite>> Instantiate(std::string_view name
     if (i % ranks == 0) site = std::make_shared<GroupedSite>(std::string(name), std::string(axes), by_size);
     if (devices[i] < 0) return invalid(who + ": device id " + std::to_string(devices[i]) + " is negative");
     const size_t device = static_cast<size_t>(devices[i]);
-    if (device >= call_site->seats.size()) call_site->seats.resize(device + 1);
-    call_site->seats[device] = {static_cast<uint32_t>(i % ranks), site};
+    if (device >= call_site->slots.size()) call_site->slots.resize(device + 1);
+    call_site->slots[device] = {static_cast<uint32_t>(i % ranks), site};
   }
   return call_site;
 }
 
 Status Start(GroupedCallSite* call_site, ffi::RunId run, int32_t device, const ffi::RemainingArgs& args,
              const ffi::RemainingRets& rets, const ffi::Promise& promise) {
-  if (device < 0 || static_cast<size_t>(device) >= call_site->seats.size() || !call_site->seats[device].site) {
+  if (device < 0 || static_cast<size_t>(device) >= call_site->slots.size() || !call_site->slots[device].site) {
     return Status(Code::kInternal, "grouped: device " + std::to_string(device) + " takes no part");
   }
-  const auto& [rank, site] = call_site->seats[device];
+  const auto& [rank, site] = call_site->slots[device];
   const auto groups = args.get<ffi::BufferR1<ffi::DataType::S32>>(0);
   if (args.size() != rets.size() || !groups.has_value() || groups->element_count() != site->ranks()) {
     return InvalidArgument("grouped: the first operand must be int32[" + std::to_string(site->ranks()) +

@@ -1,5 +1,5 @@
 // The custom calls that masks are made of: "jaxcomm_importance" finds what each segment of a gradient matters,
-// "jaxcomm_pack" gathers the kept segments, "jaxcomm_unpack" puts them back among zeros, "jaxcomm_scale" multiplies
+// "jaxcomm_pack" gathers the chosen segments, "jaxcomm_unpack" puts them back among zeros, "jaxcomm_scale" multiplies
 // each segment by a factor of its own, which drops it where that is 0.
 
 #include "cc/kernels/importance.h"
@@ -49,14 +49,14 @@ ffi::Error Importance(ffi::AnyBuffer gradients, ffi::BufferR0<ffi::DataType::U32
   });
 }
 
-// Calls copy(segment's first byte, its bytes, place in the packed buffer) for each kept segment, in their order.
-Status ForEachKept(const char* name, size_t bytes, size_t segment, const Indices& kept,
-                   const std::function<void(size_t, size_t, size_t)>& copy) {
+// Calls copy(segment's first byte, its bytes, position in the packed buffer) for each chosen segment, in their order.
+Status ForEachChosen(const char* name, size_t bytes, size_t segment, const Indices& indices,
+                     const std::function<void(size_t, size_t, size_t)>& copy) {
   int64_t before = -1;
-  for (size_t i = 0; i < kept.element_count(); ++i) {
-    const int64_t index = kept.typed_data()[i];
+  for (size_t i = 0; i < indices.element_count(); ++i) {
+    const int64_t index = indices.typed_data()[i];
     if (index <= before || static_cast<size_t>(index) >= NumSegments(bytes, segment)) {
-      return InvalidArgument(std::string(name) + ": kept[" + std::to_string(i) + "] is " + std::to_string(index) +
+      return InvalidArgument(std::string(name) + ": indices[" + std::to_string(i) + "] is " + std::to_string(index) +
                              "; indices must ascend, below " + std::to_string(NumSegments(bytes, segment)));
     }
     before = index;
@@ -66,33 +66,36 @@ Status ForEachKept(const char* name, size_t bytes, size_t segment, const Indices
   return Status();
 }
 
-ffi::Error Pack(ffi::AnyBuffer gradients, Indices kept, ffi::Result<ffi::AnyBuffer> packed, int64_t segment_bytes) {
+ffi::Error Pack(ffi::AnyBuffer gradients, Indices indices, ffi::Result<ffi::AnyBuffer> packed, int64_t segment_bytes) {
   return Guarded([&] {
     const size_t segment = static_cast<size_t>(segment_bytes);
-    const Status fits = CheckPack(packed->size_bytes(), kept.element_count(), segment_bytes);
+    const Status fits = CheckPack(packed->size_bytes(), indices.element_count(), segment_bytes);
     if (!fits.ok()) return fits;
     const std::byte* from = static_cast<const std::byte*>(gradients.untyped_data());
     std::byte* to = static_cast<std::byte*>(packed->untyped_data());
-    return ForEachKept("pack", gradients.size_bytes(), segment, kept, [&](size_t at, size_t length, size_t place) {
-      std::memcpy(to + place, from + at, length);
-      std::memset(to + place + length, 0, segment - length);
-    });
+    return ForEachChosen("pack", gradients.size_bytes(), segment, indices,
+                         [&](size_t at, size_t length, size_t position) {
+                           std::memcpy(to + position, from + at, length);
+                           std::memset(to + position + length, 0, segment - length);
+                         });
   });
 }
 
-ffi::Error Unpack(ffi::AnyBuffer packed, Indices kept, ffi::Result<ffi::AnyBuffer> gradients, int64_t segment_bytes) {
+ffi::Error Unpack(ffi::AnyBuffer packed, Indices indices, ffi::Result<ffi::AnyBuffer> gradients,
+                  int64_t segment_bytes) {
   return Guarded([&] {
     const size_t segment = static_cast<size_t>(segment_bytes), bytes = gradients->size_bytes();
-    const Status fits = CheckUnpack(packed.size_bytes(), kept.element_count(), segment_bytes);
+    const Status fits = CheckUnpack(packed.size_bytes(), indices.element_count(), segment_bytes);
     if (!fits.ok()) return fits;
     const std::byte* from = static_cast<const std::byte*>(packed.untyped_data());
     std::byte* to = static_cast<std::byte*>(gradients->untyped_data());
     size_t filled = 0;
-    const Status status = ForEachKept("unpack", bytes, segment, kept, [&](size_t at, size_t length, size_t place) {
-      std::memset(to + filled, 0, at - filled);
-      std::memcpy(to + at, from + place, length);
-      filled = at + length;
-    });
+    const Status status =
+        ForEachChosen("unpack", bytes, segment, indices, [&](size_t at, size_t length, size_t position) {
+          std::memset(to + filled, 0, at - filled);
+          std::memcpy(to + at, from + position, length);
+          filled = at + length;
+        });
     std::memset(to + filled, 0, bytes - filled);
     return status;
   });

@@ -44,14 +44,14 @@ inline bool HoldsSegments(size_t bytes, size_t count, int64_t segment_bytes) {
   return bytes % segment == 0 && bytes / segment == count;
 }
 
-inline Status CheckPack(size_t packed_bytes, size_t kept, int64_t segment_bytes) {
-  if (HoldsSegments(packed_bytes, kept, segment_bytes)) return Status();
-  return InvalidArgument("pack: the result must have room for the kept segments, and no more");
+inline Status CheckPack(size_t packed_bytes, size_t count, int64_t segment_bytes) {
+  if (HoldsSegments(packed_bytes, count, segment_bytes)) return Status();
+  return InvalidArgument("pack: the result must have room for the chosen segments, and no more");
 }
 
-inline Status CheckUnpack(size_t packed_bytes, size_t kept, int64_t segment_bytes) {
-  if (HoldsSegments(packed_bytes, kept, segment_bytes)) return Status();
-  return InvalidArgument("unpack: the operand must hold the kept segments, and no more");
+inline Status CheckUnpack(size_t packed_bytes, size_t count, int64_t segment_bytes) {
+  if (HoldsSegments(packed_bytes, count, segment_bytes)) return Status();
+  return InvalidArgument("unpack: the operand must hold the chosen segments, and no more");
 }
 
 inline Status CheckScale(DType dtype, size_t bytes, size_t result_bytes, int64_t segment_bytes, size_t factors) {

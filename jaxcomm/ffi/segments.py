@@ -65,33 +65,33 @@ def importance(x: jax.Array, seed: jax.Array, segment_bytes: int, stride: int) -
     return means, median
 
 
-def pack(x: jax.Array, kept: jax.Array, segment_bytes: int) -> jax.Array:
+def pack(x: jax.Array, indices: jax.Array, segment_bytes: int) -> jax.Array:
     """The segments with these ascending indices, one after the other; the last one of `x` is filled up with zeros.
 
     Raises:
       JaxRuntimeError: indices that do not ascend or do not exist, on CPUs. Only a GPU knows those that it is given, and
         it does not stop a step for them: there a segment that does not exist is all zeros.
     """
-    shape = (kept.size * segment_bytes // x.dtype.itemsize,)
+    shape = (indices.size * segment_bytes // x.dtype.itemsize,)
     call = _call("pack", _like(x, shape, x.dtype), segment_bytes=np.int64(segment_bytes))
 
-    def reference(x: jax.Array, kept: jax.Array) -> jax.Array:
-        return _rows(x, segment_bytes)[kept].reshape(shape)
+    def reference(x: jax.Array, indices: jax.Array) -> jax.Array:
+        return _rows(x, segment_bytes)[indices].reshape(shape)
 
-    packed: jax.Array = _on_this_platform(x, kept, call=call, default=reference)
+    packed: jax.Array = _on_this_platform(x, indices, call=call, default=reference)
     return packed
 
 
-def unpack(packed: jax.Array, kept: jax.Array, size: int, segment_bytes: int) -> jax.Array:
-    """The inverse of `pack`: an array of `size` elements, 0 where no segment was kept."""
+def unpack(packed: jax.Array, indices: jax.Array, size: int, segment_bytes: int) -> jax.Array:
+    """The inverse of `pack`: an array of `size` elements, 0 where no segment was chosen."""
     call = _call("unpack", _like(packed, (size,), packed.dtype), segment_bytes=np.int64(segment_bytes))
 
-    def reference(packed: jax.Array, kept: jax.Array) -> jax.Array:
+    def reference(packed: jax.Array, indices: jax.Array) -> jax.Array:
         width = segment_bytes // packed.dtype.itemsize
         rows = jnp.zeros((math.ceil(size / width), width), packed.dtype)
-        return rows.at[kept].set(packed.reshape(-1, width)).reshape(-1)[:size]
+        return rows.at[indices].set(packed.reshape(-1, width)).reshape(-1)[:size]
 
-    x: jax.Array = _on_this_platform(packed, kept, call=call, default=reference)
+    x: jax.Array = _on_this_platform(packed, indices, call=call, default=reference)
     return x
 
 

@@ -93,16 +93,16 @@ def missing_of(use: str, sections: Mapping[str, Any]) -> str | None:
     return None
 
 
-def why_not_in(use: str, those: Iterable[int]) -> str | None:
+def why_not_in(use: str, members: Iterable[int]) -> str | None:
     """The same for all of these processes, which come to one answer.
 
     Raises:
       JaxcommError: a process does not tell.
     """
-    apart = sorted(those)
-    if len(apart) == 1:
+    ordered = sorted(members)
+    if len(ordered) == 1:
         return why_not(use)
-    answers = {process: _answer(use, process) for process in apart}
+    answers = {process: _answer(use, process) for process in ordered}
     return next((f"process {process}: {answer}" for process, answer in answers.items() if answer), None)
 
 

@@ -110,7 +110,7 @@ def device_key(device: Device) -> int:
 
 @functools.cache
 def join_processes() -> None:
-    """Tells the core, once, which process of its job this is, and where its GPUs' memory lies, for others to open it.
+    """Gives the core, once, this process's number in its job, and where its GPUs' memory lies, for others to open it.
 
     Raises:
       JaxcommError: `jax.distributed` has not been initialized, or the memory cannot be opened by other processes.

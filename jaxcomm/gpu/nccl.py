@@ -1,4 +1,4 @@
-"""NCCL, the copy that JAX has loaded: what sums between GPUs of several hosts are sent over."""
+"""NCCL, the copy that JAX has loaded: sums between GPUs of several hosts are sent over it."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def join(group: str, *, ranks: int, rank: int, id: bytes, device: int) -> None:
     Raises:
       JaxcommError: no NCCL, no such device, or "DeadlineError: …" where not all ranks come.
     """
-    # Where the ranks of this host tell each other that they have come. Every rank has opened it when NCCL has brought
-    # all ranks together, and needs its name no more then.
-    board = Path("/dev/shm", f"jaxcomm-{hashlib.sha256(id).hexdigest()[:32]}")
+    # The arrival table of this host's ranks. Every rank has opened it when NCCL has connected all ranks, and needs its
+    # name no more then.
+    arrivals = Path("/dev/shm", f"jaxcomm-{hashlib.sha256(id).hexdigest()[:32]}")
     try:
-        CUDA.call("nccl_join", path(), group, device, ranks, rank, id, str(board))
+        CUDA.call("nccl_join", path(), group, device, ranks, rank, id, str(arrivals))
     finally:
-        board.unlink(missing_ok=True)
+        arrivals.unlink(missing_ok=True)
 
 
 @functools.lru_cache(maxsize=256)

@@ -1,4 +1,4 @@
-"""What a collective over GPUs becomes: the fused kernel's call on one host, messages between several, or lax's.
+"""Lowering a collective over GPUs: to the fused kernel's call on one host, to messages between several, or to lax's.
 
 Ours are sums, maxima and minima, where `jaxcomm check` has shown them to work on this machine; else they are lax's.
 """
@@ -24,7 +24,7 @@ from jaxcomm.collectives.primitive import COLLECTIVES
 from jaxcomm.collectives.request import Device, Groups, Request, extent
 from jaxcomm.distributed.hardware import hardware_number
 from jaxcomm.errors import JaxcommError
-from jaxcomm.gpu import certificate, core, fused, hosts, nccl
+from jaxcomm.gpu import across_processes, certificate, core, fused, nccl
 from jaxcomm.log import say_once
 
 
@@ -41,9 +41,9 @@ def lower(
         return operands
     scope: Any = context.module_context.axis_context
     devices = devices_at(scope.mesh, positions)
-    among = [{device.process_index for device in group} for group in devices]
-    use = _use(among)
-    if reason := _why_not(use, sorted(set().union(*among))):
+    members = [{device.process_index for device in group} for group in devices]
+    use = _use(members)
+    if reason := _why_not(use, sorted(set().union(*members))):
         say_once(
             f"jaxcomm.{collective.name} over GPUs runs as jax.lax's, without a plan: {reason}. "
             "`jaxcomm check` shows on this machine whether ours works, and turns it on."
@@ -66,7 +66,7 @@ def lower(
         return as_lax(lax, context, *operands, **params)
     request = Request(name, collective.kind, collective.reduction, axes, plan, gpus(devices))
     if use == "hosts":
-        return hosts.lower(context, operands, request)
+        return across_processes.lower(context, operands, request)
     if jax.process_count() > 1 and core.jax_has_it():
         fused.join_processes()
     config = attributes(request, [(aval.shape, aval.dtype) for aval in avals], fused.device_key)
@@ -102,15 +102,15 @@ def gpus(groups: Sequence[Sequence[Any]]) -> Groups:
     return tuple(tuple(Device(device.process_index, hardware_number(device)) for device in group) for group in groups)
 
 
-def _use(among: Sequence[set[int]]) -> str:
+def _use(members: Sequence[set[int]]) -> str:
     """Where the ranks of the groups live, given their processes."""
-    if all(len(group) == 1 for group in among):
+    if all(len(group) == 1 for group in members):
         return "process"
-    return "hosts" if any(hosts.several(group) for group in among) else "host"
+    return "hosts" if any(across_processes.spans_hosts(group) for group in members) else "host"
 
 
-def _why_not(use: str, those: Sequence[int]) -> str | None:
-    return certificate.why_not_in(use, those) if core.is_built() else "jaxcomm was built without CUDA"
+def _why_not(use: str, members: Sequence[int]) -> str | None:
+    return certificate.why_not_in(use, members) if core.is_built() else "jaxcomm was built without CUDA"
 
 
 def _reduce(config: dict[str, Any], *leaves: jax.Array) -> list[jax.Array]:
@@ -118,12 +118,12 @@ def _reduce(config: dict[str, Any], *leaves: jax.Array) -> list[jax.Array]:
     results: list[Any] = [None] * len(leaves)
     for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):
         indices = [i for i, leaf in enumerate(leaves) if leaf.dtype == dtype]
-        parts = [leaves[i] for i in indices]
-        whole = parts[0] if len(parts) == 1 else jnp.concatenate([part.ravel() for part in parts])
-        call: Any = jax.ffi.ffi_call(ffi.TARGET, jax.typeof(whole), input_output_aliases={0: 0})
-        whole, begin = call(whole, **config), 0
-        for i, part in zip(indices, parts, strict=True):
-            size = math.prod(part.shape)
-            results[i] = whole if len(parts) == 1 else whole[begin : begin + size].reshape(part.shape)
+        operands = [leaves[i] for i in indices]
+        flat = operands[0] if len(operands) == 1 else jnp.concatenate([operand.ravel() for operand in operands])
+        call: Any = jax.ffi.ffi_call(ffi.TARGET, jax.typeof(flat), input_output_aliases={0: 0})
+        flat, begin = call(flat, **config), 0
+        for i, operand in zip(indices, operands, strict=True):
+            size = math.prod(operand.shape)
+            results[i] = flat if len(operands) == 1 else flat[begin : begin + size].reshape(operand.shape)
             begin += size
     return results

@@ -29,13 +29,13 @@ def test_ranks_are_held_to_the_direct_schedules_bits(job: rank.Job) -> None:
 
 
 def test_a_wrong_bit_ends_the_process(job: rank.Job) -> None:
-    whole = data(job.ranks, 1003, "float32", seed=1)
+    unsharded = data(job.ranks, 1003, "float32", seed=1)
 
     def wrong(x: jax.Array) -> jax.Array:
         return x * np.float32(2)
 
     with pytest.raises(SystemExit, match=r"doubled: \d+ bytes differ"):
-        rank.call("doubled", wrong, whole)
+        rank.call("doubled", wrong, unsharded)
 
 
 def test_a_call_that_must_fail_and_does_not_ends_the_process(job: rank.Job) -> None:

@@ -118,7 +118,7 @@ def all_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> job.Job:
     for name, value in {"ELEMENTS": 1003, "CALLS": 2, "SIZES": (1 << 10,), "REPEATS": 2}.items():
         monkeypatch.setattr(hosts_rank, name, value)
     monkeypatch.setattr(hosts_rank, "mesh", lambda: job.mesh_of(jax.devices()[3::-1]))
-    monkeypatch.setattr(hosts_rank, "by_messages", lambda reduce, whole: job.stepped(hosts_rank.mesh(), reduce))
+    monkeypatch.setattr(hosts_rank, "by_messages", lambda reduce, unsharded: job.stepped(hosts_rank.mesh(), reduce))
     return job.Job(0, 4, tmp_path)
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from jaxcomm import schedules
 from jaxcomm.errors import JaxcommError
-from jaxcomm.gpu import core, hosts, nccl
+from jaxcomm.gpu import across_processes, core, nccl
 from tests.gpu import certified
 
 ROOT = Path(__file__).parents[2]
@@ -49,8 +49,8 @@ mesh = Mesh(np.array([jax.devices()[i] for i in (2, 0, 3, 1)]).reshape(2, 2), ("
 def step(x, y):
     if options.get("uneven"):
         return jaxcomm.psum(x, ("data", "model"), axis_index_groups=[[3, 0, 2], [1]])
-    everywhere = jaxcomm.psum({"x": x, "y": y}, ("data", "model"))
-    return jaxcomm.pmax(everywhere, "model"), jaxcomm.pmin(x, "data")
+    summed = jaxcomm.psum({"x": x, "y": y}, ("data", "model"))
+    return jaxcomm.pmax(summed, "model"), jaxcomm.pmin(x, "data")
 step = jax.shard_map(step, mesh=mesh, in_specs=P(), out_specs=P(("data", "model")), check_vma=False)
 on_all = NamedSharding(mesh, P())
 like = [jax.ShapeDtypeStruct(shape, kind, sharding=on_all) for shape, kind in (((8,), "float32"), ((3,), "bfloat16"))]
@@ -112,14 +112,14 @@ def test_processes_on_two_hosts_lower_the_same_messages_and_join_as_their_ranks(
     first, second = on_two_hosts(tmp_path)
     assert first["text"] == second["text"]
     psum, pmax = calls(first["text"], nccl.TARGET)
-    assert 'what = "psum"' in psum and 'reduction = "sum"' in psum and psum.count("output_operand_alias<") == 2
-    assert 'what = "pmax"' in pmax and 'reduction = "max"' in pmax
+    assert 'name = "psum"' in psum and 'reduction = "sum"' in psum and psum.count("output_operand_alias<") == 2
+    assert 'name = "pmax"' in pmax and 'reduction = "max"' in pmax
     assert attribute(psum, "messages") == nccl.register_messages((schedules.direct(4),))
     assert attribute(pmax, "messages") == nccl.register_messages((schedules.direct(2),))
     assert first["text"].count("stablehlo.all_reduce") == 1  # pmin's groups are on one host each
-    everywhere, along_model = attribute(psum, "group"), attribute(pmax, "group")
-    assert everywhere.startswith("data,model ") and along_model.startswith("model ")
-    assert (ranks(first, everywhere), ranks(second, everywhere)) == ([(1, 4), (3, 4)], [(0, 4), (2, 4)])
+    summed, along_model = attribute(psum, "group"), attribute(pmax, "group")
+    assert summed.startswith("data,model ") and along_model.startswith("model ")
+    assert (ranks(first, summed), ranks(second, summed)) == ([(1, 4), (3, 4)], [(0, 4), (2, 4)])
     assert (ranks(first, along_model), ranks(second, along_model)) == ([(1, 2), (1, 2)], [(0, 2), (0, 2)])
     made_by_process_1 = bytes([2] * 128).hex()
     assert {more["id"] for each in (first, second) for _, more in each["joined"]} == {made_by_process_1}
@@ -156,10 +156,10 @@ def test_a_process_that_does_not_come_is_named(tmp_path: Path) -> None:
     assert "\n  Cure: run the same steps in all processes, in one order." in first["text"]
 
 
-def test_after_an_attempt_that_failed_ranks_meet_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_failure_ranks_exchange_addresses_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     told: dict[str, str] = {}
-    monkeypatch.setattr(hosts.store, "publish", lambda key, value: told.setdefault(key, value))
-    monkeypatch.setattr(hosts.store, "lookup", lambda key, otherwise: told.get(key, ""))
+    monkeypatch.setattr(across_processes.store, "publish", lambda key, value: told.setdefault(key, value))
+    monkeypatch.setattr(across_processes.store, "lookup", lambda key, otherwise: told.get(key, ""))
     ids, joined = iter([bytes([1] * 128), bytes([2] * 128)]), []
     monkeypatch.setattr(nccl, "unique_id", lambda: next(ids))
 
@@ -171,6 +171,6 @@ def test_after_an_attempt_that_failed_ranks_meet_anew(monkeypatch: pytest.Monkey
     monkeypatch.setattr(nccl, "join", join)
     groups = (((0, 0), (1, 0)),)
     with pytest.raises(JaxcommError, match="rank 1 has not come"):
-        hosts._join(groups, "again")
-    assert hosts._join(groups, "again") == hosts._join(groups, "again")
+        across_processes._join(groups, "again")
+    assert across_processes._join(groups, "again") == across_processes._join(groups, "again")
     assert joined == [1, 2]

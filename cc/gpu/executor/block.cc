@@ -28,7 +28,7 @@ BlockLayout::BlockLayout(const Program& program, const Table& table)
     end += Aligned(bytes);
     return begin;
   };
-  add(sizeof(Card));
+  add(sizeof(BlockHeader));
   clocks_ = add(clock_words_ * sizeof(uint64_t));
   flags_ = end;
   end = 0;
@@ -39,13 +39,16 @@ BlockLayout::BlockLayout(const Program& program, const Table& table)
   tables_bytes_ = end;
 }
 
-size_t BlockLayout::TablesAt(uint32_t ranks, uint32_t rows) const {
-  return flags_ + Aligned(ControlBytes(num_flags_, rows) * ranks);
+size_t BlockLayout::TablesAt(uint32_t ranks, uint32_t num_blocks) const {
+  return flags_ + Aligned(ControlBytes(num_flags_, num_blocks) * ranks);
 }
 
-size_t BlockLayout::Bytes(uint32_t ranks, uint32_t rows) const { return TablesAt(ranks, rows) + tables_bytes_; }
+size_t BlockLayout::Bytes(uint32_t ranks, uint32_t num_blocks) const {
+  return TablesAt(ranks, num_blocks) + tables_bytes_;
+}
 
-Result<TableView> BlockLayout::Fill(std::byte* block, const Table& table, uint32_t ranks, const Card& card) const {
+Result<TableView> BlockLayout::Fill(std::byte* block, const Table& table, uint32_t ranks,
+                                    const BlockHeader& header) const {
   std::vector<std::byte> image(tables_bytes_);
   const auto put = [&image](size_t at, const auto& items) {
     if (!items.empty()) std::memcpy(image.data() + at, items.data(), BytesOf(items));
@@ -54,9 +57,9 @@ Result<TableView> BlockLayout::Fill(std::byte* block, const Table& table, uint32
   put(ops_, table.ops);
   put(ranks_, table.ranks);
   put(waits_, table.waits);
-  std::byte* const tables = block + TablesAt(ranks, card.rows);
+  std::byte* const tables = block + TablesAt(ranks, header.num_blocks);
   cudaError_t error = cudaMemset(block, 0, static_cast<size_t>(tables - block));
-  if (error == cudaSuccess) error = cudaMemcpy(block, &card, sizeof(card), cudaMemcpyHostToDevice);
+  if (error == cudaSuccess) error = cudaMemcpy(block, &header, sizeof(header), cudaMemcpyHostToDevice);
   if (error == cudaSuccess) error = cudaMemcpy(tables, image.data(), image.size(), cudaMemcpyHostToDevice);
   if (error == cudaSuccess) error = cudaDeviceSynchronize();
   if (error != cudaSuccess) return CudaError("the fused executor's tables", error);

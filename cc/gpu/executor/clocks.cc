@@ -37,17 +37,17 @@ Result<HostClock> CompareClock(int device, uint64_t* word) {
   return clock;
 }
 
-std::vector<uint64_t> MergeClocks(const Program& program, const Places& places, uint64_t call,
-                                  const std::vector<PlaceClocks>& clocks) {
+std::vector<uint64_t> MergeClocks(const Program& program, const Slots& slots, uint64_t call,
+                                  const std::vector<SlotClocks>& clocks) {
   const uint32_t ranks = program.ranks();
   const size_t words = ClockWords(ranks, static_cast<uint32_t>(program.ops().size())), at = call % kKeptCalls * words;
-  for (const PlaceClocks& its : clocks) {
+  for (const SlotClocks& its : clocks) {
     if (its.words[at] != call) return {};
   }
   std::vector<uint64_t> merged(words);
   merged[0] = call;
   const auto take = [&](size_t word, uint32_t rank) {
-    const PlaceClocks& its = clocks[places.of_rank[rank]];
+    const SlotClocks& its = clocks[slots.of_rank[rank]];
     const uint64_t then = its.words[at + word];
     merged[word] = then == 0 ? 0 : then + static_cast<uint64_t>(its.clock.offset);
   };

@@ -9,7 +9,7 @@ namespace jaxcomm::fused {
 
 // What the threads of a block share.
 struct Shared {
-  std::byte* bases[kMaxRanks];  // where each rank's data is, for those that were met
+  std::byte* bases[kMaxRanks];  // where each rank's data is, for those that have been looked up
   Failure failure;
   int failed;
 };
@@ -18,15 +18,16 @@ struct Slice {
   int64_t begin, end;  // bytes of a rank's data
 };
 
-// Chunks are bounded as on CPUs (cc/executor/layout.h); rows share a chunk in packs of 16 bytes.
-__device__ __forceinline__ Slice SliceOf(int64_t bytes, uint32_t chunk, uint32_t chunks, uint32_t row, uint32_t rows) {
+// Chunks are bounded as on CPUs (cc/executor/layout.h); blocks share a chunk in packs of 16 bytes.
+__device__ __forceinline__ Slice SliceOf(int64_t bytes, uint32_t chunk, uint32_t chunks, uint32_t block_index,
+                                         uint32_t num_blocks) {
   constexpr int64_t kLine = 64, kPack = cuda::kPackBytes;
   const int64_t lines = (bytes + kLine - 1) / kLine;
   const int64_t begin = min((lines * chunk + chunks - 1) / chunks * kLine, bytes);
   const int64_t end = min((lines * (chunk + 1) + chunks - 1) / chunks * kLine, bytes);
   const int64_t packs = (end - begin + kPack - 1) / kPack;
-  const int64_t share = (packs + rows - 1) / rows * kPack;
-  return {min(begin + share * row, end), min(begin + share * (row + 1), end)};
+  const int64_t share = (packs + num_blocks - 1) / num_blocks * kPack;
+  return {min(begin + share * block_index, end), min(begin + share * (block_index + 1), end)};
 }
 
 // Told that a rank's data is global memory, the compiler need not look for it among shared and local memory.

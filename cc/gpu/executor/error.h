@@ -9,10 +9,10 @@
 
 namespace jaxcomm::fused {
 
-inline Status CudaError(const std::string& what, cudaError_t error) {
+inline Status CudaError(const std::string& operation, cudaError_t error) {
   if (error == cudaSuccess) return Status();
   cudaGetLastError();  // or the next launch would be blamed for it
-  return Status(Code::kInternal, what + ": " + cudaGetErrorString(error));
+  return Status(Code::kInternal, operation + ": " + cudaGetErrorString(error));
 }
 
 }  // namespace jaxcomm::fused

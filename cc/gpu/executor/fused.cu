@@ -1,6 +1,6 @@
+#include "cc/gpu/executor/block_ops.cuh"
 #include "cc/gpu/executor/error.h"
 #include "cc/gpu/executor/fused.h"
-#include "cc/gpu/executor/hands.cuh"
 
 namespace jaxcomm::fused {
 namespace {
@@ -10,9 +10,9 @@ constexpr unsigned kThreads = 512;
 template <typename E, Reduction kReduction>
 __global__ void __launch_bounds__(kThreads, 1) FusedKernel(const __grid_constant__ Arguments arguments) {
   __shared__ Shared shared;
-  Hands<E, kReduction> hands(arguments, shared);
-  hands.Begin();
-  hands.End(RunRow(hands, arguments.table, hands.rank(), hands.call(), arguments.timeout));
+  BlockOps<E, kReduction> ops(arguments, shared);
+  ops.Begin();
+  ops.End(RunBlock(ops, arguments.table, ops.rank(), ops.call(), arguments.timeout));
 }
 
 __global__ void ReadClockKernel(uint64_t* now) { asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(*now)); }
@@ -42,9 +42,9 @@ Status LaunchFused(const Arguments& arguments, DType dtype, Reduction reduction,
   if (kernel == nullptr) return Unordered();
   // All blocks must run at once: each may wait for any other.
   void* parameters[] = {const_cast<Arguments*>(&arguments)};
-  return CudaError(
-      "the fused kernel was not launched",
-      cudaLaunchCooperativeKernel(kernel, dim3(arguments.rows, ranks_here), dim3(kThreads), parameters, 0, stream));
+  return CudaError("the fused kernel was not launched",
+                   cudaLaunchCooperativeKernel(kernel, dim3(arguments.num_blocks, ranks_here), dim3(kThreads),
+                                               parameters, 0, stream));
 }
 
 Status LoadFused(DType dtype, Reduction reduction) {

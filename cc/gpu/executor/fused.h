@@ -3,8 +3,8 @@
 //   Arguments arguments = ...;                                              // pointers, from wherever peers come
 //   Status status = LaunchFused(arguments, DType::kBF16, Reduction::kSum, /*ranks here=*/8, stream);
 //
-// Returns at once. What goes wrong on the device is told in Arguments::told. The kernel knows nothing of where the
-// pointers come from: virtual ranks of one device, devices of one process, or processes that opened each other's
+// Returns at once. What goes wrong on the device is written to Arguments::failures. The kernel knows nothing of where
+// the pointers come from: virtual ranks of one device, devices of one process, or processes that opened each other's
 // memory.
 #pragma once
 
@@ -14,9 +14,9 @@
 #include <cstdint>
 
 #include "cc/base/status.h"
+#include "cc/gpu/executor/failure_record.h"
 #include "cc/gpu/executor/protocol.h"
 #include "cc/gpu/executor/table.h"
-#include "cc/gpu/executor/told.h"
 #include "cc/kernels/types.h"
 
 namespace jaxcomm::fused {
@@ -24,8 +24,8 @@ namespace jaxcomm::fused {
 inline constexpr uint32_t kMaxRanks = 32;
 inline constexpr uint32_t kKeptCalls = 64;  // whose clocks are kept
 
-// A rank as another one sees it. `flags` are [num_flags][rows], and after them, per row, how far the rank's data is
-// from its origin. Ranks see the origin, which is the same memory, at addresses of their own.
+// A rank as another one sees it. `flags` are [num_flags][num_blocks], and after them, per block_index, how far the
+// rank's data is from its origin. Ranks see the origin, which is the same memory, at addresses of their own.
 struct Peer {
   uint64_t* flags;
   uint64_t origin;
@@ -40,7 +40,7 @@ struct Clocks {
 struct Arguments {
   TableView table;
   Peer peers[kMaxRanks];
-  Told* told;  // [ranks][rows], which the host can read
+  FailureRecord* failures;  // [ranks][blocks], which the host can read
   Clocks clocks;
   std::byte* data;    // of the first rank here
   uint64_t origin;    // of the ranks here, as they see it
@@ -50,12 +50,12 @@ struct Arguments {
   uint64_t timeout;   // nanoseconds
   uint64_t no_sum;    // the bits of an element of a call that has failed
   uint32_t first_rank;
-  uint32_t rows;
+  uint32_t num_blocks;
   bool one_device;  // all ranks' memory is this device's
 };
 
-inline size_t ControlBytes(uint32_t num_flags, uint32_t rows) {
-  return (size_t{num_flags} + 1) * rows * sizeof(uint64_t);
+inline size_t ControlBytes(uint32_t num_flags, uint32_t num_blocks) {
+  return (size_t{num_flags} + 1) * num_blocks * sizeof(uint64_t);
 }
 
 inline size_t ClockWords(uint32_t ranks, uint32_t num_ops) { return 1 + 2 * size_t{ranks} + num_ops; }

@@ -8,26 +8,26 @@
 
 namespace jaxcomm::fused {
 
-Status ConnectPeers(const Places& places) {
-  for (const size_t from : places.here) {
-    const OnDevice on(places.all[from].device);
-    for (const size_t to : places.here) {
+Status ConnectPeers(const Slots& slots) {
+  for (const size_t from : slots.here) {
+    const OnDevice on(slots.all[from].device);
+    for (const size_t to : slots.here) {
       if (to == from) continue;
-      const int device = places.all[from].device, peer = places.all[to].device;
-      const std::string what =
+      const int device = slots.all[from].device, peer = slots.all[to].device;
+      const std::string failed =
           "GPU " + std::to_string(device) + " cannot reach the memory of GPU " + std::to_string(peer);
       int can = 0;
-      if (const cudaError_t error = cudaDeviceCanAccessPeer(&can, device, peer)) return CudaError(what, error);
+      if (const cudaError_t error = cudaDeviceCanAccessPeer(&can, device, peer)) return CudaError(failed, error);
       if (can == 0) {
         return Status(
             Code::kUnimplemented,
-            what + ".\n  Cure: reduce over GPUs that NVLink or one PCIe root connects, or call jax.lax here.");
+            failed + ".\n  Cure: reduce over GPUs that NVLink or one PCIe root connects, or call jax.lax here.");
       }
       const cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
       if (error == cudaErrorPeerAccessAlreadyEnabled) {
         cudaGetLastError();
       } else if (error != cudaSuccess) {
-        return CudaError(what, error);
+        return CudaError(failed, error);
       }
     }
   }
@@ -43,12 +43,12 @@ Result<DeviceMemory> AllocateOn(int device, size_t bytes) {
   return DeviceMemory(static_cast<std::byte*>(memory));
 }
 
-Result<std::byte*> OneProcess::Allocate(size_t place, size_t bytes) {
-  Result<DeviceMemory> block = AllocateOn(places_.all[place].device, bytes);
+Result<std::byte*> OneProcess::Allocate(size_t slot, size_t bytes) {
+  Result<DeviceMemory> block = AllocateOn(slots_.all[slot].device, bytes);
   if (!block.ok()) return block.status();
-  return (blocks_[place] = std::move(block.value())).get();
+  return (blocks_[slot] = std::move(block.value())).get();
 }
 
-Status OneProcess::Meet(const Status& mine) { return mine.ok() ? ConnectPeers(places_) : mine; }
+Status OneProcess::Connect(const Status& mine) { return mine.ok() ? ConnectPeers(slots_) : mine; }
 
 }  // namespace jaxcomm::fused

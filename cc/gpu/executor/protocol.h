@@ -1,17 +1,17 @@
 // How the ranks of a fused allreduce keep out of each other's way: flags in memory that all can read, and nothing else.
 //
-//   const Failure failure = RunRow(memory, table, rank, epoch, timeout);   // one row of one rank, one call
+//   const Failure failure = RunBlock(memory, table, rank, epoch, timeout);   // one block_index of one rank, one call
 //
-// A row is one thread block's slice of every chunk; rows of one rank share nothing, so there is no barrier between
-// blocks. Flags hold the number of the call (the epoch) in which they were last posted and only their owner's row posts
-// them, so nothing needs to be reset between calls. A rank leaves when nobody touches its memory any more, also when it
-// fails: then it posts its failure, waits for those that have arrived to leave, and spoils its own data; those that
-// have not arrived will find the failure before they touch anything. Either fence without the other would not do: a
-// rank arrives and looks for failures, while another fails and looks for arrivals. A process reads the failures of its
-// own ranks only, so each rank finds out for itself who has not come.
+// A block is one thread block's slice of every chunk; blocks of one rank share nothing, so there is no barrier between
+// blocks. Flags hold the number of the call (the epoch) in which they were last posted and only their owner's block
+// posts them, so nothing needs to be reset between calls. A rank leaves when nobody touches its memory any more, also
+// when it fails: then it posts its failure, waits for those that have arrived to leave, and spoils its own data; those
+// that have not arrived will find the failure before they touch anything. Either fence without the other would not do:
+// a rank arrives and looks for failures, while another fails and looks for arrivals. A process reads the failures of
+// its own ranks only, so each rank finds out for itself who has not come.
 //
-// Memory is where the flags are, a clock, and the rank's hands: a kernel's (hands.cuh) or the emulation's, which runs
-// this very source. All threads of a block call RunRow together; Memory decides which of them do what.
+// Memory is where the flags are, a clock, and the operations of a block: a kernel's (block_ops.cuh) or the emulation's,
+// which runs this very source. All threads of a block call RunBlock together; Memory decides which of them do what.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,7 @@ JAXCOMM_DEVICE Failure Await(Memory& memory, const Wait& wait, uint64_t epoch, u
     if (posted && wait.flag != kArrived) return {};
     const bool failed = memory.Acquire(wait.rank, kFailed) >= epoch;
     if (posted && !failed) {
-      memory.Meet(wait.rank);
+      memory.Lookup(wait.rank);
       return {};
     }
     const uint64_t waited = memory.Now() - start;
@@ -94,7 +94,8 @@ JAXCOMM_DEVICE Failure Cause(Memory& memory, const Failure& failure, uint32_t ra
 }
 
 template <typename Memory>
-JAXCOMM_DEVICE Failure RunRow(Memory& memory, const TableView& table, uint32_t rank, uint64_t epoch, uint64_t timeout) {
+JAXCOMM_DEVICE Failure RunBlock(Memory& memory, const TableView& table, uint32_t rank, uint64_t epoch,
+                                uint64_t timeout) {
   const RankTable& mine = table.rank_tables[rank];
   const auto await = [&](const Wait& wait) { return Await(memory, wait, epoch, timeout); };
   memory.Publish();

@@ -1,7 +1,7 @@
-// The ranks of one call site whose memory all their devices can reach, those of this process and, through the meeting,
-// those of others; for tests and measurements also several ranks on one device.
+// The ranks of one call site whose memory all their devices can reach, those of this process and, through the peer
+// memory, those of others; for tests and measurements also several ranks on one device.
 //
-//   Result<std::shared_ptr<Ranks>> ranks = Ranks::Make(name, program, places, std::move(meeting), stats);
+//   Result<std::shared_ptr<Ranks>> ranks = Ranks::Make(name, program, slots, std::move(peer_memory), stats);
 //   Status status = ranks.value()->Run(rank, call, stream);   // on every device; an error of this launch
 //   Status status = ranks.value()->Check();                   // of a call that has failed and that nobody was told of
 //
@@ -23,10 +23,10 @@
 #include "cc/executor/stats.h"
 #include "cc/gpu/executor/block.h"
 #include "cc/gpu/executor/clocks.h"
+#include "cc/gpu/executor/failure_record.h"
 #include "cc/gpu/executor/fused.h"
-#include "cc/gpu/executor/meeting.h"
-#include "cc/gpu/executor/places.h"
-#include "cc/gpu/executor/told.h"
+#include "cc/gpu/executor/peer_memory.h"
+#include "cc/gpu/executor/slots.h"
 #include "cc/program/program.h"
 
 namespace jaxcomm::fused {
@@ -42,10 +42,10 @@ class Ranks {
     double deadline;  // seconds
   };
 
-  // Allocates on all places of this process and lets all meet, which may wait for other processes; not while a stream
+  // Allocates on all slots of this process and connects all, which may wait for other processes; not while a stream
   // is captured.
-  static Result<std::shared_ptr<Ranks>> Make(CallName name, std::shared_ptr<const Program> program, Places places,
-                                             std::unique_ptr<Meeting> meeting, Stats& stats);
+  static Result<std::shared_ptr<Ranks>> Make(CallName name, std::shared_ptr<const Program> program, Slots slots,
+                                             std::unique_ptr<PeerMemory> peer_memory, Stats& stats);
 
   // Loads the kernel onto a rank's device; Run would do so while other ranks wait.
   Status Load(uint32_t rank, DType dtype, Reduction reduction) const;
@@ -65,26 +65,27 @@ class Ranks {
     void operator()(void* memory) const { cudaFreeHost(memory); }
   };
 
-  Ranks(CallName name, std::shared_ptr<const Program> program, Places places, std::unique_ptr<Meeting> meeting);
+  Ranks(CallName name, std::shared_ptr<const Program> program, Slots slots, std::unique_ptr<PeerMemory> peer_memory);
 
   Status Named(const Status& status) const;
   Status CheckSize() const;
   Status Allocate();
-  Status Fill(size_t place);
+  Status Fill(size_t slot);
   Status Connect();
-  Status TellClocks();
-  Result<PlaceClocks> ClocksOf(size_t place) const;
+  Status PublishClocks();
+  Result<SlotClocks> ClocksOf(size_t slot) const;
 
   const CallName name_;
   const std::shared_ptr<const Program> program_;
-  const Places places_;
+  const Slots slots_;
   const Table table_;
   const BlockLayout layout_;
-  std::unique_ptr<Told[], FreeHost> told_;  // outlives the meeting, whose end awaits that of the last call
-  uint64_t* clock_word_ = nullptr;          // behind them
-  const std::unique_ptr<Meeting> meeting_;
-  uint32_t rows_ = 0;
-  std::map<size_t, Arguments> arguments_;  // of each place here, but for the call's
+  std::unique_ptr<FailureRecord[], FreeHost>
+      failures_;                    // outlives the peer memory, whose end awaits that of the last call
+  uint64_t* clock_word_ = nullptr;  // behind them
+  const std::unique_ptr<PeerMemory> peer_memory_;
+  uint32_t num_blocks_ = 0;
+  std::map<size_t, Arguments> arguments_;  // of each slot here, but for the call's
   std::shared_ptr<SiteStats> stats_;
   std::mutex checking_;
   uint64_t checked_ = 0;  // failures of calls up to this one were told

@@ -22,9 +22,9 @@ namespace {
 using Devices = std::vector<int>;
 
 struct JobHere : Job {
-  explicit JobHere(const Devices& devices) : JobHere(Places::Find(devices, /*process=*/0).value()) {}
-  explicit JobHere(const Places& places)
-      : Job(places, [&places](const AllOperands&) { return std::make_unique<OneProcess>(places); }) {}
+  explicit JobHere(const Devices& devices) : JobHere(Slots::Find(devices, /*process=*/0).value()) {}
+  explicit JobHere(const Slots& slots)
+      : Job(slots, [&slots](const AllOperands&) { return std::make_unique<OneProcess>(slots); }) {}
 };
 
 TEST(RanksTest, SumsOnOneDeviceOnSeveralAndOnBoth) {
@@ -76,10 +76,10 @@ TEST(RanksTest, RefusesWhatCannotRun) {
   fake::Machine machine(2);
   Stats stats;
   const auto make = [&](uint32_t ranks, const Devices& devices) {
-    const Result<Places> places = Places::Find(devices, /*process=*/0);
-    if (!places.ok()) return places.status().message();
-    return Ranks::Make({"psum", "data", "", 4}, DirectByHand(ranks, ranks), places.value(),
-                       std::make_unique<OneProcess>(places.value()), stats)
+    const Result<Slots> slots = Slots::Find(devices, /*process=*/0);
+    if (!slots.ok()) return slots.status().message();
+    return Ranks::Make({"psum", "data", "", 4}, DirectByHand(ranks, ranks), slots.value(),
+                       std::make_unique<OneProcess>(slots.value()), stats)
         .status()
         .message();
   };
@@ -100,17 +100,17 @@ TEST(RanksTest, ARankThatMissesTheDeadlineIsNamedOnceAndTheNextCallWorks) {
   job.LaunchAll();
   job.ExpectSums(1);
   job.deadline = 0.3;
-  Status told;
+  Status failed;
   job.LaunchAll(/*late=*/1, [&] {
     machine.Wait();  // the others give up
-    told = job.ranks().Check();
+    failed = job.ranks().Check();
   });
-  EXPECT_EQ(told.code(), Code::kDeadlineExceeded);
+  EXPECT_EQ(failed.code(), Code::kDeadlineExceeded);
   EXPECT_TRUE(
-      Contains(told.message(),
+      Contains(failed.message(),
                "DeadlineError: psum #2 over 'data' (3.918 KiB, plan direct): rank 1 of 3 has not arrived after "))
-      << told.message();
-  EXPECT_TRUE(Contains(told.message(), "; 0,2 wait.")) << told.message();
+      << failed.message();
+  EXPECT_TRUE(Contains(failed.message(), "; 0,2 wait.")) << failed.message();
   machine.Wait();
   job.ExpectNoSums();
   EXPECT_TRUE(job.ranks().Check().ok());  // the call was told, however many gave up in it

@@ -27,7 +27,7 @@ bool Contains(const RankSet& set, const RankSet& part) {
 struct Waits {
   std::vector<uint32_t> arrivals;
   std::vector<uint32_t> ops;
-  std::vector<uint32_t> turns;
+  std::vector<uint32_t> order_waits;
 };
 
 class Builder {
@@ -67,7 +67,7 @@ class Builder {
         for (uint32_t r = 0; r < ranks_; ++r) needs[r] = needs[r] || needs_[other][r];
       }
       needs_[index] = needs;
-      waits[index].turns = Turns(index, known);
+      waits[index].order_waits = OrderWaits(index, known);
       known[op.rank] = index + 1;
       after_[index] = known;
     }
@@ -75,16 +75,16 @@ class Builder {
   }
 
  private:
-  // The ops whose place at a rank's output port this one takes. An op that reads r others' memory and stores to w
+  // The ops whose slot at a rank's output port this one takes. An op that reads r others' memory and stores to w
   // others moves a chunk in the time that its own port needs for max(r, w) of them, so as many ops at a time keep a
-  // port that they all read from busy; more would only take turns in the order that the network likes.
-  std::vector<uint32_t> Turns(uint32_t index, const Progress& known) {
+  // port that they all read from busy; more would only wait for each other in the order that the network likes.
+  std::vector<uint32_t> OrderWaits(uint32_t index, const Progress& known) {
     const Op& op = program_.ops()[index];
     const auto others = [&op](const std::vector<uint32_t>& ranks) {
       return static_cast<size_t>(std::count_if(ranks.begin(), ranks.end(), [&](uint32_t r) { return r != op.rank; }));
     };
     const size_t at_once = std::max(others(op.reads), others(op.writes));
-    std::vector<uint32_t> turns;
+    std::vector<uint32_t> order_waits;
     for (const uint32_t rank : op.reads) {
       if (rank == op.rank) continue;
       std::vector<uint32_t>& readers = readers_[rank];
@@ -93,14 +93,14 @@ class Builder {
         const uint32_t executor = program_.ops()[before].rank;
         // Nobody waits for a turn of ops that a rank still missing holds up.
         if (executor != op.rank && known[executor] <= before && Contains(needs_[index], needs_[before])) {
-          turns.push_back(before);
+          order_waits.push_back(before);
         }
       }
       readers.push_back(index);
     }
-    std::sort(turns.begin(), turns.end());
-    turns.erase(std::unique(turns.begin(), turns.end()), turns.end());
-    return turns;
+    std::sort(order_waits.begin(), order_waits.end());
+    order_waits.erase(std::unique(order_waits.begin(), order_waits.end()), order_waits.end());
+    return order_waits;
   }
 
   const Program& program_;
@@ -124,7 +124,7 @@ Table Table::Build(const Program& program) {
   for (uint32_t index = 0; index < ops.size(); ++index) {
     for (const uint32_t rank : ops[index].touches) last[rank][ops[index].rank] = index;
     for (const uint32_t other : waits[index].ops) awaited[other] = true;
-    for (const uint32_t other : waits[index].turns) awaited[other] = true;
+    for (const uint32_t other : waits[index].order_waits) awaited[other] = true;
   }
   for (uint32_t rank = 0; rank < num_ranks; ++rank) {
     for (uint32_t executor = 0; executor < num_ranks; ++executor) {
@@ -152,10 +152,10 @@ Table Table::Build(const Program& program) {
       std::vector<Wait> all;
       for (const uint32_t peer : waits[index].arrivals) all.push_back({peer, kArrived, index});
       for (const uint32_t other : waits[index].ops) all.push_back({ops[other].rank, flag[other], other});
-      for (const uint32_t other : waits[index].turns) all.push_back({ops[other].rank, flag[other], other});
+      for (const uint32_t other : waits[index].order_waits) all.push_back({ops[other].rank, flag[other], other});
       table.ops.push_back({index, ops[index].chunk, flag[index], list(table.ranks, ops[index].reads),
                            list(table.ranks, ops[index].writes), list(table.waits, all),
-                           static_cast<uint32_t>(waits[index].turns.size())});
+                           static_cast<uint32_t>(waits[index].order_waits.size())});
     }
     mine.ops.size = static_cast<uint32_t>(table.ops.size()) - mine.ops.begin;
     std::vector<Wait> exits;

@@ -1,7 +1,7 @@
 // A program in the form that a kernel walks: per rank a flat list of ops, with the flags that each waits for and posts.
 //
 //   const Table table = Table::Build(program);
-//   RunRow(memory, table.view(), rank, epoch, timeout);   // protocol.h
+//   RunBlock(memory, table.view(), rank, epoch, timeout);   // protocol.h
 //
 // Every rank executes its own ops one after the other in the program's order, which no wait contradicts: the first op
 // of the program that is not done can always run once its ranks are there. So an op need not wait for ops of its own
@@ -34,11 +34,11 @@ struct Range {
 struct TableOp {
   uint32_t index;  // in the program
   uint32_t chunk;
-  uint32_t flag;   // kNoFlag if nobody waits
-  Range reads;     // in `ranks`
-  Range writes;    // in `ranks`
-  Range waits;     // in `waits`; arrivals first, turns last
-  uint32_t turns;  // how many of the waits only keep ranks out of each other's way
+  uint32_t flag;         // kNoFlag if nobody waits
+  Range reads;           // in `ranks`
+  Range writes;          // in `ranks`
+  Range waits;           // in `waits`; arrivals first, order_waits last
+  uint32_t order_waits;  // how many of the waits only keep ranks out of each other's way
 };
 
 struct RankTable {

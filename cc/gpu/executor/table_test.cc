@@ -61,21 +61,21 @@ Table JoinRank3(const std::vector<uint32_t>& everywhere) {
 
 TEST(TableTest, RanksThatOnlyReadTheSameRankTakeTurns) {
   const Table table = JoinRank3({});
-  EXPECT_EQ(Find(table, 3).turns, 0u);
+  EXPECT_EQ(Find(table, 3).order_waits, 0u);
   EXPECT_EQ(Waits(table, Find(table, 4).waits), std::vector<int>({-4, 3}));
   EXPECT_EQ(Waits(table, Find(table, 5).waits), std::vector<int>({-4, 4}));
-  EXPECT_EQ(Find(table, 5).turns, 1u);
+  EXPECT_EQ(Find(table, 5).order_waits, 1u);
 }
 
 TEST(TableTest, RanksThatAreBusyStoringReadTogether) {
   const Table table = JoinRank3({0, 1, 2, 3});
-  for (const TableOp& op : table.ops) EXPECT_EQ(op.turns, 0u);
+  for (const TableOp& op : table.ops) EXPECT_EQ(op.order_waits, 0u);
 }
 
 TEST(TableTest, NobodyWaitsForATurnThatAMissingRankHoldsUp) {
   // Op 0 needs rank 2; op 1, which reads rank 3 too, can do without.
   const Table table = Compile(4, 2, {{2, 0, {2, 3}, {2}, {}}, {1, 1, {1, 3}, {1}, {}}});
-  EXPECT_EQ(Find(table, 1).turns, 0u);
+  EXPECT_EQ(Find(table, 1).order_waits, 0u);
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 // executor.
 //
 // Which device of a process first comes to a call site makes its ranks, for all of them, and waits for other processes
-// if ranks live there; then each device only launches its kernel, and the kernels meet in the devices' memory.
+// if ranks live there; then each device only launches its kernel, and the kernels work in the devices' memory.
 
 #include <cuda_runtime_api.h>
 
@@ -18,7 +18,7 @@
 
 #include "cc/ffi/groups.h"
 #include "cc/ffi/values.h"
-#include "cc/gpu/executor/attempts.h"
+#include "cc/gpu/executor/collective_once.h"
 #include "cc/gpu/ffi/memory.h"
 #include "cc/gpu/ffi/processes.h"
 #include "cc/gpu/ffi/runtime.h"
@@ -44,9 +44,9 @@ struct DevicesSite {
   Reduction reduction = Reduction::kSum;
   std::vector<Group> groups;
   std::vector<std::shared_ptr<const Program>> programs;  // by group; none in a group of one rank
-  std::map<fused::Seat, Member> members;
-  std::mutex mutex;                                                 // of the map alone
-  std::map<size_t, fused::Attempts<std::shared_ptr<Ranks>>> ranks;  // by group
+  std::map<fused::DeviceKey, Member> members;
+  std::mutex mutex;                                                       // of the map alone
+  std::map<size_t, fused::CollectiveOnce<std::shared_ptr<Ranks>>> ranks;  // by group
 };
 ffi::TypeId DevicesSite::id = {};
 ffi::TypeInfo DevicesSite::info = ffi::MakeTypeInfo<DevicesSite>();
@@ -57,7 +57,7 @@ ffi::ErrorOr<std::unique_ptr<DevicesSite>> Instantiate(std::string_view name, st
                                                        ffi::Span<const int32_t> devices,
                                                        ffi::Span<const int32_t> sizes) {
   const std::string who = std::string(name) + " over '" + std::string(axes) + "'";
-  const auto invalid = [](const std::string& what) { return ffi::Unexpected(ToError(InvalidArgument(what))); };
+  const auto invalid = [](const std::string& message) { return ffi::Unexpected(ToError(InvalidArgument(message))); };
   const std::optional<Reduction> parsed = ParseReduction(reduction);
   if (kind != "all_reduce" || !parsed) {
     return invalid(who + ": GPUs have no '" + std::string(kind) + "' with reduction '" + std::string(reduction) + "'");
@@ -91,19 +91,19 @@ Result<Member> MemberOn(const DevicesSite& site, int32_t device) {
 }
 
 Result<std::shared_ptr<Ranks>> MakeRanks(const DevicesSite& site, size_t group, size_t bytes, DType dtype) {
-  Result<fused::Places> places = fused::Places::Find(site.groups[group].devices, ThisProcess().number());
-  if (!places.ok()) return places.status();
-  // All processes say the same of a call, and run those of which they say the same in one order.
-  std::string what = site.name + "\n" + site.axes + "\n" + site.plan + "\n" + site.groups[group].program;
-  for (const fused::Seat seat : site.groups[group].devices) what += "\n" + std::to_string(seat);
-  what += "\n" + std::to_string(static_cast<int>(site.reduction)) + "\n" + std::to_string(static_cast<int>(dtype)) +
+  Result<fused::Slots> slots = fused::Slots::Find(site.groups[group].devices, ThisProcess().number());
+  if (!slots.ok()) return slots.status();
+  // The same text in all processes for the same call; they run calls of one text in one order.
+  std::string call = site.name + "\n" + site.axes + "\n" + site.plan + "\n" + site.groups[group].program;
+  for (const fused::DeviceKey key : site.groups[group].devices) call += "\n" + std::to_string(key);
+  call += "\n" + std::to_string(static_cast<int>(site.reduction)) + "\n" + std::to_string(static_cast<int>(dtype)) +
           "\n" + std::to_string(bytes);
-  const std::chrono::duration<double> patience(TheFusedRuntime().deadline.load());
-  Result<std::unique_ptr<fused::Meeting>> meeting = ThisProcess().MeetingOf(
-      places.value(), what, std::chrono::duration_cast<std::chrono::steady_clock::duration>(patience));
-  if (!meeting.ok()) return meeting.status();
+  const std::chrono::duration<double> timeout(TheFusedRuntime().deadline.load());
+  Result<std::unique_ptr<fused::PeerMemory>> memory = ThisProcess().PeerMemoryOf(
+      slots.value(), call, std::chrono::duration_cast<std::chrono::steady_clock::duration>(timeout));
+  if (!memory.ok()) return memory.status();
   return TheFusedRuntime().Make({site.name, site.axes, site.plan, static_cast<int64_t>(bytes)}, site.programs[group],
-                                std::move(places.value()), std::move(meeting.value()));
+                                std::move(slots.value()), std::move(memory.value()));
 }
 
 // What a device calls with: its rank, all ranks, and the operand's type.
@@ -121,13 +121,13 @@ Result<Caller> Find(DevicesSite& site, int32_t device, const ffi::AnyBuffer& ope
   if (!dtype) return Status(Code::kUnimplemented, site.name + ": no reduction of this element type");
   const size_t bytes = operand.size_bytes();
   if (!site.programs[member.group] || bytes == 0) return Caller{member.rank, nullptr, *dtype};
-  // Not while they meet: a group that waits for another process must not keep this one's other groups from meeting,
-  // for which that process may wait.
+  // Not while they connect: a group that waits for another process must not keep this one's other groups from
+  // connecting, for which that process may wait.
   std::unique_lock<std::mutex> lock(site.mutex);
-  fused::Attempts<std::shared_ptr<Ranks>>& attempts = site.ranks[member.group];
+  fused::CollectiveOnce<std::shared_ptr<Ranks>>& once = site.ranks[member.group];
   lock.unlock();
   Result<std::shared_ptr<Ranks>> ranks =
-      attempts.Ask(member.rank, [&] { return MakeRanks(site, member.group, bytes, *dtype); });
+      once.Get(member.rank, [&] { return MakeRanks(site, member.group, bytes, *dtype); });
   if (!ranks.ok()) return ranks.status();
   return Caller{member.rank, ranks.value(), *dtype};
 }

@@ -24,7 +24,7 @@ using nccl::After;
 struct Runtime {
   std::mutex mutex;
   std::map<std::tuple<std::string, uint32_t, uint32_t>, std::shared_ptr<const Messages>> messages;  // name, ranks, rank
-  std::map<std::pair<std::string, int>, std::shared_ptr<Part>> parts;                               // group, device
+  std::map<std::pair<std::string, int>, std::shared_ptr<Membership>> memberships;                   // group, device
   std::atomic<double> deadline_s{60.0};
 };
 
@@ -34,72 +34,72 @@ Runtime& TheRuntime() {
 }
 
 // None: the device has not joined.
-std::shared_ptr<Part> Find(std::string_view group, int device) {
+std::shared_ptr<Membership> Find(std::string_view group, int device) {
   std::lock_guard<std::mutex> lock(TheRuntime().mutex);
-  const auto found = TheRuntime().parts.find({std::string(group), device});
-  return found == TheRuntime().parts.end() ? nullptr : found->second;
+  const auto found = TheRuntime().memberships.find({std::string(group), device});
+  return found == TheRuntime().memberships.end() ? nullptr : found->second;
 }
 
 // What was there ends without the lock.
-void Add(const char* group, int device, std::shared_ptr<Part> part) {
+void Add(const char* group, int device, std::shared_ptr<Membership> membership) {
   std::lock_guard<std::mutex> lock(TheRuntime().mutex);
-  std::swap(TheRuntime().parts[{group, device}], part);
+  std::swap(TheRuntime().memberships[{group, device}], membership);
 }
 
-struct Rank {
+struct Joining {
   const char* group;
   int device;
-  nccl::Membership membership;
+  nccl::GroupRank rank;
 };
 
-// Makes a device a rank of a group. `board`: a file of this host's ranks.
-Status Join(const nccl::Library& library, const Rank& rank, const char* board) {
-  auto part = std::make_shared<Part>();
-  Result<std::unique_ptr<nccl::Board>> opened = nccl::Board::Open(board, rank.membership.ranks);
+// Makes a device a rank of a group. `path`: of a file of this host's ranks.
+Status Join(const nccl::Library& library, const Joining& joining, const char* path) {
+  auto membership = std::make_shared<Membership>();
+  Result<std::unique_ptr<nccl::ArrivalTable>> opened = nccl::ArrivalTable::Open(path, joining.rank.ranks);
   if (!opened.ok()) return opened.status();
-  part->board = std::move(opened.value());
-  const OnDevice here(rank.device);
+  membership->arrivals = std::move(opened.value());
+  const OnDevice here(joining.device);
   if (here.error() != cudaSuccess) return CudaError("choosing the device", here.error());
   void* memory = nullptr;
-  const cudaError_t allocated = cudaMalloc(&memory, (size_t{rank.membership.ranks} + 1) * sizeof(nccl::CallHeader));
+  const cudaError_t allocated = cudaMalloc(&memory, (size_t{joining.rank.ranks} + 1) * sizeof(nccl::CallHeader));
   if (allocated != cudaSuccess) return CudaError("allocating", allocated);
-  part->headers = std::make_unique<OwnMemory>(memory);
-  Result<std::unique_ptr<nccl::Communicator>> made =
-      nccl::Communicator::Create(library, rank.membership, part->board.get(), After(TheRuntime().deadline_s.load()));
+  membership->headers = std::make_unique<OwnMemory>(memory);
+  Result<std::unique_ptr<nccl::Communicator>> made = nccl::Communicator::Create(
+      library, joining.rank, membership->arrivals.get(), After(TheRuntime().deadline_s.load()));
   if (!made.ok()) return made.status();
-  part->communicator = std::move(made.value());
-  Add(rank.group, rank.device, std::move(part));
+  membership->communicator = std::move(made.value());
+  Add(joining.group, joining.device, std::move(membership));
   return Status();
 }
 
 }  // namespace
 
-Status CudaError(const char* what, cudaError_t error) {
-  return fused::CudaError(std::string("messages: ") + what, error);
+Status CudaError(const char* operation, cudaError_t error) {
+  return fused::CudaError(std::string("messages: ") + operation, error);
 }
 
-Result<Turn> TakeTurn(int device, std::string_view group, std::string_view messages) {
-  Turn turn{};
-  turn.part = Find(group, device);
-  if (!turn.part) {
+Result<MessageCall> BeginMessageCall(int device, std::string_view group, std::string_view messages) {
+  MessageCall call{};
+  call.membership = Find(group, device);
+  if (!call.membership) {
     return InvalidArgument("device " + std::to_string(device) + " has not joined group '" + std::string(group) + "'");
   }
-  turn.issue = std::unique_lock<std::mutex>(turn.part->issue);
-  turn.deadline_s = TheRuntime().deadline_s.load();
-  nccl::Communicator& all = *turn.part->communicator;
+  call.lock = std::unique_lock<std::mutex>(call.membership->mutex);
+  call.deadline_s = TheRuntime().deadline_s.load();
+  nccl::Communicator& all = *call.membership->communicator;
   if (Status status = all.Check(); !status.ok()) {
     return Status(status.code(), "group '" + std::string(group) + "' has failed: " + status.message() +
                                      "\n  Cure: start the job's processes anew.");
   }
-  if (all.ranks() == 1) return turn;
+  if (all.ranks() == 1) return call;
   std::lock_guard<std::mutex> lock(TheRuntime().mutex);
   const auto mine = TheRuntime().messages.find({std::string(messages), all.ranks(), all.rank()});
   if (mine == TheRuntime().messages.end()) {
     return InvalidArgument("messages: " + std::string(messages) + " are not registered for rank " +
                            std::to_string(all.rank()) + " of " + std::to_string(all.ranks()));
   }
-  turn.messages = mine->second;
-  return turn;
+  call.messages = mine->second;
+  return call;
 }
 
 // NCCL's version, such as 23201; an error says why there is none.
@@ -125,13 +125,13 @@ JAXCOMM_EXPORT int jaxcomm_nccl_id(const char* path, char* id, char* error, int6
 }
 
 JAXCOMM_EXPORT int jaxcomm_nccl_join(const char* path, const char* group, int device, uint32_t ranks, uint32_t rank,
-                                     const char* id, const char* board, char* error, int64_t capacity) {
+                                     const char* id, const char* arrivals, char* error, int64_t capacity) {
   return Answer(error, capacity, [&] {
     const Result<const nccl::Library*> found = nccl::Library::Open(path);
     if (!found.ok()) return found.status();
-    Rank joining{group, device, {ranks, rank, {}}};
-    std::memcpy(joining.membership.id.bytes, id, sizeof(joining.membership.id.bytes));
-    return Join(*found.value(), joining, board);
+    Joining joining{group, device, {ranks, rank, {}}};
+    std::memcpy(joining.rank.id.bytes, id, sizeof(joining.rank.id.bytes));
+    return Join(*found.value(), joining, arrivals);
   });
 }
 
@@ -140,7 +140,7 @@ JAXCOMM_EXPORT int jaxcomm_nccl_set_deadline(double seconds, char* error, int64_
   return Answer(error, capacity, [&] { TheRuntime().deadline_s = seconds; });
 }
 
-// Hands in the messages of one rank, under the schedule's name.
+// Registers the messages of one rank, under the schedule's name.
 JAXCOMM_EXPORT int jaxcomm_register_messages(const char* name, const void* bytes, int64_t num_bytes, char* error,
                                              int64_t capacity) {
   return Answer(error, capacity, [&] {

@@ -1,6 +1,6 @@
 // The groups that devices of this process have joined, and the messages by which they run schedules.
 //
-//   Result<Turn> turn = TakeTurn(device, "data", "3f9a01c2…");
+//   Result<MessageCall> call = BeginMessageCall(device, "data", "3f9a01c2…");
 //
 // Groups and messages come from Python, through exported functions of their own. Thread-safe.
 #pragma once
@@ -13,7 +13,7 @@
 #include <mutex>
 #include <string_view>
 
-#include "cc/gpu/nccl/board.h"
+#include "cc/gpu/nccl/arrival_table.h"
 #include "cc/gpu/nccl/communicator.h"
 #include "cc/messages/messages.h"
 
@@ -33,27 +33,27 @@ class OwnMemory {
   void* const memory_;
 };
 
-// One device's part in a group of ranks.
-struct Part {
-  std::unique_ptr<nccl::Board> board;
+// One device's membership in a group of ranks.
+struct Membership {
+  std::unique_ptr<nccl::ArrivalTable> arrivals;
   std::unique_ptr<nccl::Communicator> communicator;
   std::unique_ptr<OwnMemory> headers;  // of all ranks' calls, and behind them this rank's
-  std::mutex issue;                    // calls are issued one after the other, in the order in which XLA runs them
+  std::mutex mutex;                    // calls are issued one after the other, in the order in which XLA runs them
   uint64_t calls = 0;
 };
 
-// One call, which has its device's part to itself until this ends.
-struct Turn {
-  std::shared_ptr<Part> part;
-  std::unique_lock<std::mutex> issue;
+// One call, which has its device's membership to itself until this ends.
+struct MessageCall {
+  std::shared_ptr<Membership> membership;
+  std::unique_lock<std::mutex> lock;
   double deadline_s;
   std::shared_ptr<const Messages> messages;  // null: there is one rank
 };
 
 // An error where the device has not joined the group, the group has failed, or the messages are not for so many ranks.
-Result<Turn> TakeTurn(int device, std::string_view group, std::string_view messages);
+Result<MessageCall> BeginMessageCall(int device, std::string_view group, std::string_view messages);
 
-// An error of CUDA's, while `what` was done for messages.
-Status CudaError(const char* what, cudaError_t error);
+// An error of CUDA's in an operation for messages.
+Status CudaError(const char* operation, cudaError_t error);
 
 }  // namespace jaxcomm

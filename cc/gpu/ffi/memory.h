@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cc/base/status.h"
-#include "cc/gpu/executor/ipc_meeting.h"
+#include "cc/gpu/executor/ipc_peer_memory.h"
 
 namespace jaxcomm {
 

@@ -20,10 +20,10 @@
 #include "cc/gpu/executor/on_device.h"
 #include "cc/gpu/ffi/memberships.h"
 #include "cc/gpu/kernels/reduce.h"
-#include "cc/gpu/nccl/attendance.h"
+#include "cc/gpu/nccl/arrival_report.h"
+#include "cc/gpu/nccl/await.h"
+#include "cc/gpu/nccl/channel.h"
 #include "cc/gpu/nccl/same_call.h"
-#include "cc/gpu/nccl/settle.h"
-#include "cc/gpu/nccl/wire.h"
 #include "cc/messages/runner.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -54,17 +54,17 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// What a call has on its way.
-struct Call {
-  const Turn& turn;
-  const nccl::Attendance attendance;
+// A call in flight.
+struct CallInFlight {
+  const MessageCall& message_call;
+  const nccl::ArrivalReport report;
   const nccl::CallHeader header;
   const Runner runner;
   const std::vector<std::byte*> leaves;
   std::byte* const scratch;
   cudaStream_t const stream;
 
-  nccl::Communicator& all() const { return *turn.part->communicator; }
+  nccl::Communicator& all() const { return *message_call.membership->communicator; }
 };
 
 // Of what all ranks must have in common in a call, beside its name.
@@ -77,8 +77,8 @@ std::string Attributes(const std::vector<Leaf>& leaves, std::string_view message
 }
 
 // The operands, copied to the results where they are not the same memory.
-Status Place(ffi::RemainingArgs args, ffi::RemainingRets results, cudaStream_t stream, std::vector<Leaf>& leaves,
-             std::vector<std::byte*>& at) {
+Status CopyOperands(ffi::RemainingArgs args, ffi::RemainingRets results, cudaStream_t stream, std::vector<Leaf>& leaves,
+                    std::vector<std::byte*>& at) {
   for (size_t i = 0; i < args.size(); ++i) {
     const ffi::AnyBuffer x = *args.get<ffi::AnyBuffer>(i);
     ffi::Result<ffi::AnyBuffer> y = *results.get<ffi::AnyBuffer>(i);
@@ -107,30 +107,30 @@ Status Reduce(DType dtype, Reduction reduction, const std::vector<const std::byt
 }
 
 // Waits for what the stream has been given so far.
-Status AwaitStream(const Call& call, Clock::time_point start, Clock::time_point deadline) {
+Status AwaitStream(const CallInFlight& call, Clock::time_point start, Clock::time_point deadline) {
   Event end;
   if (Status status = end.Record(call.stream); !status.ok()) return call.all().Fail(status);
   cudaError_t state = cudaErrorNotReady;
   const auto done = [&] { return (state = end.Query()) != cudaErrorNotReady; };
-  Status status = call.all().Await(call.attendance, done, start, deadline);
-  if (status.ok() && state != cudaSuccess) return call.all().Fail(CudaError(call.attendance.call.c_str(), state));
+  Status status = call.all().Await(call.report, done, start, deadline);
+  if (status.ok() && state != cudaSuccess) return call.all().Fail(CudaError(call.report.call.c_str(), state));
   return status;
 }
 
-// Has the ranks tell each other what they call, before they send anything of it.
-Status CompareCalls(const Call& call, Clock::time_point start, Clock::time_point deadline) {
+// Has the ranks compare their calls, before they send anything of them.
+Status CompareCalls(const CallInFlight& call, Clock::time_point start, Clock::time_point deadline) {
   const nccl::Library& nccl = call.all().library();
-  std::byte* const memory = call.turn.part->headers->get();
+  std::byte* const memory = call.message_call.membership->headers->get();
   std::vector<nccl::CallHeader> headers(call.all().ranks());
   const size_t bytes = headers.size() * sizeof(nccl::CallHeader);
   std::byte* const mine = memory + bytes;
   cudaError_t error = cudaMemcpyAsync(mine, &call.header, sizeof(call.header), cudaMemcpyHostToDevice, call.stream);
   if (error != cudaSuccess) return CudaError("writing a call's header", error);
-  constexpr char kWhat[] = "comparing calls";
+  constexpr char kOperation[] = "comparing calls";
   const nccl::Comm comm = call.all().comm();
   const nccl::Outcome begun = nccl.AllGather(mine, memory, sizeof(call.header), nccl::kInt8, comm, call.stream);
-  if (begun != nccl::kSuccess && begun != nccl::kInProgress) return nccl.Error(kWhat, begun, comm);
-  Status status = nccl::Settle(nccl, comm, kWhat, deadline, [] { return "it was not launched"; });
+  if (begun != nccl::kSuccess && begun != nccl::kInProgress) return nccl.Error(kOperation, begun, comm);
+  Status status = nccl::AwaitCommunicator(nccl, comm, kOperation, deadline, [] { return "it was not launched"; });
   if (status.ok()) status = AwaitStream(call, start, deadline);
   if (!status.ok()) return status;
   error = cudaMemcpyAsync(headers.data(), memory, bytes, cudaMemcpyDeviceToHost, call.stream);
@@ -140,63 +140,65 @@ Status CompareCalls(const Call& call, Clock::time_point start, Clock::time_point
 }
 
 // Returns when the call has ended or failed.
-Status Run(const Call& call) {
+Status Run(const CallInFlight& call) {
   // What the step computes before the call takes as long as it takes; the deadline counts from this rank's arrival.
   Event arrived;
   if (Status status = arrived.Record(call.stream); !status.ok()) return status;
   cudaError_t step;
   for (nccl::Pause pause; (step = arrived.Query()) == cudaErrorNotReady;) pause.Wait();
   if (step != cudaSuccess) return CudaError("the step before it", step);
-  call.attendance.Arrive();
+  call.report.Arrive();
 
-  const Clock::time_point start = Clock::now(), deadline = nccl::After(call.turn.deadline_s);
+  const Clock::time_point start = Clock::now(), deadline = nccl::After(call.message_call.deadline_s);
   Status status = CompareCalls(call, start, deadline);
   if (status.ok()) {
-    nccl::NcclWire wire(
+    nccl::NcclChannel channel(
         call.all().library(), call.all().comm(), call.stream, deadline,
         [&call](DType dtype, Reduction reduction, const std::vector<const std::byte*>& sources, std::byte* to,
                 size_t bytes) { return Reduce(dtype, reduction, sources, to, bytes, call.stream); });
-    status = call.runner.Run(call.leaves, call.scratch, wire);
+    status = call.runner.Run(call.leaves, call.scratch, channel);
   }
   if (status.ok()) return AwaitStream(call, start, deadline);
-  if (Status fault = call.all().Check(); !fault.ok()) return call.attendance.Lost(fault);
-  return call.all().Fail(status.code() == Code::kDeadlineExceeded  ? call.attendance.Late(Clock::now() - start)
+  if (Status fault = call.all().Check(); !fault.ok()) return call.report.Lost(fault);
+  return call.all().Fail(status.code() == Code::kDeadlineExceeded  ? call.report.Late(Clock::now() - start)
                          : status.code() == Code::kInvalidArgument ? status
-                                                                   : call.attendance.Lost(status));
+                                                                   : call.report.Lost(status));
 }
 
 ffi::Error AllReduce(cudaStream_t stream, ffi::ScratchAllocator scratch, ffi::RemainingArgs args,
-                     ffi::RemainingRets results, std::string_view what, std::string_view group,
+                     ffi::RemainingRets results, std::string_view name, std::string_view group,
                      std::string_view messages, std::string_view reduction) {
   int device = 0;
   if (const cudaError_t error = cudaStreamGetDevice(stream, &device); error != cudaSuccess) {
     return ToError(CudaError("the stream's device", error));
   }
   const OnDevice here(device);  // events and kernels are the current device's
-  Result<Turn> taken = TakeTurn(device, group, messages);
+  Result<MessageCall> taken = BeginMessageCall(device, group, messages);
   if (!taken.ok()) return ToError(taken.status());
-  const Turn& turn = taken.value();
+  const MessageCall& message_call = taken.value();
   const std::optional<Reduction> parsed = ParseReduction(reduction);
   if (!parsed) return ToError(InvalidArgument("messages: unknown reduction '" + std::string(reduction) + "'"));
   std::vector<Leaf> leaves;
   std::vector<std::byte*> at;
-  if (Status status = Place(args, results, stream, leaves, at); !status.ok()) return ToError(status);
-  if (!turn.messages) return ffi::Error::Success();
+  if (Status status = CopyOperands(args, results, stream, leaves, at); !status.ok()) return ToError(status);
+  if (!message_call.messages) return ffi::Error::Success();
 
-  const uint64_t number = ++turn.part->calls;
-  const std::string name = std::string(what) + " #" + std::to_string(number) + " over '" + std::string(group) + "' (" +
-                           FormatBytes(Layout(leaves).payload()) + ")";
-  const nccl::CallHeader header = nccl::Header(number, name, Attributes(leaves, messages, reduction));
-  Runner runner(turn.messages, Layout(std::move(leaves)), *parsed);
+  const uint64_t number = ++message_call.membership->calls;
+  const std::string call_name = std::string(name) + " #" + std::to_string(number) + " over '" + std::string(group) +
+                                "' (" + FormatBytes(Layout(leaves).payload()) + ")";
+  const nccl::CallHeader header = nccl::Header(number, call_name, Attributes(leaves, messages, reduction));
+  Runner runner(message_call.messages, Layout(std::move(leaves)), *parsed);
   std::byte* memory = nullptr;
   if (runner.scratch_bytes() > 0) {
     const std::optional<void*> allocated = scratch.Allocate(runner.scratch_bytes(), 256);
     if (!allocated) return ffi::Error(ffi::ErrorCode::kResourceExhausted, "messages: no memory for their scratch");
     memory = static_cast<std::byte*>(*allocated);
   }
-  const nccl::Communicator& all = *turn.part->communicator;
-  const Call call{
-      turn,  {name, all.rank(), all.ranks(), turn.part->board.get(), number}, header, std::move(runner), at, memory,
+  const nccl::Communicator& all = *message_call.membership->communicator;
+  const CallInFlight call{
+      message_call, {call_name, all.rank(), all.ranks(), message_call.membership->arrivals.get(), number},
+      header,       std::move(runner),
+      at,           memory,
       stream};
   return ToError(Run(call));
 }
@@ -207,7 +209,7 @@ XLA_FFI_DEFINE_HANDLER(kMessages, AllReduce,
                            .Ctx<ffi::ScratchAllocator>()
                            .RemainingArgs()
                            .RemainingRets()
-                           .Attr<std::string_view>("what")
+                           .Attr<std::string_view>("name")
                            .Attr<std::string_view>("group")
                            .Attr<std::string_view>("messages")
                            .Attr<std::string_view>("reduction"));

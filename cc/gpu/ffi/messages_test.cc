@@ -72,14 +72,14 @@ class MessagesTest : public testing::Test {
 
   std::string Join(uint32_t rank, uint32_t ranks = kRanks) {
     char error[1024] = "";
-    jaxcomm_nccl_join(kFake, group_.c_str(), static_cast<int>(rank), ranks, rank, id_.bytes, board_.c_str(), error,
+    jaxcomm_nccl_join(kFake, group_.c_str(), static_cast<int>(rank), ranks, rank, id_.bytes, arrivals_.c_str(), error,
                       sizeof(error));
     return error;
   }
 
-  std::string Sum(uint32_t rank, std::vector<float>& x, const std::string& what = "psum") {
+  std::string Sum(uint32_t rank, std::vector<float>& x, const std::string& name = "psum") {
     fake::Call call(XLA_FFI_ExecutionStage_EXECUTE, streams_[rank]);
-    call.InPlace(x).Text("what", what).Text("group", group_).Text("messages", "direct").Text("reduction", "sum");
+    call.InPlace(x).Text("name", name).Text("group", group_).Text("messages", "direct").Text("reduction", "sum");
     return call.Run(JaxcommMessages);
   }
 
@@ -100,7 +100,7 @@ class MessagesTest : public testing::Test {
   nccl::Id id_;
   cudaStream_t streams_[kRanks];
   const std::string group_ = testing::UnitTest::GetInstance()->current_test_info()->name();  // nobody else's
-  const std::string board_ = testing::TempDir() + "/" + group_;
+  const std::string arrivals_ = testing::TempDir() + "/" + group_;
 };
 
 const std::vector<std::string> kFine(kRanks);

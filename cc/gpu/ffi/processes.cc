@@ -32,18 +32,18 @@ uint32_t JobProcess::number() {
   return number_;
 }
 
-Result<std::unique_ptr<fused::Meeting>> JobProcess::MeetingOf(const fused::Places& places, const std::string& what,
-                                                              std::chrono::steady_clock::duration patience) {
-  if (places.here.size() == places.all.size()) return {std::make_unique<fused::OneProcess>(places)};
+Result<std::unique_ptr<fused::PeerMemory>> JobProcess::PeerMemoryOf(const fused::Slots& slots, const std::string& call,
+                                                                    std::chrono::steady_clock::duration timeout) {
+  if (slots.here.size() == slots.all.size()) return {std::make_unique<fused::OneProcess>(slots)};
   std::lock_guard<std::mutex> lock(mutex_);
   if (job_.empty()) {
     return InvalidArgument(
         "the core has not been told of the job's other processes.\n  Cure: lower the step in this one, too.");
   }
   char hash[20];
-  std::snprintf(hash, sizeof(hash), "%016zx", std::hash<std::string>()(what));
-  const std::string name = job_ + "-" + hash + "-" + std::to_string(met_[what]++);
-  return {std::make_unique<fused::IpcMeeting>(name, places, regions_, patience)};
+  std::snprintf(hash, sizeof(hash), "%016zx", std::hash<std::string>()(call));
+  const std::string name = job_ + "-" + hash + "-" + std::to_string(connected_[call]++);
+  return {std::make_unique<fused::IpcPeerMemory>(name, slots, regions_, timeout)};
 }
 
 // Tells the core of the job, where ranks may live in several processes.

@@ -1,8 +1,8 @@
-// This process among those of its job, and how ranks in several of them meet.
+// This process among those of its job, and how ranks in several of them reach each other's memory.
 //
-//   Result<std::unique_ptr<fused::Meeting>> meeting = ThisProcess().MeetingOf(places, "psum, data, …", patience);
+//   Result<std::unique_ptr<fused::PeerMemory>> memory = ThisProcess().PeerMemoryOf(slots, "psum, data, …", timeout);
 //
-// What it must know of the job comes from Python, through exported functions of their own. Thread-safe.
+// It knows of the job from Python, through exported functions of their own. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -13,9 +13,9 @@
 #include <string>
 
 #include "cc/base/status.h"
-#include "cc/gpu/executor/ipc_meeting.h"
-#include "cc/gpu/executor/meeting.h"
-#include "cc/gpu/executor/places.h"
+#include "cc/gpu/executor/ipc_peer_memory.h"
+#include "cc/gpu/executor/peer_memory.h"
+#include "cc/gpu/executor/slots.h"
 
 namespace jaxcomm {
 
@@ -27,16 +27,16 @@ class JobProcess {
 
   uint32_t number();
 
-  // `what` is the same in all processes, and they meet in one order for the same `what`.
-  Result<std::unique_ptr<fused::Meeting>> MeetingOf(const fused::Places& places, const std::string& what,
-                                                    std::chrono::steady_clock::duration patience);
+  // `call` is the same in all processes, and they come in one order to the same `call`.
+  Result<std::unique_ptr<fused::PeerMemory>> PeerMemoryOf(const fused::Slots& slots, const std::string& call,
+                                                          std::chrono::steady_clock::duration timeout);
 
  private:
   std::mutex mutex_;
   std::string job_;
   uint32_t number_ = 0;
-  std::map<int, fused::Region> regions_;  // by device
-  std::map<std::string, uint32_t> met_;   // how often, by what
+  std::map<int, fused::Region> regions_;       // by device
+  std::map<std::string, uint32_t> connected_;  // how often, by call
 };
 
 JobProcess& ThisProcess();

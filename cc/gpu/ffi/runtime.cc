@@ -15,10 +15,10 @@ FusedRuntime& TheFusedRuntime() {
 }
 
 Result<std::shared_ptr<fused::Ranks>> FusedRuntime::Make(fused::CallName name, std::shared_ptr<const Program> program,
-                                                         fused::Places places,
-                                                         std::unique_ptr<fused::Meeting> meeting) {
+                                                         fused::Slots slots,
+                                                         std::unique_ptr<fused::PeerMemory> memory) {
   Result<std::shared_ptr<fused::Ranks>> made =
-      fused::Ranks::Make(std::move(name), std::move(program), std::move(places), std::move(meeting), stats);
+      fused::Ranks::Make(std::move(name), std::move(program), std::move(slots), std::move(memory), stats);
   if (made.ok()) {
     std::lock_guard<std::mutex> lock(mutex_);
     all_.push_back(made.value());

@@ -31,20 +31,20 @@ ffi::Error Importance(cudaStream_t stream, ffi::AnyBuffer gradients, ffi::Buffer
                                   median->typed_data(), bins->typed_data(), stream));
 }
 
-ffi::Error Pack(cudaStream_t stream, ffi::AnyBuffer gradients, Indices kept, ffi::Result<ffi::AnyBuffer> packed,
+ffi::Error Pack(cudaStream_t stream, ffi::AnyBuffer gradients, Indices indices, ffi::Result<ffi::AnyBuffer> packed,
                 int64_t segment_bytes) {
-  const Status fits = CheckPack(packed->size_bytes(), kept.element_count(), segment_bytes);
+  const Status fits = CheckPack(packed->size_bytes(), indices.element_count(), segment_bytes);
   if (!fits.ok()) return ToError(fits);
-  return ToError(cuda::PackSegments(gradients.untyped_data(), gradients.size_bytes(), segment_bytes, kept.typed_data(),
-                                    kept.element_count(), packed->untyped_data(), stream));
+  return ToError(cuda::PackSegments(gradients.untyped_data(), gradients.size_bytes(), segment_bytes,
+                                    indices.typed_data(), indices.element_count(), packed->untyped_data(), stream));
 }
 
-ffi::Error Unpack(cudaStream_t stream, ffi::AnyBuffer packed, Indices kept, ffi::Result<ffi::AnyBuffer> gradients,
+ffi::Error Unpack(cudaStream_t stream, ffi::AnyBuffer packed, Indices indices, ffi::Result<ffi::AnyBuffer> gradients,
                   int64_t segment_bytes) {
-  const Status fits = CheckUnpack(packed.size_bytes(), kept.element_count(), segment_bytes);
+  const Status fits = CheckUnpack(packed.size_bytes(), indices.element_count(), segment_bytes);
   if (!fits.ok()) return ToError(fits);
-  return ToError(cuda::UnpackSegments(packed.untyped_data(), kept.typed_data(), kept.element_count(), segment_bytes,
-                                      gradients->untyped_data(), gradients->size_bytes(), stream));
+  return ToError(cuda::UnpackSegments(packed.untyped_data(), indices.typed_data(), indices.element_count(),
+                                      segment_bytes, gradients->untyped_data(), gradients->size_bytes(), stream));
 }
 
 ffi::Error Scale(cudaStream_t stream, ffi::AnyBuffer gradients, ffi::BufferR1<ffi::DataType::F32> factors,

@@ -37,7 +37,7 @@ ffi::TypeInfo VirtualSite::info = ffi::MakeTypeInfo<VirtualSite>();
 
 ffi::ErrorOr<std::unique_ptr<VirtualSite>> Instantiate(std::string_view plan, std::string_view program,
                                                        std::string_view reduction) {
-  const auto invalid = [](const std::string& what) { return ffi::Unexpected(ToError(InvalidArgument(what))); };
+  const auto invalid = [](const std::string& message) { return ffi::Unexpected(ToError(InvalidArgument(message))); };
   auto site = std::make_unique<VirtualSite>();
   site->plan = plan;
   site->program = TheFusedRuntime().programs.Find(std::string(program));
@@ -56,12 +56,12 @@ Result<std::shared_ptr<Ranks>> Here(VirtualSite& site, cudaStream_t stream, int6
   std::lock_guard<std::mutex> lock(site.mutex);
   std::shared_ptr<Ranks>& ranks = site.on[device];
   if (ranks) return ranks;
-  const std::vector<fused::Seat> seats(site.program->ranks(), device);
-  Result<fused::Places> places = fused::Places::Find(seats, /*process=*/0);
-  if (!places.ok()) return places.status();
+  const std::vector<fused::DeviceKey> keys(site.program->ranks(), device);
+  Result<fused::Slots> slots = fused::Slots::Find(keys, /*process=*/0);
+  if (!slots.ok()) return slots.status();
   Result<std::shared_ptr<Ranks>> made =
-      TheFusedRuntime().Make({"psum", "virtual", site.plan, bytes}, site.program, places.value(),
-                             std::make_unique<fused::OneProcess>(places.value()));
+      TheFusedRuntime().Make({"psum", "virtual", site.plan, bytes}, site.program, slots.value(),
+                             std::make_unique<fused::OneProcess>(slots.value()));
   if (made.ok()) ranks = made.value();
   return made;
 }

@@ -16,8 +16,8 @@ __global__ void __launch_bounds__(kBlockThreads, kBlocksTogether)
   const unsigned lane = threadIdx.x % kLanes;
   const unsigned together = ((1u << kLanes) - 1) << (threadIdx.x % 32 - lane);
   typename E::Wide* const shared = sums[threadIdx.x / kLanes];
-  const Place place = ThisPlace();
-  for (size_t s = place.thread / kLanes; s < segments; s += place.threads / kLanes) {
+  const GridThread grid = ThisGridThread();
+  for (size_t s = grid.thread / kLanes; s < segments; s += grid.threads / kLanes) {
     Body::template Accumulate<kAligned>(gradient, s, lane, *seed, bins, shared);
     __syncwarp(together);
     if (lane == 0) means[s] = Body::Mean(gradient, s, shared);

@@ -34,7 +34,7 @@ struct ImportanceBody {
     return BitCast<double>(BitCast<uint64_t>(value) & 0x7fffffffffffffffu);
   }
 
-  // Writes this lane's sums over segment s to its place among the segment's kSums, and adds its part of the sample.
+  // Writes this lane's sums over segment s to its index among the segment's kSums, and adds its share of the sample.
   template <bool kAligned>
   JAXCOMM_PORTABLE static void Accumulate(const Gradient<E>& gradient, size_t s, size_t lane, uint32_t seed,
                                           uint32_t* bins, Wide* sums) {
@@ -58,8 +58,8 @@ struct ImportanceBody {
     }
     for (; at < length; at += kSums) {
       JAXCOMM_UNROLL for (size_t i = 0; i < kElements; ++i) {
-        const size_t place = at + lane * kElements + i;
-        if (place < length) mine[i] += Magnitude(E::Widen(from[place]));
+        const size_t index = at + lane * kElements + i;
+        if (index < length) mine[i] += Magnitude(E::Widen(from[index]));
       }
     }
     CountSamples(gradient, from, length, sample, bins);

@@ -23,7 +23,7 @@ inline unsigned Blocks(size_t items) {
   return static_cast<unsigned>(std::min(kMost, std::max<size_t>(1, (items + kBlockThreads - 1) / kBlockThreads)));
 }
 
-__device__ __forceinline__ Place ThisPlace() {
+__device__ __forceinline__ GridThread ThisGridThread() {
   return {static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x, static_cast<size_t>(gridDim.x) * blockDim.x};
 }
 

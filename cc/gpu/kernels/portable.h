@@ -1,7 +1,7 @@
 // What lets one source be a device function for nvcc and a plain function for the tests, which have no GPU.
 //
-// A kernel's body is a function of its thread's place in the grid; the kernel only calls it. A test calls it for every
-// place, one after the other.
+// A kernel's body is a function of its thread's index in the grid; the kernel only calls it. A test calls it for every
+// thread, one after the other.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@
 namespace jaxcomm::cuda {
 
 // A thread among all that share the work.
-struct Place {
+struct GridThread {
   size_t thread, threads;
 };
 

@@ -7,7 +7,7 @@ namespace {
 template <typename E, Reduction kReduction, bool kAligned>
 __global__ void __launch_bounds__(kBlockThreads, kBlocksTogether)
     ReduceKernel(const __grid_constant__ Sources sources, typename E::Stored* to, size_t elements) {
-  ReduceBody<E, kReduction>::template Run<kAligned>(sources, to, elements, ThisPlace());
+  ReduceBody<E, kReduction>::template Run<kAligned>(sources, to, elements, ThisGridThread());
 }
 
 template <typename E, Reduction kReduction>

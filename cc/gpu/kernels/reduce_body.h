@@ -33,16 +33,16 @@ struct ReduceBody {
 
   // This thread's share of the elements. Sources are combined in their order, whichever thread does it.
   template <bool kAligned>
-  JAXCOMM_PORTABLE static void Run(const Sources& sources, Stored* to, size_t elements, Place place) {
+  JAXCOMM_PORTABLE static void Run(const Sources& sources, Stored* to, size_t elements, GridThread grid) {
     size_t done = 0;
     if constexpr (kAligned) {
       const size_t packs = elements / kElements;
-      for (size_t first = place.thread; first < packs; first += place.threads * kPacks) {
-        ReducePacks(sources, to, first, packs, place.threads);
+      for (size_t first = grid.thread; first < packs; first += grid.threads * kPacks) {
+        ReducePacks(sources, to, first, packs, grid.threads);
       }
       done = packs * kElements;
     }
-    for (size_t at = done + place.thread; at < elements; at += place.threads) ReduceElement(sources, to, at);
+    for (size_t at = done + grid.thread; at < elements; at += grid.threads) ReduceElement(sources, to, at);
   }
 
  private:

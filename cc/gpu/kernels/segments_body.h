@@ -51,41 +51,41 @@ JAXCOMM_PORTABLE void CopyTile(const std::byte* from, size_t known, std::byte* t
   for (size_t at = begin + lane; at < end; at += kLanes) to[at] = at < known ? from[at] : std::byte{0};
 }
 
-// Unit u of packing: the kept segments one after the other. An index that does not exist gives zeros.
+// Unit u of packing: the chosen segments one after the other. An index that does not exist gives zeros.
 template <bool kAligned>
-JAXCOMM_PORTABLE void PackTile(const std::byte* gradients, Segments segments, const int32_t* kept, std::byte* packed,
+JAXCOMM_PORTABLE void PackTile(const std::byte* gradients, Segments segments, const int32_t* indices, std::byte* packed,
                                size_t unit, size_t lane) {
   const size_t i = unit / segments.TilesOfOne(), begin = unit % segments.TilesOfOne() * kTileBytes;
   const size_t end = begin + kTileBytes < segments.segment ? begin + kTileBytes : segments.segment;
-  const size_t known = segments.Length(kept[i]);
-  const std::byte* const from = known == 0 ? gradients : gradients + static_cast<size_t>(kept[i]) * segments.segment;
+  const size_t known = segments.Length(indices[i]);
+  const std::byte* const from = known == 0 ? gradients : gradients + static_cast<size_t>(indices[i]) * segments.segment;
   CopyTile<kAligned>(from, known, packed + i * segments.segment, begin, end, lane);
 }
 
 // Where s stands in ascending indices; `count` where it does not.
-JAXCOMM_PORTABLE size_t Find(const int32_t* kept, size_t count, size_t s) {
+JAXCOMM_PORTABLE size_t Find(const int32_t* indices, size_t count, size_t s) {
   size_t low = 0, high = count;
   while (low < high) {
     const size_t middle = low + (high - low) / 2;
-    if (kept[middle] < static_cast<int64_t>(s)) {
+    if (indices[middle] < static_cast<int64_t>(s)) {
       low = middle + 1;
     } else {
       high = middle;
     }
   }
-  return low < count && kept[low] == static_cast<int64_t>(s) ? low : count;
+  return low < count && indices[low] == static_cast<int64_t>(s) ? low : count;
 }
 
 // Unit u of unpacking: every segment of the result, from where it was packed, or zeros.
 template <bool kAligned>
-JAXCOMM_PORTABLE void UnpackTile(const std::byte* packed, const int32_t* kept, size_t count, Segments segments,
+JAXCOMM_PORTABLE void UnpackTile(const std::byte* packed, const int32_t* indices, size_t count, Segments segments,
                                  std::byte* gradients, size_t unit, size_t lane) {
   const size_t s = unit / segments.TilesOfOne(), begin = unit % segments.TilesOfOne() * kTileBytes;
-  const size_t length = segments.Length(static_cast<int64_t>(s)), place = Find(kept, count, s);
+  const size_t length = segments.Length(static_cast<int64_t>(s)), position = Find(indices, count, s);
   if (begin >= length) return;
   const size_t end = begin + kTileBytes < length ? begin + kTileBytes : length;
-  const std::byte* const from = place == count ? packed : packed + place * segments.segment;
-  CopyTile<kAligned>(from, place == count ? 0 : length, gradients + s * segments.segment, begin, end, lane);
+  const std::byte* const from = position == count ? packed : packed + position * segments.segment;
+  CopyTile<kAligned>(from, position == count ? 0 : length, gradients + s * segments.segment, begin, end, lane);
 }
 
 // Unit u of scaling. A factor of 0 stores zeros without reading; a factor of 1 copies, in place it does nothing.

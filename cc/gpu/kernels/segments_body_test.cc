@@ -54,27 +54,28 @@ TEST(SegmentsBodyTest, UnpackingWhatWasPackedIsZeroElsewhere) {
     for (unsigned seed = 0; seed < 5; ++seed) {
       SCOPED_TRACE(std::to_string(c.bytes) + " in " + std::to_string(c.segment) + ", seed " + std::to_string(seed));
       std::mt19937 random(seed);
-      std::vector<int32_t> kept;
+      std::vector<int32_t> indices;
       for (size_t s = 0; s < segments.Count(); ++s) {
-        if (random() % 2 == 0 || (kept.empty() && s + 1 == segments.Count())) kept.push_back(static_cast<int32_t>(s));
+        if (random() % 2 == 0 || (indices.empty() && s + 1 == segments.Count()))
+          indices.push_back(static_cast<int32_t>(s));
       }
-      Buffer gradients(c.bytes, 1), packed(kept.size() * c.segment, 2), back(c.bytes, 3);
+      Buffer gradients(c.bytes, 1), packed(indices.size() * c.segment, 2), back(c.bytes, 3);
       std::vector<std::byte> expected_packed, expected(c.bytes);
-      for (int32_t s : kept) {
+      for (int32_t s : indices) {
         const auto begin = gradients.data() + s * c.segment, end = begin + segments.Length(s);
         expected_packed.insert(expected_packed.end(), begin, end);
         expected_packed.resize((expected_packed.size() + c.segment - 1) / c.segment * c.segment);
         std::copy(begin, end, expected.begin() + s * c.segment);
       }
       const bool aligned = c.segment % kPackBytes == 0;
-      ForEachLane(kept.size() * segments.TilesOfOne(), [&](size_t unit, size_t lane) {
-        (aligned ? PackTile<true> : PackTile<false>)(gradients.data(), segments, kept.data(), packed.data(), unit,
+      ForEachLane(indices.size() * segments.TilesOfOne(), [&](size_t unit, size_t lane) {
+        (aligned ? PackTile<true> : PackTile<false>)(gradients.data(), segments, indices.data(), packed.data(), unit,
                                                      lane);
       });
       EXPECT_EQ(packed.Bytes(), expected_packed);
       ForEachLane(segments.Count() * segments.TilesOfOne(), [&](size_t unit, size_t lane) {
-        (aligned ? UnpackTile<true> : UnpackTile<false>)(packed.data(), kept.data(), kept.size(), segments, back.data(),
-                                                         unit, lane);
+        (aligned ? UnpackTile<true> : UnpackTile<false>)(packed.data(), indices.data(), indices.size(), segments,
+                                                         back.data(), unit, lane);
       });
       EXPECT_EQ(back.Bytes(), expected);
       EXPECT_TRUE(packed.BehindIsWhole() && back.BehindIsWhole());
@@ -84,9 +85,9 @@ TEST(SegmentsBodyTest, UnpackingWhatWasPackedIsZeroElsewhere) {
 
 TEST(SegmentsBodyTest, SegmentsThatDoNotExistAreZeros) {
   Buffer gradients(64), packed(64, 1);
-  const int32_t kept[] = {-1, 3, 4, 1 << 30};
+  const int32_t indices[] = {-1, 3, 4, 1 << 30};
   ForEachLane(4, [&](size_t unit, size_t lane) {
-    PackTile<true>(gradients.data(), {64, 16}, kept, packed.data(), unit, lane);
+    PackTile<true>(gradients.data(), {64, 16}, indices, packed.data(), unit, lane);
   });
   std::vector<std::byte> expected(64);
   std::copy(gradients.data() + 48, gradients.data() + 64, expected.begin() + 16);

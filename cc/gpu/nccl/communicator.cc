@@ -11,24 +11,24 @@ bool Begun(Outcome outcome) { return outcome == kSuccess || outcome == kInProgre
 
 }  // namespace
 
-Result<std::unique_ptr<Communicator>> Communicator::Create(const Library& nccl, const Membership& membership,
-                                                           Board* board, Clock::time_point deadline) {
-  if (membership.rank >= membership.ranks) {
-    return InvalidArgument("a communicator of " + std::to_string(membership.ranks) + " ranks has no rank " +
-                           std::to_string(membership.rank));
+Result<std::unique_ptr<Communicator>> Communicator::Create(const Library& nccl, const GroupRank& joining,
+                                                           ArrivalTable* arrivals, Clock::time_point deadline) {
+  if (joining.rank >= joining.ranks) {
+    return InvalidArgument("a communicator of " + std::to_string(joining.ranks) + " ranks has no rank " +
+                           std::to_string(joining.rank));
   }
-  if (board != nullptr) board->Arrive(membership.rank, 0);
-  std::unique_ptr<Communicator> made(new Communicator(nccl, membership));
-  const std::string what = made->Self() + "joining";
+  if (arrivals != nullptr) arrivals->Arrive(joining.rank, 0);
+  std::unique_ptr<Communicator> made(new Communicator(nccl, joining));
+  const std::string operation = made->Self() + "joining";
   Config config;
   config.blocking = 0;
-  const Outcome begun = nccl.CommInitRankConfig(&made->comm_, static_cast<int>(membership.ranks), membership.id,
-                                                static_cast<int>(membership.rank), &config);
-  if (!Begun(begun)) return nccl.Error(what, begun, made->comm_);
+  const Outcome begun = nccl.CommInitRankConfig(&made->comm_, static_cast<int>(joining.ranks), joining.id,
+                                                static_cast<int>(joining.rank), &config);
+  if (!Begun(begun)) return nccl.Error(operation, begun, made->comm_);
   // Who of this host is here is asked when it matters: at the deadline.
-  Status status = Settle(nccl, made->comm_, what, deadline, [&] {
-    const std::string late = "not all of the " + std::to_string(membership.ranks) + " ranks have come";
-    return board == nullptr ? late : late + " (of this host: " + JoinRanks(board->Here(0)) + ")";
+  Status status = AwaitCommunicator(nccl, made->comm_, operation, deadline, [&] {
+    const std::string late = "not all of the " + std::to_string(joining.ranks) + " ranks have come";
+    return arrivals == nullptr ? late : late + " (of this host: " + JoinRanks(arrivals->Here(0)) + ")";
   });
   if (!status.ok()) return status;
   return made;
@@ -57,12 +57,12 @@ Status Communicator::Check() {
   return failure_;
 }
 
-Status Communicator::Await(const Attendance& attendance, const std::function<bool()>& done, Clock::time_point start,
+Status Communicator::Await(const ArrivalReport& report, const std::function<bool()>& done, Clock::time_point start,
                            Clock::time_point deadline) {
   for (Pause pause;; pause.Wait()) {
     if (done()) return Status();
-    if (Status status = Check(); !status.ok()) return attendance.Lost(status);
-    if (Clock::now() >= deadline) return Fail(attendance.Late(Clock::now() - start));
+    if (Status status = Check(); !status.ok()) return report.Lost(status);
+    if (Clock::now() >= deadline) return Fail(report.Late(Clock::now() - start));
   }
 }
 

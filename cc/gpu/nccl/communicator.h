@@ -1,11 +1,11 @@
 // A rank's NCCL communicator, until its first fault.
 //
-//   auto made = Communicator::Create(nccl, {ranks, rank, id}, board, Clock::now() + deadline);   // with all ranks
-//   NcclWire wire(nccl, made.value()->comm(), ...);
-//   Status status = made.value()->Await(attendance, done, start, deadline);
+//   auto made = Communicator::Create(nccl, {ranks, rank, id}, arrivals, Clock::now() + deadline);   // with all ranks
+//   NcclChannel channel(nccl, made.value()->comm(), ...);
+//   Status status = made.value()->Await(report, done, start, deadline);
 //
 // Nothing waits longer than its deadline, unless the environment has NCCL block (NCCL_COMM_BLOCKING=1). After a fault
-// whatever runs on it is stopped, and every call is told what the fault was. Check, Fail and Await are thread-safe. The
+// whatever runs on it is stopped, and every call gets the fault. Check, Fail and Await are thread-safe. The
 // destructor ends what still runs; unlike NCCL's destroy, it waits for nobody.
 #pragma once
 
@@ -16,14 +16,14 @@
 #include <string>
 
 #include "cc/base/status.h"
-#include "cc/gpu/nccl/attendance.h"
-#include "cc/gpu/nccl/board.h"
+#include "cc/gpu/nccl/arrival_report.h"
+#include "cc/gpu/nccl/arrival_table.h"
+#include "cc/gpu/nccl/await.h"
 #include "cc/gpu/nccl/library.h"
-#include "cc/gpu/nccl/settle.h"
 
 namespace jaxcomm::nccl {
 
-struct Membership {
+struct GroupRank {
   uint32_t ranks;
   uint32_t rank;
   Id id;  // which one of the ranks made
@@ -31,9 +31,9 @@ struct Membership {
 
 class Communicator {
  public:
-  // The rank first tells the board that it is here. `board` may be null; it must outlive what is made.
-  static Result<std::unique_ptr<Communicator>> Create(const Library& nccl, const Membership& membership, Board* board,
-                                                      Clock::time_point deadline);
+  // The rank first arrives in `arrivals`, which may be null; it must outlive what is made.
+  static Result<std::unique_ptr<Communicator>> Create(const Library& nccl, const GroupRank& joining,
+                                                      ArrivalTable* arrivals, Clock::time_point deadline);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -50,12 +50,12 @@ class Communicator {
   Status Fail(Status status);
 
   // Waits until `done`, a fault or the deadline, which is one.
-  Status Await(const Attendance& attendance, const std::function<bool()>& done, Clock::time_point start,
+  Status Await(const ArrivalReport& report, const std::function<bool()>& done, Clock::time_point start,
                Clock::time_point deadline);
 
  private:
-  Communicator(const Library& nccl, const Membership& membership)
-      : nccl_(nccl), rank_(membership.rank), ranks_(membership.ranks) {}
+  Communicator(const Library& nccl, const GroupRank& joining)
+      : nccl_(nccl), rank_(joining.rank), ranks_(joining.ranks) {}
 
   std::string Self() const;  // how errors begin: "NCCL, rank 0 of 4: "
   Status FirstError() const;

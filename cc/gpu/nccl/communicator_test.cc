@@ -25,11 +25,11 @@ class CommunicatorTest : public testing::Test {
 
   // Each of the ranks that are here, in a thread of its own.
   std::vector<Made> Create(uint32_t ranks, const std::vector<uint32_t>& here, milliseconds deadline = kLong,
-                           Board* board = nullptr) {
+                           ArrivalTable* arrivals = nullptr) {
     std::vector<std::future<Made>> running;
     for (const uint32_t rank : here) {
       running.push_back(std::async(std::launch::async, [=] {
-        return Communicator::Create(nccl_, {ranks, rank, id_}, board, Clock::now() + deadline);
+        return Communicator::Create(nccl_, {ranks, rank, id_}, arrivals, Clock::now() + deadline);
       }));
     }
     std::vector<Made> made;
@@ -38,7 +38,7 @@ class CommunicatorTest : public testing::Test {
   }
 
   // The seventh call of all ranks, of whom nothing is known.
-  static Attendance Seventh(uint32_t ranks) { return {"psum #7 over 'data'", 0, ranks, nullptr, 7}; }
+  static ArrivalReport Seventh(uint32_t ranks) { return {"psum #7 over 'data'", 0, ranks, nullptr, 7}; }
 
   static constexpr milliseconds kLong{20000};
   const Library nccl_;
@@ -67,9 +67,10 @@ TEST_F(CommunicatorTest, ARankThatDoesNotComeIsToldByTheDeadline) {
 }
 
 TEST_F(CommunicatorTest, ADeadlineInTheBeginningSaysWhoOfThisHostIsHere) {
-  const std::unique_ptr<Board> board = std::move(Board::Open(testing::TempDir() + "/begin", 3).value());
-  board->Arrive(2, 0);
-  const std::vector<Made> made = Create(3, {0}, milliseconds(20), board.get());
+  const std::unique_ptr<ArrivalTable> arrivals =
+      std::move(ArrivalTable::Open(testing::TempDir() + "/begin", 3).value());
+  arrivals->Arrive(2, 0);
+  const std::vector<Made> made = Create(3, {0}, milliseconds(20), arrivals.get());
   EXPECT_NE(made[0].status().message().find("not all of the 3 ranks have come (of this host: 0,2) after 0."),
             std::string::npos)
       << made[0].status().message();

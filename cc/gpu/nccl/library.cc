@@ -17,7 +17,7 @@ bool Find(void* library, const char* name, Function* function) {
   return *function != nullptr;
 }
 
-Status Unusable(const std::string& what) { return Status(Code::kUnimplemented, "no NCCL: " + what); }
+Status Unusable(const std::string& reason) { return Status(Code::kUnimplemented, "no NCCL: " + reason); }
 
 Result<Library> Table(void* handle, const std::string& path) {
   Library found;
@@ -72,10 +72,10 @@ std::string Library::VersionText() const {
          std::to_string(version % 100);
 }
 
-Status Library::Error(const std::string& what, Outcome outcome, Comm comm) const {
+Status Library::Error(const std::string& operation, Outcome outcome, Comm comm) const {
   const char* const words = GetErrorString(outcome);
   const char* const last = GetLastError != nullptr ? GetLastError(comm) : nullptr;
-  std::string message = what + ": " + (words != nullptr ? words : "unknown error");
+  std::string message = operation + ": " + (words != nullptr ? words : "unknown error");
   if (last != nullptr && *last != '\0') message += std::string(" (") + last + ")";
   return Status(Code::kInternal, std::move(message));
 }

@@ -71,7 +71,7 @@ struct Library {
   // "2.30.7"
   std::string VersionText() const;
   // What a call that failed says of it: NCCL's words for the outcome and, if it has them, for what went wrong last.
-  Status Error(const std::string& what, Outcome outcome, Comm comm) const;
+  Status Error(const std::string& operation, Outcome outcome, Comm comm) const;
 };
 
 }  // namespace jaxcomm::nccl

@@ -1,4 +1,5 @@
-// What ranks tell each other before a call's first message, so that only equal calls meet, between hosts, too.
+// The headers that ranks exchange before a call's first message, so that a mismatched call is an error, also between
+// hosts.
 //
 //   CallHeader mine = Header(/*number=*/7, "psum #7 over 'data' (16 MiB)", attributes);
 //   Status status = CheckSameCall(headers, /*rank=*/0);   // of all ranks, in their order

@@ -23,7 +23,7 @@ from jaxcomm.gpu import fused
 from jaxcomm.gpu.checks.expected import by_numpy, different
 from jaxcomm.gpu.checks.job import Step, mesh_of, placed, stepped
 from jaxcomm.gpu.checks.ranks import CANNOT
-from jaxcomm.gpu.checks.rows import Row, tell
+from jaxcomm.gpu.checks.rows import Row, write
 
 CALLS = 21
 ELEMENTS, TIMED_BYTES = 100_003, (1 << 20, 64 << 20)
@@ -72,4 +72,4 @@ def seconds(step: Step, x: jax.Array) -> float:
 
 
 if __name__ == "__main__":
-    tell(devices(), Path(sys.argv[1]))
+    write(devices(), Path(sys.argv[1]))

@@ -47,15 +47,15 @@ def bits(job: Job) -> list[Row]:
     rows = [] if HAS_PYDANTIC else [["plans", "left out: pydantic is not installed"]]
     for name, plan in {"direct": None, **(plans(job.ranks) if HAS_PYDANTIC else {})}.items():
         for dtype in DTYPES:
-            whole = data(job.ranks, ELEMENTS, dtype, seed=11)
-            schedule = (plan and plan.schedule_for(whole[0].nbytes, dtype)) or schedules.direct(job.ranks)
-            step = by_messages(partial(jaxcomm.psum, axis_name="data", plan=plan), whole)
+            unsharded = data(job.ranks, ELEMENTS, dtype, seed=11)
+            schedule = (plan and plan.schedule_for(unsharded[0].nbytes, dtype)) or schedules.direct(job.ranks)
+            step = by_messages(partial(jaxcomm.psum, axis_name="data", plan=plan), unsharded)
             for call in range(CALLS):
-                expect(f"{name}, {dtype}, call {call}", step, whole, by_numpy(schedule, whole))
+                expect(f"{name}, {dtype}, call {call}", step, unsharded, by_numpy(schedule, unsharded))
         rows.append([f"{name}: {schedule.kind}", f"same bits, {CALLS} calls: " + ", ".join(DTYPES)])
-    whole = data(job.ranks, ELEMENTS, "float32", seed=12)
-    step = by_messages(partial(jaxcomm.pmax, axis_name="data"), whole)
-    expect("pmax", step, whole, np.broadcast_to(whole.max(axis=0), whole.shape))
+    unsharded = data(job.ranks, ELEMENTS, "float32", seed=12)
+    step = by_messages(partial(jaxcomm.pmax, axis_name="data"), unsharded)
+    expect("pmax", step, unsharded, np.broadcast_to(unsharded.max(axis=0), unsharded.shape))
     return [*rows, ["pmax", "same bits"]]
 
 
@@ -76,11 +76,11 @@ def times(job: Job) -> list[Row]:
 
 def order(job: Job) -> list[Row]:
     """The last rank calls another function where the others sum: all are told of both."""
-    whole = data(job.ranks, 1000, "float32", seed=13)
-    psum = by_messages(partial(jaxcomm.psum, axis_name="data"), whole)
-    pmax = by_messages(partial(jaxcomm.pmax, axis_name="data"), whole)
+    unsharded = data(job.ranks, 1000, "float32", seed=13)
+    psum = by_messages(partial(jaxcomm.psum, axis_name="data"), unsharded)
+    pmax = by_messages(partial(jaxcomm.pmax, axis_name="data"), unsharded)
     last = mesh().devices[-1].process_index == jax.process_index()
-    text = failure(pmax if last else psum, whole)
+    text = failure(pmax if last else psum, unsharded)
     if "another call than rank" not in text or "psum #1" not in text or "pmax #1" not in text:
         sys.exit(f"the error does not tell of both calls: {text}")
     return [["another call", text.splitlines()[0]]]
@@ -88,14 +88,14 @@ def order(job: Job) -> list[Row]:
 
 def lost(job: Job) -> list[Row]:
     """The last rank does not come to a second call; the others are told so."""
-    whole = data(job.ranks, 1000, "float32", seed=14)
-    step = by_messages(partial(jaxcomm.psum, axis_name="data"), whole)
-    jax.block_until_ready(step(placed(whole, mesh())))
+    unsharded = data(job.ranks, 1000, "float32", seed=14)
+    step = by_messages(partial(jaxcomm.psum, axis_name="data"), unsharded)
+    jax.block_until_ready(step(placed(unsharded, mesh())))
     ffi.set_deadline(SHORT_S)
     last = job.ranks - 1
     if mesh().devices[last].process_index == jax.process_index():
         return []
-    text = failure(step, whole)
+    text = failure(step, unsharded)
     wanted = f": rank {last} of {job.ranks} has not arrived after "
     if "DeadlineError: psum #2 over 'data " not in text or wanted not in text:
         sys.exit(f"the error does not name rank {last}: {text}")
@@ -125,24 +125,24 @@ def plans(ranks: int) -> dict[str, Plan]:
     }
 
 
-def by_messages(reduce: Callable[[jax.Array], jax.Array], whole: np.ndarray) -> Step:
+def by_messages(reduce: Callable[[jax.Array], jax.Array], unsharded: np.ndarray) -> Step:
     """A jitted reduction of the rows, which must become a call by messages."""
     step = jax.jit(stepped(mesh(), reduce))
-    if f"@{nccl.TARGET}(" not in step.lower(placed(whole, mesh())).as_text():
+    if f"@{nccl.TARGET}(" not in step.lower(placed(unsharded, mesh())).as_text():
         sys.exit(f"the step does not call {nccl.TARGET}")
     return step
 
 
-def expect(what: str, step: Step, whole: np.ndarray, wanted: np.ndarray) -> None:
+def expect(case: str, step: Step, unsharded: np.ndarray, wanted: np.ndarray) -> None:
     """Ends this process if one bit of its result is another."""
-    for got, should in rows_of(step(placed(whole, mesh())), wanted):
-        hold(what, got, should)
+    for got, should in rows_of(step(placed(unsharded, mesh())), wanted):
+        hold(case, got, should)
 
 
-def failure(step: Step, whole: np.ndarray) -> str:
+def failure(step: Step, unsharded: np.ndarray) -> str:
     """The error of a call that must fail."""
     try:
-        jax.block_until_ready(step(placed(whole, mesh())))
+        jax.block_until_ready(step(placed(unsharded, mesh())))
     except jax.errors.JaxRuntimeError as error:
         return str(error)
     sys.exit("a call that must fail gave a result")
@@ -156,7 +156,7 @@ def main() -> None:
         rows = WORK[sys.argv[1]](job)
     if job.rank == 0:
         (job.folder / "rows").write_text(json.dumps(rows))
-    job.meet("end")
+    job.barrier("end")
     # The first process, through which the others meet, must end last.
     time.sleep(2.0 * (job.rank == 0))
     os._exit(0)

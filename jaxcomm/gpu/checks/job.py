@@ -31,13 +31,13 @@ class Job(NamedTuple):
         """What `ranks.run` gave this process behind its part."""
         return cls(int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
 
-    def meet(self, where: str) -> None:
+    def barrier(self, where: str) -> None:
         """Waits until all ranks are there."""
-        self.tell(where)
+        self.arrive(where)
         self.await_others(where)
 
-    def tell(self, where: str) -> None:
-        """Tells the others that this rank is there."""
+    def arrive(self, where: str) -> None:
+        """Records for the others that this rank is there."""
         (self.folder / f"{where} {self.rank}").touch()
 
     def await_others(self, where: str) -> None:
@@ -58,10 +58,10 @@ def stepped(mesh: Mesh, reduce: Callable[[Any], Any]) -> Step:
     return jax.jit(jax.shard_map(reduce, mesh=mesh, in_specs=rows, out_specs=rows, check_vma=False))
 
 
-def placed(whole: np.ndarray, mesh: Mesh) -> jax.Array:
+def placed(unsharded: np.ndarray, mesh: Mesh) -> jax.Array:
     """Row r on device r of the mesh, of which this process has its own."""
     sharding = NamedSharding(mesh, PartitionSpec("data"))
-    return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+    return jax.make_array_from_callback(unsharded.shape, sharding, lambda index: unsharded[index])
 
 
 def rows_of(result: jax.Array, wanted: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from jaxcomm.ffi import segments
 from jaxcomm.gpu import core
-from jaxcomm.gpu.checks.rows import Row, tell, verdict
+from jaxcomm.gpu.checks.rows import Row, verdict, write
 
 ROUNDS, CALLS = 11, 10
 NBYTES = 1 << 28  # of an operand of the reduction
@@ -122,4 +122,4 @@ def _random(nbytes: int, dtype: Any, seed: int) -> jax.Array:
 
 
 if __name__ == "__main__":
-    tell(kernels(), Path(sys.argv[1]))
+    write(kernels(), Path(sys.argv[1]))

@@ -45,14 +45,14 @@ def bits(job: Job) -> Iterator[Row]:
 
 def late(job: Job) -> Iterator[Row]:
     """The last process comes late, and the others wait for it; all see that it was the last."""
-    step, whole = psum(), data(job.ranks, ELEMENTS + 1, "float32", seed=2)
-    call("before", step, whole)
-    job.meet("late")
+    step, unsharded = psum(), data(job.ranks, ELEMENTS + 1, "float32", seed=2)
+    call("before", step, unsharded)
+    job.barrier("late")
     if job.rank == job.ranks - 1:
         time.sleep(LATE_S)
-    call("late", step, whole)
-    job.meet("late is over")
-    arrivals = site(whole[0].nbytes)["arrivals"][-1]
+    call("late", step, unsharded)
+    job.barrier("late is over")
+    arrivals = site(unsharded[0].nbytes)["arrivals"][-1]
     if np.argmax(arrivals) != job.ranks - 1 or arrivals[-1] < LATE_S / 2:
         sys.exit(f"process {job.rank} has other arrivals: {arrivals}")
     yield [f"process {job.ranks - 1} comes {LATE_S * 1e3:.0f} ms late", "same bits"]
@@ -62,21 +62,21 @@ def late(job: Job) -> Iterator[Row]:
 def deadline(job: Job) -> Iterator[Row]:
     """The last process misses a call's deadline: the others name it, and the next call is right."""
     gone = job.ranks - 1
-    step, whole = psum(), data(job.ranks, ELEMENTS + 2, "float32", seed=3)
-    call("before", step, whole)
+    step, unsharded = psum(), data(job.ranks, ELEMENTS + 2, "float32", seed=3)
+    call("before", step, unsharded)
     ffi.set_deadline(SHORT_S)
-    job.meet("deadline")
+    job.barrier("deadline")
     if job.rank == gone:
         job.await_others("deadline is over")
-    message = failure(lambda: jax.block_until_ready(step(placed(whole, mesh()))))
-    job.tell("deadline is over")
+    message = failure(lambda: jax.block_until_ready(step(placed(unsharded, mesh()))))
+    job.arrive("deadline is over")
     if "DeadlineError: psum #2 over 'data'" not in message:
         sys.exit(f"the error is another: {message}")
     if job.rank != gone and f"rank {gone} of {job.ranks} has not arrived after" not in message:
         sys.exit(f"the error does not name rank {gone}: {message}")
     ffi.set_deadline(60.0)
     yield ["a process misses the deadline", message.splitlines()[0]]
-    call("after", step, whole)
+    call("after", step, unsharded)
     yield ["the next call", "same bits"]
 
 
@@ -98,7 +98,7 @@ def times(job: Job) -> Iterator[Row]:
 def absent(job: Job) -> Iterator[Row]:
     """The last process does not come to a call site at all, and is named."""
     ffi.set_deadline(COMPILED_S)
-    job.meet("absent")
+    job.barrier("absent")
     if job.rank == job.ranks - 1:
         return
     message = failure(lambda: jax.block_until_ready(psum()(placed(np.ones((job.ranks, 7), np.float32), mesh()))))
@@ -121,12 +121,12 @@ def mesh() -> jax.sharding.Mesh:
     return mesh_of([first[process] for process in sorted(first)])
 
 
-def call(what: str, step: Step, whole: np.ndarray) -> None:
+def call(case: str, step: Step, unsharded: np.ndarray) -> None:
     """Ends this process if one bit of its result is not as the program adds."""
-    wanted = by_numpy(schedules.direct(len(whole)), whole)
-    result = step(placed(whole, mesh()))
+    wanted = by_numpy(schedules.direct(len(unsharded)), unsharded)
+    result = step(placed(unsharded, mesh()))
     for got, should in rows_of(result, wanted):
-        hold(what, got, should)
+        hold(case, got, should)
     fused.check()
 
 
@@ -156,7 +156,7 @@ def main() -> None:
                 rows.append(row)
                 if job.rank == 0:
                     (job.folder / "rows").write_text(json.dumps(rows))
-    job.meet("end")  # whoever leaves takes its memory along
+    job.barrier("end")  # whoever leaves takes its memory along
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How a section tells what it found, row by row, so that what ends it takes nothing with it."""
+"""How a section writes its results, row by row, so that a crash loses none of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jax
 Row = list[str]
 
 
-def tell(rows: Iterable[Row], out: Path) -> None:
+def write(rows: Iterable[Row], out: Path) -> None:
     """Writes all rows so far whenever there is one more; the first is the table's head."""
     found: list[Row] = []
     for row in rows:

@@ -1,6 +1,6 @@
 """The sections of `jaxcomm check`, and running one: a process of its own with a deadline, which leaves nothing behind.
 
-Each tells its rows as it finds them, so that one that fails, hangs or crashes takes neither the others along nor what
+Each writes its rows as it finds them, so that one that fails, hangs or crashes takes neither the others along nor what
 it had found. For psum to be ours in it, it gets a certificate of its own that says that everything was shown.
 """
 
@@ -53,9 +53,9 @@ def _sanitized(tool: str) -> Section:
     )
 
 
-def _several(part: str, seconds: int, title: str) -> Section:
+def _of_processes(name: str, seconds: int, title: str) -> Section:
     # It ends its processes by itself, before it would be ended.
-    return Section(title, seconds + 10, "ranks", (part, str(seconds)))
+    return Section(title, seconds + 10, "ranks", (name, str(seconds)))
 
 
 # Correctness first, then speed.
@@ -66,13 +66,13 @@ ALL = {
     "memcheck": _sanitized("memcheck"),
     "racecheck": _sanitized("racecheck"),
     "devices": Section("psum over the GPUs of this process", 90, "devices"),
-    "processes": _several("processes", 60, "psum over 4 processes that share a GPU, by CUDA IPC"),
-    "hosts": _several("bits", 90, "psum between processes that say they are on different hosts, over NCCL"),
-    "hosts lost": _several("lost", 50, "the same: a rank that does not come is named"),
-    "hosts order": _several("order", 50, "the same: ranks that make different calls are told so"),
+    "processes": _of_processes("processes", 60, "psum over 4 processes that share a GPU, by CUDA IPC"),
+    "hosts": _of_processes("bits", 90, "psum between processes that say they are on different hosts, over NCCL"),
+    "hosts lost": _of_processes("lost", 50, "the same: a rank that does not come is named"),
+    "hosts order": _of_processes("order", 50, "the same: ranks that make different calls are told so"),
     "late": _virtual("late", 60, "one virtual rank 2 ms late: time after its arrival"),
     "kernels": Section("reduction and mask kernels beside a copy", 90, "kernels"),
-    "hosts times": _several("times", 60, "psum between processes on different hosts: the median of a call"),
+    "hosts times": _of_processes("times", 60, "psum between processes on different hosts: the median of a call"),
 }
 
 

@@ -21,7 +21,7 @@ from jaxcomm import schedules
 from jaxcomm.errors import JaxcommError
 from jaxcomm.gpu import fused
 from jaxcomm.gpu.checks.expected import COMBINE, by_numpy, different
-from jaxcomm.gpu.checks.rows import Row, tell, verdict
+from jaxcomm.gpu.checks.rows import Row, verdict, write
 from jaxcomm.schedules import Schedule
 
 RANKS, LATE, CALLS = 8, 3, 21
@@ -158,4 +158,4 @@ def _hold(wrong: int) -> None:
 SECTIONS = {"exact": exact, "types": types, "late": late, "deadline": deadline}
 
 if __name__ == "__main__":
-    tell(SECTIONS[sys.argv[1]](), Path(sys.argv[2]))
+    write(SECTIONS[sys.argv[1]](), Path(sys.argv[2]))

@@ -17,16 +17,16 @@ uint64_t Mix(uint64_t x) {
 
 }  // namespace
 
-class Emulator::Hands {
+class Emulator::BlockOps {
  public:
-  Hands(Emulator& all, uint32_t rank, uint32_t row, uint64_t epoch)
-      : all_(all), rank_(rank), row_(row), epoch_(epoch), met_(uint64_t{1} << rank) {}
+  BlockOps(Emulator& all, uint32_t rank, uint32_t block_index, uint64_t epoch)
+      : all_(all), rank_(rank), block_index_(block_index), epoch_(epoch), known_(uint64_t{1} << rank) {}
 
   uint64_t Now() const { return all_.time_; }
 
   uint64_t Acquire(uint32_t rank, uint32_t flag) {
     all_.Step();
-    const uint32_t index = all_.Flag(rank, flag, row_);
+    const uint32_t index = all_.Flag(rank, flag, block_index_);
     const MemoryModel::Loaded loaded = all_.model_.Load(thread(), index);
     Thread& me = all_.threads_[thread()];
     me.polled.push_back(index);
@@ -36,7 +36,7 @@ class Emulator::Hands {
 
   void Post(uint32_t flag, uint64_t epoch) {
     all_.Step();
-    const uint32_t index = all_.Flag(rank_, flag, row_);
+    const uint32_t index = all_.Flag(rank_, flag, block_index_);
     all_.model_.Store(thread(), index, epoch);
     all_.Wake(index);
   }
@@ -46,13 +46,13 @@ class Emulator::Hands {
     all_.model_.Fence(thread());
   }
 
-  void Publish() { Store(all_.Cell(rank_, all_.view_.num_chunks, row_), epoch_); }
+  void Publish() { Store(all_.Cell(rank_, all_.view_.num_chunks, block_index_), epoch_); }
 
-  void Meet(uint32_t peer) {
-    if (Load(all_.Cell(peer, all_.view_.num_chunks, row_)) != epoch_) {
+  void Lookup(uint32_t peer) {
+    if (Load(all_.Cell(peer, all_.view_.num_chunks, block_index_)) != epoch_) {
       all_.Fail("rank " + std::to_string(rank_) + " finds another call's address of rank " + std::to_string(peer));
     }
-    met_ |= uint64_t{1} << peer;
+    known_ |= uint64_t{1} << peer;
   }
 
   void Pause() { all_.Pause(thread()); }
@@ -82,7 +82,8 @@ class Emulator::Hands {
 
   void Spoil() {
     all_.Step();
-    for (uint32_t chunk = 0; chunk < all_.view_.num_chunks; ++chunk) Store(all_.Cell(rank_, chunk, row_), kSpoiled);
+    for (uint32_t chunk = 0; chunk < all_.view_.num_chunks; ++chunk)
+      Store(all_.Cell(rank_, chunk, block_index_), kSpoiled);
   }
 
   uint64_t Load(uint32_t cell) {
@@ -98,30 +99,30 @@ class Emulator::Hands {
   }
 
  private:
-  uint32_t thread() const { return rank_ * all_.extent_.rows + row_; }
+  uint32_t thread() const { return rank_ * all_.extent_.num_blocks + block_index_; }
 
   uint32_t Chunk(uint32_t peer, uint32_t chunk) {
-    if ((met_ >> peer & 1) == 0) {
+    if ((known_ >> peer & 1) == 0) {
       all_.Fail("rank " + std::to_string(rank_) + " does not know where the buffer of rank " + std::to_string(peer) +
                 " is");
     }
-    return all_.Cell(peer, chunk, row_);
+    return all_.Cell(peer, chunk, block_index_);
   }
 
   Emulator& all_;
-  const uint32_t rank_, row_;
+  const uint32_t rank_, block_index_;
   const uint64_t epoch_;
-  uint64_t met_;  // whose address it knows, as bits
+  uint64_t known_;  // whose address it knows, as bits
 };
 
 Emulator::Emulator(const Table& table, Extent extent, Weakness weakness)
     : view_(table.view()),
       extent_(extent),
-      num_threads_(view_.num_ranks * extent.rows),
-      model_(num_threads_, view_.num_ranks * view_.num_flags * extent.rows,
-             view_.num_ranks * (view_.num_chunks + 1) * extent.rows, weakness),
+      num_threads_(view_.num_ranks * extent.num_blocks),
+      model_(num_threads_, view_.num_ranks * view_.num_flags * extent.num_blocks,
+             view_.num_ranks * (view_.num_chunks + 1) * extent.num_blocks, weakness),
       fibers_(num_threads_),
-      values_(view_.num_ranks * (view_.num_chunks + 1) * extent.rows) {}
+      values_(view_.num_ranks * (view_.num_chunks + 1) * extent.num_blocks) {}
 
 Verdict Emulator::Run(uint64_t seed, Lateness lateness) {
   seed_ = seed;
@@ -137,27 +138,28 @@ Verdict Emulator::Run(uint64_t seed, Lateness lateness) {
 }
 
 void Emulator::RunThread(uint32_t thread) {
-  const uint32_t rank = thread / extent_.rows, row = thread % extent_.rows;
+  const uint32_t rank = thread / extent_.num_blocks, block_index = thread % extent_.num_blocks;
   for (uint64_t epoch = 1; epoch <= extent_.epochs; ++epoch) {
     if (rank == Missing(epoch)) {
       threads_[thread].state = Thread::kHeld;
       Step();
     }
-    Hands hands(*this, rank, row, epoch);
+    BlockOps ops(*this, rank, block_index, epoch);
     for (uint32_t chunk = 0; chunk < view_.num_chunks; ++chunk) {
-      const uint32_t cell = Cell(rank, chunk, row);
-      hands.Store(cell, Input(cell, epoch));
+      const uint32_t cell = Cell(rank, chunk, block_index);
+      ops.Store(cell, Input(cell, epoch));
     }
-    const Failure failure = RunRow(hands, view_, rank, epoch, kTimeout);
-    Check(rank, row, epoch, failure);
+    const Failure failure = RunBlock(ops, view_, rank, epoch, kTimeout);
+    Check(rank, block_index, epoch, failure);
     for (uint32_t chunk = 0; chunk < view_.num_chunks; ++chunk) {
       if (failure.reason != Reason::kNone) {
-        if (hands.Load(Cell(rank, chunk, row)) != kSpoiled) Fail("rank " + std::to_string(rank) + " hands out no sum");
+        if (ops.Load(Cell(rank, chunk, block_index)) != kSpoiled)
+          Fail("rank " + std::to_string(rank) + " hands out no sum");
         continue;
       }
       uint64_t sum = 0;
-      for (uint32_t other = 0; other < view_.num_ranks; ++other) sum += Input(Cell(other, chunk, row), epoch);
-      if (hands.Load(Cell(rank, chunk, row)) != sum) {
+      for (uint32_t other = 0; other < view_.num_ranks; ++other) sum += Input(Cell(other, chunk, block_index), epoch);
+      if (ops.Load(Cell(rank, chunk, block_index)) != sum) {
         Fail("rank " + std::to_string(rank) + " holds a wrong sum in chunk " + std::to_string(chunk));
       }
     }
@@ -166,11 +168,11 @@ void Emulator::RunThread(uint32_t thread) {
   Step();
 }
 
-void Emulator::Check(uint32_t rank, uint32_t row, uint64_t epoch, const Failure& failure) {
+void Emulator::Check(uint32_t rank, uint32_t block_index, uint64_t epoch, const Failure& failure) {
   if (failure.reason == Reason::kNone) return;
   ++verdict_.failures;
-  const std::string who =
-      "rank " + std::to_string(rank) + ", row " + std::to_string(row) + ", call " + std::to_string(epoch) + ": ";
+  const std::string who = "rank " + std::to_string(rank) + ", block " + std::to_string(block_index) + ", call " +
+                          std::to_string(epoch) + ": ";
   if (lateness_ != Lateness::kMissing || epoch != kMissingEpoch) Fail(who + "failed without a reason");
   if (failure.reason == Reason::kStillThere) Fail(who + "could not leave");
   if (failure.reason == Reason::kNotArrived && failure.peer != Missing(epoch)) {
@@ -221,15 +223,15 @@ bool Emulator::Unblock() {
   }
   if (!runnable_.empty()) return true;
   for (uint32_t thread = 0; thread < num_threads_; ++thread) {
-    if (threads_[thread].state != Thread::kParked || !verdict_.what.empty()) continue;
-    verdict_.what = "deadlock: thread " + std::to_string(thread) + " waits for flag " +
-                    std::to_string(threads_[thread].polled.front());
+    if (threads_[thread].state != Thread::kParked || !verdict_.mistake.empty()) continue;
+    verdict_.mistake = "deadlock: thread " + std::to_string(thread) + " waits for flag " +
+                       std::to_string(threads_[thread].polled.front());
   }
   return false;
 }
 
-void Emulator::Fail(const std::string& what) {
-  verdict_.what = what;
+void Emulator::Fail(const std::string& mistake) {
+  verdict_.mistake = mistake;
   fibers_.Stop();
 }
 

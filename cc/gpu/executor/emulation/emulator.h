@@ -1,9 +1,9 @@
 // Runs a fused program's protocol on one processor in a random order of its own, and says what went wrong.
 //
-//   Emulator emulator(table, {/*rows=*/1, /*epochs=*/3});
-//   const Verdict verdict = emulator.Run(seed, Lateness::kLate);   // verdict.what is empty: all was right
+//   Emulator emulator(table, {/*num_blocks=*/1, /*epochs=*/3});
+//   const Verdict verdict = emulator.Run(seed, Lateness::kLate);   // verdict.mistake is empty: all was right
 //
-// It runs the protocol's own source (protocol.h) over MemoryModel. Every rank, one fiber per row, fills its buffer,
+// It runs the protocol's own source (protocol.h) over MemoryModel. Every rank, one fiber per block, fills its buffer,
 // runs the program, reads what came out and does it again; whoever touches a buffer then without being ordered is
 // found. The same seed gives the same run.
 #pragma once
@@ -26,13 +26,13 @@ enum class Lateness {
 };
 
 struct Verdict {
-  std::string what;       // empty if all was right
-  uint64_t failures = 0;  // rows of ranks that gave up
+  std::string mistake;    // empty if all was right
+  uint64_t failures = 0;  // blocks of ranks that gave up
   uint64_t steps = 0;
 };
 
 struct Extent {
-  uint32_t rows = 1;
+  uint32_t num_blocks = 1;
   uint32_t epochs = 3;
 };
 
@@ -43,8 +43,8 @@ class Emulator {
   Verdict Run(uint64_t seed, Lateness lateness);
 
  private:
-  // The hands of one row of one rank, as the protocol sees them.
-  class Hands;
+  // The operations of one block of one rank, which the protocol calls.
+  class BlockOps;
 
   struct Thread {
     enum { kRuns, kParked, kHeld, kDone } state = kRuns;
@@ -53,20 +53,20 @@ class Emulator {
   };
 
   void RunThread(uint32_t thread);
-  void Check(uint32_t rank, uint32_t row, uint64_t epoch, const Failure& failure);
+  void Check(uint32_t rank, uint32_t block_index, uint64_t epoch, const Failure& failure);
   void Step();
   void Pause(uint32_t thread);
   void Wake(uint32_t flag);
   bool Unblock();
-  void Fail(const std::string& what);
+  void Fail(const std::string& mistake);
   uint32_t Missing(uint64_t epoch) const;
 
-  uint32_t Flag(uint32_t rank, uint32_t flag, uint32_t row) const {
-    return (rank * view_.num_flags + flag) * extent_.rows + row;
+  uint32_t Flag(uint32_t rank, uint32_t flag, uint32_t block_index) const {
+    return (rank * view_.num_flags + flag) * extent_.num_blocks + block_index;
   }
   // The last chunk's cell is where the rank publishes its buffer's address.
-  uint32_t Cell(uint32_t rank, uint32_t chunk, uint32_t row) const {
-    return (rank * (view_.num_chunks + 1) + chunk) * extent_.rows + row;
+  uint32_t Cell(uint32_t rank, uint32_t chunk, uint32_t block_index) const {
+    return (rank * (view_.num_chunks + 1) + chunk) * extent_.num_blocks + block_index;
   }
   uint64_t Input(uint32_t cell, uint64_t epoch) const;
 

@@ -66,7 +66,7 @@ std::string FirstMistake(const Table& table, Weakness weakness = Weakness::kNone
   Emulator emulator(table, {}, weakness);
   for (uint64_t seed = 0; seed < orders; ++seed) {
     const Verdict verdict = emulator.Run(seed, static_cast<Lateness>(seed % 3));
-    if (!verdict.what.empty()) return verdict.what;
+    if (!verdict.mistake.empty()) return verdict.mistake;
   }
   return "";
 }
@@ -79,9 +79,9 @@ void DropWait(Table& table, Range& range, uint32_t at) {
 TEST(EmulatorTest, TheProtocolHoldsInEveryOrder) {
   for (const auto& [name, table] : Tables()) {
     EXPECT_EQ(FirstMistake(table), "") << name;
-    Emulator rows(table, {/*rows=*/3, /*epochs=*/4});
+    Emulator with_blocks(table, {/*num_blocks=*/3, /*epochs=*/4});
     for (uint64_t seed = 0; seed < 60; ++seed) {
-      EXPECT_EQ(rows.Run(seed, static_cast<Lateness>(seed % 3)).what, "") << name;
+      EXPECT_EQ(with_blocks.Run(seed, static_cast<Lateness>(seed % 3)).mistake, "") << name;
     }
   }
 }
@@ -109,7 +109,7 @@ TEST(EmulatorTest, TheSameSeedGivesTheSameOrder) {
 TEST(EmulatorTest, FindsEveryMissingWait) {
   for (const auto& [name, table] : Tables()) {
     for (size_t op = 0; op < table.ops.size(); ++op) {
-      for (uint32_t i = 0; i < table.ops[op].waits.size - table.ops[op].turns; ++i) {
+      for (uint32_t i = 0; i < table.ops[op].waits.size - table.ops[op].order_waits; ++i) {
         Table broken = table;
         DropWait(broken, broken.ops[op].waits, i);
         EXPECT_NE(FirstMistake(broken), "") << name << ": op " << op << " without its wait " << i;

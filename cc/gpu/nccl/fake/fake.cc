@@ -1,6 +1,6 @@
 // A libnccl without GPUs, for tests: the ranks are threads of one process. As NCCL does where it may not block, it
 // returns from everything at once, and reports through ncclCommGetAsyncError when all ranks have come. Messages are
-// copied when both sides are there, and there is no stream. Calls are recorded, and may be told to fail.
+// copied when both sides are there, and there is no stream. Calls are recorded, and may be made to fail.
 //
 // Built with JAXCOMM_FAKE_OLD it is NCCL 2.26.
 
@@ -33,7 +33,7 @@ bool Valid(const Config* config) {
 FAKE(void) fake_reset() {
   Fake& fake = TheFake();
   std::lock_guard<std::mutex> lock(fake.mutex);
-  fake.meetings.clear();
+  fake.bootstraps.clear();
   fake.sent.clear();
   fake.calls.clear();
   fake.failures.clear();
@@ -89,7 +89,7 @@ FAKE(Outcome) ncclGetUniqueId(Id* id) {
   std::memset(id, 0, sizeof(*id));
   const std::string text = "id" + std::to_string(fake.ids++);
   std::memcpy(id->bytes, text.data(), text.size());
-  return Told(fake, "ncclGetUniqueId");
+  return Injected(fake, "ncclGetUniqueId");
 }
 
 FAKE(Outcome) ncclCommInitRankConfig(FakeComm** comm, int ranks, Id id, int rank, Config* config) {
@@ -97,7 +97,7 @@ FAKE(Outcome) ncclCommInitRankConfig(FakeComm** comm, int ranks, Id id, int rank
   std::lock_guard<std::mutex> lock(fake.mutex);
   if (!Valid(config)) return kInvalidArgument;
   fake.calls[rank] += "init\n";
-  if (const Outcome told = Told(fake, "ncclCommInitRankConfig"); told != kSuccess) return told;
+  if (const Outcome injected = Injected(fake, "ncclCommInitRankConfig"); injected != kSuccess) return injected;
   *comm = Join(fake, id.bytes, rank, ranks);
   return kInProgress;
 }
@@ -106,7 +106,7 @@ FAKE(Outcome) ncclCommGetAsyncError(FakeComm* comm, Outcome* outcome) {
   Fake& fake = TheFake();
   std::lock_guard<std::mutex> lock(fake.mutex);
   if (fake.live.count(comm) == 0) return kInvalidArgument;
-  if (const Outcome told = Told(fake, "ncclCommGetAsyncError"); told != kSuccess) comm->outcome = told;
+  if (const Outcome injected = Injected(fake, "ncclCommGetAsyncError"); injected != kSuccess) comm->outcome = injected;
   *outcome = Progress(fake, *comm);
   return kSuccess;
 }
@@ -122,7 +122,7 @@ FAKE(Outcome) ncclCommAbort(FakeComm* comm) {
 
 FAKE(Outcome) ncclGroupStart() {
   std::lock_guard<std::mutex> lock(TheFake().mutex);
-  return Told(TheFake(), "ncclGroupStart");
+  return Injected(TheFake(), "ncclGroupStart");
 }
 
 FAKE(Outcome) ncclGroupEnd() {
@@ -130,7 +130,7 @@ FAKE(Outcome) ncclGroupEnd() {
   std::lock_guard<std::mutex> lock(fake.mutex);
   const auto group = std::exchange(the_group, {});
   if (const Outcome error = std::exchange(the_groups_error, kSuccess); error != kSuccess) return error;
-  if (const Outcome told = Told(fake, "ncclGroupEnd"); told != kSuccess) return told;
+  if (const Outcome injected = Injected(fake, "ncclGroupEnd"); injected != kSuccess) return injected;
   for (const auto& [comm, message] : group) {
     if (!comm->ready()) return kInvalidUsage;
     if (message.to != nullptr) {
@@ -148,7 +148,7 @@ FAKE(Outcome) ncclSend(const void* from, size_t count, int, int peer, FakeComm* 
   Record(fake, *comm, "send " + std::to_string(count) + " to " + std::to_string(peer));
   const auto* bytes = static_cast<const std::byte*>(from);
   the_group.push_back({comm, {peer, nullptr, {bytes, bytes + count}}});
-  return the_groups_error = Told(fake, "ncclSend");
+  return the_groups_error = Injected(fake, "ncclSend");
 }
 
 FAKE(Outcome) ncclRecv(void* to, size_t count, int, int peer, FakeComm* comm, void*) {
@@ -156,13 +156,13 @@ FAKE(Outcome) ncclRecv(void* to, size_t count, int, int peer, FakeComm* comm, vo
   std::lock_guard<std::mutex> lock(fake.mutex);
   Record(fake, *comm, "receive " + std::to_string(count) + " from " + std::to_string(peer));
   the_group.push_back({comm, {peer, static_cast<std::byte*>(to), std::vector<std::byte>(count)}});
-  return the_groups_error = Told(fake, "ncclRecv");
+  return the_groups_error = Injected(fake, "ncclRecv");
 }
 
 FAKE(Outcome) ncclAllGather(const void* from, void* to, size_t count, int type, FakeComm* comm, void* stream) {
   {
     std::lock_guard<std::mutex> lock(TheFake().mutex);
-    if (const Outcome told = Told(TheFake(), "ncclAllGather"); told != kSuccess) return told;
+    if (const Outcome injected = Injected(TheFake(), "ncclAllGather"); injected != kSuccess) return injected;
   }
   for (int peer = 0; peer < comm->ranks; ++peer) {
     ncclSend(from, count, type, peer, comm, stream);

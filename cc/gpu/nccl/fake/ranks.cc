@@ -10,20 +10,20 @@ Fake& TheFake() {
 }
 
 FakeComm* Join(Fake& fake, const std::string& name, int rank, int ranks) {
-  std::shared_ptr<Meeting>& meeting = fake.meetings[name];
-  if (!meeting) meeting = std::make_shared<Meeting>();
-  meeting->expected = static_cast<size_t>(ranks);
-  meeting->came.insert(rank);
+  std::shared_ptr<Bootstrap>& bootstrap = fake.bootstraps[name];
+  if (!bootstrap) bootstrap = std::make_shared<Bootstrap>();
+  bootstrap->expected = static_cast<size_t>(ranks);
+  bootstrap->came.insert(rank);
   FakeComm* const comm = std::make_unique<FakeComm>().release();
   comm->name = name;
   comm->rank = rank;
   comm->ranks = ranks;
-  comm->meeting = meeting;
+  comm->bootstrap = bootstrap;
   fake.live.insert(comm);
   return comm;
 }
 
-Outcome Told(Fake& fake, const char* function) {
+Outcome Injected(Fake& fake, const char* function) {
   const int count = ++fake.counts[function];
   const auto failure = fake.failures.find(function);
   return failure != fake.failures.end() && failure->second.first == count ? failure->second.second : kSuccess;

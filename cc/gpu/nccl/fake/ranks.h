@@ -20,8 +20,8 @@ namespace jaxcomm::nccl {
 constexpr Outcome kInvalidArgument = 4;
 constexpr Outcome kInvalidUsage = 5;
 
-// What ranks come together for: by the name of what they join.
-struct Meeting {
+// The ranks that join one communicator.
+struct Bootstrap {
   size_t expected = 0;
   std::set<int> came;
 };
@@ -36,17 +36,17 @@ struct FakeComm {
   std::string name;  // the same on all of its ranks
   int rank;
   int ranks;
-  std::shared_ptr<Meeting> meeting;
+  std::shared_ptr<Bootstrap> bootstrap;
   std::deque<Message> receives;
   Outcome outcome = kSuccess;
 
-  bool ready() const { return meeting->came.size() == meeting->expected; }
+  bool ready() const { return bootstrap->came.size() == bootstrap->expected; }
   std::string way(int from, int to) const { return name + "|" + std::to_string(from) + ">" + std::to_string(to); }
 };
 
 struct Fake {
   std::mutex mutex;
-  std::map<std::string, std::shared_ptr<Meeting>> meetings;
+  std::map<std::string, std::shared_ptr<Bootstrap>> bootstraps;
   std::map<std::string, std::deque<std::vector<std::byte>>> sent;  // by the way they go
   std::set<FakeComm*> live;
   std::map<int, std::string> calls;
@@ -57,11 +57,11 @@ struct Fake {
 
 Fake& TheFake();
 
-// Makes a communicator, and has the rank come to its meeting.
+// Makes a communicator, and has the rank come to its bootstrap.
 FakeComm* Join(Fake& fake, const std::string& name, int rank, int ranks);
 
 // The outcome that was asked for this call, or success.
-Outcome Told(Fake& fake, const char* function);
+Outcome Injected(Fake& fake, const char* function);
 
 void Record(Fake& fake, const FakeComm& comm, const std::string& call);
 

@@ -1,4 +1,4 @@
-// What one thread block does for one row of one rank: the protocol's Memory, on a device.
+// The operations of one thread block of one rank: the protocol's Memory, on a device.
 #pragma once
 
 #include <cuda/atomic>
@@ -9,10 +9,10 @@
 namespace jaxcomm::fused {
 
 template <typename E, Reduction kReduction>
-class Hands {
+class BlockOps {
  public:
-  __device__ Hands(const Arguments& arguments, Shared& shared)
-      : args_(arguments), shared_(shared), rank_(arguments.first_rank + blockIdx.y), row_(blockIdx.x) {
+  __device__ BlockOps(const Arguments& arguments, Shared& shared)
+      : args_(arguments), shared_(shared), rank_(arguments.first_rank + blockIdx.y), block_index_(blockIdx.x) {
     if (threadIdx.x == 0) {
       shared_.bases[rank_] = args_.data + args_.stride * blockIdx.y;
       shared_.failure = {};
@@ -64,7 +64,7 @@ class Hands {
     if (threadIdx.x == 0) *Offset(rank_) = reinterpret_cast<uint64_t>(shared_.bases[rank_]) - args_.origin;
   }
 
-  __device__ void Meet(uint32_t peer) {
+  __device__ void Lookup(uint32_t peer) {
     shared_.bases[peer] = reinterpret_cast<std::byte*>(args_.peers[peer].origin + *Offset(peer));
   }
 
@@ -90,23 +90,23 @@ class Hands {
   }
 
   __device__ void Execute(const TableOp& op) {
-    const Slice slice = SliceOf(args_.bytes, op.chunk, args_.table.num_chunks, row_, args_.rows);
+    const Slice slice = SliceOf(args_.bytes, op.chunk, args_.table.num_chunks, block_index_, args_.num_blocks);
     const RankList reads{args_.table.ranks + op.reads.begin, op.reads.size};
     const RankList writes{args_.table.ranks + op.writes.begin, op.writes.size};
     CombineSlice<E, kReduction>(shared_.bases, reads, writes, slice);
-    if (row_ == 0) {
+    if (block_index_ == 0) {
       __syncthreads();
       if (threadIdx.x == 0) Clock()[1 + 2 * args_.table.num_ranks + op.index] = Now();
     }
   }
 
-  // Fills this row's slices of the rank's own data.
+  // Fills this block's slices of the rank's own data.
   __device__ void Spoil() {
     using Stored = typename E::Stored;
     Stored spoiled;
     memcpy(&spoiled, &args_.no_sum, sizeof(spoiled));  // the lower bytes come first
     for (uint32_t chunk = 0; chunk < args_.table.num_chunks; ++chunk) {
-      const Slice slice = SliceOf(args_.bytes, chunk, args_.table.num_chunks, row_, args_.rows);
+      const Slice slice = SliceOf(args_.bytes, chunk, args_.table.num_chunks, block_index_, args_.num_blocks);
       constexpr int64_t kWidth = int64_t{sizeof(Stored)};
       for (int64_t at = slice.begin + threadIdx.x * kWidth; at < slice.end; at += blockDim.x * kWidth) {
         *At<Stored>(shared_.bases[rank_], at) = spoiled;
@@ -119,23 +119,23 @@ class Hands {
       const uint64_t start = Now();
       while (Now() - start < uint64_t{1000} * static_cast<uint32_t>(args_.delays[rank_])) __nanosleep(500);
     }
-    if (row_ != 0 || threadIdx.x != 0) return;
+    if (block_index_ != 0 || threadIdx.x != 0) return;
     if (blockIdx.y == 0) Clock()[0] = call_;
     Clock()[1 + rank_] = Now();
   }
 
   __device__ void End(const Failure& failure) {
     if (threadIdx.x != 0) return;
-    if (row_ == 0) Clock()[1 + args_.table.num_ranks + rank_] = Now();
+    if (block_index_ == 0) Clock()[1 + args_.table.num_ranks + rank_] = Now();
     if (failure.reason == Reason::kNone) return;
-    Told& told = args_.told[size_t{rank_} * args_.rows + row_];
-    told.failure = failure;
-    ::cuda::atomic_ref<uint64_t, ::cuda::thread_scope_system>(told.call).store(call_, ::cuda::memory_order_release);
+    FailureRecord& record = args_.failures[size_t{rank_} * args_.num_blocks + block_index_];
+    record.failure = failure;
+    ::cuda::atomic_ref<uint64_t, ::cuda::thread_scope_system>(record.call).store(call_, ::cuda::memory_order_release);
   }
 
  private:
   __device__ uint64_t* Flag(uint32_t rank, uint32_t flag) const {
-    return args_.peers[rank].flags + size_t{flag} * args_.rows + row_;
+    return args_.peers[rank].flags + size_t{flag} * args_.num_blocks + block_index_;
   }
   __device__ uint64_t* Offset(uint32_t rank) const { return Flag(rank, args_.table.num_flags); }
 
@@ -146,7 +146,7 @@ class Hands {
 
   const Arguments& args_;
   Shared& shared_;
-  const uint32_t rank_, row_;
+  const uint32_t rank_, block_index_;
   uint64_t call_;
 };
 

@@ -1,4 +1,4 @@
-#include "cc/gpu/nccl/settle.h"
+#include "cc/gpu/nccl/await.h"
 
 #include <thread>
 
@@ -14,18 +14,18 @@ void Pause::Wait() {
   }
 }
 
-Status Settle(const Library& nccl, Comm comm, const std::string& what, Clock::time_point deadline,
-              const std::function<std::string()>& late) {
+Status AwaitCommunicator(const Library& nccl, Comm comm, const std::string& operation, Clock::time_point deadline,
+                         const std::function<std::string()>& late) {
   const Clock::time_point start = Clock::now();
   for (Pause pause;; pause.Wait()) {
     Outcome outcome = kInProgress;
     const Outcome asked = nccl.CommGetAsyncError(comm, &outcome);
-    if (asked != kSuccess) return nccl.Error(what, asked, comm);
+    if (asked != kSuccess) return nccl.Error(operation, asked, comm);
     if (outcome == kSuccess) return Status();
-    if (outcome != kInProgress) return nccl.Error(what, outcome, comm);
+    if (outcome != kInProgress) return nccl.Error(operation, outcome, comm);
     if (Clock::now() >= deadline) {
-      return Status(Code::kDeadlineExceeded,
-                    "DeadlineError: " + what + ": " + late() + " after " + FormatSeconds(Clock::now() - start) + ".");
+      return Status(Code::kDeadlineExceeded, "DeadlineError: " + operation + ": " + late() + " after " +
+                                                 FormatSeconds(Clock::now() - start) + ".");
     }
   }
 }

@@ -1,6 +1,6 @@
-// What the host makes of what a kernel left behind: errors as on CPUs, and records of who was late.
+// What a kernel leaves for the host: records of failures, which become errors as on CPUs, and of who was late.
 //
-//   Status status = Explain({"psum", "data", "3f9a01c2", 16 << 20}, /*ranks=*/8, /*rows=*/16, told);
+//   Status status = FailureStatus({"psum", "data", "3f9a01c2", 16 << 20}, /*ranks=*/8, /*num_blocks=*/16, records);
 //   std::optional<CallRecord> record = ReadClocks(words, /*error=*/0, program);
 #pragma once
 
@@ -16,8 +16,8 @@
 
 namespace jaxcomm::fused {
 
-// What one row of one rank tells the host when it gives up; `call` is written last.
-struct Told {
+// What one block of one rank writes for the host when it gives up; `call` is written last.
+struct FailureRecord {
   uint64_t call;
   Failure failure;
 };
@@ -27,8 +27,9 @@ struct CallName {
   int64_t bytes;
 };
 
-// The error of a call; ok if nobody gave up in it. `told` is [ranks][rows].
-Status Explain(const CallName& name, uint64_t call, uint32_t ranks, uint32_t rows, const Told* told);
+// The error of a call; ok if nobody gave up in it. `records` is [ranks][num_blocks].
+Status FailureStatus(const CallName& name, uint64_t call, uint32_t ranks, uint32_t num_blocks,
+                     const FailureRecord* records);
 
 // The record of a call from its clocks: its number, each rank's begin and end, each op's end, in nanoseconds that may
 // be wrong by `error` between ranks. None if the call has not ended on every rank, or some gave up before others came.

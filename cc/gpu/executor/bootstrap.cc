@@ -1,4 +1,4 @@
-#include "cc/gpu/executor/rendezvous.h"
+#include "cc/gpu/executor/bootstrap.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ class OpenFiles {
   static OpenFiles& All() {
     static OpenFiles* all = [] {
       std::atexit([] { All().RemoveAll(); });
-      return std::make_unique<OpenFiles>().release();  // threads may still meet when static destructors run
+      return std::make_unique<OpenFiles>().release();  // threads may still connect when static destructors run
     }();
     return *all;
   }
@@ -50,47 +50,47 @@ class OpenFiles {
 
 }  // namespace
 
-Result<std::unique_ptr<Rendezvous>> Rendezvous::Open(const std::string& name, const Places& places) {
+Result<std::unique_ptr<Bootstrap>> Bootstrap::Open(const std::string& name, const Slots& slots) {
   const std::string path = "/dev/shm/jaxcomm-" + name;
   const Result<void*> memory = MapSharedFile(path, sizeof(Shared));
   if (!memory.ok()) return memory.status();
   OpenFiles::All().Add(path);
-  return std::unique_ptr<Rendezvous>(new Rendezvous(path, static_cast<Shared*>(memory.value()), places));
+  return std::unique_ptr<Bootstrap>(new Bootstrap(path, static_cast<Shared*>(memory.value()), slots));
 }
 
-Rendezvous::Rendezvous(std::string path, Shared* shared, const Places& places)
-    : path_(std::move(path)), shared_(shared), num_ranks_(places.of_rank.size()) {
-  for (const Place& place : places.all) {
+Bootstrap::Bootstrap(std::string path, Shared* shared, const Slots& slots)
+    : path_(std::move(path)), shared_(shared), num_ranks_(slots.of_rank.size()) {
+  for (const Slot& slot : slots.all) {
     auto member = std::find_if(members_.begin(), members_.end(),
-                               [&place](const Member& other) { return other.process == place.process; });
-    if (member == members_.end()) member = members_.insert(member, {place.process, {}});
-    if (place.process == places.process) me_ = static_cast<size_t>(member - members_.begin());
-    for (uint32_t rank = 0; rank < place.num_ranks; ++rank) member->ranks.push_back(place.first_rank + rank);
+                               [&slot](const Member& other) { return other.process == slot.process; });
+    if (member == members_.end()) member = members_.insert(member, {slot.process, {}});
+    if (slot.process == slots.process) me_ = static_cast<size_t>(member - members_.begin());
+    for (uint32_t rank = 0; rank < slot.num_ranks; ++rank) member->ranks.push_back(slot.first_rank + rank);
   }
 }
 
-Rendezvous::~Rendezvous() { munmap(shared_, sizeof(Shared)); }
+Bootstrap::~Bootstrap() { munmap(shared_, sizeof(Shared)); }
 
-Status Rendezvous::Reach(Stage stage, const Status& mine, Patience patience) {
+Status Bootstrap::Reach(Stage stage, const Status& mine, Timeout timeout) {
   const auto start = std::chrono::steady_clock::now();
-  // First, or all would seem to have settled.
+  // First, or all would seem to have confirmed.
   if (!mine.ok()) Fail(Status(mine.code(), "process " + std::to_string(members_[me_].process) + ": " + mine.message()));
   shared_->parties[me_].stage = stage;
   // Nobody opens the file any more.
-  if (AllReached(Stage::kCame)) OpenFiles::All().Remove(path_);
+  if (AllReached(Stage::kPublished)) OpenFiles::All().Remove(path_);
   for (;;) {
     const uint32_t outcome = shared_->outcome;
     if (outcome >= Shared::kFirstFailure) {
       const auto& failed = shared_->parties[outcome - Shared::kFirstFailure];
       return Status(failed.code, failed.reason);
     }
-    if (outcome == Shared::kAllSettled) return Status();
+    if (outcome == Shared::kAllConfirmed) return Status();
     const auto waited = std::chrono::steady_clock::now() - start;
     if (AllReached(stage)) {
-      if (stage == Stage::kCame) break;
+      if (stage == Stage::kPublished) break;
       uint32_t open = Shared::kOpen;
-      shared_->outcome.compare_exchange_strong(open, Shared::kAllSettled);
-    } else if (waited > patience) {
+      shared_->outcome.compare_exchange_strong(open, Shared::kAllConfirmed);
+    } else if (waited > timeout) {
       Fail(Overdue(stage, waited));
     } else {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -101,7 +101,7 @@ Status Rendezvous::Reach(Stage stage, const Status& mine, Patience patience) {
 }
 
 // Unless something else has been decided.
-void Rendezvous::Fail(const Status& status) {
+void Bootstrap::Fail(const Status& status) {
   Shared::Party& me = shared_->parties[me_];
   me.code = status.code();
   std::snprintf(me.reason, sizeof(me.reason), "%s", status.message().c_str());
@@ -109,35 +109,35 @@ void Rendezvous::Fail(const Status& status) {
   shared_->outcome.compare_exchange_strong(open, Shared::kFirstFailure + static_cast<uint32_t>(me_));
 }
 
-Status Rendezvous::Overdue(Stage stage, Patience waited) const {
+Status Bootstrap::Overdue(Stage stage, Timeout waited) const {
   std::vector<uint32_t> processes, ranks;
   for (size_t i = 0; i < members_.size(); ++i) {
     if (shared_->parties[i].stage >= stage) continue;
     processes.push_back(members_[i].process);
     ranks.insert(ranks.end(), members_[i].ranks.begin(), members_[i].ranks.end());
   }
-  const char* const what = stage == Stage::kCame ? " come to share memory" : " opened the others' memory";
+  const char* const step = stage == Stage::kPublished ? " come to share memory" : " opened the others' memory";
   return Status(Code::kDeadlineExceeded,
                 (ranks.size() > 1 ? "ranks " : "rank ") + JoinRanks(ranks) + " of " + std::to_string(num_ranks_) +
                     (processes.size() > 1 ? " (processes " : " (process ") + JoinRanks(processes) +
-                    (ranks.size() > 1 ? ") have not" : ") has not") + what + " after " + FormatSeconds(waited) +
+                    (ranks.size() > 1 ? ") have not" : ") has not") + step + " after " + FormatSeconds(waited) +
                     ".\n  Cure: look what is wrong there. All processes must run the same steps and see the same "
                     "/dev/shm; where one compiles for longer, raise deadline_s.");
 }
 
-bool Rendezvous::AllReached(Stage stage) const {
+bool Bootstrap::AllReached(Stage stage) const {
   return std::all_of(shared_->parties, shared_->parties + members_.size(),
                      [stage](const Shared::Party& party) { return party.stage >= stage; });
 }
 
-void Rendezvous::Leave() { shared_->parties[me_].stage = Stage::kLeft; }
+void Bootstrap::Close() { shared_->parties[me_].stage = Stage::kClosed; }
 
-// Who comes to a meeting that has failed uses nothing: it says that it has come before it looks for the outcome.
-bool Rendezvous::Deserted() const {
+// Who comes after a failure uses nothing: it says that it has come before it looks for the outcome.
+bool Bootstrap::AllClosed() const {
   const bool failed = Failed();
   for (size_t i = 0; i < members_.size(); ++i) {
     const Stage stage = shared_->parties[i].stage;
-    if (i != me_ && stage != Stage::kLeft && !(failed && stage == Stage::kAbsent)) return false;
+    if (i != me_ && stage != Stage::kClosed && !(failed && stage == Stage::kAbsent)) return false;
   }
   return true;
 }

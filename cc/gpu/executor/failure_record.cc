@@ -1,4 +1,4 @@
-#include "cc/gpu/executor/told.h"
+#include "cc/gpu/executor/failure_record.h"
 
 #include <algorithm>
 #include <chrono>
@@ -8,24 +8,26 @@
 
 namespace jaxcomm::fused {
 
-Status Explain(const CallName& name, uint64_t call, uint32_t ranks, uint32_t rows, const Told* told) {
+Status FailureStatus(const CallName& name, uint64_t call, uint32_t ranks, uint32_t num_blocks,
+                     const FailureRecord* records) {
   std::set<uint32_t> missing, waiting;
-  const Told* slow = nullptr;
+  const FailureRecord* slow = nullptr;
   uint64_t waited = 0;
   uint32_t slow_rank = 0;
-  for (uint32_t i = 0; i < ranks * rows; ++i) {
-    const Failure& failure = told[i].failure;
-    if (told[i].call != call || failure.reason == Reason::kNone) continue;
+  for (uint32_t i = 0; i < ranks * num_blocks; ++i) {
+    const Failure& failure = records[i].failure;
+    if (records[i].call != call || failure.reason == Reason::kNone) continue;
     if (failure.reason == Reason::kStillThere) {
       return Status(Code::kInternal, name.name + " #" + std::to_string(call) + " over '" + name.axes + "': rank " +
                                          std::to_string(failure.peer) + " did not leave the memory of rank " +
-                                         std::to_string(i / rows) + " after the call had failed; restart the process");
+                                         std::to_string(i / num_blocks) +
+                                         " after the call had failed; restart the process");
     }
-    waiting.insert(i / rows);
+    waiting.insert(i / num_blocks);
     if (failure.reason == Reason::kNotArrived) missing.insert(failure.peer);
     if (failure.reason == Reason::kNotDone && slow == nullptr) {
-      slow = &told[i];
-      slow_rank = i / rows;
+      slow = &records[i];
+      slow_rank = i / num_blocks;
     }
     if (failure.reason != Reason::kPeerFailed) waited = std::max(waited, failure.waited);
   }

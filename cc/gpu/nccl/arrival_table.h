@@ -1,8 +1,8 @@
-// Who has arrived, for the ranks of one host: a file that they share in memory.
+// Which calls the ranks of one host have come to: a file that they share in memory.
 //
-//   auto board = Board::Open("/dev/shm/…", ranks);
-//   board.value()->Arrive(rank, number);    // calls count from 1; number 0: the rank is here
-//   board.value()->Missing(number);         // those of this host that have not come to it
+//   auto arrivals = ArrivalTable::Open("/dev/shm/…", ranks);
+//   arrivals.value()->Arrive(rank, number);    // calls count from 1; number 0: the rank is here
+//   arrivals.value()->Missing(number);         // those of this host that have not come to it
 //
 // NCCL does not say for whom it waits. Of ranks on other hosts nothing is known, so they are never missing here.
 // Thread-safe, and safe between processes.
@@ -18,12 +18,12 @@
 
 namespace jaxcomm::nccl {
 
-class Board {
+class ArrivalTable {
  public:
-  static Result<std::unique_ptr<Board>> Open(const std::string& path, uint32_t ranks);
-  ~Board();
-  Board(const Board&) = delete;
-  Board& operator=(const Board&) = delete;
+  static Result<std::unique_ptr<ArrivalTable>> Open(const std::string& path, uint32_t ranks);
+  ~ArrivalTable();
+  ArrivalTable(const ArrivalTable&) = delete;
+  ArrivalTable& operator=(const ArrivalTable&) = delete;
 
   void Arrive(uint32_t rank, uint64_t number) { entries_[rank].store(number + 1); }
 
@@ -36,7 +36,7 @@ class Board {
   using Entry = std::atomic<uint64_t>;
   static_assert(Entry::is_always_lock_free);
 
-  Board(Entry* entries, uint32_t ranks) : entries_(entries), ranks_(ranks) {}
+  ArrivalTable(Entry* entries, uint32_t ranks) : entries_(entries), ranks_(ranks) {}
 
   Entry* const entries_;
   const uint32_t ranks_;

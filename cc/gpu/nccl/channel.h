@@ -1,7 +1,7 @@
 // Messages over an NCCL communicator, on a stream.
 //
-//   NcclWire wire(nccl, comm, stream, deadline, [&](auto... args) { return ReduceOnStream(args..., stream); });
-//   Status status = runner.Run(leaves, scratch, wire);
+//   NcclChannel channel(nccl, comm, stream, deadline, [&](auto... args) { return ReduceOnStream(args..., stream); });
+//   Status status = runner.Run(leaves, scratch, channel);
 //
 // Queues everything and waits for nothing on the stream; a group that connects peers for the first time waits for them,
 // no longer than the deadline.
@@ -11,18 +11,18 @@
 #include <functional>
 #include <vector>
 
+#include "cc/gpu/nccl/await.h"
 #include "cc/gpu/nccl/library.h"
-#include "cc/gpu/nccl/settle.h"
 #include "cc/messages/runner.h"
 
 namespace jaxcomm::nccl {
 
-class NcclWire : public Wire {
+class NcclChannel : public Wire {
  public:
   using ReduceOn = std::function<Status(DType dtype, Reduction reduction, const std::vector<const std::byte*>& sources,
                                         std::byte* to, size_t bytes)>;
 
-  NcclWire(const Library& nccl, Comm comm, Stream stream, Clock::time_point deadline, ReduceOn reduce);
+  NcclChannel(const Library& nccl, Comm comm, Stream stream, Clock::time_point deadline, ReduceOn reduce);
 
   Status GroupStart() override;
   Status Send(uint32_t peer, const std::byte* from, size_t bytes) override;
@@ -32,7 +32,7 @@ class NcclWire : public Wire {
                 size_t bytes) override;
 
  private:
-  Status Check(const char* what, Outcome outcome) const;
+  Status Check(const char* operation, Outcome outcome) const;
 
   const Library& nccl_;
   const Comm comm_;

@@ -1,39 +1,39 @@
-#include "cc/gpu/nccl/wire.h"
+#include "cc/gpu/nccl/channel.h"
 
 #include <utility>
 
 namespace jaxcomm::nccl {
 
-NcclWire::NcclWire(const Library& nccl, Comm comm, Stream stream, Clock::time_point deadline, ReduceOn reduce)
+NcclChannel::NcclChannel(const Library& nccl, Comm comm, Stream stream, Clock::time_point deadline, ReduceOn reduce)
     : nccl_(nccl), comm_(comm), stream_(stream), deadline_(deadline), reduce_(std::move(reduce)) {}
 
-Status NcclWire::GroupStart() {
+Status NcclChannel::GroupStart() {
   if (Clock::now() >= deadline_) return Status(Code::kDeadlineExceeded, "starting a group: it is too late");
   return Check("starting a group", nccl_.GroupStart());
 }
 
-Status NcclWire::Send(uint32_t peer, const std::byte* from, size_t bytes) {
+Status NcclChannel::Send(uint32_t peer, const std::byte* from, size_t bytes) {
   return Check("sending", nccl_.Send(from, bytes, kInt8, static_cast<int>(peer), comm_, stream_));
 }
 
-Status NcclWire::Receive(uint32_t peer, std::byte* to, size_t bytes) {
+Status NcclChannel::Receive(uint32_t peer, std::byte* to, size_t bytes) {
   return Check("receiving", nccl_.Recv(to, bytes, kInt8, static_cast<int>(peer), comm_, stream_));
 }
 
 // Until the group is on the stream: what is queued after it must come after it.
-Status NcclWire::GroupEnd() {
+Status NcclChannel::GroupEnd() {
   if (Status status = Check("ending a group", nccl_.GroupEnd()); !status.ok()) return status;
-  return Settle(nccl_, comm_, "ending a group", deadline_, [] { return "its messages were not launched"; });
+  return AwaitCommunicator(nccl_, comm_, "ending a group", deadline_, [] { return "its messages were not launched"; });
 }
 
-Status NcclWire::Reduce(DType dtype, Reduction reduction, const std::vector<const std::byte*>& sources, std::byte* to,
-                        size_t bytes) {
+Status NcclChannel::Reduce(DType dtype, Reduction reduction, const std::vector<const std::byte*>& sources,
+                           std::byte* to, size_t bytes) {
   return reduce_(dtype, reduction, sources, to, bytes);
 }
 
-Status NcclWire::Check(const char* what, Outcome outcome) const {
+Status NcclChannel::Check(const char* operation, Outcome outcome) const {
   if (outcome == kSuccess || outcome == kInProgress) return Status();
-  return nccl_.Error(what, outcome, comm_);
+  return nccl_.Error(operation, outcome, comm_);
 }
 
 }  // namespace jaxcomm::nccl

@@ -1,9 +1,9 @@
-// What several ranks of a process need together, and what all processes try together: the first that asks makes it for
-// the others. Where that fails, the nth time that a rank asks is the process's nth attempt, however many of its ranks
-// ask; so all processes try equally often, and none waits for an attempt that the others have behind them.
+// Makes once what the ranks of a process need together, and what all processes make together: the first rank that asks
+// makes it for the others. Where that fails, the nth time that a rank asks is the process's nth try, however many of
+// its ranks ask; so all processes try equally often, and none waits for a try that the others have behind them.
 //
-//   Attempts<std::shared_ptr<Ranks>> attempts;
-//   Result<std::shared_ptr<Ranks>> ranks = attempts.Ask(rank, [&] { return Ranks::Make(...); });
+//   CollectiveOnce<std::shared_ptr<Ranks>> ranks_once;
+//   Result<std::shared_ptr<Ranks>> ranks = ranks_once.Get(rank, [&] { return Ranks::Make(...); });
 //
 // Thread-safe: who asks meanwhile waits for what the first one makes.
 #pragma once
@@ -19,10 +19,10 @@
 namespace jaxcomm::fused {
 
 template <typename Made>
-class Attempts {
+class CollectiveOnce {
  public:
   template <typename Make>
-  Result<Made> Ask(uint32_t rank, Make make) {
+  Result<Made> Get(uint32_t rank, Make make) {
     std::lock_guard<std::mutex> lock(mutex_);
     size_t& failures = failures_[rank];
     if (failures == outcomes_.size()) outcomes_.push_back(make());

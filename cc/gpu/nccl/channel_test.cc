@@ -1,4 +1,4 @@
-#include "cc/gpu/nccl/wire.h"
+#include "cc/gpu/nccl/channel.h"
 
 #include <future>
 #include <memory>
@@ -27,9 +27,9 @@ Status Add(DType dtype, Reduction reduction, const std::vector<const std::byte*>
   return Status();
 }
 
-class WireTest : public testing::Test {
+class ChannelTest : public testing::Test {
  protected:
-  WireTest() : nccl_(Loaded()) {
+  ChannelTest() : nccl_(Loaded()) {
     Control<void()>("fake_reset")();
     Id id;
     nccl_.GetUniqueId(&id);
@@ -55,15 +55,15 @@ class WireTest : public testing::Test {
     }
     const Runner runner(Exchange(rank), Layout(layout), Reduction::kSum);
     std::vector<std::byte> scratch(runner.scratch_bytes());
-    NcclWire wire(nccl_, made_[rank]->comm(), nullptr, deadline, Add);
-    return runner.Run(at, scratch.data(), wire);
+    NcclChannel channel(nccl_, made_[rank]->comm(), nullptr, deadline, Add);
+    return runner.Run(at, scratch.data(), channel);
   }
 
   const Library nccl_;
   std::unique_ptr<Communicator> made_[2];
 };
 
-TEST_F(WireTest, BothEndWithTheSameSums) {
+TEST_F(ChannelTest, BothEndWithTheSameSums) {
   {
     std::vector<float> a[2] = {{1, 2, 3}, {10, 20, 30}}, b[2] = {{4}, {40}};
     auto other = std::async(std::launch::async, [&] { return Run(1, {&a[1], &b[1]}); });
@@ -80,21 +80,21 @@ TEST_F(WireTest, BothEndWithTheSameSums) {
   EXPECT_NE(calls.find("send 12 to 1\nsend 4 to 1\nreceive 12 from 1\nreceive 4 from 1\n"), std::string::npos);
 }
 
-TEST_F(WireTest, APeerThatDoesNotComeIsToldByTheDeadline) {
+TEST_F(ChannelTest, APeerThatDoesNotComeIsAnErrorAtTheDeadline) {
   std::vector<float> a = {1, 2, 3};
   const Status status = Run(0, {&a}, Soon(std::chrono::milliseconds(50)));
   EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
   EXPECT_NE(status.message().find("ending a group: its messages were not launched after 0."), std::string::npos);
 }
 
-TEST_F(WireTest, MessagesOfOtherSizesAreAnError) {
+TEST_F(ChannelTest, MessagesOfOtherSizesAreAnError) {
   std::vector<float> a = {1, 2, 3}, b = {1, 2};
   auto other = std::async(std::launch::async, [&] { return Run(1, {&b}); });
   EXPECT_NE(Run(0, {&a}).message().find("invalid usage"), std::string::npos);
   EXPECT_NE(other.get().message().find("invalid usage"), std::string::npos);
 }
 
-TEST_F(WireTest, EveryRefusalIsAnErrorThatSaysWhatItWas) {
+TEST_F(ChannelTest, EveryRefusalIsAnErrorThatSaysWhatItWas) {
   for (const auto& [function, words] :
        {std::pair("ncclGroupStart", "starting a group: "), std::pair("ncclSend", "sending: "),
         std::pair("ncclRecv", "receiving: "), std::pair("ncclGroupEnd", "ending a group: ")}) {

@@ -1,7 +1,7 @@
 """All-reduces over GPUs of several hosts: the schedule's messages, between processes that NCCL connects.
 
-All processes lower the same steps in the same order, and connect when they do: through `jaxcomm.distributed.store` and
-NCCL.
+All processes lower the same steps in the same order; while they do, they exchange addresses through the key-value store
+of `jaxcomm.distributed`, and connect through NCCL.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from jaxcomm.distributed import names, store
 from jaxcomm.gpu import nccl
 
 
-def several(those: Iterable[int]) -> bool:
-    """Whether these processes are on several hosts.
+def spans_hosts(members: Iterable[int]) -> bool:
+    """Whether these processes are on more than one host.
 
     Raises:
-      JaxcommError: one does not tell on which it is.
+      JaxcommError: one has not published on which it is.
     """
-    apart = sorted(those)
-    return len(apart) > 1 and len({names.host(process) for process in apart}) > 1
+    ordered = sorted(members)
+    return len(ordered) > 1 and len({names.host(process) for process in ordered}) > 1
 
 
 def lower(context: mlir.LoweringRuleContext, operands: Sequence[Any], request: Request) -> Sequence[Any]:
@@ -51,7 +51,7 @@ def lower(context: mlir.LoweringRuleContext, operands: Sequence[Any], request: R
     results: Sequence[Any] = lowered(
         context,
         *operands,
-        what=request.name,
+        name=request.name,
         group=_join(request.groups, request.axes),
         messages=nccl.register_messages(schedules),
         reduction=request.reduction,
@@ -59,7 +59,7 @@ def lower(context: mlir.LoweringRuleContext, operands: Sequence[Any], request: R
     return results
 
 
-_attempts: Counter[str] = Counter()
+_bootstraps: Counter[str] = Counter()
 
 
 @functools.cache
@@ -67,8 +67,8 @@ def _join(groups: Groups, axes: str) -> str:
     """Makes this process's devices ranks of their groups, and returns the name that a call finds these by."""
     digest = hashlib.sha256(json.dumps([groups, axes]).encode()).hexdigest()[:16]
     name, here = f"{axes} {digest[:8]}", jax.process_index()
-    _attempts[digest] += 1
-    meeting = f"{digest}/{_attempts[digest]}"  # all come to the same one: what fails, fails for all
+    _bootstraps[digest] += 1
+    prefix = f"{digest}/{_bootstraps[digest]}"  # the same in all processes: what fails, fails for all
     mine = [
         (index, rank, device)
         for index, group in enumerate(groups)
@@ -77,20 +77,20 @@ def _join(groups: Groups, axes: str) -> str:
     ]
     indices = sorted({index for index, _, _ in mine})
     # They may be compiling something else before they come, which is no rank's lateness.
-    store.publish(f"{meeting}/here/{here}", "")
+    store.publish(f"{prefix}/here/{here}", "")
     for process in sorted({process for index in indices for process, _ in groups[index]}):
-        store.lookup(f"{meeting}/here/{process}", f"process {process} has not come to a call over '{axes}'")
+        store.lookup(f"{prefix}/here/{process}", f"process {process} has not come to a call over '{axes}'")
     ids = {}
     for index in indices:
         first, _ = groups[index][0]  # whose process makes the group's id
         if first == here:
-            store.publish(f"{meeting}/id/{index}", nccl.unique_id().hex())
+            store.publish(f"{prefix}/id/{index}", nccl.unique_id().hex())
         ids[index] = bytes.fromhex(
-            store.lookup(f"{meeting}/id/{index}", f"process {first} has not made an id for '{name}'")
+            store.lookup(f"{prefix}/id/{index}", f"process {first} has not made an id for '{name}'")
         )
 
-    def join(part: tuple[int, int, int]) -> None:
-        index, rank, device = part
+    def join(member: tuple[int, int, int]) -> None:
+        index, rank, device = member
         nccl.join(name, ranks=len(groups[index]), rank=rank, id=ids[index], device=device)
 
     with ThreadPoolExecutor(max(1, len(mine))) as pool:  # each waits for ranks that may be of this process

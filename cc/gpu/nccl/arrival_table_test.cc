@@ -1,4 +1,4 @@
-#include "cc/gpu/nccl/board.h"
+#include "cc/gpu/nccl/arrival_table.h"
 
 #include <memory>
 #include <string>
@@ -11,10 +11,11 @@ namespace {
 
 using Ranks = std::vector<uint32_t>;
 
-TEST(Board, TellsWhoOfThisHostIsMissing) {
-  const std::string path = testing::TempDir() + "/board";
-  const std::unique_ptr<Board> here = std::move(Board::Open(path, 5).value());
-  const std::unique_ptr<Board> beside = std::move(Board::Open(path, 5).value());  // as another process has it
+TEST(ArrivalTableTest, NamesTheRanksOfThisHostThatAreMissing) {
+  const std::string path = testing::TempDir() + "/arrivals";
+  const std::unique_ptr<ArrivalTable> here = std::move(ArrivalTable::Open(path, 5).value());
+  const std::unique_ptr<ArrivalTable> beside =
+      std::move(ArrivalTable::Open(path, 5).value());  // as another process has it
   EXPECT_TRUE(here->Missing(1).empty());
   for (const uint32_t rank : {0u, 1u, 3u}) beside->Arrive(rank, 0);
   EXPECT_EQ(here->Missing(1), (Ranks{0, 1, 3}));  // nothing is known of 2 and 4
@@ -25,10 +26,10 @@ TEST(Board, TellsWhoOfThisHostIsMissing) {
   EXPECT_EQ(beside->Missing(2), (Ranks{0, 1}));
 }
 
-TEST(Board, APlaceThatCannotBeIsNamed) {
-  const Status status = Board::Open("/nowhere/board", 2).status();
+TEST(ArrivalTableTest, APlaceThatCannotBeIsNamed) {
+  const Status status = ArrivalTable::Open("/nowhere/arrivals", 2).status();
   EXPECT_EQ(status.message(),
-            "the ranks' board /nowhere/board cannot be shared: No such file or directory.\n"
+            "the ranks' arrival table /nowhere/arrivals cannot be shared: No such file or directory.\n"
             "  Cure: give all processes of this host one /dev/shm in which they may write.");
 }
 

@@ -1,6 +1,7 @@
 // Waiting for NCCL, which returns at once and goes on by itself.
 //
-//   Status status = Settle(nccl, comm, "joining", deadline, [] { return "not all of the 4 ranks have come"; });
+//   Status status = AwaitCommunicator(nccl, comm, "joining", deadline, [] { return "not all of the 4 ranks have come";
+//   });
 #pragma once
 
 #include <chrono>
@@ -28,9 +29,9 @@ class Pause {
   const Clock::time_point start_ = Clock::now();
 };
 
-// Waits until what was begun on a communicator is under way. An error says that `what` failed, and beyond the deadline
-// also what `late` says then.
-Status Settle(const Library& nccl, Comm comm, const std::string& what, Clock::time_point deadline,
-              const std::function<std::string()>& late);
+// Waits until what was begun on a communicator is under way. An error says that `operation` failed, and beyond the
+// deadline also what `late` says then.
+Status AwaitCommunicator(const Library& nccl, Comm comm, const std::string& operation, Clock::time_point deadline,
+                         const std::function<std::string()>& late);
 
 }  // namespace jaxcomm::nccl

@@ -1,4 +1,4 @@
-#include "cc/gpu/executor/told.h"
+#include "cc/gpu/executor/failure_record.h"
 
 #include <gtest/gtest.h>
 
@@ -12,30 +12,30 @@ namespace {
 const CallName kName{"psum", "data", "3f9a01c2", 16 << 20};
 
 TEST(ToldTest, NamesTheRanksThatAreMissingAndThoseThatWait) {
-  std::vector<Told> told(4 * 2);
-  told[0] = {7, {Reason::kNotArrived, 2, 0, 60'000'000'000}};
-  told[3] = {7, {Reason::kPeerFailed, 0, 5, 61'000'000'000}};
-  told[7] = {6, {Reason::kNotArrived, 1, 0, 1}};  // an earlier call's
-  EXPECT_EQ(Explain(kName, 7, 4, 2, told.data()).message(),
+  std::vector<FailureRecord> records(4 * 2);
+  records[0] = {7, {Reason::kNotArrived, 2, 0, 60'000'000'000}};
+  records[3] = {7, {Reason::kPeerFailed, 0, 5, 61'000'000'000}};
+  records[7] = {6, {Reason::kNotArrived, 1, 0, 1}};  // an earlier call's
+  EXPECT_EQ(FailureStatus(kName, 7, 4, 2, records.data()).message(),
             "DeadlineError: psum #7 over 'data' (16 MiB, plan 3f9a01c2): rank 2 of 4 has not arrived after 60.0 s; 0,1 "
             "wait.");
-  EXPECT_EQ(Explain(kName, 7, 4, 2, told.data()).code(), Code::kDeadlineExceeded);
-  EXPECT_TRUE(Explain(kName, 8, 4, 2, told.data()).ok());
+  EXPECT_EQ(FailureStatus(kName, 7, 4, 2, records.data()).code(), Code::kDeadlineExceeded);
+  EXPECT_TRUE(FailureStatus(kName, 8, 4, 2, records.data()).ok());
 }
 
 TEST(ToldTest, NamesTheOpThatARankThatCameHasNotDone) {
-  std::vector<Told> told(4);
-  told[1] = {1, {Reason::kNotDone, 3, 12, 500'000'000}};
+  std::vector<FailureRecord> records(4);
+  records[1] = {1, {Reason::kNotDone, 3, 12, 500'000'000}};
   EXPECT_EQ(
-      Explain(kName, 1, 4, 1, told.data()).message(),
+      FailureStatus(kName, 1, 4, 1, records.data()).message(),
       "DeadlineError: psum #1 over 'data' (16 MiB, plan 3f9a01c2): rank 3 of 4 has not done op 12 after 0.5 s; rank "
       "1 waits for it.");
 }
 
 TEST(ToldTest, SaysWhenMemoryMayStillBeTouched) {
-  std::vector<Told> told(2);
-  told[0] = {1, {Reason::kStillThere, 1, 0, 1}};
-  EXPECT_EQ(Explain(kName, 1, 2, 1, told.data()).code(), Code::kInternal);
+  std::vector<FailureRecord> records(2);
+  records[0] = {1, {Reason::kStillThere, 1, 0, 1}};
+  EXPECT_EQ(FailureStatus(kName, 1, 2, 1, records.data()).code(), Code::kInternal);
 }
 
 TEST(ToldTest, ReadsArrivalsAndTheShareOfEarlyWork) {
