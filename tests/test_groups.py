@@ -20,7 +20,7 @@ from jaxcomm.errors import PlanError, ProfileError
 from jaxcomm.plan.files import validate
 from jaxcomm.plan.groups import GroupCosts, Groups, contraction, prove
 from jaxcomm.planner.groups import decide
-from jaxcomm.planner.shuffle import paper, path
+from jaxcomm.planner.groups.divisions import paper, path
 from jaxcomm.profile import Bucket, Link, Profile, Provenance, Rack
 from jaxcomm.report import explanation
 from jaxcomm.simulate import baselines
@@ -78,7 +78,7 @@ def test_every_network_gets_groups_that_agree_at_the_least_cost(cluster: Profile
         for index in np.unique(row):
             values[row == index] = values[row == index].mean(axis=0)
     left = np.linalg.norm(values - values.mean(axis=0), axis=0)
-    assert (left <= found.rho * distance + 1e-9).all()
+    assert (left <= (found.rho + 1e-9) * distance).all()  # ρ is rounded to nine decimals
 
 
 @settings(max_examples=40, deadline=None)
