@@ -18,7 +18,7 @@ from jaxcomm.cli import main
 from jaxcomm.errors import PlanError
 from jaxcomm.plan.files import validate
 from jaxcomm.plan.step import Accepted
-from jaxcomm.planner.lossy import bounded, reliable
+from jaxcomm.planner.loss.cost import bounded, reliable
 from jaxcomm.profile import PacketLoss, Profile
 from jaxcomm.report.considered import considered
 from jaxcomm.report.step import accepting_lines, step_lines

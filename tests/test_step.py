@@ -16,8 +16,8 @@ from jaxcomm import plan, planner
 from jaxcomm.cli import main
 from jaxcomm.errors import PlanError
 from jaxcomm.plan.files import validate
-from jaxcomm.planner.assess import Setting
-from jaxcomm.planner.steps import lower_bound
+from jaxcomm.planner.schedules.setting import Setting
+from jaxcomm.planner.step.boundaries import lower_bound
 from jaxcomm.profile import Bucket, Profile
 from jaxcomm.report import explanation
 from jaxcomm.report.considered import considered

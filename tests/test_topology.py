@@ -17,7 +17,7 @@ from jaxcomm import cli, plan, planner, profile, schedules, simulate
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.plan import files
 from jaxcomm.plan.values import Transfers
-from jaxcomm.planner.topology import Solution, solve
+from jaxcomm.planner.schedules.network_solver import Solution, solve
 from jaxcomm.profile import Profile
 from jaxcomm.program.program import Program, compile
 from jaxcomm.program.verifier import verify_program, verify_schedule

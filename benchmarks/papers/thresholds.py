@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from jaxcomm import files
 from jaxcomm.plan.dropping import losses, switch_losses
-from jaxcomm.planner.thresholds import Impact, thresholds
+from jaxcomm.planner.loss.queue_thresholds import Impact, thresholds
 from jaxcomm.report.tables import table
 
 SMALL_SHARE: Final = 0.5

@@ -12,10 +12,11 @@ import numpy as np
 from jaxcomm.plan.groups import GroupCosts, Groups
 from jaxcomm.plan.loss import LossPolicy
 from jaxcomm.plan.step import Accepted, Planned, Step, What
-from jaxcomm.planner.assess import Setting, figures
-from jaxcomm.planner.jobs import Option
-from jaxcomm.planner.lossy import bounded, reliable
-from jaxcomm.planner.queue import StepQueue
+from jaxcomm.planner.loss.cost import bounded, reliable
+from jaxcomm.planner.rounding import significant
+from jaxcomm.planner.schedules.setting import Setting
+from jaxcomm.planner.step.jobs import Option
+from jaxcomm.planner.step.queue import StepQueue
 from jaxcomm.profile import PacketLoss
 
 Times = tuple[float, float]  # seconds before and after the late rank's arrival
@@ -116,4 +117,4 @@ def _exposed(step: Step, setting: Setting, cost: Cost, shares: Sequence[float | 
         option = Option(bucket.schedule, (before,), (after,), stage=setting.stage(bucket.schedule))
         work.append(option.work(0, len(stages)))
     ready = np.array([members[-1].ready_s for members in step.members()])
-    return figures(float(StepQueue.of(ready, stages).exposed(np.array(work).T).mean()))
+    return significant(float(StepQueue.of(ready, stages).exposed(np.array(work).T).mean()))

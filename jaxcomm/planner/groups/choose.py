@@ -20,8 +20,8 @@ from jaxcomm.plan.groups import (
     components,
     contraction,
 )
-from jaxcomm.planner.assess import figures
-from jaxcomm.planner.shuffle import SLACK, Division, Shuffle, paper, path
+from jaxcomm.planner.groups.divisions import SLACK, Division, Shuffle, paper, path
+from jaxcomm.planner.rounding import significant
 from jaxcomm.profile import Profile
 from jaxcomm.simulate import baselines
 
@@ -69,15 +69,15 @@ def on(links: GroupCosts, seed: int = 0) -> Groups:
         racks=tuple(links.racks),
         nics=tuple(links.nics),
         iterations=tuple(tuple(map(tuple, division)) for division in chosen),
-        seconds=tuple(figures(links.seconds(division)) for division in chosen),
+        seconds=tuple(significant(links.seconds(division)) for division in chosen),
         rho=rho,
         status="OPTIMAL",
-        bound=figures(links.least),
+        bound=significant(links.least),
         baselines=_baselines(links),
         pattern=Pattern(
-            seconds=figures(_slowest(theirs, links)),
+            seconds=significant(_slowest(theirs, links)),
             period=len(theirs),
-            rho=figures(contraction(theirs, len(links.nics))),
+            rho=significant(contraction(theirs, len(links.nics))),
         ),
     )
 
@@ -105,7 +105,7 @@ def _best(links: GroupCosts, theirs: list[Division], seed: int) -> tuple[list[Di
     for offer in offers:
         if len(set(components(offer, ranks))) == 1:
             rho = round(contraction(offer, ranks), 9)
-            found.append((figures(rho ** (1 / len(offer))), len(offer), offer, rho))
+            found.append((significant(rho ** (1 / len(offer))), len(offer), offer, rho))
     _, _, chosen, rho = min(found, key=lambda offer: offer[:2])
     return chosen, rho
 
@@ -125,4 +125,4 @@ def _baselines(links: GroupCosts) -> Baselines:
         within=links.beta * slowest,
         between=links.beta * max(slowest, *(rack.uplink for rack in links.racks)),
     )
-    return Baselines(**{name: figures(getattr(baselines, name)(given).seconds) for name in Baselines.model_fields})
+    return Baselines(**{name: significant(getattr(baselines, name)(given).seconds) for name in Baselines.model_fields})

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from jaxcomm.plan.rails import Member, RailRange, Rails, Reason, Share, SplitTimes
-from jaxcomm.planner import rail_split
-from jaxcomm.planner.assess import figures
-from jaxcomm.planner.rail_split import Load, Split
-from jaxcomm.planner.rail_times import RailOption, options
-from jaxcomm.profile import Profile, fit
-from jaxcomm.schedules import Schedule
-from jaxcomm.simulate import phases
+from jaxcomm.planner.rails.split import (
+    Load,
+    Split,
+    best_split,
+    fastest_rail,
+    fixed_ratio,
+    lower_bound,
+    slicing,
+    split_seconds,
+)
+from jaxcomm.planner.rails.times import RailOption, options
+from jaxcomm.planner.rounding import significant
+from jaxcomm.profile import Profile
 
 DIVERGENCE: Final = 5.0  # τ of the paper's equation 3
 SMALLEST, LARGEST = 2**8, 2**34  # bytes; the split there holds below and above
@@ -27,21 +33,10 @@ FINEST: Final = 1.01  # to this ratio it is known where splitting begins or ends
 TOLERANCE: Final = 1.02  # how much longer than the best a range's split may take for a size in it
 
 
-class RailLink(NamedTuple):
-    """One hop on a rail alone, as `profile.Link` has it, and how many times as long it takes beside other rails."""
-
-    alpha_s: float
-    beta_s_per_byte: float
-    slowdown: float
-
-
-RailLinks = Mapping[Share, RailLink]
-
-
 def decide(profile: Profile, min_gain: float = 0.02) -> Rails | None:
     """How buffers are split over the profile's rails.
 
-    For each size `rail_split.solve` finds the shares after which the last rail ends soonest.
+    For each size `best_split` finds the shares after which the last rail ends soonest.
     The split is taken if it saves at least `min_gain` of what the best rail takes alone, and if its rails do not
     diverge: a share's throughput is its bytes over its predicted time, and rails whose throughputs differ by more than
     τ = 5 (equation 3) do not share a call, unless the tables overrule this default, which they do where every share of
@@ -73,53 +68,6 @@ def decide(profile: Profile, min_gain: float = 0.02) -> Rails | None:
     )
 
 
-def seconds(profile: Profile, shares: Sequence[Share], nbytes: int) -> float:
-    """Predicted time of an allreduce that is split so, by the profile's tables; all ranks come together."""
-    return rail_split.seconds(tuple(Load(_option(profile, each), each.share) for each in shares), nbytes)
-
-
-def rail_links(profile: Profile, rails: Rails) -> RailLinks:
-    """The links of every rail as a plan's shares use it, by a fit of its table (`profile.fit`), for `phases_on`."""
-    found = {}
-    for key in dict.fromkeys(_whole(share) for each in rails.ranges for share in each.shares):
-        option = _option(profile, key)
-        link = fit(option.samples, "all_reduce", profile.ranks, f"rail {key.rail!r}")
-        found[key] = RailLink(link.alpha_s, link.beta_s_per_byte, option.rail.slowdown)
-    return found
-
-
-def phases_on(links: RailLinks, shares: Sequence[Share], schedule: Schedule, nbytes: int) -> tuple[float, float]:
-    """Seconds before and after the late rank's arrival of a schedule whose buffer is split over rails.
-
-    Every rail runs the same schedule on its own part, at its own α and β, slowed down if it is not alone. A phase takes
-    as long as on its slowest rail.
-
-    Args:
-      links: of `rail_links`.
-      shares: how the buffer is split, of `Rails.split_for`.
-      schedule: any schedule.
-      nbytes: size of the whole buffer.
-    """
-    times = []
-    for share in shares:
-        link = links[_whole(share)]
-        slowdown = link.slowdown if len(shares) > 1 else 1.0
-        alpha, beta = link.alpha_s * slowdown, link.beta_s_per_byte * slowdown
-        times.append(phases(schedule, math.ceil(share.share * nbytes), alpha, beta))
-    return max(before for before, _ in times), max(after for _, after in times)
-
-
-def _option(profile: Profile, share: Share) -> RailOption:
-    rail = next(rail for rail in profile.rails if rail.name == share.rail)
-    use = share.channels, share.cores
-    return next(option for option in options(profile, rail) if (option.channels, option.cores) == use)
-
-
-def _whole(share: Share) -> Share:
-    """The key of `RailLinks`: how a rail is used, whatever it carries."""
-    return share.model_copy(update={"share": 1.0})
-
-
 class _Choice(NamedTuple):
     """The split for a size, why it is so, and how far the rails of the best split of all differ.
 
@@ -144,13 +92,13 @@ class _RailSearch(NamedTuple):
 
     def choose(self, nbytes: int) -> _Choice:
         """The split for buffers of so many bytes."""
-        best = rail_split.single(self.rails, nbytes)
+        best = fastest_rail(self.rails, nbytes)
         alone, limit = (Load(best, 1.0),), best.seconds(nbytes)
         if len(self.rails) == 1:
             return _Choice(alone, "only_rail", None, limit)
         rails, first = self.rails, None
-        while split := rail_split.solve(rails, nbytes, self.cores):
-            taken = rail_split.seconds(split, nbytes)
+        while split := best_split(rails, nbytes, self.cores):
+            taken = split_seconds(split, nbytes)
             if taken > (1 - self.min_gain) * limit:
                 break
             ratio, slowest = _divergence(split, nbytes)
@@ -198,7 +146,7 @@ def _common(sizes: Sequence[int], choices: Sequence[_Choice]) -> int | None:
     for index in (len(sizes) // 2, len(sizes) - 1, 0):
         split = choices[index].split
         if all(
-            split == choice.split or rail_split.seconds(split, nbytes) <= choice.limit
+            split == choice.split or split_seconds(split, nbytes) <= choice.limit
             for nbytes, choice in zip(sizes, choices, strict=True)
         ):
             return index
@@ -216,7 +164,7 @@ def _end(setting: _RailSearch, low: int, high: int, before: _Choice, after: _Cho
 
 
 def _range(setting: _RailSearch, low: int, high: int | None, nbytes: int, choice: _Choice) -> RailRange:
-    alone = rail_split.single(setting.rails, nbytes).seconds(nbytes)
+    alone = fastest_rail(setting.rails, nbytes).seconds(nbytes)
     return RailRange(
         min_bytes=low,
         max_bytes=high,
@@ -230,15 +178,15 @@ def _range(setting: _RailSearch, low: int, high: int | None, nbytes: int, choice
             for load in choice.split
         ),
         reason=choice.reason,
-        ratio=figures(choice.ratio) if choice.ratio else None,
+        ratio=significant(choice.ratio) if choice.ratio else None,
         extrapolated=not _measured(choice.split, nbytes),
         predicted=SplitTimes(
             reference_bytes=nbytes,
-            seconds=figures(rail_split.seconds(choice.split, nbytes)),
-            single=figures(alone),
-            fixed_ratio=figures(rail_split.fixed_ratio(setting.rails, nbytes)),
-            slicing=figures(rail_split.slicing(setting.rails, nbytes)),
-            lower_bound=figures(rail_split.lower_bound(setting.rails, nbytes)),
+            seconds=significant(split_seconds(choice.split, nbytes)),
+            single=significant(alone),
+            fixed_ratio=significant(fixed_ratio(setting.rails, nbytes)),
+            slicing=significant(slicing(setting.rails, nbytes)),
+            lower_bound=significant(lower_bound(setting.rails, nbytes)),
         ),
     )
 

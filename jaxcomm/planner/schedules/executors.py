@@ -14,7 +14,7 @@ from jaxcomm.plan.executors import Executors, OwnName, Timed
 from jaxcomm.profile import Profile, Sample
 
 
-def decide(profile: Profile) -> tuple[Profile, Executors | None]:
+def choose_executor(profile: Profile) -> tuple[Profile, Executors | None]:
     """The profile with the link of the executor that runs our schedules, and what the plan says of executors.
 
     Of two, the one whose ring is faster for the bytes of a step: one kernel over memory that all ranks can read starts

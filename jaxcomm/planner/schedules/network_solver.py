@@ -9,7 +9,7 @@ from typing import Final
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan.values import Solved
 from jaxcomm.planner.cp_sat import Log
-from jaxcomm.planner.trees import Move, Trees
+from jaxcomm.planner.schedules.trees import Move, Trees
 from jaxcomm.schedules import Schedule, straggler, transfers
 from jaxcomm.topology import Port, Topology, volume
 

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from jaxcomm.plan.values import Entry, Nccl, Spec
-from jaxcomm.planner.assess import Setting, choose, entry
+from jaxcomm.planner.schedules.candidates import choose
+from jaxcomm.planner.schedules.entry import entry
+from jaxcomm.planner.schedules.setting import Setting
 
 SMALLEST, LARGEST = 2**8, 2**34  # bytes; the choice there holds below and above
 STEPS: Final = 4  # sizes per octave that are looked at

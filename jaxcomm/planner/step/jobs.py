@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 
 from jaxcomm.plan.values import Spec
-from jaxcomm.planner.queue import Floats, StepQueue
+from jaxcomm.planner.step.queue import Floats, StepQueue
 from jaxcomm.profile import Bucket
 
 AT_ONCE: Final = 64  # steps whose queues are held at once

@@ -11,12 +11,12 @@ import numpy as np
 from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.plan.dropping import Floats, Losses, switch_losses
 from jaxcomm.plan.loss import MAX_LAYERS, Buffer, LossPolicy, Queue, Tolerant, front_first, priority_of, queue_bytes
-from jaxcomm.planner.assess import figures
 from jaxcomm.planner.cp_sat import Log
-from jaxcomm.planner.lossy import bounded, reliable
-from jaxcomm.planner.shares import Shares, cheapest
-from jaxcomm.planner.thresholds import Impact, thresholds
-from jaxcomm.planner.tolerances import published
+from jaxcomm.planner.loss.budget import Shares, cheapest
+from jaxcomm.planner.loss.cost import bounded, reliable
+from jaxcomm.planner.loss.published_bounds import published
+from jaxcomm.planner.loss.queue_thresholds import Impact, thresholds
+from jaxcomm.planner.rounding import significant
 from jaxcomm.profile import Impact as Point
 from jaxcomm.profile import Layer, Profile, Tolerance
 
@@ -89,15 +89,15 @@ def decide(
         layers=layers,
         buffer=_buffer(bears, layers, share),
         rounds=rounds,
-        bsp_seconds=figures(sum(count * reliably[nbytes] for (nbytes, _), count in sizes.items())),
-        seconds=figures(
+        bsp_seconds=significant(sum(count * reliably[nbytes] for (nbytes, _), count in sizes.items())),
+        seconds=significant(
             sum(
                 count * bounded(profile.ranks, nbytes, *link, profile.loss, part)
                 for (nbytes, part), count in sizes.items()
             )
         ),
         status=shares.status,
-        gap=figures(shares.gap),
+        gap=significant(shares.gap),
     )
 
 
@@ -151,7 +151,7 @@ def _shares(
     else:
         found = cheapest(sizes, costs, bound, budget, time_limit=time_limit, seed=seed, log=log)
     parts = zip(costs, found.shares, strict=True)
-    return found, figures(sum(float(cost(np.array([share]))[0]) for cost, share in parts))
+    return found, significant(sum(float(cost(np.array([share]))[0]) for cost, share in parts))
 
 
 def _smallest_first(layer: Layer, small_share: float) -> Callable[[Floats], Floats]:
@@ -177,7 +177,7 @@ def _buffer(bears: Tolerance, layers: Sequence[Tolerant], bound: float) -> Buffe
     if (switch := bears.switch) is None:
         return None
     held = queue_bytes(layers, switch.queues)
-    offered = [figures(switch.load * nbytes / sum(held)) for nbytes in held]
+    offered = [significant(switch.load * nbytes / sum(held)) for nbytes in held]
     impacts = [_impact(bears, layers, queue) for queue in range(switch.queues)]
     chosen = thresholds(switch.buffer_packets, offered, bears.small_share, bound, impacts)
     lost = list(switch_losses(offered, bears.small_share, chosen))
@@ -189,12 +189,12 @@ def _buffer(bears: Tolerance, layers: Sequence[Tolerant], bound: float) -> Buffe
                 load=load,
                 small=small,
                 large=large,
-                small_loss=figures(float(each.small)),
-                large_loss=figures(float(each.large)),
+                small_loss=significant(float(each.small)),
+                large_loss=significant(float(each.large)),
             )
             for load, (small, large), each in zip(offered, chosen, lost, strict=True)
         ),
-        rounds=figures(rounds) if bears.layers[0].small else None,
+        rounds=significant(rounds) if bears.layers[0].small else None,
     )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxcomm.planner.jobs import Jobs, Packing
-from jaxcomm.planner.queue import Ints, StepQueue
+from jaxcomm.planner.step.jobs import Jobs, Packing
+from jaxcomm.planner.step.queue import Ints, StepQueue
 
 
 def greedy(jobs: Jobs, queues: Sequence[StepQueue], weights: Ints) -> Packing:

@@ -9,9 +9,9 @@ from typing import NamedTuple, Self
 from jaxcomm.plan import build
 from jaxcomm.plan.rails import Rails, Share
 from jaxcomm.plan.values import Spec
-from jaxcomm.planner.assess import ROLE, Setting
-from jaxcomm.planner.jobs import Option, RailShare
-from jaxcomm.planner.rails import RailLink, RailLinks, phases_on, rail_links
+from jaxcomm.planner.rails.links import RailLink, RailLinks, phases_on, rail_links
+from jaxcomm.planner.schedules.setting import ROLE, Setting
+from jaxcomm.planner.step.jobs import Option, RailShare
 from jaxcomm.profile import Profile, fit
 
 

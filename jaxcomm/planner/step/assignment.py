@@ -14,9 +14,9 @@ import numpy as np
 
 from jaxcomm.planner import cp_sat
 from jaxcomm.planner.cp_sat import WORK_PER_SECOND, Log
-from jaxcomm.planner.greedy import greedy
-from jaxcomm.planner.jobs import Jobs, Packing
-from jaxcomm.planner.queue import Floats, Ints, StepQueue
+from jaxcomm.planner.step.greedy import greedy
+from jaxcomm.planner.step.jobs import Jobs, Packing
+from jaxcomm.planner.step.queue import Floats, Ints, StepQueue
 
 SCENARIOS: Final = 32  # steps that the solver sees; more are averaged in groups of neighbours
 TICKS: Final = 2**24  # the horizon in the solver's integers

@@ -12,12 +12,13 @@ from jaxcomm.errors import ProfileError
 from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.step import MAX_GRADIENTS, Gradient, Planned, RailWork, Span, Step
 from jaxcomm.plan.values import Chain, Spec, Stragglers
-from jaxcomm.planner import assess
-from jaxcomm.planner.assess import Setting, choose, figures, late_sets, late_specs, plain, tuned_spec
-from jaxcomm.planner.buckets import Assignment, assign
 from jaxcomm.planner.cp_sat import Log
-from jaxcomm.planner.jobs import Atoms, Jobs, Option, Packing
-from jaxcomm.planner.rail_step import RailNetwork
+from jaxcomm.planner.rounding import significant
+from jaxcomm.planner.schedules.candidates import call_lower_bound, choose, late_sets, late_specs, plain, tuned_spec
+from jaxcomm.planner.schedules.setting import Setting
+from jaxcomm.planner.step.assignment import Assignment, assign
+from jaxcomm.planner.step.jobs import Atoms, Jobs, Option, Packing
+from jaxcomm.planner.step.on_rails import RailNetwork
 from jaxcomm.profile import Bucket, Profile
 from jaxcomm.simulate import tune
 
@@ -38,7 +39,7 @@ class Decision(NamedTuple):
     results: list[Assignment]
 
 
-def decide(
+def plan_step(
     profile: Profile,
     setting: Setting,
     *,
@@ -85,17 +86,17 @@ def decide(
             jobs, best = packed, found
             specs |= _specs(packed, found.packing)
     asis = offers._replace(known={}).jobs(atoms, 1, 0)
-    usual = [figures(float(seconds)) for seconds in np.median(stages, axis=1)]
+    usual = [significant(float(seconds)) for seconds in np.median(stages, axis=1)]
     bound = lower_bound(rails.best() if rails else setting, gradients)
     step = Step(
         buckets=len(gradients),
         bytes=sum(gradient.bytes for gradient in gradients),
-        plain_seconds=figures(asis.seconds(stages, asis.single)),
-        seconds=figures(best.seconds),
-        kept_seconds=figures(kept.seconds),
-        lower_bound_seconds=min(figures(best.seconds), figures(bound)),
+        plain_seconds=significant(asis.seconds(stages, asis.single)),
+        seconds=significant(best.seconds),
+        kept_seconds=significant(kept.seconds),
+        lower_bound_seconds=min(significant(best.seconds), significant(bound)),
         status=best.status,
-        gap=figures(best.gap),
+        gap=significant(best.gap),
         delay_s=usual[-1],
         gradients=tuple(Gradient(name=each.name, bytes=each.bytes, ready_s=each.ready_s) for each in gradients),
         planned=_planned(jobs, best.packing, usual),
@@ -111,7 +112,7 @@ def lower_bound(setting: Setting, gradients: Sequence[Bucket]) -> float:
     bounds, nbytes = [], 0
     for gradient in reversed(gradients):
         nbytes += gradient.bytes
-        seconds = assess.lower_bound(setting, nbytes)
+        seconds = call_lower_bound(setting, nbytes)
         bounds.append(gradient.ready_s - gradients[-1].ready_s + seconds)
     return max(bounds)
 
@@ -189,7 +190,7 @@ def _planned(jobs: Jobs, packing: Packing, stages: Sequence[float]) -> tuple[Pla
             if seconds:
                 start = max(now, at)
                 now = start + seconds
-                spans[i, rail, part] = Span(start_s=figures(start), end_s=figures(now))
+                spans[i, rail, part] = Span(start_s=significant(start), end_s=significant(now))
     return tuple(
         Planned(
             gradients=run.last - run.first + 1,
@@ -201,7 +202,7 @@ def _planned(jobs: Jobs, packing: Packing, stages: Sequence[float]) -> tuple[Pla
                     share=load.share,
                     before=spans.get((i, rail, 0)),
                     after=spans.get((i, rail, 1))
-                    or Span(start_s=figures(ready[i] + delay), end_s=figures(ready[i] + delay)),
+                    or Span(start_s=significant(ready[i] + delay), end_s=significant(ready[i] + delay)),
                 )
                 for rail, load in enumerate(option.loads)
                 if load.share

@@ -26,13 +26,11 @@ from jaxcomm.plan.values import (
     SolvedNetwork,
     Straggler,
 )
-from jaxcomm.planner import executors, groups, loss, rails, steps
-from jaxcomm.planner.accepting import accepting
-from jaxcomm.planner.assess import ROLE, Setting, choose, figures
-from jaxcomm.planner.buckets import Assignment
+from jaxcomm.planner import groups, loss, rails
 from jaxcomm.planner.cp_sat import Log
-from jaxcomm.planner.ranges import Progress, entries
-from jaxcomm.planner.topology import solved
+from jaxcomm.planner.rounding import significant
+from jaxcomm.planner.schedules import ROLE, Progress, Setting, choose, choose_executor, entries, solved
+from jaxcomm.planner.step import Assignment, accepting, plan_step
 from jaxcomm.profile import Profile, late_ranks, straggler
 from jaxcomm.program.program import MAX_RANKS
 from jaxcomm.simulate import PORTS, Delays
@@ -58,13 +56,14 @@ def plan(
     Every size of allreduce gets the schedule whose mean time over the profiled delays is least. One that uses the delay
     of the late rank must save at least `min_gain` of the best that does not, else it is refused and the entry says so.
     The gradient buckets of a step share one delay, and are planned with their boundaries (see
-    `steps`). Equal arguments give equal bytes.
+    `planner.step`). Equal arguments give equal bytes.
 
     Args:
       profile: the measurements.
       time_limit: seconds for the buckets of a step as they are, for other boundaries, for both on rails, and for the
         schedules of a topology, each, roughly: the limit is on the solver's work, which is the same on every machine.
-        How buffers are split over rails needs none: that search is exact, and its work bounded (see `rail_split`).
+        How buffers are split over rails needs none: that search is exact, and its work bounded (see
+        `planner.rails.split`).
       seed: of the solver, from 0 to 2³¹ − 1.
       min_gain: the least saving that is worth a schedule which asks more of the network, as a share in [0, 1).
       ports: peers that a rank can exchange with at once at full speed; direct needs `ranks - 1`.
@@ -94,18 +93,18 @@ def plan(
     if profile.ranks > MAX_RANKS:
         raise ProfileError(f"ranks is {profile.ranks}; a plan is for at most {MAX_RANKS}.\n  Cure: plan per group.")
     digest = profile.hash
-    profile, executed = executors.decide(profile)
+    profile, executed = choose_executor(profile)
     setting, delay = _setting(profile, min_gain, ports)
     setting = replace(setting, executors=executed)
     network = setting.topology
     if network and setting.roles and profile.ranks <= SOLVED:
         best = solved(network, setting.roles[ROLE], time_limit, seed, log)
         setting = replace(setting, solved=best)
-    decision = steps.decide(profile, setting, time_limit=time_limit, seed=seed, log=log)
+    decision = plan_step(profile, setting, time_limit=time_limit, seed=seed, log=log)
     split = rails.decide(profile, min_gain)
     on_rails = None
     if decision and split and len(split.members) > 1:
-        on_rails = steps.decide(
+        on_rails = plan_step(
             profile, setting, time_limit=time_limit, seed=seed, log=log, split=split, known=decision.known
         )
     if decision:
@@ -151,7 +150,7 @@ def plan(
             profile=digest,
             solver="+".join(solvers) or "none",
             status=worst.status if worst else "OPTIMAL" if solvers else "NOT_NEEDED",
-            gap=figures(worst.gap) if worst else 0.0,
+            gap=significant(worst.gap) if worst else 0.0,
             seed=seed,
             versions={package: _version(package) for package in ("jaxcomm", "ortools")},
         ),

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from jaxcomm.planner.rail_times import RailOption
+from jaxcomm.planner.rails.times import RailOption
 
 UNITS: Final = 1024  # shares are multiples of 1/UNITS, which floats hold exactly
 TIE: Final = 1e-6  # of the least time: what using a rail, or asking more of it, must save to be worth it
@@ -33,19 +33,19 @@ class Load(NamedTuple):
 Split = tuple[Load, ...]
 
 
-def seconds(split: Split, nbytes: int) -> float:
+def split_seconds(split: Split, nbytes: int) -> float:
     """When the last rail is done; a rail that shares a call takes its `slowdown` times as long as alone."""
     if len(split) == 1:
         return split[0].option.seconds(nbytes)
     return max(load.option.together(load.bytes(nbytes)) for load in split)
 
 
-def single(rails: Sequence[Sequence[RailOption]], nbytes: int) -> RailOption:
+def fastest_rail(rails: Sequence[Sequence[RailOption]], nbytes: int) -> RailOption:
     """The rail that is fastest alone, used in the way that asks for least among the equally fast."""
     return min((option for options in rails for option in options), key=lambda option: option.seconds(nbytes))
 
 
-def solve(rails: Sequence[Sequence[RailOption]], nbytes: int, cores: int | None) -> Split | None:
+def best_split(rails: Sequence[Sequence[RailOption]], nbytes: int, cores: int | None) -> Split | None:
     """The shares that minimise the time of the slowest rail, slowdowns included; None: none beats the best rail.
 
     No rail gets faster by carrying more, so in t seconds an option carries some greatest share, and a split takes at
@@ -60,7 +60,7 @@ def solve(rails: Sequence[Sequence[RailOption]], nbytes: int, cores: int | None)
       nbytes: size of the buffer.
       cores: CPU cores that all rails may use together; None: no limit.
     """
-    best = single(rails, nbytes).seconds(nbytes)
+    best = fastest_rail(rails, nbytes).seconds(nbytes)
     sizes = nbytes * np.arange(1, UNITS + 1) / UNITS
     times = [np.array([option.rail.slowdown * option.curve(sizes) for option in options]) for options in rails]
 
