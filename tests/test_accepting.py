@@ -17,11 +17,11 @@ from jaxcomm import plan, planner, profile
 from jaxcomm.cli import main
 from jaxcomm.errors import PlanError
 from jaxcomm.plan.files import validate
-from jaxcomm.plan.step import Accepted
+from jaxcomm.plan.planned_step import Accepted
 from jaxcomm.planner.loss.cost import bounded, reliable
 from jaxcomm.profile import PacketLoss, Profile
 from jaxcomm.report.considered import considered
-from jaxcomm.report.step import accepting_lines, step_lines
+from jaxcomm.report.step_report import accepting_lines, step_lines
 
 ALPHA, BETA, NBYTES = 3e-5, 1e-10, 2**24
 RACKS = [{"name": "a", "ranks": [0, 1, 2, 3, 4], "uplink": 4.0}, {"name": "b", "ranks": [5, 6, 7], "uplink": 4.0}]

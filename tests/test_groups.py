@@ -18,7 +18,7 @@ from jaxcomm import plan, planner, profile
 from jaxcomm.cli import main
 from jaxcomm.errors import PlanError, ProfileError
 from jaxcomm.plan.files import validate
-from jaxcomm.plan.groups import GroupCosts, Groups, contraction, prove
+from jaxcomm.plan.rank_groups import GroupCosts, Groups, contraction, prove
 from jaxcomm.planner.groups import decide
 from jaxcomm.planner.groups.divisions import paper, path
 from jaxcomm.profile import Bucket, Link, Profile, Provenance, Rack

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from jaxcomm import cli, plan, planner, profile
 from jaxcomm.errors import JaxcommError, PlanError, ProfileError
 from jaxcomm.plan import files
-from jaxcomm.plan.dropping import losses, switch_losses
-from jaxcomm.plan.loss import LossPolicy, front_first
+from jaxcomm.plan.loss_policy import LossPolicy, front_first
+from jaxcomm.plan.queue_loss import losses, switch_losses
 from jaxcomm.planner.loss import decide
 from jaxcomm.planner.loss.budget import STEPS, cheapest
 from jaxcomm.planner.loss.cost import bounded, reliable

@@ -14,7 +14,7 @@ from jaxcomm import schedules, simulate
 from jaxcomm.profile import Link, PacketLoss, Profile, Provenance, Rack
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import Network
-from jaxcomm.simulate.loss import repairs
+from jaxcomm.simulate.packet_loss import repairs
 from jaxcomm.topology import Topology, volume
 
 ALPHA, BETA, NBYTES = 3e-6, 1e-10, 3 << 20

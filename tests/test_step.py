@@ -21,7 +21,7 @@ from jaxcomm.planner.step.boundaries import lower_bound
 from jaxcomm.profile import Bucket, Profile
 from jaxcomm.report import explanation
 from jaxcomm.report.considered import considered
-from jaxcomm.report.step import gantt, names_text, ticks
+from jaxcomm.report.step_report import gantt, names_text, ticks
 from jaxcomm.simulate import PORTS, Delays
 
 

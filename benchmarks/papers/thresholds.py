@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from jaxcomm import files
-from jaxcomm.plan.dropping import losses, switch_losses
+from jaxcomm.plan.queue_loss import losses, switch_losses
 from jaxcomm.planner.loss.queue_thresholds import Impact, thresholds
 from jaxcomm.report.tables import table
 

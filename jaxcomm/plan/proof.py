@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sized
 
 from jaxcomm.errors import PlanError
-from jaxcomm.plan import groups
+from jaxcomm.plan import rank_groups
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.values import Chain, Hybrid, Nccl, Straggler, Transfers
 from jaxcomm.program.verifier import Proof, verify_schedule, verify_template
@@ -121,7 +121,7 @@ def check_brought(plan: Plan) -> None:
 
 def _check_groups(plan: Plan) -> None:
     if plan.groups:
-        groups.prove(plan.groups, plan.ranks, plan.assumptions.alpha_s, plan.assumptions.beta_s_per_byte)
+        rank_groups.prove(plan.groups, plan.ranks, plan.assumptions.alpha_s, plan.assumptions.beta_s_per_byte)
 
 
 def _check_loss(plan: Plan) -> None:

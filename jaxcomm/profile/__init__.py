@@ -34,6 +34,7 @@ from jaxcomm.profile.files import load, save, validate
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.importers import read_any
 from jaxcomm.profile.lateness import Straggler, late_ranks, straggler
+from jaxcomm.profile.numbers import Sample
 from jaxcomm.profile.recorded import from_stats
 from jaxcomm.profile.schema import (
     Bucket,
@@ -44,7 +45,6 @@ from jaxcomm.profile.schema import (
     json_schema,
 )
 from jaxcomm.profile.trials import Excess, Trial, Trials
-from jaxcomm.profile.values import Sample
 
 __all__ = [
     "Bucket",

@@ -18,8 +18,8 @@ from jaxcomm.profile.cluster import Layer, Rail
 from jaxcomm.profile.files import validate
 from jaxcomm.profile.fit import fit, rounds_and_share
 from jaxcomm.profile.lateness import straggler
+from jaxcomm.profile.numbers import Sample
 from jaxcomm.profile.schema import Bucket, ExecutorName, Link, Profile
-from jaxcomm.profile.values import Sample
 
 # What gives a profile that it lacks.
 _GIVES = {

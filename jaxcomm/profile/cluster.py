@@ -11,8 +11,8 @@ from typing import Annotated, Self
 import pydantic
 from pydantic import Field
 
+from jaxcomm.profile.numbers import Bytes, Positive, Sample, Seconds, Share, Text
 from jaxcomm.profile.trials import Trials
-from jaxcomm.profile.values import Bytes, Positive, Sample, Seconds, Share, Text
 from jaxcomm.values import Value
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]

@@ -13,7 +13,7 @@ import pydantic
 from pydantic import Field
 
 from jaxcomm.profile.cluster import PacketLoss, Rack, Rail, Ratio, Tolerance, check_hosts, check_racks, check_rails
-from jaxcomm.profile.values import Bytes, Count, Positive, Sample, Seconds, Text
+from jaxcomm.profile.numbers import Bytes, Count, Positive, Sample, Seconds, Text
 from jaxcomm.topology import Topology
 from jaxcomm.values import Value
 

@@ -24,7 +24,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 import pydantic
 from pydantic import Field
 
-from jaxcomm.profile.values import Positive, Share, Text
+from jaxcomm.profile.numbers import Positive, Share, Text
 from jaxcomm.values import Value
 
 CONFIDENCE = 0.95

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from jaxcomm.errors import ProfileError
-from jaxcomm.plan.groups import (
+from jaxcomm.plan.rank_groups import (
     MAX_GROUPED,
     Baselines,
     GroupCosts,

@@ -9,8 +9,17 @@ from typing import Final
 import numpy as np
 
 from jaxcomm.errors import JaxcommError, ProfileError
-from jaxcomm.plan.dropping import Floats, Losses, switch_losses
-from jaxcomm.plan.loss import MAX_LAYERS, Buffer, LossPolicy, Queue, Tolerant, front_first, priority_of, queue_bytes
+from jaxcomm.plan.loss_policy import (
+    MAX_LAYERS,
+    Buffer,
+    LossPolicy,
+    Queue,
+    Tolerant,
+    front_first,
+    priority_of,
+    queue_bytes,
+)
+from jaxcomm.plan.queue_loss import Floats, Losses, switch_losses
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.loss.budget import Shares, cheapest
 from jaxcomm.planner.loss.cost import bounded, reliable

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from jaxcomm.plan.rails import Member, RailRange, Rails, Reason, Share, SplitTimes
+from jaxcomm.plan.rail_shares import Member, RailRange, Rails, Reason, Share, SplitTimes
 from jaxcomm.planner.rails.split import (
     Load,
     Split,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple, Self
 
 from jaxcomm.plan import build
-from jaxcomm.plan.rails import Rails, Share
+from jaxcomm.plan.rail_shares import Rails, Share
 from jaxcomm.plan.values import Spec
 from jaxcomm.planner.rails.links import RailLink, RailLinks, phases_on, rail_links
 from jaxcomm.planner.schedules.setting import ROLE, Setting

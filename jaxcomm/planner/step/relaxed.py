@@ -9,9 +9,9 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from jaxcomm.plan.groups import GroupCosts, Groups
-from jaxcomm.plan.loss import LossPolicy
-from jaxcomm.plan.step import Accepted, Planned, Step, What
+from jaxcomm.plan.loss_policy import LossPolicy
+from jaxcomm.plan.planned_step import Accepted, Planned, Step, What
+from jaxcomm.plan.rank_groups import GroupCosts, Groups
 from jaxcomm.planner.loss.cost import bounded, reliable
 from jaxcomm.planner.rounding import significant
 from jaxcomm.planner.schedules.setting import Setting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from jaxcomm.plan.rails import RailRange, Rails, Share
+from jaxcomm.plan.rail_shares import RailRange, Rails, Share
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
 _REASONS = {
@@ -16,7 +16,7 @@ _REASONS = {
 }
 
 
-def headline(rails: Rails) -> str:
+def rails_headline(rails: Rails) -> str:
     """One sentence: who carries a buffer, from which size on several do, and what that saves."""
     members = ", ".join(f"{member.name} ({member.transport})" for member in rails.members)
     splits = [each.predicted for each in rails.ranges if each.reason == "split"]

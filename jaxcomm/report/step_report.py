@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from xml.sax.saxutils import escape
 
+from jaxcomm.plan.planned_step import Gradient, Span, Step
 from jaxcomm.plan.schema import Plan
-from jaxcomm.plan.step import Gradient, Span, Step
 from jaxcomm.report import palette
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import spec_text
@@ -22,7 +22,7 @@ _WIDTH, _LEFT, _TOP, _ROW, _LINE = 960.0, 110.0, 110.0, 44.0, 17.0
 _MOST_NAMED = 40  # buckets that a picture names
 
 
-def headline(step: Step) -> str:
+def step_headline(step: Step) -> str:
     """One sentence: what the step takes, and what without the plan."""
     return (
         f"The {step.buckets} gradient bucket{'s' * (step.buckets != 1)} of a step, {bytes_text(step.bytes)} together: "
@@ -33,7 +33,7 @@ def headline(step: Step) -> str:
 
 def step_lines(step: Step) -> Iterator[str]:
     """What the step takes, with what it is compared, what no step can beat, and what other mathematics would change."""
-    yield headline(step)
+    yield step_headline(step)
     if len(step.planned) < step.buckets:
         yield (
             f"That is with {len(step.planned)} bucket{'s' * (len(step.planned) != 1)}; as they are, "

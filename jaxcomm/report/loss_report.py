@@ -7,13 +7,13 @@ import textwrap
 from collections.abc import Iterator
 from typing import Final
 
-from jaxcomm.plan.loss import LossPolicy
+from jaxcomm.plan.loss_policy import LossPolicy
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
 ROWS: Final = 16  # layers shown one by one; of more, neighbours in one queue that may lose alike share a row
 
 
-def headline(policy: LossPolicy) -> str:
+def loss_headline(policy: LossPolicy) -> str:
     """One sentence: what may be lost, and what that saves."""
     return (
         f"Up to {policy.bound:.3g} of each gradient may be lost, {policy.budget:.3g} of all ({policy.source}): "
@@ -22,7 +22,7 @@ def headline(policy: LossPolicy) -> str:
     )
 
 
-def section(policy: LossPolicy) -> str:
+def loss_section(policy: LossPolicy) -> str:
     """The policy's part of an explanation, as plain text."""
     lines = [textwrap.fill(line, 110, initial_indent="  ", subsequent_indent="  ") for line in _words(policy)]
     parts = ["Gradients that may be lost", *lines, textwrap.indent(_layers(policy), "  ")]
@@ -33,7 +33,7 @@ def section(policy: LossPolicy) -> str:
 
 
 def _words(policy: LossPolicy) -> Iterator[str]:
-    yield headline(policy)
+    yield loss_headline(policy)
     yield (
         f"A gradient is lost in segments of {bytes_text(policy.segment_bytes)}; one whose mean size is below the "
         f"median of {policy.sample:.0%} of its layer's gradients is small and goes before a large one "

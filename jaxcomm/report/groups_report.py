@@ -5,14 +5,14 @@ from __future__ import annotations
 import textwrap
 from typing import Final
 
-from jaxcomm.plan.groups import Groups
+from jaxcomm.plan.rank_groups import Groups
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
 _ROWS: Final = 16  # iterations that are shown
 _WIDTH: Final = 90  # letters of one iteration
 
 
-def headline(groups: Groups) -> str:
+def groups_headline(groups: Groups) -> str:
     """One sentence: what an iteration in groups takes, what the fastest average of all, and how soon all agree."""
     costs = groups.baselines
     fastest = min(costs.ps, costs.ring, costs.double_tree, costs.hierarchical)
@@ -25,7 +25,7 @@ def headline(groups: Groups) -> str:
     )
 
 
-def section(groups: Groups) -> str:
+def groups_section(groups: Groups) -> str:
     """The section of `jaxcomm explain` on groups, as plain text without a trailing newline."""
     sizes = " + ".join(str(len(rack.ranks)) for rack in groups.racks)
     lines = [
