@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib import metadata
-
-import numpy as np
 
 from jaxcomm import schedules
 from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.plan import Plan
 from jaxcomm.plan.values import (
-    MAX_TOGETHER,
     Assumptions,
     Chain,
     Delay,
@@ -28,12 +24,13 @@ from jaxcomm.plan.values import (
 )
 from jaxcomm.planner import groups, loss, rails
 from jaxcomm.planner.cp_sat import Log
+from jaxcomm.planner.late_ranks import ROLE, LateRanks
 from jaxcomm.planner.rounding import significant
-from jaxcomm.planner.schedules import ROLE, Progress, Setting, choose, choose_executor, entries, solved
+from jaxcomm.planner.schedules import Links, Progress, Setting, choose, choose_executor, entries, solved
 from jaxcomm.planner.step import Assignment, accepting, plan_step
-from jaxcomm.profile import Profile, late_ranks, straggler
+from jaxcomm.profile import Profile, straggler
 from jaxcomm.program.program import MAX_RANKS
-from jaxcomm.simulate import PORTS, Delays
+from jaxcomm.simulate import PORTS
 from jaxcomm.topology import SOLVED
 
 
@@ -94,12 +91,17 @@ def plan(
         raise ProfileError(f"ranks is {profile.ranks}; a plan is for at most {MAX_RANKS}.\n  Cure: plan per group.")
     digest = profile.hash
     profile, executed = choose_executor(profile)
-    setting, delay = _setting(profile, min_gain, ports)
-    setting = replace(setting, executors=executed)
-    network = setting.topology
-    if network and setting.roles and profile.ranks <= SOLVED:
-        best = solved(network, setting.roles[ROLE], time_limit, seed, log)
-        setting = replace(setting, solved=best)
+    network, late = profile.network, LateRanks.of(profile)
+    few = network if late.roles and profile.ranks <= SOLVED else None
+    setting = Setting(
+        ranks=profile.ranks,
+        links=Links(profile.link.alpha_s, profile.link.beta_s_per_byte, ports, network),
+        min_gain=min_gain,
+        late=late,
+        template=schedules.template(profile.ranks) if late.roles else None,
+        solved=solved(few, late.roles[ROLE], time_limit, seed, log) if few else (),
+        executors=executed,
+    )
     decision = plan_step(profile, setting, time_limit=time_limit, seed=seed, log=log)
     split = rails.decide(profile, min_gain)
     on_rails = None
@@ -126,7 +128,7 @@ def plan(
     solvers = ["cp_sat"] * bool(worst) + ["binary_search"] * (split is not None and len(split.members) > 1)
     return Plan(
         matches=Matches(ranks=profile.ranks),
-        roles=setting.roles,
+        roles=dict(late.roles),
         template=_rotation(setting, found),
         network=SolvedNetwork(topology=network, schedules=setting.solved) if network else None,
         collectives=found,
@@ -138,7 +140,7 @@ def plan(
             link_source=profile.link.source,
             ports=ports,
             min_gain=min_gain,
-            delay=delay,
+            delay=_delay(profile),
         ),
         executors=executed,
         step=step,
@@ -157,26 +159,12 @@ def plan(
     )
 
 
-def _setting(profile: Profile, min_gain: float, ports: int) -> tuple[Setting, Delay | None]:
-    link = profile.link.alpha_s, profile.link.beta_s_per_byte
-    nobody = Setting(profile.ranks, *link, Delays(), {}, None, min_gain, ports, profile.network)
+def _delay(profile: Profile) -> Delay | None:
+    """What the profile says of the last rank, be it late or not."""
     if not profile.arrivals:
-        return nobody, None
-    late = straggler(profile)
-    delay = Delay(**{name: getattr(late, name) for name in Delay.model_fields})
-    if not late.is_late:
-        return nobody, delay
-    roles, template = {ROLE: late.rank}, schedules.template(profile.ranks)
-    alone = replace(nobody, delays=Delays(late.delays), roles=roles, template=template)
-    order = late_ranks(profile) if profile.ranks <= MAX_TOGETHER else ()
-    if len(order) < 2:
-        return alone, delay
-    names = [ROLE, *(f"{ROLE}_{place}" for place in range(2, len(order) + 1))]
-    arrivals = np.array(profile.arrivals)
-    last = arrivals.max(axis=1)
-    there = [np.delete(arrivals, order[place:], axis=1).max(axis=1) - last for place in range(len(order) + 1)]
-    roles = dict(zip(names, reversed(order), strict=True))
-    return replace(alone, roles=roles, late=tuple(reversed(names)), releases=np.array(there)), delay
+        return None
+    last = straggler(profile)
+    return Delay(**{name: getattr(last, name) for name in Delay.model_fields})
 
 
 def _rotation(setting: Setting, found: Sequence[Entry]) -> Rotation | None:

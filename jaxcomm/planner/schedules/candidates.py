@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from jaxcomm import simulate
 from jaxcomm.plan.values import Broadcast, Chain, Hybrid, Nccl, Plain, Spec, Straggler, Stragglers, Transfers
-from jaxcomm.planner.schedules.setting import ROLE, Setting
+from jaxcomm.planner.late_ranks import ROLE
+from jaxcomm.planner.schedules.setting import Setting
 from jaxcomm.simulate import Tuned
 
 
@@ -39,7 +40,8 @@ def plain_schedule(setting: Setting, nbytes: int) -> Plain:
 
 def call_lower_bound(setting: Setting, nbytes: int) -> float:
     """Mean seconds that no schedule of ours can beat, nor NCCL: its switches may add, which no rank's port bounds."""
-    call = setting.ranks, nbytes, setting.window, setting.alpha, setting.beta, setting.ports, setting.topology
+    links = setting.links
+    call = setting.ranks, nbytes, setting.late.window, links.alpha, links.beta, links.ports, links.topology
     return min(simulate.lower_bound(*call), setting.nccl_seconds(nbytes))
 
 
@@ -48,14 +50,14 @@ def late_specs(setting: Setting, nbytes: int) -> list[Spec]:
 
     Chunks and coverage are tuned for links that are alike; where they differ, the solver's schedules take that place.
     """
-    if not setting.roles:
+    if not setting.late.roles:
         return []
-    if setting.topology:
+    if setting.links.topology:
         solved = [
             Transfers(late=ROLE, chunks=len(found.owners), index=index) for index, found in enumerate(setting.solved)
         ]
         return [Broadcast(late=ROLE), Straggler(late=ROLE, chunks=setting.ranks - 1), *solved]
-    call = setting.ranks, nbytes, setting.delays, setting.alpha, setting.beta
+    call = setting.ranks, nbytes, setting.late.delays, setting.links.alpha, setting.links.beta
     members = simulate.straggler(*call), simulate.hybrid(*call)
     return [Broadcast(late=ROLE), *(tuned_spec(member) for member in members if member)]
 
@@ -67,11 +69,11 @@ def late_sets(setting: Setting, nbytes: int) -> list[Spec]:
     differ, so that every transfer must be timed, at most 16 times those.
     """
     specs: list[Spec] = []
-    limit = simulate.tune.max_chunks(setting.ranks, nbytes)
-    for count in range(2, len(setting.late) + 1):
-        late = setting.late[-count:]
+    order, limit = setting.late.order, simulate.tune.max_chunks(setting.ranks, nbytes)
+    for count in range(2, len(order) + 1):
+        late = order[-count:]
         for kind, period in ((Stragglers, setting.ranks), (Chain, setting.ranks - 1)):
-            times = max(1, min(limit // period, 16 if setting.topology else limit)).bit_length()
+            times = max(1, min(limit // period, 16 if setting.links.topology else limit)).bit_length()
             members: list[Spec] = [kind(late=late, chunks=period << exponent) for exponent in range(times)]
             specs.append(min(members, key=lambda spec: setting.seconds(spec, nbytes)))
     return specs
@@ -86,4 +88,4 @@ def tuned_spec(member: Tuned) -> Spec:
 
 def too_many_ports(setting: Setting, spec: Spec) -> bool:
     """Whether a schedule needs more peers at once than a rank has ports for."""
-    return spec.kind == "direct" and setting.ranks - 1 > setting.ports
+    return spec.kind == "direct" and setting.ranks - 1 > setting.links.ports

@@ -6,9 +6,10 @@ import numpy as np
 
 from jaxcomm import simulate
 from jaxcomm.plan.values import Alternative, Broadcast, Chain, Entry, Nccl, Plain, Predicted, Spec, Straggler, Verdict
+from jaxcomm.planner.late_ranks import ROLE
 from jaxcomm.planner.rounding import significant
 from jaxcomm.planner.schedules.candidates import call_lower_bound, late_sets, late_specs, plain_schedule, too_many_ports
-from jaxcomm.planner.schedules.setting import ROLE, Setting
+from jaxcomm.planner.schedules.setting import Setting
 from jaxcomm.simulate import Delays
 
 
@@ -29,7 +30,7 @@ def entry(setting: Setting, low: int, high: int | None, nbytes: int, choice: Spe
         return Alternative(schedule=spec, seconds=significant(seconds), gain=significant(gain), verdict=verdict)
 
     rows = [row(spec, seconds, _verdict(setting, times, spec, choice)) for spec, seconds in times.items()]
-    if setting.roles:
+    if setting.late.roles:
         rows += [row(spec, setting.cost(spec, nbytes)[1], "ideal_delay") for spec in _ideal_specs(setting, nbytes)]
     predicted = Predicted(
         reference_bytes=nbytes,
@@ -58,7 +59,8 @@ def _verdict(setting: Setting, times: dict[Spec, float], spec: Spec, choice: Spe
 
 def _ideal_specs(setting: Setting, nbytes: int) -> list[Spec]:
     """The paper's chunk count, and the best one, for a delay that always covers the others' part."""
-    if setting.topology:
+    if setting.links.topology:
         return late_specs(setting, nbytes)
-    always = simulate.straggler(setting.ranks, nbytes, Delays([np.inf]), setting.alpha, setting.beta)
+    links = setting.links
+    always = simulate.straggler(setting.ranks, nbytes, Delays([np.inf]), links.alpha, links.beta)
     return [Straggler(late=ROLE, chunks=chunks) for chunks in dict.fromkeys((setting.ranks - 1, always.chunks))]

@@ -6,69 +6,52 @@ import math
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-import numpy as np
-from numpy.typing import NDArray
-
 from jaxcomm import schedules, simulate
 from jaxcomm.plan import build
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.values import Chain, Nccl, Solved, Spec, Stragglers
+from jaxcomm.planner.late_ranks import ROLE, LateRanks
 from jaxcomm.schedules import Schedule, Template
-from jaxcomm.simulate import Delays
 from jaxcomm.topology import Topology
 
-ROLE = "straggler"
+
+@dataclass(frozen=True)
+class Links:
+    """α seconds per message, β per byte, how many peers a rank exchanges with at once, and what differs."""
+
+    alpha: float
+    beta: float
+    ports: int
+    topology: Topology | None = None
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a plan is made for.
+    """What calls run on, and what their schedules are built from.
 
-    `roles` binds "straggler" if it is known who is late, and is empty otherwise: then no schedule may count on a delay.
-    `template` is needed with it. `solved` are straggler schedules for the links of `topology`. `late` are the roles
-    of several late ranks in the order in which they come, and `releases[i][step]` when all but the i-th of them and
-    those after it are there, in seconds after the last one's arrival; both empty if at most one is late. `executors`
-    holds the times of NCCL's own allreduce, if it was timed. For the rest see `jaxcomm.planner.plan`.
+    `template` is needed where somebody is late. `solved` are straggler schedules for the links' topology. `executors`
+    holds the times of NCCL's own allreduce, if it was timed. `min_gain` is what a schedule must save to count on a
+    delay.
     """
 
     ranks: int
-    alpha: float
-    beta: float
-    delays: Delays
-    roles: dict[str, int]
-    template: Template | None
+    links: Links
     min_gain: float
-    ports: int
-    topology: Topology | None = None
+    late: LateRanks = field(default_factory=LateRanks)
+    template: Template | None = None
     solved: tuple[Solved, ...] = ()
-    late: tuple[str, ...] = ()
-    releases: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
     executors: Executors | None = None
 
-    @property
-    def window(self) -> Delays:
-        """How long the ranks that are not late wait for the last one."""
-        return Delays(-self.releases[0]) if self.late else self.delays
-
-    @property
-    def stages(self) -> NDArray[np.float64]:
-        """When more and more late ranks are there, in seconds after those that are not late: first none of them, last
-        all. One column per step, by when all are there."""
-        if not self.late:
-            return np.array([np.zeros_like(self.delays.seconds), self.delays.seconds])
-        after: NDArray[np.float64] = self.releases - self.releases[0]
-        return after[:, after[-1].argsort(kind="stable")]
-
-    def stage(self, spec: Spec) -> int:
-        """At which of the stages the precondition of a schedule for one late rank, or for `Stragglers`, can start."""
-        return max(1, len(self.late)) - (len(spec.late) if isinstance(spec, Stragglers) else 1)
+    def schedule(self, spec: Spec) -> Schedule:
+        """The schedule of a spec, for some late rank where nobody is known to be late."""
+        return build(spec, self.ranks, self.late.roles or {ROLE: 0}, self.template, self.solved)
 
     def cost(self, spec: Spec, nbytes: int) -> tuple[float, float]:
-        """Seconds before and after the late rank's arrival; somebody's, where nobody is known to be late."""
+        """Seconds before and after the late rank's arrival."""
         if isinstance(spec, Nccl):
             return 0.0, self.nccl_seconds(nbytes)
-        schedule = build(spec, self.ranks, self.roles or {ROLE: 0}, self.template, self.solved)
-        return simulate.phases(schedule, nbytes, self.alpha, self.beta, self.topology)
+        links = self.links
+        return simulate.phases(self.schedule(spec), nbytes, links.alpha, links.beta, links.topology)
 
     def nccl_seconds(self, nbytes: int) -> float:
         """Seconds of NCCL's own allreduce; infinite if it was not timed."""
@@ -77,17 +60,16 @@ class Setting:
     def seconds(self, spec: Spec, nbytes: int) -> float:
         """Mean seconds from the last late rank's arrival on."""
         if isinstance(spec, Stragglers | Chain):
-            call = nbytes, self.alpha, self.beta
-            if topology := self.topology:
-                parts = build(spec, self.ranks, self.roles, self.template).phases
-                times = [topology.seconds(part, *call) for part in parts]
+            call = nbytes, self.links.alpha, self.links.beta
+            if topology := self.links.topology:
+                times = [topology.seconds(part, *call) for part in self.schedule(spec).phases]
             else:
-                parts = _schedule(spec.kind, self.ranks, len(spec.late), spec.chunks).phases
-                times = [part.seconds(*call) for part in parts]
+                phases = _schedule(spec.kind, self.ranks, len(spec.late), spec.chunks).phases
+                times = [part.seconds(*call) for part in phases]
             needed = range(-1 - len(spec.late), 0) if isinstance(spec, Chain) else (-1 - len(spec.late), -1)
-            return simulate.staggered(times, self.releases[list(needed)])
+            return simulate.staggered(times, self.late.releases[list(needed)])
         before, after = self.cost(spec, nbytes)
-        return float(self.delays.exposed(before)) + after
+        return float(self.late.delays.exposed(before)) + after
 
 
 @lru_cache(maxsize=4096)

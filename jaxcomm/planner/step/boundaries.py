@@ -73,7 +73,7 @@ def plan_step(
     rails = RailNetwork.of(profile, setting, split) if split else None
     offers = _Offers(setting, rails, known or {})
     atoms, few = Atoms.all(gradients), Atoms.few(gradients)
-    stages = setting.stages
+    stages = setting.late.stages
     jobs = offers.jobs(atoms, 1, OPTIONS)
     best = kept = assign(jobs, stages, time_limit=time_limit, seed=seed, log=log)
     specs = _specs(jobs, kept.packing)
@@ -153,7 +153,7 @@ class _Offers(NamedTuple):
             return self.rails.options(spec, nbytes)
         specs = [self.known[nbytes]] if nbytes in self.known else self._family(nbytes, count if large else 0)
         costs = {spec: setting.cost(spec, nbytes) for spec in specs}
-        return [Option(spec, (b,), (a,), stage=setting.stage(spec)) for spec, (b, a) in costs.items()]
+        return [Option(spec, (b,), (a,), stage=setting.late.stage(spec)) for spec, (b, a) in costs.items()]
 
     def _family(self, nbytes: int, count: int) -> list[Spec]:
         """The plain choice, schedules for late ranks that join together, and members of the family for one late rank,
@@ -163,9 +163,9 @@ class _Offers(NamedTuple):
         if count:
             specs += late_specs(setting, nbytes)
             specs += [spec for spec in late_sets(setting, nbytes) if isinstance(spec, Stragglers)]
-        if count and setting.roles and not setting.topology:
-            longest = float(setting.delays.seconds[-1])
-            members = tune.covering(setting.ranks, nbytes, longest, setting.alpha, setting.beta, count)
+        if count and setting.late.roles and not setting.links.topology:
+            longest, links = float(setting.late.delays.seconds[-1]), setting.links
+            members = tune.covering(setting.ranks, nbytes, longest, links.alpha, links.beta, count)
             specs += map(tuned_spec, members)
         return list(dict.fromkeys(specs))
 

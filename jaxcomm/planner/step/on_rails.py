@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple, Self
 
-from jaxcomm.plan import build
 from jaxcomm.plan.rail_shares import Rails, Share
 from jaxcomm.plan.values import Spec
 from jaxcomm.planner.rails.links import RailLink, RailLinks, phases_on, rail_links
-from jaxcomm.planner.schedules.setting import ROLE, Setting
+from jaxcomm.planner.schedules.setting import Setting
 from jaxcomm.planner.step.jobs import Option, RailShare
 from jaxcomm.profile import Profile, fit
 
@@ -48,11 +47,12 @@ class RailNetwork(NamedTuple):
             for links in ([link for share, link in self.links.items() if share.rail == name] for name in self.names)
         ]
         alpha = min(link.alpha_s for link in self.links.values())
-        return replace(self.setting, alpha=alpha, beta=1 / sum(rates), topology=None)
+        links = replace(self.setting.links, alpha=alpha, beta=1 / sum(rates), topology=None)
+        return replace(self.setting, links=links)
 
     def _option(self, spec: Spec, shares: tuple[Share, ...], nbytes: int) -> Option:
         setting = self.setting
-        schedule = build(spec, setting.ranks, setting.roles or {ROLE: 0}, setting.template, setting.solved)
+        schedule = setting.schedule(spec)
         times: Mapping[str, tuple[float, float]] = {
             share.rail: phases_on(self.links, (share,), schedule, nbytes) for share in shares
         }
@@ -63,5 +63,5 @@ class RailNetwork(NamedTuple):
             tuple(slow[name] * times.get(name, (0.0, 0.0))[0] for name in self.names),
             tuple(slow[name] * times.get(name, (0.0, 0.0))[1] for name in self.names),
             tuple(RailShare(name, carried.get(name, 0.0)) for name in self.names),
-            setting.stage(spec),
+            setting.late.stage(spec),
         )

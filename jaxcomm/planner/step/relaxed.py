@@ -12,6 +12,7 @@ import numpy as np
 from jaxcomm.plan.loss_policy import LossPolicy
 from jaxcomm.plan.planned_step import Accepted, Planned, Step, What
 from jaxcomm.plan.rank_groups import GroupCosts, Groups
+from jaxcomm.planner.late_ranks import LateRanks
 from jaxcomm.planner.loss.cost import bounded, reliable
 from jaxcomm.planner.rounding import significant
 from jaxcomm.planner.schedules.setting import Setting
@@ -46,9 +47,9 @@ def accepting(
     ways += [("loss", links.whole, lossy)] if policy else []
     ways += [("groups", links.divided, everything)] if groups else []
     ways += [("loss_and_groups", links.divided, lossy)] if policy and groups else []
-    exact = _exposed(step, setting, links.whole, everything) if ways else 0.0
+    exact = _exposed(step, setting.late, links.whole, everything) if ways else 0.0
     return tuple(
-        Accepted(what=what, seconds=_exposed(step, setting, cost, shares), exact_seconds=exact)
+        Accepted(what=what, seconds=_exposed(step, setting.late, cost, shares), exact_seconds=exact)
         for what, cost, shares in ways
     )
 
@@ -69,14 +70,16 @@ class _Links(NamedTuple):
     @classmethod
     def of(cls, setting: Setting, loss: PacketLoss | None, groups: Groups | None) -> Self:
         """The links of a setting, and of the racks that groups are for."""
+        link = setting.links
         if groups is None:
-            return cls(setting, setting.beta, loss, frozenset())
-        links = GroupCosts(groups.racks, groups.nics, groups.bytes, setting.alpha, setting.beta)
+            return cls(setting, link.beta, loss, frozenset())
+        links = GroupCosts(groups.racks, groups.nics, groups.bytes, link.alpha, link.beta)
         parts = [group for iteration in groups.iterations for group in iteration]
-        rings = frozenset((len(part), setting.beta * links.slowness(part)) for part in parts)
+        rings = frozenset((len(part), link.beta * links.slowness(part)) for part in parts)
         slowest = links.slowness(range(setting.ranks))
-        slow = max(groups.nics) if setting.topology else slowest
-        return cls(replace(setting, beta=setting.beta * slow), setting.beta * slowest, loss, rings)
+        slow = max(groups.nics) if link.topology else slowest
+        everybody = replace(setting, links=replace(link, beta=link.beta * slow))
+        return cls(everybody, link.beta * slowest, loss, rings)
 
     def whole(self, bucket: Planned, share: float | None) -> Times:
         """The sum of all ranks: by the bucket's schedule where no packets are lost."""
@@ -91,8 +94,8 @@ class _Links(NamedTuple):
 
     def _ring(self, ranks: int, nbytes: int, beta: float, share: float | None) -> float:
         if share is None:
-            return reliable(ranks, nbytes, self.everybody.alpha, beta, self.loss)
-        return bounded(ranks, nbytes, self.everybody.alpha, beta, self.loss, share)
+            return reliable(ranks, nbytes, self.everybody.links.alpha, beta, self.loss)
+        return bounded(ranks, nbytes, self.everybody.links.alpha, beta, self.loss, share)
 
 
 def _shares(step: Step, policy: LossPolicy) -> list[float]:
@@ -106,15 +109,15 @@ def _shares(step: Step, policy: LossPolicy) -> list[float]:
     ]
 
 
-def _exposed(step: Step, setting: Setting, cost: Cost, shares: Sequence[float | None]) -> float:
+def _exposed(step: Step, late: LateRanks, cost: Cost, shares: Sequence[float | None]) -> float:
     """Mean seconds from the late rank's last gradient to the last sum."""
     kinds = {(bucket.bytes, share): bucket for bucket, share in zip(step.planned, shares, strict=True)}
     times = {(nbytes, share): cost(bucket, share) for (nbytes, share), bucket in kinds.items()}
-    stages = setting.stages
+    stages = late.stages
     work = []
     for bucket, share in zip(step.planned, shares, strict=True):
         before, after = times[bucket.bytes, share]
-        option = Option(bucket.schedule, (before,), (after,), stage=setting.stage(bucket.schedule))
+        option = Option(bucket.schedule, (before,), (after,), stage=late.stage(bucket.schedule))
         work.append(option.work(0, len(stages)))
     ready = np.array([members[-1].ready_s for members in step.members()])
     return significant(float(StepQueue.of(ready, stages).exposed(np.array(work).T).mean()))
