@@ -9,11 +9,11 @@ from documents import PLAN
 from test_planner import made
 
 from jaxcomm import plan, planner, profile, schedules, simulate
+from jaxcomm.cluster import Topology
 from jaxcomm.errors import PlanError
 from jaxcomm.plan import files as plan_files
 from jaxcomm.profile import Bucket, Profile
 from jaxcomm.report import explanation
-from jaxcomm.topology import Topology
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 
 from jaxcomm import plan, planner, profile, schedules, simulate, topology
 from jaxcomm.cli import main
+from jaxcomm.cluster import Topology, busiest
 from jaxcomm.profile import Profile
 from jaxcomm.report.explanation import explanation
-from jaxcomm.topology import Topology, busiest
 
 Capture = pytest.CaptureFixture[str]
 

@@ -14,10 +14,10 @@ import pytest
 import jaxcomm
 from jaxcomm import planner, profile, schedules
 from jaxcomm.cli import main
+from jaxcomm.cluster import Topology
 from jaxcomm.errors import ProfileError
 from jaxcomm.ffi.statistics import Stats
 from jaxcomm.report import trace
-from jaxcomm.topology import Topology
 
 Capture = pytest.CaptureFixture[str]
 RANKS = 4

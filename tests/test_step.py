@@ -14,10 +14,11 @@ from test_planner import made
 
 from jaxcomm import plan, planner
 from jaxcomm.cli import main
+from jaxcomm.cluster import Cluster
 from jaxcomm.errors import PlanError
 from jaxcomm.plan.files import validate
 from jaxcomm.planner.late_ranks import LateRanks
-from jaxcomm.planner.schedules import Links, Setting
+from jaxcomm.planner.schedules import Setting
 from jaxcomm.planner.step.boundaries import lower_bound
 from jaxcomm.profile import Bucket, Profile
 from jaxcomm.report import explanation
@@ -70,8 +71,8 @@ def test_no_step_is_worse_than_its_buckets_as_they_were(
     source = made(ranks, delays, gradients(sizes, apart), alpha=alpha)
     step = planner.plan(source, time_limit=0.5).step
     assert step is not None
-    links = Links(alpha, source.link.beta_s_per_byte, PORTS)
-    setting = Setting(ranks, links, 0.02, LateRanks(delays=Delays(delays or ())))
+    links = Cluster(alpha, source.link.beta_s_per_byte)
+    setting = Setting(ranks, links, PORTS, 0.02, LateRanks(delays=Delays(delays or ())))
     assert lower_bound(setting, source.buckets) <= step.seconds * (1 + 1e-8) + 1e-15
     assert step.lower_bound_seconds <= step.seconds <= step.kept_seconds * (1 + 1e-8)
     assert step.kept_seconds <= step.plain_seconds * (1 + 1e-6)

@@ -14,6 +14,7 @@ import pytest
 from test_program import in_any_order, run
 
 from jaxcomm import cli, plan, planner, profile, schedules, simulate
+from jaxcomm.cluster import Topology, volume
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.plan import files
 from jaxcomm.plan.values import Transfers
@@ -23,7 +24,6 @@ from jaxcomm.program.program import Program, compile
 from jaxcomm.program.verifier import verify_program, verify_schedule
 from jaxcomm.report import explanation
 from jaxcomm.simulate import Delays
-from jaxcomm.topology import Topology, volume
 
 LATE = 7
 

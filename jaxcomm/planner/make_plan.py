@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib import metadata
 
 from jaxcomm import schedules
+from jaxcomm.cluster import SOLVED, Cluster
 from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.plan import Plan
 from jaxcomm.plan.values import (
@@ -26,12 +27,11 @@ from jaxcomm.planner import groups, loss, rails
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.late_ranks import ROLE, LateRanks
 from jaxcomm.planner.rounding import significant
-from jaxcomm.planner.schedules import Links, Progress, Setting, choose, choose_executor, entries, solved
+from jaxcomm.planner.schedules import Progress, Setting, choose, choose_executor, entries, solved
 from jaxcomm.planner.step import Assignment, accepting, plan_step
 from jaxcomm.profile import Profile, straggler
 from jaxcomm.program.program import MAX_RANKS
 from jaxcomm.simulate import PORTS
-from jaxcomm.topology import SOLVED
 
 
 def plan(
@@ -95,7 +95,8 @@ def plan(
     few = network if late.roles and profile.ranks <= SOLVED else None
     setting = Setting(
         ranks=profile.ranks,
-        links=Links(profile.link.alpha_s, profile.link.beta_s_per_byte, ports, network),
+        links=Cluster(profile.link.alpha_s, profile.link.beta_s_per_byte, network),
+        ports=ports,
         min_gain=min_gain,
         late=late,
         template=schedules.template(profile.ranks) if late.roles else None,

@@ -6,6 +6,7 @@ import itertools
 import textwrap
 from collections.abc import Iterator
 
+from jaxcomm.cluster import SOLVED
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.planned_step import Step
 from jaxcomm.plan.rank_groups import Groups
@@ -18,7 +19,6 @@ from jaxcomm.report.step_report import step_lines, step_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import VERDICTS, nobody_late_text, range_text, spec_text
 from jaxcomm.schedules import Schedule
-from jaxcomm.topology import SOLVED
 
 
 def explanation(plan: Plan) -> str:

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from jaxcomm.cluster import Topology
 from jaxcomm.report.tables import bytes_text
 from jaxcomm.schedules import Op, Schedule
 from jaxcomm.schedules.schedule import loads
-from jaxcomm.topology import Topology
 
 Event = dict[str, Any]
 

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from jaxcomm.cluster import Topology
 from jaxcomm.schedules import Schedule
-from jaxcomm.topology import Topology
 
 PORTS: Final = 16  # peers that a rank drives at full speed at once: one host of accelerators, not a cluster
 

@@ -9,6 +9,6 @@ from jaxcomm.planner.schedules.candidates import choose
 from jaxcomm.planner.schedules.executors import choose_executor
 from jaxcomm.planner.schedules.network_solver import solved
 from jaxcomm.planner.schedules.ranges import Progress, entries
-from jaxcomm.planner.schedules.setting import Links, Setting
+from jaxcomm.planner.schedules.setting import Setting
 
-__all__ = ["Links", "Progress", "Setting", "choose", "choose_executor", "entries", "solved"]
+__all__ = ["Progress", "Setting", "choose", "choose_executor", "entries", "solved"]

@@ -41,7 +41,7 @@ def plain_schedule(setting: Setting, nbytes: int) -> Plain:
 def call_lower_bound(setting: Setting, nbytes: int) -> float:
     """Mean seconds that no schedule of ours can beat, nor NCCL: its switches may add, which no rank's port bounds."""
     links = setting.links
-    call = setting.ranks, nbytes, setting.late.window, links.alpha, links.beta, links.ports, links.topology
+    call = setting.ranks, nbytes, setting.late.window, links.alpha, links.beta, setting.ports, links.topology
     return min(simulate.lower_bound(*call), setting.nccl_seconds(nbytes))
 
 
@@ -88,4 +88,4 @@ def tuned_spec(member: Tuned) -> Spec:
 
 def too_many_ports(setting: Setting, spec: Spec) -> bool:
     """Whether a schedule needs more peers at once than a rank has ports for."""
-    return spec.kind == "direct" and setting.ranks - 1 > setting.links.ports
+    return spec.kind == "direct" and setting.ranks - 1 > setting.ports

@@ -6,12 +6,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
 
+from jaxcomm.cluster import Port, Topology, volume
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan.values import Solved
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.schedules.trees import Move, Trees
 from jaxcomm.schedules import Schedule, straggler, transfers
-from jaxcomm.topology import Port, Topology, volume
 
 LARGEST: Final = 4096  # possible transfers that a model may have, ranks² · chunks: some ten seconds
 

@@ -7,35 +7,27 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from jaxcomm import schedules, simulate
+from jaxcomm.cluster import Cluster
 from jaxcomm.plan import build
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.values import Chain, Nccl, Solved, Spec, Stragglers
 from jaxcomm.planner.late_ranks import ROLE, LateRanks
 from jaxcomm.schedules import Schedule, Template
-from jaxcomm.topology import Topology
-
-
-@dataclass(frozen=True)
-class Links:
-    """α seconds per message, β per byte, how many peers a rank exchanges with at once, and what differs."""
-
-    alpha: float
-    beta: float
-    ports: int
-    topology: Topology | None = None
 
 
 @dataclass(frozen=True)
 class Setting:
     """What calls run on, and what their schedules are built from.
 
-    `template` is needed where somebody is late. `solved` are straggler schedules for the links' topology. `executors`
-    holds the times of NCCL's own allreduce, if it was timed. `min_gain` is what a schedule must save to count on a
-    delay.
+    `links` have no racks of their own: slow uplinks count as hosts' NICs (`Profile.network`). `ports` are the peers
+    that a rank exchanges with at once. `min_gain` is what a schedule must save to count on a delay. `template` is
+    needed where somebody is late. `solved` are straggler schedules for the links' topology. `executors` holds the times
+    of NCCL's own allreduce, if it was timed.
     """
 
     ranks: int
-    links: Links
+    links: Cluster
+    ports: int
     min_gain: float
     late: LateRanks = field(default_factory=LateRanks)
     template: Template | None = None

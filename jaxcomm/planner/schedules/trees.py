@@ -12,11 +12,11 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
+from jaxcomm.cluster import Port, Topology
 from jaxcomm.planner import cp_sat
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.schedules import Op, Schedule
 from jaxcomm.schedules.reduce_scatter import all_but
-from jaxcomm.topology import Port, Topology
 
 GRID: Final = 8  # the solver sees the slow links' cost rounded down to a multiple of 1/8, so that its bound holds
 PASSES: Final = ((1, 0.25), (0, 0.75))  # how much the solver linearises, which finds bounds; then not: solutions

@@ -1,4 +1,5 @@
-"""Where the ranks are: hosts, NICs, slow links; and how long a schedule occupies such a network.
+"""The cluster that profile, planner, plan and simulator share: hosts, racks, uplinks, NICs, and how long a schedule
+occupies them.
 
 May be imported by everybody but schedules; imports those and values.
 """
@@ -8,11 +9,13 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import defaultdict
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Annotated, Final, Literal, NamedTuple, Self
 
 import numpy as np
 import pydantic
+from numpy.typing import NDArray
 from pydantic import Field
 
 from jaxcomm.schedules import Op, Schedule
@@ -20,6 +23,10 @@ from jaxcomm.values import Value
 
 SOLVED: Final = 16  # ranks up to which a schedule is solved for its network, and every transfer timed on its own
 
+STAGES: Final = 4  # shared links on the way of a message: its host's NIC, its rack's uplink, and the same at the end
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 PortKind = Literal["send", "receive", "card out", "card in"]
 Times = defaultdict[tuple[int, int], float]
 
@@ -84,6 +91,73 @@ class Topology(Value):
         """
         chunks = (volume if len(self.hosts) <= SOLVED else busiest)(schedule, self)
         return schedule.num_rounds * alpha + chunks / schedule.num_chunks * nbytes * beta
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Links of α seconds and β seconds per byte, and what differs between them; by default all are alike.
+
+    A rank has a port in each direction; with a `topology` also one for other hosts. What ranks share, the NIC of a
+    host and the uplink of a rack (each in both directions), serves one message after the other.
+
+    Attributes:
+      alpha: seconds per message.
+      beta: seconds per byte; with a topology, on a link within a host.
+      topology: hosts, and what a byte between them takes.
+      racks: the rack of every rank; () means that all are in one.
+      uplinks: by rack, how many times as long a byte takes through its uplink as between two hosts of the rack.
+      nics: by rank, how many times as long a byte takes through its NIC; () means that none is slower.
+    """
+
+    alpha: float
+    beta: float
+    topology: Topology | None = None
+    racks: tuple[int, ...] = ()
+    uplinks: tuple[float, ...] = ()
+    nics: tuple[float, ...] = ()
+
+    def remote(self, src: Ints, dst: Ints) -> NDArray[np.bool_]:
+        """Which messages leave their host through a NIC that is not the port of messages within it."""
+        if self.topology is None:
+            return np.zeros(len(src), bool)
+        host = np.array(self.topology.hosts)
+        crossing: NDArray[np.bool_] = host[src] != host[dst]
+        return crossing
+
+    def port_beta(self, src: Ints, dst: Ints) -> Floats:
+        """Seconds per byte of every message at the slower of its two ports."""
+        beta = np.full(len(src), self.beta)
+        remote = self.remote(src, dst)
+        if self.topology:
+            beta[remote] *= self.topology.slow
+        if self.nics:
+            nic = np.array(self.nics)
+            through = remote if self.topology else np.ones(len(src), bool)
+            beta[through] *= np.maximum(nic[src], nic[dst])[through]
+        return beta
+
+    def shared(self, src: Ints, dst: Ints) -> tuple[Ints, Floats]:
+        """The shared links on the way of every message, and their seconds per byte, as [STAGES, messages]; -1: none."""
+        link = np.full((STAGES, len(src)), -1)
+        beta = np.zeros((STAGES, len(src)))
+        between = self.beta
+        if self.topology:
+            between *= self.topology.slow
+            if self.topology.nic == "host":
+                remote, host = self.remote(src, dst), np.array(self.topology.hosts)
+                nic = np.array(self.nics or [1.0] * len(host))
+                for stage, end in ((0, src), (3, dst)):
+                    link[stage] = np.where(remote, host[end], -1)
+                    beta[stage] = between * nic[end]
+        if self.racks:
+            rack, uplink = np.array(self.racks), np.array(self.uplinks)
+            crosses = rack[src] != rack[dst]
+            for stage, end in ((1, src), (2, dst)):
+                link[stage] = np.where(crosses, rack[end], -1)
+                beta[stage] = between * uplink[rack[end]]
+        # Every stage has links of its own, numbered one after the other.
+        first = np.cumsum([0, *(link.max(axis=1, initial=-1) + 1)])[:STAGES, None]
+        return np.where(link < 0, -1, link + first), beta
 
 
 @functools.lru_cache(maxsize=1024)
