@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from jaxcomm.plan.rail_shares import Member, RailRange, Rails, Reason, Share, SplitTimes
+from jaxcomm.planner.byte_ranges import TOLERANCE, common_choice, sizes_between
 from jaxcomm.planner.rails.split import (
     Load,
     Split,
@@ -27,10 +28,8 @@ from jaxcomm.planner.rounding import significant
 from jaxcomm.profile import Profile
 
 DIVERGENCE: Final = 5.0  # τ of the paper's equation 3
-SMALLEST, LARGEST = 2**8, 2**34  # bytes; the split there holds below and above
 STEPS: Final = 2  # sizes per octave that are looked at
 FINEST: Final = 1.01  # to this ratio it is known where splitting begins or ends
-TOLERANCE: Final = 1.02  # how much longer than the best a range's split may take for a size in it
 
 
 def decide(profile: Profile, min_gain: float = 0.02) -> Rails | None:
@@ -122,9 +121,7 @@ def _measured(split: Split, nbytes: int) -> bool:
 
 def _ranges(setting: _RailSearch) -> Iterator[RailRange]:
     """Ranges from 0 on: each goes as far as one split serves all sizes looked at."""
-    largest = max([LARGEST, *(option.curve.sizes[-1] for each in setting.rails for option in each)]).bit_length()
-    steps = range(STEPS * (SMALLEST.bit_length() - 1), STEPS * largest + 1)
-    sizes = [round(2 ** (step / STEPS)) for step in steps]
+    sizes = sizes_between((option.curve.sizes[-1] for each in setting.rails for option in each), STEPS)
     choices = [setting.choose(nbytes) for nbytes in sizes]
     low = first = 0
     best = 0
@@ -140,17 +137,14 @@ def _ranges(setting: _RailSearch) -> Iterator[RailRange]:
 
 
 def _common(sizes: Sequence[int], choices: Sequence[_Choice]) -> int | None:
-    """The index of a choice that serves all the sizes; the middle one is tried first."""
+    """The index of a choice whose split takes no longer for any of the sizes than the limit there."""
     if any(choice.kind != choices[0].kind for choice in choices):
         return None
-    for index in (len(sizes) // 2, len(sizes) - 1, 0):
-        split = choices[index].split
-        if all(
-            split == choice.split or split_seconds(split, nbytes) <= choice.limit
-            for nbytes, choice in zip(sizes, choices, strict=True)
-        ):
-            return index
-    return None
+
+    def serves(choice: _Choice, nbytes: int, best: _Choice) -> bool:
+        return choice.split == best.split or split_seconds(choice.split, nbytes) <= best.limit
+
+    return common_choice(sizes, choices, serves)
 
 
 def _end(setting: _RailSearch, low: int, high: int, before: _Choice, after: _Choice) -> int:

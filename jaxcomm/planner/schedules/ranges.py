@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from jaxcomm.plan.values import Entry, Nccl, Spec
+from jaxcomm.planner.byte_ranges import SMALLEST, TOLERANCE, common_choice, sizes_between
 from jaxcomm.planner.schedules.candidates import choose
 from jaxcomm.planner.schedules.entry import entry
 from jaxcomm.planner.schedules.setting import Setting
 
-SMALLEST, LARGEST = 2**8, 2**34  # bytes; the choice there holds below and above
 STEPS: Final = 4  # sizes per octave that are looked at
 FINEST: Final = 1.02  # ratio of the ends of a range that is not divided further
-TOLERANCE: Final = 1.02  # how much longer than the best an entry may take for a size of its range
 
 Progress = Callable[[float], object]
 
@@ -26,8 +25,7 @@ def entries(setting: Setting, known: Mapping[int, Spec], progress: Progress) -> 
       known: the choice for sizes that are known to occur; each gets an entry of its own.
       progress: called with the finished share.
     """
-    largest = max([LARGEST, *known]).bit_length()
-    sizes = [round(2 ** (step / STEPS)) for step in range(STEPS * (SMALLEST.bit_length() - 1), STEPS * largest + 1)]
+    sizes = sizes_between(known, STEPS)
     cuts = sorted({*_lows(setting, sizes, progress), *known, *(nbytes + 1 for nbytes in known)})
     found: list[Entry] = []
     for low, following in zip(cuts, [*cuts[1:], None], strict=True):
@@ -52,18 +50,12 @@ def _refined(setting: Setting, low: int, high: int | None, largest: int) -> list
 
 
 def _common(setting: Setting, sizes: Sequence[int], choices: Sequence[Spec]) -> int | None:
-    """The index of a choice that serves all the sizes: it takes little longer than the choice for each of them.
+    """The index of a choice that takes little longer for all the sizes than the choice for each of them."""
 
-    The middle one is tried first; where the delay only just covers the others' part, the last one is the more robust.
-    """
-    for index in (len(sizes) // 2, len(sizes) - 1, 0):
-        spec = choices[index]
-        if all(
-            spec == choice or setting.seconds(spec, nbytes) <= TOLERANCE * setting.seconds(choice, nbytes)
-            for nbytes, choice in zip(sizes, choices, strict=True)
-        ):
-            return index
-    return None
+    def serves(spec: Spec, nbytes: int, best: Spec) -> bool:
+        return spec == best or setting.seconds(spec, nbytes) <= TOLERANCE * setting.seconds(best, nbytes)
+
+    return common_choice(sizes, choices, serves)
 
 
 def _lows(setting: Setting, sizes: list[int], progress: Progress) -> list[int]:
