@@ -27,7 +27,7 @@ STAGES: Final = 4  # shared links on the way of a message: its host's NIC, its r
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-PortKind = Literal["send", "receive", "card out", "card in"]
+PortKind = Literal["send", "receive", "NIC out", "NIC in"]
 Times = defaultdict[tuple[int, int], float]
 
 
@@ -72,7 +72,7 @@ class Topology(Value):
         if not self.crosses(src, dst):
             return Port("send", src), Port("receive", dst)
         shared = self.nic == "host"
-        return Port("card out", self.hosts[src] if shared else src), Port("card in", self.hosts[dst] if shared else dst)
+        return Port("NIC out", self.hosts[src] if shared else src), Port("NIC in", self.hosts[dst] if shared else dst)
 
     def cost(self, src: int, dst: int) -> float:
         """Time of a chunk between the two ranks, in units of that within a host."""
@@ -205,8 +205,8 @@ def busiest(schedule: Schedule, topology: Topology) -> float:
     rounds, ranks = schedule.num_rounds, len(hosts)
     most = np.zeros(rounds)
     for column in (1, 2):
-        card = hosts if topology.nic == "host" else np.arange(ranks)
-        for used, place, cost in ((within, np.arange(ranks), 1.0), (~within, card, topology.slow)):
+        nic = hosts if topology.nic == "host" else np.arange(ranks)
+        for used, place, cost in ((within, np.arange(ranks), 1.0), (~within, nic, topology.slow)):
             port = table[used, 0].astype(np.int64) * ranks + place[table[used, column]]
             chunks = np.bincount(port, minlength=rounds * ranks).reshape(rounds, ranks)
             most = np.maximum(most, chunks.max(axis=1) * cost)

@@ -183,5 +183,5 @@ def test_whatever_loads_was_proved_with_bounded_work(ranks: int, drawn: list[Any
         except PlanError as error:
             assert "Cure: " in str(error)
             return
-        proof.check_brought(loaded)
+        proof.verify_embedded(loaded)
     assert sum(moved) <= 4 * MAX_CHAINED

@@ -44,7 +44,7 @@ GAINS: Final = {  # most throughput over the best rail alone, 512 KB to 64 MB, s
     ("TCP", "SHARP"): {4: 0.52, 8: 0.63},
 }
 THRESHOLDS: Final = {4: 256 * KB, 8: 128 * KB}  # of TCP-TCP
-NOMINAL: Final = 12.5e9  # bytes per second of either card, Table II
+NOMINAL: Final = 12.5e9  # bytes per second of either NIC, Table II
 
 
 class Gain(NamedTuple):

@@ -90,7 +90,7 @@ def decisions(plan: Plan) -> Iterator[tuple[str, str]]:
             yield name, f"{held}, which run the schedules of their sizes, one at a time on a rail; not below the bound"
 
 
-def check_brought(plan: Plan) -> None:
+def verify_embedded(plan: Plan) -> None:
     """Proves what a plan brings itself: groups, solved schedules, the template for every number of chunks it serves.
 
     Nothing else in a valid plan file can be wrong: the rest comes from the constructors in `jaxcomm.schedules`.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from jaxcomm.profile.changes import (
     at_rate,
-    card_at_rate,
+    nic_at_rate,
     rail_at_rate,
     uplink_at_rate,
     with_executor,
@@ -58,12 +58,12 @@ __all__ = [
     "Trial",
     "Trials",
     "at_rate",
-    "card_at_rate",
     "fit",
     "from_stats",
     "json_schema",
     "late_ranks",
     "load",
+    "nic_at_rate",
     "rail_at_rate",
     "read_any",
     "save",

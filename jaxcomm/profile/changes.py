@@ -174,7 +174,7 @@ def uplink_at_rate(profile: Profile, name: str, rate: float) -> Profile:
     return _changed(profile, f"the uplink of rack {name} at {rate:g} times its rate", racks=racks)
 
 
-def card_at_rate(profile: Profile, rank: int, rate: float) -> Profile:
+def nic_at_rate(profile: Profile, rank: int, rate: float) -> Profile:
     """The profile as if one rank's NIC carried `rate` times as many bytes per second.
 
     Raises:
