@@ -20,7 +20,7 @@ from jaxcomm.plan.values import LEAST_CHAINED, MAX_CHAINED, MAX_SOLVED
 from jaxcomm.program import contributions, lowering, races, verifier
 from jaxcomm.program.program import MAX_PIECES, compile
 from jaxcomm.program.verifier import verify_program
-from jaxcomm.schedules.straggler import straggler_table
+from jaxcomm.schedules.one_late_rank import straggler_table
 
 ROLES = {f"late_{rank}": rank for rank in range(16)}
 

@@ -18,7 +18,7 @@ from jaxcomm import schedules
 from jaxcomm.errors import PlanError
 from jaxcomm.program.verifier import verify_schedule, verify_template
 from jaxcomm.schedules import Op, Schedule, Template, Transfer, template
-from jaxcomm.schedules.template_search import search
+from jaxcomm.schedules.template_solver import search
 
 RANKS = [*range(2, 33), 64, 128, 256]
 # Even numbers of ranks up to 300 for which no pairwise template exists; the search has proved it.

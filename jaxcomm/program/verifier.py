@@ -14,9 +14,9 @@ from jaxcomm.program.contributions import CURE, Contributions, refuse
 from jaxcomm.program.program import MAX_RANKS, Program
 from jaxcomm.program.races import ChunkRun
 from jaxcomm.schedules import Op, Schedule, Template, broadcast, chain, hybrid, ring, straggler
+from jaxcomm.schedules.one_late_rank import straggler_table
 from jaxcomm.schedules.reduce_scatter import reduce_scatter
 from jaxcomm.schedules.schedule import Table, loads, measure
-from jaxcomm.schedules.straggler import straggler_table
 
 _BLOCK = 1 << 24  # bytes of contribution sets held at a time
 

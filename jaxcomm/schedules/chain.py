@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from jaxcomm.schedules.find_template import template as find_template
+from jaxcomm.schedules.one_late_rank import straggler_table
 from jaxcomm.schedules.reduce_scatter import reduce_scatter_to
 from jaxcomm.schedules.schedule import Op, Schedule, Table, join, rows
-from jaxcomm.schedules.straggler import straggler_table
-from jaxcomm.schedules.stragglers import check_late
+from jaxcomm.schedules.several_late_ranks import check_late
 from jaxcomm.schedules.template import Template
-from jaxcomm.schedules.templates import template as find_template
 
 
 def chain(ranks: int, late: Sequence[int], chunks: int, template: Template | None = None) -> Schedule:

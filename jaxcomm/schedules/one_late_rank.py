@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxcomm.schedules.broadcast import spread_table
+from jaxcomm.schedules.find_template import template as find_template
 from jaxcomm.schedules.reduce_scatter import all_but, reduce_scatter
 from jaxcomm.schedules.schedule import Op, Schedule, Table, check_rank, check_ranks, join, rows
 from jaxcomm.schedules.template import Template, TemplateStep
-from jaxcomm.schedules.templates import template as find_template
 
 
 def straggler(ranks: int, straggler: int, chunks: int, template: Template | None = None) -> Schedule:

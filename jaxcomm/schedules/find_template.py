@@ -22,7 +22,7 @@ def template(ranks: int) -> Template:
     """
     if ranks & (ranks - 1) == 0 or ranks & (ranks + 1) == 0:
         return _closed_form(ranks)
-    from jaxcomm.schedules.template_search import search  # the only use of OR-Tools
+    from jaxcomm.schedules.template_solver import search  # the only use of OR-Tools
 
     return search(ranks)
 
