@@ -92,10 +92,10 @@ def _cases(
             arrivals = [[delay * (rank == 0) for rank in range(n)] for delay in delays]
             known = (0, Delays(delays)) if any(delays) else None
             cases.append(Case(n, Network(alpha, beta, topology), arrivals, known))
-    return [case._replace(network=_lossy(case.network, args)) for case in cases]
+    return [case._replace(network=_with_loss(case.network, args)) for case in cases]
 
 
-def _lossy(network: Network, args: Namespace) -> Network:
+def _with_loss(network: Network, args: Namespace) -> Network:
     loss = network.loss
     if args.loss is not None:
         loss = loss.model_copy(update={"rate": args.loss}) if loss else PacketLoss(rate=args.loss)

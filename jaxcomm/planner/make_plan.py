@@ -28,7 +28,7 @@ from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.late_ranks import ROLE, LateRanks
 from jaxcomm.planner.rounding import significant
 from jaxcomm.planner.schedules import Progress, Setting, choose, choose_executor, entries, solved
-from jaxcomm.planner.step import Assignment, accepting, plan_step
+from jaxcomm.planner.step import Assignment, plan_step, relaxed_steps
 from jaxcomm.profile import Profile, straggler
 from jaxcomm.program.program import MAX_RANKS
 from jaxcomm.simulate import PORTS
@@ -120,7 +120,7 @@ def plan(
     divided = groups.decide(profile, model_bytes, seed)
     step = decision.step if decision else None
     if step:
-        step = step.model_copy(update={"accepting": accepting(step, setting, profile.loss, policy, divided)})
+        step = step.model_copy(update={"accepting": relaxed_steps(step, setting, profile.loss, policy, divided)})
     found = entries(setting, known, progress)
     decided = [each for each in (decision, on_rails) if each]
     results: list[Solved | Assignment] = [*setting.solved, *(result for each in decided for result in each.results)]

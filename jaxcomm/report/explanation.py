@@ -214,9 +214,9 @@ def _meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
         return
     if isinstance(entry.schedule, Stragglers | Chain):
         first, *later = schedule.phases
-        away = ", ".join(map(str, sorted(first.away)))
-        count = schedule.ranks - len(first.away)
-        yield f"While ranks {away} are away the other {count} reduce-scatter in {first.num_rounds} rounds."
+        late = ", ".join(map(str, sorted(first.late_ranks)))
+        count = schedule.ranks - len(first.late_ranks)
+        yield f"While ranks {late} are away the other {count} reduce-scatter in {first.num_rounds} rounds."
         for phase in later[:-1]:
             yield f"When rank {phase.late} comes it joins the owners of the sums in {phase.num_rounds} rounds."
         what = "all of them are" if isinstance(entry.schedule, Stragglers) else f"rank {schedule.late} is"

@@ -36,12 +36,22 @@ def stragglers(ranks: int, late: Sequence[int], chunks: int) -> Schedule:
     check_late(ranks, late)
     if chunks < 1:
         raise ValueError(f"chunks is {chunks}; the buffer needs at least 1")
-    away = tuple(sorted(late))
-    rounds = num_rounds(ranks, len(away), chunks)
-    parameters = (ranks, away, chunks)
-    before = reduce_scatter_to(ranks, away, _owners(ranks, len(away)), chunks)
+    late_ranks = tuple(sorted(late))
+    rounds = num_rounds(ranks, len(late_ranks), chunks)
+    parameters = (ranks, late_ranks, chunks)
+    before = reduce_scatter_to(ranks, late_ranks, _owners(ranks, len(late_ranks)), chunks)
     return Schedule(
-        "stragglers", ranks, chunks, rounds, rounds, 1, _table, parameters, before, away[-1], more_late=away[:-1]
+        "stragglers",
+        ranks,
+        chunks,
+        rounds,
+        rounds,
+        1,
+        _table,
+        parameters,
+        before,
+        late_ranks[-1],
+        other_late_ranks=late_ranks[:-1],
     )
 
 

@@ -89,8 +89,8 @@ def releases(schedule: Schedule, arrivals: ArrayLike) -> NDArray[np.float64]:
       One row per phase and one column per step.
     """
     times = np.asarray(arrivals, np.float64)
-    absent = [sorted(after.away) for after in schedule.phases[1:]] + [[]]
-    there: NDArray[np.float64] = np.array([np.delete(times, away, axis=1).max(axis=1) for away in absent])
+    absent = [sorted(after.late_ranks) for after in schedule.phases[1:]] + [[]]
+    there: NDArray[np.float64] = np.array([np.delete(times, late, axis=1).max(axis=1) for late in absent])
     there -= times.max(axis=1)
     return there
 

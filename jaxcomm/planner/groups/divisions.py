@@ -51,10 +51,10 @@ class Shuffle:
         senders = [dice.choice(self._able(rack.ranks, rack.uplink)) for rack in racks]
         slowness = {rank: max(nics[rank], rack.uplink) for rank, rack in zip(senders, racks, strict=True)}
         between = [group for group in self._divide(senders, slowness, dice) if len(group) > 1]
-        away = {rank for group in between for rank in group}
+        crossing = {rank for group in between for rank in group}
         staying = []
         for rack in racks:
-            left = [rank for rank in rack.ranks if rank not in away]
+            left = [rank for rank in rack.ranks if rank not in crossing]
             staying.append(self._divide(left, {rank: nics[rank] for rank in left}, dice))
         for group in between:
             self._absorb(group, [staying[index] for index in self.links.crossed(group)])
@@ -116,11 +116,11 @@ def paper(links: GroupCosts) -> list[Division]:
     found = []
     for t in range(max(map(len, [racks, *regular]))):
         senders = [able[t % len(able)] for able in regular] if len(racks) > 1 else []
-        away = set(senders)
+        crossing = set(senders)
         slow = [rank for rack, rank in zip(racks, senders, strict=False) if rack.uplink > least]
         groups = _hub(slow, [rank for rack, rank in zip(racks, senders, strict=False) if rack.uplink == least], t)
         for rack, able in zip(racks, regular, strict=True):
-            staying = [rank for rank in able if rank not in away]
+            staying = [rank for rank in able if rank not in crossing]
             slow = [rank for rank in rack.ranks if rank not in {*able}]
             enough = len(staying) > len(slow)
             groups += _hub(slow, staying, t) if enough else [slow + staying]

@@ -24,7 +24,7 @@ Times = tuple[float, float]  # seconds before and after the late rank's arrival
 Cost = Callable[[Planned, float | None], Times]
 
 
-def accepting(
+def relaxed_steps(
     step: Step, setting: Setting, loss: PacketLoss | None, policy: LossPolicy | None, groups: Groups | None
 ) -> tuple[Accepted, ...]:
     """The planned buckets' times with the loss policy, with the groups, and with both, as far as there are any.
@@ -42,11 +42,11 @@ def accepting(
     """
     links = _Links.of(setting, loss if loss and loss.rate else None, groups)
     everything = [None] * len(step.planned)
-    lossy = _shares(step, policy) if policy else everything
+    may_lose = _shares(step, policy) if policy else everything
     ways: list[tuple[What, Cost, Sequence[float | None]]] = []
-    ways += [("loss", links.whole, lossy)] if policy else []
+    ways += [("loss", links.whole, may_lose)] if policy else []
     ways += [("groups", links.divided, everything)] if groups else []
-    ways += [("loss_and_groups", links.divided, lossy)] if policy and groups else []
+    ways += [("loss_and_groups", links.divided, may_lose)] if policy and groups else []
     exact = _exposed(step, setting.late, links.whole, everything) if ways else 0.0
     return tuple(
         Accepted(what=what, seconds=_exposed(step, setting.late, cost, shares), exact_seconds=exact)
