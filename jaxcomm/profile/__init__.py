@@ -23,6 +23,7 @@ from jaxcomm.profile.files import load, save, validate
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.importers import read_any
 from jaxcomm.profile.lateness import Straggler, late_ranks, straggler
+from jaxcomm.profile.loss_study import Excess, Trial, Trials
 from jaxcomm.profile.numbers import Sample
 from jaxcomm.profile.racks_and_rails import Channels, CoreRate, PacketLoss, Rack, Rail
 from jaxcomm.profile.recorded import from_stats
@@ -35,7 +36,6 @@ from jaxcomm.profile.schema import (
     json_schema,
 )
 from jaxcomm.profile.tolerance import Impact, Layer, Switch, Tolerance
-from jaxcomm.profile.trials import Excess, Trial, Trials
 
 __all__ = [
     "Bucket",

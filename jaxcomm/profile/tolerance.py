@@ -7,8 +7,8 @@ from typing import Annotated, Self
 import pydantic
 from pydantic import Field
 
+from jaxcomm.profile.loss_study import Trials
 from jaxcomm.profile.numbers import Bytes, Positive, Share, Text
-from jaxcomm.profile.trials import Trials
 from jaxcomm.values import Value
 
 
