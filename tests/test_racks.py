@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from jaxcomm import plan, planner, profile, schedules, simulate, topology
+from jaxcomm import plan, planner, profile, schedules, simulate
 from jaxcomm.cli import main
-from jaxcomm.cluster import Topology, busiest
+from jaxcomm.cluster import Port, Topology, busiest
 from jaxcomm.profile import Profile
 from jaxcomm.report.explanation import explanation
 
@@ -112,7 +112,7 @@ def test_explain_names_the_racks_and_what_is_approximated() -> None:
 def test_volume_of_many_ranks_is_that_of_the_busiest_ports(schedule: schedules.Schedule, nic: Any) -> None:
     hosts = tuple(rank // 4 for rank in range(12))
     network = Topology(hosts=hosts, nic=nic, slow=3.0)
-    rounds: dict[int, dict[topology.Port, float]] = {}
+    rounds: dict[int, dict[Port, float]] = {}
     for transfer in schedule.transfers():
         loads = rounds.setdefault(transfer.round, {})
         for port in network.ports(transfer.src, transfer.dst):
