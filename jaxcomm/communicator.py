@@ -213,7 +213,7 @@ def choose_schedule(ranks: int, nbytes: int, dtype: str | None, plan: str, where
     return (schedules.direct(ranks), "direct") if schedule is None else (schedule, plan[:8])
 
 
-def leaves_to_nccl(ranks: int, nbytes: int, dtype: str | None, plan: str) -> bool:
+def uses_nccl(ranks: int, nbytes: int, dtype: str | None, plan: str) -> bool:
     """Whether a plan is for such calls, as described in `choose`, and has NCCL carry them on GPUs."""
     if not plan or _plans[plan].ranks != ranks or _plans[plan].schedule_for(nbytes, dtype) is None:
         return False
@@ -267,9 +267,9 @@ def _hash(plan: Any, where: str) -> str:
             "  Cure: give the path of a plan file, a jaxcomm.plan.Plan or None; or a dict from axes to these."
         )
     elif plan.hash not in _plans:
-        from jaxcomm.plan.proof import check_brought
+        from jaxcomm.plan.proof import verify_embedded
 
-        check_brought(plan)
+        verify_embedded(plan)
     _plans[plan.hash] = plan
     digest: str = plan.hash
     return digest

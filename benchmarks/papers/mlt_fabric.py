@@ -1,6 +1,6 @@
 """A leaf–spine network in steps of one base round trip: packets leave their hosts, queue at three ports and are lost.
 
-In a step a flow's packets pass its host's card, the rack's uplink to a core switch, the core's link down to the other
+In a step a flow's packets pass its host's NIC, the rack's uplink to a core switch, the core's link down to the other
 rack, and the link to the receiver (within a rack only the last). A port serves one step's worth of packets; what is
 left queues; what does not fit is lost. Packets are whole: a flow's share of a port is rounded up or down by chance.
 """
@@ -100,7 +100,7 @@ def completion_s(flows: Flows, scheme: Scheme, rng: np.random.Generator) -> Floa
     start = np.concatenate([np.ceil(flows.ready_s / RTT_S), np.full(pushes, np.inf)])
     awaited = np.bincount(flows.tensor[:pushes])  # pushes of each tensor that its server still lacks
     end = np.full(2 * pushes, np.inf)
-    headers, cards = np.zeros(flows.hosts), np.full(flows.hosts, SERVED)
+    headers, nics = np.zeros(flows.hosts), np.full(flows.hosts, SERVED)
     active, now = Active(np.zeros(0, dtype=np.int64), np.zeros(0)), 0.0
     waiting = np.ones(2 * pushes, dtype=bool)
     while waiting.any() or len(active.flow):
@@ -116,7 +116,7 @@ def completion_s(flows: Flows, scheme: Scheme, rng: np.random.Generator) -> Floa
         src, dst = flows.src[flow], flows.dst[flow]
         urgency = scheme.urgency(active, flows)
         allowed = scheme.allow(active, now * RTT_S, dst, rng)
-        share = _share(_ahead(allowed, src, urgency, flows.hosts, scheme.classes), src, urgency, cards)
+        share = _share(_ahead(allowed, src, urgency, flows.hosts, scheme.classes), src, urgency, nics)
         step = Step(_whole(allowed * share, rng))
         active.to_send -= step.sent
         active.sent += step.sent

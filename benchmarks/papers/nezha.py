@@ -21,11 +21,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from jaxcomm import files
-from jaxcomm.plan.rails import Rails, Share
-from jaxcomm.planner import rail_split, rails
-from jaxcomm.planner.rail_times import options
+from jaxcomm.plan.rail_shares import Rails, Share
+from jaxcomm.planner import rails
+from jaxcomm.planner.rails.split import fastest_rail, slicing
+from jaxcomm.planner.rails.times import options
 from jaxcomm.profile import Link, Profile, Provenance, Rail, Sample
-from jaxcomm.report.rails import shares_text
+from jaxcomm.report.rails_report import shares_text
 from jaxcomm.report.tables import bytes_text, table
 
 KB, MB = 2**10, 2**20
@@ -43,7 +44,7 @@ GAINS: Final = {  # most throughput over the best rail alone, 512 KB to 64 MB, s
     ("TCP", "SHARP"): {4: 0.52, 8: 0.63},
 }
 THRESHOLDS: Final = {4: 256 * KB, 8: 128 * KB}  # of TCP-TCP
-NOMINAL: Final = 12.5e9  # bytes per second of either card, Table II
+NOMINAL: Final = 12.5e9  # bytes per second of either NIC, Table II
 
 
 class Gain(NamedTuple):
@@ -75,7 +76,7 @@ def cluster(pair: Sequence[str], nodes: int) -> Profile:
 def modelled(given: Profile, nbytes: int, tcp: float | None) -> float:
     """Our prediction for one of their splits: so much on TCP, or in slices."""
     if tcp is None:
-        return rail_split.slicing([options(given, rail) for rail in given.rails], nbytes)
+        return slicing([options(given, rail) for rail in given.rails], nbytes)
     return rails.seconds(given, [Share(rail="TCP", share=tcp), Share(rail="SHARP", share=1 - tcp)], nbytes)
 
 
@@ -86,7 +87,7 @@ def gain(pair: tuple[str, str], nodes: int) -> Gain:
     sizes = [512 * KB * 2**i for i in range(8)]
     gains = []
     for nbytes in sizes:
-        alone = rail_split.single([options(given, rail) for rail in given.rails], nbytes).seconds(nbytes)
+        alone = fastest_rail([options(given, rail) for rail in given.rails], nbytes).seconds(nbytes)
         gains.append(alone / rails.seconds(given, found.split_for(nbytes), nbytes) - 1)
     return Gain(pair, nodes, GAINS[pair][nodes], max(gains), found.threshold_bytes)
 

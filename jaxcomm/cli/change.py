@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from jaxcomm import profile
-from jaxcomm.cli.values import CardRate, Late, PartRate
+from jaxcomm.cli.values import Late, NicRate, PartRate
 from jaxcomm.profile import Profile
 from jaxcomm.report.tables import seconds_text
 
@@ -22,7 +22,7 @@ class Change:
     without_rails: tuple[str, ...] = ()
     rail_rates: tuple[PartRate, ...] = ()
     uplink_rates: tuple[PartRate, ...] = ()
-    card_rates: tuple[CardRate, ...] = ()
+    nic_rates: tuple[NicRate, ...] = ()
 
     def __str__(self) -> str:
         """The change in words."""
@@ -31,7 +31,7 @@ class Change:
         parts += [f"no rail {name}" for name in self.without_rails]
         parts += [f"rail {each.name} at {each.rate} times its rate" for each in self.rail_rates]
         parts += [f'the uplink of "{each.name}" at {each.rate} times its rate' for each in self.uplink_rates]
-        parts += [f"the NIC of rank {each.rank} at {each.rate} times its rate" for each in self.card_rates]
+        parts += [f"the NIC of rank {each.rank} at {each.rate} times its rate" for each in self.nic_rates]
         parts += [f"rank {late.rank} later by {seconds_text(late.seconds)}" for late in self.late]
         return ", ".join(parts)
 
@@ -45,8 +45,8 @@ class Change:
             changed = profile.rail_at_rate(changed, each.name, float(each.rate))
         for each in self.uplink_rates:
             changed = profile.uplink_at_rate(changed, each.name, float(each.rate))
-        for card in self.card_rates:
-            changed = profile.card_at_rate(changed, card.rank, float(card.rate))
+        for nic in self.nic_rates:
+            changed = profile.nic_at_rate(changed, nic.rank, float(nic.rate))
         for late in self.late:
             changed = profile.with_late_rank(changed, late.rank, late.seconds)
         return changed
@@ -60,5 +60,5 @@ class Change:
             "without_rails": self.without_rails,
             "rail_rates": {each.name: float(each.rate) for each in self.rail_rates},
             "uplink_rates": {each.name: float(each.rate) for each in self.uplink_rates},
-            "card_rates": {str(each.rank): float(each.rate) for each in self.card_rates},
+            "nic_rates": {str(each.rank): float(each.rate) for each in self.nic_rates},
         }

@@ -7,7 +7,8 @@ from argparse import ArgumentParser, Namespace
 from jaxcomm import files, plan
 from jaxcomm.cli import output, values
 from jaxcomm.errors import JaxcommError
-from jaxcomm.report import considered, explanation, step, timeline, trace
+from jaxcomm.report import considered, explanation, timeline, trace
+from jaxcomm.report.step_report import gantt
 
 EXAMPLE = """
     jaxcomm explain plan.json
@@ -54,7 +55,7 @@ def run(args: Namespace) -> int:
                 f"{args.plan}: the plan has no step to draw, as its profile has no gradient buckets.\n"
                 "  Cure: plan from a profile with `buckets`."
             )
-        files.write(args.step_svg, step.gantt(loaded, loaded.rail_step or loaded.step))
+        files.write(args.step_svg, gantt(loaded, loaded.rail_step or loaded.step))
     if args.explain_json:
         output.write_json(args.explain_json, considered.considered(loaded))
     if args.json:

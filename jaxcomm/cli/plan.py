@@ -8,7 +8,11 @@ from collections.abc import Iterator
 
 from jaxcomm import files, plan, planner, profile, simulate
 from jaxcomm.cli import network, output, progress, values
-from jaxcomm.report import considered, explanation, groups, loss, rails, step
+from jaxcomm.report import considered, explanation
+from jaxcomm.report.groups_report import groups_headline
+from jaxcomm.report.loss_report import loss_headline
+from jaxcomm.report.rails_report import rails_headline
+from jaxcomm.report.step_report import accepting_lines, step_headline
 
 EXAMPLE = """
     jaxcomm plan profile.json --out plan.json
@@ -88,11 +92,11 @@ def run(args: Namespace) -> int:
 def _headlines(made: plan.Plan) -> Iterator[str]:
     """A line for each thing that was decided beside the schedules."""
     if made.rails:
-        yield rails.headline(made.rails)
+        yield rails_headline(made.rails)
     if made.groups:
-        yield groups.headline(made.groups)
+        yield groups_headline(made.groups)
     if made.loss:
-        yield loss.headline(made.loss)
+        yield loss_headline(made.loss)
     if made.step:
-        yield step.headline(made.step)
-        yield from step.accepting_lines(made.step)
+        yield step_headline(made.step)
+        yield from accepting_lines(made.step)

@@ -16,8 +16,8 @@ from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.measure.training import Train, TrainingKey, Trainings, rounds_to_target
 from jaxcomm.planner.loss import gradients
 from jaxcomm.profile import Layer, Profile, Trials
-from jaxcomm.profile.trials import search
-from jaxcomm.report import trials as report
+from jaxcomm.profile.loss_study import search
+from jaxcomm.report import loss_study_report as report
 
 if TYPE_CHECKING:
     from jaxcomm.train import Loss
@@ -79,7 +79,7 @@ def run(args: Namespace) -> int:
     files.check_writable(args.out, trainings.path, args.svg)
     with progress.bar((1 + len(args.shares)) * args.repeats, "without losses") as bar:
         baseline, found = search(_runner(args, train, trainings, bar), args.shares, args.repeats, args.margin)
-    trials = Trials(
+    study = Trials(
         train=args.train,
         target=args.target,
         falling=args.falling,
@@ -89,13 +89,13 @@ def run(args: Namespace) -> int:
         baseline=baseline,
         trials=found,
     )
-    profile.save(_completed(before, layers, trials, args.out), args.out)
+    profile.save(_completed(before, layers, study, args.out), args.out)
     if args.svg:
-        files.write(args.svg, report.svg(trials))
+        files.write(args.svg, report.svg(study))
     if args.json:
-        output.print_json(report.document(trials))
+        output.print_json(report.document(study))
     else:
-        print(report.summary(trials))
+        print(report.summary(study))
         print(f"\nProfile: {args.out}; next: jaxcomm plan {args.out}")
         print(f"Trainings: {trainings.path}; more --repeats or --shares go on from these")
     return 0
@@ -178,8 +178,8 @@ def _dry_run(args: Namespace, trainings: Trainings) -> int:
     return 0
 
 
-def _completed(before: Profile, layers: Sequence[Layer], trials: Trials, where: str) -> Profile:
+def _completed(before: Profile, layers: Sequence[Layer], study: Trials, where: str) -> Profile:
     document = before.model_dump()
-    bears = {"layers": [layer.model_dump() for layer in layers], "bound": trials.bound, "trials": trials.model_dump()}
+    bears = {"layers": [layer.model_dump() for layer in layers], "bound": study.bound, "trials": study.model_dump()}
     document["tolerance"] = (document["tolerance"] or {}) | bears
     return profile.validate(document, where)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from jaxcomm import files, plan, profile, simulate
 from jaxcomm.cli import output, progress, simulate_events, values
 from jaxcomm.errors import JaxcommError
-from jaxcomm.planner import executors
+from jaxcomm.planner.schedules import choose_executor
 from jaxcomm.report import plots
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.simulate import SweepRow
@@ -86,7 +86,7 @@ def run(args: Namespace) -> int:
     alpha, beta, ranks, delays = args.alpha_us / 1e6, 1e-9 / args.gbps, args.ranks, args.delay_ms or [0.0, 0.02]
     topology = None
     if args.profile:
-        measured, _ = executors.decide(profile.load(args.profile))
+        measured, _ = choose_executor(profile.load(args.profile))
         alpha, beta, ranks = measured.link.alpha_s, measured.link.beta_s_per_byte, [measured.ranks]
         topology = measured.network
         if args.delay_ms is None and measured.arrivals:

@@ -12,7 +12,7 @@ from jaxcomm import profile, schedules, simulate
 from jaxcomm.cli import output, progress
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan
-from jaxcomm.planner import executors
+from jaxcomm.planner.schedules import choose_executor
 from jaxcomm.profile import PacketLoss
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.schedules import Schedule
@@ -80,7 +80,7 @@ def _cases(
     args: Namespace, alpha: float, beta: float, ranks: list[int], delays: list[float], planned: Plan | None
 ) -> list[Case]:
     if args.profile:
-        measured, _ = executors.decide(profile.load(args.profile))
+        measured, _ = choose_executor(profile.load(args.profile))
         networks = [Network.of(measured)]
         late = profile.straggler(measured) if measured.arrivals else None
         known = (late.rank, Delays(late.delays)) if late and late.is_late else None
@@ -92,10 +92,10 @@ def _cases(
             arrivals = [[delay * (rank == 0) for rank in range(n)] for delay in delays]
             known = (0, Delays(delays)) if any(delays) else None
             cases.append(Case(n, Network(alpha, beta, topology), arrivals, known))
-    return [case._replace(network=_lossy(case.network, args)) for case in cases]
+    return [case._replace(network=_with_loss(case.network, args)) for case in cases]
 
 
-def _lossy(network: Network, args: Namespace) -> Network:
+def _with_loss(network: Network, args: Namespace) -> Network:
     loss = network.loss
     if args.loss is not None:
         loss = loss.model_copy(update={"rate": args.loss}) if loss else PacketLoss(rate=args.loss)

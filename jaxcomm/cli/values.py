@@ -44,7 +44,7 @@ class Rail(NamedTuple):
     transport: str
 
 
-class CardRate(NamedTuple):
+class NicRate(NamedTuple):
     """A rank whose NIC is made slower or faster, and by how many times."""
 
     rank: int
@@ -183,12 +183,12 @@ def rail(text: str) -> Rail:
     return Rail(name, transport)
 
 
-def card_rate(text: str) -> CardRate:
+def nic_rate(text: str) -> NicRate:
     """The rate of a rank's NIC, written `3=1/4`."""
     rank, ratio = _part_rate(text, "a rank", "3=1/4")
     if not (rank.isdecimal() and len(rank) < 10):
         raise ArgumentTypeError(f"{text!r} is not a rank and its rate; write for example 3=1/4")
-    return CardRate(int(rank), ratio)
+    return NicRate(int(rank), ratio)
 
 
 def _part_rate(text: str, what: str, example: str) -> PartRate:

@@ -16,7 +16,7 @@ from jaxcomm.cli.values import Late
 from jaxcomm.planner import rails
 from jaxcomm.profile import Profile, Straggler
 from jaxcomm.report.explanation import entry_for
-from jaxcomm.report.rails import shares_text
+from jaxcomm.report.rails_report import shares_text
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import nobody_late_text, spec_text
 
@@ -24,7 +24,7 @@ EXAMPLE = """
     jaxcomm what-if profile.json
     jaxcomm what-if profile.json --rate 1/4 --bytes 64MiB,1GiB
     jaxcomm what-if profile.json --late rank=5,ms=20
-    jaxcomm what-if profile.json --racks 5+3 --uplink-rate 0=1/4 --card-rate 3=1/2
+    jaxcomm what-if profile.json --racks 5+3 --uplink-rate 0=1/4 --nic-rate 3=1/2
     jaxcomm what-if late.json --no-straggler --late rank=5,ms=20      # where a rank is late
     jaxcomm what-if rails.json --without-rail eth1 --rail-rate eth0=1/2
 
@@ -95,8 +95,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="the uplink of a rack at so many times its rate; may be given several times",
     )
     parser.add_argument(
-        "--card-rate",
-        type=values.card_rate,
+        "--nic-rate",
+        type=values.nic_rate,
         action="append",
         default=[],
         metavar="RANK=1/4",
@@ -122,7 +122,7 @@ def run(args: Namespace) -> int:
     asked = Change(
         args.no_straggler,
         args.rate,
-        *map(tuple, (args.late, args.without_rail, args.rail_rate, args.uplink_rate, args.card_rate)),
+        *map(tuple, (args.late, args.without_rail, args.rail_rate, args.uplink_rate, args.nic_rate)),
     )
     model = args.model_bytes or sum(bucket.bytes for bucket in measured.buckets)
     model = model or (measured.collective.bytes if measured.collective else max(args.bytes))

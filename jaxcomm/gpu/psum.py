@@ -53,7 +53,7 @@ def lower(
     start()
     avals: Sequence[Any] = context.avals_in
     nbytes, dtype = extent([(aval.shape, aval.dtype) for aval in avals])
-    if communicator.leaves_to_nccl(max(map(len, positions)), nbytes, dtype, plan):
+    if communicator.uses_nccl(max(map(len, positions)), nbytes, dtype, plan):
         return as_lax(lax, context, *operands, **params)
     automatic = sorted(
         str(axis) for axis, size in scope.mesh.shape.items() if size > 1 and axis not in scope.manual_axes

@@ -18,8 +18,8 @@ import numpy as np
 
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile.fit import fit
+from jaxcomm.profile.numbers import Sample
 from jaxcomm.profile.schema import Collective, ExecutorName, Link, Profile, Provenance
-from jaxcomm.profile.values import Sample
 
 SIZES = tuple(2**power for power in range(12, 25, 2))
 CALLS_PER_SIZE = 40

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from jaxcomm import files
 from jaxcomm.errors import ProfileError
-from jaxcomm.profile.values import Positive, Share, Text
+from jaxcomm.profile.numbers import Positive, Share, Text
 from jaxcomm.values import Value
 
 if TYPE_CHECKING:

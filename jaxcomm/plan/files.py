@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from jaxcomm import files
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.proof import check_brought
+from jaxcomm.plan.proof import verify_embedded
 from jaxcomm.plan.schema import VERSION, Plan
 
 MAX_BYTES: Final = 16 * 2**20
@@ -40,7 +40,7 @@ def load(path: str | os.PathLike[str], roles: Mapping[str, int] | None = None, r
     if roles:
         plan = bind(plan, roles, where)
     try:
-        check_brought(plan)
+        verify_embedded(plan)
     except PlanError as error:
         raise PlanError(f"{where}: {error}") from None
     return plan

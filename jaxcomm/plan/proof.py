@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sized
 
 from jaxcomm.errors import PlanError
-from jaxcomm.plan import groups
+from jaxcomm.plan import rank_groups
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.values import Chain, Hybrid, Nccl, Straggler, Transfers
 from jaxcomm.program.verifier import Proof, verify_schedule, verify_template
@@ -90,7 +90,7 @@ def decisions(plan: Plan) -> Iterator[tuple[str, str]]:
             yield name, f"{held}, which run the schedules of their sizes, one at a time on a rail; not below the bound"
 
 
-def check_brought(plan: Plan) -> None:
+def verify_embedded(plan: Plan) -> None:
     """Proves what a plan brings itself: groups, solved schedules, the template for every number of chunks it serves.
 
     Nothing else in a valid plan file can be wrong: the rest comes from the constructors in `jaxcomm.schedules`.
@@ -121,7 +121,7 @@ def check_brought(plan: Plan) -> None:
 
 def _check_groups(plan: Plan) -> None:
     if plan.groups:
-        groups.prove(plan.groups, plan.ranks, plan.assumptions.alpha_s, plan.assumptions.beta_s_per_byte)
+        rank_groups.prove(plan.groups, plan.ranks, plan.assumptions.alpha_s, plan.assumptions.beta_s_per_byte)
 
 
 def _check_loss(plan: Plan) -> None:

@@ -17,11 +17,11 @@ from pydantic import Field, computed_field
 
 from jaxcomm import schedules
 from jaxcomm.plan.executors import Executors
-from jaxcomm.plan.groups import Groups
-from jaxcomm.plan.loss import LossPolicy
-from jaxcomm.plan.rails import Rails
+from jaxcomm.plan.loss_policy import LossPolicy
+from jaxcomm.plan.planned_step import Step
+from jaxcomm.plan.rail_shares import Rails
+from jaxcomm.plan.rank_groups import Groups
 from jaxcomm.plan.specs import build
-from jaxcomm.plan.step import Step
 from jaxcomm.plan.values import (
     LEAST_CHAINED,
     MAX_CHAINED,

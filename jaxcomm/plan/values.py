@@ -6,8 +6,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from jaxcomm.cluster import Topology
 from jaxcomm.program.program import MAX_RANKS
-from jaxcomm.topology import Topology
 from jaxcomm.values import Value
 
 MAX_CHUNKS: Final = 65536

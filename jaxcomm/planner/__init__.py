@@ -1,8 +1,9 @@
-"""From a profile to a plan: one module per decision, OR-Tools where a decision needs a solver.
+"""From a profile to a plan: one folder per decision, OR-Tools where a decision needs a solver.
 
+`make_plan` asks schedules/, step/, rails/, groups/ and loss/ in turn, and puts their answers together.
 Imports schedules, plan, profile and simulate; never JAX. OR-Tools is imported only when it is needed.
 """
 
-from jaxcomm.planner.choose import plan
+from jaxcomm.planner.make_plan import plan
 
 __all__ = ["plan"]

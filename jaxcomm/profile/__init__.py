@@ -1,14 +1,14 @@
 """The profile file: its schema, reading and writing, and what follows from it.
 
 Needs pydantic and numpy, never JAX. May be imported by planner, simulate, report, measure, train and cli; imports
-topology, files and the format of `jaxcomm.stats()`.
+cluster, files and the format of `jaxcomm.stats()`.
 """
 
 from __future__ import annotations
 
 from jaxcomm.profile.changes import (
     at_rate,
-    card_at_rate,
+    nic_at_rate,
     rail_at_rate,
     uplink_at_rate,
     with_executor,
@@ -19,21 +19,13 @@ from jaxcomm.profile.changes import (
     without_rail,
     without_straggler,
 )
-from jaxcomm.profile.cluster import (
-    Channels,
-    CoreRate,
-    Impact,
-    Layer,
-    PacketLoss,
-    Rack,
-    Rail,
-    Switch,
-    Tolerance,
-)
 from jaxcomm.profile.files import load, save, validate
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.importers import read_any
 from jaxcomm.profile.lateness import Straggler, late_ranks, straggler
+from jaxcomm.profile.loss_study import Excess, Trial, Trials
+from jaxcomm.profile.numbers import Sample
+from jaxcomm.profile.racks_and_rails import Channels, CoreRate, PacketLoss, Rack, Rail
 from jaxcomm.profile.recorded import from_stats
 from jaxcomm.profile.schema import (
     Bucket,
@@ -43,8 +35,7 @@ from jaxcomm.profile.schema import (
     Provenance,
     json_schema,
 )
-from jaxcomm.profile.trials import Excess, Trial, Trials
-from jaxcomm.profile.values import Sample
+from jaxcomm.profile.tolerance import Impact, Layer, Switch, Tolerance
 
 __all__ = [
     "Bucket",
@@ -67,12 +58,12 @@ __all__ = [
     "Trial",
     "Trials",
     "at_rate",
-    "card_at_rate",
     "fit",
     "from_stats",
     "json_schema",
     "late_ranks",
     "load",
+    "nic_at_rate",
     "rail_at_rate",
     "read_any",
     "save",

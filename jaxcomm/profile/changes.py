@@ -14,12 +14,13 @@ import numpy as np
 
 from jaxcomm.errors import ProfileError
 from jaxcomm.files import mistake
-from jaxcomm.profile.cluster import Layer, Rail
 from jaxcomm.profile.files import validate
 from jaxcomm.profile.fit import fit, rounds_and_share
 from jaxcomm.profile.lateness import straggler
+from jaxcomm.profile.numbers import Sample
+from jaxcomm.profile.racks_and_rails import Rail
 from jaxcomm.profile.schema import Bucket, ExecutorName, Link, Profile
-from jaxcomm.profile.values import Sample
+from jaxcomm.profile.tolerance import Layer
 
 # What gives a profile that it lacks.
 _GIVES = {
@@ -173,7 +174,7 @@ def uplink_at_rate(profile: Profile, name: str, rate: float) -> Profile:
     return _changed(profile, f"the uplink of rack {name} at {rate:g} times its rate", racks=racks)
 
 
-def card_at_rate(profile: Profile, rank: int, rate: float) -> Profile:
+def nic_at_rate(profile: Profile, rank: int, rate: float) -> Profile:
     """The profile as if one rank's NIC carried `rate` times as many bytes per second.
 
     Raises:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxcomm.errors import ProfileError
+from jaxcomm.profile.numbers import Sample
 from jaxcomm.profile.schema import Link, OpName, ScheduleName
-from jaxcomm.profile.values import Sample
 
 ASSUMED_ALPHA_S = 3e-6
 ASSUMED_BETA_S = 1e-10

@@ -18,8 +18,8 @@ from jaxcomm.errors import ProfileError
 from jaxcomm.ffi.statistics import FORMAT, VERSION
 from jaxcomm.profile.files import read_bytes
 from jaxcomm.profile.fit import fit
+from jaxcomm.profile.numbers import Count, Sample, Seconds, Text
 from jaxcomm.profile.schema import MAX_RANKS, Collective, Profile, Provenance
-from jaxcomm.profile.values import Count, Sample, Seconds, Text
 from jaxcomm.values import Value
 
 NAME: Final = "a run's statistics"

@@ -12,9 +12,10 @@ from typing import Annotated, Any, Final, Literal, Self
 import pydantic
 from pydantic import Field
 
-from jaxcomm.profile.cluster import PacketLoss, Rack, Rail, Ratio, Tolerance, check_hosts, check_racks, check_rails
-from jaxcomm.profile.values import Bytes, Count, Positive, Sample, Seconds, Text
-from jaxcomm.topology import Topology
+from jaxcomm.cluster import Topology
+from jaxcomm.profile.numbers import Bytes, Count, Positive, Sample, Seconds, Text
+from jaxcomm.profile.racks_and_rails import PacketLoss, Rack, Rail, Ratio, check_hosts, check_racks, check_rails
+from jaxcomm.profile.tolerance import Tolerance
 from jaxcomm.values import Value
 
 FORMAT: Final = "jaxcomm-profile"

@@ -153,7 +153,7 @@ class _Chunk:
 
     def __init__(self, schedule: Schedule, chunk: int) -> None:
         self._everybody = (1 << schedule.ranks) - 1
-        self._away = schedule.phases[0].away
+        self._late_ranks = schedule.phases[0].late_ranks
         self._chunk = chunk
         self.drafts: list[_Step] = []
         self._open: dict[int, _Open] = {}
@@ -226,7 +226,7 @@ class _Chunk:
         self, round_: int, helpers: tuple[int, ...], reads: tuple[int, ...], writes: set[int], into: tuple[int, ...]
     ) -> None:
         """Appends a step, to be executed by the first of the helpers that is not late, if there is one."""
-        rank = next((helper for helper in helpers if helper not in self._away), helpers[0])
+        rank = next((helper for helper in helpers if helper not in self._late_ranks), helpers[0])
         index = len(self.drafts)
         self.drafts.append(_Step(round_, rank, reads, writes, into))
         value = 0

@@ -14,9 +14,9 @@ from jaxcomm.program.contributions import CURE, Contributions, refuse
 from jaxcomm.program.program import MAX_RANKS, Program
 from jaxcomm.program.races import ChunkRun
 from jaxcomm.schedules import Op, Schedule, Template, broadcast, chain, hybrid, ring, straggler
+from jaxcomm.schedules.one_late_rank import straggler_table
 from jaxcomm.schedules.reduce_scatter import reduce_scatter
 from jaxcomm.schedules.schedule import Table, loads, measure
-from jaxcomm.schedules.straggler import straggler_table
 
 _BLOCK = 1 << 24  # bytes of contribution sets held at a time
 
@@ -59,7 +59,7 @@ def verify_schedule(schedule: Schedule) -> Proof:
             f"{schedule.kind}: {schedule.ranks} ranks and {schedule.num_chunks} chunks; "
             f"there must be 2 to {MAX_RANKS} ranks and at least one chunk.{CURE}"
         )
-    for rank in sorted(schedule.away):
+    for rank in sorted(schedule.late_ranks):
         if not 0 <= rank < schedule.ranks:
             raise PlanError(f"{schedule.kind}: its late rank {rank} is none of {schedule.ranks} ranks.{CURE}")
     if _is_composed(schedule):
@@ -126,7 +126,7 @@ def verify_program(program: Program | bytes, schedule: Schedule | None = None) -
             f"program: it is for {ranks} ranks and {chunks} chunks, "
             f"the schedule for {schedule.ranks} and {schedule.num_chunks}.{CURE}"
         )
-    stages = [(phase, after.away) for phase, after in pairwise(schedule.phases)] if schedule else []
+    stages = [(phase, after.late_ranks) for phase, after in pairwise(schedule.phases)] if schedule else []
     early = [0] * len(stages)
     reduced_early: list[set[int]] = [set() for _ in stages]
     for indices, alike in _alike_chunks(program):
@@ -135,18 +135,18 @@ def verify_program(program: Program | bytes, schedule: Schedule | None = None) -
         for index in indices:
             op = program.ops[index]
             value = run.step(index, op)
-            for stage, (_, away) in enumerate(stages):
-                free = away.isdisjoint((op.rank, *op.reads, *op.writes))
+            for stage, (_, late) in enumerate(stages):
+                free = late.isdisjoint((op.rank, *op.reads, *op.writes))
                 soon[stage][index] = free and all(soon[stage].get(other, False) for other in op.waits)
                 early[stage] += soon[stage][index] * len(alike)
-                if soon[stage][index] and len(value) == ranks - len(away):
+                if soon[stage][index] and len(value) == ranks - len(late):
                     reduced_early[stage].update(alike)
         run.check_complete()
-    for (phase, away), reduced in zip(stages, reduced_early, strict=True):
+    for (phase, late), reduced in zip(stages, reduced_early, strict=True):
         waiting = set(phase.table()[:, 3].tolist()) - reduced
         if waiting:
             raise PlanError(
-                f"program: chunk {min(waiting)} of the others is not reduced while {_late_text(away)} away.{CURE}"
+                f"program: chunk {min(waiting)} of the others is not reduced while {_late_text(late)} away.{CURE}"
             )
     counts = {"operations": len(program.ops)} | ({"of them early": early[0]} if early else {})
     return Proof("program", ranks, chunks, counts, "execution of every operation, free of races")
@@ -173,9 +173,9 @@ def _alike_chunks(program: Program) -> list[tuple[list[int], list[int]]]:
     return [(indices[chunks[0]], chunks) for chunks in found.values()]
 
 
-def _late_text(away: frozenset[int]) -> str:
-    names = ", ".join(map(str, sorted(away)))
-    return f"the late rank {names} is" if len(away) == 1 else f"the late ranks {names} are"
+def _late_text(late: frozenset[int]) -> str:
+    names = ", ".join(map(str, sorted(late)))
+    return f"the late rank {names} is" if len(late) == 1 else f"the late ranks {names} are"
 
 
 def _is_composed(schedule: Schedule) -> bool:
@@ -226,7 +226,7 @@ def _execute(schedule: Schedule) -> Proof:
     """The proof of every single transfer."""
     kind, ranks, chunks, before = schedule.kind, schedule.ranks, schedule.num_chunks, schedule.precondition
     table = _checked_table(schedule)
-    stages = [(_checked_precondition(before, after), after.away) for before, after in pairwise(schedule.phases)]
+    stages = [(_checked_precondition(before, after), after.late_ranks) for before, after in pairwise(schedule.phases)]
     counts = {"rounds": schedule.num_rounds, "transfers": len(table)}
     if stages:
         counts["transfers before"] = sum(len(early) for early, _ in stages)
@@ -235,10 +235,10 @@ def _execute(schedule: Schedule) -> Proof:
     width = max(1, _BLOCK // (max(len(table) // chunks, ranks) * -(-ranks // 64) * 8))
     for first in range(0, chunks, width):
         held = Contributions(kind, ranks, min(width, chunks - first), first)
-        for early, away in stages:
+        for early, late in stages:
             own = early[(early[:, 3] >= first) & (early[:, 3] < first + width)]
             held.run(own)
-            held.forget_incomplete(away, np.flatnonzero(np.bincount(own[:, 3])))
+            held.forget_incomplete(late, np.flatnonzero(np.bincount(own[:, 3])))
         held.run(table[(table[:, 3] >= first) & (table[:, 3] < first + width)])
         held.check_complete()
     return Proof(kind, ranks, schedule.num_chunks, counts, "execution of every transfer")
@@ -246,13 +246,13 @@ def _execute(schedule: Schedule) -> Proof:
 
 def _checked_precondition(before: Schedule, after: Schedule) -> Table:
     """The transfers of a phase, which fits to the next one and does without those who are late for that."""
-    fits = after.away <= before.away if before.precondition else after.away == before.away
-    if (before.ranks, before.num_chunks) != (after.ranks, after.num_chunks) or not after.away or not fits:
+    fits = after.late_ranks <= before.late_ranks if before.precondition else after.late_ranks == before.late_ranks
+    if (before.ranks, before.num_chunks) != (after.ranks, after.num_chunks) or not after.late_ranks or not fits:
         raise PlanError(f"{after.kind}: its precondition is for other ranks, chunks or late ranks.{CURE}")
     table = _checked_table(before)
-    involved = np.asarray(np.isin(table[:, 1:3], sorted(after.away)).any(axis=1))
+    involved = np.asarray(np.isin(table[:, 1:3], sorted(after.late_ranks)).any(axis=1))
     _refuse_first(
-        before.kind, table, involved, "involves the late rank" if len(after.away) == 1 else "involves a late rank"
+        before.kind, table, involved, "involves the late rank" if len(after.late_ranks) == 1 else "involves a late rank"
     )
     return table
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from jaxcomm.plan.planned_step import Step
 from jaxcomm.plan.schema import Plan
-from jaxcomm.plan.step import Step
 from jaxcomm.plan.values import Entry
-from jaxcomm.report.step import step_lines
+from jaxcomm.report.step_report import step_lines
 from jaxcomm.report.words import VERDICTS, range_text, spec_text
 
 

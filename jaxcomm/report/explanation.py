@@ -6,18 +6,19 @@ import itertools
 import textwrap
 from collections.abc import Iterator
 
+from jaxcomm.cluster import SOLVED
 from jaxcomm.plan.executors import Executors
-from jaxcomm.plan.groups import Groups
+from jaxcomm.plan.planned_step import Step
+from jaxcomm.plan.rank_groups import Groups
 from jaxcomm.plan.schema import Plan
-from jaxcomm.plan.step import Step
 from jaxcomm.plan.values import Broadcast, Chain, Entry, Nccl, SolvedNetwork, Stragglers, Transfers
-from jaxcomm.report import groups, loss
-from jaxcomm.report.rails import rail_notes, rail_table, rail_times_table
-from jaxcomm.report.step import step_lines, step_table
+from jaxcomm.report.groups_report import groups_section
+from jaxcomm.report.loss_report import loss_section
+from jaxcomm.report.rails_report import rail_notes, rail_table, rail_times_table
+from jaxcomm.report.step_report import step_lines, step_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import VERDICTS, nobody_late_text, range_text, spec_text
 from jaxcomm.schedules import Schedule
-from jaxcomm.topology import SOLVED
 
 
 def explanation(plan: Plan) -> str:
@@ -47,8 +48,8 @@ def explanation(plan: Plan) -> str:
                 if (rails := plan.rails)
                 else []
             ),
-            *([groups.section(plan.groups)] if plan.groups else []),
-            *([loss.section(plan.loss)] if plan.loss else []),
+            *([groups_section(plan.groups)] if plan.groups else []),
+            *([loss_section(plan.loss)] if plan.loss else []),
             "When this would not help\n" + _list(_limits(plan)),
         ]
     )
@@ -213,9 +214,9 @@ def _meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
         return
     if isinstance(entry.schedule, Stragglers | Chain):
         first, *later = schedule.phases
-        away = ", ".join(map(str, sorted(first.away)))
-        count = schedule.ranks - len(first.away)
-        yield f"While ranks {away} are away the other {count} reduce-scatter in {first.num_rounds} rounds."
+        late = ", ".join(map(str, sorted(first.late_ranks)))
+        count = schedule.ranks - len(first.late_ranks)
+        yield f"While ranks {late} are away the other {count} reduce-scatter in {first.num_rounds} rounds."
         for phase in later[:-1]:
             yield f"When rank {phase.late} comes it joins the owners of the sums in {phase.num_rounds} rounds."
         what = "all of them are" if isinstance(entry.schedule, Stragglers) else f"rank {schedule.late} is"

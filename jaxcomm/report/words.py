@@ -12,8 +12,8 @@ VERDICTS: Final = {
     "chosen": "chosen",
     "slower": "slower",
     "below_threshold": "gains less than the threshold",
-    "window_taken": "other buckets use the delay",
-    "calls_only": "not considered for buckets",
+    "window_taken": "delay already used",
+    "calls_only": "not for buckets",
     "too_many_ports": "needs more peers at once",
     "ideal_delay": "only if always late enough",
 }

@@ -9,14 +9,14 @@ from jaxcomm.schedules.broadcast import broadcast
 from jaxcomm.schedules.chain import chain
 from jaxcomm.schedules.direct import direct
 from jaxcomm.schedules.direct_join import direct_join
+from jaxcomm.schedules.find_template import template
 from jaxcomm.schedules.halving_doubling import halving_doubling
 from jaxcomm.schedules.hybrid import hybrid
+from jaxcomm.schedules.one_late_rank import straggler
 from jaxcomm.schedules.ring import ring
 from jaxcomm.schedules.schedule import Op, Schedule, Transfer
-from jaxcomm.schedules.straggler import straggler
-from jaxcomm.schedules.stragglers import stragglers
+from jaxcomm.schedules.several_late_ranks import stragglers
 from jaxcomm.schedules.template import Template
-from jaxcomm.schedules.templates import template
 from jaxcomm.schedules.transfers import transfers
 
 __all__ = [

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from jaxcomm.schedules.find_template import template as find_template
+from jaxcomm.schedules.one_late_rank import straggler_table
 from jaxcomm.schedules.reduce_scatter import reduce_scatter_to
 from jaxcomm.schedules.schedule import Op, Schedule, Table, join, rows
-from jaxcomm.schedules.straggler import straggler_table
-from jaxcomm.schedules.stragglers import check_late
+from jaxcomm.schedules.several_late_ranks import check_late
 from jaxcomm.schedules.template import Template
-from jaxcomm.schedules.templates import template as find_template
 
 
 def chain(ranks: int, late: Sequence[int], chunks: int, template: Template | None = None) -> Schedule:
@@ -52,11 +52,11 @@ def chain(ranks: int, late: Sequence[int], chunks: int, template: Template | Non
     before = reduce_scatter_to(ranks, tuple(sorted(order)), first, chunks)
     counts = np.stack([np.bincount(np.resize(row, chunks), minlength=ranks) for row in owners])
     for index, rank in enumerate(order[:-1]):
-        away = tuple(sorted(order[index:]))
+        late_ranks = tuple(sorted(order[index:]))
         # Each round the newcomer gives one owner all its chunks, less those that it gets from it in the same round.
         rounds = int((counts[index] > 0).sum())
         volume = _volume(owners[index], owners[index + 1], rank, chunks)
-        more = tuple(other for other in away if other != rank)
+        more = tuple(other for other in late_ranks if other != rank)
         before = Schedule(
             "join",
             ranks,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from jaxcomm.schedules.one_late_rank import straggler as straggler_schedule
+from jaxcomm.schedules.one_late_rank import straggler_table
 from jaxcomm.schedules.reduce_scatter import reduce_scatter
 from jaxcomm.schedules.ring import ring_table
 from jaxcomm.schedules.schedule import Schedule, Table, join
-from jaxcomm.schedules.straggler import straggler as straggler_schedule
-from jaxcomm.schedules.straggler import straggler_table
 from jaxcomm.schedules.template import Template
 
 

@@ -37,7 +37,16 @@ def reduce_scatter_to(ranks: int, late: tuple[int, ...], owners: tuple[int, ...]
     volume = rounds * int(np.bincount(owner).max())
     parameters = (ranks, late, owners, chunks)
     return Schedule(
-        "reduce_scatter", ranks, chunks, rounds, volume, 1, _table_to, parameters, late=late[-1], more_late=late[:-1]
+        "reduce_scatter",
+        ranks,
+        chunks,
+        rounds,
+        volume,
+        1,
+        _table_to,
+        parameters,
+        late=late[-1],
+        other_late_ranks=late[:-1],
     )
 
 

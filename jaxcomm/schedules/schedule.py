@@ -56,7 +56,7 @@ class Schedule:
         more ranks are late.
       late: the straggler, or the last of several; None if nobody is late.
       template: the rotational template of a straggler schedule, or None.
-      more_late: the other ranks that do not take part in the precondition either.
+      other_late_ranks: the other ranks that do not take part in the precondition either.
     """
 
     kind: str
@@ -70,7 +70,7 @@ class Schedule:
     precondition: Schedule | None = None
     late: int | None = None
     template: Template | None = field(default=None, repr=False)
-    more_late: tuple[int, ...] = ()
+    other_late_ranks: tuple[int, ...] = ()
 
     @classmethod
     def from_table(
@@ -83,7 +83,7 @@ class Schedule:
         ports: int = 1,
         precondition: Schedule | None = None,
         late: int | None = None,
-        more_late: tuple[int, ...] = (),
+        other_late_ranks: tuple[int, ...] = (),
     ) -> Schedule:
         """A schedule with these transfers; rounds and volume are counted from the table.
 
@@ -95,20 +95,30 @@ class Schedule:
           ports: distinct peers per rank, round and direction.
           precondition: what the others run before.
           late: the straggler.
-          more_late: the other late ranks.
+          other_late_ranks: the other late ranks.
         """
         rows = np.array(table, dtype=np.int32).reshape(-1, 5)
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
         num_rounds, volume = measure(*loads(rows))
         unroll = lambda: rows  # noqa: E731
         return cls(
-            kind, ranks, num_chunks, num_rounds, volume, ports, unroll, (), precondition, late, more_late=more_late
+            kind,
+            ranks,
+            num_chunks,
+            num_rounds,
+            volume,
+            ports,
+            unroll,
+            (),
+            precondition,
+            late,
+            other_late_ranks=other_late_ranks,
         )
 
     @property
-    def away(self) -> frozenset[int]:
+    def late_ranks(self) -> frozenset[int]:
         """The late ranks: those that do not take part in the precondition."""
-        return frozenset() if self.late is None else frozenset((self.late, *self.more_late))
+        return frozenset() if self.late is None else frozenset((self.late, *self.other_late_ranks))
 
     @property
     def phases(self) -> tuple[Schedule, ...]:

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from jaxcomm.cluster import Topology
 from jaxcomm.schedules import Schedule
-from jaxcomm.topology import Topology
 
 PORTS: Final = 16  # peers that a rank drives at full speed at once: one host of accelerators, not a cluster
 
@@ -89,8 +89,8 @@ def releases(schedule: Schedule, arrivals: ArrayLike) -> NDArray[np.float64]:
       One row per phase and one column per step.
     """
     times = np.asarray(arrivals, np.float64)
-    absent = [sorted(after.away) for after in schedule.phases[1:]] + [[]]
-    there: NDArray[np.float64] = np.array([np.delete(times, away, axis=1).max(axis=1) for away in absent])
+    absent = [sorted(after.late_ranks) for after in schedule.phases[1:]] + [[]]
+    there: NDArray[np.float64] = np.array([np.delete(times, late, axis=1).max(axis=1) for late in absent])
     there -= times.max(axis=1)
     return there
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate.dependencies import Dependencies
 from jaxcomm.simulate.links import Links
-from jaxcomm.simulate.loss import repairs
 from jaxcomm.simulate.network import Network
+from jaxcomm.simulate.packet_loss import repairs
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import product
 
 from jaxcomm import schedules
+from jaxcomm.cluster import Topology
 from jaxcomm.plan import Plan
 from jaxcomm.simulate import tune
 from jaxcomm.simulate.cost import PORTS, Delays, lower_bound, seconds
-from jaxcomm.topology import Topology
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from absl import flags
 import jaxcomm
 from jaxcomm import plan, planner, profile, schedules
 from jaxcomm.cli import COMMANDS, main, values
+from jaxcomm.cluster import Topology
 from jaxcomm.profile import Link, Profile, Provenance
-from jaxcomm.topology import Topology
 
 Capture = pytest.CaptureFixture[str]
 

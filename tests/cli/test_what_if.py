@@ -177,7 +177,7 @@ def test_every_prediction_is_that_of_the_plan_and_above_the_bound(capsys: Captur
 def test_by_default_the_standard_changes_are_rows(capsys: Capture, tmp_path: Path) -> None:
     found = [row["change"] for row in rows(capsys, tmp_path, one_late(0.02), "--bytes", "1MiB")]
     other = [{"rank": 4, "seconds": 0.02}]
-    rails = {"without_rails": [], "rail_rates": {}, "uplink_rates": {}, "card_rates": {}}
+    rails = {"without_rails": [], "rail_rates": {}, "uplink_rates": {}, "nic_rates": {}}
     assert found == [
         {"no_straggler": True, "rate": 1.0, "late": [], **rails},
         {"no_straggler": False, "rate": 0.25, "late": [], **rails},

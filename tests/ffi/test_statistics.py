@@ -14,10 +14,10 @@ import pytest
 import jaxcomm
 from jaxcomm import planner, profile, schedules
 from jaxcomm.cli import main
+from jaxcomm.cluster import Topology
 from jaxcomm.errors import ProfileError
 from jaxcomm.ffi.statistics import Stats
 from jaxcomm.report import trace
-from jaxcomm.topology import Topology
 
 Capture = pytest.CaptureFixture[str]
 RANKS = 4
@@ -96,7 +96,7 @@ def test_a_schedules_trace_has_its_rounds_and_takes_its_predicted_time(
         for phase in schedule.phases
     )
     assert max(event["ts"] + event["dur"] for event in received) == pytest.approx(1e6 * seconds, abs=1e-2)
-    assert {event["tid"] for event in events if event["name"] == "away"} == set(schedule.away)
+    assert {event["tid"] for event in events if event["name"] == "away"} == set(schedule.late_ranks)
 
 
 def test_explain_writes_the_rounds_as_a_trace(tmp_path: Path, capsys: Capture) -> None:

@@ -22,7 +22,7 @@ from jaxcomm import plan, profile
 from jaxcomm.cli import main
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile import Bucket, Link, Profile, Provenance, Trial, Trials
-from jaxcomm.profile.trials import excess, search
+from jaxcomm.profile.loss_study import excess, search
 from jaxcomm.train import Loss
 
 Capture = pytest.CaptureFixture[str]

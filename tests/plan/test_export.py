@@ -86,8 +86,8 @@ def test_the_others_do_their_part_while_the_late_rank_is_away(name: str, ranks: 
         covered = range(int(before.table()[:, 3].max()) + 1 if len(before.table()) else 0)
         for machine, text in ((Mscclpp, mscclpp_text(schedule)), (MscclXml, xml_text(schedule))):
             made = machine(text)
-            assert not made.run(late=after.away), "the others need the late ranks"
-            made.memory.check_sums(missing=after.away, chunks=covered)
+            assert not made.run(late=after.late_ranks), "the others need the late ranks"
+            made.memory.check_sums(missing=after.late_ranks, chunks=covered)
 
 
 def without(items: list[Any], place: int) -> list[Any]:

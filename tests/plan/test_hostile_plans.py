@@ -19,7 +19,7 @@ from jaxcomm.plan.values import LEAST_CHAINED, MAX_CHAINED, MAX_SOLVED
 from jaxcomm.program import contributions, lowering, races, verifier
 from jaxcomm.program.program import MAX_PIECES, compile
 from jaxcomm.program.verifier import verify_program
-from jaxcomm.schedules.straggler import straggler_table
+from jaxcomm.schedules.one_late_rank import straggler_table
 from tests.plan import documents
 
 ROLES = {f"late_{rank}": rank for rank in range(16)}
@@ -183,5 +183,5 @@ def test_whatever_loads_was_proved_with_bounded_work(ranks: int, drawn: list[Any
         except PlanError as error:
             assert "Cure: " in str(error)
             return
-        proof.check_brought(loaded)
+        proof.verify_embedded(loaded)
     assert sum(moved) <= 4 * MAX_CHAINED

@@ -15,11 +15,11 @@ from jaxcomm import plan, planner, profile
 from jaxcomm.cli import main
 from jaxcomm.errors import PlanError
 from jaxcomm.plan.files import validate
-from jaxcomm.plan.step import Accepted
-from jaxcomm.planner.lossy import bounded, reliable
+from jaxcomm.plan.planned_step import Accepted
+from jaxcomm.planner.loss.cost import bounded, reliable
 from jaxcomm.profile import PacketLoss, Profile
 from jaxcomm.report.considered import considered
-from jaxcomm.report.step import accepting_lines, step_lines
+from jaxcomm.report.step_report import accepting_lines, step_lines
 from tests.planner.test_planner import made
 from tests.planner.test_step import gradients, on_rails
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxcomm.plan.values import Plain
-from jaxcomm.planner.buckets import assign
-from jaxcomm.planner.jobs import ATOMS, Atoms, Jobs, Option
-from jaxcomm.planner.queue import Floats
+from jaxcomm.planner.step.assignment import assign
+from jaxcomm.planner.step.jobs import ATOMS, Atoms, Jobs, Option
+from jaxcomm.planner.step.queue import Floats
 from jaxcomm.profile import Bucket
 
 

@@ -103,7 +103,7 @@ def test_on_gpus_a_plan_for_other_types_names_neither_nccl_nor_a_schedule() -> N
     whole = planner.plan(made(fused=FUSED, nccl=NCCL))
     result = whole.model_copy(update={"matches": whole.matches.model_copy(update={"dtypes": ("float32",)})})
     digest = jaxcomm.communicator.plan_hash(result)
-    leaves = [jaxcomm.communicator.leaves_to_nccl(RANKS, SIZES[-1], kind, digest) for kind in ("float32", None, "int8")]
+    leaves = [jaxcomm.communicator.uses_nccl(RANKS, SIZES[-1], kind, digest) for kind in ("float32", None, "int8")]
     assert leaves == [True, True, False]
     assert jaxcomm.communicator.choose("all_reduce", RANKS, SIZES[-1], "int8", digest, "psum").plan == "direct"
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from jaxcomm import plan, planner, profile, schedules, simulate
+from jaxcomm.cluster import Topology
 from jaxcomm.errors import PlanError
 from jaxcomm.plan import files as plan_files
 from jaxcomm.profile import Bucket, Profile
 from jaxcomm.report import explanation
-from jaxcomm.topology import Topology
 from tests.plan import documents
 from tests.plan.documents import PLAN
 from tests.planner.test_planner import made
@@ -28,7 +28,7 @@ def test_stragglers_tend_to_the_bound(ranks: int, late: int) -> None:
 
 def test_the_stages_of_a_chain_do_without_those_who_are_not_there_yet() -> None:
     first, second, third = schedules.chain(8, [5, 1], 14).phases
-    assert (first.away, second.away, third.away) == ({1, 5}, {1, 5}, {1})
+    assert (first.late_ranks, second.late_ranks, third.late_ranks) == ({1, 5}, {1, 5}, {1})
     assert not np.isin(first.table()[:, 1:3], [1, 5]).any()
     assert not (second.table()[:, 1:3] == 1).any()
     assert (second.num_rounds, second.volume, third.num_rounds) == (6, 12, 14 - 1 + 3)
@@ -126,7 +126,7 @@ def test_what_backward_hides_needs_no_schedule_for_late_ranks() -> None:
     assert entry.schedule.kind == "direct"
     verdicts = {offer.schedule.kind: offer.verdict for offer in entry.alternatives}
     assert (verdicts["stragglers"], verdicts["chain"]) == ("window_taken", "calls_only")
-    assert "not considered for buckets" in explanation.explanation(result)
+    assert "not for buckets" in explanation.explanation(result)
 
 
 @pytest.mark.parametrize(("first", "last"), [(0.02, 0.0201), (0.5, 0.509)], ids=["together", "with a gap"])

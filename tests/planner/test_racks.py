@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from jaxcomm import plan, planner, profile, schedules, simulate, topology
+from jaxcomm import plan, planner, profile, schedules, simulate
 from jaxcomm.cli import main
+from jaxcomm.cluster import Port, Topology, busiest
 from jaxcomm.profile import Profile
 from jaxcomm.report.explanation import explanation
-from jaxcomm.topology import Topology, busiest
 
 Capture = pytest.CaptureFixture[str]
 
@@ -112,7 +112,7 @@ def test_explain_names_the_racks_and_what_is_approximated() -> None:
 def test_volume_of_many_ranks_is_that_of_the_busiest_ports(schedule: schedules.Schedule, nic: Any) -> None:
     hosts = tuple(rank // 4 for rank in range(12))
     network = Topology(hosts=hosts, nic=nic, slow=3.0)
-    rounds: dict[int, dict[topology.Port, float]] = {}
+    rounds: dict[int, dict[Port, float]] = {}
     for transfer in schedule.transfers():
         loads = rounds.setdefault(transfer.round, {})
         for port in network.ports(transfer.src, transfer.dst):
@@ -146,11 +146,11 @@ def test_what_if_an_uplink_is_slower(capsys: Capture, tmp_path: Path) -> None:
 
 
 def test_what_if_a_card_is_slower_only_groups_take_longer(capsys: Capture, tmp_path: Path) -> None:
-    [row] = rows(even(8, 2), capsys, tmp_path, "--card-rate", "3=1/8")
-    assert row["change"]["card_rates"] == {"3": 0.125}
+    [row] = rows(even(8, 2), capsys, tmp_path, "--nic-rate", "3=1/8")
+    assert row["change"]["nic_rates"] == {"3": 0.125}
     assert row["difference_s"] == 0 and row["changed"]["groups_s"] > row["today"]["groups_s"]
     plain = even(8, 1)
-    [row] = rows(plain, capsys, tmp_path, "--card-rate", "3=1/8")
+    [row] = rows(plain, capsys, tmp_path, "--nic-rate", "3=1/8")
     assert row["today"]["groups_s"] is None and row["changed"]["groups_s"] > 0
 
 
@@ -172,9 +172,9 @@ def test_what_if_prints_groups_for_the_model_s_bytes(capsys: Capture, tmp_path: 
         (["--uplink-rate", "rack 7=1/4"], 1, "has no rack 'rack 7'; its racks are: rack 0, rack 1"),
         (["--uplink-rate", "rack 0=8"], 1, "racks[0].uplink is 0.5; it must be greater than or equal to 1"),
         (["--uplink-rate", "rack 0"], 2, "'rack 0' is not a rack and its rate; write for example 'rack 0=1/4'"),
-        (["--card-rate", "8=1/4"], 1, "rank 8 cannot have another NIC: the ranks are 0 to 7"),
-        (["--card-rate", "1=2"], 1, "nics[1] is 0.5; it must be greater than or equal to 1"),
-        (["--card-rate", "one=1/4"], 2, "'one=1/4' is not a rank and its rate; write for example 3=1/4"),
+        (["--nic-rate", "8=1/4"], 1, "rank 8 cannot have another NIC: the ranks are 0 to 7"),
+        (["--nic-rate", "1=2"], 1, "nics[1] is 0.5; it must be greater than or equal to 1"),
+        (["--nic-rate", "one=1/4"], 2, "'one=1/4' is not a rank and its rate; write for example 3=1/4"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -15,12 +15,13 @@ from ortools.linear_solver import pywraplp
 
 from jaxcomm import plan, planner, profile, schedules, simulate
 from jaxcomm.errors import PlanError, ProfileError
-from jaxcomm.plan.rails import Rails, Share
-from jaxcomm.planner import rail_split, rails
-from jaxcomm.planner.rail_times import RailOption, options
+from jaxcomm.plan.rail_shares import Rails, Share
+from jaxcomm.planner import rails
+from jaxcomm.planner.rails.split import TIE, UNITS, Load, best_split, fastest_rail, lower_bound, split_seconds
+from jaxcomm.planner.rails.times import RailOption, options
 from jaxcomm.profile import Channels, CoreRate, Link, Profile, Provenance, Rail, Sample
 from jaxcomm.report.explanation import explanation
-from jaxcomm.report.rails import rail_table, rail_times_table
+from jaxcomm.report.rails_report import rail_table, rail_times_table
 from tests.plan.documents import PLAN, load, replaced, sealed
 
 KB, MB = 2**10, 2**20
@@ -78,7 +79,7 @@ def by_mip(ways: list[list[RailOption]], nbytes: int, cores: int | None) -> tupl
     Binaries say which linear piece of which option a rail is on, if any, and integers how many units it gets there
     (the multiple choice model of Croxton, Gendron and Magnanti, Management Science 49(9), 2003).
     """
-    whole = rail_split.UNITS
+    whole = UNITS
     scale = min(option.seconds(nbytes) for each in ways for option in each)
     solver = pywraplp.Solver.CreateSolver("SCIP")
     end, placed = solver.NumVar(0, 1e6, ""), []
@@ -106,18 +107,18 @@ def by_mip(ways: list[list[RailOption]], nbytes: int, cores: int | None) -> tupl
     if not placed or solver.Solve() != pywraplp.Solver.OPTIMAL:
         return math.inf, math.inf
     taken = [(option, round(units.solution_value())) for option, _, units in placed]
-    split = tuple(rail_split.Load(option, count / whole) for option, count in taken if count)
-    return rail_split.seconds(split, nbytes), solver.Objective().BestBound() * scale
+    split = tuple(Load(option, count / whole) for option, count in taken if count)
+    return split_seconds(split, nbytes), solver.Objective().BestBound() * scale
 
 
 @settings(max_examples=60, deadline=None)
 @given(clusters(), st.integers(1, 2**32))
 def test_the_split_is_as_good_as_a_mixed_integer_programs(given: Profile, nbytes: int) -> None:
     ways = [options(given, each) for each in given.rails]
-    alone = rail_split.single(ways, nbytes).seconds(nbytes)
+    alone = fastest_rail(ways, nbytes).seconds(nbytes)
     best, bound = by_mip(ways, nbytes, given.cpu_cores)
-    split = rail_split.solve(ways, nbytes, given.cpu_cores)
-    found = rail_split.seconds(split, nbytes) if split else alone
+    split = best_split(ways, nbytes, given.cpu_cores)
+    found = split_seconds(split, nbytes) if split else alone
     assert min(alone, bound) - 1e-5 * alone <= found <= min(alone, best) + 1e-5 * alone
 
 
@@ -125,25 +126,25 @@ def test_the_split_is_as_good_as_a_mixed_integer_programs(given: Profile, nbytes
 @given(clusters(), st.integers(1, 2**32))
 def test_the_split_is_as_good_as_trying_all_shares_of_two_rails(given: Profile, nbytes: int) -> None:
     ways = [options(given, each) for each in given.rails][:2]
-    units = np.arange(1, rail_split.UNITS)
-    alone = best = rail_split.single(ways, nbytes).seconds(nbytes)
+    units = np.arange(1, UNITS)
+    alone = best = fastest_rail(ways, nbytes).seconds(nbytes)
     for first, second in itertools.product(*ways) if len(ways) == 2 else ():
         if given.cpu_cores is None or (first.cores or 0) + (second.cores or 0) <= given.cpu_cores:
             pair = [
-                each.rail.slowdown * each.curve(nbytes * part / rail_split.UNITS)
-                for each, part in ((first, units), (second, rail_split.UNITS - units))
+                each.rail.slowdown * each.curve(nbytes * part / UNITS)
+                for each, part in ((first, units), (second, UNITS - units))
             ]
             best = min(best, float(np.maximum(*pair).min()))
-    split = rail_split.solve(ways, nbytes, given.cpu_cores)
-    assert (rail_split.seconds(split, nbytes) if split else alone) <= best * (1 + 2 * rail_split.TIE)
-    assert split is None or rail_split.seconds(split, nbytes) >= best * (1 - 1e-12)
+    split = best_split(ways, nbytes, given.cpu_cores)
+    assert (split_seconds(split, nbytes) if split else alone) <= best * (1 + 2 * TIE)
+    assert split is None or split_seconds(split, nbytes) >= best * (1 - 1e-12)
 
 
 def test_of_splits_that_end_as_soon_the_one_that_asks_least_is_taken() -> None:
     # Half of 1.5 KiB takes as long as 1 KiB, the first size measured, on any of the rails, with any of their cores.
     alike = [CoreRate(cores=cores, bytes_per_s=1e9) for cores in (2, 4)]
     ways = [options(cluster(each), each) for each in (rail(name, cores=alike) for name in "abc")]
-    split = rail_split.solve(ways, 3 * KB // 2, None)
+    split = best_split(ways, 3 * KB // 2, None)
     assert [(load.option.rail.name, load.option.cores, load.share) for load in split] == [("a", 2, 0.5), ("b", 2, 0.5)]
 
 
@@ -185,9 +186,9 @@ def test_with_a_rail_gone_the_others_carry_all_and_nothing_is_faster(given: Prof
     assert [each.name for each in left.rails] == [each.name for each in given.rails[1:]]
     ways = [options(given, each) for each in given.rails]
     for nbytes in (KB, MB, 2**30):
-        before, after = (rail_split.lower_bound(some, nbytes) for some in (ways, ways[1:]))
+        before, after = (lower_bound(some, nbytes) for some in (ways, ways[1:]))
         assert before <= after
-        assert rail_split.single(ways, nbytes).seconds(nbytes) <= rail_split.single(ways[1:], nbytes).seconds(nbytes)
+        assert fastest_rail(ways, nbytes).seconds(nbytes) <= fastest_rail(ways[1:], nbytes).seconds(nbytes)
     gone = rails.decide(left)
     assert "eth0" not in {share.rail for each in gone.ranges for share in each.shares}
 

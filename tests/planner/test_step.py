@@ -13,14 +13,16 @@ from hypothesis import strategies as st
 
 from jaxcomm import plan, planner
 from jaxcomm.cli import main
+from jaxcomm.cluster import Cluster
 from jaxcomm.errors import PlanError
 from jaxcomm.plan.files import validate
-from jaxcomm.planner.assess import Setting
-from jaxcomm.planner.steps import lower_bound
+from jaxcomm.planner.late_ranks import LateRanks
+from jaxcomm.planner.schedules import Setting
+from jaxcomm.planner.step.boundaries import lower_bound
 from jaxcomm.profile import Bucket, Profile
 from jaxcomm.report import explanation
 from jaxcomm.report.considered import considered
-from jaxcomm.report.step import gantt, names_text, ticks
+from jaxcomm.report.step_report import gantt, names_text, ticks
 from jaxcomm.simulate import PORTS, Delays
 from tests.planner.test_planner import made
 
@@ -69,7 +71,8 @@ def test_no_step_is_worse_than_its_buckets_as_they_were(
     source = made(ranks, delays, gradients(sizes, apart), alpha=alpha)
     step = planner.plan(source, time_limit=0.5).step
     assert step is not None
-    setting = Setting(ranks, alpha, source.link.beta_s_per_byte, Delays(delays or ()), {}, None, 0.02, PORTS)
+    links = Cluster(alpha, source.link.beta_s_per_byte)
+    setting = Setting(ranks, links, PORTS, 0.02, LateRanks(delays=Delays(delays or ())))
     assert lower_bound(setting, source.buckets) <= step.seconds * (1 + 1e-8) + 1e-15
     assert step.lower_bound_seconds <= step.seconds <= step.kept_seconds * (1 + 1e-8)
     assert step.kept_seconds <= step.plain_seconds * (1 + 1e-6)

@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 
 from jaxcomm import cli, plan, planner, profile, schedules, simulate
+from jaxcomm.cluster import Topology, volume
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.plan import files
 from jaxcomm.plan.values import Transfers
-from jaxcomm.planner.topology import Solution, solve
+from jaxcomm.planner.schedules.network_solver import Solution, solve
 from jaxcomm.profile import Profile
 from jaxcomm.program.program import Program, compile
 from jaxcomm.program.verifier import verify_program, verify_schedule
 from jaxcomm.report import explanation
 from jaxcomm.simulate import Delays
-from jaxcomm.topology import Topology, volume
 from tests.program.test_program import in_any_order, run
 
 LATE = 7
@@ -33,15 +33,15 @@ def network(*sizes: int, nic: str = "rank", slow: float = 2.0) -> Topology:
     return Topology.model_validate({"hosts": hosts, "nic": nic, "slow": slow})
 
 
-# Late rank, chunks, and the time that is known to be the least, or None. In 4 + 4 hosts the late rank's card hands in
-# 4 chunks and the last one spreads to 4 ranks (4ρ + 2), or the other host's only card takes in 7 of them (7ρ + 2).
+# Late rank, chunks, and the time that is known to be the least, or None. In 4 + 4 hosts the late rank's NIC hands in
+# 4 chunks and the last one spreads to 4 ranks (4ρ + 2), or the other host's only NIC takes in 7 of them (7ρ + 2).
 NETWORKS: dict[str, tuple[Topology, int, int, float | None]] = {
     "one host": (network(8, slow=1.0), LATE, 7, 9),
     "one host, more chunks": (network(4), 0, 9, 10),
-    "card per rank": (network(4, 4, slow=2.0), LATE, 7, 10),
-    "card per rank, slower": (network(4, 4, slow=4.0), LATE, 7, 18),
-    "card per host": (network(4, 4, nic="host", slow=2.0), LATE, 7, 16),
-    "card per host, slower": (network(4, 4, nic="host", slow=4.0), LATE, 7, 30),
+    "NIC per rank": (network(4, 4, slow=2.0), LATE, 7, 10),
+    "NIC per rank, slower": (network(4, 4, slow=4.0), LATE, 7, 18),
+    "NIC per host": (network(4, 4, nic="host", slow=2.0), LATE, 7, 16),
+    "NIC per host, slower": (network(4, 4, nic="host", slow=4.0), LATE, 7, 30),
     "late rank in the first host": (network(4, 4, nic="host", slow=4.0), 1, 7, 30),
     "no multiple of one": (network(4, 4, slow=2.3), LATE, 7, None),
     "unlike hosts": (network(5, 3, slow=3.0), 2, 7, None),
@@ -100,7 +100,7 @@ def test_no_worse_than_rotational_and_optimal_where_that_is_known(name: str) -> 
         assert (solution.status, solution.makespan, solution.bound, solution.gap) == ("OPTIMAL", best, best, 0.0)
 
 
-@pytest.mark.parametrize(("name", "most"), [("card per rank", 9), ("card per rank, slower", 12)])
+@pytest.mark.parametrize(("name", "most"), [("NIC per rank", 9), ("NIC per rank, slower", 12)])
 def test_free_owners_are_faster(name: str, most: float) -> None:
     solution = proved(name, free_owners=True, time_limit=6.0)
     assert solution.makespan <= most
@@ -135,7 +135,7 @@ def test_random_networks(seed: int) -> None:
 @pytest.mark.parametrize("free_owners", [False, True])
 def test_equal_input_gives_equal_schedules(free_owners: bool) -> None:
     options: dict[str, Any] = {"free_owners": free_owners, "time_limit": 1.0}
-    first, second = (proved("card per rank, slower", **options) for _ in range(2))
+    first, second = (proved("NIC per rank, slower", **options) for _ in range(2))
     assert first == second
 
 

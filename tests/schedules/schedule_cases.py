@@ -54,7 +54,7 @@ def by_hand(schedule: Schedule, table: object = None) -> Schedule:
         ports=schedule.ports,
         precondition=schedule.precondition,
         late=schedule.late,
-        more_late=schedule.more_late,
+        other_late_ranks=schedule.other_late_ranks,
     )
 
 
@@ -74,7 +74,7 @@ def execute(schedule: Schedule, buffers: Numbers) -> Numbers:
     initial = held.copy()
     for before, after in pairwise(schedule.phases):
         _run(held, before.table().tolist())
-        others = [rank for rank in range(schedule.ranks) if rank not in after.away]
+        others = [rank for rank in range(schedule.ranks) if rank not in after.late_ranks]
         reduced = np.isin(np.arange(schedule.num_chunks), before.table()[:, 3])[:, None]
         lost = reduced & (held[others] != initial[others].sum(axis=0))
         held[others] = np.where(lost, random_numbers(schedule, seed=99)[others, :, None], held[others])

@@ -17,7 +17,7 @@ from jaxcomm import schedules
 from jaxcomm.errors import PlanError
 from jaxcomm.program.verifier import verify_schedule, verify_template
 from jaxcomm.schedules import Op, Schedule, Template, Transfer, template
-from jaxcomm.schedules.template_search import search
+from jaxcomm.schedules.template_solver import search
 from tests.schedules.schedule_cases import CASES, by_hand, execute, random_numbers
 
 RANKS = [*range(2, 33), 64, 128, 256]

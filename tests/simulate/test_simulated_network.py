@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxcomm import schedules, simulate
+from jaxcomm.cluster import Topology, volume
 from jaxcomm.profile import Link, PacketLoss, Profile, Provenance, Rack
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import Network
-from jaxcomm.simulate.loss import repairs
-from jaxcomm.topology import Topology, volume
+from jaxcomm.simulate.packet_loss import repairs
 
 ALPHA, BETA, NBYTES = 3e-6, 1e-10, 3 << 20
 ALIKE = Network(ALPHA, BETA)

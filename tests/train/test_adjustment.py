@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 from jaxcomm import ffi, planner
 from jaxcomm.errors import PlanError
-from jaxcomm.planner.groups import LONG, PERIODS
+from jaxcomm.planner.groups.choose import LONG, PERIODS
 from jaxcomm.profile import Link, Profile, Provenance
 from jaxcomm.train import adjust_groups, divide_and_shuffle, group_table
 from jaxcomm.train.divide_and_shuffle import ROWS

@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile.fit import fit, rounds_and_share
+from jaxcomm.profile.numbers import Sample
 from jaxcomm.profile.schema import MAX_RANKS, Collective, OpName, Profile, Provenance
-from jaxcomm.profile.values import Sample
 
 NAME = "nccl-tests output"
 LOOKED_FOR = "a '# size count type … time algbw busbw' header, or JSON with 'nccl_version' and 'results'"

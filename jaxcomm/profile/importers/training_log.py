@@ -17,8 +17,8 @@ import numpy as np
 
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile.fit import fit
+from jaxcomm.profile.numbers import Sample
 from jaxcomm.profile.schema import MAX_RANKS, Collective, Profile, Provenance
-from jaxcomm.profile.values import Sample
 
 NAME = "a training log"
 LOOKED_FOR = "'Rank R | Step S | … AR Time: T ms | AR Buffer Size: B KB'"

@@ -17,8 +17,8 @@ import numpy as np
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile.fit import assumed, fit
 from jaxcomm.profile.importers import hlo
+from jaxcomm.profile.numbers import Sample
 from jaxcomm.profile.schema import Collective, Link, Profile, Provenance
-from jaxcomm.profile.values import Sample
 
 NAME = "a jax.profiler trace"
 LOOKED_FOR = ".xplane.pb: a protobuf with a '/host:' or '/device:' plane"

@@ -1,0 +1,128 @@
+"""Which ranks average together in which iteration, where links between racks or some NICs are slow.
+
+The slowest group of any pattern takes at least what a pair over the slowest link does: every rank must meet another
+through its NIC, and every rack another through its uplink, or they never agree. Pairs attain that, so the least cost
+needs no solver; among the patterns that have it, the one is taken that brings the ranks to agreement soonest.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from jaxcomm.errors import ProfileError
+from jaxcomm.plan.rank_groups import (
+    MAX_GROUPED,
+    Baselines,
+    GroupCosts,
+    Groups,
+    Pattern,
+    RackRanks,
+    components,
+    contraction,
+)
+from jaxcomm.planner.groups.divisions import SLACK, Division, Shuffle, paper, path
+from jaxcomm.planner.rounding import significant
+from jaxcomm.profile import Profile
+from jaxcomm.simulate import baselines
+
+SMALL: Final = 64  # ranks up to which every period to 16 iterations is tried
+PERIODS: Final = range(1, 17)
+LONG: Final = 32  # the period of more ranks
+CURE: Final = "\n  Cure: "
+
+
+def decide(profile: Profile, model_bytes: int | None = None, seed: int = 0) -> Groups | None:
+    """The groups of every iteration whose slowest group is fastest, and among those the least ρ per iteration.
+
+    Args:
+      profile: the measurements; its `racks` and `nics` say which links are slow.
+      model_bytes: what a group averages; None: all gradient buckets, or the profile's collective.
+      seed: of the draws.
+
+    Returns:
+      The groups; None where all ranks are in one rack and no NIC is slow: all divisions are alike there, and none
+      avoids anything.
+
+    Raises:
+      ProfileError: it is not known how many bytes are averaged, or there are too many ranks.
+    """
+    nics = tuple(profile.nics) or (1.0,) * profile.ranks
+    if len(profile.racks) < 2 and max(nics) == min(nics):
+        return None
+    if profile.ranks > MAX_GROUPED:
+        raise ProfileError(
+            f"racks: groups are planned for at most {MAX_GROUPED} ranks; these are {profile.ranks}.{CURE}"
+            "leave racks and nics out of the profile."
+        )
+    racks = tuple(RackRanks(ranks=tuple(rack.ranks), uplink=rack.uplink) for rack in profile.racks)
+    racks = racks or (RackRanks(ranks=tuple(range(profile.ranks)), uplink=1.0),)
+    nbytes = _model_bytes(profile, model_bytes)
+    return on(GroupCosts(racks, nics, nbytes, profile.link.alpha_s, profile.link.beta_s_per_byte), seed)
+
+
+def on(links: GroupCosts, seed: int = 0) -> Groups:
+    """The groups for this network, as `decide` chooses them; the same links and seed give the same groups."""
+    theirs = paper(links)[:LONG]
+    chosen, rho = _best(links, theirs, seed)
+    return Groups(
+        bytes=links.nbytes,
+        racks=tuple(links.racks),
+        nics=tuple(links.nics),
+        iterations=tuple(tuple(map(tuple, division)) for division in chosen),
+        seconds=tuple(significant(links.seconds(division)) for division in chosen),
+        rho=rho,
+        status="OPTIMAL",
+        bound=significant(links.least),
+        baselines=_baselines(links),
+        pattern=Pattern(
+            seconds=significant(_slowest(theirs, links)),
+            period=len(theirs),
+            rho=significant(contraction(theirs, len(links.nics))),
+        ),
+    )
+
+
+def _model_bytes(profile: Profile, given: int | None) -> int:
+    nbytes = given or sum(bucket.bytes for bucket in profile.buckets)
+    if not nbytes and profile.collective:
+        nbytes = profile.collective.bytes
+    if not nbytes:
+        raise ProfileError(
+            "racks or nics: groups are planned for the model's bytes, but the profile has neither buckets nor a "
+            f"collective.{CURE}say how many with `jaxcomm plan --model-bytes 100MiB`."
+        )
+    return nbytes
+
+
+def _best(links: GroupCosts, theirs: list[Division], seed: int) -> tuple[list[Division], float]:
+    """The connected pattern of the least cost that has the least ρ per iteration, and its ρ."""
+    ranks = len(links.nics)
+    lengths = PERIODS if ranks <= SMALL else [LONG]
+    drawn = Shuffle(links, links.least).iterations(max(lengths), seed)
+    offers = [path(links), *([theirs] if _slowest(theirs, links) <= links.least * SLACK else [])]
+    offers += [drawn[:length] for length in lengths]
+    found = []
+    for offer in offers:
+        if len(set(components(offer, ranks))) == 1:
+            rho = round(contraction(offer, ranks), 9)
+            found.append((significant(rho ** (1 / len(offer))), len(offer), offer, rho))
+    _, _, chosen, rho = min(found, key=lambda offer: offer[:2])
+    return chosen, rho
+
+
+def _slowest(pattern: list[Division], links: GroupCosts) -> float:
+    return max(map(links.seconds, pattern))
+
+
+def _baselines(links: GroupCosts) -> Baselines:
+    """What synchronising everybody takes; uneven racks count as the largest, unlike links as the slowest."""
+    slowest = max(links.nics)
+    given = baselines.RackedWorkers(
+        racks=len(links.racks),
+        per_rack=max(len(rack.ranks) for rack in links.racks),
+        nbytes=links.nbytes,
+        alpha=links.alpha,
+        within=links.beta * slowest,
+        between=links.beta * max(slowest, *(rack.uplink for rack in links.racks)),
+    )
+    return Baselines(**{name: significant(getattr(baselines, name)(given).seconds) for name in Baselines.model_fields})

@@ -1,0 +1,147 @@
+"""Who averages with whom in which iteration: divisions by cost, drawn and picked by what they mix; the paper's pattern.
+
+Source: Wang et al., "DS-Sync", section III-B; the divisions by cost and their choice are ours.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from jaxcomm.plan.rank_groups import GroupCosts, averaged
+
+Division = list[list[int]]
+SLACK: Final = 1 + 1e-12  # sums that are added in another order
+DRAWS: Final = 4096  # ranks in all draws of one iteration together
+SKETCH: Final = 64  # numbers per rank that stand for its model
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """Divisions of all ranks in which no group takes longer than `limit` seconds, in as few groups as that allows.
+
+    In every iteration each rack sends one rank to a group between racks; those that stay join that group as far as the
+    limit goes, or are divided within their rack. The slowest choose their partners first, so they get fast ones, and
+    the rest is one large group wherever that is fast enough. Who goes and who meets whom is drawn.
+    """
+
+    links: GroupCosts
+    limit: float
+
+    def iterations(self, period: int, seed: int) -> list[Division]:
+        """So many divisions, each the one of several draws that leaves the least disagreement after those before."""
+        dice, ranks = random.Random(seed), len(self.links.nics)
+        values = np.random.default_rng(seed).standard_normal((ranks, SKETCH)) if ranks > SKETCH else np.eye(ranks)
+        values = values - values.mean(axis=0)
+        found = []
+        for _ in range(period):
+            draws = [self._draw(dice) for _ in range(max(4, min(64, DRAWS // ranks)))]
+            results = [averaged(values, draw) for draw in draws]
+            best = min(range(len(draws)), key=lambda index: round(float(np.square(results[index]).sum()), 9))
+            values = results[best]
+            found.append(draws[best])
+        return found
+
+    def _draw(self, dice: random.Random) -> Division:
+        racks, nics = self.links.racks, self.links.nics
+        senders = [dice.choice(self._able(rack.ranks, rack.uplink)) for rack in racks]
+        slowness = {rank: max(nics[rank], rack.uplink) for rank, rack in zip(senders, racks, strict=True)}
+        between = [group for group in self._divide(senders, slowness, dice) if len(group) > 1]
+        crossing = {rank for group in between for rank in group}
+        staying = []
+        for rack in racks:
+            left = [rank for rank in rack.ranks if rank not in crossing]
+            staying.append(self._divide(left, {rank: nics[rank] for rank in left}, dice))
+        for group in between:
+            self._absorb(group, [staying[index] for index in self.links.crossed(group)])
+        return sorted(sorted(group) for group in (*between, *(group for within in staying for group in within)))
+
+    def _able(self, ranks: Sequence[int], uplink: float) -> Sequence[int]:
+        """Those whose NIC is no slower than the uplink; all, if a single one would always be away."""
+        most = max(uplink, min(self.links.nics[rank] for rank in ranks))
+        able = [rank for rank in ranks if self.links.nics[rank] <= most]
+        return able if len(able) > 1 else ranks
+
+    def _divide(self, ranks: Sequence[int], slowness: Mapping[int, float], dice: random.Random) -> Division:
+        """Greedy: the slowest first, with as many others, in the order drawn, as the limit allows."""
+        order = sorted(ranks, key=lambda _: dice.random())
+        free, found = dict.fromkeys(order), []
+        for head in sorted(order, key=lambda rank: -slowness[rank]):
+            if head in free:
+                del free[head]
+                size = self._most(slowness[head], len(free) + 1)
+                found.append([head, *(free.popitem()[0] for _ in range(size - 1))])
+        return found
+
+    def _most(self, slowness: float, ranks: int) -> int:
+        """How many of so many ranks a group may have."""
+        low, high = 1, ranks
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = self.links.ring(middle, slowness) <= self.limit * SLACK
+            low, high = (middle, high) if fits else (low, middle - 1)
+        return low
+
+    def _absorb(self, group: list[int], staying: Sequence[Division]) -> None:
+        """Moves what stays in these racks into their group between racks, the largest first, as far as it fits."""
+        for within in staying:
+            for other in sorted(within, key=len, reverse=True):
+                if self.links.seconds([[*group, *other]]) <= self.limit * SLACK:
+                    group += other
+                    within.remove(other)
+
+
+def path(links: GroupCosts) -> list[Division]:
+    """Pairs along a path through all ranks: poor, but connected on every network, and no pair is ever too slow."""
+    heads = [rack.ranks[0] for rack in links.racks]
+    phases = [[pair for rack in links.racks for pair in _pairs(rack.ranks, start)] for start in (0, 1)]
+    phases += [_pairs(heads, start) for start in (0, 1)]
+    return [_completed(phase, links) for phase in phases if phase]
+
+
+def paper(links: GroupCosts) -> list[Division]:
+    """The paper's pattern (III-B1 to 3): a group of representatives, one of each rack's others; the slow ones in pairs.
+
+    A rack with a slow uplink pairs its representative with a regular one, which changes every iteration; a rank with a
+    slow NIC stays in its rack and is paired there, if it has enough others. Where the paper says nothing: slow is what
+    is slower than the fastest of its kind; who finds no regular partner joins the large group.
+    """
+    racks, nics = links.racks, links.nics
+    regular = [[r for r in rack.ranks if nics[r] == min(nics[r] for r in rack.ranks)] for rack in racks]
+    least = min(rack.uplink for rack in racks)
+    found = []
+    for t in range(max(map(len, [racks, *regular]))):
+        senders = [able[t % len(able)] for able in regular] if len(racks) > 1 else []
+        crossing = set(senders)
+        slow = [rank for rack, rank in zip(racks, senders, strict=False) if rack.uplink > least]
+        groups = _hub(slow, [rank for rack, rank in zip(racks, senders, strict=False) if rack.uplink == least], t)
+        for rack, able in zip(racks, regular, strict=True):
+            staying = [rank for rank in able if rank not in crossing]
+            slow = [rank for rank in rack.ranks if rank not in {*able}]
+            enough = len(staying) > len(slow)
+            groups += _hub(slow, staying, t) if enough else [slow + staying]
+        found.append(_completed([group for group in groups if group], links))
+    return found
+
+
+def _hub(slow: Sequence[int], others: Sequence[int], t: int) -> Division:
+    """Each slow rank with one other, in turns; the rest is one group."""
+    turned = t % max(1, len(others))
+    others = [*others[turned:], *others[:turned]]
+    pairs = min(len(slow), len(others))
+    rest = [*slow[pairs:], *others[pairs:]]
+    return [[one, other] for one, other in zip(slow, others, strict=False)] + ([rest] if rest else [])
+
+
+def _pairs(ranks: Sequence[int], start: int) -> Division:
+    return [list(ranks[i : i + 2]) for i in range(start, len(ranks) - 1, 2)]
+
+
+def _completed(groups: Division, links: GroupCosts) -> Division:
+    """The groups, and everybody else alone."""
+    busy = {rank for group in groups for rank in group}
+    return sorted([sorted(group) for group in groups] + [[rank] for rank in range(len(links.nics)) if rank not in busy])

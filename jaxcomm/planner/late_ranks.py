@@ -1,0 +1,68 @@
+"""Which ranks are late, and by how much, as every decision takes it into account."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxcomm.plan.values import MAX_TOGETHER, Spec, Stragglers
+from jaxcomm.profile import Profile, late_ranks, straggler
+from jaxcomm.simulate import Delays
+
+ROLE: Final = "straggler"
+
+
+@dataclass(frozen=True)
+class LateRanks:
+    """Who is late; by default nobody is known to be, and no schedule may count on a delay.
+
+    Attributes:
+      roles: ranks by role; binds "straggler" if it is known who is late, and is empty otherwise.
+      delays: how late the last rank is.
+      order: the roles of several late ranks in the order in which they come; () if at most one is late.
+      releases: [i, step]: when all but the i-th of them and those after it are there, in seconds after the last one's
+        arrival; empty if at most one is late.
+    """
+
+    roles: Mapping[str, int] = field(default_factory=dict)
+    delays: Delays = field(default_factory=Delays)
+    order: tuple[str, ...] = ()
+    releases: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
+
+    @classmethod
+    def of(cls, profile: Profile) -> Self:
+        """Those who are late in a profile."""
+        last = straggler(profile) if profile.arrivals else None
+        if last is None or not last.is_late:
+            return cls()
+        ranks = late_ranks(profile) if profile.ranks <= MAX_TOGETHER else ()
+        if len(ranks) < 2:
+            return cls({ROLE: last.rank}, Delays(last.delays))
+        names = [ROLE, *(f"{ROLE}_{place}" for place in range(2, len(ranks) + 1))]
+        arrivals = np.array(profile.arrivals)
+        ends = arrivals.max(axis=1)
+        there = [np.delete(arrivals, ranks[place:], axis=1).max(axis=1) - ends for place in range(len(ranks) + 1)]
+        roles = dict(zip(names, reversed(ranks), strict=True))
+        return cls(roles, Delays(last.delays), tuple(reversed(names)), np.array(there))
+
+    @property
+    def window(self) -> Delays:
+        """How long the ranks that are not late wait for the last one."""
+        return Delays(-self.releases[0]) if self.order else self.delays
+
+    @property
+    def stages(self) -> NDArray[np.float64]:
+        """When more and more late ranks are there, in seconds after those that are not late: first none of them, last
+        all. One column per step, by when all are there."""
+        if not self.order:
+            return np.array([np.zeros_like(self.delays.seconds), self.delays.seconds])
+        after: NDArray[np.float64] = self.releases - self.releases[0]
+        return after[:, after[-1].argsort(kind="stable")]
+
+    def stage(self, spec: Spec) -> int:
+        """At which of the stages the precondition of a schedule for one late rank, or for `Stragglers`, can start."""
+        return max(1, len(self.order)) - (len(spec.late) if isinstance(spec, Stragglers) else 1)

@@ -1,0 +1,181 @@
+"""The planner: from a profile to a plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from importlib import metadata
+
+from jaxcomm import schedules
+from jaxcomm.cluster import SOLVED, Cluster
+from jaxcomm.errors import JaxcommError, ProfileError
+from jaxcomm.plan import Plan
+from jaxcomm.plan.values import (
+    Assumptions,
+    Chain,
+    Delay,
+    Entry,
+    Hybrid,
+    Matches,
+    PlanProvenance,
+    Rotation,
+    Solved,
+    SolvedNetwork,
+    Straggler,
+)
+from jaxcomm.planner import groups, loss, rails
+from jaxcomm.planner.cp_sat import Log
+from jaxcomm.planner.late_ranks import ROLE, LateRanks
+from jaxcomm.planner.rounding import significant
+from jaxcomm.planner.schedules import Progress, Setting, choose, choose_executor, entries, solved
+from jaxcomm.planner.step import Assignment, plan_step, relaxed_steps
+from jaxcomm.profile import Profile, straggler
+from jaxcomm.program.program import MAX_RANKS
+from jaxcomm.simulate import PORTS
+
+
+def plan(
+    profile: Profile,
+    *,
+    time_limit: float = 10.0,
+    seed: int = 0,
+    min_gain: float = 0.02,
+    ports: int = PORTS,
+    loss_bound: float | None = None,
+    loss_budget: float | None = None,
+    model: str = "",
+    progress: Progress = lambda share: None,
+    log: Log = None,
+    model_bytes: int | None = None,
+) -> Plan:
+    """The plan with the least predicted time for the cluster that a profile describes.
+
+    Every size of allreduce gets the schedule whose mean time over the profiled delays is least. One that uses the delay
+    of the late rank must save at least `min_gain` of the best that does not, else it is refused and the entry says so.
+    The gradient buckets of a step share one delay, and are planned with their boundaries (see
+    `planner.step`). Equal arguments give equal bytes.
+
+    Args:
+      profile: the measurements.
+      time_limit: seconds for the buckets of a step as they are, for other boundaries, for both on rails, and for the
+        schedules of a topology, each, roughly: the limit is on the solver's work, which is the same on every machine.
+        How buffers are split over rails needs none: that search is exact, and its work bounded (see
+        `planner.rails.split`).
+      seed: of the solver, from 0 to 2³¹ − 1.
+      min_gain: the least saving that is worth a schedule which asks more of the network, as a share in [0, 1).
+      ports: peers that a rank can exchange with at once at full speed; direct needs `ranks - 1`.
+      loss_bound: the share of each gradient that may be lost; None: as `planner.loss.decide` finds it.
+      loss_budget: the share of all gradients together that may be lost; None: the bound.
+      model: the architecture, to look up the published bound; empty: as the profile says.
+      progress: called with the finished share, from 0 to 1.
+      log: receives the lines of the solver's log.
+      model_bytes: what groups average; None: all gradient buckets, or the profile's collective.
+
+    Returns:
+      The plan; `collectives[i].alternatives` holds everything that was considered, and why it was not taken.
+
+    Raises:
+      ProfileError: more ranks, or more sizes of buckets, than a plan can hold; groups of unknown bytes; or no loss
+        policy fits.
+      JaxcommError: OR-Tools is needed and not installed, or an argument is out of range.
+    """
+    for name, value, fits, range_ in (
+        ("ports", ports, 1 <= ports <= MAX_RANKS, f"from 1 to {MAX_RANKS}"),
+        ("min_gain", min_gain, 0 <= min_gain < 1, "a share, from 0 to below 1"),
+        ("time_limit", time_limit, 0 < time_limit < math.inf, "a positive number of seconds"),
+        ("seed", seed, 0 <= seed < 2**31, "from 0 to 2147483647"),
+    ):
+        if not fits:
+            raise JaxcommError(f"{name} is {value}; it must be {range_}.\n  Cure: change it, or leave it out.")
+    if profile.ranks > MAX_RANKS:
+        raise ProfileError(f"ranks is {profile.ranks}; a plan is for at most {MAX_RANKS}.\n  Cure: plan per group.")
+    digest = profile.hash
+    profile, executed = choose_executor(profile)
+    network, late = profile.network, LateRanks.of(profile)
+    few = network if late.roles and profile.ranks <= SOLVED else None
+    setting = Setting(
+        ranks=profile.ranks,
+        links=Cluster(profile.link.alpha_s, profile.link.beta_s_per_byte, network),
+        ports=ports,
+        min_gain=min_gain,
+        late=late,
+        template=schedules.template(profile.ranks) if late.roles else None,
+        solved=solved(few, late.roles[ROLE], time_limit, seed, log) if few else (),
+        executors=executed,
+    )
+    decision = plan_step(profile, setting, time_limit=time_limit, seed=seed, log=log)
+    split = rails.decide(profile, min_gain)
+    on_rails = None
+    if decision and split and len(split.members) > 1:
+        on_rails = plan_step(
+            profile, setting, time_limit=time_limit, seed=seed, log=log, split=split, known=decision.known
+        )
+    if decision:
+        known = {**decision.known, **(on_rails.known if on_rails else {})}
+    else:
+        known = {profile.collective.bytes: choose(setting, profile.collective.bytes)} if profile.collective else {}
+    policy = loss.decide(
+        profile, bound=loss_bound, model=model, budget=loss_budget, time_limit=time_limit, seed=seed, log=log
+    )
+    divided = groups.decide(profile, model_bytes, seed)
+    step = decision.step if decision else None
+    if step:
+        step = step.model_copy(update={"accepting": relaxed_steps(step, setting, profile.loss, policy, divided)})
+    found = entries(setting, known, progress)
+    decided = [each for each in (decision, on_rails) if each]
+    results: list[Solved | Assignment] = [*setting.solved, *(result for each in decided for result in each.results)]
+    results = [result for result in results if result.status != "NOT_NEEDED"]
+    worst = max(results, key=lambda result: result.gap, default=None)
+    solvers = ["cp_sat"] * bool(worst) + ["binary_search"] * (split is not None and len(split.members) > 1)
+    return Plan(
+        matches=Matches(ranks=profile.ranks),
+        roles=dict(late.roles),
+        template=_rotation(setting, found),
+        network=SolvedNetwork(topology=network, schedules=setting.solved) if network else None,
+        collectives=found,
+        assumptions=Assumptions(
+            alpha_s=profile.link.alpha_s,
+            beta_s_per_byte=profile.link.beta_s_per_byte,
+            residual=profile.link.residual,
+            samples=len(profile.link.samples),
+            link_source=profile.link.source,
+            ports=ports,
+            min_gain=min_gain,
+            delay=_delay(profile),
+        ),
+        executors=executed,
+        step=step,
+        rail_step=on_rails.step if on_rails else None,
+        rails=split,
+        groups=divided,
+        loss=policy,
+        provenance=PlanProvenance(
+            profile=digest,
+            solver="+".join(solvers) or "none",
+            status=worst.status if worst else "OPTIMAL" if solvers else "NOT_NEEDED",
+            gap=significant(worst.gap) if worst else 0.0,
+            seed=seed,
+            versions={package: _version(package) for package in ("jaxcomm", "ortools")},
+        ),
+    )
+
+
+def _delay(profile: Profile) -> Delay | None:
+    """What the profile says of the last rank, be it late or not."""
+    if not profile.arrivals:
+        return None
+    last = straggler(profile)
+    return Delay(**{name: getattr(last, name) for name in Delay.model_fields})
+
+
+def _rotation(setting: Setting, found: Sequence[Entry]) -> Rotation | None:
+    """The template, if an entry runs by it."""
+    used = any(isinstance(entry.schedule, Straggler | Hybrid | Chain) for entry in found)
+    return Rotation.model_validate(setting.template.to_json()) if setting.template and used else None
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "unknown"

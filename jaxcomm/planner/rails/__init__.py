@@ -1,0 +1,11 @@
+"""The decision about rails: how a buffer of any size is split over interfaces that differ.
+
+`times` reads the measured tables, `split` finds the shares for one size, and `search` the ranges of sizes that share a
+split. `links` says what a schedule takes on a split.
+Imports no other decision.
+"""
+
+from jaxcomm.planner.rails.links import RailLink, RailLinks, phases_on, rail_links, seconds
+from jaxcomm.planner.rails.search import decide
+
+__all__ = ["RailLink", "RailLinks", "decide", "phases_on", "rail_links", "seconds"]

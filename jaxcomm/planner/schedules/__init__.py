@@ -1,0 +1,14 @@
+"""The decision about schedules: which one serves a call of which size, in which executor.
+
+`setting` says what a schedule takes, `candidates` what a call could run, `ranges` which choice serves which sizes, and
+`entry` what the plan says of it. `network_solver` and `trees` find schedules for hosts whose links differ.
+Imported by the whole plan and by the step; imports no other decision.
+"""
+
+from jaxcomm.planner.schedules.candidates import choose
+from jaxcomm.planner.schedules.executors import choose_executor
+from jaxcomm.planner.schedules.network_solver import solved
+from jaxcomm.planner.schedules.ranges import Progress, entries
+from jaxcomm.planner.schedules.setting import Setting
+
+__all__ = ["Progress", "Setting", "choose", "choose_executor", "entries", "solved"]

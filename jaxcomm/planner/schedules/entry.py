@@ -1,0 +1,66 @@
+"""The plan's entry for a byte range: what was chosen, beside everything that was considered and why it was not."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jaxcomm import simulate
+from jaxcomm.plan.values import Alternative, Broadcast, Chain, Entry, Nccl, Plain, Predicted, Spec, Straggler, Verdict
+from jaxcomm.planner.late_ranks import ROLE
+from jaxcomm.planner.rounding import significant
+from jaxcomm.planner.schedules.candidates import call_lower_bound, late_sets, late_specs, plain_schedule, too_many_ports
+from jaxcomm.planner.schedules.setting import Setting
+from jaxcomm.simulate import Delays
+
+
+def entry(setting: Setting, low: int, high: int | None, nbytes: int, choice: Spec) -> Entry:
+    """The plan's entry for a byte range, with everything that was considered for calls of `nbytes`."""
+    plain_specs: list[Spec] = [Plain(kind="ring"), Plain(kind="halving_doubling"), Plain(kind="direct")]
+    if setting.executors and setting.executors.nccl:
+        nccl = Nccl(otherwise=plain_schedule(setting, nbytes).kind)
+        plain_specs.append(choice if isinstance(choice, Nccl) else nccl)
+    times = {
+        spec: setting.seconds(spec, nbytes)
+        for spec in [*plain_specs, *late_specs(setting, nbytes), *late_sets(setting, nbytes), choice]
+    }
+    base = min(times[spec] for spec in plain_specs if not too_many_ports(setting, spec))
+
+    def row(spec: Spec, seconds: float, verdict: Verdict) -> Alternative:
+        gain = 1 - seconds / base if base > 0 else 0.0
+        return Alternative(schedule=spec, seconds=significant(seconds), gain=significant(gain), verdict=verdict)
+
+    rows = [row(spec, seconds, _verdict(setting, times, spec, choice)) for spec, seconds in times.items()]
+    if setting.late.roles:
+        rows += [row(spec, setting.cost(spec, nbytes)[1], "ideal_delay") for spec in _ideal_specs(setting, nbytes)]
+    predicted = Predicted(
+        reference_bytes=nbytes,
+        seconds=significant(times[choice]),
+        ring=significant(times[plain_specs[0]]),
+        halving_doubling=significant(times[plain_specs[1]]),
+        direct=significant(times[plain_specs[2]]),
+        broadcast=significant(setting.seconds(Broadcast(late=ROLE), nbytes)),
+        lower_bound=significant(call_lower_bound(setting, nbytes)),
+    )
+    return Entry(min_bytes=low, max_bytes=high, schedule=choice, predicted=predicted, alternatives=tuple(rows))
+
+
+def _verdict(setting: Setting, times: dict[Spec, float], spec: Spec, choice: Spec) -> Verdict:
+    if spec == choice:
+        return "chosen"
+    if too_many_ports(setting, spec):
+        return "too_many_ports"
+    if times[spec] >= times[choice]:
+        return "slower"
+    worthwhile = times[spec] < (1 - setting.min_gain) * times[choice]
+    if worthwhile:
+        return "calls_only" if isinstance(spec, Chain) else "window_taken"
+    return "below_threshold"
+
+
+def _ideal_specs(setting: Setting, nbytes: int) -> list[Spec]:
+    """The paper's chunk count, and the best one, for a delay that always covers the others' part."""
+    if setting.links.topology:
+        return late_specs(setting, nbytes)
+    links = setting.links
+    always = simulate.straggler(setting.ranks, nbytes, Delays([np.inf]), links.alpha, links.beta)
+    return [Straggler(late=ROLE, chunks=chunks) for chunks in dict.fromkeys((setting.ranks - 1, always.chunks))]

@@ -1,0 +1,54 @@
+"""Which executor runs our schedules on CUDA devices, and what NCCL's own allreduce takes there."""
+
+from __future__ import annotations
+
+import itertools
+from operator import attrgetter
+from typing import get_args
+
+import numpy as np
+
+from jaxcomm import schedules
+from jaxcomm.curve import without_noise
+from jaxcomm.plan.executors import Executors, OwnName, Timed
+from jaxcomm.profile import Profile, Sample
+
+
+def choose_executor(profile: Profile) -> tuple[Profile, Executors | None]:
+    """The profile with the link of the executor that runs our schedules, and what the plan says of executors.
+
+    Of two, the one whose ring is faster for the bytes of a step: one kernel over memory that all ranks can read starts
+    its rounds sooner, sends and receives may move large buffers faster. Without tables the profile is as it was.
+    """
+    timed = profile.executors
+    own: list[OwnName] = [name for name in get_args(OwnName) if name in timed]
+    nccl = _table(timed["nccl"].samples) if "nccl" in timed else ()
+    if not timed:
+        return profile, None
+    if not own:
+        return profile, Executors(nccl=nccl)
+    nbytes = _usual_bytes(profile)
+
+    def ring_seconds(name: OwnName) -> float:
+        link = timed[name]
+        return schedules.ring(profile.ranks).seconds(nbytes, link.alpha_s, link.beta_s_per_byte)
+
+    best = min(own, key=ring_seconds)
+    return profile.model_copy(update={"link": timed[best]}), Executors(own=best, nccl=nccl)
+
+
+def _usual_bytes(profile: Profile) -> int:
+    """What a call mostly carries: the largest bucket, the collective, or else the largest that was timed."""
+    if profile.buckets:
+        return max(bucket.bytes for bucket in profile.buckets)
+    if profile.collective:
+        return profile.collective.bytes
+    return max(sample.bytes for link in profile.executors.values() for sample in link.samples)
+
+
+def _table(samples: list[Sample]) -> tuple[Timed, ...]:
+    """One time per size, the median of several, none above that of a larger size."""
+    by_size = itertools.groupby(sorted(samples, key=attrgetter("bytes")), key=attrgetter("bytes"))
+    medians = {size: float(np.median([sample.seconds for sample in alike])) for size, alike in by_size}
+    seconds = without_noise([*medians.values()]).tolist()
+    return tuple(Timed(bytes=size, seconds=time) for size, time in zip(medians, seconds, strict=True))

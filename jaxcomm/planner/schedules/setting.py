@@ -1,0 +1,71 @@
+"""What schedules are chosen for, and what a schedule takes there."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from jaxcomm import schedules, simulate
+from jaxcomm.cluster import Cluster
+from jaxcomm.plan import build
+from jaxcomm.plan.executors import Executors
+from jaxcomm.plan.values import Chain, Nccl, Solved, Spec, Stragglers
+from jaxcomm.planner.late_ranks import ROLE, LateRanks
+from jaxcomm.schedules import Schedule, Template
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What calls run on, and what their schedules are built from.
+
+    `links` have no racks of their own: slow uplinks count as hosts' NICs (`Profile.network`). `ports` are the peers
+    that a rank exchanges with at once. `min_gain` is what a schedule must save to count on a delay. `template` is
+    needed where somebody is late. `solved` are straggler schedules for the links' topology. `executors` holds the times
+    of NCCL's own allreduce, if it was timed.
+    """
+
+    ranks: int
+    links: Cluster
+    ports: int
+    min_gain: float
+    late: LateRanks = field(default_factory=LateRanks)
+    template: Template | None = None
+    solved: tuple[Solved, ...] = ()
+    executors: Executors | None = None
+
+    def schedule(self, spec: Spec) -> Schedule:
+        """The schedule of a spec, for some late rank where nobody is known to be late."""
+        return build(spec, self.ranks, self.late.roles or {ROLE: 0}, self.template, self.solved)
+
+    def cost(self, spec: Spec, nbytes: int) -> tuple[float, float]:
+        """Seconds before and after the late rank's arrival."""
+        if isinstance(spec, Nccl):
+            return 0.0, self.nccl_seconds(nbytes)
+        links = self.links
+        return simulate.phases(self.schedule(spec), nbytes, links.alpha, links.beta, links.topology)
+
+    def nccl_seconds(self, nbytes: int) -> float:
+        """Seconds of NCCL's own allreduce; infinite if it was not timed."""
+        return self.executors.nccl_seconds(nbytes) if self.executors and self.executors.nccl else math.inf
+
+    def seconds(self, spec: Spec, nbytes: int) -> float:
+        """Mean seconds from the last late rank's arrival on."""
+        if isinstance(spec, Stragglers | Chain):
+            call = nbytes, self.links.alpha, self.links.beta
+            if topology := self.links.topology:
+                times = [topology.seconds(part, *call) for part in self.schedule(spec).phases]
+            else:
+                phases = _schedule(spec.kind, self.ranks, len(spec.late), spec.chunks).phases
+                times = [part.seconds(*call) for part in phases]
+            needed = range(-1 - len(spec.late), 0) if isinstance(spec, Chain) else (-1 - len(spec.late), -1)
+            return simulate.staggered(times, self.late.releases[list(needed)])
+        before, after = self.cost(spec, nbytes)
+        return float(self.late.delays.exposed(before)) + after
+
+
+@lru_cache(maxsize=4096)
+def _schedule(kind: str, ranks: int, late: int, chunks: int) -> Schedule:
+    """The schedule for these numbers; which ranks are late changes nothing in its phases' rounds and volumes."""
+    make = schedules.stragglers if kind == "stragglers" else schedules.chain
+    return make(ranks, range(late), chunks)

@@ -1,0 +1,145 @@
+"""Which gradients form a bucket, which buckets use the late rank's delay, and how much of it: one delay for all.
+
+The end of a step is the greatest of some sums of what the buckets take (see `queue`), so one linear inequality per sum
+and delay states it exactly, and CP-SAT finds the boundaries and schedules with the earliest end.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from jaxcomm.planner import cp_sat
+from jaxcomm.planner.cp_sat import WORK_PER_SECOND, Log
+from jaxcomm.planner.step.greedy import greedy
+from jaxcomm.planner.step.jobs import Jobs, Packing
+from jaxcomm.planner.step.queue import Floats, Ints, StepQueue
+
+SCENARIOS: Final = 32  # steps that the solver sees; more are averaged in groups of neighbours
+TICKS: Final = 2**24  # the horizon in the solver's integers
+GAP: Final = 1e-4  # the solver stops when it is this close to its bound
+
+
+class Assignment(NamedTuple):
+    """The buckets and what each runs, the mean seconds from the late rank's last gradient to the last sum, and the
+    solver's `status` and `gap` as it states them."""
+
+    packing: Packing
+    seconds: float
+    status: str
+    gap: float
+
+
+def assign(jobs: Jobs, stages: Floats, *, time_limit: float, seed: int, log: Log = None) -> Assignment:
+    """Chooses the buckets and one option per bucket size so that the step's last sum is there soonest, on average over
+    the steps.
+
+    Args:
+      jobs: the step's gradients, and what buckets can be made of them.
+      stages: how late the late ranks are, as for `StepQueue.of`; steps alike are neighbours.
+      time_limit: seconds for the solver, roughly: the limit is on its work, which is the same on every machine.
+      seed: of the solver.
+      log: receives the lines of the solver's log.
+
+    Raises:
+      JaxcommError: OR-Tools is not installed.
+    """
+    groups = np.array_split(stages, min(SCENARIOS, stages.shape[1]), axis=1)
+    few = np.stack([group.mean(axis=1) for group in groups], axis=1)
+    weights = np.array([group.shape[1] for group in groups])
+    queues = jobs.queues(few)
+    packing, status, gap = jobs.single, "NOT_NEEDED", 0.0
+    if len(jobs.runs) > len(packing.runs) or any(len(options) > 1 for options in jobs.options.values()):
+        start = greedy(jobs, queues, weights)
+        packing, status, gap = _solve(jobs, queues, weights, start, time_limit, seed, log)
+        packing = _modest(jobs, queues, weights, packing)
+    return Assignment(packing, jobs.seconds(stages, packing), status, gap)
+
+
+def _modest(jobs: Jobs, queues: Sequence[StepQueue], weights: Ints, packing: Packing) -> Packing:
+    """The packing with the first option wherever the step ends as soon with it: the solver takes any of equals."""
+
+    def ends(packing: Packing) -> float:
+        return float(np.average(jobs.exposed(queues, packing), weights=weights))
+
+    for size in sorted(size for size, option in packing.choice.items() if option):
+        plainer = packing.with_option(size, 0)
+        if ends(plainer) <= ends(packing) * (1 + 1e-9):
+            packing = plainer
+    return packing
+
+
+def _solve(
+    jobs: Jobs, queues: Sequence[StepQueue], weights: Ints, start: Packing, time_limit: float, seed: int, log: Log
+) -> tuple[Packing, str, float]:
+    """CP-SAT over a path of runs through all gradients, and one option per size.
+
+    One worker and a deterministic limit, so that equal input gives equal output.
+    """
+    cp_model = cp_sat.load("gradient buckets")
+    beginning, ending, alike = defaultdict(list), defaultdict(list), defaultdict(list)
+    for index, run in enumerate(jobs.runs):
+        beginning[run.begin].append(index)
+        ending[run.end].append(index)
+        alike[run.bytes].append(index)
+    longest = [max(max(o.before) + max(o.after) for o in jobs.options[run.bytes]) for run in jobs.runs]
+    most = sum(max(longest[index] for index in here) for here in ending.values())
+    tick = (max(float(queue.time.max()) for queue in queues) + most) / TICKS or 1.0
+
+    def ticks(seconds: float) -> int:
+        return round(seconds / tick)
+
+    model = cp_model.CpModel()
+    take = [[model.new_bool_var(f"{run}_{i}") for i in range(len(jobs.options[run.bytes]))] for run in jobs.runs]
+    for run, literals in zip(jobs.runs, take, strict=True):
+        for index, literal in enumerate(literals):
+            model.add_hint(literal, run in start.runs and index == start.choice[run.bytes])
+    for atom in range(len(jobs.ready)):
+        begin = sum(literal for index in beginning[atom] for literal in take[index])
+        model.add(begin == (sum(literal for index in ending[atom - 1] for literal in take[index]) if atom else 1))
+    for size, indices in alike.items():
+        chosen = [model.new_bool_var(f"{size}_{option}") for option in range(len(jobs.options[size]))]
+        model.add_at_most_one(chosen)
+        for option, allowed in enumerate(chosen):
+            model.add_hint(allowed, option == start.choice.get(size))
+            for index in indices:
+                model.add_implication(take[index][option], allowed)
+
+    step_ends = [model.new_int_var(0, 2 * TICKS, "") for _ in weights]
+    for rail, queue in enumerate(queues):
+        left, stages = [], len(queue.first)
+        for stage in range(stages):
+            sums = [model.new_constant(0)]
+            for atom in reversed(range(len(jobs.ready))):
+                total = model.new_int_var(0, 2 * TICKS, "")
+                literals = [literal for index in ending[atom] for literal in take[index]]
+                options = [option for index in ending[atom] for option in jobs.options[jobs.runs[index].bytes]]
+                seconds = [ticks(option.work(rail, stages)[stage]) for option in options]
+                model.add(total == sums[-1] + cp_model.LinearExpr.weighted_sum(literals, seconds))
+                sums.append(total)
+            left.append(sums[::-1])
+        for row, column in np.ndindex(queue.time.shape):
+            work = sum(sums[first] for sums, first in zip(left, queue.first[:, row, column], strict=True))
+            model.add(step_ends[column] >= ticks(float(queue.time[row, column])) + work)
+    steps = int(weights.sum())
+    departures = [
+        ticks(jobs.due(run) * steps) * literal for run, own in zip(jobs.runs, take, strict=True) for literal in own[1:]
+    ]
+    model.minimize(cp_model.LinearExpr.weighted_sum(step_ends, weights.tolist()) + sum(departures))
+
+    solver = cp_sat.solver(cp_model, WORK_PER_SECOND * time_limit, seed, log)
+    solver.parameters.relative_gap_limit = GAP
+    status = solver.solve(model)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):  # stopped before it had even read the hint
+        return start, "GREEDY", 1.0
+    found = {
+        run: next(index for index, literal in enumerate(own) if solver.boolean_value(literal))
+        for run, own in zip(jobs.runs, take, strict=True)
+        if any(map(solver.boolean_value, own))
+    }
+    packing = Packing(tuple(sorted(found)), {run.bytes: index for run, index in found.items()})
+    best, bound = solver.objective_value, solver.best_objective_bound
+    return packing, solver.status_name(status), (best - bound) / best if best else 0.0

@@ -1,0 +1,212 @@
+"""The step as one decision: its buckets, what each runs, when, and what no step can beat."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from jaxcomm.errors import ProfileError
+from jaxcomm.plan.planned_step import MAX_GRADIENTS, Gradient, Planned, RailWork, Span, Step
+from jaxcomm.plan.rail_shares import Rails
+from jaxcomm.plan.values import Chain, Spec, Stragglers
+from jaxcomm.planner.cp_sat import Log
+from jaxcomm.planner.rounding import significant
+from jaxcomm.planner.schedules.candidates import call_lower_bound, choose, late_sets, late_specs, plain, tuned_spec
+from jaxcomm.planner.schedules.setting import Setting
+from jaxcomm.planner.step.assignment import Assignment, assign
+from jaxcomm.planner.step.jobs import Atoms, Jobs, Option, Packing
+from jaxcomm.planner.step.on_rails import RailNetwork
+from jaxcomm.profile import Bucket, Profile
+from jaxcomm.simulate import tune
+
+OPTIONS: Final = 24  # straggler schedules that a bucket of the profile may choose from
+FEW: Final = 8  # and one that is made of several
+LARGE: Final = 128  # bucket sizes that may use the delay: those with the most bytes
+MAX_SIZES: Final = 1000
+
+
+class Decision(NamedTuple):
+    """What the plan says of the step, the schedule for every size of bucket, and what the solver made of it.
+
+    The sizes are those of the planned buckets and of those that the profile has, for who keeps them.
+    """
+
+    step: Step
+    known: dict[int, Spec]
+    results: list[Assignment]
+
+
+def plan_step(
+    profile: Profile,
+    setting: Setting,
+    *,
+    time_limit: float,
+    seed: int,
+    log: Log,
+    split: Rails | None = None,
+    known: Mapping[int, Spec] | None = None,
+) -> Decision | None:
+    """The boundaries and the schedules with which the step's last sum is there soonest; None without buckets.
+
+    The buckets stay as the profile has them unless others save `min_gain` of the time that the step then takes.
+
+    Args:
+      profile: its buckets are the gradients; a planned bucket is one of them or several that become ready in a row.
+      setting: what the plan is made for.
+      time_limit: seconds for the schedules of the buckets as they are, and as many for others, roughly.
+      seed: of the solver.
+      log: receives the lines of the solver's log.
+      split: rails, if the step is to run on them; each bucket then also chooses its rails.
+      known: schedules that calls of some sizes run anyway.
+
+    Raises:
+      ProfileError: more buckets, or more sizes of them, than a plan can hold.
+      JaxcommError: OR-Tools is needed and not installed.
+    """
+    if not profile.buckets:
+        return None
+    gradients = sorted(profile.buckets, key=lambda bucket: bucket.ready_s)
+    _check_size(gradients)
+    rails = RailNetwork.of(profile, setting, split) if split else None
+    offers = _Offers(setting, rails, known or {})
+    atoms, few = Atoms.all(gradients), Atoms.few(gradients)
+    stages = setting.late.stages
+    jobs = offers.jobs(atoms, 1, OPTIONS)
+    best = kept = assign(jobs, stages, time_limit=time_limit, seed=seed, log=log)
+    specs = _specs(jobs, kept.packing)
+    results = [kept]
+    if len(few.ready) > 1:
+        packed = offers.jobs(few, len(few.ready), FEW)
+        found = assign(packed, stages, time_limit=time_limit, seed=seed, log=log)
+        results.append(found)
+        if found.seconds < (1 - setting.min_gain) * kept.seconds:
+            jobs, best = packed, found
+            specs |= _specs(packed, found.packing)
+    asis = offers._replace(known={}).jobs(atoms, 1, 0)
+    usual = [significant(float(seconds)) for seconds in np.median(stages, axis=1)]
+    bound = lower_bound(rails.best() if rails else setting, gradients)
+    step = Step(
+        buckets=len(gradients),
+        bytes=sum(gradient.bytes for gradient in gradients),
+        plain_seconds=significant(asis.seconds(stages, asis.single)),
+        seconds=significant(best.seconds),
+        kept_seconds=significant(kept.seconds),
+        lower_bound_seconds=min(significant(best.seconds), significant(bound)),
+        status=best.status,
+        gap=significant(best.gap),
+        delay_s=usual[-1],
+        gradients=tuple(Gradient(name=each.name, bytes=each.bytes, ready_s=each.ready_s) for each in gradients),
+        planned=_planned(jobs, best.packing, usual),
+    )
+    return Decision(step, specs, results)
+
+
+def lower_bound(setting: Setting, gradients: Sequence[Bucket]) -> float:
+    """Mean seconds from the late rank's last gradient on that no boundaries, order and schedules can beat.
+
+    What is ready from r on takes at least as long as if all of it were ready at r and summed by one call.
+    """
+    bounds, nbytes = [], 0
+    for gradient in reversed(gradients):
+        nbytes += gradient.bytes
+        seconds = call_lower_bound(setting, nbytes)
+        bounds.append(gradient.ready_s - gradients[-1].ready_s + seconds)
+    return max(bounds)
+
+
+def _check_size(gradients: Sequence[Bucket]) -> None:
+    sizes = len({gradient.bytes for gradient in gradients})
+    for count, what, most in (
+        (sizes, "different sizes", MAX_SIZES),
+        (len(gradients), "entries", MAX_GRADIENTS),
+    ):
+        if count > most:
+            raise ProfileError(
+                f"buckets has {count} {what}; a plan has room for {most}.\n"
+                "  Cure: gather small gradients into buckets of some 25 MB."
+            )
+
+
+class _Offers(NamedTuple):
+    """What buckets may run: on the one network, or on rails."""
+
+    setting: Setting
+    rails: RailNetwork | None
+    known: Mapping[int, Spec]
+
+    def jobs(self, atoms: Atoms, longest: int, count: int) -> Jobs:
+        """Buckets of up to `longest` atoms, each with about `count` schedules that use the delay (0: with none)."""
+        runs = atoms.runs(longest)
+        total = Counter(run.bytes for run in runs)
+        large = sorted(total, key=lambda nbytes: nbytes * total[nbytes])[-LARGE:] if count else []
+        options = {nbytes: self._options(nbytes, count, nbytes in large) for nbytes in sorted(total)}
+        return Jobs(atoms.ready, runs, options, self.setting.min_gain)
+
+    def _options(self, nbytes: int, count: int, large: bool) -> list[Option]:
+        setting = self.setting
+        if self.rails:  # which take part in boundaries and shares; a size runs one schedule, with rails or without
+            best = choose(setting, nbytes) if count else plain(setting, nbytes)
+            spec = self.known.get(nbytes) or (plain(setting, nbytes) if isinstance(best, Chain) else best)
+            return self.rails.options(spec, nbytes)
+        specs = [self.known[nbytes]] if nbytes in self.known else self._family(nbytes, count if large else 0)
+        costs = {spec: setting.cost(spec, nbytes) for spec in specs}
+        return [Option(spec, (b,), (a,), stage=setting.late.stage(spec)) for spec, (b, a) in costs.items()]
+
+    def _family(self, nbytes: int, count: int) -> list[Spec]:
+        """The plain choice, schedules for late ranks that join together, and members of the family for one late rank,
+        from little to all covered."""
+        setting = self.setting
+        specs: list[Spec] = [plain(setting, nbytes)]
+        if count:
+            specs += late_specs(setting, nbytes)
+            specs += [spec for spec in late_sets(setting, nbytes) if isinstance(spec, Stragglers)]
+        if count and setting.late.roles and not setting.links.topology:
+            longest, links = float(setting.late.delays.seconds[-1]), setting.links
+            members = tune.covering(setting.ranks, nbytes, longest, links.alpha, links.beta, count)
+            specs += map(tuned_spec, members)
+        return list(dict.fromkeys(specs))
+
+
+def _specs(jobs: Jobs, packing: Packing) -> dict[int, Spec]:
+    return {run.bytes: jobs.options[run.bytes][packing.choice[run.bytes]].spec for run in packing.runs}
+
+
+def _planned(jobs: Jobs, packing: Packing, stages: Sequence[float]) -> tuple[Planned, ...]:
+    """The buckets, with their times in a step with these `stages` if a rail serves what has waited longest; by `queue`
+    any order ends as soon."""
+    delay = stages[-1]
+    options = [jobs.options[run.bytes][packing.choice[run.bytes]] for run in packing.runs]
+    ready = [float(jobs.ready[run.end]) for run in packing.runs]
+    waiting = [(at + stages[option.stage], 0, i) for i, (at, option) in enumerate(zip(ready, options, strict=True))]
+    waiting += [(at + delay, 1, i) for i, at in enumerate(ready)]
+    spans: dict[tuple[int, int, int], Span] = {}
+    for rail in range(jobs.rails):
+        now = 0.0
+        for at, part, i in sorted(waiting):
+            seconds = (options[i].after if part else options[i].before)[rail]
+            if seconds:
+                start = max(now, at)
+                now = start + seconds
+                spans[i, rail, part] = Span(start_s=significant(start), end_s=significant(now))
+    return tuple(
+        Planned(
+            gradients=run.last - run.first + 1,
+            bytes=run.bytes,
+            schedule=option.spec,
+            parts=tuple(
+                RailWork(
+                    rail=load.rail,
+                    share=load.share,
+                    before=spans.get((i, rail, 0)),
+                    after=spans.get((i, rail, 1))
+                    or Span(start_s=significant(ready[i] + delay), end_s=significant(ready[i] + delay)),
+                )
+                for rail, load in enumerate(option.loads)
+                if load.share
+            ),
+        )
+        for i, (run, option) in enumerate(zip(packing.runs, options, strict=True))
+    )

@@ -1,0 +1,165 @@
+"""A step's gradients as jobs of a job shop: which runs of them may be one bucket, and what each may run on which rail.
+
+A bucket is ready with its last gradient. On every rail that carries a share of it, one job may start when the ranks
+that it needs have the bucket, and one more when the last of the late ranks has it, too, and the first is done. A rail
+that is never idle while a job waits is done at the same time whatever the order (see `queue`), so a step's end needs no
+order, and its boundaries decide its queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, Self
+
+import numpy as np
+
+from jaxcomm.plan.values import Spec
+from jaxcomm.planner.step.queue import Floats, StepQueue
+from jaxcomm.profile import Bucket
+
+AT_ONCE: Final = 64  # steps whose queues are held at once
+ATOMS: Final = 16  # runs begin and end with these: more gradients are glued into so many groups of about equal bytes
+
+
+class RailShare(NamedTuple):
+    """The share of a bucket's bytes that a rail carries; the one network, where there are no rails, has no name."""
+
+    rail: str | None
+    share: float
+
+
+NETWORK: Final = (RailShare(None, 1.0),)
+
+
+class Option(NamedTuple):
+    """A way to sum a bucket: its schedule, and on each rail its load and the seconds before and after the last late
+    rank's arrival; the part before may start at `stage` of the step (see `queue`)."""
+
+    spec: Spec
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+    loads: tuple[RailShare, ...] = NETWORK
+    stage: int = 0
+
+    def work(self, rail: int, stages: int) -> list[float]:
+        """Seconds on a rail at each of so many stages."""
+        return [(stage == self.stage) * self.before[rail] for stage in range(stages - 1)] + [self.after[rail]]
+
+
+class BucketRange(NamedTuple):
+    """A bucket of the gradients from `first` to `last`, in the order in which they are ready; ready with atom `end`."""
+
+    first: int
+    last: int
+    bytes: int
+    begin: int
+    end: int
+
+
+class Packing(NamedTuple):
+    """The buckets, and which option each of their sizes takes: calls of one size run one schedule."""
+
+    runs: tuple[BucketRange, ...]
+    choice: dict[int, int]
+
+    def with_option(self, size: int, option: int) -> Packing:
+        """The same with another option for buckets of a size."""
+        return self._replace(choice={**self.choice, size: option})
+
+
+class Jobs(NamedTuple):
+    """The runs from which a step's buckets are made, when their ends are ready, and the options of their sizes.
+
+    A bucket that does not take its first option must save `min_gain` of what that takes after the arrival.
+    """
+
+    ready: Floats
+    runs: Sequence[BucketRange]
+    options: Mapping[int, Sequence[Option]]
+    min_gain: float
+
+    @property
+    def rails(self) -> int:
+        """On how many rails jobs run."""
+        return len(next(iter(self.options.values()))[0].before)
+
+    @property
+    def single(self) -> Packing:
+        """Every atom a bucket, with its first option."""
+        runs = sorted(run for run in self.runs if run.begin == run.end)
+        return Packing(tuple(runs), {run.bytes: 0 for run in runs})
+
+    def queues(self, stages: Floats) -> list[StepQueue]:
+        """The queue of each rail, as far as any packing can decide its end; `stages` as for `StepQueue.of`."""
+        queue = StepQueue.of(self.ready, stages)
+        spanned = {atom for run in self.runs for atom in range(run.begin, run.end)}
+        found = []
+        for rail in range(self.rails):
+            least, most = np.full((len(stages), len(self.ready)), np.inf), np.zeros((len(stages), len(self.ready)))
+            for run in self.runs:
+                times = np.array([option.work(rail, len(stages)) for option in self.options[run.bytes]])
+                least[:, run.end] = np.minimum(least[:, run.end], times.min(axis=0))
+                most[:, run.end] = np.maximum(most[:, run.end], times.max(axis=0))
+            least[:, sorted(spanned)] = 0.0
+            found.append(queue.pruned(least, most))
+        return found
+
+    def exposed(self, queues: Sequence[StepQueue], packing: Packing) -> Floats:
+        """For each step of the queues, the seconds from the late rank's last gradient to the last sum."""
+        stages = len(queues[0].first)
+        work = np.zeros((self.rails, stages, len(self.ready)))
+        for run in packing.runs:
+            option = self.options[run.bytes][packing.choice[run.bytes]]
+            for rail in range(self.rails):
+                work[rail, :, run.end] = option.work(rail, stages)
+        return np.asarray(np.max([queue.exposed(each) for queue, each in zip(queues, work, strict=True)], axis=0))
+
+    def seconds(self, stages: Floats, packing: Packing) -> float:
+        """The mean of `exposed` over the steps, of which a few at a time are looked at."""
+        some = np.array_split(stages, -(-stages.shape[1] // AT_ONCE), axis=1)
+        return float(np.concatenate([self.exposed(self.queues(each), packing) for each in some]).mean())
+
+    def due(self, run: BucketRange) -> float:
+        """What a bucket must save to take another option than the first."""
+        return self.min_gain * max(self.options[run.bytes][0].after)
+
+    def dues(self, packing: Packing) -> float:
+        """What all buckets must save together."""
+        return sum(self.due(run) for run in packing.runs if packing.choice[run.bytes])
+
+
+class Atoms(NamedTuple):
+    """The gradients in the order in which they are ready, and the first of each atom, with one more for their end."""
+
+    gradients: Sequence[Bucket]
+    starts: tuple[int, ...]
+
+    @classmethod
+    def all(cls, gradients: Sequence[Bucket]) -> Self:
+        """Every gradient by itself."""
+        return cls(gradients, tuple(range(len(gradients) + 1)))
+
+    @classmethod
+    def few(cls, gradients: Sequence[Bucket]) -> Self:
+        """At most `ATOMS` of them: gradients whose middles lie in the same part of the step's bytes are one."""
+        if len(gradients) <= ATOMS:
+            return cls.all(gradients)
+        ends = np.cumsum([gradient.bytes for gradient in gradients], dtype=float)
+        part = (ATOMS * (ends - [gradient.bytes / 2 for gradient in gradients]) / ends[-1]).astype(int)
+        starts = np.flatnonzero(np.diff(part, prepend=-1))
+        return cls(gradients, (*map(int, starts), len(gradients)))
+
+    @property
+    def ready(self) -> Floats:
+        """When the last gradient of each atom is ready."""
+        return np.array([self.gradients[start - 1].ready_s for start in self.starts[1:]])
+
+    def runs(self, longest: int) -> list[BucketRange]:
+        """All buckets of up to so many neighbouring atoms."""
+        bytes_before = [0]
+        for gradient in self.gradients:
+            bytes_before.append(bytes_before[-1] + gradient.bytes)
+        count = len(self.starts) - 1
+        spans = [(i, j) for i in range(count) for j in range(i, min(count, i + longest))]
+        edges = [(self.starts[i], self.starts[j + 1], i, j) for i, j in spans]
+        return [BucketRange(low, high - 1, bytes_before[high] - bytes_before[low], i, j) for low, high, i, j in edges]

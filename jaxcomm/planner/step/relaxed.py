@@ -1,0 +1,123 @@
+"""What a step would take if a training accepted other mathematics: lost gradients, averages within groups, or both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from jaxcomm.plan.loss_policy import LossPolicy
+from jaxcomm.plan.planned_step import Accepted, Planned, Step, What
+from jaxcomm.plan.rank_groups import GroupCosts, Groups
+from jaxcomm.planner.late_ranks import LateRanks
+from jaxcomm.planner.loss.cost import bounded, reliable
+from jaxcomm.planner.rounding import significant
+from jaxcomm.planner.schedules.setting import Setting
+from jaxcomm.planner.step.jobs import Option
+from jaxcomm.planner.step.queue import StepQueue
+from jaxcomm.profile import PacketLoss
+
+Times = tuple[float, float]  # seconds before and after the late rank's arrival
+Cost = Callable[[Planned, float | None], Times]
+
+
+def relaxed_steps(
+    step: Step, setting: Setting, loss: PacketLoss | None, policy: LossPolicy | None, groups: Groups | None
+) -> tuple[Accepted, ...]:
+    """The planned buckets' times with the loss policy, with the groups, and with both, as far as there are any.
+
+    All of them, and the exact step's, are for the same links: they lose packets as `loss` says, and where there are
+    groups, what all ranks do waits for the slowest NIC, and for the uplinks.
+
+    Args:
+      step: its boundaries and schedules stay as they are.
+      setting: what it was planned for.
+      loss: of the links.
+      policy: what each gradient may lose: the share of the layer of its name, or the mean of all layers if there is
+        none.
+      groups: every bucket takes as long as the slowest group of any iteration.
+    """
+    links = _Links.of(setting, loss if loss and loss.rate else None, groups)
+    everything = [None] * len(step.planned)
+    may_lose = _shares(step, policy) if policy else everything
+    ways: list[tuple[What, Cost, Sequence[float | None]]] = []
+    ways += [("loss", links.whole, may_lose)] if policy else []
+    ways += [("groups", links.divided, everything)] if groups else []
+    ways += [("loss_and_groups", links.divided, may_lose)] if policy and groups else []
+    exact = _exposed(step, setting.late, links.whole, everything) if ways else 0.0
+    return tuple(
+        Accepted(what=what, seconds=_exposed(step, setting.late, cost, shares), exact_seconds=exact)
+        for what, cost, shares in ways
+    )
+
+
+class _Links(NamedTuple):
+    """What buckets take on links that lose packets or join racks, if they may lose a share, or nothing (None).
+
+    Where packets are lost, and in groups, buckets are summed by rings, which wait for the late rank. `everybody` has
+    every NIC as slow as the slowest, and every uplink that its topology does not know; `beta` are seconds per byte of
+    a ring of all, `rings` the groups' ranks and theirs.
+    """
+
+    everybody: Setting
+    beta: float
+    loss: PacketLoss | None
+    rings: frozenset[tuple[int, float]]
+
+    @classmethod
+    def of(cls, setting: Setting, loss: PacketLoss | None, groups: Groups | None) -> Self:
+        """The links of a setting, and of the racks that groups are for."""
+        link = setting.links
+        if groups is None:
+            return cls(setting, link.beta, loss, frozenset())
+        links = GroupCosts(groups.racks, groups.nics, groups.bytes, link.alpha, link.beta)
+        parts = [group for iteration in groups.iterations for group in iteration]
+        rings = frozenset((len(part), link.beta * links.slowness(part)) for part in parts)
+        slowest = links.slowness(range(setting.ranks))
+        slow = max(groups.nics) if link.topology else slowest
+        everybody = replace(setting, links=replace(link, beta=link.beta * slow))
+        return cls(everybody, link.beta * slowest, loss, rings)
+
+    def whole(self, bucket: Planned, share: float | None) -> Times:
+        """The sum of all ranks: by the bucket's schedule where no packets are lost."""
+        setting = self.everybody
+        if self.loss:
+            return 0.0, self._ring(setting.ranks, bucket.bytes, self.beta, share)
+        return setting.cost(bucket.schedule, math.ceil(bucket.bytes * (1 - (share or 0.0))))
+
+    def divided(self, bucket: Planned, share: float | None) -> Times:
+        """The mean within the slowest group."""
+        return 0.0, max(self._ring(ranks, bucket.bytes, beta, share) for ranks, beta in self.rings)
+
+    def _ring(self, ranks: int, nbytes: int, beta: float, share: float | None) -> float:
+        if share is None:
+            return reliable(ranks, nbytes, self.everybody.links.alpha, beta, self.loss)
+        return bounded(ranks, nbytes, self.everybody.links.alpha, beta, self.loss, share)
+
+
+def _shares(step: Step, policy: LossPolicy) -> list[float]:
+    """The share of each planned bucket that may be lost."""
+    named = {layer.name: layer.share for layer in policy.layers}
+    lost = math.fsum(layer.share * layer.bytes for layer in policy.layers)
+    mean = lost / sum(layer.bytes for layer in policy.layers)
+    return [
+        math.fsum(named.get(each.name, mean) * each.bytes for each in members) / bucket.bytes
+        for bucket, members in zip(step.planned, step.members(), strict=True)
+    ]
+
+
+def _exposed(step: Step, late: LateRanks, cost: Cost, shares: Sequence[float | None]) -> float:
+    """Mean seconds from the late rank's last gradient to the last sum."""
+    kinds = {(bucket.bytes, share): bucket for bucket, share in zip(step.planned, shares, strict=True)}
+    times = {(nbytes, share): cost(bucket, share) for (nbytes, share), bucket in kinds.items()}
+    stages = late.stages
+    work = []
+    for bucket, share in zip(step.planned, shares, strict=True):
+        before, after = times[bucket.bytes, share]
+        option = Option(bucket.schedule, (before,), (after,), stage=late.stage(bucket.schedule))
+        work.append(option.work(0, len(stages)))
+    ready = np.array([members[-1].ready_s for members in step.members()])
+    return significant(float(StepQueue.of(ready, stages).exposed(np.array(work).T).mean()))

@@ -1,0 +1,145 @@
+"""What a profile says of a cluster whose links are not alike: racks, rails, lost packets.
+
+Times are in seconds, sizes in bytes, shares between 0 and 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Self
+
+import pydantic
+from pydantic import Field
+
+from jaxcomm.profile.numbers import Bytes, Positive, Sample, Seconds
+from jaxcomm.values import Value
+
+Name = Annotated[str, Field(min_length=1, max_length=256)]
+Ratio = Annotated[float, Field(ge=1, le=1e6, strict=True, allow_inf_nan=False)]
+Rate = Annotated[float, Field(gt=0, le=1e18, strict=True, allow_inf_nan=False)]
+Rank = Annotated[int, Field(ge=0, lt=65536, strict=True)]
+
+
+class Rack(Value):
+    """Ranks under one switch; a byte to another rack takes `uplink` times as long as one within."""
+
+    name: Name
+    ranks: Annotated[list[Rank], Field(min_length=1)]
+    uplink: Ratio = 1.0
+
+
+class PacketLoss(Value):
+    """How links lose packets: the share that is lost, the bytes of one, and how long TCP waits to send it again.
+
+    A link that loses more than half is broken, and no model of ours is for it.
+    """
+
+    rate: Annotated[float, Field(ge=0, le=0.5, strict=True, allow_inf_nan=False)]
+    packet_bytes: Bytes = 1460
+    timeout_s: Seconds = 0.2
+
+
+class Channels(Value):
+    """Virtual rails: so many connections at once over the same NIC, and the allreduce's latency over them."""
+
+    channels: Annotated[int, Field(ge=2, le=64, strict=True)]
+    latency: Annotated[list[Sample], Field(min_length=1)]
+
+
+class CoreRate(Value):
+    """What a rail carries when it may use so many CPU cores; its latencies are those with the fastest number."""
+
+    cores: Positive
+    bytes_per_s: Rate
+
+
+class Rail(Value):
+    """A network of its own that all ranks share: NICs, switches, protocol.
+
+    `latency` are measured allreduces on this rail alone, by size. `bytes_per_s` is the NIC's nominal bandwidth,
+    `slowdown` what a call takes while other rails run, relative to alone. `ranks` are those that have it (null: all).
+    """
+
+    name: Name
+    transport: Name
+    latency: Annotated[list[Sample], Field(min_length=1)]
+    bytes_per_s: Rate | None = None
+    slowdown: Ratio = 1.0
+    ranks: list[Rank] | None = None
+    virtual: Annotated[list[Channels], Field(max_length=8)] = []
+    cores: Annotated[list[CoreRate], Field(max_length=64)] = []
+    loss: PacketLoss | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _tables_ascend(self) -> Self:
+        tables = [("latency", self.latency)]
+        tables += [(f"virtual[{i}].latency", each.latency) for i, each in enumerate(self.virtual)]
+        for name, table in tables:
+            for i in range(1, len(table)):
+                if table[i].bytes <= table[i - 1].bytes:
+                    raise ValueError(f"{name}[{i}].bytes is {table[i].bytes}; sizes must ascend")
+        for i in range(1, len(self.cores)):
+            if self.cores[i].cores <= self.cores[i - 1].cores:
+                raise ValueError(f"cores[{i}].cores is {self.cores[i].cores}; counts must ascend")
+        return self
+
+
+def check_racks(racks: list[Rack], ranks: int) -> None:
+    """Every rack has a name of its own, and every rank is in exactly one rack.
+
+    Raises:
+      ValueError: two racks of one name, or a rank in two racks, in none, or out of range.
+    """
+    names: set[str] = set()
+    home: dict[int, int] = {}
+    for i, rack in enumerate(racks):
+        if rack.name in names:
+            raise ValueError(f'racks[{i}].name is "{rack.name}", which another rack has; names must differ')
+        names.add(rack.name)
+        for j, rank in enumerate(rack.ranks):
+            if rank >= ranks:
+                raise ValueError(f"racks[{i}].ranks[{j}] is {rank}; with {ranks} ranks it must be in [0, {ranks - 1}]")
+            if rank in home:
+                where = "twice" if home[rank] == i else f"and in racks[{home[rank]}]"
+                raise ValueError(f"rank {rank} is in racks[{i}] {where}; a rank has one rack")
+            home[rank] = i
+    missing = sorted(set(range(ranks)) - set(home))
+    if racks and missing:
+        raise ValueError(f"rank {missing[0]} is in no rack; racks must hold every rank once")
+
+
+def check_hosts(racks: list[Rack], hosts: Sequence[int]) -> None:
+    """The ranks of a host are in one rack; `hosts[r]` is the host of rank r.
+
+    Raises:
+      ValueError: the racks cut a host in two.
+    """
+    home = {rank: i for i, rack in enumerate(racks) for rank in rack.ranks}
+    first: dict[int, int] = {}
+    for rank, host in enumerate(hosts):
+        other = first.setdefault(host, rank)
+        if home[rank] != home[other]:
+            raise ValueError(
+                f"racks[{home[rank]}] cuts host {host} of topology.hosts in two: it has rank {rank}, but rank {other} "
+                f"is in racks[{home[other]}]; the ranks of a host are in one rack"
+            )
+
+
+def check_rails(rails: list[Rail], ranks: int) -> None:
+    """Every rail has a name of its own, and all ranks share it.
+
+    Raises:
+      ValueError: two rails of one name, or a rail that some rank lacks.
+    """
+    names: set[str] = set()
+    for i, rail in enumerate(rails):
+        if rail.name in names:
+            raise ValueError(f'rails[{i}].name is "{rail.name}", which another rail has; names must differ')
+        names.add(rail.name)
+        missing = sorted(set(range(ranks)) - set(rail.ranks)) if rail.ranks is not None else []
+        if len(missing) >= ranks - 1:
+            raise ValueError(f'rails[{i}], "{rail.name}", is shared by no two ranks; it can carry nothing')
+        if missing:
+            raise ValueError(
+                f'rails[{i}], "{rail.name}", does not reach rank {missing[0]}; a rail must join all {ranks} ranks'
+            )

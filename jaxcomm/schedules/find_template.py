@@ -1,0 +1,63 @@
+"""The template for a number of ranks: in closed form next to powers of two, else solved by OR-Tools."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from jaxcomm.schedules.template import Template, TemplateStep
+
+
+@lru_cache
+def template(ranks: int) -> Template:
+    """The template with which a straggler schedule among n ranks takes the fewest rounds.
+
+    In closed form for n = 2^L (pairwise) and n = 2^L − 1; otherwise OR-Tools finds it, pairwise where that exists.
+    The same n always gives the same template.
+
+    Args:
+      ranks: number of ranks n, at least 2, the late one included.
+
+    Raises:
+      PlanError: OR-Tools is needed and not installed, or no template was found.
+    """
+    if ranks & (ranks - 1) == 0 or ranks & (ranks + 1) == 0:
+        return _closed_form(ranks)
+    from jaxcomm.schedules.template_solver import search  # the only use of OR-Tools
+
+    return search(ranks)
+
+
+def _closed_form(ranks: int) -> Template:
+    """Walks down the circle of offsets, as a rank does from round to round, from one reception to the next.
+
+    A rank that receives a chunk at age a < L keeps it until it has passed it on at age L, so the step has length L − a.
+    Offsets where no step starts receive at age L, a chunk that they need not pass on.
+    """
+    others, last = ranks - 1, (ranks - 1).bit_length()
+    pairwise = ranks & (ranks - 1) == 0
+    starts = [0] + [age for age in range(1, last) for _ in range(1 << (age - 1))]
+    if not pairwise:
+        starts.pop()  # the rank that it stands for returns the finished chunk to the late rank instead
+    holders: dict[int, list[int]] = {age: [] for age in range(1, last + 1)}
+    receivers: dict[int, list[int]] = {age: [] for age in range(last + 1)}
+    idle = set(range(others))
+    offset = 0
+    for age in starts:
+        receivers[age].append(offset)
+        idle.discard(offset)
+        for later in range(age + 1, last + 1):
+            offset = (offset - 1) % others
+            holders[later].append(offset)
+    receivers[last] = sorted(idle)
+
+    turns = [TemplateStep(others, 0, 0)]
+    if pairwise:
+        turns.append(TemplateStep(0, others, 0))
+        for age in range(1, last):
+            for u, v in zip(holders[age], receivers[age], strict=True):
+                turns += TemplateStep(u, v, age), TemplateStep(v, u, last)
+    else:
+        turns.append(TemplateStep(holders[last - 1].pop(), others, last - 1))
+        for age in range(1, last + 1):
+            turns += (TemplateStep(u, v, age) for u, v in zip(holders[age], receivers[age], strict=True))
+    return Template.of_turns(ranks, [0] * last, turns)
