@@ -11,6 +11,7 @@ from typing import Any
 
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.ffi import cuda
+from jaxcomm.program.message_verifier import verify_messages
 from jaxcomm.program.messages import compile_messages
 from jaxcomm.schedules import Schedule
 
@@ -80,9 +81,12 @@ def register_messages(schedules: tuple[Schedule, ...]) -> str:
       schedules: one for each size that a group of the call has.
 
     Raises:
-      PlanError: a schedule cannot be sent (see `jaxcomm.program.messages`).
+      PlanError: a schedule cannot be sent (see `jaxcomm.program.messages`), or its messages do not compute the sum.
     """
-    ranks = [messages.encode() for schedule in schedules for messages in compile_messages(schedule)]
+    compiled = [compile_messages(schedule) for schedule in schedules]
+    for messages in compiled:
+        verify_messages(messages)
+    ranks = [each.encode() for messages in compiled for each in messages]
     name = hashlib.sha256(b"".join(ranks)).hexdigest()[:32]
     error = ctypes.create_string_buffer(1024)
     for data in ranks:
