@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Container, Sequence
+from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
-from jax._src import config, core, dispatch, distributed
+from jax._src import config, core, dispatch, distributed, source_info_util
 from jax._src.custom_partitioning_sharding_rule import sdy_sharding_rule_to_mlir, str_to_sdy_sharding_rule
 from jax._src.interpreters import mlir, partial_eval
 from jax._src.lax import parallel
 from jax._src.sharding_impls import ShardingContext
 from jax.extend.core import JaxprEqn, Primitive, Var
 from jaxlib import xla_client
+
+_Data = TypeVar("_Data")
 
 # Not every JAX version has all.
 _COLLECTIVES = (
@@ -137,6 +140,31 @@ def devices(mesh: Any) -> Sequence[Any]:
                 return assigned
         frame = frame.f_back
     raise LookupError(f"no devices are assigned to the mesh {mesh}")
+
+
+def source_line(context: mlir.LoweringRuleContext) -> str:
+    """Where the user's code made the operation that is being lowered: "train.py:57"; "" if nobody knows."""
+    ours = str(Path(__file__).parent)
+    frames = source_info_util.user_frames(context.traceback)
+    frame = next((frame for frame in frames if not frame.file_name.startswith(ours)), None)
+    return f"{Path(frame.file_name).name}:{frame.start_line}" if frame else ""
+
+
+def module_types(context: mlir.LoweringRuleContext) -> str:
+    """The name of the module that is being lowered and the types of its operands and results; alike in all processes."""
+    module = context.module_context.module
+    main = next(op for op in module.body.operations if op.attributes["sym_name"].value == "main")
+    return f"{module.operation.attributes['sym_name'].value} {main.attributes['function_type']}"
+
+
+def module_data(context: mlir.LoweringRuleContext, kind: type[_Data]) -> _Data:
+    """The one `kind` that belongs to the module that is being lowered; it is made when first asked for."""
+    kept = context.module_context.keepalives
+    found = next((data for data in kept if isinstance(data, kind)), None)
+    if found is None:
+        found = kind()
+        kept.append(found)
+    return found
 
 
 def key_value_store() -> Any:
