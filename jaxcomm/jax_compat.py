@@ -168,7 +168,7 @@ def module_data(context: mlir.LoweringRuleContext, kind: type[_Data]) -> _Data:
 
 
 def key_value_store() -> Any:
-    """What the processes of a job tell each other things by: it has `key_value_set` and `blocking_key_value_get`.
+    """The key-value store of the processes of a job, with `key_value_set` and `blocking_key_value_get`.
 
     Raises:
       LookupError: `jax.distributed` has not been initialized.

@@ -158,7 +158,7 @@ def test_gpus_are_named_by_cudas_numbers() -> None:
 def test_a_process_of_several_tells_its_core_of_the_job_when_it_lowers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from jaxcomm import processes
+    from jaxcomm.distributed import names
 
     class Core:
         """Notes what it is told."""
@@ -176,7 +176,7 @@ def test_a_process_of_several_tells_its_core_of_the_job_when_it_lowers(
 
     told, cpus = Core(), jax.local_devices(backend="cpu")
     monkeypatch.setattr(fused, "_core", lambda: told)
-    monkeypatch.setattr(processes, "job", lambda: "a job")
+    monkeypatch.setattr(names, "job", lambda: "a job")
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(jax, "local_devices", lambda backend: cpus)
     monkeypatch.setattr(fused, "join_processes", fused.join_processes.__wrapped__)

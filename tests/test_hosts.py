@@ -1,4 +1,4 @@
-"""psum over GPUs of several hosts, as far as no GPU is needed: what processes tell each other, join and lower."""
+"""psum over GPUs of several hosts, as far as no GPU is needed: what processes publish to each other, join and lower."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ import jax, numpy as np
 import jaxcomm
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from types import SimpleNamespace
-from jaxcomm import jax_compat, processes
+from jaxcomm import jax_compat
+from jaxcomm.distributed import names, store
 from jaxcomm.ffi import cuda
 from jaxcomm.gpu import certificate, nccl
 
@@ -42,8 +43,8 @@ certificate.here = lambda: options["here"][process]
 cuda.jax_has_it = lambda: False  # registers nothing with a backend
 nccl.join = lambda group, **more: joined.append([group, {**more, "id": more["id"].hex()}])
 nccl.unique_id = lambda: bytes([process + 1] * 128)
-processes._PATIENCE_S = 2 if "gone" in options else 60
-processes.socket = SimpleNamespace(gethostname=lambda: options.get("names", "ab")[process])
+store._TIMEOUT_S = 2 if "gone" in options else 60
+names.socket = SimpleNamespace(gethostname=lambda: options.get("names", "ab")[process])
 
 mesh = Mesh(np.array([jax.devices()[i] for i in (2, 0, 3, 1)]).reshape(2, 2), ("data", "model"))
 def step(x, y):
@@ -152,14 +153,14 @@ def test_without_several_hosts_or_before_it_was_shown_to_all_they_are_laxs(
 @built
 def test_a_process_that_does_not_come_is_named(tmp_path: Path) -> None:
     (first,) = on_two_hosts(tmp_path, gone=1)
-    assert first["text"].startswith("JaxcommError: process 1 has not told where it runs after 2 s (")
+    assert first["text"].startswith("JaxcommError: process 1 has not published its host after 2 s (")
     assert "\n  Cure: run the same steps in all processes, in one order." in first["text"]
 
 
 def test_after_an_attempt_that_failed_ranks_meet_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     told: dict[str, str] = {}
-    monkeypatch.setattr(hosts.processes, "tell", lambda key, value: told.setdefault(key, value))
-    monkeypatch.setattr(hosts.processes, "hear", lambda key, otherwise: told.get(key, ""))
+    monkeypatch.setattr(hosts.store, "publish", lambda key, value: told.setdefault(key, value))
+    monkeypatch.setattr(hosts.store, "lookup", lambda key, otherwise: told.get(key, ""))
     ids, joined = iter([bytes([1] * 128), bytes([2] * 128)]), []
     monkeypatch.setattr(nccl, "unique_id", lambda: next(ids))
 

@@ -1,4 +1,4 @@
-"""Ranks in several processes: what these tell each other, and the step that they lower for GPUs, without any."""
+"""Ranks in several processes: what these publish to each other, and the step that they lower for GPUs, without any."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import certified
 import pytest
 
-from jaxcomm import processes
+from jaxcomm.distributed import names
 from jaxcomm.errors import JaxcommError
 
 ROOT = Path(__file__).parent.parent
@@ -30,7 +30,7 @@ jax.config.update("jax_num_cpu_devices", 2)
 jax.distributed.initialize(f"localhost:{port}", 2, number)
 
 import jaxcomm
-from jaxcomm import processes
+from jaxcomm.distributed import names, store
 from jaxcomm.collectives.grouped import group_sum
 from jaxcomm.errors import JaxcommError
 AS_THERE
@@ -78,8 +78,8 @@ def error_of(call):
 
 
 found = {
-    "job": processes.job(),
-    "hosts": [processes.host(0), processes.host(1)],
+    "job": names.job(),
+    "hosts": [names.host(0), names.host(1)],
     "across": lowered("host"),
     "within": lowered("gpu"),
     "all": lowered(("host", "gpu")),
@@ -87,9 +87,9 @@ found = {
     "said": said[:],
     "in groups": summed(grouped),
 }
-processes._PATIENCE_S = 1
-found["no such process"] = error_of(lambda: processes.host(7))
-processes.host = lambda process: f"host {process}"
+store._TIMEOUT_S = 1
+found["no such process"] = error_of(lambda: names.host(7))
+names.host = lambda process: f"host {process}"
 found["within hosts"] = lowered("gpu")
 found["between hosts"] = lowered("host")
 print("found", json.dumps(found))
@@ -168,9 +168,9 @@ def test_on_cpus_sums_in_groups_across_processes_are_laxs(found: list[dict[str, 
     assert [each["in groups"] for each in found] == [[0, [three, three]], [0, [one, three]]]
 
 
-def test_a_process_that_tells_nothing_is_named(found: list[dict[str, Any]]) -> None:
+def test_a_process_that_publishes_nothing_is_named(found: list[dict[str, Any]]) -> None:
     for each in found:
-        assert "process 7 has not told where it runs after 1 s (DEADLINE_EXCEEDED" in each["no such process"]
+        assert "process 7 has not published its host after 1 s (DEADLINE_EXCEEDED" in each["no such process"]
         assert "\n  Cure: run the same steps in all processes" in each["no such process"]
 
 
@@ -178,4 +178,4 @@ def test_without_jax_distributed_there_is_no_job() -> None:
     with pytest.raises(
         JaxcommError, match=r"but jax\.distributed has not .*\n  Cure: call jax\.distributed\.initialize"
     ):
-        processes.job()
+        names.job()

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from jaxcomm import processes
+from jaxcomm.distributed import store
 from jaxcomm.ffi import cuda
 from jaxcomm.gpu import nccl
 
@@ -111,8 +111,10 @@ def why_not_in(use: str, those: Iterable[int]) -> str | None:
 def _answer(use: str, process: int) -> str:
     import jax
 
-    processes.tell(f"certificate/{use}/{jax.process_index()}", why_not(use) or "")
-    return processes.hear(f"certificate/{use}/{process}", f"process {process} has not told what `jaxcomm check` showed")
+    store.publish(f"certificate/{use}/{jax.process_index()}", why_not(use) or "")
+    return store.lookup(
+        f"certificate/{use}/{process}", f"process {process} has not published what `jaxcomm check` showed"
+    )
 
 
 def _read() -> dict[str, Any]:

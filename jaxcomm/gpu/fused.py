@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxcomm import ffi, processes
+from jaxcomm import ffi
+from jaxcomm.distributed import names
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.ffi import cuda
 from jaxcomm.gpu import nccl
@@ -119,7 +120,7 @@ def join_processes() -> None:
     """
     import jax
 
-    _core().jaxcomm_fused_join(processes.job().encode(), jax.process_index())
+    _core().jaxcomm_fused_join(names.job().encode(), jax.process_index())
     error = ctypes.create_string_buffer(1024)
     for device in jax.local_devices(backend="cuda"):
         with jax.ensure_compile_time_eval():  # while a step is traced, too

@@ -1,6 +1,6 @@
 """All-reduces over GPUs of several hosts: the schedule's messages, between processes that NCCL connects.
 
-All processes lower the same steps in the same order, and meet when they do: as `jaxcomm.processes` says, and through
+All processes lower the same steps in the same order, and connect when they do: through `jaxcomm.distributed.store` and
 NCCL.
 """
 
@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 import jax
 from jax.interpreters import mlir
 
-from jaxcomm import communicator, processes
+from jaxcomm import communicator
 from jaxcomm.collectives.request import extent
+from jaxcomm.distributed import names, store
 from jaxcomm.gpu import nccl
 
 Groups = tuple[tuple[tuple[int, int], ...], ...]  # of each rank: its process, and CUDA's number of its device there
@@ -49,7 +50,7 @@ def several(those: Iterable[int]) -> bool:
       JaxcommError: one does not tell on which it is.
     """
     apart = sorted(those)
-    return len(apart) > 1 and len({processes.host(process) for process in apart}) > 1
+    return len(apart) > 1 and len({names.host(process) for process in apart}) > 1
 
 
 def lower(context: mlir.LoweringRuleContext, operands: Sequence[Any], call: AllReduce) -> Sequence[Any]:
@@ -97,16 +98,16 @@ def _join(groups: Groups, axes: str) -> str:
     ]
     indices = sorted({index for index, _, _ in mine})
     # They may be compiling something else before they come, which is no rank's lateness.
-    processes.tell(f"{meeting}/here/{here}", "")
+    store.publish(f"{meeting}/here/{here}", "")
     for process in sorted({process for index in indices for process, _ in groups[index]}):
-        processes.hear(f"{meeting}/here/{process}", f"process {process} has not come to a call over '{axes}'")
+        store.lookup(f"{meeting}/here/{process}", f"process {process} has not come to a call over '{axes}'")
     ids = {}
     for index in indices:
         first, _ = groups[index][0]  # whose process makes the group's id
         if first == here:
-            processes.tell(f"{meeting}/id/{index}", nccl.unique_id().hex())
+            store.publish(f"{meeting}/id/{index}", nccl.unique_id().hex())
         ids[index] = bytes.fromhex(
-            processes.hear(f"{meeting}/id/{index}", f"process {first} has not made an id for '{name}'")
+            store.lookup(f"{meeting}/id/{index}", f"process {first} has not made an id for '{name}'")
         )
 
     def join(part: tuple[int, int, int]) -> None:

@@ -17,10 +17,11 @@ import jax.numpy as jnp
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
-from jaxcomm import communicator, ffi, processes
+from jaxcomm import communicator, ffi
 from jaxcomm.collectives.lowering import as_lax, devices_at, ranks_of
 from jaxcomm.collectives.primitive import COLLECTIVES
 from jaxcomm.collectives.request import Request, extent
+from jaxcomm.distributed.hardware import hardware_number
 from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi import cuda
 from jaxcomm.gpu import certificate, fused, hosts, nccl
@@ -64,9 +65,7 @@ def lower(
         )
         return as_lax(lax, context, *operands, **params)
     if use == "hosts":
-        groups = tuple(
-            tuple((device.process_index, processes.hardware_number(device)) for device in group) for group in devices
-        )
+        groups = tuple(tuple((device.process_index, hardware_number(device)) for device in group) for group in devices)
         return hosts.lower(context, operands, hosts.AllReduce(name, collective.reduction, axes, plan, groups))
     request = Request(name, collective.kind, collective.reduction, axes, plan, device_numbers(devices))
     attributes = request.attributes([(aval.shape, aval.dtype) for aval in avals])
@@ -97,7 +96,7 @@ def device_numbers(groups: Sequence[Sequence[Any]]) -> list[list[int]]:
     """The GPUs of each group, all on one host: process << 16 | CUDA's number of the device there."""
     if jax.process_count() > 1 and cuda.jax_has_it():
         fused.join_processes()
-    return [[device.process_index << 16 | processes.hardware_number(device) for device in group] for group in groups]
+    return [[device.process_index << 16 | hardware_number(device) for device in group] for group in groups]
 
 
 def _use(among: Sequence[set[int]]) -> str:
