@@ -151,7 +151,7 @@ def source_line(context: mlir.LoweringRuleContext) -> str:
 
 
 def module_types(context: mlir.LoweringRuleContext) -> str:
-    """The name of the module that is being lowered and the types of its operands and results; alike in all processes."""
+    """The name and the types of the module that is being lowered; alike in all processes."""
     module = context.module_context.module
     main = next(op for op in module.body.operations if op.attributes["sym_name"].value == "main")
     return f"{module.operation.attributes['sym_name'].value} {main.attributes['function_type']}"
