@@ -153,8 +153,8 @@ def source_line(context: mlir.LoweringRuleContext) -> str:
 def module_types(context: mlir.LoweringRuleContext) -> str:
     """The name and the types of the module that is being lowered; alike in all processes."""
     module = context.module_context.module
-    main = next(op for op in module.body.operations if op.attributes["sym_name"].value == "main")
-    return f"{module.operation.attributes['sym_name'].value} {main.attributes['function_type']}"
+    main = next(op for op in module.body.operations if str(op.attributes["sym_name"]) == '"main"')
+    return f"{module.operation.attributes['sym_name']} {main.attributes['function_type']}"
 
 
 def module_data(context: mlir.LoweringRuleContext, kind: type[_Data]) -> _Data:
