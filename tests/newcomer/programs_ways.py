@@ -10,9 +10,9 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
-from programs_patterns import AXIS, Gradients, Program
 
 import jaxcomm
+from tests.newcomer.programs_patterns import AXIS, Gradients, Program
 
 
 class Way(NamedTuple):

@@ -9,9 +9,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from newcomer import ROOT, blocks, commands, shell
 
 from jaxcomm.cli import COMMANDS
+from tests.newcomer.newcomer import ROOT, blocks, commands, shell
 
 FIXTURES = ROOT / "tests" / "fixtures"
 

@@ -13,7 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
-from programs_patterns import (
+
+import jaxcomm
+from jaxcomm import ffi
+from tests.newcomer.programs_patterns import (
     AXIS,
     CLASSES,
     FEATURES,
@@ -25,10 +28,7 @@ from programs_patterns import (
     perceptron,
     perceptron_loss,
 )
-from programs_ways import WAYS, Way, batch_of, cases, mesh_of, placed, started
-
-import jaxcomm
-from jaxcomm import ffi
+from tests.newcomer.programs_ways import WAYS, Way, batch_of, cases, mesh_of, placed, started
 
 STEPS = 3
 UNITS = 16

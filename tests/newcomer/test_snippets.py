@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from newcomer import ROOT, blocks, shell
 
 from jaxcomm import plan, planner, profile
 from jaxcomm.profile import Bucket, Layer, Link, Profile, Provenance, Rack, Tolerance
+from tests.newcomer.newcomer import ROOT, blocks, shell
 
 pytest.importorskip("optax", reason="the snippets train by Optax")
 pytest.importorskip("flax", reason="a snippet uses Flax's BatchNorm")

@@ -1,0 +1,211 @@
+"""`jaxcomm check`: on CPUs as it is, on GPUs as far as none is needed: what it starts, ends, reports and writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxcomm.cli import check_cpu, check_gpu, main
+from jaxcomm.gpu import certificate
+from jaxcomm.gpu.checks import hosts_rank, sections, virtual
+from tests.gpu import certified
+
+Replace = Callable[[dict[str, str]], Path]
+
+
+def test_the_cpu_core_is_right_on_this_machine_in_a_bare_shell(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "PJRT_NPROC")}
+    command = [sys.executable, "-m", "jaxcomm.cli", "check", "--cpu", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert {name: section["state"] for name, section in found["sections"].items()} == dict.fromkeys(
+        check_cpu.SECTIONS, "passed"
+    )
+    assert found["kernel_isa"] in ("avx512", "avx2", "neon", "plain")
+    assert [row[2:] for row in found["sections"]["exact"]["rows"][1:]] == [["0", "0"]] * 6
+    assert "rank 3 of 8 has not arrived after 0.3 s" in found["sections"]["deadline"]["rows"][1][0]
+
+
+def test_a_core_that_is_wrong_fails_the_check(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    over = check_cpu._over
+
+    def wrong(call: Callable[[Any], Any]) -> Callable[[np.ndarray], Any]:
+        right = over(call)
+        return lambda x: np.asarray(right(x)) + (call.args == ("jaxcomm",))
+
+    monkeypatch.setattr(check_cpu, "_over", wrong)
+    assert main(["check", "--cpu", "--only", "exact"]) == 1
+    said = capsys.readouterr()
+    assert "failed: psum: 112336 elements differ from jax.lax's" in said.out
+    assert "1 of 1 sections failed: exact." in said.err
+
+
+def test_the_dry_run_names_every_section_and_starts_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(certificate.VARIABLE, str(tmp_path / "check.json"))
+    assert main(["check", "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == [*sections.ALL]
+    assert all(": would " in line for line in lines)
+    assert main(["check", "--cpu", "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["exact"]["left_out"] is None
+    assert not (tmp_path / "check.json").exists()
+
+
+def test_where_there_is_no_gpu_it_says_so_with_a_cure(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sections, "machine", lambda: sections.Machine("no CUDA device (no driver)", {}))
+    assert main(["check"]) == 1
+    assert capsys.readouterr().err == (
+        "error: there is no GPU to check: no CUDA device (no driver).\n"
+        "  Cure: run this where there is one; `jaxcomm check --cpu` needs none.\n"
+    )
+
+
+def test_a_section_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--only", "everything"]) == 1
+    assert "--only is 'everything', which is no section.\n  Cure: one of exact, types" in capsys.readouterr().err
+
+
+def test_all_sections_exist_and_fit_into_ten_minutes() -> None:
+    assert sections.BUDGET < 600
+    folder = Path(sections.__file__).parent
+    assert all((folder / f"{section.module}.py").exists() for section in sections.ALL.values())
+    by_module = {
+        module: {each.arguments[0] for each in sections.ALL.values() if each.module == module}
+        for module in ("virtual", "ranks")
+    }
+    assert by_module == {"virtual": {*virtual.SECTIONS}, "ranks": {"processes", *hosts_rank.WORK}}
+    assert {section for needs in certificate.NEEDS.values() for section in needs} <= {*sections.ALL}
+
+
+def test_sections_need_jax_and_numpy_alone() -> None:
+    """A machine that is there for ten minutes may have no more of what jaxcomm depends on."""
+    others = ["absl", "matplotlib", "optax", "ortools", "pydantic", "scipy", "tqdm"]
+    modules = ", ".join(f"jaxcomm.gpu.checks.{module}" for module in ("devices", "kernels", "processes_rank", "ranks"))
+    script = f"import sys; sys.modules |= dict.fromkeys({others})\nimport jaxcomm, {modules}; jaxcomm.psum\n"
+    script += "from jaxcomm.gpu.checks import hosts_rank, virtual\nassert not hosts_rank.HAS_PYDANTIC"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+# What a section can come to: its script, its state, and its rows.
+ENDS = {
+    "passes": ("tell([['what'], ['this']])", "passed", [["what"], ["this"]]),
+    "fails": ("tell([['what'], ['this']]); sys.exit('tired')", "failed with 1", [["what"], ["this"], ["tired"]]),
+    "crashes": ("tell([['what'], ['this']]); os.abort()", "failed with -6", [["what"], ["this"]]),
+    "hangs": (
+        "tell([['what'], ['this']]); print('waiting', flush=True); subprocess.run(['sleep', '600'])",
+        "stopped after 3 s",
+        [["what"], ["this"], ["waiting"]],
+    ),
+    "says nothing": ("pass", "passed", []),
+    "cannot": ("print('looking', 'no NCCL', sep='\\n'); sys.exit(77)", "left out: no NCCL", []),
+}
+HEAD = """
+import json, os, subprocess, sys
+def tell(rows):
+    with open(sys.argv[-1], "w") as file:
+        json.dump({"rows": rows}, file)
+"""
+
+
+@pytest.fixture
+def only_these(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Replace:
+    """Replaces all sections by these scripts, on a machine with a GPU; returns where the certificate will be."""
+
+    def replace(scripts: dict[str, str]) -> Path:
+        alike = {}
+        for name, body in scripts.items():
+            (tmp_path / f"{name}.py").write_text(HEAD + body)
+            start = (sys.executable, str(tmp_path / f"{name}.py"))
+            alike[name] = sections.Section(name.title(), 3 if name == "hangs" else 60, "virtual", (), start)
+        monkeypatch.setattr(sections, "ALL", alike)
+        monkeypatch.setattr(check_gpu, "SECTIONS", dict.fromkeys(alike, "a script"))
+        monkeypatch.setattr(sections, "machine", lambda: sections.Machine(None, certified.HERE))
+        file = tmp_path / "state" / "check.json"
+        monkeypatch.setenv(certificate.VARIABLE, str(file))
+        return file
+
+    return replace
+
+
+def test_whatever_ends_a_section_is_told_and_the_next_one_runs(
+    only_these: Replace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = only_these({name: body for name, (body, _, _) in ENDS.items()})
+    assert main(["check"]) == 1
+    said = capsys.readouterr()
+    assert "3 of 6 sections failed: fails, crashes, hangs." in said.err
+    written = json.loads(file.read_text())
+    assert written["made_for"] == certified.HERE
+    for name, (_, state, rows) in ENDS.items():
+        assert f"{name}: a script\n{state}, " in said.out
+        found = written["sections"][name]
+        assert found["state"] == state and all(row in found["rows"] for row in rows) and found["when"]
+    assert "psum over GPUs of one process: jax.lax's (section 'exact': has not run)" in said.out
+
+
+def test_one_section_leaves_what_was_shown_of_the_others(only_these: Replace) -> None:
+    file = only_these({name: ENDS[name][0] for name in ("passes", "fails")})
+    assert main(["check"]) == 1
+    assert main(["check", "--only", "passes", "--json"]) == 0
+    states = {name: section["state"] for name, section in json.loads(file.read_text())["sections"].items()}
+    assert states == {"passes": "passed", "fails": "failed with 1"}
+
+
+def test_what_was_shown_on_another_machine_is_forgotten(only_these: Replace) -> None:
+    file = only_these({"passes": ENDS["passes"][0]})
+    file.parent.mkdir()
+    certified.write(file, ["process"], {**certified.HERE, "driver": "535.1"})
+    assert main(["check"]) == 0
+    assert [*json.loads(file.read_text())["sections"]] == ["passes"]
+
+
+def test_a_place_that_cannot_be_written_is_named(
+    only_these: Replace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    only_these({"passes": ENDS["passes"][0]})
+    monkeypatch.setenv(certificate.VARIABLE, "/proc/nowhere/check.json")
+    assert main(["check"]) == 1
+    assert (
+        "/proc/nowhere cannot be made: No such file or directory.\n  Cure: set JAXCOMM_CERT" in capsys.readouterr().err
+    )
+
+
+def test_a_section_has_psum_be_ours_while_it_is_tried(only_these: Replace) -> None:
+    script = "file = json.load(open(os.environ['JAXCOMM_CERTIFICATE'])); tell([[*file['sections']]])"
+    only_these({"passes": script})
+    found = sections.run("passes", 600)
+    assert (found["state"], found["rows"]) == ("passed", [["passes"]])
+
+
+def test_a_section_that_is_stopped_leaves_no_process(only_these: Replace, tmp_path: Path) -> None:
+    child = f"pid = subprocess.Popen(['sleep', '600']).pid; open({str(tmp_path / 'pid')!r}, 'w').write(str(pid))\n"
+    only_these({"hangs": f"{child}import time; time.sleep(600)"})
+    assert sections.run("hangs", 600)["state"] == "stopped after 3 s"
+    stat = Path("/proc", (tmp_path / "pid").read_text(), "stat")
+    end = time.monotonic() + 10
+    while stat.exists() and stat.read_text().split(")")[1].split()[0] != "Z" and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not stat.exists() or stat.read_text().split(")")[1].split()[0] == "Z"
+
+
+def test_what_cannot_run_here_is_left_out_and_says_why(only_these: Replace, monkeypatch: pytest.MonkeyPatch) -> None:
+    only_these({"passes": ENDS["passes"][0]})
+    monkeypatch.setitem(sections.ALL, "wrapped", sections.Section("A tool", 9, "virtual", (), ("no-such-tool",)))
+    assert sections.run("wrapped", 600)["state"] == "left out: no-such-tool is not installed"
+    assert sections.run("passes", 5)["state"] == "left out: the 590 s of all sections were over"

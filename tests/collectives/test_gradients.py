@@ -1,0 +1,565 @@
+"""`value_and_grad` and `grad` against jax's: results, all-reduces, plans, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+
+import jaxcomm
+from jaxcomm import JaxcommError, ffi
+from tests.collectives.lax_cases import P, shards
+from tests.collectives.test_active_plan import RING, SPECS, make, plans_seen
+
+KINDS = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
+SHAPES = {"data": (8,), "data and model": (4, 2)}
+ROWS, FEATURES, UNITS = 32, 6, 8
+
+random = np.random.default_rng(7)
+PARAMS = {
+    "first": random.standard_normal((FEATURES, UNITS)).astype(np.float32),
+    "second": random.standard_normal((UNITS,)).astype(np.float32),
+}
+X = random.standard_normal((ROWS, FEATURES)).astype(np.float32)
+Y = np.sin(X.sum(1))
+
+
+def make_mesh(shape: tuple[int, ...], kind: AxisType) -> jax.sharding.Mesh:
+    return jax.make_mesh(shape, ("data", "model")[: len(shape)], axis_types=(kind,) * len(shape))
+
+
+@pytest.fixture(params=[(shape, kind) for shape in SHAPES for kind in KINDS], ids=" ".join)
+def mesh(request: Any) -> Any:
+    return make_mesh(SHAPES[request.param[0]], KINDS[request.param[1]])
+
+
+@pytest.fixture
+def flat() -> Iterator[Any]:
+    """A mesh of one automatic axis, set."""
+    with jax.set_mesh(make_mesh((8,), AxisType.Auto)) as mesh:
+        yield mesh
+
+
+@pytest.fixture(autouse=True)
+def no_plan_before() -> Iterator[None]:
+    jaxcomm.use_plan(None)
+    ffi.reset_stats()
+    yield
+    jaxcomm.use_plan(None)
+
+
+def put(mesh: Any, value: Any, *spec: Any) -> Any:
+    return jax.tree.map(lambda leaf: jax.device_put(leaf, NamedSharding(mesh, P(*spec))), value)
+
+
+def placed(mesh: Any) -> dict[str, Any]:
+    """The parameters, the units on the mesh's model axis if it has one."""
+    model = "model" if "model" in mesh.axis_names else None
+    return {"first": put(mesh, PARAMS["first"], None, model), "second": put(mesh, PARAMS["second"], model)}
+
+
+def outputs(params: Any, x: Any) -> Any:
+    return jnp.sum(jnp.tanh(x @ params["first"]) * params["second"], axis=1)
+
+
+def loss(params: Any, x: Any, y: Any) -> Any:
+    return jnp.mean((outputs(params, x) - y) ** 2)
+
+
+def equal(ours: Any, theirs: Any, tolerance: float = 1e-5) -> None:
+    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
+    for mine, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        assert (mine.shape, mine.dtype) == (other.shape, other.dtype)
+        if mine.dtype != jax.dtypes.float0:
+            wide = [np.asarray(leaf).astype(np.complex128) for leaf in (mine, other)]
+            np.testing.assert_allclose(*wide, rtol=tolerance, atol=tolerance)
+
+
+def with_outputs(params: Any, x: Any, y: Any) -> Any:
+    found = outputs(params, x)
+    return jnp.mean((found - y) ** 2), {"outputs": found, "right": found > y, "error": jnp.mean(abs(found - y))}
+
+
+def of_two(second: Any, x: Any, first: Any, y: Any) -> Any:
+    return loss({"first": first, "second": second}, x, y)
+
+
+def recurrent(params: Any, x: Any, y: Any) -> Any:
+    """A scan that starts from zeros, which check_vma would refuse."""
+
+    def step(h: Any, column: Any) -> Any:
+        return jnp.tanh(h + column * params["second"].sum()), None
+
+    h, _ = jax.lax.scan(jax.checkpoint(step), jnp.zeros(len(x)), x.T)
+    return jnp.mean((h - y) ** 2) + jnp.sum(params["first"] ** 2)
+
+
+def with_settings(params: Any, batch: Any, power: int, name: str, *, scale: Any) -> Any:
+    assert (power, name) == (2, "mean")
+    return scale * jnp.mean((outputs(params, batch["x"]) - batch["y"]) ** power)
+
+
+def holomorphic(params: Any, x: Any, y: Any) -> Any:
+    return jnp.mean((jnp.sum(x @ params["first"] * params["second"], axis=1) - y) ** 2)
+
+
+def of_integers(params: Any, x: Any, y: Any) -> Any:
+    return loss(params, x, y) * params["steps"]
+
+
+def bfloat16(params: Any, x: Any, y: Any) -> Any:
+    return loss(params, x.astype(jnp.bfloat16), y.astype(jnp.bfloat16))
+
+
+class Case(NamedTuple):
+    """A loss, its arguments (parameters, x, y) -> (args, kwargs), and options of both value_and_grads."""
+
+    loss: Callable[..., Any]
+    arguments: Callable[[Any, Any, Any], Any] = lambda params, x, y: ((params, x, y), {})
+    options: dict[str, Any] = {}  # noqa: RUF012
+    tolerance: float = 1e-5
+
+
+CASES = {
+    "mean": Case(loss),
+    "auxiliary outputs": Case(with_outputs, options={"has_aux": True}),
+    "two arguments": Case(
+        of_two, lambda params, x, y: ((params["second"], x, params["first"], y), {}), {"argnums": (2, 0)}
+    ),
+    "the last argument": Case(lambda y, x, p: loss(p, x, y), lambda p, x, y: ((y, x, p), {}), {"argnums": -1}),
+    "a scan from zeros, recomputed": Case(recurrent),
+    "settings and keywords": Case(
+        with_settings, lambda params, x, y: ((params, {"x": x, "y": y}, 2, "mean"), {"scale": jnp.float32(0.5)})
+    ),
+    "complex": Case(
+        holomorphic,
+        lambda params, x, y: ((jax.tree.map(lambda leaf: leaf * (1 + 0.5j), params), x, y), {}),
+        {"holomorphic": True},
+    ),
+    "integers": Case(
+        of_integers, lambda params, x, y: (({**params, "steps": jnp.int32(3)}, x, y), {}), {"allow_int": True}
+    ),
+    "a Python integer": Case(
+        of_integers, lambda params, x, y: (({**params, "steps": 3}, x, y), {}), {"allow_int": True}
+    ),
+    "the place of a parameter as NumPy counts": Case(loss, options={"argnums": np.int64(0)}),
+    "bfloat16": Case(
+        bfloat16, lambda params, x, y: ((jax.tree.map(lambda p: p.astype(jnp.bfloat16), params), x, y), {}), {}, 3e-2
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_are_those_of_jax(name: str, mesh: Any) -> None:
+    case = CASES[name]
+
+    def step(differentiate: Callable[..., Any]) -> Any:
+        def run(params: Any, x: Any, y: Any) -> Any:
+            args, kwargs = case.arguments(params, x, y)
+            return differentiate(*args, **kwargs)
+
+        return jax.jit(run)
+
+    expected = step(jax.value_and_grad(case.loss, **case.options))(PARAMS, X, Y)
+    ours = jaxcomm.value_and_grad(case.loss, "data", **case.options)
+    values = (placed(mesh), put(mesh, X, "data"), put(mesh, Y, "data"))
+    found = step(ours)(*values)
+    equal(found, expected, case.tolerance)
+    with jax.set_mesh(mesh):
+        equal(step(jaxcomm.grad(case.loss, "data", **case.options))(*values), _grads(found, case), 0)
+        args, kwargs = case.arguments(*values)
+        equal(ours(*args, **kwargs), expected, case.tolerance)
+    # All ranks have the same bits of the value and of the gradients.
+    value, grads = found
+    for leaf in jax.tree.leaves((value[0] if case.options.get("has_aux") else value, grads)):
+        if isinstance(leaf, jax.Array):
+            by_place: dict[str, set[bytes]] = {}
+            for shard in leaf.addressable_shards:
+                by_place.setdefault(str(shard.index), set()).add(np.asarray(shard.data).tobytes())
+            assert {len(bits) for bits in by_place.values()} == {1}
+
+
+def _grads(found: Any, case: Case) -> Any:
+    (value, grads) = found
+    return (grads, value[1]) if case.options.get("has_aux") else grads
+
+
+def test_gradients_are_sharded_like_the_parameters(mesh: Any) -> None:
+    params = placed(mesh)
+    grads = jax.jit(jaxcomm.grad(loss, "data"))(params, put(mesh, X, "data"), put(mesh, Y, "data"))
+    for name, leaf in params.items():
+        assert grads[name].sharding.is_equivalent_to(leaf.sharding, leaf.ndim)
+
+
+def test_parameters_that_a_type_splits_over_the_axis_are_gathered_and_their_gradients_split_again() -> None:
+    mesh = make_mesh((4, 2), AxisType.Explicit)
+    params = {
+        "first": put(mesh, PARAMS["first"], None, ("model", "data")),
+        "second": put(mesh, PARAMS["second"], "data"),
+    }
+    grads = jax.jit(jaxcomm.grad(loss, "data"))(params, put(mesh, X, "data"), put(mesh, Y, "data"))
+    assert jax.tree.map(jax.typeof, grads) == jax.tree.map(jax.typeof, params)
+    equal(grads, jax.grad(loss)(PARAMS, X, Y))
+
+
+@pytest.mark.parametrize("has_aux", [False, True])
+def test_one_all_reduce_and_none_of_xlas(has_aux: bool) -> None:
+    mesh = make_mesh((8,), AxisType.Auto)
+    step = jax.jit(jaxcomm.value_and_grad(with_outputs if has_aux else loss, "data", has_aux=has_aux))
+    compiled = step.lower(placed(mesh), put(mesh, X, "data"), put(mesh, Y, "data")).compile().as_text()
+    assert len(re.findall(r"custom-call\(.*jaxcomm_collective", compiled)) == 1
+    assert not re.findall(r"all-reduce|all-gather|all-to-all|collective-permute", compiled)
+
+
+def test_specs_for_what_the_rule_would_split(flat: Any) -> None:
+    def of_statistics(params: Any, statistics: Any, x: Any, y: Any) -> Any:
+        return loss(params, (x - statistics["mean"]).T, y), {"mean": x.mean(1, keepdims=True)}
+
+    statistics = {"mean": np.ones((FEATURES, 1), np.float32)}
+    specs = (P(), P(), P(None, "data"), P("data"))
+    found = jaxcomm.value_and_grad(of_statistics, "data", has_aux=True, in_specs=specs)(PARAMS, statistics, X.T, Y)
+    equal(found, jax.value_and_grad(of_statistics, has_aux=True)(PARAMS, statistics, X.T, Y))
+
+
+def test_specs_of_auxiliary_outputs(flat: Any) -> None:
+    def of_many(params: Any, x: Any, y: Any) -> Any:
+        rank = jax.lax.axis_index("data")
+        return loss(params, x, y), {"count": jnp.int32(3), "error": jnp.float32(rank), "each": rank[None]}
+
+    specs = {"count": P(), "error": P(), "each": P("data")}
+    (_, aux), _ = jaxcomm.value_and_grad(of_many, "data", has_aux=True, aux_specs=specs)(PARAMS, X, Y)
+    assert (int(aux["count"]), float(aux["error"]), aux["each"].tolist()) == (3, 3.5, [*range(8)])
+
+
+@pytest.mark.parametrize("order", [("data", "model"), ("model", "data")])
+def test_two_axes(order: tuple[str, str]) -> None:
+    mesh = make_mesh((4, 2), AxisType.Auto)
+    axes = ("data", "model")
+    expected = jax.value_and_grad(with_outputs, has_aux=True)(PARAMS, X, Y)
+    found = jax.jit(jaxcomm.value_and_grad(with_outputs, order, has_aux=True, mesh=mesh))(PARAMS, X, Y)
+    equal(found, expected)
+    specs = (P(), P(axes), P(axes))  # auxiliary outputs are put together as these split the batch, not as the call does
+    found = jax.jit(jaxcomm.value_and_grad(with_outputs, order, has_aux=True, in_specs=specs, mesh=mesh))(PARAMS, X, Y)
+    equal(found, expected)
+
+
+def test_inside_a_shard_map_over_another_axis() -> None:
+    mesh = make_mesh((4, 2), AxisType.Auto)
+
+    def of_half(params: Any, x: Any, y: Any) -> Any:
+        return jax.lax.pmean(jaxcomm.grad(loss, "data")(params, x, y), "model")
+
+    specs = (P(), P("model"), P("model"))
+    step = jax.shard_map(of_half, mesh=mesh, in_specs=specs, out_specs=P(), axis_names={"model"}, check_vma=False)
+    equal(jax.jit(step)(PARAMS, X, Y), jax.grad(loss)(PARAMS, X, Y))
+
+
+def test_accumulation_in_one_all_reduce_or_in_many(flat: Any) -> None:
+    def of_parts(params: Any, x: Any, y: Any) -> Any:
+        parts = (x.reshape(4, -1, FEATURES), y.reshape(4, -1))
+        losses = jax.lax.map(lambda part: jax.checkpoint(loss)(params, *part), parts)
+        return losses.mean()
+
+    @jax.jit
+    def each_summed(params: Any, x: Any, y: Any) -> Any:
+        def add(total: Any, part: Any) -> Any:
+            return jax.tree.map(jnp.add, total, jaxcomm.grad(loss, "data")(params, *part)), None
+
+        zeros = jax.tree.map(jnp.zeros_like, params)
+        total, _ = jax.lax.scan(add, zeros, (x.reshape(4, -1, FEATURES), y.reshape(4, -1)))
+        return jax.tree.map(lambda leaf: leaf / 4, total)
+
+    expected = jax.grad(loss)(PARAMS, X, Y)
+    equal(jax.jit(jaxcomm.grad(of_parts, "data"))(PARAMS, X, Y), expected)
+    jax.block_until_ready(each_summed(PARAMS, X, Y))
+    equal(each_summed(PARAMS, X, Y), expected)
+
+
+def test_donated_parameters(mesh: Any) -> None:
+    def step(differentiate: Any) -> Any:
+        def run(params: Any, x: Any, y: Any) -> Any:
+            grads = differentiate(params, x, y)
+            return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
+
+        return jax.jit(run, donate_argnums=0)
+
+    ours, theirs = placed(mesh), jax.tree.map(jnp.asarray, PARAMS)
+    for _ in range(3):
+        before = ours
+        ours = step(jaxcomm.grad(loss, "data"))(ours, put(mesh, X, "data"), put(mesh, Y, "data"))
+        theirs = step(jax.grad(loss))(theirs, X, Y)
+        assert before["first"].is_deleted()
+    equal(ours, theirs)
+
+
+class Normed(nn.Module):
+    axis: str | None
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        x = nn.BatchNorm(use_running_average=False, axis_name=self.axis)(nn.Dense(UNITS)(x))
+        return nn.Dense(1)(nn.tanh(x))[:, 0]
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_batch_norm_of_the_whole_batch(flat: Any, replaced: bool) -> None:
+    def of(axis: str | None) -> Callable[..., Any]:
+        def normed(params: Any, x: Any, y: Any) -> Any:
+            variables = {"params": params, "batch_stats": statistics}
+            out, changed = Normed(axis).apply(variables, x, mutable=["batch_stats"])
+            return jnp.mean((out - y) ** 2), changed["batch_stats"]
+
+        return normed
+
+    made = Normed(None).init(jax.random.key(0), X)
+    statistics = made["batch_stats"]
+    expected = jax.value_and_grad(of(None), has_aux=True)(made["params"], X, Y)
+    step = jax.jit(jaxcomm.value_and_grad(of("data"), "data", has_aux=True))
+    if replaced:
+        with jaxcomm.replace_lax():
+            found = step(made["params"], X, Y)
+    else:
+        found = step(made["params"], X, Y)
+    equal(found, expected, 1e-4)
+
+
+def test_masked_examples_are_divided_by_the_weights_of_the_whole_batch(flat: Any) -> None:
+    def masked(params: Any, x: Any, y: Any, weights: Any, count: Callable[[Any], Any]) -> Any:
+        return jnp.sum(weights * (outputs(params, x) - y) ** 2) / count(weights.sum())
+
+    weights = (np.arange(ROWS) % 7 > 2 * (np.arange(ROWS) < 16)).astype(np.float32)
+    expected = jax.value_and_grad(masked)(PARAMS, X, Y, weights, lambda count: count)
+    ours = jax.jit(jaxcomm.value_and_grad(masked, "data"), static_argnums=4)
+    equal(ours(PARAMS, X, Y, weights, lambda count: jaxcomm.pmean(count, "data")), expected)
+    apart = ours(PARAMS, X, Y, weights, lambda count: count)
+    assert abs(apart[0] - expected[0]) > 1e-3  # what the ranks' own weights would give
+
+
+@pytest.mark.parametrize("key", [jax.random.key(3), jax.random.PRNGKey(3)], ids=["key", "raw key"])
+def test_a_key_is_the_same_on_all_ranks_until_they_fold_themselves_in(flat: Any, key: Any) -> None:
+    def masks(folded: bool) -> Any:
+        def dropped(params: Any, x: Any, y: Any, key: Any) -> Any:
+            own = jax.random.fold_in(key, jax.lax.axis_index("data")) if folded else key
+            return loss(params, x, y), jax.random.bernoulli(own, 0.5, x.shape)
+
+        specs = (P(), P("data"), P("data"), P()) if key.ndim else None
+        gradient = jaxcomm.value_and_grad(dropped, "data", has_aux=True, in_specs=specs)
+        return jax.jit(gradient)(PARAMS, X, Y, key)[0][1]
+
+    assert len({part.tobytes() for part in shards(masks(False))}) == 1
+    assert len({part.tobytes() for part in shards(masks(True))}) == 8
+
+
+def test_plans(flat: Any) -> None:
+    straggler = make((0, None, SPECS["straggler"]))
+    expected = jax.grad(loss)(PARAMS, X, Y)
+    jitted = jax.jit(jaxcomm.grad(loss, "data"))
+    equal(jax.block_until_ready(jitted(PARAMS, X, Y)), expected)
+    assert plans_seen() == {"direct"}
+    with jaxcomm.use_plan(RING):
+        equal(jax.block_until_ready(jitted(PARAMS, X, Y)), expected)
+    assert plans_seen() == {"direct", RING.hash[:8]}
+    equal(jax.block_until_ready(jaxcomm.grad(loss, "data", plan=straggler)(PARAMS, X, Y)), expected)
+    assert plans_seen() == {"direct", RING.hash[:8], straggler.hash[:8]}
+
+
+def test_second_derivatives(flat: Any) -> None:
+    def steepness(grad: Any) -> Any:
+        return lambda params: sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(grad(params, X, Y)))
+
+    ours = jax.jit(jax.grad(steepness(jaxcomm.grad(loss, "data"))))(PARAMS)
+    equal(ours, jax.grad(steepness(jax.grad(loss)))(PARAMS), 1e-4)
+    direction = jax.tree.map(np.ones_like, PARAMS)
+    products = [
+        jax.jvp(lambda params, grad=grad: grad(params, X, Y), (PARAMS,), (direction,))[1]
+        for grad in (jaxcomm.grad(loss, "data"), jax.grad(loss))
+    ]
+    equal(*products, 1e-4)
+
+
+def test_a_function_that_is_kept_is_compiled_once(flat: Any) -> None:
+    traced = []
+
+    def counted(params: Any, x: Any, y: Any) -> Any:
+        traced.append(x.shape)
+        return loss(params, x, y)
+
+    gradient = jaxcomm.grad(counted, "data")
+    for _ in range(3):
+        gradient(PARAMS, X, Y)
+    assert traced == [(ROWS // 8, FEATURES)]
+
+
+def test_settings_that_are_equal_but_of_other_types_are_told_apart(flat: Any) -> None:
+    gradient = jaxcomm.grad(lambda params, x, setting: loss(params, x, 0) * (2 if setting is True else 1), "data")
+    once, twice = gradient(PARAMS, X, 1), gradient(PARAMS, X, True)
+    equal(twice, jax.tree.map(lambda leaf: 2 * leaf, once))
+
+
+def test_a_keyword_that_is_no_batch(flat: Any) -> None:
+    def scaled(params: Any, x: Any, y: Any, scale: Any) -> Any:
+        return loss(params, x, y) * scale.sum()
+
+    scale = np.ones(3, np.float32)
+    with pytest.raises(
+        ValueError, match=r"(?s)argument 'scale' has the shape \(3,\).*P\(\) in in_specs, which positional"
+    ):
+        jaxcomm.grad(scaled, "data")(PARAMS, X, Y, scale=scale)
+    specs = (P(), P("data"), P("data"), P())
+    equal(jaxcomm.grad(scaled, "data", in_specs=specs)(PARAMS, X, Y, scale), jax.grad(scaled)(PARAMS, X, Y, scale))
+
+
+@pytest.mark.parametrize("kinds", [("auto", "explicit"), ("explicit", "auto")], ids=" ".join)
+def test_axes_of_both_kinds(kinds: tuple[str, str]) -> None:
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=tuple(KINDS[kind] for kind in kinds))
+    with jax.set_mesh(mesh):
+        found = jaxcomm.value_and_grad(loss, "data")(placed(mesh), put(mesh, X, "data"), put(mesh, Y, "data"))
+    equal(found, jax.value_and_grad(loss)(PARAMS, X, Y))
+
+
+def test_no_mesh() -> None:
+    with pytest.raises(JaxcommError, match=r"(?s)there is no mesh here.*Cure: .*jax.set_mesh\(mesh\).*`mesh=`"):
+        jax.jit(jaxcomm.grad(loss, "data"))(PARAMS, X, Y)
+
+
+def test_no_such_axis(flat: Any) -> None:
+    with pytest.raises(NameError, match=r"(?s)the mesh has no axis 'batch'; it has \('data',\).*Cure: "):
+        jaxcomm.grad(loss, "batch")(PARAMS, X, Y)
+
+
+def test_an_axis_that_is_taken(flat: Any) -> None:
+    taken = r"(?s)the axis 'data' is taken already.*Cure: .*jaxcomm.pmean\(grads, 'data'\)"
+    gradient = jaxcomm.grad(loss, "data")
+    with pytest.raises(JaxcommError, match=taken):
+        jax.shard_map(gradient, in_specs=(P(), P("data"), P("data")), out_specs=P())(PARAMS, X, Y)
+    with pytest.raises(JaxcommError, match=taken):
+        jax.vmap(gradient, (None, 0, 0), axis_name="data")(PARAMS, X[:, None], Y[:, None])
+
+
+# How the gradient is asked for, how it is called, the error, its message.
+MISTAKES: dict[str, tuple[Callable[..., Any], Any, type[Exception], str]] = {
+    "batch": (
+        lambda: jaxcomm.grad(with_settings, "data"),
+        (PARAMS, {"x": X[:30], "y": Y[:30]}, 2, "mean"),
+        ValueError,
+        r"argument 1\['x'\] has the shape \(30, 6\); 8 ranks of 'data' do not divide dimension 0.*Cure: a batch size",
+    ),
+    "specs of too many dimensions": (
+        lambda: jaxcomm.grad(loss, "data", in_specs=(P(), P("data"), P(None, "data"))),
+        (PARAMS, X, Y),
+        ValueError,
+        r"argument 2 has the shape \(32,\); 8 ranks of 'data' do not divide dimension 1.*Cure: ",
+    ),
+    "no batch": (
+        lambda: jaxcomm.grad(lambda params: loss(params, X, Y), "data"),
+        (PARAMS,),
+        ValueError,
+        "no argument is split over 'data', so every rank .*Cure: make the batch an argument of the loss",
+    ),
+    "integer parameter": (
+        lambda: jaxcomm.grad(loss, "data"),
+        ({**PARAMS, "steps": np.int32(1)}, X, Y),
+        TypeError,
+        r"argument 0\['steps'\] is int32, which has no gradient.*Cure: .*allow_int=True",
+    ),
+    "a parameter that is not there": (
+        lambda: jaxcomm.grad(loss, "data", argnums=(0, 3)),
+        (PARAMS, X, Y),
+        TypeError,
+        r"argnums are \(0, 3\), but there are 3 positional arguments.*Cure: ",
+    ),
+    "setting without a hash": (
+        lambda: jaxcomm.grad(lambda params, x, settings: loss(params, x, len(settings)), "data"),
+        (PARAMS, X, {1, 2}),
+        TypeError,
+        r"argument 2 is of type set, which is no array and has no hash.*Cure: make it hashable.*or let the loss close",
+    ),
+    "no auxiliary output": (
+        lambda: jaxcomm.grad(loss, "data", has_aux=True),
+        (PARAMS, X, Y),
+        TypeError,
+        "has_aux is set, but the function returned no pair: a .*Cure: return the loss and what else there is",
+    ),
+    "function as a parameter": (
+        lambda: jaxcomm.grad(loss, "data"),
+        ({**PARAMS, "activation": jnp.tanh}, X, Y),
+        TypeError,
+        r"argument 0\['activation'\] is of type \w+; only arrays have a gradient.*Cure: .*eqx.partition or nnx.split",
+    ),
+    "split parameters": (
+        lambda: jaxcomm.grad(loss, "data", in_specs=({"first": P(), "second": P("data")}, P("data"), P("data"))),
+        (PARAMS, X, Y),
+        ValueError,
+        r"in_specs split argument 0\['second'\] as P\('data',\).*Cure: P\(\) for it.*psum_scatter",
+    ),
+    "specs over another axis": (
+        lambda: jaxcomm.grad(loss, "data", in_specs=(P(None), P("data"), P("model"))),
+        (PARAMS, X, Y),
+        ValueError,
+        "in_specs split argument 2 over 'model'; they can name 'data' only.*Cure: leave the others out",
+    ),
+    "specs of other arguments": (
+        lambda: jaxcomm.grad(loss, "data", in_specs=(P(), P("data"))),
+        (PARAMS, X, Y),
+        ValueError,
+        "in_specs do not fit the positional arguments.*Cure: give one PartitionSpec for each positional argument",
+    ),
+    "specs that are none": (
+        lambda: jaxcomm.grad(loss, "data", in_specs=(P(), "data", "data")),
+        (PARAMS, X, Y),
+        ValueError,
+        "in_specs do not fit the positional arguments: 'data' is no PartitionSpec.*Cure: give one PartitionSpec for",
+    ),
+    "specs of other auxiliary outputs": (
+        lambda: jaxcomm.grad(with_outputs, "data", has_aux=True, aux_specs={"outputs": P("data"), "right": P("data")}),
+        (PARAMS, X, Y),
+        ValueError,
+        "aux_specs do not fit the auxiliary outputs.*Cure: give one PartitionSpec for each auxiliary output",
+    ),
+    "counts": (
+        lambda: jaxcomm.grad(lambda p, x, y: (loss(p, x, y), {"right": (x > 0).sum()}), "data", has_aux=True),
+        (PARAMS, X, Y),
+        TypeError,
+        r"the auxiliary output\['right'\] is int32\[\], which has no mean over the ranks.*Cure: .*aux_specs=P\(\)",
+    ),
+    "an output without the dimension of a batch of one": (
+        lambda: jaxcomm.grad(lambda p, x, y: (loss(p, x, y), outputs(p, x).squeeze()), "data", has_aux=True),
+        (PARAMS, X[:8], Y[:8]),
+        ValueError,
+        r"the auxiliary output has the shape \(\) on a rank and \(8,\) for the whole batch.*Cure: leave it out",
+    ),
+    "pairs of examples": (
+        lambda: jaxcomm.grad(lambda p, x, y: (loss(p, x, y), x @ x.T), "data", has_aux=True),
+        (PARAMS, X, Y),
+        ValueError,
+        r"the auxiliary output has the shape \(4, 4\) on a rank and \(32, 32\) for the whole batch.*Cure: leave it out",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes(flat: Any, mistake: str) -> None:
+    make_gradient, args, error, message = MISTAKES[mistake]
+    kwargs = {"scale": 1.0} if mistake == "batch" else {}
+    with pytest.raises(error, match=f"(?s)^jaxcomm.value_and_grad: {message}"):
+        jax.block_until_ready(make_gradient()(*args, **kwargs))
+
+
+def test_a_batch_whose_type_does_not_say_that_it_is_split() -> None:
+    with jax.set_mesh(make_mesh((8,), AxisType.Explicit)):
+        with pytest.raises(ValueError, match=r"(?s)no argument is split over 'data'.*Cure: shard the batch over it"):
+            jaxcomm.grad(loss, "data")(PARAMS, X, Y)
+        given = jaxcomm.grad(loss, "data", in_specs=(P(), P("data"), P("data")))(PARAMS, X, Y)
+    equal(given, jax.grad(loss)(PARAMS, X, Y))
+
+
+def test_what_a_loss_closes_over_is_whole_on_every_rank(flat: Any) -> None:
+    found = jax.jit(lambda y: jaxcomm.grad(lambda p, x: jnp.mean(outputs(p, x) - y[0]), "data")(PARAMS, X))(Y)
+    equal(found, jax.grad(lambda p: jnp.mean(outputs(p, X) - Y[0]))(PARAMS))

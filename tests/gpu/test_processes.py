@@ -1,0 +1,181 @@
+"""Ranks in several processes: what these publish to each other, and the step that they lower for GPUs, without any."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxcomm.distributed import names
+from jaxcomm.errors import JaxcommError
+from tests.gpu import certified
+
+ROOT = Path(__file__).parents[2]
+
+PROCESS = """
+import contextlib, json, logging, sys
+import jax, jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec as P
+
+number, port = int(sys.argv[1]), sys.argv[2]
+jax.config.update("jax_num_cpu_devices", 2)
+jax.distributed.initialize(f"localhost:{port}", 2, number)
+
+import jaxcomm
+from jaxcomm.distributed import names, store
+from jaxcomm.collectives.grouped import group_sum
+from jaxcomm.errors import JaxcommError
+AS_THERE
+
+def lowered(axis, platform="cuda"):
+    mesh = jax.make_mesh((2, 2), ("host", "gpu"))
+    over = P("host", "gpu")
+    psum = lambda x: jaxcomm.psum(x, axis)
+    step = jax.shard_map(psum, mesh=mesh, in_specs=over, out_specs=over, check_vma=False)
+    x = jax.ShapeDtypeStruct((2, 6), jnp.float32, sharding=jax.sharding.NamedSharding(mesh, over))
+    return jax.jit(step).trace(x).lower(lowering_platforms=(platform,)).as_text()
+
+
+said = []
+listener = logging.Handler()
+listener.emit = lambda record: said.append(record.getMessage())
+logging.getLogger("jaxcomm").addHandler(listener)
+
+
+def summed(sums, replaced=False):
+    # How many of the sums are calls of the core, and what this process's devices hold afterwards.
+    mesh = jax.make_mesh((2, 2), ("host", "gpu"))
+    over = P(("host", "gpu"))
+    values = np.arange(12.0).reshape(4, 3)
+    x = jax.make_array_from_callback((4, 3), jax.NamedSharding(mesh, over), lambda at: values[at])
+    with jaxcomm.replace_lax() if replaced else contextlib.nullcontext():
+        step = jax.jit(jax.shard_map(sums, mesh=mesh, in_specs=over, out_specs=over, check_vma=False))
+        calls = step.lower(x).as_text().count("@jaxcomm_")
+        return calls, [np.asarray(shard.data).tolist() for shard in step(x).addressable_shards]
+
+
+def all_sums(ops):
+    return lambda x: jnp.concatenate([ops.psum(x, axis) for axis in ("host", "gpu", ("host", "gpu"))])
+
+
+def grouped(x):
+    return group_sum(x, jnp.array([0, 0, 1, 0]), ("host", "gpu"))
+
+
+def error_of(call):
+    try:
+        call()
+    except JaxcommError as error:
+        return str(error)
+
+
+found = {
+    "job": names.job(),
+    "hosts": [names.host(0), names.host(1)],
+    "across": lowered("host"),
+    "within": lowered("gpu"),
+    "all": lowered(("host", "gpu")),
+    "on CPUs": [summed(all_sums(jaxcomm)), summed(all_sums(jax.lax), replaced=True), summed(all_sums(jax.lax))],
+    "said": said[:],
+    "in groups": summed(grouped),
+}
+store._TIMEOUT_S = 1
+found["no such process"] = error_of(lambda: names.host(7))
+names.host = lambda process: f"host {process}"
+found["within hosts"] = lowered("gpu")
+found["between hosts"] = lowered("host")
+print("found", json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of two processes found."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": path, "XLA_FLAGS": ""}
+    file = tmp_path_factory.mktemp("certificate") / "check.json"
+    environment["JAXCOMM_CERTIFICATE"] = str(certified.write(file, ("process", "host")))
+    command = [sys.executable, "-c", PROCESS.replace("AS_THERE", certified.AS_THERE)]
+    running = [
+        subprocess.Popen([*command, str(i), str(port)], env=environment, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        for i in range(2)
+    ]
+    try:
+        said = [each.communicate(timeout=120)[0] for each in running]
+    finally:
+        for each in running:
+            each.kill()
+    assert [each.returncode for each in running] == [0, 0]
+    return [json.loads(text.split("found ", 1)[1]) for text in said]
+
+
+def test_processes_agree_on_a_name_of_their_job(found: list[dict[str, Any]]) -> None:
+    assert found[0]["job"] == found[1]["job"] and re.fullmatch(r"[0-9a-f]{32}", found[0]["job"])
+
+
+def test_processes_of_one_machine_share_a_host(found: list[dict[str, Any]]) -> None:
+    assert {host for each in found for host in each["hosts"]} == {found[0]["hosts"][0]}
+    assert found[0]["hosts"][0].startswith(socket.gethostname())
+    assert found[0]["hosts"][0].endswith(f" {os.stat('/dev/shm').st_dev}")
+
+
+@pytest.mark.parametrize("axis", ["across", "within", "all", "within hosts"])
+def test_every_process_lowers_the_same_step(found: list[dict[str, Any]], axis: str) -> None:
+    assert found[0][axis] == found[1][axis]
+    assert found[0][axis].count("@jaxcomm_collective(") == 1
+
+
+def test_gpus_are_named_by_their_process_and_cudas_number_there(found: list[dict[str, Any]]) -> None:
+    def groups(axis: str) -> str:
+        match = re.search(r"groups = dense<(.*?)>", found[0][axis])
+        assert match
+        return match[1]
+
+    assert groups("across") == f"[0, {1 << 16}, 1, {1 << 16 | 1}]"
+    assert groups("within") == f"[0, 1, {1 << 16}, {1 << 16 | 1}]"
+    assert groups("all") == f"[0, 1, {1 << 16}, {1 << 16 | 1}]"
+
+
+def test_over_several_hosts_it_is_laxs_until_messages_were_shown(found: list[dict[str, Any]]) -> None:
+    """What it is then is in tests/gpu/test_hosts.py."""
+    assert all("stablehlo.all_reduce" in each["between hosts"] for each in found)
+    assert all("@jaxcomm_" not in each["between hosts"] for each in found)
+
+
+def test_on_cpus_sums_across_processes_are_laxs_and_those_within_the_cores(found: list[dict[str, Any]]) -> None:
+    for each in found:
+        (ours, values), (replaced, with_replaced), (_, expected) = each["on CPUs"]
+        assert (ours, replaced) == (1, 1)
+        assert values == with_replaced == expected
+        assert len(each["said"]) == 2
+        assert "psum over 'host' runs as jax.lax's, without a plan: its ranks live in 2 processes" in each["said"][0]
+        assert "psum over 'host,gpu' runs as jax.lax's" in each["said"][1]
+
+
+def test_on_cpus_sums_in_groups_across_processes_are_laxs(found: list[dict[str, Any]]) -> None:
+    three, one = [[12.0, 15.0, 18.0]], [[6.0, 7.0, 8.0]]
+    assert [each["in groups"] for each in found] == [[0, [three, three]], [0, [one, three]]]
+
+
+def test_a_process_that_publishes_nothing_is_named(found: list[dict[str, Any]]) -> None:
+    for each in found:
+        assert "process 7 has not published its host after 1 s (DEADLINE_EXCEEDED" in each["no such process"]
+        assert "\n  Cure: run the same steps in all processes" in each["no such process"]
+
+
+def test_without_jax_distributed_there_is_no_job() -> None:
+    with pytest.raises(
+        JaxcommError, match=r"but jax\.distributed has not .*\n  Cure: call jax\.distributed\.initialize"
+    ):
+        names.job()

@@ -1,0 +1,214 @@
+"""What a step would take with lost gradients or averages within groups: by hand, by a queue in a loop, in words."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxcomm import plan, planner, profile
+from jaxcomm.cli import main
+from jaxcomm.errors import PlanError
+from jaxcomm.plan.files import validate
+from jaxcomm.plan.step import Accepted
+from jaxcomm.planner.lossy import bounded, reliable
+from jaxcomm.profile import PacketLoss, Profile
+from jaxcomm.report.considered import considered
+from jaxcomm.report.step import accepting_lines, step_lines
+from tests.planner.test_planner import made
+from tests.planner.test_step import gradients, on_rails
+
+ALPHA, BETA, NBYTES = 3e-5, 1e-10, 2**24
+RACKS = [{"name": "a", "ranks": [0, 1, 2, 3, 4], "uplink": 4.0}, {"name": "b", "ranks": [5, 6, 7], "uplink": 4.0}]
+
+
+def cluster(sizes: list[int], delays: list[float] | None = None, apart: float = 5e-4, **fields: Any) -> Profile:
+    source = made(8, delays, gradients(sizes, apart), alpha=ALPHA, beta=BETA)
+    return Profile.model_validate({**source.model_dump(), **fields})
+
+
+def ring(ranks: int, nbytes: float, beta: float) -> float:
+    return 2 * (ranks - 1) * (ALPHA + nbytes / ranks * beta)
+
+
+def accepted(made_plan: plan.Plan) -> dict[str, Accepted]:
+    assert made_plan.step is not None
+    return {each.what: each for each in made_plan.step.accepting}
+
+
+def test_a_bucket_loses_its_share_of_bytes() -> None:
+    result = planner.plan(cluster([NBYTES]), loss_bound=0.1)
+    schedule = result.schedule_for(NBYTES)
+    found = accepted(result)
+    assert result.step and schedule and found.keys() == {"loss"}
+    assert found["loss"].exact_seconds == result.step.seconds
+    assert found["loss"].seconds == pytest.approx(schedule.seconds(math.ceil(0.9 * NBYTES), ALPHA, BETA))
+
+
+def test_nothing_is_saved_where_nothing_may_be_lost() -> None:
+    result = planner.plan(cluster([2**22] * 4, [0.004, 0.005]), loss_budget=0.0)
+    found = accepted(result)["loss"]
+    assert result.step and found.seconds == found.exact_seconds == result.step.seconds and found.saving == 0
+
+
+def test_lossy_links_take_what_the_policy_predicts() -> None:
+    result = planner.plan(cluster([NBYTES], loss={"rate": 0.01}), loss_bound=0.1)
+    found = accepted(result)["loss"]
+    assert result.loss and (found.seconds, found.exact_seconds) == (result.loss.seconds, result.loss.bsp_seconds)
+
+
+def test_groups_take_what_the_slowest_group_does() -> None:
+    result = planner.plan(cluster([NBYTES], racks=RACKS), loss_bound=0.1)
+    schedule, found = result.schedule_for(NBYTES), accepted(result)
+    assert result.groups and schedule and list(found) == ["loss", "groups", "loss_and_groups"]
+    assert found["groups"].seconds == pytest.approx(max(result.groups.seconds))
+    assert found["loss_and_groups"].seconds == pytest.approx(ring(2, 0.9 * NBYTES, 4 * BETA))
+    slow = [schedule.seconds(nbytes, ALPHA, 4 * BETA) for nbytes in (NBYTES, math.ceil(0.9 * NBYTES))]
+    assert [each.exact_seconds for each in found.values()] == pytest.approx([slow[0]] * 3)
+    assert found["loss"].seconds == pytest.approx(slow[1])
+
+
+def test_groups_lose_packets_too() -> None:
+    loss = PacketLoss(rate=0.02)
+    found = accepted(planner.plan(cluster([NBYTES], racks=RACKS, loss=loss), loss_bound=0.1))
+    assert found["groups"].seconds == pytest.approx(
+        max(reliable(ranks, NBYTES, ALPHA, beta, loss) for ranks, beta in ((2, 4 * BETA), (4, BETA)))
+    )
+    assert found["loss_and_groups"].seconds == pytest.approx(bounded(2, NBYTES, ALPHA, 4 * BETA, loss, 0.1))
+    assert found["groups"].exact_seconds == pytest.approx(reliable(8, NBYTES, ALPHA, 4 * BETA, loss))
+
+
+def test_gradients_that_no_layer_is_named_after_lose_the_mean() -> None:
+    layers = [{"name": "front", "bytes": 3000}, {"name": "back", "bytes": 1000}]
+    result = planner.plan(cluster([NBYTES], tolerance={"layers": layers}), loss_bound=0.2, loss_budget=0.1)
+    schedule = result.schedule_for(NBYTES)
+    assert result.loss and schedule and [layer.share for layer in result.loss.layers] != [0.1, 0.1]
+    lost = sum(layer.share * layer.bytes for layer in result.loss.layers) / 4000
+    kept = schedule.seconds(math.ceil(NBYTES * (1 - lost)), ALPHA, BETA)
+    assert accepted(result)["loss"].seconds == pytest.approx(kept)
+
+
+def served(jobs: list[tuple[float, float]]) -> float:
+    """When a network that serves what came first is done."""
+    now = 0.0
+    for ready, seconds in sorted(jobs):
+        now = max(now, ready) + seconds
+    return now
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    sizes=st.lists(st.sampled_from([2**18, 2**22, 3 * 2**22, 2**25]), min_size=1, max_size=4),
+    delays=st.lists(st.floats(1e-4, 0.03), min_size=1, max_size=3),
+    apart=st.sampled_from([0.0, 1e-4, 5e-3]),
+    budget=st.sampled_from([0.02, 0.1]),
+)
+def test_times_are_those_of_a_network_that_serves_one_bucket_at_a_time(
+    sizes: list[int], delays: list[float], apart: float, budget: float
+) -> None:
+    result = planner.plan(cluster(sizes, delays, apart), loss_bound=0.1, loss_budget=budget, time_limit=0.5)
+    step, policy = result.step, result.loss
+    assert step and policy
+    ends = []
+    for delay in delays:
+        jobs = []
+        for bucket, members in zip(step.planned, step.members(), strict=True):
+            schedule, ready = result.schedule_for(bucket.bytes), members[-1].ready_s
+            assert schedule
+            kept = math.ceil(sum((1 - policy.layer(each.name).share) * each.bytes for each in members) - 1e-6)
+            jobs.append((ready + delay, schedule.seconds(kept, ALPHA, BETA)))
+            if schedule.precondition:
+                jobs.append((ready, schedule.precondition.seconds(kept, ALPHA, BETA)))
+        ends.append(served(jobs) - step.gradients[-1].ready_s - delay)
+    found = accepted(result)["loss"]
+    assert found.seconds == pytest.approx(sum(ends) / len(ends), rel=1e-5, abs=1e-9)
+    assert found.seconds <= found.exact_seconds == step.seconds
+
+
+def test_plans_without_either_do_not_mention_it() -> None:
+    result = planner.plan(cluster([2**22] * 3, [0.004]))
+    assert result.step and result.step.accepting == () and b"accepting" not in result.canonical_bytes()
+    document = result.model_dump(mode="json", exclude={"hash"})
+    del document["step"]["accepting"]
+    assert validate(document, "older").hash == result.hash
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda found: found["step"]["accepting"].pop(),
+            "step.accepting is for loss, groups; it must be for loss, gro",
+        ),
+        (
+            lambda found: found.update(groups=None),
+            "step.accepting is for loss, groups, loss_and_groups; it must be for",
+        ),
+        (lambda found: found["step"]["accepting"].append(found["step"]["accepting"][0]), "step.accepting"),
+        (lambda found: found["step"]["accepting"][0].update(seconds=math.nan), r"step.accepting\[0\].seconds"),
+        (lambda found: found["step"]["accepting"][0].update(what="luck"), r"step.accepting\[0\].what"),
+    ],
+)
+def test_what_cannot_be_accepted(whole: plan.Plan, change: Any, words: str) -> None:
+    document = whole.model_dump(mode="json", exclude={"hash"})
+    change(document)
+    with pytest.raises(PlanError, match=words):
+        validate(document, "test")
+
+
+@pytest.fixture(scope="module")
+def source() -> Profile:
+    """A profile that leads to every decision."""
+    return on_rails(cluster([2**22] * 6, [0.004, 0.005], racks=RACKS), fast=(3e-5, 1e-10), slow=(6e-5, 3e-10))
+
+
+@pytest.fixture(scope="module")
+def whole(source: Profile) -> plan.Plan:
+    return planner.plan(source, loss_bound=0.1, time_limit=1.0)
+
+
+def test_what_could_be_accepted_is_told(whole: plan.Plan) -> None:
+    assert whole.step and whole.rail_step and whole.rail_step.accepting == ()
+    lines = [*accepting_lines(whole.step)]
+    assert [*step_lines(whole.step)][-3:] == lines
+    assert lines[1].startswith("If you accept averages within groups: 8.19 ms instead of 15 ms, 45.3% less.")
+    assert all(each.exact_seconds == whole.step.seconds for each in whole.step.accepting), "racks are the one network"
+    rows = considered(whole)["step"]["accepting"]
+    assert [row["ratio"] for row in rows] == pytest.approx([1 - each.saving for each in whole.step.accepting])
+
+
+def test_commands_have_a_line_for_every_decision(
+    source: Profile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given_, out = tmp_path / "profile.json", tmp_path / "plan.json"
+    profile.save(source, given_)
+    assert main(["plan", str(given_), "--out", str(out), "--loss-bound", "10%", "--time-limit", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for words in (
+        "Rails fast (tcp), slow (tcp): split from",
+        "Averages of 24 MiB within groups, 16 iterations in turn: 10.1 ms, 14.4 ms for the fastest of all ranks (30%",
+        "Up to 0.1 of each gradient may be lost",
+        "The 6 gradient buckets of a step, 24 MiB together",
+        "If you accept the loss policy and averages within groups: ",
+    ):
+        assert sum(line.startswith(words) for line in lines) == 1
+    assert main(["verify", str(out)]) == 0
+    proved = capsys.readouterr().out.splitlines()
+    for words in (
+        "rails: every size is in one of",
+        "groups: 16 iterations, a partition each, at most one group per uplink, all ranks meet, rho = 0.00125",
+        "loss: 6 layers, at most 0.1 of each lost, 0.1 of all",
+        "step: 6 gradients, each in one of",
+        "rail_step: 6 gradients, each in one of",
+    ):
+        assert sum(line.startswith(f"proved  {out}, {words}") for line in proved) == 1
+    assert proved[-1].endswith("exactly once, and what else was decided holds")
+    assert main(["verify", str(out), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["kind"] for row in found["rows"]][-5:] == ["rails", "groups", "loss", "step", "rail_step"]
+    assert found["proved"] == len(found["rows"])
