@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -22,6 +22,24 @@ def extent(operands: Sequence[Operand]) -> tuple[int, str | None]:
     return nbytes, dtypes.pop() if len(dtypes) == 1 else None
 
 
+class Across(NamedTuple):
+    """How a call is known in the processes that its ranks live in.
+
+    Attributes:
+      processes: of each group, in the order of its ranks.
+      module: the compiled module, by its contents; this, `site` and `where` are alike in all processes.
+      lowering: counts the modules that this process has lowered.
+      site: counts the calls of the module.
+      where: the line of the user's code, for messages.
+    """
+
+    processes: Sequence[Sequence[int]]
+    module: int
+    lowering: int
+    site: int
+    where: str
+
+
 @dataclasses.dataclass(frozen=True)
 class Request:
     """A collective over groups of devices.
@@ -35,6 +53,7 @@ class Request:
       groups: device ids of each group, in the order of its ranks; one has two ranks at least.
       divided: whether these groups, then of one size, are divided further by the first operand: int32, a number for
         each rank, the same for those that reduce together.
+      across: if the ranks of a group live in several processes.
     """
 
     name: str
@@ -44,6 +63,7 @@ class Request:
     plan: str
     groups: Sequence[Sequence[int]]
     divided: bool = False
+    across: Across | None = None
 
     @property
     def target(self) -> str:
