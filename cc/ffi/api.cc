@@ -1,9 +1,7 @@
-// The plain C functions that Python calls through ctypes. Text goes out through a buffer of the caller's: the return
-// value is the length the whole text needs, so that a caller whose buffer was too small can come again.
+// The C functions of the core that Python calls; c_function.h says how they end.
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <exception>
 #include <map>
 #include <memory>
@@ -14,6 +12,7 @@
 #include <vector>
 
 #include "cc/base/thread.h"
+#include "cc/ffi/c_function.h"
 #include "cc/ffi/runtime.h"
 #include "cc/kernels/isa.h"
 #include "cc/kernels/reduce.h"
@@ -21,46 +20,11 @@
 namespace jaxcomm {
 namespace {
 
-int64_t CopyOut(const std::string& text, char* out, int64_t capacity) {
-  if (capacity > 0) {
-    const size_t size = std::min(text.size(), static_cast<size_t>(capacity) - 1);
-    std::memcpy(out, text.data(), size);
-    out[size] = '\0';
-  }
-  return static_cast<int64_t>(text.size());
-}
-
-}  // namespace
-
-// Returns 0, or the length of an error message.
-JAXCOMM_EXPORT int64_t jaxcomm_register_program(const char* name, const void* bytes, int64_t num_bytes, char* error,
-                                                int64_t capacity) {
-  // The bytes of a Python object need not be aligned for words.
-  std::vector<uint32_t> words(static_cast<size_t>(num_bytes) / sizeof(uint32_t));
-  if (words.size() * sizeof(uint32_t) != static_cast<size_t>(num_bytes)) {
-    return CopyOut("program of " + std::to_string(num_bytes) + " bytes is not a whole number of words", error,
-                   capacity);
-  }
-  if (num_bytes > 0) std::memcpy(words.data(), bytes, static_cast<size_t>(num_bytes));
-  const Status status = ThePrograms().Add(name, words.data(), words.size());
-  return status.ok() ? 0 : CopyOut(status.message(), error, capacity);
-}
-
-JAXCOMM_EXPORT void jaxcomm_set_deadline(double seconds) { TheExecutor().SetDeadline(seconds); }
-
-JAXCOMM_EXPORT int64_t jaxcomm_stats(char* out, int64_t capacity) {
-  return CopyOut(TheExecutor().stats().Json(), out, capacity);
-}
-
-JAXCOMM_EXPORT void jaxcomm_reset_stats() { TheExecutor().stats().Reset(); }
-
-JAXCOMM_EXPORT const char* jaxcomm_kernel_isa() { return KernelIsa(); }
-
 // Seconds of one pass that reads `ranks` buffers of zeros and stores their sum to the first `writes` of them, on every
 // processor: what no allreduce in this memory can beat, if it stores to all. The median of some rounds; small buffers
-// are passed over often enough in each that starting the threads does not count. Negative: no such type is known, or
-// the system lacks the memory or the threads.
-JAXCOMM_EXPORT double jaxcomm_floor_seconds(const char* dtype, int64_t ranks, int64_t writes, int64_t bytes) try {
+// are passed over often enough in each that starting the threads does not count. None: no such type is known, or the
+// system lacks the memory or the threads.
+std::optional<double> FloorSeconds(const char* dtype, int64_t ranks, int64_t writes, int64_t bytes) try {
   constexpr int kRounds = 9;
   constexpr size_t kLine = 64;
   constexpr size_t kRoundBytes = size_t{256} << 20;
@@ -76,7 +40,7 @@ JAXCOMM_EXPORT double jaxcomm_floor_seconds(const char* dtype, int64_t ranks, in
   const std::map<std::string, DType> types = {
       {"float16", DType::kF16}, {"bfloat16", DType::kBF16}, {"float32", DType::kF32}, {"float64", DType::kF64}};
   const auto type = types.find(dtype);
-  if (type == types.end()) return -1;
+  if (type == types.end()) return std::nullopt;
   const ReduceFn reduce = FindReduce(type->second, Reduction::kSum);
   const size_t stored = static_cast<size_t>(writes);
   const size_t num_threads = std::max(1u, std::thread::hardware_concurrency());
@@ -98,13 +62,52 @@ JAXCOMM_EXPORT double jaxcomm_floor_seconds(const char* dtype, int64_t ranks, in
     }
     share(0);
     for (std::thread& helper : helpers) helper.join();
-    if (helpers.size() + 1 < num_threads) return -1;
+    if (helpers.size() + 1 < num_threads) return std::nullopt;
     seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count() / static_cast<double>(passes));
   }
   std::nth_element(seconds.begin(), seconds.begin() + kRounds / 2, seconds.end());
   return seconds[kRounds / 2];
 } catch (const std::exception&) {
-  return -1;
+  return std::nullopt;
+}
+
+}  // namespace
+
+JAXCOMM_EXPORT int jaxcomm_register_program(const char* name, const void* bytes, int64_t num_bytes, char* error,
+                                            int64_t capacity) {
+  return Answer(error, capacity, [&] {
+    const Result<std::vector<uint32_t>> words = ReadWords(bytes, num_bytes);
+    return words.ok() ? ThePrograms().Add(name, words.value().data(), words.value().size()) : words.status();
+  });
+}
+
+JAXCOMM_EXPORT int jaxcomm_set_deadline(double seconds, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] { TheExecutor().SetDeadline(seconds); });
+}
+
+JAXCOMM_EXPORT int jaxcomm_stats(char* json, int64_t json_capacity, int64_t* size, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] { CopyText(TheExecutor().stats().Json(), json, json_capacity, size); });
+}
+
+JAXCOMM_EXPORT int jaxcomm_reset_stats(char* error, int64_t capacity) {
+  return Answer(error, capacity, [] { TheExecutor().stats().Reset(); });
+}
+
+JAXCOMM_EXPORT int jaxcomm_kernel_isa(char* name, int64_t name_capacity, int64_t* size, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] { CopyText(KernelIsa(), name, name_capacity, size); });
+}
+
+JAXCOMM_EXPORT int jaxcomm_floor_seconds(const char* dtype, int64_t ranks, int64_t writes, int64_t bytes,
+                                         double* seconds, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] {
+    const std::optional<double> measured = FloorSeconds(dtype, ranks, writes, bytes);
+    if (measured) *seconds = *measured;
+    return measured
+               ? Status()
+               : InvalidArgument(std::to_string(ranks) + " buffers of " + std::to_string(bytes) + " bytes of " + dtype +
+                                 " cannot be passed over here.\n  Cure: float16, bfloat16, float32 or float64; "
+                                 "fewer or smaller buffers; a higher limit on threads (`ulimit -u`).");
+  });
 }
 
 }  // namespace jaxcomm

@@ -178,11 +178,11 @@ XLA_FFI_DEFINE_HANDLER(kExecute, Execute,
 
 }  // namespace
 
-JAXCOMM_EXPORT XLA_FFI_Error* JaxcommInstantiate(XLA_FFI_CallFrame* frame) {
+JAXCOMM_EXPORT XLA_FFI_Error* JaxcommCollectiveInstantiate(XLA_FFI_CallFrame* frame) {
   XLA_FFI_Error* error = RegisterState<CallSite>(frame, "jaxcomm.CallSite");
   return error != nullptr ? error : kInstantiate(frame);
 }
 
-JAXCOMM_EXPORT XLA_FFI_Error* JaxcommExecute(XLA_FFI_CallFrame* frame) { return kExecute(frame); }
+JAXCOMM_EXPORT XLA_FFI_Error* JaxcommCollectiveExecute(XLA_FFI_CallFrame* frame) { return kExecute(frame); }
 
 }  // namespace jaxcomm

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "cc/ffi/c_function.h"
 #include "cc/ffi/runtime.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -34,7 +35,7 @@ class Marks {
     marks_.push_back({name, device, Clock::now()});
   }
 
-  int64_t CopyOut(int64_t* names, int32_t* devices, double* seconds, int64_t capacity) const {
+  int64_t Read(int64_t* names, int32_t* devices, double* seconds, int64_t capacity) const {
     const std::lock_guard lock(mutex_);
     const size_t count = std::min(marks_.size(), static_cast<size_t>(std::max<int64_t>(capacity, 0)));
     for (size_t i = 0; i < count; ++i) {
@@ -81,11 +82,14 @@ XLA_FFI_DEFINE_HANDLER(
 JAXCOMM_EXPORT XLA_FFI_Error* JaxcommMark(XLA_FFI_CallFrame* frame) { return kMark(frame); }
 
 // Forgets all marks; times count from now.
-JAXCOMM_EXPORT void jaxcomm_reset_marks() { TheMarks().Reset(); }
+JAXCOMM_EXPORT int jaxcomm_reset_marks(char* error, int64_t capacity) {
+  return Answer(error, capacity, [] { TheMarks().Reset(); });
+}
 
-// The first `capacity` marks since then, in the order in which they were made; returns how many there are.
-JAXCOMM_EXPORT int64_t jaxcomm_marks(int64_t* names, int32_t* devices, double* seconds, int64_t capacity) {
-  return TheMarks().CopyOut(names, devices, seconds, capacity);
+// The first `room` marks since then, in the order in which they were made, and how many there are.
+JAXCOMM_EXPORT int jaxcomm_marks(int64_t* names, int32_t* devices, double* seconds, int64_t room, int64_t* count,
+                                 char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] { *count = TheMarks().Read(names, devices, seconds, room); });
 }
 
 }  // namespace jaxcomm

@@ -1,7 +1,7 @@
-"""The C++ core: loading it, registering its custom calls with XLA, and its plain functions.
+"""The C++ core: registering its custom calls with XLA, and its C functions.
 
-Only this folder knows the shared objects' file names and symbols; `cuda` knows those for GPUs. Importing it loads
-nothing; the first call does.
+Only this folder knows the shared objects' file names and symbols: `core` how to load and call one, `cpu` the core for
+CPUs, `cuda` that for GPUs. Importing it loads nothing; the first call does.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import hashlib
 import json
 import math
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from jaxcomm.errors import JaxcommError, PlanError
+from jaxcomm.errors import PlanError
+from jaxcomm.ffi.cpu import CPU
 from jaxcomm.ffi.statistics import Stats
 
 if TYPE_CHECKING:
@@ -28,55 +28,18 @@ GROUPED = "jaxcomm_grouped"
 _DELAY = "jaxcomm_delay"
 _LONGEST_DELAY = 86400  # seconds, as in delay.cc
 SEGMENTS = ("importance", "pack", "unpack", "scale")  # the custom calls of `segments`
-_LIBRARY = Path(__file__).parent / "libjaxcomm_cpu.so"
-
-
-@functools.cache
-def _core() -> ctypes.CDLL:
-    try:
-        core = ctypes.CDLL(str(_LIBRARY))
-    except OSError as error:
-        raise JaxcommError(
-            f"jaxcomm's C++ core cannot be loaded: {error}.\n  Cure: install the package (`make setup`)."
-        ) from error
-    core.jaxcomm_register_program.restype = ctypes.c_int64
-    core.jaxcomm_register_program.argtypes = (
-        ctypes.c_char_p,
-        ctypes.c_char_p,
-        ctypes.c_int64,
-        ctypes.c_char_p,
-        ctypes.c_int64,
-    )
-    core.jaxcomm_set_deadline.restype = None
-    core.jaxcomm_set_deadline.argtypes = (ctypes.c_double,)
-    core.jaxcomm_stats.restype = ctypes.c_int64
-    core.jaxcomm_stats.argtypes = (ctypes.c_char_p, ctypes.c_int64)
-    core.jaxcomm_reset_stats.restype = None
-    core.jaxcomm_reset_stats.argtypes = ()
-    core.jaxcomm_kernel_isa.restype = ctypes.c_char_p
-    core.jaxcomm_kernel_isa.argtypes = ()
-    core.jaxcomm_floor_seconds.restype = ctypes.c_double
-    core.jaxcomm_floor_seconds.argtypes = (ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-    return core
 
 
 @functools.cache
 def register() -> None:
     """Registers the custom calls with XLA, once: with its CPU backend, and with the one for CUDA if JAX has it."""
-    import jax
-
     from jaxcomm.ffi import cuda
 
-    core = _core()
-    capsule: Any = jax.ffi.pycapsule
-    stages = {"instantiate": capsule(core.JaxcommInstantiate), "execute": capsule(core.JaxcommExecute)}
-    jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
-    stages = {"instantiate": capsule(core.JaxcommGroupedInstantiate), "execute": capsule(core.JaxcommGroupedExecute)}
-    jax.ffi.register_ffi_target(GROUPED, stages, platform="cpu")
-    jax.ffi.register_ffi_target(_DELAY, capsule(core.JaxcommDelay), platform="cpu")
+    CPU.register(TARGET, "Collective", "cpu", ("instantiate", "execute"))
+    CPU.register(GROUPED, "Grouped", "cpu", ("instantiate", "execute"))
+    CPU.register(_DELAY, "Delay", "cpu")
     for name in SEGMENTS:
-        handler = capsule(getattr(core, f"Jaxcomm{name.capitalize()}"))
-        jax.ffi.register_ffi_target(f"jaxcomm_{name}", handler, platform="cpu")
+        CPU.register(f"jaxcomm_{name}", name.capitalize(), "cpu")
     if cuda.is_built() and cuda.jax_has_it():
         cuda.register()
 
@@ -119,9 +82,7 @@ def register_program(data: bytes) -> str:
       PlanError: the core's decoder refuses the program; the message says at which word.
     """
     name = hashlib.sha256(data).hexdigest()[:32]
-    error = ctypes.create_string_buffer(1024)
-    if _core().jaxcomm_register_program(name.encode(), data, len(data), error, len(error)):
-        raise PlanError(error.value.decode())
+    CPU.call("register_program", name, data, len(data), raises=PlanError)
     _programs[name] = data
     for backend in _backends:
         backend.register_program(name, data)
@@ -132,7 +93,7 @@ def set_deadline(seconds: float) -> None:
     """Sets how long a collective may wait for its last rank, in seconds, from the next call on."""
     if not (seconds > 0 and math.isfinite(seconds)):
         raise ValueError(f"deadline_s is {seconds}; it must be a positive number of seconds")
-    _core().jaxcomm_set_deadline(seconds)
+    CPU.call("set_deadline", seconds)
     _deadlines[:] = [seconds]
     for backend in _backends:
         backend.set_deadline(seconds)
@@ -151,28 +112,20 @@ def stats() -> Stats:
     its group and may be that, `after_arrival_s` is the slowest group's, and `own_s` has for each of the last calls the
     seconds since each rank's call before ended, by rank. It is empty for other sites.
     """
-    core = _core()
-    size = 1 << 16
-    while True:
-        text = ctypes.create_string_buffer(size)
-        needed = core.jaxcomm_stats(text, size)
-        if needed < size:
-            sites: list[dict[str, Any]] = json.loads(text.value)
-            return Stats(sites + [site for backend in _backends for site in backend.stats()])
-        size = needed + (needed >> 2) + 1
+    sites: list[dict[str, Any]] = json.loads(CPU.text("stats"))
+    return Stats(sites + [site for backend in _backends for site in backend.stats()])
 
 
 def reset_stats() -> None:
     """Forgets what `stats` has gathered."""
-    _core().jaxcomm_reset_stats()
+    CPU.call("reset_stats")
     for backend in _backends:
         backend.reset_stats()
 
 
 def kernel_isa() -> str:
     """The instruction set that the reductions use on this processor: avx512, avx2, neon or plain."""
-    name: bytes = _core().jaxcomm_kernel_isa()
-    return name.decode()
+    return CPU.text("kernel_isa")
 
 
 def floor_seconds(ranks: int, nbytes: int, dtype: str = "float32", writes: int | None = None) -> float:
@@ -189,14 +142,9 @@ def floor_seconds(ranks: int, nbytes: int, dtype: str = "float32", writes: int |
     Raises:
       JaxcommError: another type, or the system lacks the memory or the threads.
     """
-    seconds: float = _core().jaxcomm_floor_seconds(dtype.encode(), ranks, ranks if writes is None else writes, nbytes)
-    if seconds < 0:
-        raise JaxcommError(
-            f"{ranks} buffers of {nbytes} bytes of {dtype} cannot be passed over here.\n"
-            "  Cure: float16, bfloat16, float32 or float64; fewer or smaller buffers; a higher limit on threads "
-            "(`ulimit -u`)."
-        )
-    return seconds
+    seconds = ctypes.c_double()
+    CPU.call("floor_seconds", dtype, ranks, ranks if writes is None else writes, nbytes, ctypes.byref(seconds))
+    return seconds.value
 
 
 def delay(x: Any, seconds: jax.Array | float) -> Any:

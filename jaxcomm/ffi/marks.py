@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxcomm import ffi
+from jaxcomm.ffi.cpu import CPU
 
 _TARGET = "jaxcomm_mark"
 
@@ -25,7 +25,7 @@ class Mark(NamedTuple):
 
 def mark(x: jax.Array, number: int) -> jax.Array:
     """Hands an array on, and notes when the device has it. On CPUs only; not differentiable."""
-    _core()
+    _register()
     call: Any = jax.ffi.ffi_call(_TARGET, jax.typeof(x), input_output_aliases={0: 0})
     marked: jax.Array = call(x, name=np.int64(number))
     return marked
@@ -33,22 +33,16 @@ def mark(x: jax.Array, number: int) -> jax.Array:
 
 def record(run: Callable[[], Any]) -> list[Mark]:
     """The marks of what `run` calls and waits for, in their order; their seconds count from the call of `run`."""
-    core = _core()
-    core.jaxcomm_reset_marks()
+    CPU.call("reset_marks")
     run()
-    count = core.jaxcomm_marks(None, None, None, 0)
-    numbers, devices, seconds = np.zeros(count, np.int64), np.zeros(count, np.int32), np.zeros(count)
-    core.jaxcomm_marks(*(array.ctypes.data_as(ctypes.c_void_p) for array in (numbers, devices, seconds)), count)
+    count = ctypes.c_int64()
+    CPU.call("marks", None, None, None, 0, ctypes.byref(count))
+    made = count.value
+    numbers, devices, seconds = np.zeros(made, np.int64), np.zeros(made, np.int32), np.zeros(made)
+    CPU.call("marks", *(array.ctypes.data for array in (numbers, devices, seconds)), made, ctypes.byref(count))
     return [*map(Mark, numbers.tolist(), devices.tolist(), seconds.tolist())]
 
 
 @functools.cache
-def _core() -> ctypes.CDLL:
-    core = ffi._core()
-    core.jaxcomm_reset_marks.restype = None
-    core.jaxcomm_reset_marks.argtypes = ()
-    core.jaxcomm_marks.restype = ctypes.c_int64
-    core.jaxcomm_marks.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-    capsule: Any = jax.ffi.pycapsule
-    jax.ffi.register_ffi_target(_TARGET, capsule(core.JaxcommMark), platform="cpu")
-    return core
+def _register() -> None:
+    CPU.register(_TARGET, "Mark", "cpu")

@@ -6,7 +6,6 @@ measurements on one GPU.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import hashlib
 import json
@@ -17,7 +16,7 @@ import numpy as np
 from jaxcomm import ffi
 from jaxcomm.distributed import names
 from jaxcomm.errors import JaxcommError, PlanError
-from jaxcomm.ffi import cuda
+from jaxcomm.ffi.cuda import CUDA
 from jaxcomm.gpu import nccl
 from jaxcomm.program.program import compile
 
@@ -68,14 +67,12 @@ def check() -> None:
     Raises:
       JaxcommError: "DeadlineError: …", naming the ranks that did not arrive.
     """
-    error = ctypes.create_string_buffer(4096)
-    if _core().jaxcomm_fused_check(error, len(error)):
-        raise JaxcommError(error.value.decode())
+    CUDA.call("fused_check")
 
 
 def set_deadline(seconds: float) -> None:
     """Sets how long a rank waits for another, also in messages, in seconds, from the next call on."""
-    _core().jaxcomm_fused_set_deadline(seconds)
+    CUDA.call("fused_set_deadline", seconds)
     nccl.set_deadline(seconds)
 
 
@@ -87,17 +84,13 @@ def stats() -> list[dict[str, Any]]:
     Nobody waits for a device: a call that still runs comes next time. Of more than 64 calls since the last time only
     the last 64 count.
     """
-    core = _core()
-    size = 1 << 16
-    while (needed := core.jaxcomm_fused_stats(text := ctypes.create_string_buffer(size), size)) >= size:
-        size = needed + (needed >> 2) + 1
-    sites: list[dict[str, Any]] = json.loads(text.value)
+    sites: list[dict[str, Any]] = json.loads(CUDA.text("fused_stats"))
     return sites
 
 
 def reset_stats() -> None:
     """Forgets what `stats` has gathered."""
-    _core().jaxcomm_fused_reset_stats()
+    CUDA.call("fused_reset_stats")
 
 
 def register_program(name: str, data: bytes) -> None:
@@ -106,9 +99,7 @@ def register_program(name: str, data: bytes) -> None:
     Raises:
       PlanError: the core's decoder refuses the program; the message says at which word.
     """
-    error = ctypes.create_string_buffer(1024)
-    if _core().jaxcomm_fused_register(name.encode(), data, len(data), error, len(error)):
-        raise PlanError(error.value.decode())
+    CUDA.call("fused_register", name, data, len(data), raises=PlanError)
 
 
 @functools.cache
@@ -120,14 +111,13 @@ def join_processes() -> None:
     """
     import jax
 
-    _core().jaxcomm_fused_join(names.job().encode(), jax.process_index())
-    error = ctypes.create_string_buffer(1024)
+    CUDA.call("fused_join", names.job(), jax.process_index())
     for device in jax.local_devices(backend="cuda"):
         with jax.ensure_compile_time_eval():  # while a step is traced, too
             there = jax.device_put(np.zeros(1, np.uint8), device)
         number, address = device.local_hardware_id, there.unsafe_buffer_pointer()
-        if _core().jaxcomm_fused_region(number, address, error, len(error)):
-            raise JaxcommError(f"the memory of GPU {number}: {error.value.decode()}")
+        if (error := CUDA.failure("fused_region", number, address)) is not None:
+            raise JaxcommError(f"the memory of GPU {number}: {error}")
 
 
 @functools.lru_cache(maxsize=256)
@@ -143,32 +133,6 @@ def registered_program(schedule: Schedule) -> str:
 @functools.cache
 def register() -> None:
     """Registers the custom calls with XLA's CUDA backend, once; that needs no device."""
-    import jax
-
-    core = _core()
-    capsule: Any = jax.ffi.pycapsule
-    for target, prefix in {VIRTUAL: "JaxcommVirtual", ffi.TARGET: "JaxcommDevices"}.items():
-        names = ("instantiate", "initialize", "execute")
-        stages = {stage: capsule(getattr(core, prefix + stage.capitalize())) for stage in names}
-        jax.ffi.register_ffi_target(target, stages, platform="CUDA")
-
-
-@functools.cache
-def _core() -> ctypes.CDLL:
-    core = cuda.core()
-    text = (ctypes.c_char_p, ctypes.c_int64)
-    core.jaxcomm_fused_register.restype = ctypes.c_int64
-    core.jaxcomm_fused_register.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64, *text)
-    core.jaxcomm_fused_check.restype = ctypes.c_int64
-    core.jaxcomm_fused_check.argtypes = text
-    core.jaxcomm_fused_stats.restype = ctypes.c_int64
-    core.jaxcomm_fused_stats.argtypes = text
-    core.jaxcomm_fused_reset_stats.restype = None
-    core.jaxcomm_fused_reset_stats.argtypes = ()
-    core.jaxcomm_fused_join.restype = None
-    core.jaxcomm_fused_join.argtypes = (ctypes.c_char_p, ctypes.c_uint32)
-    core.jaxcomm_fused_region.restype = ctypes.c_int64
-    core.jaxcomm_fused_region.argtypes = (ctypes.c_int, ctypes.c_uint64, *text)
-    core.jaxcomm_fused_set_deadline.restype = None
-    core.jaxcomm_fused_set_deadline.argtypes = (ctypes.c_double,)
-    return core
+    stages = ("instantiate", "initialize", "execute")
+    CUDA.register(VIRTUAL, "Virtual", "CUDA", stages)
+    CUDA.register(ffi.TARGET, "Devices", "CUDA", stages)

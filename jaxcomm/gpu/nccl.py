@@ -7,10 +7,10 @@ import functools
 import hashlib
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.ffi import cuda
+from jaxcomm.ffi.cuda import CUDA
 from jaxcomm.program.messages import compile_messages
 from jaxcomm.schedules import Schedule
 
@@ -22,8 +22,7 @@ def why_off() -> str | None:
     """Why there is no NCCL in this process, in one line, or None where there is one."""
     if not cuda.is_built():
         return "jaxcomm was built without CUDA"
-    reason = ctypes.create_string_buffer(1024)
-    return None if _core().jaxcomm_nccl_version(path(), reason, len(reason)) else reason.value.decode()
+    return CUDA.failure("nccl_version", path(), ctypes.byref(ctypes.c_int()))
 
 
 def version() -> tuple[int, int, int]:
@@ -32,11 +31,10 @@ def version() -> tuple[int, int, int]:
     Raises:
       JaxcommError: there is none; the message says why.
     """
-    reason = ctypes.create_string_buffer(1024)
-    code: int = _core().jaxcomm_nccl_version(path(), reason, len(reason))
-    if not code:
-        raise JaxcommError(f"{reason.value.decode()}.\n  Cure: pip install 'jax[cuda13]'.")
-    return code // 10000, code // 100 % 100, code % 100
+    code = ctypes.c_int()
+    if (reason := CUDA.failure("nccl_version", path(), ctypes.byref(code))) is not None:
+        raise JaxcommError(f"{reason}.\n  Cure: pip install 'jax[cuda13]'.")
+    return code.value // 10000, code.value // 100 % 100, code.value % 100
 
 
 def unique_id() -> bytes:
@@ -46,7 +44,7 @@ def unique_id() -> bytes:
       JaxcommError: there is no NCCL, or it cannot make one.
     """
     made = ctypes.create_string_buffer(ID_BYTES)
-    _call("jaxcomm_nccl_id", path(), made)
+    CUDA.call("nccl_id", path(), made)
     return made.raw
 
 
@@ -67,7 +65,7 @@ def join(group: str, *, ranks: int, rank: int, id: bytes, device: int) -> None:
     # all ranks together, and needs its name no more then.
     board = Path("/dev/shm", f"jaxcomm-{hashlib.sha256(id).hexdigest()[:32]}")
     try:
-        _call("jaxcomm_nccl_join", path(), group.encode(), device, ranks, rank, id, str(board).encode())
+        CUDA.call("nccl_join", path(), group, device, ranks, rank, id, str(board))
     finally:
         board.unlink(missing_ok=True)
 
@@ -84,31 +82,20 @@ def register_messages(schedules: tuple[Schedule, ...]) -> str:
     """
     ranks = [messages.encode() for schedule in schedules for messages in compile_messages(schedule)]
     name = hashlib.sha256(b"".join(ranks)).hexdigest()[:32]
-    error = ctypes.create_string_buffer(1024)
     for data in ranks:
-        if _core().jaxcomm_register_messages(name.encode(), data, len(data), error, len(error)):
-            raise PlanError(error.value.decode())
+        CUDA.call("register_messages", name, data, len(data), raises=PlanError)
     return name
 
 
 def set_deadline(seconds: float) -> None:
     """Sets how long a rank waits for the others, in seconds, from the next call on."""
-    _core().jaxcomm_nccl_set_deadline(seconds)
+    CUDA.call("nccl_set_deadline", seconds)
 
 
 @functools.cache
 def register() -> None:
     """Registers the custom call with XLA's CUDA backend, once; that needs neither device nor NCCL."""
-    import jax
-
-    capsule: Any = jax.ffi.pycapsule
-    jax.ffi.register_ffi_target(TARGET, capsule(_core().JaxcommMessages), platform="CUDA")
-
-
-def _call(name: str, *arguments: Any) -> None:
-    error = ctypes.create_string_buffer(4096)
-    if getattr(_core(), name)(*arguments, error, len(error)):
-        raise JaxcommError(error.value.decode())
+    CUDA.register(TARGET, "Messages", "CUDA")
 
 
 @functools.cache
@@ -117,23 +104,3 @@ def path() -> bytes:
     spec = find_spec("nvidia.nccl") if find_spec("nvidia") else None
     places = [Path(place, "lib", "libnccl.so.2") for place in (spec.submodule_search_locations or ())] if spec else []
     return str(next((place for place in places if place.exists()), "")).encode()
-
-
-@functools.cache
-def _core() -> ctypes.CDLL:
-    core = cuda.core()
-    text = (ctypes.c_char_p, ctypes.c_int64)
-    core.jaxcomm_nccl_version.restype = ctypes.c_int64
-    core.jaxcomm_nccl_version.argtypes = (ctypes.c_char_p, *text)
-    core.jaxcomm_nccl_id.restype = ctypes.c_int64
-    core.jaxcomm_nccl_id.argtypes = (ctypes.c_char_p, ctypes.c_char_p, *text)
-    core.jaxcomm_nccl_join.restype = ctypes.c_int64
-    core.jaxcomm_nccl_join.argtypes = (
-        *(ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_char_p),
-        *(ctypes.c_char_p, *text),
-    )
-    core.jaxcomm_nccl_set_deadline.restype = None
-    core.jaxcomm_nccl_set_deadline.argtypes = (ctypes.c_double,)
-    core.jaxcomm_register_messages.restype = ctypes.c_int64
-    core.jaxcomm_register_messages.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64, *text)
-    return core

@@ -17,6 +17,7 @@ import pytest
 from jaxcomm import ffi
 from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi import cuda, segments
+from jaxcomm.ffi.core import Core
 
 LIBRARY = Path(cuda.__file__).parent / "jaxcomm_cuda13.so"
 ARCHITECTURES = {"sm_80", "sm_90", "sm_100", "sm_120"}
@@ -58,18 +59,16 @@ def test_without_a_gpu_it_loads_and_says_so_in_one_line():
 
 
 def test_an_installation_without_it_says_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(cuda, "_LIBRARY", tmp_path / "missing.so")
+    monkeypatch.setattr(cuda.CUDA, "path", tmp_path / "missing.so")
     assert cuda.why_off() == "jaxcomm was built without CUDA"
 
 
 def test_a_file_that_is_no_library_is_an_error_with_a_cure(monkeypatch, tmp_path):
     broken = tmp_path / "broken.so"
     broken.write_bytes(b"no ELF")
-    monkeypatch.setattr(cuda, "_LIBRARY", broken)
-    cuda.core.cache_clear()
+    monkeypatch.setattr(cuda, "CUDA", Core("CUDA core", broken, {}, cure="build it here"))
     with pytest.raises(JaxcommError, match=r"CUDA core cannot be loaded: .*broken\.so.*\n  Cure: build it here"):
         cuda.register.__wrapped__()
-    cuda.core.cache_clear()
 
 
 @built

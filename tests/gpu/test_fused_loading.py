@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import subprocess
 import sys
@@ -50,30 +49,26 @@ def test_a_damaged_program_is_refused() -> None:
 
 
 @built
-@pytest.mark.parametrize("prefix", ["JaxcommDevices", "JaxcommVirtual"])
+@pytest.mark.parametrize("prefix", ["Devices", "Virtual"])
 def test_its_calls_decode_their_attributes(prefix: str) -> None:
     """XLA's CPU backend asks for that, too, when it compiles a step, which is not run."""
-    core: Any = fused._core()
-    capsule: Any = jax.ffi.pycapsule
-    names = {"instantiate": "Instantiate", "execute": "Execute"}
-    stages = {stage: capsule(getattr(core, prefix + name)) for stage, name in names.items()}
-    jax.ffi.register_ffi_target(target := f"{prefix} on CPUs", stages, platform="cpu")
+    cuda.CUDA.register(target := f"{prefix} on CPUs", prefix, "cpu", ("instantiate", "execute"))
     x, program = jnp.ones((4, 8)), fused.registered_program(schedules.ring(4))
     groups = {"groups": np.arange(4, dtype=np.int32), "sizes": np.array([4], np.int32)}
     site = {"name": "psum", "axes": "data", "kind": "all_reduce", "programs": f"{program},", **groups}
-    attributes = {"plan": "ring", "reduction": "sum", **(site if "Devices" in prefix else {"program": program})}
+    attributes = {"plan": "ring", "reduction": "sum", **(site if prefix == "Devices" else {"program": program})}
 
     def compile_with(**changes: Any) -> None:
         call = jax.ffi.ffi_call(target, jax.typeof(x))
         jax.jit(lambda x: call(x, **{**attributes, **changes})).lower(x).compile()
 
     compile_with()
-    unknown = {"programs": "unknown,"} if "Devices" in prefix else {"program": "unknown"}
+    unknown = {"programs": "unknown,"} if prefix == "Devices" else {"program": "unknown"}
     with pytest.raises(jax.errors.JaxRuntimeError, match="program unknown is not registered"):
         compile_with(**unknown)
     with pytest.raises(jax.errors.JaxRuntimeError, match="reduction 'product'"):
         compile_with(reduction="product")
-    if "Devices" in prefix:
+    if prefix == "Devices":
         with pytest.raises(jax.errors.JaxRuntimeError, match="GPUs have no 'all_gather'"):
             compile_with(kind="all_gather")
         with pytest.raises(jax.errors.JaxRuntimeError, match="group 0 of 5 ranks lacks its program or its devices"):
@@ -164,18 +159,19 @@ def test_a_process_of_several_tells_its_core_of_the_job_when_it_lowers(
         """Notes what it is told."""
 
         def __init__(self) -> None:
-            self.job: tuple[bytes, int] | None = None
+            self.job: tuple[str, int] | None = None
             self.regions: dict[int, int] = {}
 
-        def jaxcomm_fused_join(self, job: bytes, number: int) -> None:
+        def call(self, function: str, job: str, number: int) -> None:
+            assert function == "fused_join"
             self.job = job, number
 
-        def jaxcomm_fused_region(self, device: int, address: int, *_: object) -> int:
+        def failure(self, function: str, device: int, address: int) -> None:
+            assert function == "fused_region"
             self.regions[device] = address
-            return 0
 
     told, cpus = Core(), jax.local_devices(backend="cpu")
-    monkeypatch.setattr(fused, "_core", lambda: told)
+    monkeypatch.setattr(fused, "CUDA", told)
     monkeypatch.setattr(names, "job", lambda: "a job")
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(jax, "local_devices", lambda backend: cpus)
@@ -183,16 +179,14 @@ def test_a_process_of_several_tells_its_core_of_the_job_when_it_lowers(
     monkeypatch.setattr(cuda, "jax_has_it", lambda: True)
     monkeypatch.setattr(psum, "start", lambda: None)
     assert "@jaxcomm_collective(" in lowered(lambda *xs: jaxcomm.psum(xs, "data"))
-    assert told.job == (b"a job", 0)
+    assert told.job == ("a job", 0)
     assert list(told.regions) == [cpu.local_hardware_id for cpu in cpus] and all(told.regions.values())
 
 
 @built
 def test_memory_that_cuda_does_not_know_is_not_shared() -> None:
-    core: Any = fused._core()
-    error = ctypes.create_string_buffer(1024)
-    assert core.jaxcomm_fused_region(0, np.zeros(1).ctypes.data, error, len(error)) == len(error.value)
-    assert b"other GPUs cannot reach memory of this allocator.\n  Cure: run without" in error.value
+    error = cuda.CUDA.failure("fused_region", 0, np.zeros(1).ctypes.data)
+    assert error is not None and "other GPUs cannot reach memory of this allocator.\n  Cure: run without" in error
 
 
 def test_a_failure_that_nobody_was_told_of_is_logged_at_exit(

@@ -23,7 +23,7 @@ def in_a_process(script: str) -> str:
 
 
 def test_without_the_cuda_core_it_says_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(cuda, "_LIBRARY", tmp_path / "missing.so")
+    monkeypatch.setattr(cuda.CUDA, "path", tmp_path / "missing.so")
     assert nccl.why_off() == "jaxcomm was built without CUDA"
 
 

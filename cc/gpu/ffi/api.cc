@@ -1,24 +1,30 @@
-// The plain C functions of the CUDA object that Python calls through ctypes.
+// The C functions that tell of CUDA itself; cc/ffi/c_function.h says how they end.
 
 #include <cuda_runtime_api.h>
 
-#include "cc/ffi/values.h"
+#include <string>
+
+#include "cc/ffi/c_function.h"
 
 namespace jaxcomm {
 
-// How many CUDA devices this process sees; where it cannot tell, a negative number, and `why` is CUDA's reason.
-JAXCOMM_EXPORT int jaxcomm_cuda_devices(const char** why) {
-  int count = 0;
-  const cudaError_t error = cudaGetDeviceCount(&count);
-  *why = cudaGetErrorString(error);
-  return error == cudaSuccess ? count : -1;
+// Fails, with CUDA's reason, where this process sees no device.
+JAXCOMM_EXPORT int jaxcomm_cuda_check(char* error, int64_t capacity) {
+  return Answer(error, capacity, [] {
+    int count = 0;
+    const cudaError_t outcome = cudaGetDeviceCount(&count);
+    return outcome == cudaSuccess && count > 0 ? Status() : Status(Code::kInternal, cudaGetErrorString(outcome));
+  });
 }
 
-// The version of the CUDA runtime in this object, such as 13000.
-JAXCOMM_EXPORT int jaxcomm_cuda_runtime() {
-  int version = 0;
-  cudaRuntimeGetVersion(&version);
-  return version;
+// The version of the CUDA runtime in this object, such as "13.0".
+JAXCOMM_EXPORT int jaxcomm_cuda_runtime(char* text, int64_t text_capacity, int64_t* size, char* error,
+                                        int64_t capacity) {
+  return Answer(error, capacity, [&] {
+    int version = 0;
+    cudaRuntimeGetVersion(&version);
+    CopyText(std::to_string(version / 1000) + "." + std::to_string(version / 10 % 100), text, text_capacity, size);
+  });
 }
 
 }  // namespace jaxcomm

@@ -3,7 +3,6 @@
 #include <cuda_runtime_api.h>
 
 #include <atomic>
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <string>
@@ -11,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "cc/ffi/values.h"
+#include "cc/ffi/c_function.h"
 #include "cc/gpu/executor/error.h"
 #include "cc/gpu/executor/on_device.h"
 #include "cc/gpu/nccl/same_call.h"
@@ -47,11 +46,30 @@ void Add(const char* group, int device, std::shared_ptr<Part> part) {
   std::swap(TheRuntime().parts[{group, device}], part);
 }
 
-// 0, or 1 and the message, cut to what fits.
-int64_t Answer(const Status& status, char* error, int64_t size) {
-  if (status.ok()) return 0;
-  std::snprintf(error, static_cast<size_t>(size), "%s", status.message().c_str());
-  return 1;
+struct Rank {
+  const char* group;
+  int device;
+  nccl::Membership membership;
+};
+
+// Makes a device a rank of a group. `board`: a file of this host's ranks.
+Status Join(const nccl::Library& library, const Rank& rank, const char* board) {
+  auto part = std::make_shared<Part>();
+  Result<std::unique_ptr<nccl::Board>> opened = nccl::Board::Open(board, rank.membership.ranks);
+  if (!opened.ok()) return opened.status();
+  part->board = std::move(opened.value());
+  const OnDevice here(rank.device);
+  if (here.error() != cudaSuccess) return CudaError("choosing the device", here.error());
+  void* memory = nullptr;
+  const cudaError_t allocated = cudaMalloc(&memory, (size_t{rank.membership.ranks} + 1) * sizeof(nccl::CallHeader));
+  if (allocated != cudaSuccess) return CudaError("allocating", allocated);
+  part->headers = std::make_unique<OwnMemory>(memory);
+  Result<std::unique_ptr<nccl::Communicator>> made =
+      nccl::Communicator::Create(library, rank.membership, part->board.get(), After(TheRuntime().deadline_s.load()));
+  if (!made.ok()) return made.status();
+  part->communicator = std::move(made.value());
+  Add(rank.group, rank.device, std::move(part));
+  return Status();
 }
 
 }  // namespace
@@ -84,62 +102,57 @@ Result<Turn> TakeTurn(int device, std::string_view group, std::string_view messa
   return turn;
 }
 
-// NCCL's version, such as 23201; 0: there is none, and `error` says why.
-JAXCOMM_EXPORT int64_t jaxcomm_nccl_version(const char* path, char* error, int64_t size) {
-  const Result<const nccl::Library*> found = nccl::Library::Open(path);
-  return Answer(found.status(), error, size) == 0 ? found.value()->version : 0;
+// NCCL's version, such as 23201; an error says why there is none.
+JAXCOMM_EXPORT int jaxcomm_nccl_version(const char* path, int* version, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] {
+    const Result<const nccl::Library*> found = nccl::Library::Open(path);
+    if (found.ok()) *version = found.value()->version;
+    return found.status();
+  });
 }
 
 // Fills in the id of a new group, of 128 bytes.
-JAXCOMM_EXPORT int64_t jaxcomm_nccl_id(const char* path, char* id, char* error, int64_t size) {
-  const Result<const nccl::Library*> found = nccl::Library::Open(path);
-  if (!found.ok()) return Answer(found.status(), error, size);
-  nccl::Id made;
-  const nccl::Outcome outcome = found.value()->GetUniqueId(&made);
-  if (outcome != nccl::kSuccess) return Answer(found.value()->Error("making an id", outcome, nullptr), error, size);
-  std::memcpy(id, made.bytes, sizeof(made.bytes));
-  return 0;
+JAXCOMM_EXPORT int jaxcomm_nccl_id(const char* path, char* id, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] {
+    const Result<const nccl::Library*> found = nccl::Library::Open(path);
+    if (!found.ok()) return found.status();
+    nccl::Id made;
+    const nccl::Outcome outcome = found.value()->GetUniqueId(&made);
+    if (outcome != nccl::kSuccess) return found.value()->Error("making an id", outcome, nullptr);
+    std::memcpy(id, made.bytes, sizeof(made.bytes));
+    return Status();
+  });
 }
 
-// Makes a device a rank of a group. `board`: a file of this host's ranks.
-JAXCOMM_EXPORT int64_t jaxcomm_nccl_join(const char* path, const char* group, int device, uint32_t ranks, uint32_t rank,
-                                         const char* id, const char* board, char* error, int64_t size) {
-  const Result<const nccl::Library*> found = nccl::Library::Open(path);
-  if (!found.ok()) return Answer(found.status(), error, size);
-  nccl::Membership membership{ranks, rank, {}};
-  std::memcpy(membership.id.bytes, id, sizeof(membership.id.bytes));
-  auto part = std::make_shared<Part>();
-  Result<std::unique_ptr<nccl::Board>> opened = nccl::Board::Open(board, ranks);
-  if (!opened.ok()) return Answer(opened.status(), error, size);
-  part->board = std::move(opened.value());
-  const OnDevice here(device);
-  if (here.error() != cudaSuccess) return Answer(CudaError("choosing the device", here.error()), error, size);
-  void* memory = nullptr;
-  const cudaError_t allocated = cudaMalloc(&memory, (size_t{ranks} + 1) * sizeof(nccl::CallHeader));
-  if (allocated != cudaSuccess) return Answer(CudaError("allocating", allocated), error, size);
-  part->headers = std::make_unique<OwnMemory>(memory);
-  Result<std::unique_ptr<nccl::Communicator>> made =
-      nccl::Communicator::Create(*found.value(), membership, part->board.get(), After(TheRuntime().deadline_s.load()));
-  if (!made.ok()) return Answer(made.status(), error, size);
-  part->communicator = std::move(made.value());
-  Add(group, device, std::move(part));
-  return 0;
+JAXCOMM_EXPORT int jaxcomm_nccl_join(const char* path, const char* group, int device, uint32_t ranks, uint32_t rank,
+                                     const char* id, const char* board, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] {
+    const Result<const nccl::Library*> found = nccl::Library::Open(path);
+    if (!found.ok()) return found.status();
+    Rank joining{group, device, {ranks, rank, {}}};
+    std::memcpy(joining.membership.id.bytes, id, sizeof(joining.membership.id.bytes));
+    return Join(*found.value(), joining, board);
+  });
 }
 
 // How long joining waits for the others, and a call.
-JAXCOMM_EXPORT void jaxcomm_nccl_set_deadline(double seconds) { TheRuntime().deadline_s = seconds; }
+JAXCOMM_EXPORT int jaxcomm_nccl_set_deadline(double seconds, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] { TheRuntime().deadline_s = seconds; });
+}
 
 // Hands in the messages of one rank, under the schedule's name.
-JAXCOMM_EXPORT int64_t jaxcomm_register_messages(const char* name, const char* words, int64_t bytes, char* error,
-                                                 int64_t size) {
-  std::vector<uint32_t> aligned(static_cast<size_t>(bytes) / sizeof(uint32_t));
-  std::memcpy(aligned.data(), words, aligned.size() * sizeof(uint32_t));
-  Result<Messages> decoded = Messages::Decode(aligned.data(), aligned.size());
-  if (!decoded.ok()) return Answer(decoded.status(), error, size);
-  const uint32_t ranks = decoded.value().ranks(), rank = decoded.value().rank();
-  std::lock_guard<std::mutex> lock(TheRuntime().mutex);
-  TheRuntime().messages[{name, ranks, rank}] = std::make_shared<const Messages>(std::move(decoded.value()));
-  return 0;
+JAXCOMM_EXPORT int jaxcomm_register_messages(const char* name, const void* bytes, int64_t num_bytes, char* error,
+                                             int64_t capacity) {
+  return Answer(error, capacity, [&] {
+    const Result<std::vector<uint32_t>> words = ReadWords(bytes, num_bytes);
+    if (!words.ok()) return words.status();
+    Result<Messages> decoded = Messages::Decode(words.value().data(), words.value().size());
+    if (!decoded.ok()) return decoded.status();
+    const uint32_t ranks = decoded.value().ranks(), rank = decoded.value().rank();
+    std::lock_guard<std::mutex> lock(TheRuntime().mutex);
+    TheRuntime().messages[{name, ranks, rank}] = std::make_shared<const Messages>(std::move(decoded.value()));
+    return Status();
+  });
 }
 
 }  // namespace jaxcomm

@@ -39,8 +39,7 @@ void RegisterDirect(uint32_t ranks) {
     words.insert(words.end(), sum.begin(), sum.end());
     char error[256] = "";
     const auto bytes = static_cast<int64_t>(words.size() * sizeof(uint32_t));
-    ASSERT_EQ(jaxcomm_register_messages("direct", reinterpret_cast<char*>(words.data()), bytes, error, 256), 0)
-        << error;
+    ASSERT_EQ(jaxcomm_register_messages("direct", words.data(), bytes, error, 256), 0) << error;
   }
 }
 
@@ -54,7 +53,7 @@ class MessagesTest : public testing::Test {
       cudaSetDevice(static_cast<int>(rank));
       cudaStreamCreateWithFlags(&streams_[rank], cudaStreamNonBlocking);
     }
-    jaxcomm_nccl_set_deadline(20);
+    jaxcomm_nccl_set_deadline(20, nullptr, 0);
   }
 
   ~MessagesTest() override {
@@ -122,7 +121,7 @@ TEST_F(MessagesTest, AllRanksGetTheSumAndSendOnlyWhatTheyMust) {
 
 TEST_F(MessagesTest, ADeadlineNamesTheRankAndStopsTheOthersAndEveryLaterCallIsTold) {
   ASSERT_EQ(OnRanks({0, 1, 2}, [&](uint32_t rank) { return Join(rank); }), kFine);
-  jaxcomm_nccl_set_deadline(0.2);
+  jaxcomm_nccl_set_deadline(0.2, nullptr, 0);
   std::vector<float> x[kRanks] = {{1}, {2}, {3}};
   const std::string call = "DeadlineError: psum #1 over '" + group_ + "' (4 B): ";
   for (const std::string& each : OnRanks({0, 1}, [&](uint32_t rank) { return Sum(rank, x[rank]); })) {

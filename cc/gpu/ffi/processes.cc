@@ -4,7 +4,7 @@
 #include <functional>
 #include <utility>
 
-#include "cc/ffi/values.h"
+#include "cc/ffi/c_function.h"
 #include "cc/gpu/executor/one_process.h"
 #include "cc/gpu/ffi/memory.h"
 #include "cc/gpu/ffi/runtime.h"
@@ -47,14 +47,17 @@ Result<std::unique_ptr<fused::Meeting>> JobProcess::MeetingOf(const fused::Place
 }
 
 // Tells the core of the job, where ranks may live in several processes.
-JAXCOMM_EXPORT void jaxcomm_fused_join(const char* job, uint32_t process) { ThisProcess().Join(job, process); }
+JAXCOMM_EXPORT int jaxcomm_fused_join(const char* job, uint32_t process, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] { ThisProcess().Join(job, process); });
+}
 
-// Tells it that operands on a device lie where this address does. Returns 0, or the length of an error message.
-JAXCOMM_EXPORT int64_t jaxcomm_fused_region(int device, uint64_t address, char* error, int64_t capacity) {
-  const Result<fused::Region> region = RegionOf(reinterpret_cast<const void*>(address));
-  if (!region.ok()) return CopyOut(region.status().message(), error, capacity);
-  ThisProcess().AddRegion(device, region.value());
-  return 0;
+// Tells it that operands on a device lie where this address does.
+JAXCOMM_EXPORT int jaxcomm_fused_region(int device, uint64_t address, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] {
+    const Result<fused::Region> region = RegionOf(reinterpret_cast<const void*>(address));
+    if (region.ok()) ThisProcess().AddRegion(device, region.value());
+    return region.status();
+  });
 }
 
 }  // namespace jaxcomm

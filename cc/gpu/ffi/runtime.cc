@@ -1,11 +1,11 @@
-// The fused executor's shared state, and the plain C functions by which Python reaches it.
+// The fused executor's shared state, and the C functions by which Python reaches it.
 #include "cc/gpu/ffi/runtime.h"
 
 #include <algorithm>
 #include <string>
 #include <utility>
 
-#include "cc/ffi/values.h"
+#include "cc/ffi/c_function.h"
 
 namespace jaxcomm {
 
@@ -49,37 +49,38 @@ Status FusedRuntime::Check() {
   return Status();
 }
 
-int64_t CopyOut(const std::string& text, char* out, int64_t capacity) {
-  if (capacity > 0) out[text.copy(out, static_cast<size_t>(capacity) - 1)] = '\0';
-  return static_cast<int64_t>(text.size());
-}
-
-// Returns 0, or the length of an error message; so does the next.
-JAXCOMM_EXPORT int64_t jaxcomm_fused_register(const char* name, const void* bytes, int64_t num_bytes, char* error,
-                                              int64_t capacity) {
-  std::vector<uint32_t> words(static_cast<size_t>(num_bytes) / sizeof(uint32_t));
-  std::copy_n(static_cast<const char*>(bytes), words.size() * sizeof(uint32_t), reinterpret_cast<char*>(words.data()));
-  const Status status = TheFusedRuntime().programs.Add(name, words.data(), words.size());
-  return status.ok() ? 0 : CopyOut(status.message(), error, capacity);
+JAXCOMM_EXPORT int jaxcomm_fused_register(const char* name, const void* bytes, int64_t num_bytes, char* error,
+                                          int64_t capacity) {
+  return Answer(error, capacity, [&] {
+    const Result<std::vector<uint32_t>> words = ReadWords(bytes, num_bytes);
+    return words.ok() ? TheFusedRuntime().programs.Add(name, words.value().data(), words.value().size())
+                      : words.status();
+  });
 }
 
 // The failure of a call that nobody was told of yet.
-JAXCOMM_EXPORT int64_t jaxcomm_fused_check(char* error, int64_t capacity) {
-  const Status status = TheFusedRuntime().Check();
-  return status.ok() ? 0 : CopyOut(status.message(), error, capacity);
+JAXCOMM_EXPORT int jaxcomm_fused_check(char* error, int64_t capacity) {
+  return Answer(error, capacity, [] { return TheFusedRuntime().Check(); });
 }
 
-JAXCOMM_EXPORT void jaxcomm_fused_set_deadline(double seconds) { TheFusedRuntime().deadline.store(seconds); }
+JAXCOMM_EXPORT int jaxcomm_fused_set_deadline(double seconds, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] { TheFusedRuntime().deadline.store(seconds); });
+}
 
-JAXCOMM_EXPORT void jaxcomm_fused_reset_stats() {
-  for (const auto& ranks : TheFusedRuntime().All()) ranks->RecordCalls();  // or they would come with the next ones
-  TheFusedRuntime().stats.Reset();
+JAXCOMM_EXPORT int jaxcomm_fused_reset_stats(char* error, int64_t capacity) {
+  return Answer(error, capacity, [] {
+    for (const auto& ranks : TheFusedRuntime().All()) ranks->RecordCalls();  // or they would come with the next ones
+    TheFusedRuntime().stats.Reset();
+  });
 }
 
 // As jaxcomm_stats of the core for CPUs.
-JAXCOMM_EXPORT int64_t jaxcomm_fused_stats(char* out, int64_t capacity) {
-  for (const auto& ranks : TheFusedRuntime().All()) ranks->RecordCalls();
-  return CopyOut(TheFusedRuntime().stats.Json(), out, capacity);
+JAXCOMM_EXPORT int jaxcomm_fused_stats(char* json, int64_t json_capacity, int64_t* size, char* error,
+                                       int64_t capacity) {
+  return Answer(error, capacity, [&] {
+    for (const auto& ranks : TheFusedRuntime().All()) ranks->RecordCalls();
+    CopyText(TheFusedRuntime().stats.Json(), json, json_capacity, size);
+  });
 }
 
 }  // namespace jaxcomm

@@ -42,7 +42,4 @@ struct FusedRuntime {
 // Lives until the process ends: XLA's threads may still call when static destructors run.
 FusedRuntime& TheFusedRuntime();
 
-// Copies as much of a text as fits, with a zero at its end, and returns its length.
-int64_t CopyOut(const std::string& text, char* out, int64_t capacity);
-
 }  // namespace jaxcomm

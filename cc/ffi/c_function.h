@@ -1,0 +1,57 @@
+// How the C functions that Python calls end: with 0, or with the number of an error's Code and the error's text.
+//
+//   JAXCOMM_EXPORT int jaxcomm_set_deadline(double seconds, char* error, int64_t capacity) {
+//     return Answer(error, capacity, [&] { TheExecutor().SetDeadline(seconds); });
+//   }
+//
+// The last two arguments are the buffer for that text, which is cut to what fits. Results go out through pointers. No
+// exception leaves such a function.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/ffi/values.h"
+
+namespace jaxcomm {
+
+// As much of a text as fits, with a zero at its end. `size`, unless null, becomes the length of the whole text, so that
+// a caller whose buffer was too small can come again.
+inline void CopyText(const std::string& text, char* out, int64_t capacity, int64_t* size = nullptr) {
+  if (capacity > 0) out[text.copy(out, static_cast<size_t>(capacity) - 1)] = '\0';
+  if (size != nullptr) *size = static_cast<int64_t>(text.size());
+}
+
+// Runs the body of a C function, which returns a Status or nothing.
+template <typename Body>
+int Answer(char* error, int64_t capacity, Body body) {
+  Status status;
+  try {
+    if constexpr (std::is_void_v<std::invoke_result_t<Body>>) {
+      body();
+    } else {
+      status = body();
+    }
+  } catch (const std::exception& thrown) {
+    status = Status(Code::kInternal, thrown.what());
+  }
+  if (!status.ok()) CopyText(status.message(), error, capacity);
+  return static_cast<int>(status.code());
+}
+
+// The words of an encoded program; the bytes of a Python object need not be aligned for them.
+inline Result<std::vector<uint32_t>> ReadWords(const void* bytes, int64_t num_bytes) {
+  std::vector<uint32_t> words(static_cast<size_t>(num_bytes) / sizeof(uint32_t));
+  if (words.size() * sizeof(uint32_t) != static_cast<size_t>(num_bytes)) {
+    return InvalidArgument("program of " + std::to_string(num_bytes) + " bytes is not a whole number of words");
+  }
+  if (num_bytes > 0) std::memcpy(words.data(), bytes, static_cast<size_t>(num_bytes));
+  return words;
+}
+
+}  // namespace jaxcomm

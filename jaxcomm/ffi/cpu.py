@@ -1,0 +1,25 @@
+"""The core for CPUs: its C functions, of which each has its line here."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Final
+
+from jaxcomm.ffi.core import TEXT, Core
+
+CPU: Final = Core(
+    "C++ core",
+    Path(__file__).parent / "libjaxcomm_cpu.so",
+    {
+        "register_program": (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64),
+        "set_deadline": (ctypes.c_double,),
+        "stats": TEXT,
+        "reset_stats": (),
+        "kernel_isa": TEXT,
+        "floor_seconds": (*(ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64), ctypes.c_void_p),
+        "reset_marks": (),
+        "marks": (*(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p), ctypes.c_int64, ctypes.c_void_p),
+    },
+    cure="install the package (`make setup`)",
+)
