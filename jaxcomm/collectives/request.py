@@ -68,7 +68,7 @@ class Request:
     @property
     def target(self) -> str:
         """The custom call's name."""
-        return ffi.GROUPED if self.divided else ffi.TARGET
+        return ffi.GROUPED if self.divided else ffi.ACROSS if self.across else ffi.TARGET
 
     @property
     def in_place(self) -> bool:
@@ -90,10 +90,9 @@ class Request:
             }
         (nbytes, dtype), where = extent(operands), f"{self.name} over '{self.axes}'"
         sizes = [len(group) for group in self.groups]
-        choices = {
-            ranks: communicator.choose(self.kind, ranks, nbytes, dtype, self.plan, where) for ranks in {*sizes} - {1}
-        }
-        return {
+        choose = communicator.choose_messages if self.across else communicator.choose
+        choices = {ranks: choose(self.kind, ranks, nbytes, dtype, self.plan, where) for ranks in {*sizes} - {1}}
+        attributes = {
             "name": self.name,
             "kind": self.kind,
             "reduction": self.reduction,
@@ -103,6 +102,10 @@ class Request:
             "groups": np.concatenate(self.groups).astype(np.int32),
             "sizes": np.array(sizes, np.int32),
         }
+        if self.across:
+            processes = np.concatenate(self.across.processes).astype(np.int32)
+            attributes |= self.across._asdict() | {"processes": processes}
+        return attributes
 
     def to_json(self) -> str:
         """Text that `from_json` reads."""
@@ -111,4 +114,5 @@ class Request:
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """The inverse of `to_json`."""
-        return cls(**json.loads(text))
+        values = json.loads(text)
+        return cls(**values | {"across": Across(*values["across"]) if values["across"] else None})

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 TARGET = "jaxcomm_collective"
 GROUPED = "jaxcomm_grouped"
+ACROSS = "jaxcomm_across"
 _DELAY = "jaxcomm_delay"
 _LONGEST_DELAY = 86400  # seconds, as in delay.cc
 SEGMENTS = ("importance", "pack", "unpack", "scale")  # the custom calls of `segments`
@@ -37,6 +38,7 @@ def register() -> None:
 
     CPU.register(TARGET, "Collective", "cpu", ("instantiate", "execute"))
     CPU.register(GROUPED, "Grouped", "cpu", ("instantiate", "execute"))
+    CPU.register(ACROSS, "Across", "cpu", ("instantiate", "execute"))
     CPU.register(_DELAY, "Delay", "cpu")
     for name in SEGMENTS:
         CPU.register(f"jaxcomm_{name}", name.capitalize(), "cpu")
@@ -86,6 +88,19 @@ def register_program(data: bytes) -> str:
     _programs[name] = data
     for backend in _backends:
         backend.register_program(name, data)
+    return name
+
+
+@functools.lru_cache(maxsize=256)
+def register_messages(lists: tuple[bytes, ...]) -> str:
+    """Hands the encoded message lists of all ranks to the core and returns the name that a custom call finds them by.
+
+    Raises:
+      PlanError: the core's decoder refuses a list; the message says at which word.
+    """
+    name = hashlib.sha256(b"".join(lists)).hexdigest()[:32]
+    for data in lists:
+        CPU.call("register_messages", name, data, len(data), raises=PlanError)
     return name
 
 
