@@ -8,7 +8,7 @@ FUZZ_SECONDS ?= 60
 CORE := jaxcomm/ffi/libjaxcomm_cpu.so
 CORE_SOURCES := CMakeLists.txt tools/cuda.cmake $(shell find cc -not -name '*_test.cc' -not -name BUILD.bazel -not -name README.md)
 ifeq ($(JAXCOMM_CUDA),ON)
-CUDA_CORE := jaxcomm/ffi/jaxcomm_cuda13.so
+CUDA_CORE := jaxcomm/gpu/jaxcomm_cuda13.so
 endif
 FORMATTED := $(shell find cc -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 FUZZERS := $(basename $(shell find cc -name '*_fuzz.cc'))
@@ -74,7 +74,7 @@ format: .venv/.installed
 	@$(BIN)/clang-format -i $(FORMATTED)
 
 clean:
-	rm -rf .venv build jaxcomm/ffi/*.so
+	rm -rf .venv build jaxcomm/*/*.so
 	-$(BAZEL) clean
 
 .venv/.installed: pyproject.toml tools/setup.sh

@@ -17,8 +17,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     needing = [item for item in items if item.get_closest_marker("gpu")]
     if not needing:
         return
-    from jaxcomm.ffi import cuda
+    from jaxcomm.gpu import core
 
-    if reason := cuda.why_off():
+    if reason := core.why_off():
         for item in needing:
             item.add_marker(pytest.mark.skip(reason=reason))

@@ -5,6 +5,7 @@ A tensor is cut into segments; a segment matters as much as the mean magnitude o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,6 +40,7 @@ def bounded_sum(x: Any, loss: Loss, total: Reduce, ranks: int, axis_name: Any) -
       ValueError: bounds of tensors that are not there, or a tensor without one.
       NotImplementedError: it is differentiated.
     """
+    _start_gpus()
     paths: list[Any]
     tree: Any
     paths, tree = jax.tree_util.tree_flatten_with_path(x)
@@ -67,6 +69,19 @@ def bounded_sum(x: Any, loss: Loss, total: Reduce, ranks: int, axis_name: Any) -
         results[i] = result.reshape(leaves[i].shape)
         left_out[i] = _scale(x, 1 - keep, loss).reshape(leaves[i].shape)
     return tree.unflatten(results), tree.unflatten(left_out)
+
+
+@functools.cache
+def _start_gpus() -> None:
+    """Has GPUs' core do what is done with segments, once; where JAX has no GPU, nothing of it is imported."""
+    try:
+        jax.devices("cuda")
+    except RuntimeError:
+        return
+    from jaxcomm.gpu import core
+
+    if core.is_built():
+        core.register()
 
 
 @jax.custom_jvp

@@ -20,7 +20,7 @@ from jaxcomm import communicator, jax_compat
 from jaxcomm.collectives.axes import AxisName, names, varying
 from jaxcomm.collectives.lowering import (
     call_core,
-    device_ids,
+    cpus_at,
     has_devices,
     is_in_one_process,
     positions_of,
@@ -79,7 +79,7 @@ def _lower(context: mlir.LoweringRuleContext, *operands: Any, axes: tuple[Any, .
     if not has_devices(context, _NAME) or not is_in_one_process(scope.mesh, positions, where):
         return _as_lax(context, *operands, axes=axes)
     communicator.start()
-    devices = device_ids(scope.mesh, positions)
+    devices = cpus_at(scope.mesh, positions)
     return call_core(
         context, operands, Request(_NAME, "all_reduce", "sum", ",".join(map(str, axes)), "", devices, divided=True)
     )

@@ -17,9 +17,10 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from jaxcomm import communicator, jax_compat
+from jaxcomm.collectives.custom_call import attributes, is_in_place, target
 from jaxcomm.collectives.partition import partitioned_call
 from jaxcomm.collectives.primitive import COLLECTIVES, CORE, OUR_PARAMS, PRIMITIVES, VARY, bind_in_core_form
-from jaxcomm.collectives.request import Request
+from jaxcomm.collectives.request import Device, Groups, Request
 from jaxcomm.log import say_once
 
 
@@ -86,14 +87,12 @@ def lower_to_core(
         return operands
     communicator.start()
     scope: Any = context.module_context.axis_context
-    groups = devices_at(scope.mesh, positions)
-    request = Request(
-        name, collective.kind, collective.reduction, axes, plan, [[device.id for device in group] for group in groups]
-    )
-    if any(len({device.process_index for device in group}) > 1 for group in groups):
-        from jaxcomm.distributed.lowering import across
+    groups = cpus_at(scope.mesh, positions)
+    request = Request(name, collective.kind, collective.reduction, axes, plan, groups)
+    if spans_processes(groups):
+        from jaxcomm.distributed.lowering import with_site
 
-        request = across(context, request, groups, where)
+        request = with_site(request, context, where)
     return call_core(context, operands, request)
 
 
@@ -101,14 +100,14 @@ def call_core(context: mlir.LoweringRuleContext, operands: Sequence[Any], reques
     """The custom call of the core for this request, or, where XLA still partitions, one that becomes it."""
     scope: Any = context.module_context.axis_context
     avals: Sequence[Any] = context.avals_in
-    attributes = request.attributes([(aval.shape, aval.dtype) for aval in avals])
+    config = attributes(request, [(aval.shape, aval.dtype) for aval in avals])
     if any(size > 1 for axis, size in scope.mesh.shape.items() if axis not in scope.manual_axes):
         # The choice falls anew for the sizes of shards, but not if JAX has it cached.
         communicator.compile_plan(request.plan)
         return partitioned_call(context, operands, request)
-    aliases = {i: i for i in range(len(operands))} if request.in_place else None
-    results: Sequence[Any] = jax.ffi.ffi_lowering(request.target, operand_output_aliases=aliases)(
-        context, *operands, **attributes
+    aliases = {i: i for i in range(len(operands))} if is_in_place(request) else None
+    results: Sequence[Any] = jax.ffi.ffi_lowering(target(request), operand_output_aliases=aliases)(
+        context, *operands, **config
     )
     return results
 
@@ -144,9 +143,10 @@ def positions_of(
     return [[int(row[index]) for index in group] for row in table for group in index_groups]
 
 
-def device_ids(mesh: Any, positions: Sequence[Sequence[int]]) -> list[list[int]]:
+def cpus_at(mesh: Any, positions: Sequence[Sequence[int]]) -> Groups:
     """The CPU devices at these positions."""
-    return [[device.id for device in group] for group in devices_at(mesh, positions)]
+    groups = devices_at(mesh, positions)
+    return tuple(tuple(Device(device.process_index, device.id) for device in group) for group in groups)
 
 
 def devices_at(mesh: Any, positions: Sequence[Sequence[int]]) -> list[list[Any]]:

@@ -16,6 +16,7 @@ import numpy as np
 from jax.interpreters import mlir
 
 from jaxcomm import jax_compat
+from jaxcomm.collectives.custom_call import attributes, is_in_place, target, unsharded
 from jaxcomm.collectives.request import Operand, Request
 
 _TARGET = "jaxcomm_partitioned"
@@ -36,7 +37,7 @@ def partitioned_call(context: mlir.LoweringRuleContext, operands: Sequence[Any],
         context, *operands
     )
     results[0].owner.attributes["sdy.sharding_rule"] = jax_compat.elementwise_rule(
-        [operand.type for operand in operands], [result.type for result in results], request.whole(len(operands))
+        [operand.type for operand in operands], [result.type for result in results], unsharded(request, len(operands))
     )
     return results
 
@@ -64,20 +65,20 @@ def _shards(shapes: Sequence[Any], shardings: Sequence[Any]) -> list[Operand]:
 
 def _module(request: Request, operands: Sequence[Operand], results: Sequence[Operand]) -> str:
     """StableHLO of the core's custom call."""
-    attributes = ", ".join(f"{name} = {_attribute(value)}" for name, value in request.attributes(operands).items())
+    config = ", ".join(f"{name} = {_attribute(value)}" for name, value in attributes(request, operands).items())
     names = [f"%x{i}" for i in range(len(operands))]
     types = [_type(operand) for operand in operands]
     result_types = ", ".join(_type(result) for result in results)
     aliases = ", ".join(
         f"#stablehlo.output_operand_alias<output_tuple_indices = [{i if len(results) > 1 else ''}], "
         f"operand_index = {i}, operand_tuple_indices = []>"
-        for i in range(len(operands) if request.in_place else 0)
+        for i in range(len(operands) if is_in_place(request) else 0)
     )
     return f"""
 module {{
   func.func public @main({", ".join(map("{}: {}".format, names, types))}) -> ({result_types}) {{
-    %y:{len(results)} = stablehlo.custom_call @{request.target}({", ".join(names)}) {{
-      api_version = 4 : i32, backend_config = {{{attributes}}}, output_operand_aliases = [{aliases}],
+    %y:{len(results)} = stablehlo.custom_call @{target(request)}({", ".join(names)}) {{
+      api_version = 4 : i32, backend_config = {{{config}}}, output_operand_aliases = [{aliases}],
       operand_layouts = [{", ".join(map(_layout, operands))}], result_layouts = [{", ".join(map(_layout, results))}]
     }} : ({", ".join(types)}) -> ({result_types})
     return {", ".join(f"%y#{i}" for i in range(len(results)))} : {result_types}

@@ -1,17 +1,15 @@
-"""What a collective over ranks of several processes becomes: a call of the core that all of them know by one name."""
+"""What a collective whose ranks live in several processes is lowered with: connections, and a name that all know."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Sequence
-from typing import Any
 
 from jax.interpreters import mlir
 
 from jaxcomm import jax_compat
-from jaxcomm.collectives.request import Across, Request
+from jaxcomm.collectives.request import Request, Site
 from jaxcomm.distributed import members
 
 _lowerings = itertools.count()
@@ -22,33 +20,22 @@ class _Module:
 
     def __init__(self) -> None:
         self.lowering = next(_lowerings)
-        self.sites = itertools.count()
+        self.numbers = itertools.count()
 
 
-def across(
-    context: mlir.LoweringRuleContext, request: Request, devices: Sequence[Sequence[Any]], where: str
-) -> Request:
-    """The request of a call whose ranks live in several processes, which this connects.
+def with_site(request: Request, context: mlir.LoweringRuleContext, line: str) -> Request:
+    """The request with its site, once the processes are connected.
 
     Args:
+      request: spans processes.
       context: of the call.
-      request: for one process.
-      devices: of each group, in the order of its ranks.
-      where: the line of the user's code, for messages.
+      line: of the user's code that made it.
 
     Raises:
       JaxcommError: the processes cannot be connected.
     """
     members.connected()
     module = jax_compat.module_data(context, _Module)
-    digest = hashlib.sha256(f"{jax_compat.module_types(context)} {where}".encode()).digest()
-    return dataclasses.replace(
-        request,
-        across=Across(
-            processes=[[device.process_index for device in group] for group in devices],
-            module=int.from_bytes(digest[:8], "little", signed=True),
-            lowering=module.lowering,
-            site=next(module.sites),
-            where=where,
-        ),
-    )
+    contents = hashlib.sha256(f"{jax_compat.module_types(context)} {line}".encode()).digest()
+    digest = int.from_bytes(contents[:8], "little", signed=True)
+    return dataclasses.replace(request, site=Site(digest, module.lowering, next(module.numbers), line))

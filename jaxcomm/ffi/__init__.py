@@ -1,7 +1,8 @@
 """The C++ core: registering its custom calls with XLA, and its C functions.
 
-Only this folder knows the shared objects' file names and symbols: `core` how to load and call one, `cpu` the core for
-CPUs, `cuda` that for GPUs. Importing it loads nothing; the first call does.
+`core` loads and calls a shared object, `cpu` names what the core for CPUs has. Other back ends register themselves, by
+`add_backend` and, for the custom calls on segments, `segments.add_platform`. Importing it loads nothing; the first call
+does. It may import errors and files, and what statistics are shown with.
 """
 
 from __future__ import annotations
@@ -33,17 +34,13 @@ SEGMENTS = ("importance", "pack", "unpack", "scale")  # the custom calls of `seg
 
 @functools.cache
 def register() -> None:
-    """Registers the custom calls with XLA, once: with its CPU backend, and with the one for CUDA if JAX has it."""
-    from jaxcomm.ffi import cuda
-
+    """Registers the custom calls with XLA's CPU backend, once."""
     CPU.register(TARGET, "Collective", "cpu", ("instantiate", "execute"))
     CPU.register(GROUPED, "Grouped", "cpu", ("instantiate", "execute"))
     CPU.register(ACROSS, "Across", "cpu", ("instantiate", "execute"))
     CPU.register(_DELAY, "Delay", "cpu")
     for name in SEGMENTS:
         CPU.register(f"jaxcomm_{name}", name.capitalize(), "cpu")
-    if cuda.is_built() and cuda.jax_has_it():
-        cuda.register()
 
 
 class Backend(Protocol):

@@ -17,9 +17,20 @@ import numpy as np
 from jax import lax
 
 from jaxcomm import ffi
-from jaxcomm.ffi import cuda
 
 NO_SAMPLE: Final = 2**31 - 1  # a stride that (almost) no segment is long enough for
+
+_platforms: dict[str, int] = {}  # beside CPUs: by name, the counters that "jaxcomm_importance" needs there
+
+
+def add_platform(name: str, counters: int) -> None:
+    """Has the custom calls made on another platform, too, whose back end has registered them with XLA.
+
+    Args:
+      name: JAX's name of the platform.
+      counters: the size of a third result, of uint32, that "jaxcomm_importance" has there.
+    """
+    _platforms[name] = counters
 
 
 def count(x: jax.Array, segment_bytes: int) -> int:
@@ -43,9 +54,14 @@ def importance(x: jax.Array, seed: jax.Array, segment_bytes: int, stride: int) -
     types = _like(x, (count(x, segment_bytes),), jnp.float32), _like(x, (), jnp.float32)
     attributes: dict[str, Any] = {"segment_bytes": np.int64(segment_bytes), "stride": np.int64(stride)}
     call = _call("importance", types, **attributes)
-    with_bins = _call("importance", (*types, _like(x, (cuda.SAMPLE_BINS,), jnp.uint32)), **attributes)
+
+    def with_counters(counters: int) -> Callable[..., Any]:
+        call = _call("importance", (*types, _like(x, (counters,), jnp.uint32)), **attributes)
+        return lambda *operands: call(*operands)[:2]
+
+    others = {name: with_counters(counters) for name, counters in _platforms.items()}
     reference = partial(_importance, segment_bytes=segment_bytes, stride=stride)
-    means, median = _on_this_platform(x, seed, cpu=call, cuda=lambda *args: with_bins(*args)[:2], default=reference)
+    means, median = lax.platform_dependent(x, seed, cpu=call, default=reference, **others)
     return means, median
 
 
@@ -62,7 +78,7 @@ def pack(x: jax.Array, kept: jax.Array, segment_bytes: int) -> jax.Array:
     def reference(x: jax.Array, kept: jax.Array) -> jax.Array:
         return _rows(x, segment_bytes)[kept].reshape(shape)
 
-    packed: jax.Array = _on_this_platform(x, kept, cpu=call, cuda=call, default=reference)
+    packed: jax.Array = _on_this_platform(x, kept, call=call, default=reference)
     return packed
 
 
@@ -75,7 +91,7 @@ def unpack(packed: jax.Array, kept: jax.Array, size: int, segment_bytes: int) ->
         rows = jnp.zeros((math.ceil(size / width), width), packed.dtype)
         return rows.at[kept].set(packed.reshape(-1, width)).reshape(-1)[:size]
 
-    x: jax.Array = _on_this_platform(packed, kept, cpu=call, cuda=call, default=reference)
+    x: jax.Array = _on_this_platform(packed, kept, call=call, default=reference)
     return x
 
 
@@ -89,14 +105,12 @@ def scale(x: jax.Array, factors: jax.Array, segment_bytes: int) -> jax.Array:
         scaled = jnp.where(column == 0, 0, wide * column).astype(x.dtype)
         return scaled.reshape(-1)[: x.size]
 
-    scaled: jax.Array = _on_this_platform(x, factors, cpu=call, cuda=call, default=reference)
+    scaled: jax.Array = _on_this_platform(x, factors, call=call, default=reference)
     return scaled
 
 
-def _on_this_platform(*operands: jax.Array, default: Callable[..., Any], **calls: Callable[..., Any]) -> Any:
-    if not cuda.is_built():
-        del calls["cuda"]
-    return lax.platform_dependent(*operands, default=default, **calls)
+def _on_this_platform(*operands: jax.Array, call: Callable[..., Any], default: Callable[..., Any]) -> Any:
+    return lax.platform_dependent(*operands, default=default, cpu=call, **dict.fromkeys(_platforms, call))
 
 
 def _call(name: str, types: Any, aliases: dict[int, int] | None = None, **attributes: Any) -> Callable[..., Any]:

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxcomm.distributed import store
-from jaxcomm.ffi import cuda
-from jaxcomm.gpu import nccl
+from jaxcomm.gpu import core, nccl
 
 VARIABLE = "JAXCOMM_CERTIFICATE"
 FORMAT, VERSION = "jaxcomm-check", 1
@@ -48,12 +47,12 @@ def here() -> dict[str, Any]:
     driver = Path("/proc/driver/nvidia/version")
     found = re.search(r"\b(\d+\.\d+(?:\.\d+)?)\b", driver.read_text()) if driver.exists() else None
     return {
-        "devices": sorted({gpu.device_kind for gpu in jax.local_devices(backend="cuda")} if cuda.jax_has_it() else []),
+        "devices": sorted({gpu.device_kind for gpu in jax.local_devices(backend="cuda")} if core.jax_has_it() else []),
         "driver": found[1] if found else "unknown",
-        "cuda": cuda.runtime_version(),
+        "cuda": core.runtime_version(),
         "nccl": None if nccl.why_off() else ".".join(map(str, nccl.version())),
         **{name: _version(name) for name in ("jax", "jaxlib", "jaxcomm")},
-        "core": hashlib.sha256(cuda.library().read_bytes()).hexdigest()[:16],
+        "core": hashlib.sha256(core.library().read_bytes()).hexdigest()[:16],
     }
 
 

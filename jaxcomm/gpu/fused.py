@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxcomm import ffi
+from jaxcomm.collectives.request import Device
 from jaxcomm.distributed import names
 from jaxcomm.errors import JaxcommError, PlanError
-from jaxcomm.ffi.cuda import CUDA
 from jaxcomm.gpu import nccl
+from jaxcomm.gpu.core import CUDA
 from jaxcomm.program.program import compile
 
 if TYPE_CHECKING:
@@ -100,6 +101,11 @@ def register_program(name: str, data: bytes) -> None:
       PlanError: the core's decoder refuses the program; the message says at which word.
     """
     CUDA.call("fused_register", name, data, len(data), raises=PlanError)
+
+
+def device_key(device: Device) -> int:
+    """The number by which the core knows a GPU of any process of this host."""
+    return device.process << 16 | device.number
 
 
 @functools.cache

@@ -12,35 +12,15 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 from jax.interpreters import mlir
 
 from jaxcomm import communicator
-from jaxcomm.collectives.request import extent
+from jaxcomm.collectives.request import Groups, Request, extent
 from jaxcomm.distributed import names, store
 from jaxcomm.gpu import nccl
-
-Groups = tuple[tuple[tuple[int, int], ...], ...]  # of each rank: its process, and CUDA's number of its device there
-
-
-class AllReduce(NamedTuple):
-    """A sum, maximum or minimum over groups of devices.
-
-    Attributes:
-      name: the public function, and of which bucket, for messages.
-      reduction: "sum", "max" or "min".
-      axes: the axes' names, for messages.
-      plan: hash of a plan, or "".
-      groups: the devices of each group, in the order of its ranks.
-    """
-
-    name: str
-    reduction: str
-    axes: str
-    plan: str
-    groups: Groups
 
 
 def several(those: Iterable[int]) -> bool:
@@ -53,8 +33,8 @@ def several(those: Iterable[int]) -> bool:
     return len(apart) > 1 and len({names.host(process) for process in apart}) > 1
 
 
-def lower(context: mlir.LoweringRuleContext, operands: Sequence[Any], call: AllReduce) -> Sequence[Any]:
-    """The custom call for it, whose communicators are there when this returns.
+def lower(context: mlir.LoweringRuleContext, operands: Sequence[Any], request: Request) -> Sequence[Any]:
+    """The custom call for an all-reduce, whose communicators are there when this returns.
 
     Raises:
       PlanError: the plan is for another number of ranks, or its schedule cannot be sent.
@@ -62,20 +42,19 @@ def lower(context: mlir.LoweringRuleContext, operands: Sequence[Any], call: AllR
     """
     avals: Sequence[Any] = context.avals_in
     nbytes, dtype = extent([(aval.shape, aval.dtype) for aval in avals])
-    where = f"{call.name} over '{call.axes}'"
-    sizes = [len(group) for group in call.groups]
     schedules = tuple(
-        communicator.choose_schedule(size, nbytes, dtype, call.plan, where)[0] for size in sorted({*sizes} - {1})
+        communicator.choose_schedule(size, nbytes, dtype, request.plan, request.call)[0]
+        for size in sorted({*request.sizes} - {1})
     )
     nccl.register()
     lowered = jax.ffi.ffi_lowering(nccl.TARGET, operand_output_aliases={i: i for i in range(len(operands))})
     results: Sequence[Any] = lowered(
         context,
         *operands,
-        what=call.name,
-        group=_join(call.groups, call.axes),
+        what=request.name,
+        group=_join(request.groups, request.axes),
         messages=nccl.register_messages(schedules),
-        reduction=call.reduction,
+        reduction=request.reduction,
     )
     return results
 

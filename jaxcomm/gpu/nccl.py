@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from jaxcomm.errors import JaxcommError, PlanError
-from jaxcomm.ffi import cuda
-from jaxcomm.ffi.cuda import CUDA
+from jaxcomm.gpu import core
+from jaxcomm.gpu.core import CUDA
 from jaxcomm.program.messages import compile_messages
 from jaxcomm.schedules import Schedule
 
@@ -20,7 +20,7 @@ ID_BYTES = 128
 
 def why_off() -> str | None:
     """Why there is no NCCL in this process, in one line, or None where there is one."""
-    if not cuda.is_built():
+    if not core.is_built():
         return "jaxcomm was built without CUDA"
     return CUDA.failure("nccl_version", path(), ctypes.byref(ctypes.c_int()))
 

@@ -18,13 +18,13 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from jaxcomm import communicator, ffi
+from jaxcomm.collectives.custom_call import attributes
 from jaxcomm.collectives.lowering import as_lax, devices_at, ranks_of
 from jaxcomm.collectives.primitive import COLLECTIVES
-from jaxcomm.collectives.request import Request, extent
+from jaxcomm.collectives.request import Device, Groups, Request, extent
 from jaxcomm.distributed.hardware import hardware_number
 from jaxcomm.errors import JaxcommError
-from jaxcomm.ffi import cuda
-from jaxcomm.gpu import certificate, fused, hosts, nccl
+from jaxcomm.gpu import certificate, core, fused, hosts, nccl
 from jaxcomm.log import say_once
 
 
@@ -64,12 +64,13 @@ def lower(
             f"{', '.join(automatic)}."
         )
         return as_lax(lax, context, *operands, **params)
+    request = Request(name, collective.kind, collective.reduction, axes, plan, gpus(devices))
     if use == "hosts":
-        groups = tuple(tuple((device.process_index, hardware_number(device)) for device in group) for group in devices)
-        return hosts.lower(context, operands, hosts.AllReduce(name, collective.reduction, axes, plan, groups))
-    request = Request(name, collective.kind, collective.reduction, axes, plan, device_numbers(devices))
-    attributes = request.attributes([(aval.shape, aval.dtype) for aval in avals])
-    call = mlir.lower_fun(functools.partial(_reduce, attributes), multiple_results=True)
+        return hosts.lower(context, operands, request)
+    if jax.process_count() > 1 and core.jax_has_it():
+        fused.join_processes()
+    config = attributes(request, [(aval.shape, aval.dtype) for aval in avals], fused.device_key)
+    call = mlir.lower_fun(functools.partial(_reduce, config), multiple_results=True)
     results: Sequence[Any] = call(context, *operands)
     return results
 
@@ -77,7 +78,7 @@ def lower(
 @functools.cache
 def start() -> None:
     """Makes the back end known to XLA and to the core for CPUs, once; where JAX has no GPU, to neither."""
-    if cuda.jax_has_it():
+    if core.jax_has_it():
         fused.register()
         nccl.register()
         ffi.add_backend(fused)
@@ -92,11 +93,13 @@ def check_at_exit() -> None:
         logging.getLogger("jaxcomm").error("%s", error)
 
 
-def device_numbers(groups: Sequence[Sequence[Any]]) -> list[list[int]]:
-    """The GPUs of each group, all on one host: process << 16 | CUDA's number of the device there."""
-    if jax.process_count() > 1 and cuda.jax_has_it():
-        fused.join_processes()
-    return [[device.process_index << 16 | hardware_number(device) for device in group] for group in groups]
+def gpus(groups: Sequence[Sequence[Any]]) -> Groups:
+    """The GPUs of each group, by CUDA's numbers.
+
+    Raises:
+      JaxcommError: a process has not published the numbers of its GPUs.
+    """
+    return tuple(tuple(Device(device.process_index, hardware_number(device)) for device in group) for group in groups)
 
 
 def _use(among: Sequence[set[int]]) -> str:
@@ -107,10 +110,10 @@ def _use(among: Sequence[set[int]]) -> str:
 
 
 def _why_not(use: str, those: Sequence[int]) -> str | None:
-    return certificate.why_not_in(use, those) if cuda.is_built() else "jaxcomm was built without CUDA"
+    return certificate.why_not_in(use, those) if core.is_built() else "jaxcomm was built without CUDA"
 
 
-def _reduce(attributes: dict[str, Any], *leaves: jax.Array) -> list[jax.Array]:
+def _reduce(config: dict[str, Any], *leaves: jax.Array) -> list[jax.Array]:
     """One call, and so one kernel, for each element type: leaves of a type are laid one after the other."""
     results: list[Any] = [None] * len(leaves)
     for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):
@@ -118,7 +121,7 @@ def _reduce(attributes: dict[str, Any], *leaves: jax.Array) -> list[jax.Array]:
         parts = [leaves[i] for i in indices]
         whole = parts[0] if len(parts) == 1 else jnp.concatenate([part.ravel() for part in parts])
         call: Any = jax.ffi.ffi_call(ffi.TARGET, jax.typeof(whole), input_output_aliases={0: 0})
-        whole, begin = call(whole, **attributes), 0
+        whole, begin = call(whole, **config), 0
         for i, part in zip(indices, parts, strict=True):
             size = math.prod(part.shape)
             results[i] = whole if len(parts) == 1 else whole[begin : begin + size].reshape(part.shape)

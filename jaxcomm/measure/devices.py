@@ -101,11 +101,10 @@ def _devices(count: int, on: Platform) -> list[Any]:
     """The first devices of this process on the platform."""
     import jax
 
-    from jaxcomm.ffi import cuda
-    from jaxcomm.gpu import certificate
-
     if on == "cuda":
-        if (reason := cuda.why_off()) is not None:
+        from jaxcomm.gpu import certificate, core
+
+        if (reason := core.why_off()) is not None:
             raise ProfileError(f"there are no GPUs to measure: {reason}.\n  Cure: measure where there are some.")
         if (reason := certificate.why_not("process")) is not None:
             raise ProfileError(f"plans do not run on these GPUs: {reason}.\n  Cure: run `jaxcomm check` first.")

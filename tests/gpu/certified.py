@@ -8,18 +8,17 @@ from typing import Any
 
 import pytest
 
-from jaxcomm.ffi import cuda
-from jaxcomm.gpu import certificate
+from jaxcomm.gpu import certificate, core
 
 HERE = {"devices": ["GPU X"], "driver": "580.65", "jax": "0.11"}
 
 # For a script in a process of its own, whose environment names the file.
 AS_THERE = f"""
-from jaxcomm.ffi import cuda
+from jaxcomm.gpu import core
 from jaxcomm.gpu import certificate
 certificate.here = lambda: {HERE}
-cuda.is_built = lambda: True
-cuda.jax_has_it = lambda: False  # registers nothing with a backend
+core.is_built = lambda: True
+core.jax_has_it = lambda: False  # registers nothing with a backend
 """
 
 
@@ -35,6 +34,6 @@ def use(monkeypatch: pytest.MonkeyPatch, folder: Path, *uses: str) -> Path:
     file = write(folder / "check.json", uses)
     monkeypatch.setenv(certificate.VARIABLE, str(file))
     monkeypatch.setattr(certificate, "here", lambda: HERE)
-    monkeypatch.setattr(cuda, "is_built", lambda: True)
-    monkeypatch.setattr(cuda, "jax_has_it", lambda: False)  # registers nothing with a backend
+    monkeypatch.setattr(core, "is_built", lambda: True)
+    monkeypatch.setattr(core, "jax_has_it", lambda: False)  # registers nothing with a backend
     return file

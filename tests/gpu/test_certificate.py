@@ -17,8 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 import jaxcomm
 from jaxcomm.collectives import lowering
-from jaxcomm.ffi import cuda
-from jaxcomm.gpu import certificate
+from jaxcomm.gpu import certificate, core
 from tests.gpu import certified
 
 
@@ -106,8 +105,8 @@ def test_it_lies_in_the_users_folder_for_state(monkeypatch: pytest.MonkeyPatch) 
     assert certificate.path() == Path("/elsewhere")
 
 
-@pytest.mark.skipif(not cuda.is_built(), reason="this installation has no CUDA core")
+@pytest.mark.skipif(not core.is_built(), reason="this installation has no CUDA core")
 def test_it_names_the_core_and_every_version_also_without_a_gpu() -> None:
     here = certificate.here.__wrapped__()
     assert here["cuda"] == "13.0" and len(here["core"]) == 16 and here["jax"] == jax.__version__
-    assert here["devices"] == [] or cuda.why_off() is None
+    assert here["devices"] == [] or core.why_off() is None

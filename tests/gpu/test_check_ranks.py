@@ -10,16 +10,15 @@ import jax
 import numpy as np
 import pytest
 
-from jaxcomm.ffi import cuda
-from jaxcomm.gpu import nccl
+from jaxcomm.gpu import core, nccl
 from jaxcomm.gpu.checks import hosts_rank, job
 from jaxcomm.gpu.checks import ranks as command
 
 
 def test_a_part_says_in_one_line_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "is_built", lambda: False)
+    monkeypatch.setattr(core, "is_built", lambda: False)
     assert command.why_off("processes") == "jaxcomm was built without CUDA"
-    monkeypatch.setattr(cuda, "is_built", lambda: True)
+    monkeypatch.setattr(core, "is_built", lambda: True)
     monkeypatch.setattr(nccl, "why_off", lambda: "no NCCL")
     assert [command.why_off(part) for part in ("processes", "bits")] == [None, "no NCCL"]
 

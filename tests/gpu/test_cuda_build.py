@@ -16,18 +16,19 @@ import pytest
 
 from jaxcomm import ffi
 from jaxcomm.errors import JaxcommError
-from jaxcomm.ffi import cuda, segments
+from jaxcomm.ffi import segments
 from jaxcomm.ffi.core import Core
+from jaxcomm.gpu import core
 
-LIBRARY = Path(cuda.__file__).parent / "jaxcomm_cuda13.so"
+LIBRARY = Path(core.__file__).parent / "jaxcomm_cuda13.so"
 ARCHITECTURES = {"sm_80", "sm_90", "sm_100", "sm_120"}
 
-built = pytest.mark.skipif(not cuda.is_built(), reason="built without CUDA; JAXCOMM_CUDA=ON make test builds it")
+built = pytest.mark.skipif(not core.is_built(), reason="built without CUDA; JAXCOMM_CUDA=ON make test builds it")
 
 
 @pytest.mark.skipif(os.environ.get("JAXCOMM_CUDA") != "ON", reason="JAXCOMM_CUDA is not ON")
 def test_it_was_built_where_it_was_asked_for():
-    assert cuda.is_built()
+    assert core.is_built()
 
 
 def output(*command: str | Path) -> str:
@@ -54,21 +55,21 @@ def test_it_shows_its_own_names_only():
 @built
 def test_without_a_gpu_it_loads_and_says_so_in_one_line():
     ctypes.CDLL(str(LIBRARY))
-    why = cuda.why_off()
+    why = core.why_off()
     assert why is None or re.fullmatch(r"no CUDA device \(.+\)|JAX has no CUDA backend; .+", why), why
 
 
 def test_an_installation_without_it_says_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(cuda.CUDA, "path", tmp_path / "missing.so")
-    assert cuda.why_off() == "jaxcomm was built without CUDA"
+    monkeypatch.setattr(core.CUDA, "path", tmp_path / "missing.so")
+    assert core.why_off() == "jaxcomm was built without CUDA"
 
 
 def test_a_file_that_is_no_library_is_an_error_with_a_cure(monkeypatch, tmp_path):
     broken = tmp_path / "broken.so"
     broken.write_bytes(b"no ELF")
-    monkeypatch.setattr(cuda, "CUDA", Core("CUDA core", broken, {}, cure="build it here"))
+    monkeypatch.setattr(core, "CUDA", Core("CUDA core", broken, {}, cure="build it here"))
     with pytest.raises(JaxcommError, match=r"CUDA core cannot be loaded: .*broken\.so.*\n  Cure: build it here"):
-        cuda.register.__wrapped__()
+        core.register.__wrapped__()
 
 
 @built
@@ -88,7 +89,7 @@ def test_a_step_on_cpus_does_not_load_it():
 
 @built
 def test_its_calls_are_registered_and_lowered_without_a_device():
-    cuda.register()
+    core.register()
     x, kept, factors = jnp.ones(64), jnp.arange(1, dtype=jnp.int32), jnp.ones(2)
 
     def masks(x, kept, factors):
@@ -99,9 +100,9 @@ def test_its_calls_are_registered_and_lowered_without_a_device():
     text = jax.jit(masks).trace(x, kept, factors).lower(lowering_platforms=("cuda",)).as_text()
     for name in ffi.SEGMENTS:
         assert f"@jaxcomm_{name}(" in text
-    assert f"tensor<{cuda.SAMPLE_BINS}xui32>" in text  # the counters, which the CPU's call does not have
+    assert f"tensor<{core.SAMPLE_BINS}xui32>" in text  # the counters, which the CPU's call does not have
     on_cpu = jax.jit(masks).trace(x, kept, factors).lower(lowering_platforms=("cpu",)).as_text()
-    assert f"tensor<{cuda.SAMPLE_BINS}xui32>" not in on_cpu
+    assert f"tensor<{core.SAMPLE_BINS}xui32>" not in on_cpu
 
 
 @pytest.fixture(scope="module")

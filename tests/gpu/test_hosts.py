@@ -16,12 +16,11 @@ import pytest
 
 from jaxcomm import schedules
 from jaxcomm.errors import JaxcommError
-from jaxcomm.ffi import cuda
-from jaxcomm.gpu import hosts, nccl
+from jaxcomm.gpu import core, hosts, nccl
 from tests.gpu import certified
 
 ROOT = Path(__file__).parents[2]
-built = pytest.mark.skipif(not cuda.is_built(), reason="built without CUDA; JAXCOMM_CUDA=ON make test builds it")
+built = pytest.mark.skipif(not core.is_built(), reason="built without CUDA; JAXCOMM_CUDA=ON make test builds it")
 
 # Two processes with two devices each. Positions 0 and 2 of the mesh are process 1's, 1 and 3 are process 0's.
 SCRIPT = """
@@ -32,7 +31,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from types import SimpleNamespace
 from jaxcomm import jax_compat
 from jaxcomm.distributed import names, store
-from jaxcomm.ffi import cuda
+from jaxcomm.gpu import core
 from jaxcomm.gpu import certificate, nccl
 
 port, process, options = int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
@@ -40,7 +39,7 @@ jax.distributed.initialize(f"localhost:{port}", 2, process)
 logging.disable(logging.WARNING)
 joined = []
 certificate.here = lambda: options["here"][process]
-cuda.jax_has_it = lambda: False  # registers nothing with a backend
+core.jax_has_it = lambda: False  # registers nothing with a backend
 nccl.join = lambda group, **more: joined.append([group, {**more, "id": more["id"].hex()}])
 nccl.unique_id = lambda: bytes([process + 1] * 128)
 store._TIMEOUT_S = 2 if "gone" in options else 60

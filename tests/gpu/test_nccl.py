@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from jaxcomm.ffi import cuda
-from jaxcomm.gpu import nccl
+from jaxcomm.gpu import core, nccl
 
 ROOT = Path(__file__).parents[2]
-built = pytest.mark.skipif(not cuda.is_built(), reason="built without CUDA; JAXCOMM_CUDA=ON make test builds it")
+built = pytest.mark.skipif(not core.is_built(), reason="built without CUDA; JAXCOMM_CUDA=ON make test builds it")
 
 
 def in_a_process(script: str) -> str:
@@ -23,7 +22,7 @@ def in_a_process(script: str) -> str:
 
 
 def test_without_the_cuda_core_it_says_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(cuda.CUDA, "path", tmp_path / "missing.so")
+    monkeypatch.setattr(core.CUDA, "path", tmp_path / "missing.so")
     assert nccl.why_off() == "jaxcomm was built without CUDA"
 
 
@@ -59,7 +58,7 @@ def test_the_copy_that_is_loaded_already_is_used():
 @built
 @pytest.mark.skipif(not nccl.path(), reason="NVIDIA's wheel of NCCL is not installed")
 def test_joining_without_a_device_is_an_error_and_not_a_crash():
-    if cuda.why_off() is None:
+    if core.why_off() is None:
         pytest.skip("there is a device")
     script = (
         "from jaxcomm.gpu import nccl\n"

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
+import textwrap
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -78,3 +82,29 @@ def test_a_package_imports_only_what_it_may(name: str) -> None:
 def test_no_module_waits_for_itself_to_be_imported() -> None:
     graph = {module: imports(module, at_once=True) for module in MODULES}
     assert len([*TopologicalSorter(graph).static_order()]) == len(MODULES)
+
+
+def test_sums_on_cpus_import_no_other_back_end() -> None:
+    script = """
+        import sys, jax, jax.numpy as jnp, jaxcomm, jaxcomm.train
+        from jax.sharding import PartitionSpec as P
+        x = jnp.ones(4096)
+        loss = jaxcomm.train.Loss(0.5, segment_bytes=64)
+        scatter = lambda x, axis: jaxcomm.psum_scatter(x, axis, tiled=True)
+        for call in jaxcomm.psum, scatter, lambda x, axis: jaxcomm.psum(x, axis, loss=loss):
+            mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+            step = jax.shard_map(lambda x: call(x, "data"), mesh=mesh, in_specs=P("data"), out_specs=P("data"),
+                                 check_vma=False)
+            jax.block_until_ready(jax.jit(step)(x))
+        print(sum(site["calls"] for site in jaxcomm.stats()) > 0)
+        print([name for name in sys.modules if name.startswith(("jaxcomm.gpu", "jaxcomm.distributed"))])
+    """
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout.split("\n") == ["True", "[]", ""], done.stderr

@@ -319,10 +319,10 @@ def test_measures_this_machine() -> None:
 
 def test_measures_gpus_and_nccl_beside_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     module = importlib.import_module("jaxcomm.measure.devices")
-    monkeypatch.setattr("jaxcomm.ffi.cuda.why_off", lambda: "no CUDA device")
+    monkeypatch.setattr("jaxcomm.gpu.core.why_off", lambda: "no CUDA device")
     with pytest.raises(ProfileError, match=r"no GPUs to measure: no CUDA device\.\n  Cure: "):
         measure_devices(2, on="cuda")
-    monkeypatch.setattr("jaxcomm.ffi.cuda.why_off", lambda: None)
+    monkeypatch.setattr("jaxcomm.gpu.core.why_off", lambda: None)
     monkeypatch.setenv("JAXCOMM_CERTIFICATE", str(tmp_path / "missing.json"))
     with pytest.raises(
         ProfileError,

@@ -17,7 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxcomm.ffi import cuda, segments
+from jaxcomm.ffi import segments
+from jaxcomm.gpu import core
 from jaxcomm.gpu.checks.rows import Row, tell, verdict
 
 ROUNDS, CALLS = 11, 10
@@ -31,7 +32,7 @@ MASK_TARGET = 1.3  # times the time that the copy's rate needs for the bytes tha
 def kernels() -> Iterator[Row]:
     """The copy first: the better one of a kernel's and the driver's."""
     yield ["kernel", "type", "ms", "GB/s", "floor, ms", "of floor", "target", ""]
-    cuda.register()
+    core.register()
     for dtype in (jnp.float32, jnp.bfloat16):
         xs = [_random(NBYTES, dtype, seed) for seed in range(8)]
         copies = {"negation": jax.jit(lambda x: -x), "copy": jax.jit(jnp.copy)}

@@ -21,8 +21,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from jaxcomm.ffi import cuda
-from jaxcomm.gpu import nccl
+from jaxcomm.gpu import core, nccl
 
 RANKS = 4
 SEVERAL_RANKS = (2, 30, 7)  # NCCL's version from which on they may share a GPU
@@ -57,7 +56,7 @@ def main(part: str, seconds: float, out: Path) -> int:
 
 def why_off(part: str) -> str | None:
     """What a part needs and this machine has not, in one line."""
-    if not cuda.is_built():
+    if not core.is_built():
         return "jaxcomm was built without CUDA"
     return nccl.why_off() if part != "processes" else None
 

@@ -87,7 +87,7 @@ class Machine(NamedTuple):
 def machine() -> Machine:
     """Asked once, in another process, so that this one holds no GPU memory."""
     script = (
-        "import json; from jaxcomm.ffi import cuda; from jaxcomm.gpu import certificate; off = cuda.why_off()\n"
+        "import json; from jaxcomm.gpu import certificate, core; off = core.why_off()\n"
         "print(json.dumps([off, {} if off else certificate.here()]))"
     )
     asked = subprocess.run(

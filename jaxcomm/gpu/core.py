@@ -10,7 +10,7 @@ import functools
 from pathlib import Path
 from typing import Final
 
-from jaxcomm.ffi import SEGMENTS
+from jaxcomm.ffi import SEGMENTS, segments
 from jaxcomm.ffi.core import TEXT, Core
 
 SAMPLE_BINS = 1 << 15  # counters that "jaxcomm_importance" needs, as its third result
@@ -82,3 +82,4 @@ def register() -> None:
     """Registers the custom calls with XLA's CUDA backend, once; that needs no device."""
     for name in _CALLS:
         CUDA.register(f"jaxcomm_{name}", name.capitalize(), "CUDA")
+    segments.add_platform("cuda", SAMPLE_BINS)

@@ -1,0 +1,68 @@
+"""The custom call that a request becomes where one core reaches all its devices: its target and its attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxcomm import communicator, ffi
+from jaxcomm.collectives.request import Device, Operand, Request, extent
+
+
+def target(request: Request) -> str:
+    """The custom call's name."""
+    return ffi.GROUPED if request.divided else ffi.ACROSS if request.site else ffi.TARGET
+
+
+def is_in_place(request: Request) -> bool:
+    """Whether each result takes its operand's memory."""
+    return request.kind == "all_reduce"
+
+
+def unsharded(request: Request, operands: int) -> range:
+    """Which of so many operands have a first dimension that must not be sharded."""
+    return range(1 if request.divided else 0 if is_in_place(request) else operands)
+
+
+def attributes(
+    request: Request, operands: Sequence[Operand], number: Callable[[Device], int] = lambda device: device.number
+) -> dict[str, Any]:
+    """The attributes of the custom call; equal on all processes.
+
+    Args:
+      request: the collective.
+      operands: of one rank.
+      number: by which the core knows a device.
+
+    Raises:
+      PlanError: the plan is for another number of ranks.
+    """
+    devices = np.array([number(device) for group in request.groups for device in group], np.int32)
+    if request.divided:
+        return {
+            "name": request.name,
+            "axes": request.axes,
+            "programs": "".join(f"all_reduce/{ranks}," for ranks in range(2, request.sizes[0] + 1)),
+            "devices": devices,
+        }
+    (nbytes, dtype), sizes = extent(operands), request.sizes
+    choose = communicator.choose_messages if request.site else communicator.choose
+    choices = {
+        ranks: choose(request.kind, ranks, nbytes, dtype, request.plan, request.call) for ranks in {*sizes} - {1}
+    }
+    found = {
+        "name": request.name,
+        "kind": request.kind,
+        "reduction": request.reduction,
+        "axes": request.axes,
+        "programs": "".join(f"{choices[ranks].program if ranks > 1 else ''}," for ranks in sizes),
+        "plan": choices[max(sizes)].plan,
+        "groups": devices,
+        "sizes": np.array(sizes, np.int32),
+    }
+    if request.site:
+        processes = [device.process for group in request.groups for device in group]
+        found |= request.site._asdict() | {"processes": np.array(processes, np.int32)}
+    return found
