@@ -158,12 +158,12 @@ def module_types(context: mlir.LoweringRuleContext) -> str:
     return f"{module.operation.attributes['sym_name']} {main.attributes['function_type']}"
 
 
-def module_data(context: mlir.LoweringRuleContext, kind: type[_Data]) -> _Data:
+def module_data(context: mlir.LoweringRuleContext, kind: type[_Data], make: Callable[[], _Data]) -> _Data:
     """The one `kind` that belongs to the module that is being lowered; it is made when first asked for."""
     kept = context.module_context.keepalives
     found = next((data for data in kept if isinstance(data, kind)), None)
     if found is None:
-        found = kind()
+        found = make()
         kept.append(found)
     return found
 

@@ -143,6 +143,11 @@ def positions_of(
     return [[int(row[index]) for index in group] for row in table for group in index_groups]
 
 
+def spans_processes(groups: Groups) -> bool:
+    """Whether a group has ranks in several processes."""
+    return any(len({device.process for device in group}) > 1 for group in groups)
+
+
 def cpus_at(mesh: Any, positions: Sequence[Sequence[int]]) -> Groups:
     """The CPU devices at these positions."""
     groups = devices_at(mesh, positions)

@@ -16,9 +16,11 @@ _lowerings = itertools.count()
 
 
 class _Module:
-    """A module that is being lowered."""
+    """A module that is being lowered, known by its types and the line of its first call."""
 
-    def __init__(self) -> None:
+    def __init__(self, contents: str) -> None:
+        digest = hashlib.sha256(contents.encode()).digest()
+        self.digest = int.from_bytes(digest[:8], "little", signed=True)
         self.lowering = next(_lowerings)
         self.numbers = itertools.count()
 
@@ -35,7 +37,5 @@ def with_site(request: Request, context: mlir.LoweringRuleContext, line: str) ->
       JaxcommError: the processes cannot be connected.
     """
     members.connected()
-    module = jax_compat.module_data(context, _Module)
-    contents = hashlib.sha256(f"{jax_compat.module_types(context)} {line}".encode()).digest()
-    digest = int.from_bytes(contents[:8], "little", signed=True)
-    return dataclasses.replace(request, site=Site(digest, module.lowering, next(module.numbers), line))
+    module = jax_compat.module_data(context, _Module, lambda: _Module(f"{jax_compat.module_types(context)} {line}"))
+    return dataclasses.replace(request, site=Site(module.digest, module.lowering, next(module.numbers), line))
