@@ -14,8 +14,8 @@ from jaxcomm.program.program import compile
 from jaxcomm.schedules import Schedule
 
 CC = Path(__file__).parent.parent / "cc"
-SOURCES = ["messages/simulation/simulate.cc", "messages/simulation/simulation.cc", "messages/messages.cc"]
-SOURCES += ["messages/runner.cc", "executor/layout.cc", "program/program.cc", "kernels/isa_plain.cc"]
+SOURCES = ["gpu/nccl/simulation/simulate.cc", "gpu/nccl/simulation/simulation.cc", "gpu/nccl/runner.cc"]
+SOURCES += ["program/messages.cc", "executor/layout.cc", "program/program.cc", "kernels/isa_plain.cc"]
 
 
 @pytest.fixture(scope="module")
