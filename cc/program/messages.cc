@@ -1,4 +1,4 @@
-#include "cc/messages/messages.h"
+#include "cc/program/messages.h"
 
 #include <string>
 #include <utility>

@@ -15,7 +15,7 @@
 #include "cc/base/status.h"
 #include "cc/executor/layout.h"
 #include "cc/kernels/types.h"
-#include "cc/messages/messages.h"
+#include "cc/program/messages.h"
 
 namespace jaxcomm {
 

@@ -1,4 +1,4 @@
-#include "cc/messages/runner.h"
+#include "cc/gpu/nccl/runner.h"
 
 #include <algorithm>
 #include <utility>

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "cc/messages/runner.h"
+#include "cc/gpu/nccl/runner.h"
 
 namespace jaxcomm {
 

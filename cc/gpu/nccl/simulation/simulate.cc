@@ -12,7 +12,7 @@
 #include <string>
 
 #include "cc/kernels/reduce.h"
-#include "cc/messages/simulation/simulation.h"
+#include "cc/gpu/nccl/simulation/simulation.h"
 #include "cc/program/program.h"
 
 namespace jaxcomm {

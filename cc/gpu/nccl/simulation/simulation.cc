@@ -1,4 +1,4 @@
-#include "cc/messages/simulation/simulation.h"
+#include "cc/gpu/nccl/simulation/simulation.h"
 
 #include <algorithm>
 #include <cstring>
