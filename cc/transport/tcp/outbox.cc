@@ -49,7 +49,7 @@ void Outbox::Advance(size_t bytes, std::vector<std::shared_ptr<Outgoing>>* left)
     Frame& frame = frames_.front();
     sent_ -= frame.bytes;
     copied_bytes_ -= frame.own.size();
-    if (frame.message && --frame.message->receivers == 0) left->push_back(std::move(frame.message));
+    if (frame.message) left->push_back(std::move(frame.message));
     frames_.pop_front();
   }
 }

@@ -2,7 +2,7 @@
 //
 //   outbox.Push(header, message);                       // or PushCopy
 //   size_t bytes; const size_t count = outbox.Gather(vectors, &bytes);
-//   outbox.Advance(sendmsg(... vectors ...), &left);    // messages that have left to all their receivers are in `left`
+//   outbox.Advance(sendmsg(... vectors ...), &left);    // `left`: the messages that have
 //
 // What was gathered stays where it is until Advance, also if more is pushed. Not thread-safe.
 #pragma once
@@ -25,7 +25,7 @@ namespace jaxcomm {
 struct Outgoing {
   CallId call;
   std::vector<ConstSpan> spans;
-  size_t receivers;  // to which it has not left yet
+  size_t receivers;  // that it waits for
   Status status;     // of those that are done
   Sent done;
 };

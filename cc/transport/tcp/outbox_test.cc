@@ -17,10 +17,10 @@ MessageId Id(uint32_t call, uint32_t index) { return {{1, call, 0, 0}, 0, 1, ind
 class OutboxTest : public testing::Test {
  protected:
   // A message whose memory the test may change.
-  std::shared_ptr<Outgoing> Push(const MessageId& id, Bytes& bytes, size_t receivers = 1) {
+  std::shared_ptr<Outgoing> Push(const MessageId& id, Bytes& bytes) {
     const auto size = static_cast<int64_t>(bytes.size());
-    auto message = std::make_shared<Outgoing>(Outgoing{
-        id.call, {{bytes.data(), size / 2, 0}, {bytes.data() + size / 2, size - size / 2, size}}, receivers, {}, {}});
+    auto message = std::make_shared<Outgoing>(
+        Outgoing{id.call, {{bytes.data(), size / 2, 0}, {bytes.data() + size / 2, size - size / 2, size}}, 1, {}, {}});
     outbox_.Push(Of(id, bytes), message);
     return message;
   }
@@ -71,16 +71,6 @@ TEST_F(OutboxTest, HoweverMuchTheKernelTakes) {
     EXPECT_EQ(left_, (std::vector{first, last})) << step;
     EXPECT_EQ(outbox_.copied_bytes(), 0u);
   }
-}
-
-TEST_F(OutboxTest, AMessageHasLeftOnceItHasForAllReceivers) {
-  Bytes a(10);
-  const auto message = Push(Id(1, 0), a, /*receivers=*/2);
-  Drain(1000);
-  EXPECT_TRUE(left_.empty());
-  outbox_.Push(Of(Id(1, 1), a), message);
-  Drain(1000);
-  EXPECT_EQ(left_, std::vector{message});
 }
 
 TEST_F(OutboxTest, ACancelledMessageIsFinishedFromACopyOrNeverBegun) {
