@@ -6,7 +6,8 @@
 // One thread reads all connections, sleeps when there is nothing to do, and runs the callbacks; Flush sends from the
 // thread that calls it, and what the kernel does not take then, that thread sends. The memory of a large message is
 // read until it has left; a small one is copied and counts as sent at once. Views are only given of messages that came
-// early; holding one costs memory, and keeps nobody waiting.
+// early; holding one costs memory, and keeps nobody waiting. Cancel destroys the callbacks that it drops with a lock
+// held: what they own must not call the transport when it is released.
 //
 // The destructor gives what is queued some seconds to get out, says goodbye, and runs no callback any more. It must not
 // be called from a callback. A process that ends without a goodbye is gone, and so is one that sends what does not
