@@ -74,7 +74,7 @@ void ShmTransport::Read(Peer& peer) {
     }
     const shm::RingResult result = peer.reader.Read(&record, &bytes);
     if (result == shm::RingResult::kEmpty) break;
-    if (result == shm::RingResult::kBroken || !IsSound(record, memory_->header().slots)) {
+    if (result == shm::RingResult::kBroken || !IsSound(record, slots_.count())) {
       Lock lock(mutex_);
       Break(peer, "it wrote into its memory what is no message");
       break;

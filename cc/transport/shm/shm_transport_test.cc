@@ -161,7 +161,12 @@ TEST(ShmTransportTest, NoticesComeInOrderAndBeforeMessagesThatWereSentLater) {
     std::string notice(sizeof(number) + number % 4000, 'x');
     std::memcpy(notice.data(), &number, sizeof(number));
     from.Notify(1, notice);
-    if (number % 10 == 0) from.Send({{1, Id(1, 0, 1, number)}}, WholeConst(memory[number]), kIgnoreSent);
+    if (number % 10 == 0) {
+      const std::vector<std::byte> content(memory[number].size());
+      Counter sent;
+      from.Send({{1, Id(1, 0, 1, number)}}, WholeConst(content), [&](const Status&) { sent.Add(); });
+      ASSERT_TRUE(sent.Await(1));
+    }
   }
   from.Flush();
   ASSERT_TRUE(come.Await(kNotices / 10));

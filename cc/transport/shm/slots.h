@@ -27,6 +27,7 @@ class Slots {
   std::optional<Place> Reserve(const std::vector<uint32_t>& to, int64_t bytes);
   bool Release(uint32_t process, uint32_t slot);
   uint32_t share() const { return share_; }
+  uint32_t count() const { return static_cast<uint32_t>(slots_.size()); }
   // It has ended: what it holds is free.
   void Forget(uint32_t process);
 
