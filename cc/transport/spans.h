@@ -1,7 +1,9 @@
 // What kinds of transport have in common about the spans of a message.
 //
-//   Result<int64_t> bytes = CheckSpans(spans);      // of the message, or what is wrong with the spans
-//   Scatter(packed, spans);                         // the bytes that they hold, one after the other, into them
+//   Result<int64_t> bytes = CheckSpans(spans);   // that are carried, or what is wrong with the spans
+//   const Extent extent = Measure(spans);        // sender's and receiver's must be equal
+//   Gather(spans, extent.at, memory);            // spans to memory that begins with byte extent.at of the message
+//   Scatter(memory, extent.at, spans);           // and back
 #pragma once
 
 #include <cstddef>
@@ -43,10 +45,45 @@ inline bool HasGaps(const std::vector<Span>& spans) {
   return false;
 }
 
-inline void Scatter(const std::byte* from, const std::vector<Span>& spans) {
+// To spans from memory that holds their bytes one after the other.
+inline void ScatterPacked(const std::byte* from, const std::vector<Span>& spans) {
   for (const Span& span : spans) {
     if (span.bytes) std::memcpy(span.data, from, static_cast<size_t>(span.bytes));
     from += span.bytes;
+  }
+}
+
+struct Extent {
+  int64_t at = 0;       // the first byte
+  int64_t bytes = 0;    // gaps included
+  int64_t carried = 0;  // without them
+
+  bool operator==(const Extent& other) const {
+    return at == other.at && bytes == other.bytes && carried == other.carried;
+  }
+};
+
+template <typename Byte>
+Extent Measure(const std::vector<BasicSpan<Byte>>& spans) {
+  Extent extent;
+  for (const BasicSpan<Byte>& span : spans) {
+    if (span.bytes == 0) continue;
+    if (extent.carried == 0) extent.at = span.at;
+    extent.bytes = span.at + span.bytes - extent.at;
+    extent.carried += span.bytes;
+  }
+  return extent;
+}
+
+inline void Gather(const std::vector<ConstSpan>& spans, int64_t at, std::byte* to) {
+  for (const ConstSpan& span : spans) {
+    if (span.bytes != 0) std::memcpy(to + (span.at - at), span.data, static_cast<size_t>(span.bytes));
+  }
+}
+
+inline void Scatter(const std::byte* from, int64_t at, const std::vector<Span>& spans) {
+  for (const Span& span : spans) {
+    if (span.bytes != 0) std::memcpy(span.data, from + (span.at - at), static_cast<size_t>(span.bytes));
   }
 }
 

@@ -128,7 +128,7 @@ void Inbox::Fail(uint32_t process, const Status& why, std::optional<Arrival> arr
 
 void Inbox::Deliver(const MessageId& id, Posted posted, const std::shared_ptr<std::byte>& data) {
   const bool as_view = posted.accepts_view && posted.bytes > 0 && !HasGaps(posted.spans);
-  if (!as_view) Scatter(data.get(), posted.spans);
+  if (!as_view) ScatterPacked(data.get(), posted.spans);
   callbacks_->Push(id.call, [done = std::move(posted.done), view = as_view ? data : nullptr] { done(Status(), view); });
 }
 
