@@ -179,6 +179,17 @@ def key_value_store() -> Any:
     return distributed.global_state.client
 
 
+def coordinator_address() -> str:
+    """ "host:port" of the coordinator that `jax.distributed` was initialized with.
+
+    Raises:
+      LookupError: it has not been initialized.
+    """
+    if distributed.global_state.coordinator_address is None:
+        raise LookupError("jax.distributed has not been initialized")
+    return distributed.global_state.coordinator_address
+
+
 def elementwise_rule(operands: Sequence[Any], results: Sequence[Any], whole: Container[int]) -> Any:
     """A Shardy rule by which result i is sharded like operand i.
 
