@@ -37,7 +37,7 @@ Bytes Message(uint32_t index, const Bytes& payload) { return Frame(FrameType::kM
 
 Bytes Notice(const std::string& text) {
   Bytes payload(text.size());
-  std::memcpy(payload.data(), text.data(), text.size());
+  if (!text.empty()) std::memcpy(payload.data(), text.data(), text.size());
   return Frame(FrameType::kNotice, MessageId(), payload);
 }
 
@@ -226,8 +226,15 @@ TEST_F(FrameReaderTest, TooMuchThatIsEarlyWaitsAndGoesOn) {
 
 TEST_F(FrameReaderTest, SmallEarlyMessagesAreBoundedToo) {
   uint32_t index = 0;
-  while (!reader_.waits() && index < 1000000) ASSERT_TRUE(Feed(Message(index++, {})).ok());
-  EXPECT_LT(index, 1000000u);
+  for (;;) {  // as the reader does, only faster
+    Result<std::optional<Arrival>> arrival = inbox_.Begin(kPeer, Id(index++), 0);
+    ASSERT_TRUE(arrival.ok());
+    if (!arrival.value()) break;
+    ASSERT_LT(index, 1000000u);
+    inbox_.End(std::move(*arrival.value()));
+  }
+  ASSERT_TRUE(Feed(Message(index, {})).ok());
+  EXPECT_TRUE(reader_.waits());
   inbox_.Cancel(kCall);
   ASSERT_TRUE(reader_.Resume().ok());
   EXPECT_FALSE(reader_.waits());
