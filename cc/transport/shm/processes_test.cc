@@ -50,10 +50,10 @@ class Child {
       work(*transport.value());
       for (;;) pause();
     }
+    close(from_child[1]);  // so that the child's end ends the read
     EXPECT_EQ(read(from_child[0], &address, sizeof(address)), static_cast<ssize_t>(sizeof(address)));
     answer_ = to_child[1];
     close(from_child[0]);
-    close(from_child[1]);
     close(to_child[0]);
   }
   ~Child() {
@@ -127,9 +127,9 @@ TEST(ProcessesTest, WhatAProcessSentBeforeItsEndStillComes) {
 }
 
 TEST(ProcessesTest, AFileThatIsNotThePeersIsRefused) {
+  Child child([](ShmTransport&) {});
   LoggedEvents events;
   const std::unique_ptr<ShmTransport> transport = Make(&events);
-  Child child([](ShmTransport&) {});
   const auto open_child = [&] { return OpenFile(child.address.pid, child.address.fd); };
   const std::string start = "process 1 cannot be reached through shared memory: ";
   const auto refused = [&](int fd, uint64_t nonce) {

@@ -93,8 +93,8 @@ TEST(ShmTransportTest, GapsAreLeftAlone) {
 }
 
 TEST(ShmTransportTest, AViewBeginsWithByteZeroOfTheMessage) {
-  Job job(2);
   const std::vector<std::byte> content = Content(Id(1, 0, 1), 10000);
+  Job job(2);
   Expected expected(10000);
   job[1].Post(0, Id(1, 0, 1), {{expected.memory.data(), 10000, 3 << 20}}, true, expected.Done());
   job[0].Send({{1, Id(1, 0, 1)}}, {{content.data(), 10000, 3 << 20}}, kIgnoreSent);
@@ -117,8 +117,10 @@ TEST(ShmTransportTest, OneSendReachesEveryReceiver) {
         receivers.push_back({to, Id(call, 0, to)});
         job[to].Post(0, Id(call, 0, to), Whole(expected.back()->memory), to % 2 == 0, expected.back()->Done());
       }
-      job[0].Send(receivers, WholeConst(content), kIgnoreSent);
+      Counter sent;
+      job[0].Send(receivers, WholeConst(content), [&](const Status&) { sent.Add(); });
       job[0].Flush();
+      ASSERT_TRUE(sent.Await(1));
       for (const auto& one : expected) {
         ASSERT_TRUE(one->come.Await(1));
         EXPECT_TRUE(one->Has(content));
@@ -173,8 +175,8 @@ TEST(ShmTransportTest, NoticesComeInOrderAndBeforeMessagesThatWereSentLater) {
 }
 
 TEST(ShmTransportTest, HeldViewsStopOnlyTheirHolder) {
-  Job job(3, 8 * kMiB);
   const std::vector<std::byte> content = Content(Id(0, 0, 0), kMiB);
+  Job job(3, 8 * kMiB);
   std::vector<std::unique_ptr<Expected>> slow;
   Counter sent;
   for (uint32_t index = 0; index < 20; ++index) {  // its share are 4
@@ -217,8 +219,8 @@ TEST(ShmTransportTest, AViewOutlivesBothTransports) {
 }
 
 TEST(ShmTransportTest, EarlyMessagesDoNotBlockOthers) {
-  Job job(2, 4 * kMiB);
   const std::vector<std::byte> content = Content(Id(0, 0, 0), kMiB);
+  Job job(2, 4 * kMiB);
   constexpr uint32_t kEarly = 40;  // ten times the arena
   for (uint32_t index = 0; index < kEarly; ++index) {
     job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), kIgnoreSent);
@@ -237,8 +239,8 @@ TEST(ShmTransportTest, EarlyMessagesDoNotBlockOthers) {
 }
 
 TEST(ShmTransportTest, AProcessThatSendsTooEarlyIsReadAgainWhenSomethingIsPosted) {
-  Job job(2, 4 * kMiB);
   const std::vector<std::byte> content = Content(Id(0, 0, 0), kMiB);
+  Job job(2, 4 * kMiB);
   constexpr uint32_t kEarly = 100;
   for (uint32_t index = 0; index < kEarly; ++index) {
     job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), kIgnoreSent);
@@ -253,8 +255,8 @@ TEST(ShmTransportTest, AProcessThatSendsTooEarlyIsReadAgainWhenSomethingIsPosted
 }
 
 TEST(ShmTransportTest, AMessageOfAnotherSizeCutsItsSenderOff) {
-  Job job(2);
   const std::vector<std::byte> content(100);
+  Job job(2);
   Expected expected(99);
   job[1].Post(0, Id(1, 0, 1), Whole(expected.memory), true, expected.Done());
   job[0].Send({{1, Id(1, 0, 1)}}, WholeConst(content), kIgnoreSent);
@@ -270,9 +272,9 @@ TEST(ShmTransportTest, AMessageOfAnotherSizeCutsItsSenderOff) {
 }
 
 TEST(ShmTransportTest, AProcessThatLeavesSaysSo) {
+  const std::vector<std::byte> content = Content(Id(3, 1, 0), 100);
   Job job(3);
   Expected expected(100), early(100);
-  const std::vector<std::byte> content = Content(Id(3, 1, 0), 100);
   job[0].Post(1, Id(1, 1, 0), Whole(expected.memory), false, expected.Done());
   job[1].Send({{0, Id(3, 1, 0)}}, WholeConst(content), kIgnoreSent);
   job.Leave(1);
@@ -301,8 +303,8 @@ TEST(ShmTransportTest, AProcessThatLeavesSaysSo) {
 }
 
 TEST(ShmTransportTest, SendsThatWaitEndWithTheirReceiver) {
-  Job job(3, 2 * kMiB);
   const std::vector<std::byte> content(kMiB);
+  Job job(3, 2 * kMiB);
   Counter sent, failed;
   std::vector<std::unique_ptr<Expected>> held;
   for (uint32_t index = 0; index < 10; ++index) {
@@ -319,9 +321,9 @@ TEST(ShmTransportTest, SendsThatWaitEndWithTheirReceiver) {
 }
 
 TEST(ShmTransportTest, OfACancelledCallNothingIsHeardAnyMore) {
+  const std::vector<std::byte> content(kMiB, std::byte{1});
   Job job(2, 2 * kMiB);
   Expected expected(kMiB);
-  const std::vector<std::byte> content(kMiB, std::byte{1});
   Counter sent;
   job[1].Post(0, Id(1, 0, 1), Whole(expected.memory), false, expected.Done());
   job[1].Cancel(Id(1, 0, 1).call);
@@ -341,8 +343,8 @@ TEST(ShmTransportTest, OfACancelledCallNothingIsHeardAnyMore) {
 }
 
 TEST(ShmTransportTest, ACancelledSendLetsOthersPass) {
-  Job job(2, 1 * kMiB);
   const std::vector<std::byte> content(kMiB, std::byte{1});
+  Job job(2, 1 * kMiB);
   Expected held(kMiB), other(kMiB);
   job[1].Post(0, Id(1, 0, 1), Whole(held.memory), true, held.Done());
   job[0].Send({{1, Id(1, 0, 1)}}, WholeConst(content), kIgnoreSent);

@@ -116,6 +116,8 @@ TEST_P(TrafficTest, EveryMessageComesWhole) {
 
 // Calls are cancelled at any moment on both sides, and their memory is freed at once.
 TEST_P(TrafficTest, AfterCancelTheMemoryOfACallIsLeftAlone) {
+  const std::vector<std::byte> out(kMiB, std::byte{2});
+  std::vector<std::byte> in(kMiB);
   Job job(3, 6 * kMiB);
   std::vector<std::thread> threads;
   for (uint32_t self = 0; self < 3; ++self) {
@@ -128,13 +130,13 @@ TEST_P(TrafficTest, AfterCancelTheMemoryOfACallIsLeftAlone) {
           const uint32_t next = (self + 1) % 3, before = (self + 2) % 3;
           auto come = std::make_shared<Counter>();
           {
-            std::vector<std::byte> out(bytes, std::byte{1}), in(bytes), in_too(bytes);
+            std::vector<std::byte> sent(bytes, std::byte{1}), received(bytes), received_too(bytes);
             const auto done = [come](const Status&, auto) { come->Add(); };
-            job[self].Post(before, Id(call, before, self), Whole(in), mine() % 2 == 0, done);
-            job[self].Send({{next, Id(call, self, next)}, {before, Id(call, self, before)}}, WholeConst(out),
+            job[self].Post(before, Id(call, before, self), Whole(received), mine() % 2 == 0, done);
+            job[self].Send({{next, Id(call, self, next)}, {before, Id(call, self, before)}}, WholeConst(sent),
                            [](const Status&) {});
             job[self].Flush();
-            job[self].Post(next, Id(call, next, self), Whole(in_too), false, done);
+            job[self].Post(next, Id(call, next, self), Whole(received_too), false, done);
             if (mine() % 3 == 0) std::this_thread::yield();
             job[self].Cancel(Id(call, 0, 0).call);
           }
@@ -144,8 +146,7 @@ TEST_P(TrafficTest, AfterCancelTheMemoryOfACallIsLeftAlone) {
   }
   for (std::thread& thread : threads) thread.join();
   for (uint32_t self = 0; self < 3; ++self) EXPECT_TRUE(job.events(self).log().gone.empty());
-  std::vector<std::byte> out(kMiB, std::byte{2}), in(kMiB);  // no slot is lost
-  for (uint32_t index = 0; index < 10; ++index) {
+  for (uint32_t index = 0; index < 10; ++index) {  // no slot is lost
     Counter come;
     job[1].Post(0, Id(1000, 0, 1, index), Whole(in), false, [&](const Status&, auto) { come.Add(); });
     job[0].Send({{1, Id(1000, 0, 1, index)}}, WholeConst(out), [](const Status&) {});
@@ -157,6 +158,7 @@ TEST_P(TrafficTest, AfterCancelTheMemoryOfACallIsLeftAlone) {
 
 // Process 2 writes at random into its own memory file, all but the slots' bytes, while it takes part.
 TEST_P(TrafficTest, AProcessThatWritesNonsenseHarmsNobody) {
+  std::vector<std::byte> guarded(3 * 1000, std::byte{5}), content(kMiB, std::byte{6});
   Job job(3, 6 * kMiB);
   const int fd = OpenFile(getpid(), job[2].fd());
   struct stat file;
@@ -177,8 +179,7 @@ TEST_P(TrafficTest, AProcessThatWritesNonsenseHarmsNobody) {
       if (random() % 64 == 0) std::this_thread::yield();
     }
   });
-  // Guards around what is posted; 0 and 1 are not disturbed.
-  std::vector<std::byte> guarded(3 * 1000, std::byte{5}), content(kMiB, std::byte{6});
+  // What is posted has guards around it; 0 and 1 are not disturbed.
   for (uint32_t index = 0; index < 200; ++index) {
     job[0].Post(2, Id(1, 2, 0, index), {{guarded.data() + 1000, 1000, 0}}, false, [](const Status&, auto) {});
     job[2].Send({{0, Id(1, 2, 0, index)}}, {{content.data(), 1000, 0}}, [](const Status&) {});
