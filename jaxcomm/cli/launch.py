@@ -18,7 +18,7 @@ from jaxcomm.errors import JaxcommError
 EXAMPLE = """
     jaxcomm launch -n 4 train.py --steps 100
     jaxcomm launch -n 2 --devices-per-process 4 --transport tcp train.py
-    jaxcomm launch -n 4 -m my_package.train
+    jaxcomm launch -n 2 -m mine.text
     jaxcomm launch -n 4 --dry-run train.py
 """
 

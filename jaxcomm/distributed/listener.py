@@ -148,7 +148,10 @@ class _Pending:
         Raises:
           Refused, OSError: this is not a process of the job, or it is gone.
         """
-        part = self.connection.recv(self._awaited - len(self._received))
+        try:
+            part = self.connection.recv(self._awaited - len(self._received))
+        except BlockingIOError:
+            return b""
         if not part:
             raise Refused("it hung up")
         self._received += part

@@ -90,7 +90,7 @@ def supervise(command: Sequence[str], environments: Sequence[Mapping[str, str]],
             elif deadline is not None and deadline <= time.monotonic():
                 for child in children:
                     child.signal(signal.SIGKILL)
-                deadline += GRACE_S
+                deadline = time.monotonic() + GRACE_S
     return failure
 
 

@@ -91,8 +91,7 @@ def test_a_replayed_hello_is_closed(door: listener.Listener) -> None:
         assert is_closed(second)
 
 
-def test_another_job_is_told_that_somebody_else_answers(door: listener.Listener) -> None:
-    """It is closed without an answer, and gives up at its deadline."""
+def test_a_process_of_another_job_gives_up_at_its_deadline(door: listener.Listener) -> None:
     with pytest.raises(JaxcommError, match=r"process 0 at 127.0.0.1:\d+ cannot be reached: .*\n  Cure: "):
         connected(door, secret.key(bytes(32), "another job", 1), seconds=0.2)
     assert door.strangers >= 1
