@@ -77,6 +77,10 @@ class MessageSite {
   const std::vector<Rank>& ranks() const { return ranks_; }
   // Where the ranks of a group begin, and behind the last group the number of ranks.
   const std::vector<uint32_t>& groups() const { return groups_; }
+  // The number of ranks in a rank's group.
+  uint32_t GroupSize(uint32_t rank) const {
+    return groups_[ranks_[rank].group + 1] - groups_[ranks_[rank].group];
+  }
   const std::vector<Local>& locals() const { return locals_; }
   // The index of a rank of this process among `locals`; none: it is another's.
   std::optional<uint32_t> FindLocal(uint32_t rank) const;

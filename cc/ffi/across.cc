@@ -116,7 +116,7 @@ Status Start(AcrossSite* across, ffi::RunId run, int32_t device, const ffi::Rema
   std::vector<Leaf> leaves;
   Buffers buffers;
   MessageSite& site = *across->site;
-  Status status = ReadBuffers(site.label().name, site.kind(), site.RanksOf(at->second), args, rets, leaves, buffers);
+  Status status = ReadBuffers(site.label().name, site.kind(), site.GroupSize(at->second), args, rets, leaves, buffers);
   if (status.ok()) status = site.SetLeaves(leaves, TheExecutor().stats());
   if (!status.ok()) return status;
   TheExecutor().ArriveAcross(across->site, run.run_id, at->second, std::move(buffers), Keep(promise));

@@ -47,7 +47,7 @@ void FrameReader::Cancel(const CallId& call) {
   arrival_->early.reset();
 }
 
-std::optional<Arrival> FrameReader::TakeArrival() {
+std::optional<Incoming> FrameReader::TakeArrival() {
   state_ = State::kEnd;
   return std::exchange(arrival_, std::nullopt);
 }
@@ -74,7 +74,7 @@ Status FrameReader::Parse() {
         state_ = State::kHeader;
         break;
       case State::kAdmission: {
-        Result<std::optional<Arrival>> arrival = inbox_->Begin(process_, header_.id, header_.bytes);
+        Result<std::optional<Incoming>> arrival = inbox_->Begin(process_, header_.id, header_.bytes);
         if (!arrival.ok()) return arrival.status();
         if (!arrival.value()) return Status();
         arrival_ = std::move(arrival.value());

@@ -37,7 +37,7 @@ class FrameReader {
 
   // What is missing of a message of this call goes nowhere.
   void Cancel(const CallId& call);
-  std::optional<Arrival> TakeArrival();
+  std::optional<Incoming> TakeArrival();
 
  private:
   enum class State { kHeader, kNotice, kAdmission, kMessage, kEnd };
@@ -56,7 +56,7 @@ class FrameReader {
   size_t begin_ = 0, end_ = 0;  // of what is in the buffer
   State state_ = State::kHeader;
   Header header_;
-  std::optional<Arrival> arrival_;
+  std::optional<Incoming> arrival_;
   int64_t missing_ = 0;  // bytes of the arrival
   size_t span_ = 0;      // of the arrival, where the next byte goes
   int64_t offset_ = 0;   // in the span

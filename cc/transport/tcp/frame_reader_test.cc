@@ -227,7 +227,7 @@ TEST_F(FrameReaderTest, TooMuchThatIsEarlyWaitsAndGoesOn) {
 TEST_F(FrameReaderTest, SmallEarlyMessagesAreBoundedToo) {
   uint32_t index = 0;
   for (;;) {  // as the reader does, only faster
-    Result<std::optional<Arrival>> arrival = inbox_.Begin(kPeer, Id(index++), 0);
+    Result<std::optional<Incoming>> arrival = inbox_.Begin(kPeer, Id(index++), 0);
     ASSERT_TRUE(arrival.ok());
     if (!arrival.value()) break;
     ASSERT_LT(index, 1000000u);

@@ -29,8 +29,8 @@ void Inbox::Notice(uint32_t process, std::string_view notice) {
                    [events = events_, process, text = std::string(notice)] { events->OnNotice(process, text); });
 }
 
-Result<std::optional<Arrival>> Inbox::Begin(uint32_t process, const MessageId& id, int64_t bytes) {
-  std::optional<Arrival> arrival(Arrival{process, id, bytes, {}, std::nullopt, nullptr});
+Result<std::optional<Incoming>> Inbox::Begin(uint32_t process, const MessageId& id, int64_t bytes) {
+  std::optional<Incoming> arrival(Incoming{process, id, bytes, {}, std::nullopt, nullptr});
   if (IsCancelled(id.call)) return arrival;
   if (const auto found = posted_.find(id); found != posted_.end()) {
     Posted& posted = found->second;
@@ -46,7 +46,7 @@ Result<std::optional<Arrival>> Inbox::Begin(uint32_t process, const MessageId& i
     return InvalidArgument(Name(id) + " twice");
   }
   int64_t& kept = early_bytes_[process];
-  if (kept + bytes + kEarlyOverhead > Transport::kMaxEarlyBytes) return std::optional<Arrival>();
+  if (kept + bytes + kEarlyOverhead > Transport::kMaxEarlyBytes) return std::optional<Incoming>();
   kept += bytes + kEarlyOverhead;
   arrival->early.reset(new std::byte[static_cast<size_t>(bytes)], std::default_delete<std::byte[]>());
   arrival->spans = {{arrival->early.get(), bytes, 0}};
@@ -54,7 +54,7 @@ Result<std::optional<Arrival>> Inbox::Begin(uint32_t process, const MessageId& i
   return arrival;
 }
 
-void Inbox::End(Arrival arrival) {
+void Inbox::End(Incoming arrival) {
   if (arrival.posted) {
     callbacks_->Push(arrival.id.call, [done = std::move(arrival.posted->done)] { done(Status(), nullptr); });
     return;
@@ -109,7 +109,7 @@ void Inbox::Cancel(const CallId& call) {
   callbacks_->Drop(call);
 }
 
-void Inbox::Fail(uint32_t process, const Status& why, std::optional<Arrival> arrival) {
+void Inbox::Fail(uint32_t process, const Status& why, std::optional<Incoming> arrival) {
   if (arrival && arrival->posted) {
     callbacks_->Push(arrival->id.call, [done = std::move(arrival->posted->done), why] { done(why, nullptr); });
   }

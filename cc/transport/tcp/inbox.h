@@ -1,6 +1,6 @@
 // Where messages that come belong: what has been posted, what came before its Post, what has been cancelled.
 //
-//   Result<std::optional<Arrival>> arrival = inbox.Begin(process, id, bytes);   // its header has come
+//   Result<std::optional<Incoming>> arrival = inbox.Begin(process, id, bytes);   // its header has come
 //   ... store the bytes into arrival->spans ...
 //   inbox.End(std::move(*arrival));
 //
@@ -34,7 +34,7 @@ struct Posted {
 };
 
 // A message whose bytes are coming.
-struct Arrival {
+struct Incoming {
   uint32_t process;
   MessageId id;
   int64_t bytes;
@@ -56,8 +56,8 @@ class Inbox {
 
   void Notice(uint32_t process, std::string_view notice);
   // No arrival: it must wait until something is taken; ask again.
-  Result<std::optional<Arrival>> Begin(uint32_t process, const MessageId& id, int64_t bytes);
-  void End(Arrival arrival);
+  Result<std::optional<Incoming>> Begin(uint32_t process, const MessageId& id, int64_t bytes);
+  void End(Incoming arrival);
 
   // `gone`: nothing can come any more, only what is there already can be taken.
   std::optional<Refusal> Post(const MessageId& id, Posted posted, const Status& gone);
@@ -66,7 +66,7 @@ class Inbox {
   bool IsCancelled(const CallId& call) const { return cancelled_.count(call) > 0; }
 
   // Ends what has been posted for the process. What has come from it already stays.
-  void Fail(uint32_t process, const Status& why, std::optional<Arrival> arrival);
+  void Fail(uint32_t process, const Status& why, std::optional<Incoming> arrival);
 
  private:
   struct Early {
