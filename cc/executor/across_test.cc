@@ -56,8 +56,9 @@ class Job {
         group.lists.clear();
         for (uint32_t i = 0; i < group.ranks.size(); ++i) group.lists.push_back(registry_.Find(group.list, i));
       }
-      auto made = MessageSite::Make({"psum", "data", "none", "train.py:" + std::to_string(50 + number)}, kind, reduction,
-                                    /*module=*/77, number, groups, process);
+      auto made =
+          MessageSite::Make({"psum", "data", "none", "train.py:" + std::to_string(50 + number)}, kind, reduction,
+                            /*module=*/77, number, groups, process);
       EXPECT_TRUE(made.ok()) << made.status().message();
       site.push_back(made.value());
       const Status status = site.back()->SetLeaves(leaves, executors_[process]->stats());
@@ -201,7 +202,8 @@ TEST(AcrossTest, ReduceScatterAndAllGatherKeepToTheirSlices) {
     const std::vector<Bytes> sum = Sum(leaves, operands);
     const auto before = operands;
     std::vector<std::future<Status>> ends;
-    for (uint32_t rank = 0; rank < ranks; ++rank) ends.push_back(job.Arrive(scatter, rank, operands[rank], slices[rank]));
+    for (uint32_t rank = 0; rank < ranks; ++rank)
+      ends.push_back(job.Arrive(scatter, rank, operands[rank], slices[rank]));
     ExpectOk(ends);
     for (uint32_t rank = 0; rank < ranks; ++rank) ends.push_back(job.Arrive(gather, rank, slices[rank], wholes[rank]));
     ExpectOk(ends);

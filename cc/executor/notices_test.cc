@@ -37,7 +37,8 @@ TEST(Notices, LongTextIsCutAndEveryNoticeFitsATransport) {
 }
 
 TEST(Notices, WhatIsMalformedIsNone) {
-  const std::string arrival = Encode(Arrival{kCall, 5, 50, 1, ""}), failure = Encode(Failure{kCall, InvalidArgument("")});
+  const std::string arrival = Encode(Arrival{kCall, 5, 50, 1, ""}),
+                    failure = Encode(Failure{kCall, InvalidArgument("")});
   for (const std::string& whole : {arrival, failure}) {
     for (size_t size = 0; size < whole.size(); ++size) EXPECT_FALSE(DecodeNotice(whole.substr(0, size))) << size;
   }
