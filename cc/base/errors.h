@@ -33,9 +33,9 @@ struct DeadlineExceeded {
   Status status() const {
     const bool many = missing.size() > 1;
     return Status(Code::kDeadlineExceeded, "DeadlineError: " + call + ": rank" + (many ? "s " : " ") +
-                                               JoinRanks(missing) + " of " + of + (many ? " have" : " has") +
-                                               " not " + done + " after " + FormatSeconds(waited) + "; " +
-                                               JoinRanks(waiting) + (waiting.size() > 1 ? " wait." : " waits."));
+                                               JoinRanks(missing) + " of " + of + (many ? " have" : " has") + " not " +
+                                               done + " after " + FormatSeconds(waited) + "; " + JoinRanks(waiting) +
+                                               (waiting.size() > 1 ? " wait." : " waits."));
   }
 };
 
@@ -80,8 +80,8 @@ struct RankGone {
 
   // "psum #4 over 'data' (4 B, plan none): rank 3 is gone: process 1: connection closed"
   Status status() const {
-    return Status(Code::kInternal,
-                  call + ": rank " + std::to_string(rank) + " is gone: process " + std::to_string(process) + ": " + why);
+    return Status(Code::kInternal, call + ": rank " + std::to_string(rank) + " is gone: process " +
+                                       std::to_string(process) + ": " + why);
   }
 };
 

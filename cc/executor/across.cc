@@ -19,8 +19,8 @@ constexpr size_t kEarlyCalls = 4096, kFailedKept = 256, kDevices = 1 << 16;
 
 }  // namespace
 
-// What the running thread has yet to start, of any call. What a callback makes possible is started by whoever called the
-// transport on this thread, so that the stack does not grow with the messages.
+// What the running thread has yet to start, of any call. What a callback makes possible is started by whoever called
+// the transport on this thread, so that the stack does not grow with the messages.
 struct AcrossProcesses::Driver {
   static thread_local Driver* current;
 
@@ -260,8 +260,13 @@ Status AcrossProcesses::Explain(const MessageCall& call, const MessageCall::Dela
   const MessageSite& site = call.site();
   const bool arrived = delay.missing.empty();
   const std::vector<uint32_t>& late = arrived ? delay.silent : delay.missing;
+  if (late.empty()) {
+    return Status(Code::kDeadlineExceeded,
+                  "DeadlineError: " + call.Describe() + ": what this process sends has not been taken after " +
+                      FormatSeconds(delay.waited) + ".\n  This call is at " + site.label().where + ".");
+  }
   // Of several groups the first that lacks a rank.
-  const uint32_t group = site.ranks()[late.empty() ? delay.waiting[0] : late[0]].group;
+  const uint32_t group = site.ranks()[late[0]].group;
   const auto names = [&](const std::vector<uint32_t>& ranks) {
     std::vector<uint32_t> found;
     for (const uint32_t rank : ranks) {
@@ -273,8 +278,8 @@ Status AcrossProcesses::Explain(const MessageCall& call, const MessageCall::Dela
   for (uint32_t rank = site.groups()[group]; rank < site.groups()[group + 1]; ++rank) all.push_back(rank);
   const std::string everybody =
       site.groups().size() > 2 ? "the group " + JoinRanks(names(all)) : std::to_string(all.size());
-  const Status status = DeadlineExceeded{call.Describe(), names(late), names(delay.waiting), everybody, delay.waited,
-                                         arrived ? "sent all messages" : "arrived"}
+  const Status status = DeadlineExceeded{call.Describe(), names(late),  names(delay.waiting),
+                                         everybody,       delay.waited, arrived ? "sent all messages" : "arrived"}
                             .status();
   std::string text = status.message() + "\n  This call is at " + site.label().where + ".";
   std::lock_guard<std::mutex> lock(mutex_);

@@ -1,5 +1,5 @@
-// Runs collectives between processes: names calls alike in all of them, starts what their ranks' messages make possible,
-// and says who keeps a call from its end.
+// Runs collectives between processes: names calls alike in all of them, starts what their ranks' messages make
+// possible, and says who keeps a call from its end.
 //
 //   AcrossProcesses across(pool, call_back);
 //   across.Connect(transport);                               // whose Events this is

@@ -56,8 +56,9 @@ class Job {
         group.lists.clear();
         for (uint32_t i = 0; i < group.ranks.size(); ++i) group.lists.push_back(registry_.Find(group.list, i));
       }
-      auto made = MessageSite::Make({"psum", "data", "none", "train.py:" + std::to_string(50 + number)}, kind, reduction,
-                                    /*module=*/77, number, groups, process);
+      auto made =
+          MessageSite::Make({"psum", "data", "none", "train.py:" + std::to_string(50 + number)}, kind, reduction,
+                            /*module=*/77, number, groups, process);
       EXPECT_TRUE(made.ok()) << made.status().message();
       site.push_back(made.value());
       const Status status = site.back()->SetLeaves(leaves, executors_[process]->stats());
@@ -166,6 +167,201 @@ INSTANTIATE_TEST_SUITE_P(All, ListTest,
                          testing::Combine(testing::Values("all_reduce/flat", "all_reduce/direct", "all_reduce/ring",
                                                           "all_reduce/halving_doubling"),
                                           testing::Values(2u, 4u), testing::Values(1u, 2u)));
+
+TEST(AcrossTest, ManyRanksOfEveryListAgree) {
+  const std::vector<Leaf>& leaves = kLayouts[2];
+  for (const char* list : {"all_reduce/flat", "all_reduce/direct", "all_reduce/ring", "all_reduce/halving_doubling"}) {
+    for (const uint32_t ranks : {3u, 7u, 16u}) {
+      if (std::string(list) == "all_reduce/halving_doubling" && ranks != 16) continue;
+      Job job(ranks, 1, ranks);
+      const auto site = job.MakeSite(list, leaves);
+      std::vector<std::vector<Bytes>> values;
+      for (uint32_t rank = 0; rank < ranks; ++rank) values.push_back(Values(leaves, rank));
+      const std::vector<Bytes> sum = Sum(leaves, values);
+      std::vector<std::future<Status>> ends;
+      for (uint32_t rank = 0; rank < ranks; ++rank) ends.push_back(job.Arrive(site, rank, values[rank]));
+      ExpectOk(ends);
+      for (uint32_t rank = 0; rank < ranks; ++rank) EXPECT_EQ(values[rank], sum) << list << " " << rank;
+    }
+  }
+}
+
+TEST(AcrossTest, ReduceScatterAndAllGatherKeepToTheirSlices) {
+  for (const uint32_t each : {1u, 2u}) {
+    Job job(2, each);
+    const uint32_t ranks = job.ranks();
+    const std::vector<Leaf> leaves = {{DType::kF32, 4 * 70001}, {DType::kS8, 77}};
+    const auto scatter = job.MakeSite("reduce_scatter/direct", leaves, Kind::kReduceScatter, Reduction::kSum, 0);
+    const auto gather = job.MakeSite("all_gather/direct", leaves, Kind::kAllGather, Reduction::kSum, 1);
+    std::vector<std::vector<Bytes>> operands, slices, wholes;
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      operands.push_back(Values(leaves, rank, ranks));
+      slices.push_back(Values(leaves, rank));
+      wholes.push_back(Values(leaves, rank, ranks));
+    }
+    const std::vector<Bytes> sum = Sum(leaves, operands);
+    const auto before = operands;
+    std::vector<std::future<Status>> ends;
+    for (uint32_t rank = 0; rank < ranks; ++rank)
+      ends.push_back(job.Arrive(scatter, rank, operands[rank], slices[rank]));
+    ExpectOk(ends);
+    for (uint32_t rank = 0; rank < ranks; ++rank) ends.push_back(job.Arrive(gather, rank, slices[rank], wholes[rank]));
+    ExpectOk(ends);
+    EXPECT_EQ(operands, before);
+    for (uint32_t rank = 0; rank < ranks; ++rank) EXPECT_EQ(wholes[rank], sum) << rank;
+  }
+}
+
+// Groups of one site that share processes do not mix.
+TEST(AcrossTest, GroupsOfOneSiteSumForThemselves) {
+  Job job(2, 2);
+  std::vector<MessageGroup> groups(2);
+  groups[0].ranks = {{0, 0}, {1, 20}};
+  groups[1].ranks = {{0, 10}, {1, 30}};
+  const std::vector<Leaf> leaves = {{DType::kF32, 4000}};
+  const auto site = job.MakeGroups(groups, "all_reduce/flat", leaves, Kind::kAllReduce, Reduction::kSum, 0);
+  // Ranks of the call: 0 and 2 are process 0's, 1 and 3 process 1's.
+  std::vector<std::vector<Bytes>> values;
+  for (uint32_t rank = 0; rank < 4; ++rank) values.push_back(Values(leaves, rank));
+  const auto first = Sum(leaves, {values[0], values[1]}), second = Sum(leaves, {values[2], values[3]});
+  std::vector<std::future<Status>> ends;
+  for (const uint32_t rank : {0u, 2u, 1u, 3u}) {
+    const auto promise = std::make_shared<std::promise<Status>>();
+    ends.push_back(promise->get_future());
+    job.executor(rank % 2).ArriveAcross(site[rank % 2], 1, rank, {{values[rank][0].data()}, {values[rank][0].data()}},
+                                        [promise](const Status& status) { promise->set_value(status); });
+  }
+  ExpectOk(ends);
+  EXPECT_EQ(values[0], first);
+  EXPECT_EQ(values[1], first);
+  EXPECT_EQ(values[2], second);
+  EXPECT_EQ(values[3], second);
+}
+
+class FailureTest : public testing::Test {
+ protected:
+  FailureTest() : job_(3, 1), leaves_({{DType::kF32, 4 * 100000}}) {
+    site_ = job_.MakeSite("all_reduce/direct", leaves_);
+    other_ = job_.MakeSite("all_reduce/flat", {{DType::kF32, 4}}, Kind::kAllReduce, Reduction::kMax, 1);
+    for (uint32_t rank = 0; rank < 3; ++rank) values_.push_back(Values(leaves_, rank));
+  }
+
+  void SetDeadline(double seconds) {
+    for (uint32_t process = 0; process < 3; ++process) job_.executor(process).SetDeadline(seconds);
+  }
+
+  void ExpectNextCallWorks(int64_t run) {
+    SetDeadline(60);
+    for (uint32_t rank = 0; rank < 3; ++rank) values_[rank] = Values(leaves_, rank);
+    const std::vector<Bytes> sum = Sum(leaves_, values_);
+    std::vector<std::future<Status>> ends;
+    for (uint32_t rank = 0; rank < 3; ++rank) ends.push_back(job_.Arrive(site_, rank, values_[rank], run));
+    ExpectOk(ends);
+    for (uint32_t rank = 0; rank < 3; ++rank) EXPECT_EQ(values_[rank], sum) << rank;
+  }
+
+  Job job_;
+  std::vector<Leaf> leaves_;
+  Job::Site site_, other_;
+  std::vector<std::vector<Bytes>> values_;
+};
+
+TEST_F(FailureTest, AMissingRankIsNamedAndWhereItIsAndTheNextCallWorks) {
+  SetDeadline(0.5);
+  std::vector<Bytes> one = Values({{DType::kF32, 4}}, 0);
+  std::future<Status> elsewhere = job_.Arrive(other_, 2, one);
+  std::vector<std::future<Status>> ends;
+  for (uint32_t rank = 0; rank < 2; ++rank) ends.push_back(job_.Arrive(site_, rank, values_[rank]));
+  for (auto& end : ends) {
+    const std::string message = end.get().message();
+    EXPECT_EQ(message.find("DeadlineError: psum #"), 0u) << message;
+    EXPECT_NE(message.find("rank 2 of 3 has not arrived after "), std::string::npos) << message;
+    EXPECT_NE(message.find("; 0,1 wait."), std::string::npos) << message;
+    EXPECT_NE(message.find("Rank 2 is in psum over 'data', f32[1] (4 B), plan none, at train.py:51, for "),
+              std::string::npos)
+        << message;
+  }
+  // It comes at last, and hears the same.
+  const std::string late = job_.Arrive(site_, 2, values_[2]).get().message();
+  EXPECT_NE(late.find("rank 2 of 3 has not arrived"), std::string::npos) << late;
+  EXPECT_EQ(elsewhere.get().code(), Code::kDeadlineExceeded);
+  ExpectNextCallWorks(2);
+}
+
+TEST_F(FailureTest, AnotherCallByTheSameNameNamesBothSides) {
+  const auto different = job_.MakeSite("all_reduce/direct", {{DType::kF32, 4 * 99999}});
+  std::vector<std::future<Status>> ends;
+  ends.push_back(job_.Arrive(site_, 0, values_[0]));
+  ends.push_back(job_.Arrive(different, 1, values_[1]));
+  ends.push_back(job_.Arrive(site_, 2, values_[2]));
+  for (auto& end : ends) {
+    const std::string message = end.get().message();
+    EXPECT_EQ(message.find("MismatchError: psum #1 over 'data' ("), 0u) << message;
+    EXPECT_NE(message.find("f32[99999]"), std::string::npos) << message;
+    EXPECT_NE(message.find("f32[100000]"), std::string::npos) << message;
+  }
+  ExpectNextCallWorks(2);
+}
+
+TEST_F(FailureTest, AProcessThatEndsFailsItsCallsNowAndLater) {
+  std::vector<std::future<Status>> ends;
+  for (uint32_t rank = 0; rank < 2; ++rank) ends.push_back(job_.Arrive(site_, rank, values_[rank]));
+  job_.network().Kill(2);
+  for (int64_t run = 2; run < 4; ++run) {
+    for (auto& end : ends) {
+      const std::string message = end.get().message();
+      EXPECT_NE(message.find("rank 2 is gone: process 2: process 2 ended"), std::string::npos) << message;
+    }
+    ends.clear();
+    for (uint32_t rank = 0; rank < 2; ++rank) ends.push_back(job_.Arrive(site_, rank, values_[rank], run));
+  }
+  for (auto& end : ends) EXPECT_FALSE(end.get().ok());
+}
+
+TEST_F(FailureTest, CallsInAnotherOrderOnEveryProcessDoNotMix) {
+  std::vector<std::vector<Bytes>> ones;
+  for (uint32_t rank = 0; rank < 3; ++rank) ones.push_back(Values({{DType::kF32, 4}}, rank));
+  const std::vector<Bytes> sum = Sum(leaves_, values_);
+  std::vector<std::future<Status>> ends;
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    if (rank == 1) ends.push_back(job_.Arrive(other_, rank, ones[rank]));
+    ends.push_back(job_.Arrive(site_, rank, values_[rank]));
+    if (rank != 1) ends.push_back(job_.Arrive(other_, rank, ones[rank]));
+  }
+  ExpectOk(ends);
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(values_[rank], sum);
+    EXPECT_EQ(ones[rank], Values({{DType::kF32, 4}}, 2));  // the largest
+  }
+}
+
+TEST_F(FailureTest, StatisticsAreThoseOfCallsWithinAProcess) {
+  ExpectNextCallWorks(1);
+  const std::string json = job_.executor(0).stats().Json();
+  EXPECT_NE(json.find("\"ranks\":3,\"bytes\":400000,\"calls\":1,\"failed\":0"), std::string::npos) << json;
+}
+
+// Memory that a failed call's ranks get back is theirs: sanitizers see who still reaches for it.
+TEST(AcrossTest, ProcessesThatEndAtAnyMomentLeaveTheRanksTheirMemory) {
+  const std::vector<Leaf> leaves = {{DType::kF32, 4 * 300000}};
+  for (uint32_t seed = 0; seed < 10; ++seed) {
+    Job job(4, 1, seed);
+    const auto site = job.MakeSite(seed % 2 == 0 ? "all_reduce/ring" : "all_reduce/direct", leaves);
+    std::vector<std::promise<void>> done(4);
+    for (uint32_t rank = 0; rank < 4; ++rank) {
+      auto values = std::make_unique<std::vector<Bytes>>(Values(leaves, rank));
+      std::byte* const bytes = (*values)[0].data();
+      const auto owner = std::make_shared<std::unique_ptr<std::vector<Bytes>>>(std::move(values));
+      job.executor(rank).ArriveAcross(site[rank], 1, rank, {{bytes}, {bytes}}, [owner, &done, rank](const Status&) {
+        owner->reset();
+        done[rank].set_value();
+      });
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(200 * seed));  // any moment will do
+    job.network().Kill(seed % 4);
+    for (auto& end : done) end.get_future().wait();
+  }
+}
 
 }  // namespace
 }  // namespace jaxcomm

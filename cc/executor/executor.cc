@@ -48,8 +48,8 @@ void Executor::Arrive(Key key, const std::shared_ptr<Site>& site, uint32_t rank,
   for (const Completion& completion : own) completion.done(completion.status);
 }
 
-void Executor::ArriveAcross(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank,
-                            Buffers buffers, Done done) {
+void Executor::ArriveAcross(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers,
+                            Done done) {
   if (!Start()) return done(NoThread(site->label().name + " over '" + site->label().axes + "'"));
   across_.Arrive(site, run, rank, std::move(buffers), std::move(done));
   std::lock_guard<std::mutex> lock(mutex_);

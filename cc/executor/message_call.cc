@@ -56,9 +56,9 @@ MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Cloc
   std::lock_guard<std::mutex> lock(mutex_);
   Local& local = locals_[index];
   if (ranks_[rank].arrived) {
-    steps.completions.push_back({rank, std::move(done), Status(Code::kInternal, Describe() + ": rank " +
-                                                                                    std::to_string(rank) +
-                                                                                    " came twice")});
+    steps.completions.push_back(
+        {rank, std::move(done),
+         Status(Code::kInternal, Describe() + ": rank " + std::to_string(rank) + " came twice")});
     return steps;
   }
   MarkArrived(rank, now, steps);
@@ -85,7 +85,9 @@ MessageSteps MessageCall::PeerArrived(const Arrival& arrival, uint32_t process, 
   MarkArrived(rank, now, steps);
   if (arrival.fingerprint != site_->fingerprint()) {
     const uint32_t mine = site_->locals()[0].rank;
-    FailLocked(DifferentCalls{Describe(), site_->NameOf(rank), arrival.text, site_->NameOf(mine), site_->text()}.status(), /*tell=*/true, steps);
+    FailLocked(
+        DifferentCalls{Describe(), site_->NameOf(rank), arrival.text, site_->NameOf(mine), site_->text()}.status(),
+        /*tell=*/true, steps);
   }
   for (uint32_t local = 0; local < locals_.size(); ++local) CheckEnd(local, steps);
   return steps;
@@ -153,7 +155,8 @@ MessageSteps MessageCall::Received(const MessageStep& step, const Status& status
   MessageMemory& bytes = memory(step.local);
   const uint32_t from = RankOf(step.local, it.peers[0].rank);
   if (!status.ok()) {
-    FailLocked(RankGone{Describe(), site_->NameOf(from), site_->ranks()[from].process, status.message()}.status(), /*tell=*/true, steps);
+    FailLocked(RankGone{Describe(), site_->NameOf(from), site_->ranks()[from].process, status.message()}.status(),
+               /*tell=*/true, steps);
     return steps;
   }
   if (view) {
@@ -183,7 +186,8 @@ MessageSteps MessageCall::Sent(const MessageStep& step, const Status& status) {
   if (!failure_.ok()) return steps;
   if (!status.ok()) {
     const uint32_t to = RankOf(step.local, task(step).peers[step.peers[0]].rank);
-    FailLocked(RankGone{Describe(), site_->NameOf(to), site_->ranks()[to].process, status.message()}.status(), /*tell=*/true, steps);
+    FailLocked(RankGone{Describe(), site_->NameOf(to), site_->ranks()[to].process, status.message()}.status(),
+               /*tell=*/true, steps);
     return steps;
   }
   uint32_t& receivers = locals_[step.local].blockers[step.task];

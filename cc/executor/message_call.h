@@ -100,7 +100,7 @@ class MessageCall {
   struct Rank {
     bool arrived = false;
     Clock::time_point at;
-    uint32_t receives_left = 0;         // messages that ranks of this process have yet to receive from it
+    uint32_t receives_left = 0;       // messages that ranks of this process have yet to receive from it
     std::vector<MessageStep> unsent;  // large messages for it, which wait for its arrival
   };
 

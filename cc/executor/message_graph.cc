@@ -13,8 +13,8 @@ namespace jaxcomm {
 
 static_assert(MessageGraph::kSegmentBytes <= Transport::kMaxMessage);
 
-// Walks through the rounds, and keeps what each chunk's memory is at that point. Tasks on the segments of a chunk follow
-// each other, so that one is named by the first of them.
+// Walks through the rounds, and keeps what each chunk's memory is at that point. Tasks on the segments of a chunk
+// follow each other, so that one is named by the first of them.
 class MessageGraphBuilder {
  public:
   MessageGraphBuilder(const Messages& messages, const Layout& layout, Kind kind)
@@ -62,7 +62,8 @@ class MessageGraphBuilder {
   }
 
   void Fail(const std::string& message) {
-    if (status_.ok()) status_ = InvalidArgument("messages of rank " + std::to_string(messages_.rank()) + ": " + message);
+    if (status_.ok())
+      status_ = InvalidArgument("messages of rank " + std::to_string(messages_.rank()) + ": " + message);
   }
 
   Own& OwnOf(uint32_t chunk) {
@@ -215,10 +216,10 @@ class MessageGraphBuilder {
   const Kind kind_;
   MessageGraph graph_;
   Status status_;
-  std::map<uint32_t, Own> own_;                     // by chunk
-  std::map<uint32_t, std::vector<Memory>> homes_;   // by chunk, then segment
-  std::map<uint32_t, Received> slots_;              // by place
-  std::map<uint32_t, uint32_t> sent_, received_;    // messages so far, by peer
+  std::map<uint32_t, Own> own_;                    // by chunk
+  std::map<uint32_t, std::vector<Memory>> homes_;  // by chunk, then segment
+  std::map<uint32_t, Received> slots_;             // by place
+  std::map<uint32_t, uint32_t> sent_, received_;   // messages so far, by peer
 };
 
 Result<MessageGraph> MessageGraph::Make(const Messages& messages, const Layout& layout, Kind kind) {

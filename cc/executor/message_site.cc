@@ -12,6 +12,9 @@ namespace {
 constexpr const char* kDTypes[] = {"s8",  "s16", "s32",  "s64", "u8",  "u16", "u32",
                                    "u64", "f16", "bf16", "f32", "f64", "c64", "c128"};
 
+// How many arrays are named where a call is described.
+constexpr size_t kNamedLeaves = 4;
+
 // FNV-1a: told apart are programs that differ by mistake, not by intent.
 uint64_t Hash(const std::string& bytes) {
   uint64_t hash = 0xCBF29CE484222325;
@@ -84,7 +87,8 @@ Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
     }
     Describe();
     const uint32_t group = ranks_[locals_[0].rank].group;
-    stats_ = stats.Site({label_.name, label_.axes, label_.plan, groups_[group + 1] - groups_[group], layout_->payload()});
+    stats_ =
+        stats.Site({label_.name, label_.axes, label_.plan, groups_[group + 1] - groups_[group], layout_->payload()});
     scratch_ = std::make_unique<ScratchPool>(2 * locals_.size());
   });
   return status_;
@@ -100,13 +104,15 @@ void MessageSite::Describe() {
   for (const Rank& rank : ranks_) exact += "|" + std::to_string(rank.device) + ":" + std::to_string(rank.group);
   fingerprint_ = Hash(exact);
 
-  std::string values = std::to_string(leaves.size()) + " arrays";
-  if (leaves.size() == 1) {
-    const int64_t elements = leaves[0].bytes / static_cast<int64_t>(ByteWidth(leaves[0].dtype));
-    values = std::string(kDTypes[static_cast<int>(leaves[0].dtype)]) + "[" + std::to_string(elements) + "]";
+  std::string values;
+  for (size_t i = 0; i < leaves.size() && i < kNamedLeaves; ++i) {
+    const int64_t elements = leaves[i].bytes / static_cast<int64_t>(ByteWidth(leaves[i].dtype));
+    values += (i > 0 ? ", " : "") + std::string(kDTypes[static_cast<int>(leaves[i].dtype)]) + "[" +
+              std::to_string(elements) + "]";
   }
-  text_ = label_.name + " over '" + label_.axes + "', " + values + " (" + FormatBytes(layout_->payload()) +
-          "), plan " + label_.plan + ", at " + label_.where;
+  if (leaves.size() > kNamedLeaves) values += " and " + std::to_string(leaves.size() - kNamedLeaves) + " more";
+  text_ = label_.name + " over '" + label_.axes + "', " + values + " (" + FormatBytes(layout_->payload()) + "), plan " +
+          label_.plan + ", at " + label_.where;
 }
 
 std::optional<uint32_t> MessageSite::FindLocal(uint32_t rank) const {

@@ -37,7 +37,7 @@ struct MessageGroup {
   };
 
   std::vector<Rank> ranks;
-  std::string list;                                     // the name of its list of messages
+  std::string list;                                    // the name of its list of messages
   std::vector<std::shared_ptr<const Messages>> lists;  // by rank; none for those of other processes
 };
 

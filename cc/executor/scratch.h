@@ -32,7 +32,8 @@ class ScratchPool {
         blocks.pop_back();
       }
     }
-    if (!block.memory) block.memory.reset(static_cast<std::byte*>(::operator new(static_cast<size_t>(bytes), kAligned)));
+    if (!block.memory)
+      block.memory.reset(static_cast<std::byte*>(::operator new(static_cast<size_t>(bytes), kAligned)));
     std::byte* const memory = block.memory.release();
     return std::shared_ptr<std::byte>(memory, [shelf = shelf_, bytes](std::byte* back) {
       Block block{std::unique_ptr<std::byte, Free>(back), bytes};

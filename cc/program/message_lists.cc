@@ -121,8 +121,12 @@ std::vector<uint32_t> MessageList(std::string_view name, uint32_t rank) {
 
   const List list = Make(name.substr(0, slash), ranks, rank);
   if (list.chunks == 0) return {};
-  std::vector<uint32_t> words = {Messages::kMagic, Messages::kVersion, ranks,
-                                 rank,             list.chunks,        list.slots,
+  std::vector<uint32_t> words = {Messages::kMagic,
+                                 Messages::kVersion,
+                                 ranks,
+                                 rank,
+                                 list.chunks,
+                                 list.slots,
                                  static_cast<uint32_t>(list.rounds.size())};
   for (const Round& round : list.rounds) {
     for (const size_t count : {round.sends.size(), round.receives.size(), round.sums.size()}) {

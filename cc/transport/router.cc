@@ -28,7 +28,9 @@ class Joined {
 
 }  // namespace
 
-void Router::Notify(uint32_t process, std::string_view notice) { transports_[routes_[process]]->Notify(process, notice); }
+void Router::Notify(uint32_t process, std::string_view notice) {
+  transports_[routes_[process]]->Notify(process, notice);
+}
 
 void Router::Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view, Received done) {
   transports_[routes_[process]]->Post(process, id, std::move(spans), accepts_view, std::move(done));

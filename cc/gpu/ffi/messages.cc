@@ -21,10 +21,10 @@
 #include "cc/gpu/ffi/memberships.h"
 #include "cc/gpu/kernels/reduce.h"
 #include "cc/gpu/nccl/attendance.h"
+#include "cc/gpu/nccl/runner.h"
 #include "cc/gpu/nccl/same_call.h"
 #include "cc/gpu/nccl/settle.h"
 #include "cc/gpu/nccl/wire.h"
-#include "cc/gpu/nccl/runner.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace jaxcomm {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "cc/gpu/nccl/library.h"
-#include "cc/gpu/nccl/settle.h"
 #include "cc/gpu/nccl/runner.h"
+#include "cc/gpu/nccl/settle.h"
 
 namespace jaxcomm::nccl {
 

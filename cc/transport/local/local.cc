@@ -8,11 +8,6 @@
 namespace jaxcomm {
 namespace {
 
-// Where byte 0 of a message would be if it lies in one piece; else null.
-const std::byte* WholeMessage(const std::vector<ConstSpan>& spans) {
-  return spans.size() == 1 ? spans[0].data - spans[0].at : nullptr;
-}
-
 // Both sides list the same parts of the message, though perhaps divided differently.
 bool Copy(const std::vector<ConstSpan>& from, const std::vector<Span>& to) {
   size_t next = 0;
@@ -40,10 +35,6 @@ struct LocalTransport::Outgoing {
   const std::vector<ConstSpan> spans;
   const Sent done;
   std::atomic<size_t> receivers;
-
-  void Leave() {
-    if (--receivers == 0) done(Status());
-  }
 };
 
 std::shared_ptr<LocalTransport::Open> LocalTransport::BeginCopy(const CallId& call) {
@@ -53,8 +44,8 @@ std::shared_ptr<LocalTransport::Open> LocalTransport::BeginCopy(const CallId& ca
   return open;
 }
 
-void LocalTransport::Post(uint32_t, const MessageId& id, std::vector<Span> spans, bool accepts_view, Received done) {
-  Posted posted{std::move(spans), accepts_view, std::move(done)};
+void LocalTransport::Post(uint32_t, const MessageId& id, std::vector<Span> spans, bool, Received done) {
+  Posted posted{std::move(spans), std::move(done)};
   std::shared_ptr<Open> open;
   std::shared_ptr<Outgoing> outgoing;
   {
@@ -93,35 +84,17 @@ void LocalTransport::Send(const std::vector<Receiver>& to, std::vector<ConstSpan
 
 void LocalTransport::Move(const CallId& call, const std::shared_ptr<Open>& open, const Posted& posted,
                           const std::shared_ptr<Outgoing>& outgoing) {
-  const std::byte* const whole = posted.accepts_view ? WholeMessage(outgoing->spans) : nullptr;
-  const bool fits = whole != nullptr || Copy(outgoing->spans, posted.spans);
+  const bool fits = Copy(outgoing->spans, posted.spans);
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (whole != nullptr) ++open->views;
-    if (--open->copies == 0 && open->views == 0) open_.erase(call);
+    if (--open->copies == 0) open_.erase(call);
     copied_.notify_all();
     if (open->canceled) return;
   }
-  if (!fits) {
-    posted.done(Status(Code::kInternal, "sender and receiver disagree on the size of a message"), nullptr);
-    return;
-  }
-  if (whole != nullptr) {
-    const auto release = [this, call, open, outgoing](const std::byte*) {
-      if (EndView(call, *open)) outgoing->Leave();
-    };
-    posted.done(Status(), std::shared_ptr<const std::byte>(whole, release));
-  } else {
-    posted.done(Status(), nullptr);
-    outgoing->Leave();
-  }
-}
-
-// Whether the sender is still to hear of it.
-bool LocalTransport::EndView(const CallId& call, Open& open) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (--open.views == 0 && open.copies == 0) open_.erase(call);
-  return !open.canceled;
+  const Status status =
+      fits ? Status() : Status(Code::kInternal, "sender and receiver disagree on the size of a message");
+  posted.done(status, nullptr);
+  if (--outgoing->receivers == 0) outgoing->done(Status());
 }
 
 void LocalTransport::Cancel(const CallId& call) {

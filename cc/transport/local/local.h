@@ -1,11 +1,12 @@
-// Messages between ranks of one process: copied, or looked at where they lie, as soon as both sides are there.
+// Messages between ranks of one process: copied as soon as both sides are there.
 //
 //   LocalTransport transport;
 //   transport.Send({{process, id}}, spans, sent);
 //   transport.Post(process, id, spans, /*accepts_view=*/true, received);   // calls both back, here
 //
-// Callbacks run in whichever function comes second; of a message that was taken as a view, `sent` runs when the view is
-// released. There are no notices: ranks of one process need none.
+// Callbacks run in whichever function comes second. There are no views: a sum in place waits until its own operand has
+// left, so two ranks that looked at each other's would wait for ever. There are no notices: ranks of one process need
+// none.
 #pragma once
 
 #include <condition_variable>
@@ -32,12 +33,10 @@ class LocalTransport : public Transport {
   // Of a call that has messages here.
   struct Open {
     int copies = 0;  // being made
-    int views = 0;   // being looked at
     bool canceled = false;
   };
   struct Posted {
     std::vector<Span> spans;
-    bool accepts_view;
     Received done;
   };
   struct Outgoing;
@@ -45,11 +44,10 @@ class LocalTransport : public Transport {
   std::shared_ptr<Open> BeginCopy(const CallId& call);
   void Move(const CallId& call, const std::shared_ptr<Open>& open, const Posted& posted,
             const std::shared_ptr<Outgoing>& outgoing);
-  bool EndView(const CallId& call, Open& open);
 
   std::mutex mutex_;
   std::condition_variable copied_;
-  std::map<CallId, std::shared_ptr<Open>> open_;
+  std::map<CallId, std::shared_ptr<Open>> open_;  // those with copies being made
   std::map<MessageId, Posted> posted_;
   std::map<MessageId, std::shared_ptr<Outgoing>> outgoing_;
 };

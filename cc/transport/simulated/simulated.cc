@@ -59,7 +59,7 @@ class SimulatedNetwork::Endpoint : public Transport {
   }
 
   void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override {
-    if (dead_.load()) return;
+    if (dead_.load()) return done(Status(Code::kInternal, "this process has ended"));
     const auto outgoing = std::make_shared<Outgoing>();
     outgoing->spans = std::move(spans);
     outgoing->done = std::move(done);
@@ -85,7 +85,11 @@ class SimulatedNetwork::Endpoint : public Transport {
     if (outgoing->copied && here.empty()) return outgoing->done(Status());
     if (here.empty()) return;
     local_.Send(here, outgoing->spans, [outgoing, here](const Status&) {
-      if (outgoing->copied || (outgoing->left -= here.size()) == 0) outgoing->done(Status());
+      if (outgoing->copied) {
+        outgoing->done(Status());
+      } else {
+        outgoing->Leave(here.size());
+      }
     });
   }
 
@@ -132,8 +136,17 @@ class SimulatedNetwork::Endpoint : public Transport {
     CallId call;
     Endpoint* sender;
     bool copied = false;
+    std::atomic<bool> lost{false};
     std::shared_ptr<std::byte> bytes;
 
+    // Those that were copied have called back.
+    void Leave(size_t receivers) {
+      if ((left -= receivers) == 0 && !lost.exchange(true) && !sender->IsCanceled(call)) done(Status());
+    }
+    void Lose() {
+      if (copied || lost.exchange(true) || sender->IsCanceled(call)) return;
+      done(Status(Code::kInternal, "its receiver has ended"));
+    }
     void Copy() {
       bytes.reset(new std::byte[static_cast<size_t>(std::max<int64_t>(Extent(spans), 1))],
                   std::default_delete<std::byte[]>());
@@ -157,8 +170,12 @@ class SimulatedNetwork::Endpoint : public Transport {
 
   // From the sender's side.
   void Take(uint32_t from, Item item) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (lost_.count(from) > 0) return;
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (lost_.count(from) > 0) {
+      lock.unlock();
+      if (item.outgoing) item.outgoing->Lose();
+      return;
+    }
     item.from = from;
     Clock::time_point due = Clock::now() + std::chrono::microseconds(random_() % kLongestDelay);
     due = std::max(due, last_notice_[from]);
@@ -171,13 +188,22 @@ class SimulatedNetwork::Endpoint : public Transport {
     Item item;
     item.gone = why;
     Take(from, std::move(item));
-    std::lock_guard<std::mutex> lock(mutex_);
-    lost_.insert(from);
-    // What was under way is lost, but for what the receiver is told.
-    for (auto at = queue_.begin(); at != queue_.end();) {
-      at = at->second.from == from && at->second.outgoing ? queue_.erase(at) : ++at;
+    std::vector<std::shared_ptr<Outgoing>> dropped;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      lost_.insert(from);
+      for (auto at = queue_.begin(); at != queue_.end();) {
+        const bool drop = at->second.from == from && at->second.outgoing;
+        if (drop) dropped.push_back(at->second.outgoing);
+        at = drop ? queue_.erase(at) : ++at;
+      }
+      for (auto at = early_.begin(); at != early_.end();) {
+        const bool drop = at->second.from == from;
+        if (drop) dropped.push_back(at->second.outgoing);
+        at = drop ? early_.erase(at) : ++at;
+      }
     }
-    for (auto at = early_.begin(); at != early_.end();) at = at->second.from == from ? early_.erase(at) : ++at;
+    for (const auto& outgoing : dropped) outgoing->Lose();
   }
 
   void Deliver() {
@@ -266,7 +292,7 @@ class SimulatedNetwork::Endpoint : public Transport {
     lock.unlock();
     if (read && !canceled) posted.done(status, view ? std::move(bytes) : nullptr);
     bytes.reset();
-    if (read && !outgoing.copied && --outgoing.left == 0 && !sender.IsCanceled(outgoing.call)) outgoing.done(Status());
+    if (read && !outgoing.copied) outgoing.Leave(1);
     lock.lock();
   }
 

@@ -8,9 +8,9 @@
 //   network.Stop();     // no callback runs any more
 //
 // A process's notices come in order and before messages that it sent later, and none is lost; messages overtake each
-// other. Some messages are copied when they are sent, others read when they are delivered; some are given as views where
-// these are accepted, and a process that holds too many views of a sender gets nothing more from it. A message that a
-// process sends to itself goes over a LocalTransport. Each process's callbacks run on a thread of its own.
+// other. Some messages are copied when they are sent, others read when they are delivered; some are given as views
+// where these are accepted, and a process that holds too many views of a sender gets nothing more from it. A message
+// that a process sends to itself goes over a LocalTransport. Each process's callbacks run on a thread of its own.
 #pragma once
 
 #include <cstdint>

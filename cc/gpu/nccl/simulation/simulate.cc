@@ -11,8 +11,8 @@
 #include <iterator>
 #include <string>
 
-#include "cc/kernels/reduce.h"
 #include "cc/gpu/nccl/simulation/simulation.h"
+#include "cc/kernels/reduce.h"
 #include "cc/program/program.h"
 
 namespace jaxcomm {
