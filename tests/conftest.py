@@ -4,6 +4,7 @@ On a machine with a GPU, `JAX_PLATFORMS=cuda,cpu python -m pytest -m gpu` runs t
 """
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -22,3 +23,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if reason := core.why_off():
         for item in needing:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def no_plan() -> Iterator[None]:
+    """No plan is active before and after a test, and statistics begin with it."""
+    import jaxcomm
+
+    jaxcomm.use_plan(None)
+    jaxcomm.reset_stats()
+    yield
+    jaxcomm.use_plan(None)

@@ -11,6 +11,7 @@ from pathlib import Path
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.gpu import core
 from jaxcomm.gpu.core import CUDA
+from jaxcomm.program.message_verifier import verify_messages
 from jaxcomm.program.messages import compile_messages
 from jaxcomm.schedules import Schedule
 
@@ -78,9 +79,12 @@ def register_messages(schedules: tuple[Schedule, ...]) -> str:
       schedules: one for each size that a group of the call has.
 
     Raises:
-      PlanError: a schedule cannot be sent (see `jaxcomm.program.messages`).
+      PlanError: a schedule cannot be sent (see `jaxcomm.program.messages`), or its messages do not compute the sum.
     """
-    ranks = [messages.encode() for schedule in schedules for messages in compile_messages(schedule)]
+    compiled = [compile_messages(schedule) for schedule in schedules]
+    for messages in compiled:
+        verify_messages(messages)
+    ranks = [each.encode() for messages in compiled for each in messages]
     name = hashlib.sha256(b"".join(ranks)).hexdigest()[:32]
     for data in ranks:
         CUDA.call("register_messages", name, data, len(data), raises=PlanError)

@@ -20,3 +20,13 @@ def script(name: str) -> ModuleType:
         patch.syspath_prepend(SCRIPTS)
         spec.loader.exec_module(module)
     return module
+
+
+def printed(module: ModuleType, folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    """The output of the script, which it also writes, beside a picture, into a new folder; and what it says aside."""
+    module.main(["--out", str(folder / "new")])
+    text, errors = capsys.readouterr()
+    name = module.__name__.removesuffix("_figure")
+    assert (folder / "new" / f"{name}.txt").read_text() == text
+    assert (folder / "new" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    return text, errors

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.benchmarks.paper_scripts import script
+from tests.benchmarks.paper_scripts import printed, script
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +33,5 @@ def test_groups_table_is_the_closed_form(groups: ModuleType, uplink: float) -> N
 def test_groups_script_prints_and_writes(
     groups: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    groups.main(["--out", str(tmp_path / "new")])
-    text = capsys.readouterr().out
-    assert (tmp_path / "new" / "groups.txt").read_text() == text
-    assert (tmp_path / "new" / "groups.png").read_bytes().startswith(b"\x89PNG")
+    text, _ = printed(groups, tmp_path, capsys)
     assert "0.752" in text and "0.632" in text  # of their measurements: 200.1 / 266.1 and 331.7 / 525.1

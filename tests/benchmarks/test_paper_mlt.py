@@ -9,7 +9,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from tests.benchmarks.paper_scripts import script
+from tests.benchmarks.paper_scripts import printed, script
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +88,6 @@ def test_the_script_prints_and_writes(
     monkeypatch.setattr(mlt, "HOSTS", [36])
     monkeypatch.setattr(mlt, "SEEDS", [0])
     monkeypatch.setattr(mlt, "COMPRESSIONS", [32])
-    mlt.main(["--out", str(tmp_path / "new")])
-    captured = capsys.readouterr()
-    assert (tmp_path / "new" / "mlt.txt").read_text() == captured.out
-    assert (tmp_path / "new" / "mlt.png").read_bytes().startswith(b"\x89PNG")
-    assert all(f"\n{name}  " in captured.out for name in mlt.SCHEMES)
-    assert "ResNet50, compressed 32×, 36 hosts" in captured.err
+    text, errors = printed(mlt, tmp_path, capsys)
+    assert all(f"\n{name}  " in text for name in mlt.SCHEMES)
+    assert "ResNet50, compressed 32×, 36 hosts" in errors

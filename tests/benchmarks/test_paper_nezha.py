@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.benchmarks.paper_scripts import script
+from tests.benchmarks.paper_scripts import printed, script
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +38,6 @@ def test_nezha_model_predicts_their_fixed_splits_to_a_tenth(nezha: ModuleType) -
 
 
 def test_nezha_script_prints_and_writes(nezha: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    nezha.main(["--out", str(tmp_path / "new")])
-    text = capsys.readouterr().out
-    assert (tmp_path / "new" / "nezha.txt").read_text() == text
-    assert (tmp_path / "new" / "nezha.png").read_bytes().startswith(b"\x89PNG")
+    text, _ = printed(nezha, tmp_path, capsys)
     [equal] = [line.split() for line in text.splitlines() if line.startswith("TCP-TCP        4")]
     assert equal[2] == "84%" and float(equal[4]) == pytest.approx(1.0, abs=0.1)

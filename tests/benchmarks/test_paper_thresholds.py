@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.benchmarks.paper_scripts import script
+from tests.benchmarks.paper_scripts import printed, script
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +33,5 @@ def test_the_script_shows_that_the_printed_formula_is_no_share(thresholds: Modul
 def test_the_script_prints_and_writes(
     thresholds: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    thresholds.main(["--out", str(tmp_path)])
-    text = capsys.readouterr().out
-    assert (tmp_path / "thresholds.txt").read_text() == text
-    assert (tmp_path / "thresholds.png").read_bytes().startswith(b"\x89PNG")
+    text, _ = printed(thresholds, tmp_path, capsys)
     assert all(f"\n{load:.2f}  " in text for load in thresholds.LOADS)

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,68 +20,14 @@ from jaxcomm.plan import Plan
 from jaxcomm.program.program import compile
 from jaxcomm.schedules import Template
 from tests.collectives.lax_cases import MESH, MESH_2D, P, sharded
+from tests.collectives.plans import RING, SPECS, make, plans_seen
 
-ALL_SIZES = ["min_bytes", "max_bytes", "schedule"]
+pytestmark = pytest.mark.usefixtures("no_plan")
 X = np.random.default_rng(1).standard_normal((8, 1000)).astype(np.float32)
-
-
-def make(*entries: tuple[int, int | None, dict[str, Any]], ranks: int = 8, dtypes: list[str] | None = None) -> Plan:
-    seconds = dict.fromkeys(["seconds", "ring", "halving_doubling", "direct", "broadcast", "lower_bound"], 1e-5)
-    rows = [dict(zip(ALL_SIZES, entry, strict=True)) for entry in entries]
-    late = any("late" in row["schedule"] for row in rows)
-    return Plan.model_validate(
-        {
-            "matches": {"ranks": ranks, "dtypes": dtypes},
-            "roles": {"straggler": 3, "straggler_2": 6} if late else {},
-            "template": schedules.template(ranks).to_json() if late else None,
-            "collectives": [{**row, "predicted": {"reference_bytes": 4096, **seconds}} for row in rows],
-            "assumptions": {
-                **dict.fromkeys(["alpha_s", "beta_s_per_byte", "residual", "min_gain"], 1e-6),
-                "samples": 0,
-                "link_source": "assumed",
-                "ports": 8,
-                "delay": None,
-            },
-            "provenance": {
-                "profile": "0" * 64,
-                "solver": "none",
-                "status": "made",
-                "gap": 0.0,
-                "seed": 0,
-                "versions": {},
-            },
-        }
-    )
-
-
-SPECS: dict[str, dict[str, Any]] = {
-    "ring": {"kind": "ring"},
-    "halving_doubling": {"kind": "halving_doubling"},
-    "direct": {"kind": "direct"},
-    "broadcast": {"kind": "broadcast", "late": "straggler"},
-    "straggler": {"kind": "straggler", "late": "straggler", "chunks": 10},
-    "hybrid": {"kind": "hybrid", "late": "straggler", "chunks": 18, "covered": 10},
-    "stragglers": {"kind": "stragglers", "late": ["straggler_2", "straggler"], "chunks": 16},
-    "chain": {"kind": "chain", "late": ["straggler_2", "straggler"], "chunks": 14},
-}
-RING = make((0, None, SPECS["ring"]))
 
 
 def total(x: Any, **options: Any) -> Any:
     return jax.block_until_ready(jax.jit(sharded(lambda x: jaxcomm.psum(x, "d", **options), P("d"), P(), True))(x))
-
-
-def plans_seen() -> set[str]:
-    """The plans of all calls since the last `reset_stats`."""
-    return {site["plan"] for site in ffi.stats() if site["calls"]}
-
-
-@pytest.fixture(autouse=True)
-def nothing_before_or_after() -> Iterator[None]:
-    jaxcomm.use_plan(None)
-    ffi.reset_stats()
-    yield
-    jaxcomm.use_plan(None)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "complex64"])
@@ -447,7 +392,7 @@ def test_an_executable_from_the_cache_finds_its_program(tmp_path: Path) -> None:
     script = """
 import tests.conftest, jax, numpy as np
 from tests.collectives.lax_cases import MESH_2D, P
-from tests.collectives.test_active_plan import SPECS, make
+from tests.collectives.plans import SPECS, make
 import jaxcomm
 plan = make((0, 1000, SPECS["ring"]), (1001, None, SPECS["direct"]), ranks=4)
 step = jax.shard_map(

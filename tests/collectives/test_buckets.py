@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,8 +18,7 @@ from jaxcomm import ffi, log, train
 from jaxcomm.errors import PlanError
 from jaxcomm.plan import Plan
 from tests.collectives.lax_cases import MESH, MESH_2D, P, both_modes, sharded
-from tests.collectives.step_plans import step_plan
-from tests.collectives.test_active_plan import SPECS, make
+from tests.collectives.plans import SPECS, make, step_plan
 
 LAYERS, WIDTH = 4, 24
 random = np.random.default_rng(3)
@@ -67,11 +66,7 @@ def stacked(params: Any, x: Any) -> Any:
 STACKED = jax.tree.map(lambda *leaves: jnp.stack(leaves), *PARAMS.values())
 
 
-@pytest.fixture(autouse=True)
-def nothing_before() -> Iterator[None]:
-    jaxcomm.use_plan(None)
-    ffi.reset_stats()
-    yield
+pytestmark = pytest.mark.usefixtures("no_plan")
 
 
 def local(params: Any, vma: bool) -> Any:

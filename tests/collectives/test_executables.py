@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import jaxcomm
-from tests.collectives.test_active_plan import RING
+from tests.collectives.plans import RING
 
 COMMON = """
 import pickle, sys

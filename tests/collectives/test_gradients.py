@@ -14,9 +14,9 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 
 import jaxcomm
-from jaxcomm import JaxcommError, ffi
+from jaxcomm import JaxcommError
 from tests.collectives.lax_cases import P, shards
-from tests.collectives.test_active_plan import RING, SPECS, make, plans_seen
+from tests.collectives.plans import RING, SPECS, make, plans_seen
 
 KINDS = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
 SHAPES = {"data": (8,), "data and model": (4, 2)}
@@ -47,12 +47,7 @@ def flat() -> Iterator[Any]:
         yield mesh
 
 
-@pytest.fixture(autouse=True)
-def no_plan_before() -> Iterator[None]:
-    jaxcomm.use_plan(None)
-    ffi.reset_stats()
-    yield
-    jaxcomm.use_plan(None)
+pytestmark = pytest.mark.usefixtures("no_plan")
 
 
 def put(mesh: Any, value: Any, *spec: Any) -> Any:

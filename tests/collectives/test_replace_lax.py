@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -16,14 +16,9 @@ from jax import lax
 import jaxcomm
 from jaxcomm import ffi
 from tests.collectives.lax_cases import MESH_2D, P, X, sharded
-from tests.collectives.test_active_plan import RING, plans_seen
+from tests.collectives.plans import RING, plans_seen
 
-
-@pytest.fixture(autouse=True)
-def nothing_before() -> Iterator[None]:
-    jaxcomm.use_plan(None)
-    ffi.reset_stats()
-    yield
+pytestmark = pytest.mark.usefixtures("no_plan")
 
 
 def linen_loss(x: Any) -> Any:

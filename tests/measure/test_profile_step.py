@@ -22,7 +22,7 @@ from jaxcomm.errors import ProfileError
 from jaxcomm.ffi import marks
 from jaxcomm.measure import measure_gradients
 from tests.collectives.lax_cases import P, sharded
-from tests.planner.test_planner import made
+from tests.planner.profiles import made
 
 TRAIN = """
 import jax, jax.numpy as jnp

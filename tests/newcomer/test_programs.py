@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -37,11 +37,7 @@ BATCH = batch_of(64, FEATURES, CLASSES)
 TOLERANCE = {"rtol": 1e-4, "atol": 2e-6}
 
 
-@pytest.fixture(autouse=True)
-def nothing_before() -> Iterator[None]:
-    jaxcomm.use_plan(None)
-    ffi.reset_stats()
-    yield
+pytestmark = pytest.mark.usefixtures("no_plan")
 
 
 def trained(library: Any, program: Program, way: Way) -> list[np.ndarray[Any, Any]]:

@@ -20,8 +20,7 @@ from jaxcomm.planner.lossy import bounded, reliable
 from jaxcomm.profile import PacketLoss, Profile
 from jaxcomm.report.considered import considered
 from jaxcomm.report.step import accepting_lines, step_lines
-from tests.planner.test_planner import made
-from tests.planner.test_step import gradients, on_rails
+from tests.planner.profiles import gradients, made, on_rails
 
 ALPHA, BETA, NBYTES = 3e-5, 1e-10, 2**24
 RACKS = [{"name": "a", "ranks": [0, 1, 2, 3, 4], "uplink": 4.0}, {"name": "b", "ranks": [5, 6, 7], "uplink": 4.0}]
@@ -189,24 +188,24 @@ def test_commands_have_a_line_for_every_decision(
     profile.save(source, given_)
     assert main(["plan", str(given_), "--out", str(out), "--loss-bound", "10%", "--time-limit", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    for words in (
+    decided = (
         "Rails fast (tcp), slow (tcp): split from",
         "Averages of 24 MiB within groups, 16 iterations in turn: 10.1 ms, 14.4 ms for the fastest of all ranks (30%",
         "Up to 0.1 of each gradient may be lost",
         "The 6 gradient buckets of a step, 24 MiB together",
         "If you accept the loss policy and averages within groups: ",
-    ):
-        assert sum(line.startswith(words) for line in lines) == 1
+    )
+    assert [sum(line.startswith(words) for line in lines) for words in decided] == [1] * 5
     assert main(["verify", str(out)]) == 0
     proved = capsys.readouterr().out.splitlines()
-    for words in (
+    subjects = (
         "rails: every size is in one of",
         "groups: 16 iterations, a partition each, at most one group per uplink, all ranks meet, rho = 0.00125",
         "loss: 6 layers, at most 0.1 of each lost, 0.1 of all",
         "step: 6 gradients, each in one of",
         "rail_step: 6 gradients, each in one of",
-    ):
-        assert sum(line.startswith(f"proved  {out}, {words}") for line in proved) == 1
+    )
+    assert [sum(line.startswith(f"proved  {out}, {words}") for line in proved) for words in subjects] == [1] * 5
     assert proved[-1].endswith("exactly once, and what else was decided holds")
     assert main(["verify", str(out), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

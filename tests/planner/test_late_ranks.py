@@ -13,7 +13,7 @@ from jaxcomm.report import explanation
 from jaxcomm.topology import Topology
 from tests.plan import documents
 from tests.plan.documents import PLAN
-from tests.planner.test_planner import made
+from tests.planner.profiles import made
 
 
 @pytest.mark.parametrize(

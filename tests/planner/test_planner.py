@@ -21,30 +21,9 @@ from jaxcomm.plan.values import Entry, Plain
 from jaxcomm.profile import Bucket, Profile
 from jaxcomm.report import explanation
 from jaxcomm.simulate import Delays
+from tests.planner.profiles import STEADY, made
 
 A100_LOG = Path(__file__).parents[2].parent / "shared" / "data" / "log_4_a100_llama3.2-3B.txt"
-STEADY = [0.01] * 20
-
-
-def made(
-    ranks: int = 4,
-    delays: Sequence[float] | None = STEADY,
-    buckets: Sequence[Bucket] = (),
-    known: int | None = None,
-    alpha: float = 3e-6,
-    beta: float = 1e-11,
-) -> Profile:
-    """A profile in which the last rank is late by these delays; None: nobody knows who is late."""
-    return Profile.model_validate(
-        {
-            "ranks": ranks,
-            "link": {"alpha_s": alpha, "beta_s_per_byte": beta, "source": "made up"},
-            "arrivals": [[0.0] * (ranks - 1) + [delay] for delay in delays or []],
-            "buckets": buckets,
-            "collective": {"bytes": known, "seconds": 1.0} if known else None,
-            "provenance": {"source": "test", "tool": "hand"},
-        }
-    )
 
 
 def mean_seconds(entry: Entry, result: plan.Plan, source: Profile, delays: Delays, nbytes: int) -> float:

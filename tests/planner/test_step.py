@@ -17,16 +17,11 @@ from jaxcomm.errors import PlanError
 from jaxcomm.plan.files import validate
 from jaxcomm.planner.assess import Setting
 from jaxcomm.planner.steps import lower_bound
-from jaxcomm.profile import Bucket, Profile
 from jaxcomm.report import explanation
 from jaxcomm.report.considered import considered
 from jaxcomm.report.step import gantt, names_text, ticks
 from jaxcomm.simulate import PORTS, Delays
-from tests.planner.test_planner import made
-
-
-def gradients(sizes: list[int], apart: float) -> list[Bucket]:
-    return [Bucket(name=f"layer{i}", bytes=size, ready_s=apart * i) for i, size in enumerate(sizes)]
+from tests.planner.profiles import gradients, made, on_rails
 
 
 def test_small_gradients_share_buckets_where_a_round_costs_more_than_their_bytes() -> None:
@@ -148,23 +143,6 @@ def test_a_plan_without_a_step_has_none_to_draw(tmp_path: Path, capsys: pytest.C
     plan.save(planner.plan(made(4)), file)
     assert main(["explain", str(file), "--step-svg", str(tmp_path / "step.svg")]) != 0
     assert f"{file}: the plan has no step to draw" in capsys.readouterr().err
-
-
-def on_rails(source: Profile, **rails: tuple[float, float]) -> Profile:
-    """The profile with rails of these α and β, measured by rings; each is 10% slower beside others."""
-    n = source.ranks
-    described = [
-        {
-            "name": name,
-            "transport": "tcp",
-            "latency": [
-                {"bytes": 2**e, "seconds": 2 * (n - 1) * alpha + 2 * (n - 1) / n * 2**e * beta} for e in range(10, 28)
-            ],
-            "slowdown": 1.1,
-        }
-        for name, (alpha, beta) in rails.items()
-    ]
-    return Profile.model_validate({**source.model_dump(), "rails": described})
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -15,30 +14,10 @@ from jaxcomm.program.lowering import ProgramStep, lower
 from jaxcomm.program.program import Program, ProgramOp, compile
 from jaxcomm.program.verifier import verify_program
 from jaxcomm.schedules import Op, Schedule
-from tests.schedules.schedule_cases import CASES, Numbers, random_numbers
+from tests.program.program_interpreter import run, sums_in_any_order
+from tests.schedules.schedule_cases import CASES, random_numbers
 
 RANKS = [2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17, 31, 32]
-
-
-def run(ops: Iterable[ProgramOp], pieces: list[list[Numbers]]) -> None:
-    """Executes operations on the chunks of every rank, `pieces[rank][chunk]`."""
-    for op in ops:
-        total = np.sum([pieces[rank][op.chunk] for rank in op.reads], axis=0)
-        for rank in op.writes:
-            pieces[rank][op.chunk] = total
-
-
-def in_any_order(program: Program, dice: random.Random) -> list[ProgramOp]:
-    """The operations as fast and slow ranks may execute them: each rank's in list order, each after its waits."""
-    queues = [[i for i, op in enumerate(program.ops) if op.rank == rank] for rank in range(program.ranks)]
-    done: set[int] = set()
-    order = []
-    while len(order) < len(program.ops):
-        ready = [queue for queue in queues if queue and done.issuperset(program.ops[queue[0]].waits)]
-        index = dice.choice(ready).pop(0)
-        done.add(index)
-        order.append(program.ops[index])
-    return order
 
 
 @pytest.mark.parametrize("ranks", RANKS)
@@ -55,16 +34,8 @@ def test_compiled_programs_are_proved(name: str, ranks: int) -> None:
 @pytest.mark.parametrize("ranks", [2, 3, 4, 7, 8, 11])
 @pytest.mark.parametrize("name", CASES)
 def test_programs_sum_every_element_in_every_order(name: str, ranks: int, length: int) -> None:
-    schedule = CASES[name](ranks)
-    program = Program.decode(compile(schedule))
-    dice = random.Random(length)
-    buffers = np.random.default_rng(length).integers(-(2**40), 2**40, (ranks, length))
-    for ops in (program.ops, in_any_order(program, dice), in_any_order(program, dice)):
-        # Chunks of unlike lengths, some of them empty when the buffer is short.
-        pieces = [np.array_split(buffer, schedule.num_chunks) for buffer in buffers]
-        run(ops, pieces)
-        for held in pieces:
-            assert np.array_equal(np.concatenate(held), buffers.sum(axis=0))
+    program = Program.decode(compile(CASES[name](ranks)))
+    assert sums_in_any_order(program, length)
 
 
 @pytest.mark.parametrize("ranks", [3, 4, 6, 7, 8, 13])

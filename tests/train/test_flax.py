@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,8 +23,7 @@ from jaxcomm import ffi, train
 from jaxcomm.collectives.buckets import named
 from jaxcomm.measure import measure_gradients
 from tests.collectives.lax_cases import P, sharded
-from tests.collectives.step_plans import step_plan
-from tests.collectives.test_active_plan import SPECS
+from tests.collectives.plans import SPECS, step_plan
 
 random = np.random.default_rng(5)
 X = random.standard_normal((64, 6)).astype(np.float32)
@@ -122,11 +121,7 @@ def nnx_(way: Way) -> Case:
 LIBRARIES = {"linen": linen, "nnx": nnx_}
 
 
-@pytest.fixture(autouse=True)
-def nothing_before() -> Iterator[None]:
-    jaxcomm.use_plan(None)
-    ffi.reset_stats()
-    yield
+pytestmark = pytest.mark.usefixtures("no_plan")
 
 
 def trained(case: Case) -> list[Any]:

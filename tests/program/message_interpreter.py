@@ -1,0 +1,104 @@
+"""Runs messages on numbers in a random order of all that can run, without the package's own executors."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+
+from jaxcomm.program.message_verifier import Collective
+from jaxcomm.program.messages import BUFFER, Add, RankMessages, Receive, Send
+from tests.schedules.schedule_cases import Numbers
+
+Messages = tuple[RankMessages, ...]
+
+
+def ends_well(messages: Messages, collective: Collective, seed: int) -> bool:
+    """Whether an execution in a random order gives the result: exact sums of integers, the same bits of floats."""
+    ranks, chunks = len(messages), messages[0].chunks
+    rng = np.random.default_rng(seed)
+    whole = rng.integers(-(2**50), 2**50, (ranks, chunks), dtype=np.int64)
+    floats = rng.standard_normal((ranks, chunks)).astype(np.float32) * 2.0 ** rng.integers(-9, 9, (ranks, chunks))
+    if collective == "all_gather":
+        whole, floats = (np.where(np.eye(ranks, dtype=bool), each, 0) for each in (whole, floats))
+    sums = execute(messages, whole, seed)
+    if collective == "reduce_scatter":
+        return bool((np.diagonal(sums) == whole.sum(axis=0)).all())
+    bits = execute(messages, floats.astype(np.float32), seed)
+    return bool((sums == whole.sum(axis=0)).all() and (bits == bits[0]).all())
+
+
+def execute(messages: Messages, buffers: Numbers, seed: int) -> Numbers:
+    """What the ranks hold in the end, where one of the operations that can run runs at a time, whichever.
+
+    An operation can run when all before it in its rank's list are done that write what it reads or writes, or read what
+    it writes. A message goes when its send and its receive can run, which are the next between these ranks.
+    """
+    order, held = random.Random(seed), buffers.copy()
+    slots: dict[tuple[int, int], object] = {}
+    waiting = [list(_operations(each)) for each in messages]
+    while any(waiting):
+        runnable = [list(_first(entries)) for entries in waiting]
+        sends = {(rank, e.peer): e for rank, es in enumerate(runnable) for e in es if isinstance(e, Send)}
+        receives = {(e.peer, rank): e for rank, es in enumerate(runnable) for e in es if isinstance(e, Receive)}
+        moves: list[tuple] = [(rank, e) for rank, es in enumerate(runnable) for e in es if isinstance(e, Add)]
+        moves += [(*pair, sends[pair], receives[pair]) for pair in sends.keys() & receives.keys()]
+        assert moves, "deadlock"
+        match order.choice(sorted(moves, key=repr)):
+            case (rank, Add(chunk, places) as add):
+                terms = [held[rank, chunk] if place == BUFFER else slots[rank, place] for place in places]
+                total = terms[0]
+                for term in terms[1:]:
+                    total = total + term
+                held[rank, chunk] = total
+                _remove(waiting[rank], add)
+            case (src, dst, Send() as send, Receive() as receive):
+                assert send.chunk == receive.chunk
+                if receive.place == BUFFER:
+                    held[dst, receive.chunk] = held[src, send.chunk]
+                else:
+                    slots[dst, receive.place] = held[src, send.chunk]
+                _remove(waiting[src], send)
+                _remove(waiting[dst], receive)
+    return held
+
+
+def _operations(messages: RankMessages) -> Iterator[Send | Receive | Add]:
+    for sends, receives, adds in messages.rounds:
+        yield from (*sends, *receives, *adds)
+
+
+def _memory(entry: Send | Receive | Add) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
+    """What an operation reads and what it writes, as place and, in the buffer, chunk."""
+
+    def at(place: int) -> tuple[int, int]:
+        return place, entry.chunk if place == BUFFER else 0
+
+    match entry:
+        case Send():
+            return {at(BUFFER)}, set()
+        case Receive(_, _, place):
+            return set(), {at(place)}
+        case Add(_, places):
+            return {at(place) for place in places}, {at(BUFFER)}
+
+
+def _first(entries: list[Send | Receive | Add]) -> Iterator[Send | Receive | Add]:
+    """Those that can run, of messages with one rank in one direction the next one only."""
+    read: set[tuple[int, int]] = set()
+    written: set[tuple[int, int]] = set()
+    listed: set[tuple[type, int]] = set()
+    for entry in entries:
+        reads, writes = _memory(entry)
+        channel = (type(entry), -1 if isinstance(entry, Add) else entry.peer)
+        free = not (reads | writes) & written and not writes & read
+        if free and (isinstance(entry, Add) or channel not in listed):
+            yield entry
+        listed.add(channel)
+        read |= reads
+        written |= writes
+
+
+def _remove(entries: list[Send | Receive | Add], done: Send | Receive | Add) -> None:
+    del entries[next(i for i, entry in enumerate(entries) if entry is done)]
