@@ -34,16 +34,16 @@ _CURE = "run the same steps in all processes; JAXCOMM_CONNECT_TIMEOUT_S=600 give
 class Core(Protocol):
     """What carries messages between processes once they are connected; one for each generation."""
 
-    def shm_fd(self) -> int:
-        """This process's shared-memory file, which the core keeps open."""
+    def shm_file(self) -> tuple[int, int]:
+        """The descriptor of this process's shared-memory file, which the core keeps open, and the number it bears."""
 
-    def add_shm(self, process: int, fd: int) -> None:
-        """Takes the descriptor of another process's file."""
+    def add_shm(self, process: int, fd: int, number: int) -> None:
+        """Takes the descriptor of another process's file, which must bear this number."""
 
     def add_tcp(self, process: int, fd: int) -> None:
         """Takes a connected, authenticated, non-blocking socket."""
 
-    def start(self, process: int, processes: int) -> None:
+    def start(self) -> None:
         """All others have been added."""
 
 
@@ -157,10 +157,10 @@ def connect_as(
         raise
     sockets |= listener.close() if listener else {}
     for other, file in files.items():
-        core.add_shm(other, file)
+        core.add_shm(other, file, peers[other].number)
     for other, connection in sockets.items():
         core.add_tcp(other, connection.detach())
-    core.start(process, processes)
+    core.start()
     return Membership(
         generation,
         process,
@@ -193,14 +193,13 @@ def _listen(process: int, processes: int, chosen: Settings, coordinator: str, ke
 
 
 def _own_record(process: int, chosen: Settings, core: Core, listener: Listener | None) -> Record:
-    shared = -1 if chosen.transport == "tcp" else core.shm_fd()
+    shared = (-1, 0) if chosen.transport == "tcp" else core.shm_file()
     return Record(
         process,
         chosen.transport,
         chosen.host or host.identity(),
         os.getpid(),
-        shared,
-        -1 if shared < 0 else os.fstat(shared).st_ino,
+        *shared,
         *(listener.address if listener else ("", 0)),
     )
 

@@ -43,14 +43,9 @@ def open_shared_memory(peer: Record) -> int:
     """
     path = f"/proc/{peer.pid}/fd/{peer.fd}"
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        if os.fstat(descriptor).st_ino == peer.inode:
-            return descriptor
-        os.close(descriptor)
-        reason = "it is another file"
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
-        reason = str(error.strerror)
-    raise JaxcommError(
-        f"the shared memory of process {peer.process}, {path}, cannot be opened: {reason}.\n"
-        "  Cure: run both as one user in one PID namespace, or JAXCOMM_TRANSPORT=tcp for all processes."
-    )
+        raise JaxcommError(
+            f"the shared memory of process {peer.process}, {path}, cannot be opened: {error.strerror}.\n"
+            "  Cure: run both as one user in one PID namespace, or JAXCOMM_TRANSPORT=tcp for all processes."
+        ) from error

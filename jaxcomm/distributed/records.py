@@ -20,7 +20,7 @@ class Record(NamedTuple):
       host: processes with the same one can share memory.
       pid: of the process in its PID namespace.
       fd: of its shared-memory file there; -1 for none.
-      inode: of that file, by which it is known when it is opened.
+      number: that the file bears, by which it is known when it is opened.
       address: IP address of its listener; "" for none.
       port: of its listener.
     """
@@ -30,7 +30,7 @@ class Record(NamedTuple):
     host: str
     pid: int
     fd: int
-    inode: int
+    number: int
     address: str
     port: int
 

@@ -131,9 +131,7 @@ def test_the_sentences_of_the_core_as_xla_wraps_them(
 def test_ranks_that_are_in_different_calls() -> None:
     ours = "psum over 'data', f32[2] (8 B), plan none, at train.py:50"
     theirs = "pmax over 'data', f32[1] (4 B), plan none, at train.py:60"
-    text = (
-        f"MismatchError: psum #3 over 'data' (8 B, plan none): rank 1 is in {theirs}; rank 0 is in {ours}.\n"
-    )
+    text = f"MismatchError: psum #3 over 'data' (8 B, plan none): rank 1 is in {theirs}; rank 0 is in {ours}.\n"
     error = from_jax(RuntimeError(f"INVALID_ARGUMENT: jaxcomm: {text}"))
     assert isinstance(error, MismatchError)
     assert (error.name, error.axes, error.groups) == ("psum", "data", {})
