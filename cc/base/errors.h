@@ -78,10 +78,11 @@ struct RankGone {
   uint32_t rank, process;
   std::string why;
 
-  // "psum #4 over 'data' (4 B, plan none): rank 3 is gone: process 1: connection closed"
+  // "psum #4 over 'data' (4 B, plan none): rank 3 is gone: process 1: connection closed.\n  Cure: …"
   Status status() const {
-    return Status(Code::kInternal, call + ": rank " + std::to_string(rank) + " is gone: process " +
-                                       std::to_string(process) + ": " + why);
+    const std::string whose = "process " + std::to_string(process);
+    return Status(Code::kInternal, call + ": rank " + std::to_string(rank) + " is gone: " + whose + ": " + why +
+                                       ".\n  Cure: see what " + whose + " wrote last, and start the job again.");
   }
 };
 

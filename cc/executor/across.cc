@@ -34,6 +34,10 @@ thread_local AcrossProcesses::Driver* AcrossProcesses::Driver::current = nullptr
 
 void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank,
                              Buffers buffers, Done done) {
+  if (transport_ == nullptr) {
+    return done(Status(Code::kInternal, site->text() + ": the processes of the job are not connected.\n  Cure: call " +
+                                            "jaxcomm.init() after jax.distributed.initialize()."));
+  }
   const Clock::time_point now = Clock::now();
   std::shared_ptr<MessageCall> call;
   Early early{};
@@ -218,6 +222,8 @@ void AcrossProcesses::OnNotice(uint32_t process, std::string_view bytes) {
   } else if (const auto* failure = std::get_if<Failure>(&*notice)) {
     const auto call = FindOrKeep(failure->call, [&](Early& early) { early.failure = failure->why; });
     if (call && call->site().HasRankOf(process)) Drive(call, call->Fail(failure->why, /*tell=*/false));
+    // What has come of it would take the transport's room for early messages for good.
+    if (!call) transport_->Cancel(failure->call);
   }
 }
 
