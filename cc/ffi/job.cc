@@ -78,7 +78,9 @@ Status Job::Start() {
     }
   }
   if (router_ || routes_.empty()) return InvalidArgument("the job is started once, after Open");
-  router_ = std::make_unique<Router>(std::vector<Transport*>{local_.get(), shm_.get(), tcp_.get()}, routes_);
+  std::vector<Transport*> transports = {local_.get(), tcp_.get()};
+  if (shm_) transports.push_back(shm_.get());
+  router_ = std::make_unique<Router>(std::move(transports), routes_);
   return Status();
 }
 

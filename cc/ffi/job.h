@@ -41,7 +41,7 @@ class Job {
   uint32_t process() const { return process_; }
 
  private:
-  enum Route : uint32_t { kLocal, kShm, kTcp, kNone };
+  enum Route : uint32_t { kLocal, kTcp, kShm, kNone };
 
   Status Add(uint32_t process, Route route);
 
