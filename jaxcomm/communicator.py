@@ -20,6 +20,7 @@ import jaxcomm.plan
 from jaxcomm import ffi, schedules
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.log import say_once
+from jaxcomm.program.messages import compile_messages
 from jaxcomm.program.program import compile
 from jaxcomm.program.verifier import verify_program
 from jaxcomm.schedules import Schedule
@@ -32,6 +33,7 @@ PlanLike: TypeAlias = "OnePlan | Mapping[Hashable, OnePlan]"
 
 _DEADLINE: Final = "JAXCOMM_DEADLINE_S"
 _COMPILED_AT_ONCE: Final = 64  # ranks of plans all of whose programs are compiled when they become active: 1.5 s
+_FLAT_BYTES: Final = 16 << 10  # up to which all ranks send all they have to all others
 
 # The hashes of plans by the axes that they are for; () stands for all axes that have none of their own.
 _Hashes: TypeAlias = tuple[tuple[tuple[Any, ...], str], ...]
@@ -168,10 +170,11 @@ def start() -> None:
 
 
 class Choice(NamedTuple):
-    """The program for a call, by its name in the core, and the plan it came from, for messages.
+    """The program or the message lists of a call, by their name in the core, and the plan they came from, for messages.
 
-    Programs of plans are named by their content. Those of no plan are "all_reduce/8", "reduce_scatter/8" and
-    "all_gather/8", which the core makes itself in every process.
+    Those of plans are named by their content. Those of no plan are "all_reduce/8", "reduce_scatter/8" and
+    "all_gather/8", or, between processes, "all_reduce/flat/8" and the like, which the core makes itself in every
+    process.
     """
 
     program: str
@@ -193,6 +196,17 @@ def choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, whe
     if kind == "all_reduce":
         schedule, source = choose_schedule(ranks, nbytes, dtype, plan, where)
     return Choice(f"{kind}/{ranks}" if source == "direct" else _compiled(schedule), source)
+
+
+def choose_messages(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> Choice:
+    """The message lists that a call between processes runs. Args as in `choose`."""
+    schedule, source = (None, "direct")
+    if kind == "all_reduce":
+        schedule, source = choose_schedule(ranks, nbytes, dtype, plan, where)
+    if source != "direct":
+        return Choice(_compiled_messages(schedule), source)
+    way = "flat" if kind == "all_reduce" and nbytes <= _FLAT_BYTES else "direct"
+    return Choice(f"{kind}/{way}/{ranks}", "direct")
 
 
 def choose_schedule(ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> tuple[Schedule, str]:
@@ -232,6 +246,12 @@ def _compiled(schedule: Schedule) -> str:
     program = compile(schedule)
     verify_program(program, schedule)
     return ffi.register_program(program)
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled_messages(schedule: Schedule) -> str:
+    lists = compile_messages(schedule)
+    return ffi.register_messages(tuple(each.encode() for each in lists))
 
 
 def _seconds(name: str, value: float | str) -> float:

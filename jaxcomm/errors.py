@@ -23,11 +23,15 @@ _CALL: Final = (
 )
 _LATE: Final = re.compile(
     rf"DeadlineError: {_CALL}: ranks? (?P<missing>[\d,]+) of (?:the group )?[\d,]+ ha(?:s|ve) not "
-    r"(?:arrived|done op \d+) after (?P<seconds>[\d.]+) s; (?:rank )?(?P<waiting>[\d,]*) waits?\b"
+    r"(?:arrived|sent all messages|done op \d+) after (?P<seconds>[\d.]+) s; (?:rank )?(?P<waiting>[\d,]*) waits?\b"
 )
 _MISMATCH: Final = re.compile(
     rf"MismatchError: {_CALL}: rank (?P<rank>\d+) says that the groups are \[(?P<says>[-\d ]*)\], "
     r"rank (?P<other>\d+) said \[(?P<said>[-\d ]*)\]"
+)
+_DIFFERENT: Final = re.compile(
+    rf"MismatchError: {_CALL}: rank (?P<rank>\d+) is in (?P<does>.*?); rank (?P<other>\d+) is in (?P<did>.*?)"
+    r"\.(?:\n|$)"
 )
 _OURS: Final = re.compile(r"(?:^|: )jaxcomm: (.*?)(?=: jaxcomm: |\Z)", re.DOTALL)
 
@@ -70,21 +74,24 @@ class DeadlineError(JaxcommError):
 
 
 class MismatchError(JaxcommError):
-    """Ranks of one call brought different groups.
+    """Ranks of one call brought different groups, or are in different calls.
 
     Attributes:
       name: the function that was called.
       axes: names of the axes, with commas.
-      groups: by rank, for two that differ, the group of every rank as this one says it.
+      groups: by rank, for two that differ, the group of every rank as this one says it; else empty.
+      calls: by rank, for two that are in different calls, the call in words; else empty.
     """
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
-        found = _MISMATCH.search(message)
-        fields = found.groupdict(default="") if found else dict.fromkeys(_MISMATCH.groupindex, "")
-        self.name, self.axes = fields["name"], fields["axes"]
-        said = {fields["rank"]: fields["says"], fields["other"]: fields["said"]} if found else {}
-        self.groups = {int(rank): _numbers(groups, " ") for rank, groups in said.items()}
+        groups, calls = _MISMATCH.search(message), _DIFFERENT.search(message)
+        found = groups or calls
+        self.name, self.axes = (found["name"], found["axes"]) if found else ("", "")
+        said = {groups["rank"]: groups["says"], groups["other"]: groups["said"]} if groups else {}
+        self.groups = {int(rank): _numbers(text, " ") for rank, text in said.items()}
+        does = {calls["rank"]: calls["does"], calls["other"]: calls["did"]} if calls else {}
+        self.calls = {int(rank): text for rank, text in does.items()}
 
 
 def from_jax(error: BaseException) -> JaxcommError | None:

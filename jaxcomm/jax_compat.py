@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Container, Sequence
+from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
-from jax._src import config, core, dispatch, distributed
+from jax._src import config, core, dispatch, distributed, source_info_util
 from jax._src.custom_partitioning_sharding_rule import sdy_sharding_rule_to_mlir, str_to_sdy_sharding_rule
 from jax._src.interpreters import mlir, partial_eval
 from jax._src.lax import parallel
 from jax._src.sharding_impls import ShardingContext
 from jax.extend.core import JaxprEqn, Primitive, Var
 from jaxlib import xla_client
+
+_Data = TypeVar("_Data")
 
 # Not every JAX version has all.
 _COLLECTIVES = (
@@ -140,6 +143,31 @@ def devices(mesh: Any) -> Sequence[Any]:
     raise LookupError(f"no devices are assigned to the mesh {mesh}")
 
 
+def source_line(context: mlir.LoweringRuleContext) -> str:
+    """Where the user's code made the operation that is being lowered: "train.py:57"; "" if nobody knows."""
+    ours = str(Path(__file__).parent)
+    frames = source_info_util.user_frames(context.traceback)
+    frame = next((frame for frame in frames if not frame.file_name.startswith(ours)), None)
+    return f"{Path(frame.file_name).name}:{frame.start_line}" if frame else ""
+
+
+def module_types(context: mlir.LoweringRuleContext) -> str:
+    """The name and the types of the module that is being lowered; alike in all processes."""
+    module = context.module_context.module
+    main = next(op for op in module.body.operations if str(op.attributes["sym_name"]) == '"main"')
+    return f"{module.operation.attributes['sym_name']} {main.attributes['function_type']}"
+
+
+def module_data(context: mlir.LoweringRuleContext, kind: type[_Data], make: Callable[[], _Data]) -> _Data:
+    """The one `kind` that belongs to the module that is being lowered; it is made when first asked for."""
+    kept = context.module_context.keepalives
+    found = next((data for data in kept if isinstance(data, kind)), None)
+    if found is None:
+        found = make()
+        kept.append(found)
+    return found
+
+
 def key_value_store() -> Any:
     """The key-value store of the processes of a job, with `key_value_set` and `blocking_key_value_get`.
 
@@ -149,6 +177,17 @@ def key_value_store() -> Any:
     if distributed.global_state.client is None:
         raise LookupError("jax.distributed has not been initialized")
     return distributed.global_state.client
+
+
+def coordinator_address() -> str:
+    """ "host:port" of the coordinator that `jax.distributed` was initialized with.
+
+    Raises:
+      LookupError: it has not been initialized.
+    """
+    if distributed.global_state.coordinator_address is None:
+        raise LookupError("jax.distributed has not been initialized")
+    return distributed.global_state.coordinator_address
 
 
 def elementwise_rule(operands: Sequence[Any], results: Sequence[Any], whole: Container[int]) -> Any:

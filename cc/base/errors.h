@@ -27,14 +27,15 @@ struct DeadlineExceeded {
   std::vector<uint32_t> missing, waiting;  // at least one each
   std::string of;                          // all ranks of the call: "8", or "the group 0,2,5"
   std::chrono::steady_clock::duration waited;
+  std::string done = "arrived";  // or "sent its messages"
 
   // "DeadlineError: psum #412 over …: rank 3 of 8 has not arrived after 60.0 s; 0,1,2,4,5,6,7 wait."
   Status status() const {
     const bool many = missing.size() > 1;
     return Status(Code::kDeadlineExceeded, "DeadlineError: " + call + ": rank" + (many ? "s " : " ") +
-                                               JoinRanks(missing) + " of " + of + (many ? " have" : " has") +
-                                               " not arrived after " + FormatSeconds(waited) + "; " +
-                                               JoinRanks(waiting) + (waiting.size() > 1 ? " wait." : " waits."));
+                                               JoinRanks(missing) + " of " + of + (many ? " have" : " has") + " not " +
+                                               done + " after " + FormatSeconds(waited) + "; " + JoinRanks(waiting) +
+                                               (waiting.size() > 1 ? " wait." : " waits."));
   }
 };
 
@@ -51,6 +52,37 @@ struct Mismatch {
     return InvalidArgument("MismatchError: " + call + ": rank " + std::to_string(rank) + " says that the groups are " +
                            says + ", rank " + std::to_string(other) + " said " + said +
                            ".\n  Cure: pass the same table and step on every rank: replicated, not sharded.");
+  }
+};
+
+// Two ranks are in one call by its number, but it is not the same one.
+struct DifferentCalls {
+  std::string call;
+  uint32_t rank;
+  std::string does;
+  uint32_t other;
+  std::string did;
+
+  // "MismatchError: psum #3 over 'data' (4 B, plan none): rank 1 is in pmax over 'data', f32[1] (4 B), plan none, at
+  // train.py:60; rank 0 is in psum over …\n  Cure: …"
+  Status status() const {
+    return InvalidArgument("MismatchError: " + call + ": rank " + std::to_string(rank) + " is in " + does + "; rank " +
+                           std::to_string(other) + " is in " + did +
+                           ".\n  Cure: run the same program with the same plan and shapes in every process.");
+  }
+};
+
+// A rank of a call will not come or go on.
+struct RankGone {
+  std::string call;
+  uint32_t rank, process;
+  std::string why;
+
+  // "psum #4 over 'data' (4 B, plan none): rank 3 is gone: process 1: connection closed.\n  Cure: …"
+  Status status() const {
+    const std::string whose = "process " + std::to_string(process);
+    return Status(Code::kInternal, call + ": rank " + std::to_string(rank) + " is gone: " + whose + ": " + why +
+                                       ".\n  Cure: see what " + whose + " wrote last, and start the job again.");
   }
 };
 

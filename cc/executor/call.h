@@ -20,6 +20,8 @@
 #include <vector>
 
 #include "cc/base/status.h"
+#include "cc/executor/buffers.h"
+#include "cc/executor/kind.h"
 #include "cc/executor/layout.h"
 #include "cc/executor/stats.h"
 #include "cc/executor/timer.h"
@@ -27,11 +29,6 @@
 #include "cc/program/program.h"
 
 namespace jaxcomm {
-
-// How a rank's buffers relate to the chunks of the program: an allreduce works in place on the whole buffer; a
-// reduce-scatter reads slice c of its operand for chunk c and stores its own slice as the result; an all-gather reads
-// its operand and stores slice c of the result.
-enum class Kind { kAllReduce, kReduceScatter, kAllGather };
 
 // Whether each chunk of the program is one that the ranks' buffers have. A site must have been checked.
 Status CheckChunks(Kind kind, const Program& program);
@@ -77,23 +74,9 @@ class Site {
   bool streams_ = false;
 };
 
-// One rank's operands and results, one pointer per leaf; of an allreduce they are the same.
-struct Buffers {
-  std::vector<const std::byte*> operands;
-  std::vector<std::byte*> results;
-};
-
-using Done = std::function<void(const Status&)>;
-
 struct Piece {
   uint32_t op;
   int64_t begin, end;
-};
-
-struct Completion {
-  uint32_t rank;
-  Done done;
-  Status status;
 };
 
 struct Progress {

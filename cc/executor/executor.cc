@@ -26,6 +26,11 @@ Status NoThread(const std::string& who) {
 
 }  // namespace
 
+Executor::Executor(unsigned num_threads)
+    : num_threads_(num_threads), across_(pool_, [this](const std::string& who, Completion completion) {
+        CallBack(who, std::move(completion.done), std::move(completion.status), Clock::now());
+      }) {}
+
 void Executor::Arrive(Key key, const std::shared_ptr<Site>& site, uint32_t rank, Buffers buffers, Done done) {
   if (!Start()) return done(NoThread(NameOf(*site)));
   const Clock::time_point now = Clock::now();
@@ -41,6 +46,14 @@ void Executor::Arrive(Key key, const std::shared_ptr<Site>& site, uint32_t rank,
   }
   Advance(call, std::move(progress));
   for (const Completion& completion : own) completion.done(completion.status);
+}
+
+void Executor::ArriveAcross(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers,
+                            Done done) {
+  if (!Start()) return done(NoThread(site->label().name + " over '" + site->label().axes + "'"));
+  across_.Arrive(site, run, rank, std::move(buffers), std::move(done));
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!watching_ && across_.waiting()) ArmWatch();
 }
 
 bool Executor::Start() {
@@ -131,6 +144,7 @@ void Executor::ArmWatch() {
 void Executor::Watch() {
   const Clock::time_point now = Clock::now();
   const double deadline = deadline_.load();
+  across_.Watch(now, deadline);
   std::vector<std::shared_ptr<Call>> overdue;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -146,7 +160,7 @@ void Executor::Watch() {
       }
     }
     watching_ = false;
-    if (waiting) ArmWatch();
+    if (waiting || across_.waiting()) ArmWatch();
   }
   std::vector<Progress> ends;
   for (const auto& call : overdue) ends.push_back(call->Expire(now));

@@ -24,11 +24,14 @@
 #include <tuple>
 #include <vector>
 
+#include "cc/executor/across.h"
 #include "cc/executor/call.h"
+#include "cc/executor/message_site.h"
 #include "cc/executor/stats.h"
 #include "cc/executor/thread_cache.h"
 #include "cc/executor/timer.h"
 #include "cc/executor/worker_pool.h"
+#include "cc/transport/transport.h"
 
 namespace jaxcomm {
 
@@ -41,9 +44,18 @@ class Executor {
     Names names = nullptr;  // alike for all ranks of the group
   };
 
-  explicit Executor(unsigned num_threads) : num_threads_(num_threads) {}
+  explicit Executor(unsigned num_threads);
 
   void Arrive(Key key, const std::shared_ptr<Site>& site, uint32_t rank, Buffers buffers, Done done);
+
+  // A rank of this process comes to a collective between processes, over the transport that is connected. Of one launch
+  // all processes give their own run; ranks count over all groups of the site.
+  void ArriveAcross(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers,
+                    Done done);
+  // Before the first ArriveAcross. The transport, whose events go to events(), is the caller's. It outlives this, but
+  // must have run its last callback when this ends.
+  void Connect(Transport* transport) { across_.Connect(transport); }
+  Transport::Events& events() { return across_; }
 
   // Ends the call of this key with an error, for those that wait in it and for those that come later: `coming` ranks
   // together, fewer than the program has, at least one. No other may come.
@@ -54,6 +66,7 @@ class Executor {
 
   // The call site is gone: what failed calls keep for ranks that come late may go too.
   void Forget(const Site* site);
+  void Forget(const MessageSite* site) { across_.Forget(site); }
 
   void SetDeadline(double seconds) { deadline_.store(seconds); }
   Stats& stats() { return stats_; }
@@ -86,6 +99,7 @@ class Executor {
   int64_t number_ = 0;
   bool started_ = false;
   bool watching_ = false;
+  AcrossProcesses across_;
   // Destroyed first, in this order from the last: no thread may outlive what it uses. Workers use the timer, for
   // callbacks that lack a thread, and the timer starts the threads.
   ThreadCache threads_;

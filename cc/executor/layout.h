@@ -29,6 +29,7 @@ class Layout {
   const std::vector<Leaf>& leaves() const { return leaves_; }
   int64_t payload() const { return payload_; }  // bytes of all leaves
   int64_t extent() const { return starts_.back(); }
+  int64_t Start(size_t leaf) const { return starts_[leaf]; }
 
   // Chunk c of k is [Bound(c, k), Bound(c + 1, k)).
   int64_t Bound(uint32_t chunk, uint32_t chunks) const;

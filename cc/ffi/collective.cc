@@ -1,7 +1,6 @@
 // The custom call "jaxcomm_collective": decode, look up, hand over, return the future.
 
 #include <cstdint>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "cc/executor/executor.h"
+#include "cc/ffi/buffers.h"
 #include "cc/ffi/groups.h"
 #include "cc/ffi/runtime.h"
 #include "xla/ffi/api/ffi.h"
@@ -40,13 +40,6 @@ struct CallSite {
 };
 ffi::TypeId CallSite::id = {};
 ffi::TypeInfo CallSite::info = ffi::MakeTypeInfo<CallSite>();
-
-std::optional<Kind> ParseKind(std::string_view text) {
-  if (text == "all_reduce") return Kind::kAllReduce;
-  if (text == "reduce_scatter") return Kind::kReduceScatter;
-  if (text == "all_gather") return Kind::kAllGather;
-  return std::nullopt;
-}
 
 ffi::ErrorOr<std::unique_ptr<CallSite>> Instantiate(std::string_view name, std::string_view axes, std::string_view plan,
                                                     std::string_view programs, std::string_view kind_name,
@@ -100,31 +93,6 @@ ffi::ErrorOr<std::unique_ptr<CallSite>> Instantiate(std::string_view name, std::
   return call_site;
 }
 
-Status ReadBuffers(const Site& site, const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
-                   std::vector<Leaf>& leaves, Buffers& buffers) {
-  if (args.size() != rets.size())
-    return Status(Code::kInternal, site.name() + ": operands and results differ in number");
-  for (size_t i = 0; i < args.size(); ++i) {
-    const ffi::AnyBuffer operand = *args.get<ffi::AnyBuffer>(i);
-    const ffi::AnyBuffer result = **rets.get<ffi::AnyBuffer>(i);
-    const std::optional<DType> dtype = ParseDType(operand.element_type());
-    if (!dtype) return Status(Code::kUnimplemented, site.name() + ": no reduction of this element type");
-    // The smaller side of a reduce-scatter or an all-gather is one slice.
-    const size_t bytes = site.kind() == Kind::kReduceScatter ? result.size_bytes() : operand.size_bytes();
-    const size_t ranks = site.program().ranks();
-    const bool shapes_fit = site.kind() == Kind::kAllReduce       ? result.size_bytes() == bytes
-                            : site.kind() == Kind::kReduceScatter ? operand.size_bytes() == bytes * ranks
-                                                                  : result.size_bytes() == bytes * ranks;
-    if (!shapes_fit || (site.kind() == Kind::kAllReduce && operand.untyped_data() != result.untyped_data())) {
-      return Status(Code::kInternal, site.name() + ": operand and result " + std::to_string(i) + " do not fit");
-    }
-    leaves.push_back({*dtype, static_cast<int64_t>(bytes)});
-    buffers.operands.push_back(static_cast<const std::byte*>(operand.untyped_data()));
-    buffers.results.push_back(static_cast<std::byte*>(result.untyped_data()));
-  }
-  return Status();
-}
-
 Status Start(CallSite* call_site, ffi::RunId run, int32_t device, const ffi::RemainingArgs& args,
              const ffi::RemainingRets& rets, const ffi::Promise& promise) {
   if (device < 0 || static_cast<size_t>(device) >= call_site->slots.size() || call_site->slots[device].group < 0) {
@@ -132,20 +100,14 @@ Status Start(CallSite* call_site, ffi::RunId run, int32_t device, const ffi::Rem
   }
   const auto& [group, rank, site] = call_site->slots[device];
   if (!site) {
-    for (size_t i = 0; i < args.size(); ++i) {
-      const ffi::AnyBuffer operand = *args.get<ffi::AnyBuffer>(i);
-      const ffi::AnyBuffer result = **rets.get<ffi::AnyBuffer>(i);
-      if (result.untyped_data() != operand.untyped_data()) {
-        std::memcpy(result.untyped_data(), operand.untyped_data(), operand.size_bytes());
-      }
-    }
+    HandOn(args, rets);
     ffi::Promise alone = promise;
     alone.SetAvailable();
     return Status();
   }
   std::vector<Leaf> leaves;
   Buffers buffers;
-  Status status = ReadBuffers(*site, args, rets, leaves, buffers);
+  Status status = ReadBuffers(site->name(), site->kind(), site->program().ranks(), args, rets, leaves, buffers);
   if (status.ok()) status = site->SetLeaves(leaves, TheExecutor().stats());
   if (!status.ok()) return status;
   TheExecutor().Arrive({run.run_id, group}, site, rank, std::move(buffers), Keep(promise));

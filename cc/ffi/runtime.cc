@@ -16,6 +16,11 @@ ProgramRegistry& ThePrograms() {
   return *programs;
 }
 
+MessageRegistry& TheMessages() {
+  static MessageRegistry* messages = std::make_unique<MessageRegistry>().release();
+  return *messages;
+}
+
 Done Keep(const xla::ffi::Promise& promise) {
   return [promise](const Status& end) {
     xla::ffi::Promise mine = promise;

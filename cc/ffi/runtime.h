@@ -1,10 +1,11 @@
-// The process's one executor, its registry of programs, and what its calls end in.
+// The process's one executor, its registries of programs and messages, and what its calls end in.
 #pragma once
 
 #include <exception>
 
 #include "cc/executor/executor.h"
 #include "cc/ffi/values.h"
+#include "cc/program/message_registry.h"
 #include "cc/program/registry.h"
 
 namespace jaxcomm {
@@ -12,6 +13,7 @@ namespace jaxcomm {
 // Live until the process ends: XLA's threads may still call when static destructors run.
 Executor& TheExecutor();
 ProgramRegistry& ThePrograms();
+MessageRegistry& TheMessages();
 
 // What keeps the promise when a call ends.
 Done Keep(const xla::ffi::Promise& promise);

@@ -63,4 +63,11 @@ std::optional<Reduction> ParseReduction(std::string_view text) {
   return std::nullopt;
 }
 
+std::optional<Kind> ParseKind(std::string_view text) {
+  if (text == "all_reduce") return Kind::kAllReduce;
+  if (text == "reduce_scatter") return Kind::kReduceScatter;
+  if (text == "all_gather") return Kind::kAllGather;
+  return std::nullopt;
+}
+
 }  // namespace jaxcomm

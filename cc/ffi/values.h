@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "cc/base/status.h"
+#include "cc/executor/kind.h"
 #include "cc/kernels/types.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -34,5 +35,8 @@ std::optional<DType> ParseDType(xla::ffi::DataType dtype);
 
 // "sum", "max" or "min".
 std::optional<Reduction> ParseReduction(std::string_view text);
+
+// "all_reduce", "reduce_scatter" or "all_gather".
+std::optional<Kind> ParseKind(std::string_view text);
 
 }  // namespace jaxcomm

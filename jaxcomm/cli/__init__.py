@@ -29,6 +29,7 @@ COMMANDS = {
     "simulate": "predict the time of every schedule over sizes, delays and ranks",
     "what-if": "predict what a change would do to a profile: no straggler, slower links, another late rank",
     "bench": "measure jaxcomm.psum beside lax.psum on this machine's host devices",
+    "launch": "start the processes of a job on this machine; when one fails, end all",
     "check": "show on this machine what works on its GPUs, and turn that on; --cpu checks the CPU core",
 }
 

@@ -1,4 +1,7 @@
-"""`jaxcomm bench`: jaxcomm.psum beside lax.psum, or one schedule beside another when a rank is late."""
+"""`jaxcomm bench`: jaxcomm.psum beside lax.psum, or one schedule beside another when a rank is late.
+
+Of a job of several processes all run it, and the first one prints.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jaxcomm import files, plan
-from jaxcomm.cli import output, progress, values
-from jaxcomm.cli.host_devices import use_host_devices
+from jaxcomm.cli import job, output, progress, values
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
@@ -16,6 +18,7 @@ EXAMPLE = """
     jaxcomm bench --sizes 1KiB,64KiB,1MiB,16MiB,64MiB
     jaxcomm bench --calls 16,64
     jaxcomm bench --late rank=3,ms=20 --schedules ring,straggler:14 --sizes 16MiB
+    jaxcomm launch -n 4 -- jaxcomm bench --sizes 1KiB,1MiB,16MiB
 """
 
 _NOTE = """\
@@ -26,7 +29,7 @@ time; bus: times 2(n-1)/n. floor: one pass that reads the buffers of all ranks a
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     sizes = values.sizes("1KiB,64KiB,1MiB,16MiB,64MiB")
-    parser.add_argument("--devices", type=int, default=8, help="host devices (8)")
+    parser.add_argument("--devices", type=int, default=8, help="host devices, in one process (8)")
     parser.add_argument(
         "--sizes", type=values.sizes, default=sizes, help="bytes per rank (1KiB,64KiB,1MiB,16MiB,64MiB)"
     )
@@ -51,28 +54,30 @@ def run(args: Namespace) -> int:
     if args.rounds < 1:
         raise JaxcommError(f"--rounds is {args.rounds}; every side needs at least one turn.\n  Cure: leave it out.")
     files.check_writable(args.out)
-    use_host_devices(args.devices)
+    devices = job.use_devices(args.devices)
     from jaxcomm.cli import bench_late, bench_psum
 
-    loaded = plan.load(args.plan, ranks=args.devices) if args.plan else None
-    plans = {name: bench_late.single(name, args.devices, args.late) for name in args.schedules} if args.late else {}
+    loaded = plan.load(args.plan, ranks=devices) if args.plan else None
+    plans = {name: bench_late.single(name, devices, args.late) for name in args.schedules} if args.late else {}
     many = args.calls and not args.late
     cases = [(bench_psum.SMALL, calls) for calls in args.calls] if many else [(size, 1) for size in args.sizes]
     with progress.bar(len(cases) * args.rounds, "measuring") as bar:
         rows = [
             bench_late.measure(plans, args.late, size, args.rounds, bar.update)
             if args.late
-            else bench_psum.measure(args.devices, loaded, size, calls, args.rounds, bar.update)
+            else bench_psum.measure(devices, loaded, size, calls, args.rounds, bar.update)
             for size, calls in cases
         ]
-    document = {"peer": args.peer, "devices": args.devices, "rounds": args.rounds, "rows": rows}
+    wrong = sum(row.get("wrong", 0) for row in rows)
+    if not job.is_first():
+        return 1 if wrong else 0
+    document = {"peer": args.peer, "devices": devices, "rounds": args.rounds, "rows": rows}
     if args.out:
         output.write_json(args.out, document)
     if args.json:
         output.print_json(document)
     else:
         print(_late_table(rows) if args.late else _psum_table(rows))
-    wrong = sum(row.get("wrong", 0) for row in rows)
     if wrong:
         raise JaxcommError(f"{wrong} elements differ from lax.psum on integers, which both must sum exactly")
     return 0

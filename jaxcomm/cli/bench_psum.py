@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxcomm import collectives, ffi
-from jaxcomm.cli import spmd
+from jaxcomm.cli import job, spmd
 from jaxcomm.cli.timing import Side, take_turns
 from jaxcomm.plan import Plan
 
@@ -41,7 +41,7 @@ def measure(
     lax_step = _step(mesh, lambda x: lax_psum(x, spmd.AXIS))
     our_step = _step(mesh, lambda x: collectives.psum(x, spmd.AXIS, plan=plan))
     wrong = sum(
-        int((np.asarray(ours) != np.asarray(theirs)).sum())
+        int((spmd.here(ours) != spmd.here(theirs)).sum())
         for ours, theirs in zip(
             our_step(_integers(mesh, count, calls)), lax_step(_integers(mesh, count, calls)), strict=True
         )
@@ -70,7 +70,7 @@ def measure(
         "bus_gb_per_s": rate * 2 * (ranks - 1) / ranks,
         "floor_s": floor,
         "over_floor": seconds["jaxcomm"] / floor,
-        "wrong": wrong,
+        "wrong": round(job.total(wrong)),
     }
 
 

@@ -21,8 +21,24 @@ def mesh(devices: int) -> Mesh:
 
 
 def place(values: Any, mesh: Mesh, spec: Any) -> Any:
-    """A tree of arrays on the mesh: `SPLIT` along the first dimension, or the `SAME` on every device."""
-    return jax.device_put(values, NamedSharding(mesh, spec))
+    """A tree of arrays on the mesh: `SPLIT` along the first dimension, or the `SAME` on every device.
+
+    In a job of several processes all bring the same values.
+    """
+    sharding = NamedSharding(mesh, spec)
+    if jax.process_count() == 1:
+        return jax.device_put(values, sharding)  # which checks that processes agree, by a collective
+
+    def put(value: Any) -> jax.Array:
+        whole = np.asarray(value)
+        return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+
+    return jax.tree.map(put, values)
+
+
+def here(array: jax.Array) -> np.ndarray[Any, Any]:
+    """What this process has of an array."""
+    return np.concatenate([np.asarray(shard.data) for shard in array.addressable_shards])
 
 
 def wait(values: Any) -> Any:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jaxcomm.cli import spmd
+from jaxcomm.cli import job, spmd
 
 _BLOCK_S = 0.1
 _MOST_CALLS = 50
@@ -41,7 +41,7 @@ def take_turns(sides: Mapping[str, Side], rounds: int, each_round: Callable[[], 
       rounds: number of turns of every side.
       each_round: called after every round, for a progress bar.
     """
-    slowest = max(side() for side in sides.values())
+    slowest = job.agree(max(side() for side in sides.values()))  # processes take turns together
     calls = min(_MOST_CALLS, max(2, round(_BLOCK_S / slowest)))
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(rounds):

@@ -13,7 +13,7 @@ from jaxcomm.collectives.request import Device, Operand, Request, extent
 
 def target(request: Request) -> str:
     """The custom call's name."""
-    return ffi.GROUPED if request.divided else ffi.TARGET
+    return ffi.GROUPED if request.divided else ffi.ACROSS if request.site else ffi.TARGET
 
 
 def is_in_place(request: Request) -> bool:
@@ -48,11 +48,11 @@ def attributes(
             "devices": devices,
         }
     (nbytes, dtype), sizes = extent(operands), request.sizes
+    choose = communicator.choose_messages if request.site else communicator.choose
     choices = {
-        ranks: communicator.choose(request.kind, ranks, nbytes, dtype, request.plan, request.call)
-        for ranks in {*sizes} - {1}
+        ranks: choose(request.kind, ranks, nbytes, dtype, request.plan, request.call) for ranks in {*sizes} - {1}
     }
-    return {
+    found = {
         "name": request.name,
         "kind": request.kind,
         "reduction": request.reduction,
@@ -62,3 +62,7 @@ def attributes(
         "groups": devices,
         "sizes": np.array(sizes, np.int32),
     }
+    if request.site:
+        processes = [device.process for group in request.groups for device in group]
+        found |= request.site._asdict() | {"processes": np.array(processes, np.int32)}
+    return found

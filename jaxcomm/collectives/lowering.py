@@ -29,7 +29,7 @@ def register() -> None:
     for lax, ours in PRIMITIVES.items():
         jax_compat.require_devices(ours)
         mlir.register_lowering(ours, partial(_lower, lax), cacheable=False)
-        mlir.register_lowering(CORE[lax], partial(_lower_on_cpus, lax), platform="cpu", cacheable=False)
+        mlir.register_lowering(CORE[lax], partial(lower_to_core, lax), platform="cpu", cacheable=False)
         mlir.register_lowering(CORE[lax], partial(_lower_on_gpus, lax), platform="cuda", cacheable=False)
         mlir.register_lowering(CORE[lax], partial(lower_to_lax, lax), cacheable=False)
     mlir.register_lowering(VARY, lambda context, *operands, **params: operands)
@@ -39,7 +39,8 @@ def _lower(lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, **
     """Ours, whatever the platform: lax's where there are no devices to lower for, or else in the core's form."""
     if not has_devices(context, COLLECTIVES[lax.name].name):
         return as_lax(lax, context, *operands, **{key: params[key] for key in params if key not in OUR_PARAMS})
-    rule = mlir.lower_fun(lambda *xs: bind_in_core_form(lax, xs, params), multiple_results=True)
+    where = jax_compat.source_line(context)
+    rule = mlir.lower_fun(lambda *xs: bind_in_core_form(lax, xs, params, where), multiple_results=True)
     results: Sequence[Any] = rule(context, *operands)
     return results
 
@@ -70,30 +71,16 @@ def is_in_one_process(mesh: Any, positions: Sequence[Sequence[int]], where: str)
     return most == 1
 
 
-def _lower_on_cpus(
-    lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str, **params: Any
-) -> Sequence[Any]:
-    if not core_reaches(lax, context, bucket, params):
-        return as_lax(lax, context, *operands, **params)
-    return lower_to_core(lax, context, *operands, plan=plan, bucket=bucket, **params)
-
-
-def core_reaches(lax: Primitive, context: mlir.LoweringRuleContext, bucket: str, params: Mapping[str, Any]) -> bool:
-    """Whether all ranks of each group are in one process; if not, says once that the collective is lax's."""
-    name, axes, positions = ranks_of(lax, context, bucket, params)
-    scope: Any = context.module_context.axis_context
-    return is_in_one_process(scope.mesh, positions, f"{name} over '{axes}'")
-
-
 def lower_to_core(
     lax: Primitive,
     context: mlir.LoweringRuleContext,
     *operands: Any,
     plan: str,
+    where: str,
     bucket: str = "",
     **params: Any,
 ) -> Sequence[Any]:
-    """The lowering rule of our counterpart of `lax` where there is a core."""
+    """The lowering rule of our counterpart of `lax` on CPUs, in the core's form."""
     collective = COLLECTIVES[lax.name]
     name, axes, positions = ranks_of(lax, context, bucket, params)
     if max(map(len, positions)) == 1:
@@ -102,6 +89,10 @@ def lower_to_core(
     scope: Any = context.module_context.axis_context
     groups = cpus_at(scope.mesh, positions)
     request = Request(name, collective.kind, collective.reduction, axes, plan, groups)
+    if spans_processes(groups):
+        from jaxcomm.distributed.lowering import with_site
+
+        request = with_site(request, context, where)
     return call_core(context, operands, request)
 
 
@@ -152,6 +143,11 @@ def positions_of(
     return [[int(row[index]) for index in group] for row in table for group in index_groups]
 
 
+def spans_processes(groups: Groups) -> bool:
+    """Whether a group has ranks in several processes."""
+    return any(len({device.process for device in group}) > 1 for group in groups)
+
+
 def cpus_at(mesh: Any, positions: Sequence[Sequence[int]]) -> Groups:
     """The CPU devices at these positions."""
     groups = devices_at(mesh, positions)
@@ -165,17 +161,19 @@ def devices_at(mesh: Any, positions: Sequence[Sequence[int]]) -> list[list[Any]]
 
 
 def _lower_on_gpus(
-    lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str, **params: Any
+    lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str, where: str, **params: Any
 ) -> Sequence[Any]:
     """What is for GPUs is imported where a step is lowered for them."""
+    del where
     from jaxcomm.gpu import psum
 
     return psum.lower(lax, context, *operands, plan=plan, bucket=bucket, **params)
 
 
 def lower_to_lax(
-    lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str, **params: Any
+    lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str, where: str, **params: Any
 ) -> Sequence[Any]:
+    del plan, bucket, where
     say_that_lax_runs(context)
     return as_lax(lax, context, *operands, **params)
 

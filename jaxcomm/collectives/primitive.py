@@ -105,7 +105,7 @@ def _bind(lax: Primitive, plan: str, bucket: str, params: dict[str, Any], operan
     return [jnp.squeeze(x, dimension) for x in results] if kind == "reduce_scatter" and not tiled else results
 
 
-def bind_in_core_form(lax: Primitive, operands: Sequence[Any], params: dict[str, Any]) -> Sequence[Any]:
+def bind_in_core_form(lax: Primitive, operands: Sequence[Any], params: dict[str, Any], where: str) -> Sequence[Any]:
     """Binds what ours becomes when it is compiled: booleans are bytes, and the first dimension is cut or grows.
 
     Operands of types that the core does not do get lax's instead.
@@ -113,6 +113,7 @@ def bind_in_core_form(lax: Primitive, operands: Sequence[Any], params: dict[str,
     Args:
       lax: lax's primitive.
       operands, params: of ours.
+      where: the line of the user's code that bound ours.
     """
     collective = COLLECTIVES[lax.name]
     name = DIMENSION.get(collective.kind)
@@ -128,7 +129,7 @@ def bind_in_core_form(lax: Primitive, operands: Sequence[Any], params: dict[str,
         moved = [jnp.moveaxis(operands[i], dimension, 0) if dimension else operands[i] for i in core]
         moved = [x.astype(jnp.uint8) if x.dtype == jnp.bool_ else x for x in moved]
         first = {} if name is None else {name: 0}
-        for i, result in zip(core, CORE[lax].bind(*moved, **params | first), strict=True):
+        for i, result in zip(core, CORE[lax].bind(*moved, **params | first, where=where), strict=True):
             results[i] = (jnp.moveaxis(result, 0, dimension) if dimension else result).astype(operands[i].dtype)
     return results
 
@@ -191,7 +192,7 @@ def _batch_each(rule: Callable[..., Any], axis: Any, operands: Any, dims: Any, *
 def _core_primitive(lax: Primitive) -> Primitive:
     core = Primitive(f"jaxcomm_core_{lax.name}")
     core.multiple_results = True
-    core.def_effectful_abstract_eval(partial(_abstract_eval, lax))
+    core.def_effectful_abstract_eval(lambda *avals, where, **params: _abstract_eval(lax, *avals, **params))
     return core
 
 

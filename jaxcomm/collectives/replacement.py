@@ -13,7 +13,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from jaxcomm import communicator, jax_compat
-from jaxcomm.collectives.lowering import core_reaches, has_devices, lower_to_core
+from jaxcomm.collectives.lowering import has_devices, lower_to_core
 from jaxcomm.collectives.primitive import COLLECTIVES
 
 # JAX compiles anew where it changes.
@@ -52,10 +52,9 @@ def _lower(
         and aval.dtype.name in collective.dtypes
         and not any(isinstance(axis, int) for axis in params["axes"])
         and has_devices(context, collective.name)
-        and core_reaches(lax, context, "", params)
     )
     if ours:
         plan = communicator.plan_hash(None, tuple(params["axes"]))
-        return lower_to_core(lax, context, operand, plan=plan, **params)
+        return lower_to_core(lax, context, operand, plan=plan, where=jax_compat.source_line(context), **params)
     results: Sequence[Any] = rule(context, operand, **params)
     return results

@@ -28,6 +28,22 @@ class Device(NamedTuple):
 Groups = tuple[tuple[Device, ...], ...]
 
 
+class Site(NamedTuple):
+    """How the processes that a call spans know it.
+
+    Attributes:
+      module: the compiled module, by its contents; this, `number` and `line` are alike in all processes.
+      lowering: counts the modules that this process has lowered.
+      number: counts the calls of the module.
+      line: of the user's code, for messages: "train.py:57".
+    """
+
+    module: int
+    lowering: int
+    number: int
+    line: str
+
+
 @dataclasses.dataclass(frozen=True)
 class Request:
     """A collective over groups of devices.
@@ -41,6 +57,7 @@ class Request:
       groups: the devices of each group, in the order of its ranks; one group has two ranks at least.
       divided: whether these groups, then of one size, are divided further by the first operand: int32, a number for
         each rank, the same for those that reduce together.
+      site: of a call that spans processes, on CPUs.
     """
 
     name: str
@@ -50,6 +67,7 @@ class Request:
     plan: str
     groups: Groups
     divided: bool = False
+    site: Site | None = None
 
     @property
     def call(self) -> str:
@@ -70,7 +88,8 @@ class Request:
         """The inverse of `to_json`."""
         fields = json.loads(text)
         groups = tuple(tuple(Device(*device) for device in group) for group in fields.pop("groups"))
-        return cls(**fields, groups=groups)
+        site = fields.pop("site")
+        return cls(**fields, groups=groups, site=Site(*site) if site else None)
 
 
 def extent(operands: Sequence[Operand]) -> tuple[int, str | None]:

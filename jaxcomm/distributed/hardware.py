@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 
 import jax
@@ -22,7 +21,7 @@ def hardware_number(device: jax.Device) -> int:
     return _hardware_numbers(device.process_index, device.platform)[str(device.id)]
 
 
-@functools.cache
+@store.cached
 def _hardware_numbers(process: int, platform: str) -> dict[str, int]:
     here = {device.id: device.local_hardware_id for device in jax.local_devices(backend=platform)}
     store.publish(f"{platform}/{jax.process_index()}", json.dumps(here))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import socket
 import uuid
@@ -13,7 +12,7 @@ import jax
 from jaxcomm.distributed import store
 
 
-@functools.cache
+@store.cached
 def job() -> str:
     """A name that all processes of the job have in common, and no other job has.
 
@@ -24,7 +23,7 @@ def job() -> str:
     return store.lookup("job", "nobody has named the job")
 
 
-@functools.cache
+@store.cached
 def host(process: int) -> str:
     """The name of the host that a process runs on; where hosts or their /dev/shm differ, another name.
 

@@ -1,15 +1,25 @@
-"""The key-value store that the processes of a job share: what one publishes, all may look up."""
+"""The key-value store that the processes of a job share: what one publishes, all may look up.
+
+Each `jax.distributed.initialize` starts with an empty one.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 
 from jaxcomm import jax_compat
 from jaxcomm.errors import JaxcommError
 
-_TIMEOUT_S = 300  # for another process to come as far
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+_TIMEOUT_S = 300.0  # for another process to come as far
+_AT_ONCE_S = 0.05  # for what was published long ago to arrive
 
 
 def publish(key: str, value: str) -> None:
@@ -19,7 +29,7 @@ def publish(key: str, value: str) -> None:
       JaxcommError: `jax.distributed` has not been initialized.
     """
     try:
-        _store().key_value_set(f"jaxcomm/{key}", value)
+        client().key_value_set(f"jaxcomm/{key}", value)
     except jax.errors.JaxRuntimeError as error:
         if "ALREADY_EXISTS" not in str(error):
             raise
@@ -36,19 +46,63 @@ def lookup(key: str, missing: str) -> str:
       JaxcommError: nobody has, or `jax.distributed` has not been initialized.
     """
     try:
-        value: str = _store().blocking_key_value_get(f"jaxcomm/{key}", _TIMEOUT_S * 1000)
+        return _get(key, _TIMEOUT_S)
     except jax.errors.JaxRuntimeError as error:
         raise JaxcommError(
-            f"{missing} after {_TIMEOUT_S} s ({str(error).splitlines()[0]}).\n"
+            f"{missing} after {_TIMEOUT_S:.3g} s ({str(error).splitlines()[0]}).\n"
             "  Cure: run the same steps in all processes, in one order."
         ) from error
-    return value
 
 
-def _store() -> Any:
+def lookup_all(keys: Mapping[int, str], deadline: float) -> tuple[dict[int, str], list[int]]:
+    """What each of several processes has published, or publishes before a deadline; and those that have not.
+
+    Args:
+      keys: of each process.
+      deadline: on the clock of `time.monotonic`.
+
+    Raises:
+      JaxcommError: `jax.distributed` has not been initialized.
+    """
+    found, missing = {}, []
+    for process, key in keys.items():
+        try:
+            found[process] = _get(key, max(deadline - time.monotonic(), _AT_ONCE_S))
+        except jax.errors.JaxRuntimeError:
+            missing.append(process)
+    return found, missing
+
+
+def cached(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Caches a function's results until `jax.distributed` is initialized anew."""
+    results = functools.cache(function)
+    made_for: Any = None
+
+    @functools.wraps(function)
+    def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        nonlocal made_for
+        if made_for is not client():
+            results.cache_clear()
+            made_for = client()
+        return results(*args, **kwargs)  # type: ignore[arg-type]  # what is cached is hashable
+
+    return wrapper
+
+
+def client() -> Any:
+    """JAX's client of the store; another one after each `jax.distributed.initialize`.
+
+    Raises:
+      JaxcommError: `jax.distributed` has not been initialized.
+    """
     try:
         return jax_compat.key_value_store()
     except LookupError as error:
         raise JaxcommError(
             f"ranks live in several processes, but {error}.\n  Cure: call jax.distributed.initialize in each of them."
         ) from error
+
+
+def _get(key: str, timeout_s: float) -> str:
+    value: str = client().blocking_key_value_get(f"jaxcomm/{key}", round(1000 * timeout_s))
+    return value

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 TARGET = "jaxcomm_collective"
 GROUPED = "jaxcomm_grouped"
+ACROSS = "jaxcomm_across"
 _DELAY = "jaxcomm_delay"
 _LONGEST_DELAY = 86400  # seconds, as in delay.cc
 SEGMENTS = ("importance", "pack", "unpack", "scale")  # the custom calls of `segments`
@@ -36,6 +37,7 @@ def register() -> None:
     """Registers the custom calls with XLA's CPU backend, once."""
     CPU.register(TARGET, "Collective", "cpu", ("instantiate", "execute"))
     CPU.register(GROUPED, "Grouped", "cpu", ("instantiate", "execute"))
+    CPU.register(ACROSS, "Across", "cpu", ("instantiate", "execute"))
     CPU.register(_DELAY, "Delay", "cpu")
     for name in SEGMENTS:
         CPU.register(f"jaxcomm_{name}", name.capitalize(), "cpu")
@@ -83,6 +85,19 @@ def register_program(data: bytes) -> str:
     _programs[name] = data
     for backend in _backends:
         backend.register_program(name, data)
+    return name
+
+
+@functools.lru_cache(maxsize=256)
+def register_messages(lists: tuple[bytes, ...]) -> str:
+    """Hands the encoded message lists of all ranks to the core and returns the name that a custom call finds them by.
+
+    Raises:
+      PlanError: the core's decoder refuses a list; the message says at which word.
+    """
+    name = hashlib.sha256(b"".join(lists)).hexdigest()[:32]
+    for data in lists:
+        CPU.call("register_messages", name, data, len(data), raises=PlanError)
     return name
 
 

@@ -13,6 +13,12 @@ CPU: Final = Core(
     Path(__file__).parent / "libjaxcomm_cpu.so",
     {
         "register_program": (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64),
+        "register_messages": (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64),
+        "job_open": (ctypes.c_int64, ctypes.c_int64),
+        "job_shm_file": (ctypes.c_void_p, ctypes.c_void_p),
+        "job_add_shm": (ctypes.c_int64, ctypes.c_int, ctypes.c_uint64),
+        "job_add_tcp": (ctypes.c_int64, ctypes.c_int),
+        "job_start": (),
         "set_deadline": (ctypes.c_double,),
         "stats": TEXT,
         "reset_stats": (),

@@ -2,5 +2,5 @@
 
 No GPU has run it yet: `jaxcomm check` shows on the user's own machine what works there (checks), writes that down
 (certificate), and sums over GPUs use exactly that (psum). Only lowering for CUDA and that command import this folder;
-it may import collectives, communicator, ffi and program.
+it may import collectives, communicator, distributed, ffi and program.
 """

@@ -56,6 +56,11 @@ def test_key_value_store() -> None:
         jax_compat.key_value_store()
 
 
+def test_coordinator_address() -> None:
+    with pytest.raises(LookupError, match=r"jax\.distributed has not been initialized"):
+        jax_compat.coordinator_address()
+
+
 @pytest.mark.parametrize("used", [[True, True], [False, True], [False, False]], ids=str)
 def test_drop_what_nobody_reads(used: list[bool]) -> None:
     two = Primitive("two")

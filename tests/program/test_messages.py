@@ -14,8 +14,8 @@ from jaxcomm.schedules import Schedule
 from tests.schedules.schedule_cases import CASES
 
 CC = Path(__file__).parents[2] / "cc"
-SOURCES = ["messages/simulation/simulate.cc", "messages/simulation/simulation.cc", "messages/messages.cc"]
-SOURCES += ["messages/runner.cc", "executor/layout.cc", "program/program.cc", "kernels/isa_plain.cc"]
+SOURCES = ["gpu/nccl/simulation/simulate.cc", "gpu/nccl/simulation/simulation.cc", "gpu/nccl/runner.cc"]
+SOURCES += ["program/messages.cc", "executor/layout.cc", "program/program.cc", "kernels/isa_plain.cc"]
 
 
 @pytest.fixture(scope="module")

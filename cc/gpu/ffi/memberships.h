@@ -15,7 +15,7 @@
 
 #include "cc/gpu/nccl/arrival_table.h"
 #include "cc/gpu/nccl/communicator.h"
-#include "cc/messages/messages.h"
+#include "cc/program/messages.h"
 
 namespace jaxcomm {
 

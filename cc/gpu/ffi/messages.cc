@@ -3,7 +3,7 @@
 // What a call that failed has left in its results must not be taken for a sum, so XLA's thread of the device is held
 // until its end.
 
-#include "cc/messages/messages.h"
+#include "cc/program/messages.h"
 
 #include <cuda_runtime_api.h>
 
@@ -23,8 +23,8 @@
 #include "cc/gpu/nccl/arrival_report.h"
 #include "cc/gpu/nccl/await.h"
 #include "cc/gpu/nccl/channel.h"
+#include "cc/gpu/nccl/runner.h"
 #include "cc/gpu/nccl/same_call.h"
-#include "cc/messages/runner.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace jaxcomm {

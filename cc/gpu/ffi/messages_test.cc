@@ -1,6 +1,6 @@
 // The handlers over a CUDA and a libnccl that need no GPU: ranks are threads, each on a device of its own.
 
-#include "cc/messages/messages.h"
+#include "cc/program/messages.h"
 
 #include <cuda_runtime_api.h>
 

@@ -13,7 +13,7 @@
 
 #include "cc/gpu/nccl/await.h"
 #include "cc/gpu/nccl/library.h"
-#include "cc/messages/runner.h"
+#include "cc/gpu/nccl/runner.h"
 
 namespace jaxcomm::nccl {
 

@@ -1,0 +1,311 @@
+#include "cc/executor/across.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+
+#include "cc/base/errors.h"
+#include "cc/base/text.h"
+#include "cc/program/program.h"
+
+namespace jaxcomm {
+namespace {
+
+// Up to this size of a call, handing additions to another thread takes longer than doing them.
+constexpr int64_t kTinyBytes = 64 << 10;
+
+// How many calls that have not begun here, failed calls and devices are remembered.
+constexpr size_t kEarlyCalls = 4096, kFailedKept = 256, kDevices = 1 << 16;
+
+}  // namespace
+
+// What the running thread has yet to start, of any call. What a callback makes possible is started by whoever called
+// the transport on this thread, so that the stack does not grow with the messages.
+struct AcrossProcesses::Driver {
+  static thread_local Driver* current;
+
+  std::deque<Work> work;
+  // The completion of the rank that is arriving on this thread needs no other one.
+  const MessageCall* call = nullptr;
+  uint32_t rank = 0;
+  std::optional<Completion> own;
+};
+thread_local AcrossProcesses::Driver* AcrossProcesses::Driver::current = nullptr;
+
+void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank,
+                             Buffers buffers, Done done) {
+  if (transport_ == nullptr) {
+    return done(Status(Code::kInternal, site->text() + ": the processes of the job are not connected.\n  Cure: call " +
+                                            "jaxcomm.init() after jax.distributed.initialize()."));
+  }
+  const Clock::time_point now = Clock::now();
+  std::shared_ptr<MessageCall> call;
+  Early early{};
+  std::vector<std::pair<uint32_t, Status>> gone;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const CallId id = names_.Next(site->module(), run, site->site(), rank);
+    std::shared_ptr<MessageCall>& found = calls_[id];
+    if (!found) {
+      found = std::make_shared<MessageCall>(site, id, ++number_, now, held_views_);
+      if (const auto at = early_.find(id); at != early_.end()) {
+        early = std::move(at->second);
+        early_order_.erase(early.order);
+        early_.erase(at);
+      }
+      for (const uint32_t process : site->others()) {
+        if (const auto at = gone_.find(process); at != gone_.end()) gone.push_back(*at);
+      }
+    }
+    call = found;
+  }
+  Remember(site->ranks()[rank].device, call->id(), site->text(), now);
+  for (const Early::PeerArrival& peer : early.arrivals) {
+    Drive(call, call->PeerArrived(peer.arrival, peer.process, peer.at));
+  }
+  if (!early.failure.ok()) Drive(call, call->Fail(early.failure, /*tell=*/false));
+  for (const auto& [process, why] : gone) Drive(call, call->PeerGone(process, why));
+
+  Driver driver;
+  driver.call = call.get();
+  driver.rank = rank;
+  driver.work.push_back({call, call->Arrive(rank, std::move(buffers), std::move(done), now)});
+  Run(driver);
+  if (driver.own) driver.own->done(driver.own->status);
+}
+
+void AcrossProcesses::Drive(const std::shared_ptr<MessageCall>& call, MessageSteps steps) {
+  if (Driver::current != nullptr) {
+    Driver::current->work.push_back({call, std::move(steps)});
+    return;
+  }
+  Driver driver;
+  driver.work.push_back({call, std::move(steps)});
+  Run(driver);
+}
+
+void AcrossProcesses::Run(Driver& driver) {
+  Driver* const outer = std::exchange(Driver::current, &driver);
+  bool queued = false;
+  for (;;) {
+    for (; !driver.work.empty(); driver.work.pop_front()) {
+      Work& work = driver.work.front();
+      queued = StartTasks(work.call, work.steps) || queued;
+      Finish(work.call, work.steps, driver);
+    }
+    if (!queued) break;
+    queued = false;
+    transport_->Flush();
+  }
+  Driver::current = outer;
+}
+
+// Receives first, so that the other side finds them posted when it hears of the arrival. Whether there is something to
+// flush.
+bool AcrossProcesses::StartTasks(const std::shared_ptr<MessageCall>& call, const MessageSteps& steps) {
+  const auto each = [&](MessageTask::Kind kind, const auto& start) {
+    size_t count = 0;
+    for (const MessageStep& step : steps.tasks) {
+      if (call->task(step).kind != kind) continue;
+      start(step);
+      ++count;
+    }
+    return count;
+  };
+  size_t started = each(MessageTask::Kind::kReceive, [&](const MessageStep& step) { Post(call, step); });
+  if (steps.arrived) {
+    const MessageSite& site = call->site();
+    const uint32_t rank = *steps.arrived;
+    TellOthers(*call, Encode(Arrival{call->id(), rank, site.ranks()[rank].device, site.fingerprint(), site.text()}));
+  }
+  started += each(MessageTask::Kind::kSend, [&](const MessageStep& step) { Send(call, step); });
+  if (started > 0) Drive(call, call->Started(started));
+
+  std::vector<std::function<void()>> jobs;
+  each(MessageTask::Kind::kAdd, [&](const MessageStep& step) {
+    if (call->site().layout().extent() <= kTinyBytes) {
+      Drive(call, call->Add(step));
+    } else {
+      jobs.push_back([this, call, step] { Drive(call, call->Add(step)); });
+    }
+  });
+  if (!jobs.empty()) pool_.Submit(std::move(jobs));
+  return started > 0 || steps.arrived;
+}
+
+void AcrossProcesses::Finish(const std::shared_ptr<MessageCall>& call, MessageSteps& steps, Driver& driver) {
+  for (Completion& completion : steps.completions) {
+    if (driver.call == call.get() && driver.rank == completion.rank) {
+      driver.own = std::move(completion);
+    } else {
+      call_back_(call->Describe(), std::move(completion));
+    }
+  }
+  if (steps.failed) {
+    TellOthers(*call, Encode(Failure{call->id(), call->failure()}));
+    transport_->Flush();
+  }
+  if (steps.ended) Stop(call);
+  if (steps.over) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    calls_.erase(call->id());
+  }
+}
+
+void AcrossProcesses::Post(const std::shared_ptr<MessageCall>& call, const MessageStep& step) {
+  const MessageTask& task = call->task(step);
+  const uint32_t from = call->RankOf(step.local, task.peers[0].rank);
+  transport_->Post(call->site().ranks()[from].process, call->Id(step, task.peers[0]),
+                   call->memory(step.local).Spans(task), task.accepts_view,
+                   [this, call, step](const Status& status, std::shared_ptr<const std::byte> view) {
+                     Drive(call, call->Received(step, status, std::move(view)));
+                   });
+}
+
+void AcrossProcesses::Send(const std::shared_ptr<MessageCall>& call, const MessageStep& step) {
+  const MessageTask& task = call->task(step);
+  std::vector<Receiver> to;
+  to.reserve(step.peers.size());
+  for (const uint32_t index : step.peers) {
+    const MessageTask::Peer& peer = task.peers[index];
+    to.push_back({call->site().ranks()[call->RankOf(step.local, peer.rank)].process, call->Id(step, peer)});
+  }
+  transport_->Send(to, call->memory(step.local).ConstSpans(task),
+                   [this, call, step](const Status& status) { Drive(call, call->Sent(step, status)); });
+}
+
+void AcrossProcesses::TellOthers(const MessageCall& call, const std::string& notice) {
+  for (const uint32_t process : call.site().others()) transport_->Notify(process, notice);
+}
+
+// Nothing is being started or added any more; what the transport still does for the call must end before its ranks hear
+// of it. Cancel may wait for a copy, so it is not for the thread that copies.
+void AcrossProcesses::Stop(const std::shared_ptr<MessageCall>& call) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    failed_.push_back(call->id());
+    for (; failed_.size() > kFailedKept; failed_.pop_front()) calls_.erase(failed_.front());
+  }
+  pool_.Submit({[this, call] {
+    transport_->Cancel(call->id());
+    for (Completion& completion : call->TakeWaiting()) call_back_(call->Describe(), std::move(completion));
+  }});
+}
+
+// The call of this name; none: it has not begun here, and `keep` notes what has come of it.
+std::shared_ptr<MessageCall> AcrossProcesses::FindOrKeep(const CallId& id, const std::function<void(Early&)>& keep) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (const auto at = calls_.find(id); at != calls_.end()) return at->second;
+  const auto [at, is_new] = early_.try_emplace(id);
+  if (is_new) {
+    at->second.order = next_early_++;
+    early_order_.emplace(at->second.order, id);
+  }
+  keep(at->second);
+  if (early_.size() > kEarlyCalls) {
+    early_.erase(early_order_.begin()->second);
+    early_order_.erase(early_order_.begin());
+  }
+  return nullptr;
+}
+
+void AcrossProcesses::OnNotice(uint32_t process, std::string_view bytes) {
+  const std::optional<Notice> notice = DecodeNotice(bytes);
+  if (!notice) return;
+  const Clock::time_point now = Clock::now();
+  if (const auto* arrival = std::get_if<Arrival>(&*notice)) {
+    Remember(arrival->device, arrival->call, arrival->text, now);
+    const auto call = FindOrKeep(arrival->call, [&](Early& early) {
+      if (early.arrivals.size() < Program::kMaxRanks) early.arrivals.push_back({process, *arrival, now});
+    });
+    if (call) Drive(call, call->PeerArrived(*arrival, process, now));
+  } else if (const auto* failure = std::get_if<Failure>(&*notice)) {
+    const auto call = FindOrKeep(failure->call, [&](Early& early) { early.failure = failure->why; });
+    if (call && call->site().HasRankOf(process)) Drive(call, call->Fail(failure->why, /*tell=*/false));
+    // What has come of it would take the transport's room for early messages for good.
+    if (!call) transport_->Cancel(failure->call);
+  }
+}
+
+void AcrossProcesses::OnPeerGone(uint32_t process, const Status& why) {
+  std::vector<std::shared_ptr<MessageCall>> calls;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    gone_.emplace(process, why);
+    for (const auto& entry : calls_) calls.push_back(entry.second);
+  }
+  for (const auto& call : calls) {
+    if (call->site().HasRankOf(process)) Drive(call, call->PeerGone(process, why));
+  }
+}
+
+void AcrossProcesses::Remember(uint32_t device, const CallId& id, const std::string& text, Clock::time_point now) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (last_calls_.size() < kDevices || last_calls_.count(device) > 0) last_calls_[device] = {id, text, now};
+}
+
+bool AcrossProcesses::waiting() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::any_of(calls_.begin(), calls_.end(), [](const auto& entry) { return !entry.second->failed(); });
+}
+
+void AcrossProcesses::Watch(Clock::time_point now, double deadline) {
+  std::vector<std::shared_ptr<MessageCall>> calls;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& entry : calls_) calls.push_back(entry.second);
+  }
+  for (const auto& call : calls) {
+    const std::optional<MessageCall::Delay> delay = call->Overdue(now, deadline);
+    if (delay) Drive(call, call->Fail(Explain(*call, *delay, now), /*tell=*/true));
+  }
+}
+
+// Which ranks keep the call from its end, and where they are instead.
+Status AcrossProcesses::Explain(const MessageCall& call, const MessageCall::Delay& delay, Clock::time_point now) const {
+  const MessageSite& site = call.site();
+  const bool arrived = delay.missing.empty();
+  const std::vector<uint32_t>& late = arrived ? delay.silent : delay.missing;
+  if (late.empty()) {
+    return Status(Code::kDeadlineExceeded,
+                  "DeadlineError: " + call.Describe() + ": what this process sends has not been taken after " +
+                      FormatSeconds(delay.waited) + ".\n  This call is at " + site.label().where + ".");
+  }
+  // Of several groups the first that lacks a rank.
+  const uint32_t group = site.ranks()[late[0]].group;
+  const auto names = [&](const std::vector<uint32_t>& ranks) {
+    std::vector<uint32_t> found;
+    for (const uint32_t rank : ranks) {
+      if (site.ranks()[rank].group == group) found.push_back(site.NameOf(rank));
+    }
+    return found;
+  };
+  std::vector<uint32_t> all;
+  for (uint32_t rank = site.groups()[group]; rank < site.groups()[group + 1]; ++rank) all.push_back(rank);
+  const std::string everybody =
+      site.groups().size() > 2 ? "the group " + JoinRanks(names(all)) : std::to_string(all.size());
+  const Status status = DeadlineExceeded{call.Describe(), names(late),  names(delay.waiting),
+                                         everybody,       delay.waited, arrived ? "sent all messages" : "arrived"}
+                            .status();
+  std::string text = status.message() + "\n  This call is at " + site.label().where + ".";
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const uint32_t rank : arrived ? std::vector<uint32_t>() : late) {
+    const auto last = last_calls_.find(site.ranks()[rank].device);
+    if (last == last_calls_.end()) continue;
+    const bool open = calls_.count(last->second.id) > 0 || early_.count(last->second.id) > 0;
+    const std::string since = FormatSeconds(now - last->second.at);
+    text += "\n  Rank " + std::to_string(site.NameOf(rank)) + (open ? " is in " : " was last in ") + last->second.text +
+            (open ? ", for " + since : ", " + since + " ago") + ".";
+  }
+  return Status(status.code(), std::move(text));
+}
+
+void AcrossProcesses::Forget(const MessageSite* site) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (auto at = calls_.begin(); at != calls_.end();) {
+    const bool gone = &at->second->site() == site && at->second->failed();
+    at = gone ? calls_.erase(at) : std::next(at);
+  }
+}
+
+}  // namespace jaxcomm

@@ -1,0 +1,109 @@
+// Runs collectives between processes: names calls alike in all of them, starts what their ranks' messages make
+// possible, and says who keeps a call from its end.
+//
+//   AcrossProcesses across(pool, call_back);
+//   across.Connect(transport);                               // whose Events this is
+//   across.Arrive(site, run, rank, buffers, done);           // returns at once
+//   bool waiting = across.Watch(Clock::now(), deadline);     // ends what is overdue; now and then
+//
+// Thread-safe; holds no lock when it calls the transport, a callback or the pool. What comes of a call that has not
+// begun here is kept for it, as much as there is room for.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cc/executor/call_names.h"
+#include "cc/executor/message_call.h"
+#include "cc/executor/message_site.h"
+#include "cc/executor/notices.h"
+#include "cc/executor/worker_pool.h"
+#include "cc/transport/transport.h"
+
+namespace jaxcomm {
+
+class AcrossProcesses : public Transport::Events {
+ public:
+  // Runs a completion on a thread that may block.
+  using CallBack = std::function<void(const std::string& who, Completion)>;
+
+  AcrossProcesses(WorkerPool& pool, CallBack call_back) : pool_(pool), call_back_(std::move(call_back)) {}
+
+  // Before the first Arrive; the transport is the caller's. It outlives this, but has run its last callback by then.
+  void Connect(Transport* transport) { transport_ = transport; }
+
+  void Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers, Done done);
+
+  void OnNotice(uint32_t process, std::string_view notice) override;
+  void OnPeerGone(uint32_t process, const Status& why) override;
+
+  // Ends the calls that are overdue; whether others may become so.
+  void Watch(Clock::time_point now, double deadline);
+  bool waiting() const;
+
+  // The call site is gone: what failed calls keep for ranks that come late may go too.
+  void Forget(const MessageSite* site);
+
+ private:
+  // What has come of a call that has not begun here.
+  struct Early {
+    struct PeerArrival {
+      uint32_t process;
+      Arrival arrival;
+      Clock::time_point at;
+    };
+    uint64_t order;
+    std::vector<PeerArrival> arrivals;
+    Status failure;
+  };
+  // The call that a device came to last.
+  struct LastCall {
+    CallId id;
+    std::string text;
+    Clock::time_point at;
+  };
+  struct Work {
+    std::shared_ptr<MessageCall> call;
+    MessageSteps steps;
+  };
+  struct Driver;
+
+  void Drive(const std::shared_ptr<MessageCall>& call, MessageSteps steps);
+  void Run(Driver& driver);
+  bool StartTasks(const std::shared_ptr<MessageCall>& call, const MessageSteps& steps);
+  void Finish(const std::shared_ptr<MessageCall>& call, MessageSteps& steps, Driver& driver);
+  void Post(const std::shared_ptr<MessageCall>& call, const MessageStep& step);
+  void Send(const std::shared_ptr<MessageCall>& call, const MessageStep& step);
+  void TellOthers(const MessageCall& call, const std::string& notice);
+  void Stop(const std::shared_ptr<MessageCall>& call);
+
+  std::shared_ptr<MessageCall> FindOrKeep(const CallId& id, const std::function<void(Early&)>& keep);
+  void Remember(uint32_t device, const CallId& id, const std::string& text, Clock::time_point now);
+  Status Explain(const MessageCall& call, const MessageCall::Delay& delay, Clock::time_point now) const;
+
+  WorkerPool& pool_;
+  const CallBack call_back_;
+  Transport* transport_ = nullptr;
+  const std::shared_ptr<HeldViews> held_views_ = std::make_shared<HeldViews>();
+
+  mutable std::mutex mutex_;
+  CallNames names_;
+  std::map<CallId, std::shared_ptr<MessageCall>> calls_;
+  std::deque<CallId> failed_;  // those of them that failed, from the oldest; some are gone
+  std::map<CallId, Early> early_;
+  std::map<uint64_t, CallId> early_order_;
+  std::map<uint32_t, LastCall> last_calls_;  // by device
+  std::map<uint32_t, Status> gone_;          // processes
+  uint64_t next_early_ = 0;
+  int64_t number_ = 0;
+};
+
+}  // namespace jaxcomm

@@ -1,0 +1,27 @@
+// What a rank brings to a call.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "cc/base/status.h"
+
+namespace jaxcomm {
+
+// One rank's operands and results, one pointer per leaf; of an allreduce they are the same.
+struct Buffers {
+  std::vector<const std::byte*> operands;
+  std::vector<std::byte*> results;
+};
+
+using Done = std::function<void(const Status&)>;
+
+struct Completion {
+  uint32_t rank;
+  Done done;
+  Status status;
+};
+
+}  // namespace jaxcomm

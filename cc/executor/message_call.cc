@@ -1,0 +1,321 @@
+#include "cc/executor/message_call.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cc/base/errors.h"
+#include "cc/base/text.h"
+
+namespace jaxcomm {
+namespace {
+
+// Up to this size a message is sent before its receiver has arrived: the transport keeps it.
+constexpr int64_t kEarlyBytes = 16 << 10;
+
+double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace
+
+MessageCall::MessageCall(std::shared_ptr<const MessageSite> site, const CallId& id, int64_t number,
+                         Clock::time_point start, std::shared_ptr<HeldViews> held_views)
+    : site_(std::move(site)),
+      id_(id),
+      number_(number),
+      start_(start),
+      held_views_(std::move(held_views)),
+      locals_(site_->locals().size()),
+      ranks_(site_->ranks().size()),
+      locals_left_(static_cast<uint32_t>(locals_.size())),
+      progress_(start) {
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) missing_ += site_->Concerns(rank) ? 1 : 0;
+  for (uint32_t local = 0; local < locals_.size(); ++local) {
+    const std::vector<MessageTask>& tasks = graph(local).tasks();
+    locals_[local].tasks_left = static_cast<uint32_t>(tasks.size());
+    locals_[local].blockers.reserve(tasks.size());
+    for (const MessageTask& task : tasks) {
+      locals_[local].blockers.push_back(task.num_waits);
+      if (task.kind == MessageTask::Kind::kReceive) ++ranks_[RankOf(local, task.peers[0].rank)].receives_left;
+    }
+  }
+}
+
+uint32_t MessageCall::RankOf(uint32_t local, uint32_t in_group) const {
+  return site_->groups()[site_->ranks()[rank(local)].group] + in_group;
+}
+
+MessageId MessageCall::Id(const MessageStep& step, const MessageTask::Peer& peer) const {
+  const MessageTask& it = task(step);
+  const uint32_t self = rank(step.local), other = RankOf(step.local, peer.rank);
+  const bool sends = it.kind == MessageTask::Kind::kSend;
+  return {id_, sends ? self : other, sends ? other : self, peer.index, it.segment};
+}
+
+MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_point now) {
+  MessageSteps steps;
+  const uint32_t index = *site_->FindLocal(rank);
+  std::lock_guard<std::mutex> lock(mutex_);
+  Local& local = locals_[index];
+  if (ranks_[rank].arrived) {
+    steps.completions.push_back(
+        {rank, std::move(done),
+         Status(Code::kInternal, Describe() + ": rank " + std::to_string(rank) + " came twice")});
+    return steps;
+  }
+  MarkArrived(rank, now, steps);
+  if (!failure_.ok()) {
+    steps.completions.push_back({rank, std::move(done), failure_});
+    return steps;
+  }
+  steps.arrived = rank;
+  local.memory.emplace(*site_, graph(index), std::move(buffers));
+  local.done = std::move(done);
+  for (uint32_t task = 0; task < local.blockers.size(); ++task) {
+    if (graph(index).tasks()[task].num_waits == 0) Begin(index, task, steps);
+  }
+  CheckEnd(index, steps);
+  return steps;
+}
+
+MessageSteps MessageCall::PeerArrived(const Arrival& arrival, uint32_t process, Clock::time_point now) {
+  MessageSteps steps;
+  const uint32_t rank = arrival.rank;
+  if (rank >= ranks_.size() || site_->ranks()[rank].process != process || !site_->Concerns(rank)) return steps;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (ranks_[rank].arrived) return steps;
+  MarkArrived(rank, now, steps);
+  if (arrival.fingerprint != site_->fingerprint()) {
+    const uint32_t mine = site_->locals()[0].rank;
+    FailLocked(
+        DifferentCalls{Describe(), site_->NameOf(rank), arrival.text, site_->NameOf(mine), site_->text()}.status(),
+        /*tell=*/true, steps);
+  }
+  for (uint32_t local = 0; local < locals_.size(); ++local) CheckEnd(local, steps);
+  return steps;
+}
+
+void MessageCall::MarkArrived(uint32_t rank, Clock::time_point now, MessageSteps& steps) {
+  ranks_[rank].arrived = true;
+  ranks_[rank].at = now;
+  progress_ = now;
+  --missing_;
+  if (!failure_.ok()) return;
+  running_ += ranks_[rank].unsent.size();
+  for (MessageStep& step : ranks_[rank].unsent) steps.tasks.push_back(std::move(step));
+  ranks_[rank].unsent.clear();
+}
+
+// A task that waits for nothing more is to be started; a send, to those receivers that may have it now.
+void MessageCall::Begin(uint32_t local, uint32_t task, MessageSteps& steps) {
+  const MessageTask& it = graph(local).tasks()[task];
+  MessageStep step{local, task, {}};
+  if (it.kind == MessageTask::Kind::kSend) {
+    locals_[local].blockers[task] = static_cast<uint32_t>(it.peers.size());
+    for (uint32_t peer = 0; peer < it.peers.size(); ++peer) {
+      Rank& receiver = ranks_[RankOf(local, it.peers[peer].rank)];
+      if (receiver.arrived || it.end - it.begin <= kEarlyBytes) {
+        step.peers.push_back(peer);
+      } else {
+        receiver.unsent.push_back({local, task, {peer}});
+      }
+    }
+    if (step.peers.empty()) return;
+  }
+  ++running_;
+  steps.tasks.push_back(std::move(step));
+}
+
+void MessageCall::End(uint32_t local, uint32_t task, MessageSteps& steps) {
+  const MessageTask& it = graph(local).tasks()[task];
+  progress_ = Clock::now();
+  if (it.kind == MessageTask::Kind::kReceive) --ranks_[RankOf(local, it.peers[0].rank)].receives_left;
+  for (const uint32_t next : it.waiting) {
+    if (--locals_[local].blockers[next] == 0) Begin(local, next, steps);
+  }
+  --locals_[local].tasks_left;
+  CheckEnd(local, steps);
+}
+
+void MessageCall::CheckEnd(uint32_t local, MessageSteps& steps) {
+  Local& it = locals_[local];
+  if (!failure_.ok() || it.tasks_left > 0 || !it.memory) return;
+  if (it.done) {
+    steps.completions.push_back({rank(local), std::exchange(it.done, nullptr), Status()});
+    --locals_left_;
+  }
+  if (local == 0 && missing_ == 0) Record(progress_);
+  if (IsOver()) steps.over = true;
+}
+
+MessageSteps MessageCall::Received(const MessageStep& step, const Status& status,
+                                   std::shared_ptr<const std::byte> view) {
+  MessageSteps steps;
+  const MessageTask& it = task(step);
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (!failure_.ok()) return steps;
+  MessageMemory& bytes = memory(step.local);
+  const uint32_t from = RankOf(step.local, it.peers[0].rank);
+  if (!status.ok()) {
+    FailLocked(RankGone{Describe(), site_->NameOf(from), site_->ranks()[from].process, status.message()}.status(),
+               /*tell=*/true, steps);
+    return steps;
+  }
+  if (view) {
+    const bool read_now = locals_[step.local].blockers[it.waiting[0]] == 1;
+    if (!read_now) {
+      std::shared_ptr<const std::byte> held = held_views_->Hold(site_->ranks()[from].process, view);
+      if (!held) {
+        ++running_;
+        lock.unlock();
+        bytes.Copy(it, view.get());
+        view.reset();  // what waits for it may be a send of this call
+        lock.lock();
+        StopRunning(1, steps);
+        if (!failure_.ok()) return steps;
+      }
+      view = std::move(held);
+    }
+    bytes.Keep(it, std::move(view));
+  }
+  End(step.local, step.task, steps);
+  return steps;
+}
+
+MessageSteps MessageCall::Sent(const MessageStep& step, const Status& status) {
+  MessageSteps steps;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!failure_.ok()) return steps;
+  if (!status.ok()) {
+    const uint32_t to = RankOf(step.local, task(step).peers[step.peers[0]].rank);
+    FailLocked(RankGone{Describe(), site_->NameOf(to), site_->ranks()[to].process, status.message()}.status(),
+               /*tell=*/true, steps);
+    return steps;
+  }
+  uint32_t& receivers = locals_[step.local].blockers[step.task];
+  receivers -= static_cast<uint32_t>(step.peers.size());
+  if (receivers == 0) End(step.local, step.task, steps);
+  return steps;
+}
+
+MessageSteps MessageCall::Add(const MessageStep& step) {
+  MessageSteps steps;
+  const MessageTask& it = task(step);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!failure_.ok()) {
+      StopRunning(1, steps);
+      return steps;
+    }
+    if (missing_ > 0 && step.local == 0) {
+      early_work_ += (it.end - it.begin) * static_cast<int64_t>(it.operands.size() + 1);
+    }
+  }
+  memory(step.local).Add(it);
+  std::lock_guard<std::mutex> lock(mutex_);
+  StopRunning(1, steps);
+  if (failure_.ok()) End(step.local, step.task, steps);
+  return steps;
+}
+
+MessageSteps MessageCall::Started(size_t count) {
+  MessageSteps steps;
+  std::lock_guard<std::mutex> lock(mutex_);
+  StopRunning(count, steps);
+  return steps;
+}
+
+void MessageCall::StopRunning(size_t count, MessageSteps& steps) {
+  running_ -= count;
+  if (failure_.ok() || running_ > 0 || ended_) return;
+  ended_ = true;
+  steps.ended = true;
+}
+
+MessageSteps MessageCall::Fail(Status why, bool tell) {
+  MessageSteps steps;
+  std::lock_guard<std::mutex> lock(mutex_);
+  FailLocked(std::move(why), tell, steps);
+  return steps;
+}
+
+void MessageCall::FailLocked(Status why, bool tell, MessageSteps& steps) {
+  if (!failure_.ok() || locals_left_ == 0) return;
+  failure_ = std::move(why);
+  site_->stats().RecordFailure();
+  steps.failed = tell;
+  for (Rank& rank : ranks_) rank.unsent.clear();
+  StopRunning(0, steps);
+}
+
+MessageSteps MessageCall::PeerGone(uint32_t process, const Status& why) {
+  MessageSteps steps;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (locals_left_ == 0) {
+    steps.over = true;
+    return steps;
+  }
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (site_->ranks()[rank].process != process || !site_->Concerns(rank)) continue;
+    if (ranks_[rank].arrived && ranks_[rank].receives_left == 0) continue;
+    FailLocked(RankGone{Describe(), site_->NameOf(rank), process, why.message()}.status(), /*tell=*/true, steps);
+  }
+  return steps;
+}
+
+std::vector<Completion> MessageCall::TakeWaiting() {
+  std::vector<Completion> completions;
+  std::vector<std::optional<MessageMemory>> released;  // after the lock: a send of this call may wait for a view
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (uint32_t local = 0; local < locals_.size(); ++local) {
+    if (!locals_[local].done) continue;
+    completions.push_back({rank(local), std::exchange(locals_[local].done, nullptr), failure_});
+  }
+  for (Local& local : locals_) {
+    released.push_back(std::move(local.memory));
+    local.memory.reset();
+  }
+  return completions;
+}
+
+std::optional<MessageCall::Delay> MessageCall::Overdue(Clock::time_point now, double deadline) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!failure_.ok() || IsOver()) return std::nullopt;
+  Delay delay{{}, {}, {}, now - (missing_ > 0 ? start_ : progress_)};
+  if (Seconds(delay.waited) < deadline) return std::nullopt;
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (!site_->Concerns(rank)) continue;
+    if (!ranks_[rank].arrived) delay.missing.push_back(rank);
+    if (missing_ == 0 && ranks_[rank].receives_left > 0) delay.silent.push_back(rank);
+    if (ranks_[rank].arrived) delay.waiting.push_back(rank);
+  }
+  return delay;
+}
+
+void MessageCall::Record(Clock::time_point now) {
+  if (std::exchange(recorded_, true)) return;
+  const uint32_t group = site_->ranks()[rank(0)].group;
+  const auto begin = ranks_.begin() + site_->groups()[group], end = ranks_.begin() + site_->groups()[group + 1];
+  const auto [first, last] =
+      std::minmax_element(begin, end, [](const Rank& one, const Rank& other) { return one.at < other.at; });
+  CallRecord record;
+  for (auto rank = begin; rank != end; ++rank) {
+    record.arrivals.push_back(Seconds(rank->at - first->at));
+    record.waits.push_back(Seconds(last->at - rank->at));
+    if (record.last.empty() && rank->at == last->at) record.last.push_back(static_cast<uint32_t>(rank - begin));
+  }
+  record.after_arrival = std::max(0.0, Seconds(now - last->at));
+  const int64_t work = graph(0).work();
+  record.early_share = work > 0 ? static_cast<double>(early_work_) / static_cast<double>(work) : 0;
+  site_->stats().Record(std::move(record));
+}
+
+Status MessageCall::failure() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return failure_;
+}
+
+std::string MessageCall::Describe() const {
+  const MessageSite::Label& label = site_->label();
+  return NameCall(label.name, number_, label.axes, site_->layout().payload(), label.plan);
+}
+
+}  // namespace jaxcomm

@@ -1,0 +1,136 @@
+// One execution of a call site between processes, as one of them sees it: who has arrived, what may start, who is done.
+//
+//   MessageCall call(site, id, /*number=*/412, Clock::now(), held_views);
+//   MessageSteps steps = call.Arrive(rank, buffers, done, now);
+//   // … start each of steps.tasks; tell its end; then, as posts and sends have begun:
+//   steps = call.Started(count);
+//
+// Thread-safe; calls no transport itself, so no lock is held when one is called. The caller starts every task that it
+// is given exactly once, says when posts and sends have been handed over, and invokes every completion. A failed call
+// gives no more tasks; once none is being started or added, `ended` asks for Transport::Cancel, and TakeWaiting for the
+// completions after it. From then on no rank's memory is touched.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/executor/buffers.h"
+#include "cc/executor/held_views.h"
+#include "cc/executor/message_memory.h"
+#include "cc/executor/message_site.h"
+#include "cc/executor/notices.h"
+#include "cc/executor/timer.h"
+#include "cc/transport/transport.h"
+
+namespace jaxcomm {
+
+// A task to start: a receive to post, an addition, or a send to some of its peers, by their index.
+struct MessageStep {
+  uint32_t local;
+  uint32_t task;
+  std::vector<uint32_t> peers;
+};
+
+struct MessageSteps {
+  std::vector<MessageStep> tasks;
+  std::vector<Completion> completions;
+  std::optional<uint32_t> arrived;  // the rank whose arrival the other processes must hear of, before its messages
+  bool failed = false;              // the other processes must hear of it
+  bool ended = false;
+  bool over = false;  // nothing will come of this call any more
+};
+
+class MessageCall {
+ public:
+  MessageCall(std::shared_ptr<const MessageSite> site, const CallId& id, int64_t number, Clock::time_point start,
+              std::shared_ptr<HeldViews> held_views);
+
+  const MessageSite& site() const { return *site_; }
+  const CallId& id() const { return id_; }
+  Clock::time_point start() const { return start_; }
+  const MessageTask& task(const MessageStep& step) const { return graph(step.local).tasks()[step.task]; }
+  // Of a rank that has arrived.
+  MessageMemory& memory(uint32_t local) { return *locals_[local].memory; }
+  uint32_t rank(uint32_t local) const { return site_->locals()[local].rank; }
+  // The number, in the call, of a rank of a local rank's group.
+  uint32_t RankOf(uint32_t local, uint32_t in_group) const;
+  MessageId Id(const MessageStep& step, const MessageTask::Peer& peer) const;
+
+  MessageSteps Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_point now);
+  MessageSteps PeerArrived(const Arrival& arrival, uint32_t process, Clock::time_point now);
+  MessageSteps Received(const MessageStep& step, const Status& status, std::shared_ptr<const std::byte> view);
+  MessageSteps Sent(const MessageStep& step, const Status& status);
+  MessageSteps Add(const MessageStep& step);
+  MessageSteps Started(size_t count);
+
+  // Ends the call with this error, unless it is over; `tell`: the other processes do not know it.
+  MessageSteps Fail(Status why, bool tell);
+  // Fails it if something must still come from the process.
+  MessageSteps PeerGone(uint32_t process, const Status& why);
+  std::vector<Completion> TakeWaiting();
+
+  // What keeps the call from its end.
+  struct Delay {
+    std::vector<uint32_t> missing;  // ranks that have not arrived
+    std::vector<uint32_t> silent;   // if all have: those whose messages are missing
+    std::vector<uint32_t> waiting;
+    Clock::duration waited;
+  };
+  // None: it is over, or less than `deadline` seconds have passed since it began or, if all have arrived, since
+  // something came.
+  std::optional<Delay> Overdue(Clock::time_point now, double deadline) const;
+  // "psum #412 over 'data' (16 MiB, plan 3f9a01c2)"
+  std::string Describe() const;
+
+  bool failed() const { return !failure().ok(); }
+  Status failure() const;
+
+ private:
+  struct Local {
+    std::optional<MessageMemory> memory;  // once it has arrived
+    Done done;
+    std::vector<uint32_t> blockers;  // by task: those to end before it, or receivers to be sent to
+    uint32_t tasks_left = 0;
+  };
+  struct Rank {
+    bool arrived = false;
+    Clock::time_point at;
+    uint32_t receives_left = 0;       // messages that ranks of this process have yet to receive from it
+    std::vector<MessageStep> unsent;  // large messages for it, which wait for its arrival
+  };
+
+  const MessageGraph& graph(uint32_t local) const { return *site_->locals()[local].graph; }
+  bool IsOver() const { return missing_ == 0 && locals_left_ == 0; }
+  void Begin(uint32_t local, uint32_t task, MessageSteps& steps);
+  void End(uint32_t local, uint32_t task, MessageSteps& steps);
+  void MarkArrived(uint32_t rank, Clock::time_point now, MessageSteps& steps);
+  void CheckEnd(uint32_t local, MessageSteps& steps);
+  void Record(Clock::time_point now);
+  void FailLocked(Status why, bool tell, MessageSteps& steps);
+  void StopRunning(size_t count, MessageSteps& steps);
+
+  const std::shared_ptr<const MessageSite> site_;
+  const CallId id_;
+  const int64_t number_;
+  const Clock::time_point start_;
+  const std::shared_ptr<HeldViews> held_views_;
+
+  mutable std::mutex mutex_;
+  std::vector<Local> locals_;
+  std::vector<Rank> ranks_;
+  uint32_t missing_ = 0;      // ranks that concern this process and have not arrived
+  uint32_t locals_left_ = 0;  // ranks of this process that are not done
+  size_t running_ = 0;        // tasks that are being started, copied or added
+  int64_t early_work_ = 0;
+  Clock::time_point progress_;
+  bool recorded_ = false;
+  bool ended_ = false;
+  Status failure_;
+};
+
+}  // namespace jaxcomm

@@ -1,0 +1,229 @@
+#include "cc/executor/message_graph.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "cc/transport/transport.h"
+
+namespace jaxcomm {
+
+static_assert(MessageGraph::kSegmentBytes <= Transport::kMaxMessage);
+
+// Walks through the rounds, and keeps what each chunk's memory is at that point. Tasks on the segments of a chunk
+// follow each other, so that one is named by the first of them.
+class MessageGraphBuilder {
+ public:
+  MessageGraphBuilder(const Messages& messages, const Layout& layout, Kind kind)
+      : messages_(messages), layout_(layout), kind_(kind) {}
+
+  Result<MessageGraph> Build() {
+    if (kind_ != Kind::kAllReduce && messages_.chunks() != messages_.ranks()) {
+      return InvalidArgument("messages of " + std::to_string(messages_.chunks()) + " chunks for " +
+                             std::to_string(messages_.ranks()) + " ranks: each chunk must be a rank's slice");
+    }
+    for (const Round& round : messages_.rounds()) {
+      AddSends(round);
+      for (const ReceiveChunk& receive : round.receives) AddReceive(receive);
+      for (const Sum& sum : round.sums) AddSum(sum);
+    }
+    const bool gathers = kind_ == Kind::kAllGather;
+    for (uint32_t chunk = 0; gathers && chunk < messages_.ranks(); ++chunk) StoreResult(chunk);
+    if (kind_ == Kind::kReduceScatter) StoreResult(messages_.rank());
+    if (!status_.ok()) return status_;
+    return std::move(graph_);
+  }
+
+ private:
+  // The rank's own bytes of a chunk.
+  struct Own {
+    std::vector<Memory> memory;      // by segment
+    std::optional<uint32_t> writer;  // the task that stored them; none: they are the operand's
+    std::vector<uint32_t> readers;   // tasks that read them since
+  };
+  struct Received {
+    uint32_t chunk;
+    uint32_t task;
+    uint32_t uses = 0;
+  };
+
+  int64_t Begin(uint32_t chunk) const {
+    return kind_ == Kind::kAllReduce ? layout_.Bound(chunk, messages_.chunks()) : 0;
+  }
+  int64_t End(uint32_t chunk) const {
+    return kind_ == Kind::kAllReduce ? layout_.Bound(chunk + 1, messages_.chunks()) : layout_.extent();
+  }
+  uint32_t Segments(uint32_t chunk) const {
+    const int64_t bytes = End(chunk) - Begin(chunk);
+    return static_cast<uint32_t>((bytes + MessageGraph::kSegmentBytes - 1) / MessageGraph::kSegmentBytes);
+  }
+
+  void Fail(const std::string& message) {
+    if (status_.ok())
+      status_ = InvalidArgument("messages of rank " + std::to_string(messages_.rank()) + ": " + message);
+  }
+
+  Own& OwnOf(uint32_t chunk) {
+    const auto [at, is_new] = own_.try_emplace(chunk);
+    if (is_new) at->second.memory.assign(Segments(chunk), {Memory::Where::kOperand});
+    if (is_new && kind_ == Kind::kAllReduce) at->second.memory = Home(chunk);
+    return at->second;
+  }
+
+  // Whether the rank has bytes of the chunk: of an all-gather it begins with its own slice only.
+  bool Has(uint32_t chunk) {
+    return kind_ != Kind::kAllGather || chunk == messages_.rank() || OwnOf(chunk).writer.has_value();
+  }
+
+  // Where what the rank makes of a chunk is stored.
+  const std::vector<Memory>& Home(uint32_t chunk) {
+    const auto [at, is_new] = homes_.try_emplace(chunk);
+    if (is_new && kind_ == Kind::kReduceScatter && chunk != messages_.rank()) {
+      at->second = NewSlots(chunk);
+    } else if (is_new) {
+      at->second.assign(Segments(chunk), {Memory::Where::kResult});
+    }
+    return at->second;
+  }
+
+  std::vector<Memory> NewSlots(uint32_t chunk) {
+    std::vector<Memory> slots;
+    for (int64_t begin = Begin(chunk); begin < End(chunk); begin += MessageGraph::kSegmentBytes) {
+      slots.push_back({Memory::Where::kScratch, static_cast<uint32_t>(graph_.slots_.size() - 1)});
+      graph_.slots_.push_back(graph_.slots_.back() + std::min(MessageGraph::kSegmentBytes, End(chunk) - begin));
+    }
+    return slots;
+  }
+
+  // A task for each segment; the first one's number.
+  uint32_t NewTasks(MessageTask::Kind kind, uint32_t chunk, const std::vector<Memory>& memory) {
+    const auto first = static_cast<uint32_t>(graph_.tasks_.size());
+    for (uint32_t segment = 0; segment < Segments(chunk); ++segment) {
+      MessageTask task{};
+      task.kind = kind;
+      task.chunk = chunk;
+      task.segment = segment;
+      task.begin = Begin(chunk) + segment * MessageGraph::kSegmentBytes;
+      task.end = std::min(task.begin + MessageGraph::kSegmentBytes, End(chunk));
+      task.memory = memory[segment];
+      graph_.tasks_.push_back(std::move(task));
+    }
+    return first;
+  }
+
+  template <typename Change>
+  void ForEachTask(uint32_t first, uint32_t chunk, Change change) {
+    for (uint32_t segment = 0; segment < Segments(chunk); ++segment) change(graph_.tasks_[first + segment], segment);
+  }
+
+  void Wait(uint32_t task, uint32_t before, uint32_t chunk) {
+    ForEachTask(before, chunk, [&](MessageTask& each, uint32_t segment) { each.waiting.push_back(task + segment); });
+    ForEachTask(task, chunk, [](MessageTask& each, uint32_t) { ++each.num_waits; });
+  }
+
+  void Read(uint32_t task, uint32_t chunk) {
+    Own& own = OwnOf(chunk);
+    if (own.writer) Wait(task, *own.writer, chunk);
+    own.readers.push_back(task);
+  }
+
+  // The task stores the rank's own bytes of a chunk, once nobody reads or stores what was there before.
+  void Write(uint32_t task, uint32_t chunk) {
+    Own& own = OwnOf(chunk);
+    if (own.memory == Home(chunk)) {
+      for (const uint32_t reader : own.readers) {
+        if (reader != task) Wait(task, reader, chunk);
+      }
+      if (own.writer && own.readers.empty()) Wait(task, *own.writer, chunk);
+    }
+    own.memory = Home(chunk);
+    own.writer = task;
+    own.readers.clear();
+  }
+
+  void AddSends(const Round& round) {
+    std::map<uint32_t, uint32_t> tasks;  // by chunk: several receivers of one chunk are one task
+    for (const SendChunk& send : round.sends) {
+      if (!Has(send.chunk)) return Fail("chunk " + std::to_string(send.chunk) + " is sent before it is received");
+      const auto [at, is_new] = tasks.try_emplace(send.chunk);
+      if (is_new) {
+        at->second = NewTasks(MessageTask::Kind::kSend, send.chunk, OwnOf(send.chunk).memory);
+        Read(at->second, send.chunk);
+      }
+      const MessageTask::Peer peer{send.peer, sent_[send.peer]++};
+      ForEachTask(at->second, send.chunk, [&](MessageTask& task, uint32_t) { task.peers.push_back(peer); });
+    }
+  }
+
+  void AddReceive(const ReceiveChunk& receive) {
+    const bool own = receive.place == Messages::kOwn;
+    const std::vector<Memory> memory = own ? Home(receive.chunk) : NewSlots(receive.chunk);
+    const uint32_t task = NewTasks(MessageTask::Kind::kReceive, receive.chunk, memory);
+    const MessageTask::Peer peer{receive.peer, received_[receive.peer]++};
+    ForEachTask(task, receive.chunk, [&](MessageTask& each, uint32_t) { each.peers.push_back(peer); });
+    if (own) {
+      Write(task, receive.chunk);
+    } else {
+      slots_[receive.place] = {receive.chunk, task};
+    }
+  }
+
+  void AddSum(const Sum& sum) {
+    const bool reads_own = std::find(sum.places.begin(), sum.places.end(), Messages::kOwn) != sum.places.end();
+    if (reads_own && !Has(sum.chunk)) {
+      return Fail("chunk " + std::to_string(sum.chunk) + " is added before it is received");
+    }
+    if (reads_own && sum.places.size() == 1) return;
+    const uint32_t first = NewTasks(MessageTask::Kind::kAdd, sum.chunk, Home(sum.chunk));
+    if (reads_own) Read(first, sum.chunk);
+    for (const uint32_t place : sum.places) {
+      std::vector<Memory> memory = OwnOf(sum.chunk).memory;
+      if (place != Messages::kOwn) {
+        const auto slot = slots_.find(place);
+        if (slot == slots_.end() || slot->second.chunk != sum.chunk) {
+          return Fail("place " + std::to_string(place) + " holds no chunk " + std::to_string(sum.chunk));
+        }
+        const uint32_t received = slot->second.task;
+        const bool once = ++slot->second.uses == 1;
+        Wait(first, received, sum.chunk);
+        ForEachTask(received, sum.chunk, [&](MessageTask& task, uint32_t segment) {
+          task.accepts_view = once;
+          memory[segment] = task.memory;
+        });
+      }
+      ForEachTask(first, sum.chunk,
+                  [&](MessageTask& task, uint32_t segment) { task.operands.push_back(memory[segment]); });
+    }
+    Write(first, sum.chunk);
+    graph_.work_ += (End(sum.chunk) - Begin(sum.chunk)) * static_cast<int64_t>(sum.places.size() + 1);
+  }
+
+  // The rank's own bytes of a chunk must end in its result.
+  void StoreResult(uint32_t chunk) {
+    if (!Has(chunk)) return Fail("chunk " + std::to_string(chunk) + " is never received");
+    if (OwnOf(chunk).writer) return;
+    const uint32_t task = NewTasks(MessageTask::Kind::kAdd, chunk, Home(chunk));
+    const std::vector<Memory> memory = OwnOf(chunk).memory;
+    ForEachTask(task, chunk, [&](MessageTask& each, uint32_t segment) { each.operands.push_back(memory[segment]); });
+    Write(task, chunk);
+  }
+
+  const Messages& messages_;
+  const Layout& layout_;
+  const Kind kind_;
+  MessageGraph graph_;
+  Status status_;
+  std::map<uint32_t, Own> own_;                    // by chunk
+  std::map<uint32_t, std::vector<Memory>> homes_;  // by chunk, then segment
+  std::map<uint32_t, Received> slots_;             // by place
+  std::map<uint32_t, uint32_t> sent_, received_;   // messages so far, by peer
+};
+
+Result<MessageGraph> MessageGraph::Make(const Messages& messages, const Layout& layout, Kind kind) {
+  return MessageGraphBuilder(messages, layout, kind).Build();
+}
+
+}  // namespace jaxcomm

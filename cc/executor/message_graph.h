@@ -1,0 +1,71 @@
+// What one rank of a call sends, receives and adds, as a graph of tasks on segments of its chunks.
+//
+//   Result<MessageGraph> graph = MessageGraph::Make(messages, layout, Kind::kAllReduce);
+//   for (const MessageTask& task : graph.value().tasks()) ...
+//
+// A task may start when those that it waits for are done; the list of rounds says only who waits for whom, so segments
+// of one chunk move on while others are still on their way. Every chunk that is received to be added has memory of its
+// own, so nobody waits for a slot; one that goes to where earlier tasks read waits for these. Immutable; may be shared.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/executor/kind.h"
+#include "cc/executor/layout.h"
+#include "cc/program/messages.h"
+
+namespace jaxcomm {
+
+// Where a segment of a chunk lies. Of an all-reduce, operand and result are the same.
+struct Memory {
+  enum class Where : uint8_t { kOperand, kResult, kScratch };
+  Where where = Where::kResult;
+  uint32_t slot = 0;  // of kScratch
+
+  bool operator==(const Memory& other) const { return where == other.where && slot == other.slot; }
+};
+
+struct MessageTask {
+  enum class Kind : uint8_t { kReceive, kSend, kAdd };
+  struct Peer {
+    uint32_t rank;
+    uint32_t index;  // which of the messages between the two
+  };
+
+  Kind kind;
+  bool accepts_view = false;  // what is received is read once, by an addition
+  uint32_t chunk;
+  uint32_t segment;
+  int64_t begin, end;             // bytes of the layout
+  Memory memory;                  // that is sent, or stored to
+  std::vector<Peer> peers;        // one of a receive
+  std::vector<Memory> operands;   // of an addition, in its order; one is copied
+  std::vector<uint32_t> waiting;  // tasks that wait for this one
+  uint32_t num_waits = 0;
+};
+
+class MessageGraph {
+ public:
+  // Long enough that starting it costs little beside moving it, short enough that rounds overlap.
+  static constexpr int64_t kSegmentBytes = 256 << 10;
+
+  // An error: the list reads what it has not received, or does not leave what the kind of collective must.
+  static Result<MessageGraph> Make(const Messages& messages, const Layout& layout, Kind kind);
+
+  const std::vector<MessageTask>& tasks() const { return tasks_; }
+  // Where each slot begins in the scratch memory, and behind the last one its size.
+  const std::vector<int64_t>& slots() const { return slots_; }
+  int64_t scratch_bytes() const { return slots_.back(); }
+  int64_t work() const { return work_; }  // bytes that additions read and store
+
+ private:
+  friend class MessageGraphBuilder;
+
+  std::vector<MessageTask> tasks_;
+  std::vector<int64_t> slots_{0};
+  int64_t work_ = 0;
+};
+
+}  // namespace jaxcomm

@@ -1,0 +1,100 @@
+#include "cc/executor/message_graph.h"
+
+#include <string>
+#include <vector>
+
+#include "cc/executor/call_names.h"
+#include "gtest/gtest.h"
+
+namespace jaxcomm {
+namespace {
+
+using Words = std::vector<uint32_t>;
+using Where = Memory::Where;
+
+// Rank 0 of 2, with one round.
+Messages OneRound(uint32_t chunks, uint32_t slots, const std::vector<SendChunk>& sends,
+                  const std::vector<ReceiveChunk>& receives, const std::vector<Sum>& sums) {
+  Words words{Messages::kMagic, Messages::kVersion, 2, 0, chunks, slots, 1};
+  for (const size_t count : {sends.size(), receives.size(), sums.size()}) words.push_back(static_cast<uint32_t>(count));
+  for (const SendChunk& send : sends) words.insert(words.end(), {send.peer, send.chunk});
+  for (const ReceiveChunk& it : receives) words.insert(words.end(), {it.peer, it.chunk, it.place});
+  for (const Sum& sum : sums) {
+    words.insert(words.end(), {sum.chunk, static_cast<uint32_t>(sum.places.size())});
+    words.insert(words.end(), sum.places.begin(), sum.places.end());
+  }
+  Result<Messages> found = Messages::Decode(words.data(), words.size());
+  EXPECT_TRUE(found.ok()) << found.status().message();
+  return found.value();
+}
+
+Layout Floats(int64_t bytes) { return Layout({{DType::kF32, bytes}}); }
+
+TEST(MessageGraph, SegmentsOfAnExchangeWaitForTheirOwnOnly) {
+  const Messages list = OneRound(1, 1, {{1, 0}}, {{1, 0, 1}}, {{0, {0, 1}}});
+  const auto graph = MessageGraph::Make(list, Floats(MessageGraph::kSegmentBytes + 64), Kind::kAllReduce);
+  ASSERT_TRUE(graph.ok()) << graph.status().message();
+  const auto& tasks = graph.value().tasks();
+  ASSERT_EQ(tasks.size(), 6u);  // two each: sent, received, added
+  for (uint32_t segment = 0; segment < 2; ++segment) {
+    EXPECT_EQ(tasks[segment].waiting, Words{4 + segment});  // what is being sent is not overwritten
+    EXPECT_EQ(tasks[2 + segment].waiting, Words{4 + segment});
+    EXPECT_TRUE(tasks[2 + segment].accepts_view);
+    EXPECT_EQ(tasks[4 + segment].num_waits, 2u);
+    EXPECT_EQ(tasks[4 + segment].end - tasks[4 + segment].begin, segment == 0 ? MessageGraph::kSegmentBytes : 64);
+  }
+  EXPECT_EQ(graph.value().scratch_bytes(), MessageGraph::kSegmentBytes + 64);
+}
+
+TEST(MessageGraph, AReceiveIntoTheOwnBufferWaitsForThoseThatReadIt) {
+  const Messages list = OneRound(1, 0, {{1, 0}}, {{1, 0, Messages::kOwn}}, {});
+  const auto graph = MessageGraph::Make(list, Floats(64), Kind::kAllReduce);
+  ASSERT_TRUE(graph.ok());
+  EXPECT_EQ(graph.value().tasks()[0].waiting, Words{1});
+  EXPECT_EQ(graph.value().tasks()[1].num_waits, 1u);
+  EXPECT_FALSE(graph.value().tasks()[1].accepts_view);
+}
+
+TEST(MessageGraph, OfAReduceScatterOnlyTheOwnSliceIsStoredInTheResult) {
+  // Chunk 1 is summed on its way, and not stored where the operand or the result is.
+  const Messages list = OneRound(2, 1, {}, {{1, 1, 1}}, {{1, {0, 1}}});
+  const auto graph = MessageGraph::Make(list, Floats(64), Kind::kReduceScatter);
+  ASSERT_TRUE(graph.ok()) << graph.status().message();
+  const auto& tasks = graph.value().tasks();
+  ASSERT_EQ(tasks.size(), 3u);
+  EXPECT_EQ(tasks[1].memory.where, Where::kScratch);
+  EXPECT_EQ(tasks[1].operands[0].where, Where::kOperand);
+  EXPECT_EQ(tasks[2].memory.where, Where::kResult);  // its own slice, which nobody has added to, is copied
+  EXPECT_EQ(tasks[2].chunk, 0u);
+}
+
+TEST(MessageGraph, RefusesWhatReadsOrLeavesChunksThatAreNotThere) {
+  const auto refusal = [](const Messages& list, Kind kind) {
+    return MessageGraph::Make(list, Floats(64), kind).status().message();
+  };
+  EXPECT_EQ(refusal(OneRound(1, 1, {}, {}, {{0, {1}}}), Kind::kAllReduce),
+            "messages of rank 0: place 1 holds no chunk 0");
+  EXPECT_EQ(refusal(OneRound(2, 1, {}, {{1, 1, 1}}, {{0, {0, 1}}}), Kind::kAllReduce),
+            "messages of rank 0: place 1 holds no chunk 0");
+  EXPECT_EQ(refusal(OneRound(2, 0, {{1, 1}}, {}, {}), Kind::kAllGather),
+            "messages of rank 0: chunk 1 is sent before it is received");
+  EXPECT_EQ(refusal(OneRound(2, 0, {{1, 0}}, {}, {}), Kind::kAllGather),
+            "messages of rank 0: chunk 1 is never received");
+  EXPECT_EQ(refusal(OneRound(3, 0, {}, {}, {}), Kind::kAllGather),
+            "messages of 3 chunks for 2 ranks: each chunk must be a rank's slice");
+}
+
+TEST(CallNames, CountLaunchesOfAModuleAndExecutionsOfARank) {
+  CallNames names;
+  EXPECT_TRUE((names.Next(7, 500, 1, 0) == CallId{7, 0, 1, 0}));
+  EXPECT_TRUE((names.Next(7, 500, 1, 0) == CallId{7, 0, 1, 1}));
+  EXPECT_TRUE((names.Next(7, 500, 1, 2) == CallId{7, 0, 1, 0}));
+  EXPECT_TRUE((names.Next(7, 500, 3, 0) == CallId{7, 0, 3, 0}));
+  EXPECT_TRUE((names.Next(7, 400, 1, 0) == CallId{7, 1, 1, 0}));
+  EXPECT_TRUE((names.Next(8, 400, 1, 0) == CallId{8, 0, 1, 0}));
+  for (int64_t run = 1000; run < 3000; ++run) names.Next(9, run, 0, 0);
+  EXPECT_TRUE((names.Next(7, 600, 1, 0) == CallId{7, 2, 1, 0}));
+}
+
+}  // namespace
+}  // namespace jaxcomm

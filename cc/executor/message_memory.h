@@ -1,0 +1,46 @@
+// Where the bytes of one rank of a call lie: in its buffers, in scratch memory, or still in the transport's.
+//
+//   MessageMemory memory(site, local, buffers);
+//   transport.Post(…, memory.Spans(task), task.accepts_view, …);   // then, of what came as a view:
+//   memory.Keep(task, view);                                       // read from there, or
+//   memory.Copy(task, view);                                       // no longer needed
+//   memory.Add(task);                                              // releases the views that it reads
+//
+// Not thread-safe by itself: of two tasks of which one waits for the other, the first must have ended.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cc/executor/buffers.h"
+#include "cc/executor/message_graph.h"
+#include "cc/executor/message_site.h"
+#include "cc/transport/transport.h"
+
+namespace jaxcomm {
+
+class MessageMemory {
+ public:
+  MessageMemory(const MessageSite& site, const MessageGraph& graph, Buffers buffers);
+
+  std::vector<Span> Spans(const MessageTask& task) const;
+  std::vector<ConstSpan> ConstSpans(const MessageTask& task) const;
+
+  void Keep(const MessageTask& task, std::shared_ptr<const std::byte> view);
+  void Copy(const MessageTask& task, const std::byte* view) const;
+  void Add(const MessageTask& task);
+
+ private:
+  const std::byte* Read(const MessageTask& task, Memory memory, size_t leaf, int64_t offset, int64_t at) const;
+  std::byte* Store(const MessageTask& task, size_t leaf, int64_t offset, int64_t at) const;
+
+  const MessageSite& site_;
+  const MessageGraph& graph_;
+  const Buffers buffers_;
+  const std::shared_ptr<std::byte> scratch_;
+  std::vector<std::shared_ptr<const std::byte>> views_;  // by slot
+};
+
+}  // namespace jaxcomm

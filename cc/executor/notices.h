@@ -1,0 +1,47 @@
+// What processes say of calls to each other, in the few bytes of a transport's notice.
+//
+//   transport.Notify(process, Encode(Arrival{call, rank, device, fingerprint, "psum over 'data', f32[8] (32 B), …"}));
+//   std::optional<Notice> notice = DecodeNotice(bytes);   // none: malformed
+//
+// Little-endian: a byte that says which, the call, then the fields in order; the text comes last.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "cc/base/status.h"
+#include "cc/transport/transport.h"
+
+namespace jaxcomm {
+
+// A rank has come to a call: what it has to receive at once is posted.
+struct Arrival {
+  static constexpr size_t kMaxText = 300;
+
+  CallId call;
+  uint32_t rank;
+  uint32_t device;       // the rank's name in messages
+  uint64_t fingerprint;  // of what the call does; alike on all ranks
+  std::string text;      // the same in words for the user
+};
+
+// The call has failed on the ranks of a process, which the others need not wait for.
+struct Failure {
+  static constexpr size_t kMaxText = 2000;
+
+  CallId call;
+  Status why;
+};
+
+using Notice = std::variant<Arrival, Failure>;
+
+// Text that is too long is cut short.
+std::string Encode(const Arrival& arrival);
+std::string Encode(const Failure& failure);
+std::optional<Notice> DecodeNotice(std::string_view bytes);
+
+}  // namespace jaxcomm

@@ -1,0 +1,55 @@
+#include "cc/executor/notices.h"
+
+#include <string>
+#include <variant>
+
+#include "gtest/gtest.h"
+
+namespace jaxcomm {
+namespace {
+
+const CallId kCall{0x1122334455667788, 9, 3, 70000};
+
+TEST(Notices, ArriveAsTheyWereSent) {
+  const auto arrival = DecodeNotice(Encode(Arrival{kCall, 5, 50, 0xFEDCBA9876543210, "psum over 'data'"}));
+  ASSERT_TRUE(arrival);
+  const auto& found = std::get<Arrival>(*arrival);
+  EXPECT_TRUE(found.call == kCall);
+  EXPECT_EQ(found.rank, 5u);
+  EXPECT_EQ(found.device, 50u);
+  EXPECT_EQ(found.fingerprint, 0xFEDCBA9876543210);
+  EXPECT_EQ(found.text, "psum over 'data'");
+  const auto failure = DecodeNotice(Encode(Failure{kCall, Status(Code::kDeadlineExceeded, "late")}));
+  ASSERT_TRUE(failure);
+  EXPECT_TRUE(std::get<Failure>(*failure).call == kCall);
+  EXPECT_EQ(std::get<Failure>(*failure).why.code(), Code::kDeadlineExceeded);
+  EXPECT_EQ(std::get<Failure>(*failure).why.message(), "late");
+}
+
+TEST(Notices, LongTextIsCutAndEveryNoticeFitsATransport) {
+  const std::string text(10000, 'x');
+  const std::string arrival = Encode(Arrival{kCall, 0, 0, 0, text});
+  EXPECT_LE(arrival.size(), Transport::kMaxNotice);
+  EXPECT_EQ(std::get<Arrival>(*DecodeNotice(arrival)).text.size(), Arrival::kMaxText);
+  const std::string failure = Encode(Failure{kCall, InvalidArgument(text)});
+  EXPECT_LE(failure.size(), Transport::kMaxNotice);
+  EXPECT_EQ(std::get<Failure>(*DecodeNotice(failure)).why.message().size(), Failure::kMaxText);
+}
+
+TEST(Notices, WhatIsMalformedIsNone) {
+  const std::string arrival = Encode(Arrival{kCall, 5, 50, 1, ""}),
+                    failure = Encode(Failure{kCall, InvalidArgument("")});
+  for (const std::string& whole : {arrival, failure}) {
+    for (size_t size = 0; size < whole.size(); ++size) EXPECT_FALSE(DecodeNotice(whole.substr(0, size))) << size;
+  }
+  EXPECT_FALSE(DecodeNotice(arrival + std::string(Arrival::kMaxText + 1, 'x')));
+  for (const char code : {'\0', '\5', '\xFF'}) {
+    std::string broken = failure;
+    broken.back() = code;
+    EXPECT_FALSE(DecodeNotice(broken));
+  }
+  for (const char which : {'\0', '\3'}) EXPECT_FALSE(DecodeNotice(which + arrival.substr(1)));
+}
+
+}  // namespace
+}  // namespace jaxcomm

@@ -1,0 +1,164 @@
+// The custom call "jaxcomm_across": a collective whose ranks live in several processes.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "cc/executor/message_site.h"
+#include "cc/ffi/buffers.h"
+#include "cc/ffi/groups.h"
+#include "cc/ffi/job.h"
+#include "cc/ffi/runtime.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace jaxcomm {
+namespace {
+
+namespace ffi = xla::ffi;
+
+// What XLA keeps for each call site of each executable.
+struct AcrossSite {
+  static ffi::TypeId id;
+  static ffi::TypeInfo info;
+
+  ~AcrossSite() { TheExecutor().Forget(site.get()); }
+
+  std::shared_ptr<MessageSite> site;
+  std::map<int32_t, uint32_t> ranks;  // by device id, those of groups of one rank left out
+};
+ffi::TypeId AcrossSite::id = {};
+ffi::TypeInfo AcrossSite::info = ffi::MakeTypeInfo<AcrossSite>();
+
+constexpr uint32_t kMaxCopies = 1 << 12;
+
+// XLA may copy a call, where a function is called twice: each copy of it is a call site of its own. All processes
+// compile the same module, so they meet the copies in one order.
+uint32_t CountCopy(int64_t module, int64_t lowering, int64_t number) {
+  static std::mutex mutex;
+  static std::map<std::tuple<int64_t, int64_t, int64_t>, uint32_t> copies;
+  std::lock_guard<std::mutex> lock(mutex);
+  return copies[{module, lowering, number}]++;
+}
+
+ffi::ErrorOr<std::unique_ptr<AcrossSite>> Instantiate(std::string_view name, std::string_view axes,
+                                                      std::string_view plan, std::string_view programs,
+                                                      std::string_view kind_name, std::string_view reduction_name,
+                                                      ffi::Span<const int32_t> devices, ffi::Span<const int32_t> sizes,
+                                                      ffi::Span<const int32_t> processes, int64_t module,
+                                                      int64_t lowering, int64_t number, std::string_view line) {
+  const std::string who = std::string(name) + " over '" + std::string(axes) + "'";
+  const auto invalid = [&](const std::string& message) {
+    return ffi::Unexpected(ToError(InvalidArgument(who + ": " + message)));
+  };
+  const std::optional<Kind> kind = ParseKind(kind_name);
+  const std::optional<Reduction> reduction = ParseReduction(reduction_name);
+  if (!kind || !reduction || processes.size() != devices.size()) return invalid("its attributes do not fit together");
+  Result<std::vector<Group>> parsed = ParseGroups(who, programs, devices, sizes);
+  if (!parsed.ok()) return ffi::Unexpected(ToError(parsed.status()));
+  if (!TheJob().started()) {
+    return invalid("its ranks live in several processes, which are not connected.\n  Cure: call jaxcomm.init() after "
+                   "jax.distributed.initialize() in all of them before loading the executable.");
+  }
+  auto across = std::make_unique<AcrossSite>();
+  std::vector<MessageGroup> groups;
+  uint32_t rank = 0;
+  size_t next = 0;
+  for (const Group& group : parsed.value()) {
+    if (group.devices.size() == 1) {
+      if (*kind != Kind::kAllReduce) return invalid("a group has one rank");
+      ++next;
+      continue;
+    }
+    MessageGroup& made = groups.emplace_back();
+    made.list = group.program;
+    for (uint32_t in_group = 0; in_group < group.devices.size(); ++in_group, ++next, ++rank) {
+      const uint32_t process = static_cast<uint32_t>(processes[next]);
+      made.ranks.push_back({process, static_cast<uint32_t>(group.devices[in_group])});
+      std::shared_ptr<const Messages> list;
+      if (process == TheJob().process()) {
+        list = TheMessages().Find(group.program, in_group);
+        if (!list) {
+          return invalid("its messages are those of plan " + std::string(plan) +
+                         ", which this process has not loaded.\n  Cure: call jaxcomm.use_plan with the file of plan " +
+                         std::string(plan) + " before loading the executable.");
+        }
+        across->ranks[group.devices[in_group]] = rank;
+      }
+      made.lists.push_back(std::move(list));
+    }
+  }
+  const uint32_t copy = CountCopy(module, lowering, number);
+  if (copy >= kMaxCopies || number >= (int64_t{1} << 20)) return invalid("the module has too many calls");
+  if (across->ranks.empty()) return across;
+  Result<std::shared_ptr<MessageSite>> site = MessageSite::Make(
+      {std::string(name), std::string(axes), std::string(plan), std::string(line)}, *kind, *reduction,
+      static_cast<uint64_t>(module), static_cast<uint32_t>(number) * kMaxCopies + copy, groups, TheJob().process());
+  if (!site.ok()) return ffi::Unexpected(ToError(site.status()));
+  across->site = std::move(site.value());
+  return across;
+}
+
+Status Start(AcrossSite* across, ffi::RunId run, int32_t device, const ffi::RemainingArgs& args,
+             const ffi::RemainingRets& rets, const ffi::Promise& promise) {
+  const auto at = across->ranks.find(device);
+  if (at == across->ranks.end()) {
+    HandOn(args, rets);
+    ffi::Promise alone = promise;
+    alone.SetAvailable();
+    return Status();
+  }
+  std::vector<Leaf> leaves;
+  Buffers buffers;
+  MessageSite& site = *across->site;
+  Status status = ReadBuffers(site.label().name, site.kind(), site.GroupSize(at->second), args, rets, leaves, buffers);
+  if (status.ok()) status = site.SetLeaves(leaves, TheExecutor().stats());
+  if (!status.ok()) return status;
+  TheExecutor().ArriveAcross(across->site, run.run_id, at->second, std::move(buffers), Keep(promise));
+  return status;
+}
+
+ffi::Future Execute(AcrossSite* across, ffi::RunId run, int32_t device, ffi::RemainingArgs args,
+                    ffi::RemainingRets rets) {
+  return Begin([&](const ffi::Promise& promise) { return Start(across, run, device, args, rets, promise); });
+}
+
+XLA_FFI_DEFINE_HANDLER(kInstantiate, Instantiate,
+                       ffi::Ffi::BindInstantiate()
+                           .Attr<std::string_view>("name")
+                           .Attr<std::string_view>("axes")
+                           .Attr<std::string_view>("plan")
+                           .Attr<std::string_view>("programs")
+                           .Attr<std::string_view>("kind")
+                           .Attr<std::string_view>("reduction")
+                           .Attr<ffi::Span<const int32_t>>("groups")
+                           .Attr<ffi::Span<const int32_t>>("sizes")
+                           .Attr<ffi::Span<const int32_t>>("processes")
+                           .Attr<int64_t>("module")
+                           .Attr<int64_t>("lowering")
+                           .Attr<int64_t>("number")
+                           .Attr<std::string_view>("line"));
+
+XLA_FFI_DEFINE_HANDLER(kExecute, Execute,
+                       ffi::Ffi::Bind()
+                           .Ctx<ffi::State<AcrossSite>>()
+                           .Ctx<ffi::RunId>()
+                           .Ctx<ffi::DeviceOrdinal>()
+                           .RemainingArgs()
+                           .RemainingRets());
+
+}  // namespace
+
+JAXCOMM_EXPORT XLA_FFI_Error* JaxcommAcrossInstantiate(XLA_FFI_CallFrame* frame) {
+  XLA_FFI_Error* error = RegisterState<AcrossSite>(frame, "jaxcomm.AcrossSite");
+  return error != nullptr ? error : kInstantiate(frame);
+}
+
+JAXCOMM_EXPORT XLA_FFI_Error* JaxcommAcrossExecute(XLA_FFI_CallFrame* frame) { return kExecute(frame); }
+
+}  // namespace jaxcomm

@@ -1,0 +1,61 @@
+// The process's connections to the others of its job.
+//
+//   Status status = TheJob().Open(/*process=*/0, /*processes=*/4);
+//   ... publish TheJob().shm(), connect ...
+//   status = TheJob().AddTcp(1, socket);   // or AddShm, for each other process
+//   status = TheJob().Start();             // from now on calls between processes may run
+//
+// They are connected once, and stay so until the process ends. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/transport/local/local.h"
+#include "cc/transport/router.h"
+#include "cc/transport/shm/shm_transport.h"
+#include "cc/transport/tcp/tcp_transport.h"
+#include "cc/transport/transport.h"
+
+namespace jaxcomm {
+
+class Job {
+ public:
+  explicit Job(Transport::Events* events) : events_(events) {}
+
+  Status Open(uint32_t process, uint32_t processes);
+  // The shared-memory transport, made when first asked for.
+  Result<ShmTransport*> Shm();
+  // The two own the descriptor.
+  Status AddShm(uint32_t process, uint64_t nonce, int fd);
+  Status AddTcp(uint32_t process, int socket);
+  // An error: a process has not been added.
+  Status Start();
+
+  // Null before Start.
+  Transport* transport() const { return router_.get(); }
+  bool started() const;
+  uint32_t process() const { return process_; }
+
+ private:
+  enum Route : uint32_t { kLocal, kTcp, kShm, kNone };
+
+  Status Add(uint32_t process, Route route);
+
+  Transport::Events* const events_;
+  mutable std::mutex mutex_;
+  uint32_t process_ = 0;
+  std::vector<uint32_t> routes_;  // by process
+  std::unique_ptr<Transport> local_;
+  std::unique_ptr<ShmTransport> shm_;
+  std::unique_ptr<TcpTransport> tcp_;
+  std::unique_ptr<Router> router_;
+};
+
+// Lives until the process ends.
+Job& TheJob();
+
+}  // namespace jaxcomm

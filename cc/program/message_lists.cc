@@ -1,0 +1,147 @@
+#include "cc/program/message_lists.h"
+
+#include <charconv>
+#include <system_error>
+#include <utility>
+
+#include "cc/program/messages.h"
+#include "cc/program/program.h"
+
+namespace jaxcomm {
+namespace {
+
+struct List {
+  uint32_t chunks;
+  uint32_t slots;
+  std::vector<Round> rounds;
+};
+
+// Places of the contributions of all ranks to one chunk, in the order of the ranks; the slots are those of Gather.
+std::vector<uint32_t> InRankOrder(uint32_t ranks, uint32_t rank) {
+  std::vector<uint32_t> places;
+  for (uint32_t other = 0, slot = 0; other < ranks; ++other) places.push_back(other == rank ? Messages::kOwn : ++slot);
+  return places;
+}
+
+List Flat(uint32_t ranks, uint32_t rank) {
+  Round round;
+  for (uint32_t other = 0, slot = 0; other < ranks; ++other) {
+    if (other == rank) continue;
+    round.sends.push_back({other, 0});
+    round.receives.push_back({other, 0, ++slot});
+  }
+  round.sums.push_back({0, InRankOrder(ranks, rank)});
+  return {1, ranks - 1, {round}};
+}
+
+// Chunk c of all to rank c, which adds.
+Round Scatter(uint32_t ranks, uint32_t rank) {
+  Round round;
+  for (uint32_t other = 0, slot = 0; other < ranks; ++other) {
+    if (other == rank) continue;
+    round.sends.push_back({other, other});
+    round.receives.push_back({other, rank, ++slot});
+  }
+  round.sums.push_back({rank, InRankOrder(ranks, rank)});
+  return round;
+}
+
+// Chunk c of rank c to all.
+Round Gather(uint32_t ranks, uint32_t rank) {
+  Round round;
+  for (uint32_t other = 0; other < ranks; ++other) {
+    if (other == rank) continue;
+    round.sends.push_back({other, rank});
+    round.receives.push_back({other, other, Messages::kOwn});
+  }
+  return round;
+}
+
+List Ring(uint32_t ranks, uint32_t rank) {
+  const uint32_t next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;
+  List list{ranks, 1, {}};
+  for (uint32_t step = 0; step + 1 < ranks; ++step) {
+    const uint32_t sent = (rank + ranks - step) % ranks, added = (sent + ranks - 1) % ranks;
+    list.rounds.push_back({{{next, sent}}, {{previous, added, 1}}, {{added, {1, Messages::kOwn}}}});
+  }
+  for (uint32_t step = 0; step + 1 < ranks; ++step) {
+    const uint32_t sent = (rank + 1 + ranks - step) % ranks, received = (sent + ranks - 1) % ranks;
+    list.rounds.push_back({{{next, sent}}, {{previous, received, Messages::kOwn}}, {}});
+  }
+  return list;
+}
+
+List HalvingDoubling(uint32_t ranks, uint32_t rank) {
+  List list{ranks, ranks / 2, {}};
+  // At each distance the chunks [begin, begin + distance) hold this rank's number, and the partner's are beside them.
+  for (uint32_t distance = ranks / 2; distance > 0; distance /= 2) {
+    const uint32_t partner = rank ^ distance, begin = rank / distance * distance, others = begin ^ distance;
+    Round round;
+    for (uint32_t i = 0; i < distance; ++i) {
+      const uint32_t slot = i + 1;
+      round.sends.push_back({partner, others + i});
+      round.receives.push_back({partner, begin + i, slot});
+      round.sums.push_back({begin + i, {Messages::kOwn, slot}});
+      if (partner < rank) std::swap(round.sums.back().places[0], round.sums.back().places[1]);
+    }
+    list.rounds.push_back(std::move(round));
+  }
+  for (uint32_t distance = 1; distance < ranks; distance *= 2) {
+    const uint32_t partner = rank ^ distance, begin = rank / distance * distance, others = begin ^ distance;
+    Round round;
+    for (uint32_t i = 0; i < distance; ++i) {
+      round.sends.push_back({partner, begin + i});
+      round.receives.push_back({partner, others + i, Messages::kOwn});
+    }
+    list.rounds.push_back(std::move(round));
+  }
+  return list;
+}
+
+List Make(std::string_view kind, uint32_t ranks, uint32_t rank) {
+  if (kind == "all_reduce/flat") return Flat(ranks, rank);
+  if (kind == "all_reduce/direct") return {ranks, ranks - 1, {Scatter(ranks, rank), Gather(ranks, rank)}};
+  if (kind == "all_reduce/ring") return Ring(ranks, rank);
+  if (kind == "all_reduce/halving_doubling" && (ranks & (ranks - 1)) == 0) return HalvingDoubling(ranks, rank);
+  if (kind == "reduce_scatter/direct") return {ranks, ranks - 1, {Scatter(ranks, rank)}};
+  if (kind == "all_gather/direct") return {ranks, 0, {Gather(ranks, rank)}};
+  return {0, 0, {}};
+}
+
+}  // namespace
+
+std::vector<uint32_t> MessageList(std::string_view name, uint32_t rank) {
+  const size_t slash = name.rfind('/');
+  if (slash == std::string_view::npos) return {};
+  const std::string_view number = name.substr(slash + 1);
+  uint32_t ranks = 0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), ranks);
+  if (error != std::errc() || end != number.data() + number.size()) return {};
+  if (ranks == 0 || ranks > Program::kMaxRanks || rank >= ranks) return {};
+
+  const List list = Make(name.substr(0, slash), ranks, rank);
+  if (list.chunks == 0) return {};
+  std::vector<uint32_t> words = {Messages::kMagic,
+                                 Messages::kVersion,
+                                 ranks,
+                                 rank,
+                                 list.chunks,
+                                 list.slots,
+                                 static_cast<uint32_t>(list.rounds.size())};
+  for (const Round& round : list.rounds) {
+    for (const size_t count : {round.sends.size(), round.receives.size(), round.sums.size()}) {
+      words.push_back(static_cast<uint32_t>(count));
+    }
+    for (const SendChunk& send : round.sends) words.insert(words.end(), {send.peer, send.chunk});
+    for (const ReceiveChunk& receive : round.receives) {
+      words.insert(words.end(), {receive.peer, receive.chunk, receive.place});
+    }
+    for (const Sum& sum : round.sums) {
+      words.insert(words.end(), {sum.chunk, static_cast<uint32_t>(sum.places.size())});
+      words.insert(words.end(), sum.places.begin(), sum.places.end());
+    }
+  }
+  return words;
+}
+
+}  // namespace jaxcomm

@@ -1,0 +1,32 @@
+// Lists of messages by name and rank, where Python leaves them and call sites find them.
+//
+//   Status status = registry.Add("3f9a…", words, num_words);   // of the rank that the words name; again is a no-op
+//   std::shared_ptr<const Messages> list = registry.Find("3f9a…", rank);   // nullptr if nobody added it
+//   list = registry.Find("all_reduce/ring/8", rank);   // those that follow no plan are always there: message_lists.h
+//
+// Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "cc/program/messages.h"
+
+namespace jaxcomm {
+
+class MessageRegistry {
+ public:
+  Status Add(const std::string& name, const uint32_t* words, size_t num_words);
+  std::shared_ptr<const Messages> Find(const std::string& name, uint32_t rank);
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<std::string, uint32_t>, std::shared_ptr<const Messages>> lists_;
+};
+
+}  // namespace jaxcomm

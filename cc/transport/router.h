@@ -1,0 +1,34 @@
+// One transport made of several: each process is reached over its own.
+//
+//   Router router({&local, &shm, &tcp}, {0, 1, 1, 2, 2});   // processes 1 and 2 over shm, 3 and 4 over tcp
+//
+// The transports are the caller's and outlive it. Thread-safe, as they are.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cc/transport/transport.h"
+
+namespace jaxcomm {
+
+class Router : public Transport {
+ public:
+  // `routes`: by process, the index of its transport.
+  Router(std::vector<Transport*> transports, std::vector<uint32_t> routes)
+      : transports_(std::move(transports)), routes_(std::move(routes)) {}
+
+  void Notify(uint32_t process, std::string_view notice) override;
+  void Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view, Received done) override;
+  void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
+  void Flush() override;
+  void Cancel(const CallId& call) override;
+
+ private:
+  const std::vector<Transport*> transports_;
+  const std::vector<uint32_t> routes_;
+};
+
+}  // namespace jaxcomm

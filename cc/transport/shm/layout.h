@@ -1,0 +1,57 @@
+// What is in the memory file of a process. It alone writes it; the others map it for reading, and the first page, which
+// holds the doorbell, for writing. All files of a job have the same layout, so no size is ever read from one.
+//
+//   page 0      Doorbell
+//   then        Header, and a Channel for each process of the job
+//   then        slots of kSlotBytes: messages of this process, until their receivers have released them
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "cc/transport/transport.h"
+
+namespace jaxcomm::shm {
+
+constexpr uint64_t kMagic = 0x6a6178636f6d6d31;  // "jaxcomm1"
+constexpr int64_t kPage = 64 << 10;              // the largest of any machine that runs this
+constexpr int64_t kSlotBytes = Transport::kMaxMessage;
+constexpr uint64_t kRingBytes = 64 << 10;  // a power of two
+constexpr uint64_t kReleases = 1024;       // a power of two: messages in slots that one process may have for another
+constexpr size_t kMaxInline = Transport::kMaxNotice;  // larger messages go into slots
+
+struct Header {
+  uint64_t magic;
+  uint32_t process, processes, slots;
+  uint64_t nonce;
+  std::atomic<uint32_t> waits;  // for room in a ring or for a slot: ring the doorbell when there is some
+};
+
+enum class Closing : uint32_t { kOpen, kLeft, kCutOff };
+
+// From the file's owner to one other process. The counters only grow; what they count lies at their value modulo the
+// size.
+struct Channel {
+  alignas(64) std::atomic<uint64_t> written;   // bytes of `ring`
+  alignas(64) std::atomic<uint64_t> read;      // bytes of the other's ring to the owner
+  alignas(64) std::atomic<uint64_t> released;  // entries of `releases`
+  std::atomic<uint32_t> closing;
+  alignas(64) std::atomic<uint32_t> releases[kReleases];  // the other's slots that the owner has read, once a message
+  alignas(64) std::byte ring[kRingBytes];                 // Records, each followed by its bytes, at multiples of 8
+};
+
+// A notice, a message with its bytes, or a message whose bytes are in a slot.
+struct Record {
+  enum Kind : uint32_t { kNotice, kInline, kInSlot };
+  uint32_t kind = kNotice;
+  uint32_t bytes = 0;  // that follow in the ring
+  MessageId id;
+  int64_t at = 0, extent = 0, carried = 0;  // as in jaxcomm::Extent
+  uint32_t slot = 0, offset = 0;
+};
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+static_assert(sizeof(Record) % 8 == 0);
+
+}  // namespace jaxcomm::shm

@@ -1,0 +1,61 @@
+// The slots of another process that this one still reads.
+//
+//   std::shared_ptr<const std::byte> message = PeerSlots::View(slots, slot, offset);   // stays until nobody holds it
+//
+// Thread-safe. A view may outlive the transport.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "cc/transport/shm/doorbell.h"
+#include "cc/transport/shm/layout.h"
+#include "cc/transport/shm/memory.h"
+
+namespace jaxcomm::shm {
+
+class PeerSlots {
+ public:
+  PeerSlots(uint32_t process, std::shared_ptr<const Memory> mine, std::shared_ptr<const Memory> other)
+      : process_(process), mine_(std::move(mine)), other_(std::move(other)), views_(mine_->header().slots) {}
+
+  // The caller has checked that the message lies in the slot.
+  static std::shared_ptr<const std::byte> View(std::shared_ptr<PeerSlots> slots, uint32_t slot, uint32_t offset) {
+    const std::byte* const start = slots->other_->slot(slot) + offset;
+    {
+      std::lock_guard<std::mutex> lock(slots->mutex_);
+      if (slots->views_[slot]++ == 0) ++slots->held_;
+    }
+    return {start, [slots = std::move(slots), slot](const std::byte*) { slots->Release(slot); }};
+  }
+
+  // Slots with views.
+  uint32_t held() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return held_;
+  }
+
+ private:
+  void Release(uint32_t slot) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (--views_[slot] == 0) --held_;
+      Channel& channel = mine_->channel(process_);
+      channel.releases[released_ % kReleases].store(slot, std::memory_order_relaxed);
+      channel.released.store(++released_);
+    }
+    if (other_->header().waits.load() != 0) Ring(other_->doorbell());
+  }
+
+  const uint32_t process_;  // the other
+  const std::shared_ptr<const Memory> mine_, other_;
+  mutable std::mutex mutex_;
+  std::vector<uint32_t> views_;  // of each slot
+  uint32_t held_ = 0;
+  uint64_t released_ = 0;
+};
+
+}  // namespace jaxcomm::shm

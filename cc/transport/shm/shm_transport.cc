@@ -1,0 +1,200 @@
+#include "cc/transport/shm/shm_transport.h"
+
+#include <optional>
+
+#include "cc/base/thread.h"
+#include "cc/transport/shm/doorbell.h"
+#include "cc/transport/shm/peer.h"
+
+namespace jaxcomm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kLifeInterval(200);  // between two looks at whether a process lives
+
+}  // namespace
+
+Result<std::unique_ptr<ShmTransport>> ShmTransport::Create(uint32_t process, uint32_t processes, Events* events,
+                                                           int64_t arena_bytes) {
+  Result<std::shared_ptr<shm::Memory>> memory = shm::Memory::Create(process, processes, arena_bytes);
+  if (!memory.ok()) return memory.status();
+  Result<std::unique_ptr<shm::LifeLock>> life_lock = shm::LifeLock::Take(memory.value()->fd());
+  if (!life_lock.ok()) return life_lock.status();
+  auto transport =
+      std::make_unique<ShmTransport>(OnlyCreate(), events, std::move(memory.value()), std::move(life_lock.value()));
+  std::optional<std::thread> thread = StartThread([self = transport.get()] { self->Work(); });
+  if (!thread) {
+    return InvalidArgument(
+        "no thread can be started for shared memory.\n  Cure: raise ulimit -u, or start fewer threads.");
+  }
+  transport->thread_ = std::move(*thread);
+  return transport;
+}
+
+ShmTransport::ShmTransport(OnlyCreate, Events* events, std::shared_ptr<shm::Memory> memory,
+                           std::unique_ptr<shm::LifeLock> life_lock)
+    : events_(events),
+      process_(memory->header().process),
+      memory_(std::move(memory)),
+      life_lock_(std::move(life_lock)),
+      peers_(memory_->header().processes),
+      slots_(process_, memory_->header().processes, memory_->header().slots) {}
+
+ShmTransport::~ShmTransport() {
+  stopping_ = true;
+  shm::Ring(memory_->doorbell());
+  if (thread_.joinable()) thread_.join();
+  for (const std::unique_ptr<Peer>& peer : peers_) {
+    if (!peer || peer->ended()) continue;
+    peer->to.closing.store(static_cast<uint32_t>(shm::Closing::kLeft));
+    shm::Ring(peer->memory->doorbell());
+  }
+}
+
+Status ShmTransport::AddPeer(uint32_t process, uint64_t nonce, int fd) {
+  Result<std::shared_ptr<shm::Memory>> memory = shm::Memory::Open(fd, *memory_, process, nonce);
+  if (!memory.ok()) return memory.status();
+  if (process == process_ || process >= peers_.size()) {
+    return InvalidArgument("process " + std::to_string(process) + " is no other process of this job.");
+  }
+  {
+    Lock lock(mutex_);
+    if (peers_[process]) return InvalidArgument("process " + std::to_string(process) + " has been added before.");
+    peers_[process] = std::make_unique<Peer>(process_, process, memory_, std::move(memory.value()));
+  }
+  shm::Ring(memory_->doorbell());  // it may have sent something
+  return Status();
+}
+
+void ShmTransport::Cancel(const CallId& id) {
+  Call ended;  // its callbacks are destroyed outside the lock
+  std::vector<Outgoing> unsent;
+  Lock lock(mutex_);
+  cancelled_.Add(id);
+  for (auto& [processes, queue] : waiting_) {
+    std::deque<Outgoing> others;
+    for (Outgoing& outgoing : queue) {
+      if (outgoing.to.front().id.call == id) {
+        unsent.push_back(std::move(outgoing));
+      } else {
+        others.push_back(std::move(outgoing));
+      }
+    }
+    queue.swap(others);
+  }
+  const auto find = [&] { return calls_.find(id); };
+  copied_.wait(lock, [&] { return find() == calls_.end() || find()->second.copies == 0; });
+  const auto call = find();
+  if (call != calls_.end()) {
+    ended = std::move(call->second);
+    calls_.erase(call);
+  }
+  for (const auto& [message, posted] : ended.posted) --peers_[message.first]->posted;
+  for (const auto& [message, arrived] : ended.early) peers_[message.first]->early_bytes -= arrived.charge;
+  lock.unlock();
+  if (!unsent.empty() || !ended.early.empty()) shm::Ring(memory_->doorbell());  // what waited behind them may go on
+}
+
+void ShmTransport::Work() {
+  Clock::time_point next_look = Clock::now();
+  while (!stopping_) {
+    shm::Listen(memory_->doorbell());
+    const bool look = Clock::now() >= next_look;
+    if (look) next_look = Clock::now() + kLifeInterval;
+    for (uint32_t process = 0; process < peers_.size(); ++process) {
+      if (Peer* const peer = Find(process)) Serve(*peer, look);
+    }
+    SendWaiting();
+    Flush();
+    shm::Sleep(memory_->doorbell(), kLifeInterval);
+  }
+}
+
+ShmTransport::Peer* ShmTransport::Find(uint32_t process) {
+  Lock lock(mutex_);
+  return At(process);
+}
+
+ShmTransport::Peer* ShmTransport::At(uint32_t process) {
+  return process < peers_.size() ? peers_[process].get() : nullptr;
+}
+
+void ShmTransport::Serve(Peer& peer, bool look) {
+  if (peer.ended()) return;  // only this thread ends it
+  // In this order: a goodbye comes before the lock's end, and all messages before both.
+  const bool lives = !look || shm::IsLocked(peer.memory->fd());
+  const uint32_t closing = peer.from.closing.load();
+  Read(peer);
+  const std::string name = "process " + std::to_string(peer.process);
+  std::string broken;
+  {
+    Lock lock(mutex_);
+    broken = peer.broken;
+  }
+  if (!broken.empty()) {
+    peer.to.closing.store(static_cast<uint32_t>(shm::Closing::kCutOff));
+    shm::Ring(peer.memory->doorbell());
+    EndPeer(peer,
+            Status(Code::kInternal, name + " has been cut off: " + broken +
+                                        ".\n  Cure: run the same jaxcomm and the same program in all processes."));
+  } else if (closing == static_cast<uint32_t>(shm::Closing::kLeft)) {
+    EndPeer(peer, Status(Code::kInternal, name + " has left"));
+  } else if (closing != static_cast<uint32_t>(shm::Closing::kOpen)) {
+    EndPeer(peer, Status(Code::kInternal, name + " has cut this process off; its own error says why"));
+  } else if (!lives) {
+    EndPeer(peer, Status(Code::kInternal, name + " has died: it was killed, or crashed"));
+  }
+}
+
+void ShmTransport::Break(Peer& peer, const std::string& what) {
+  if (!peer.usable()) return;
+  peer.broken = what;
+  shm::Ring(memory_->doorbell());  // the progress thread ends it
+}
+
+void ShmTransport::EndPeer(Peer& peer, const Status& why) {
+  std::vector<MessageId> expected;
+  {
+    Lock lock(mutex_);
+    peer.end = why;
+    peer.queue.clear();
+    slots_.Forget(peer.process);
+    for (const auto& [id, call] : calls_) {
+      for (const auto& [message, posted] : call.posted) {
+        if (message.first == peer.process) expected.push_back(message.second);
+      }
+    }
+  }
+  events_->OnPeerGone(peer.process, why);
+  for (const MessageId& id : expected) {
+    Lock lock(mutex_);
+    const auto call = calls_.find(id.call);
+    if (call == calls_.end()) continue;
+    const auto message = call->second.posted.find({peer.process, id});
+    if (message == call->second.posted.end()) continue;
+    const Posted posted = TakePosted(peer, call->second, message);
+    ForgetIfIdle(id.call);
+    lock.unlock();
+    posted.done(why, nullptr);
+  }
+}
+
+void ShmTransport::ForgetIfIdle(const CallId& id) {
+  const auto call = calls_.find(id);
+  if (call == calls_.end()) return;
+  if (call->second.posted.empty() && call->second.early.empty() && call->second.copies == 0) calls_.erase(call);
+}
+
+// Ends a copy; whether its call has been cancelled meanwhile.
+bool ShmTransport::EndCopy(const CallId& id) {
+  Call& call = calls_.find(id)->second;  // Cancel leaves it while there are copies
+  --call.copies;
+  if (cancelled_.Contains(id)) {
+    copied_.notify_all();
+    return true;
+  }
+  ForgetIfIdle(id);
+  return false;
+}
+
+}  // namespace jaxcomm

@@ -1,0 +1,43 @@
+// Processes of a job within one process, for tests: between them messages are late, overtake each other, and end when a
+// process is killed, by a seed.
+//
+//   SimulatedNetwork network(/*processes=*/4, /*seed=*/7);
+//   network.Connect(2, &executor.events());
+//   executor.Connect(&network.transport(2));
+//   network.Kill(3);    // the others are told; what it had not delivered is lost
+//   network.Stop();     // no callback runs any more
+//
+// A process's notices come in order and before messages that it sent later, and none is lost; messages overtake each
+// other. Some messages are copied when they are sent, others read when they are delivered; some are given as views
+// where these are accepted, and a process that holds too many views of a sender gets nothing more from it. A message
+// that a process sends to itself goes over a LocalTransport. Each process's callbacks run on a thread of its own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cc/transport/transport.h"
+
+namespace jaxcomm {
+
+class SimulatedNetwork {
+ public:
+  // What a process can hold of one sender before nothing more comes from it.
+  static constexpr int kMostViews = 16;
+
+  SimulatedNetwork(uint32_t processes, uint32_t seed);
+  ~SimulatedNetwork();
+
+  void Connect(uint32_t process, Transport::Events* events);
+  Transport& transport(uint32_t process);
+  void Kill(uint32_t process);
+  void Stop();
+
+ private:
+  class Endpoint;
+
+  std::vector<std::unique_ptr<Endpoint>> endpoints_;
+};
+
+}  // namespace jaxcomm

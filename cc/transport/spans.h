@@ -1,0 +1,90 @@
+// What kinds of transport have in common about the spans of a message.
+//
+//   Result<int64_t> bytes = CheckSpans(spans);   // that are carried, or what is wrong with the spans
+//   const Extent extent = Measure(spans);        // sender's and receiver's must be equal
+//   Gather(spans, extent.at, memory);            // spans to memory that begins with byte extent.at of the message
+//   Scatter(memory, extent.at, spans);           // and back
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/base/text.h"
+#include "cc/transport/transport.h"
+
+namespace jaxcomm {
+
+// The bytes that are carried: all but the gaps.
+template <typename Byte>
+Result<int64_t> CheckSpans(const std::vector<BasicSpan<Byte>>& spans) {
+  int64_t bytes = 0, end = 0;
+  for (const BasicSpan<Byte>& span : spans) {
+    if (span.bytes < 0 || span.at < end || span.at > Transport::kMaxMessage ||
+        span.bytes > Transport::kMaxMessage - span.at) {
+      return InvalidArgument("a message has a span of " + std::to_string(span.bytes) + " bytes at " +
+                             std::to_string(span.at) + " after one that ends at " + std::to_string(end) +
+                             "; spans must ascend and end before " + FormatBytes(Transport::kMaxMessage));
+    }
+    bytes += span.bytes;
+    end = span.at + span.bytes;
+  }
+  return bytes;
+}
+
+// Whether byte `at` of the message is byte `at` of what is carried.
+inline bool HasGaps(const std::vector<Span>& spans) {
+  int64_t end = 0;
+  for (const Span& span : spans) {
+    if (span.at != end) return true;
+    end += span.bytes;
+  }
+  return false;
+}
+
+// To spans from memory that holds their bytes one after the other.
+inline void ScatterPacked(const std::byte* from, const std::vector<Span>& spans) {
+  for (const Span& span : spans) {
+    if (span.bytes) std::memcpy(span.data, from, static_cast<size_t>(span.bytes));
+    from += span.bytes;
+  }
+}
+
+struct Extent {
+  int64_t at = 0;       // the first byte
+  int64_t bytes = 0;    // gaps included
+  int64_t carried = 0;  // without them
+
+  bool operator==(const Extent& other) const {
+    return at == other.at && bytes == other.bytes && carried == other.carried;
+  }
+};
+
+template <typename Byte>
+Extent Measure(const std::vector<BasicSpan<Byte>>& spans) {
+  Extent extent;
+  for (const BasicSpan<Byte>& span : spans) {
+    if (span.bytes == 0) continue;
+    if (extent.carried == 0) extent.at = span.at;
+    extent.bytes = span.at + span.bytes - extent.at;
+    extent.carried += span.bytes;
+  }
+  return extent;
+}
+
+inline void Gather(const std::vector<ConstSpan>& spans, int64_t at, std::byte* to) {
+  for (const ConstSpan& span : spans) {
+    if (span.bytes != 0) std::memcpy(to + (span.at - at), span.data, static_cast<size_t>(span.bytes));
+  }
+}
+
+inline void Scatter(const std::byte* from, int64_t at, const std::vector<Span>& spans) {
+  for (const Span& span : spans) {
+    if (span.bytes != 0) std::memcpy(span.data, from + (span.at - at), static_cast<size_t>(span.bytes));
+  }
+}
+
+}  // namespace jaxcomm

@@ -1,0 +1,53 @@
+// Callbacks that are due, in order.
+//
+//   callbacks.Push(id.call, [done, status] { done(status); });
+//   while (!callbacks.empty()) callbacks.Begin()();   // its lock is not held while one runs, then:
+//   callbacks.End();
+//
+// Not thread-safe: it is guarded by the lock of the transport.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "cc/transport/transport.h"
+
+namespace jaxcomm {
+
+class Callbacks {
+ public:
+  // Of no call: what Events hears.
+  void Push(const std::optional<CallId>& call, std::function<void()> run) { due_.push_back({call, std::move(run)}); }
+
+  std::function<void()> Begin() {
+    std::function<void()> run = std::move(due_.front().run);
+    due_.pop_front();
+    ++running_;
+    return run;
+  }
+  void End() { --running_; }
+
+  void Drop(const CallId& call) {
+    std::deque<Due> kept;
+    for (Due& due : due_) {
+      if (!(due.call && *due.call == call)) kept.push_back(std::move(due));
+    }
+    due_.swap(kept);
+  }
+
+  bool empty() const { return due_.empty(); }
+  bool running() const { return running_ > 0; }
+
+ private:
+  struct Due {
+    std::optional<CallId> call;
+    std::function<void()> run;
+  };
+
+  std::deque<Due> due_;
+  int running_ = 0;
+};
+
+}  // namespace jaxcomm

@@ -1,0 +1,37 @@
+// Lets system calls read and store messages outside the lock, and lets whoever takes the messages' memory away wait
+// until none does.
+//
+//   gate.Enter(lock); lock.unlock(); recvmsg(...); lock.lock(); gate.Leave();   // in any thread
+//   gate.Close(lock); ...; gate.Open();   // in between, with the lock held, nobody is inside
+//
+// Who is inside must not wait for anybody, and Enter and Close may give the lock away for a while.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+
+namespace jaxcomm {
+
+class Gate {
+ public:
+  void Enter(std::unique_lock<std::mutex>& lock) {
+    changed_.wait(lock, [this] { return closing_ == 0; });
+    ++inside_;
+  }
+  void Leave() {
+    if (--inside_ == 0 && closing_ > 0) changed_.notify_all();
+  }
+  void Close(std::unique_lock<std::mutex>& lock) {
+    ++closing_;
+    changed_.wait(lock, [this] { return inside_ == 0; });
+  }
+  void Open() {
+    if (--closing_ == 0) changed_.notify_all();
+  }
+
+ private:
+  std::condition_variable changed_;
+  int inside_ = 0, closing_ = 0;
+};
+
+}  // namespace jaxcomm

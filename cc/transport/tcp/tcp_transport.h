@@ -1,0 +1,87 @@
+// A transport over TCP: one connection to each of the other processes.
+//
+//   Result<std::unique_ptr<TcpTransport>> made = TcpTransport::Create(process, &events);
+//   Status status = made.value()->AddPeer(3, socket);   // connected to process 3 and authenticated; ours from now on
+//
+// One thread reads all connections, sleeps when there is nothing to do, and runs the callbacks; Flush sends from the
+// thread that calls it, and what the kernel does not take then, that thread sends. The memory of a large message is
+// read until it has left; a small one is copied and counts as sent at once. Views are only given of messages that came
+// early; holding one costs memory, and keeps nobody waiting. Cancel destroys the callbacks that it drops with a lock
+// held: what they own must not call the transport when it is released.
+//
+// The destructor gives what is queued some seconds to get out, says goodbye, and runs no callback any more. It must not
+// be called from a callback. A process that ends without a goodbye is gone, and so is one that sends what does not
+// belong to its connection, or whose host is silent (socket.h).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/transport/tcp/callbacks.h"
+#include "cc/transport/tcp/gate.h"
+#include "cc/transport/tcp/inbox.h"
+#include "cc/transport/tcp/outbox.h"
+#include "cc/transport/transport.h"
+
+namespace jaxcomm {
+
+class TcpTransport : public Transport {
+ public:
+  static Result<std::unique_ptr<TcpTransport>> Create(uint32_t process, Events* events);
+  ~TcpTransport() override;
+
+  // Each process once. After an error the socket is closed.
+  Status AddPeer(uint32_t process, int socket);
+
+  void Notify(uint32_t process, std::string_view notice) override;
+  void Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view, Received done) override;
+  void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
+  void Flush() override;
+  void Cancel(const CallId& call) override;
+
+ private:
+  struct Peer;
+  using Lock = std::unique_lock<std::mutex>;
+
+  TcpTransport(uint32_t process, Events* events);
+  Status Start();
+
+  void Work();
+  void Read(Lock& lock, Peer& peer);
+  void Write(Lock& lock, Peer& peer);
+  void CheckReader(Lock& lock, Peer& peer, const Status& status);
+  void Fail(Lock& lock, Peer& peer, const Status& why);
+  void Depart(Lock& lock);
+  bool HasDeparted(Lock& lock, Peer& peer);
+
+  Result<Peer*> Find(uint32_t process);
+  void Queue(Peer& peer);
+  void Finish(std::shared_ptr<Outgoing> message);
+  void RunCallbacks(Lock& lock);
+  void RunOrWake(Lock& lock, bool was_idle);
+  void Wake();
+  void SetInterest(Peer& peer);
+
+  const uint32_t process_;
+  Events* const events_;
+  int epoll_ = -1, wake_ = -1;
+
+  std::mutex mutex_;  // of all below; not held in system calls that carry messages, nor in callbacks
+  Gate gate_;
+  Callbacks callbacks_;
+  Inbox inbox_;
+  std::map<uint32_t, std::unique_ptr<Peer>> peers_;
+  std::vector<Peer*> queued_;  // to be flushed
+  bool has_woken_ = false, resumes_ = false, stopping_ = false;
+  std::thread::id progress_;
+  std::thread thread_;
+};
+
+}  // namespace jaxcomm

@@ -1,0 +1,65 @@
+"""A command that several processes run together, as `jaxcomm launch`, SLURM and Open MPI start them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+import numpy as np
+
+from jaxcomm.cli.host_devices import use_host_devices
+
+# What those who start processes tell each of them: how many there are.
+_COUNTS: Final = ("OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
+
+
+def is_job() -> bool:
+    """Whether this process is one of several that were started together."""
+    return any(int(os.environ.get(name) or 1) > 1 for name in _COUNTS)
+
+
+def use_devices(count: int) -> int:
+    """Gives JAX its devices: those of all processes of the job, or `count` host devices where there is one process.
+
+    Returns:
+      How many there are.
+
+    Raises:
+      JaxcommError: as `use_host_devices`.
+    """
+    if not is_job():
+        use_host_devices(count)
+        return count
+    import jax
+
+    jax.distributed.initialize()
+    return len(jax.devices("cpu"))
+
+
+def is_first() -> bool:
+    """Whether this process speaks for all: the only one, or the first."""
+    import jax
+
+    return jax.process_index() == 0
+
+
+def agree(value: float) -> float:
+    """The first process's value, in all of them. All must call it; they come together there."""
+    import jax
+    from jax.experimental import multihost_utils
+
+    if jax.process_count() == 1:
+        return value
+    agreed: Any = multihost_utils.broadcast_one_to_all(np.float64(value))
+    return float(agreed)
+
+
+def total(value: float) -> float:
+    """The sum of all processes' values, in all of them. All must call it."""
+    import jax
+    from jax.experimental import multihost_utils
+
+    if jax.process_count() == 1:
+        return value
+    gathered: Any = multihost_utils.process_allgather(np.float64(value))
+    return float(np.sum(gathered))

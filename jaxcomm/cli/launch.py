@@ -1,0 +1,109 @@
+"""`jaxcomm launch`: starts the processes of a job on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import signal
+import sys
+from argparse import ArgumentParser, Namespace
+
+from jaxcomm.cli import output, values
+from jaxcomm.distributed import launch, supervise
+from jaxcomm.distributed.settings import TRANSPORTS
+from jaxcomm.distributed.supervise import Failure
+from jaxcomm.errors import JaxcommError
+
+EXAMPLE = """
+    jaxcomm launch -n 4 train.py --steps 100
+    jaxcomm launch -n 2 --devices-per-process 4 --transport tcp train.py
+    jaxcomm launch -n 2 -m mine.text
+    jaxcomm launch -n 4 --dry-run train.py
+"""
+
+_MOST_PROCESSES = 1024
+_MOST_DEVICES = 1024
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declares the command's options."""
+    parser.add_argument(
+        "-n", "--processes", type=values.whole(1, _MOST_PROCESSES), required=True, metavar="N", help="processes"
+    )
+    parser.add_argument(
+        "--devices-per-process",
+        type=values.whole(1, _MOST_DEVICES),
+        default=1,
+        metavar="N",
+        help="CPU devices of each process, or GPUs (1)",
+    )
+    parser.add_argument("--transport", choices=TRANSPORTS, help="sets JAXCOMM_TRANSPORT")
+    parser.add_argument("-m", dest="is_module", action="store_true", help="COMMAND is a Python module")
+    parser.add_argument("--dry-run", action="store_true", help="print what would run, and with which variables")
+    parser.add_argument("--json", action="store_true", help="with --dry-run: print it for machines")
+    parser.add_argument(
+        "command",
+        nargs=argparse.REMAINDER,
+        metavar="COMMAND",
+        help="script.py, or a program, and its arguments; a script calls jax.distributed.initialize() without any",
+    )
+
+
+def run(args: Namespace) -> int:
+    """Runs them, and returns the exit status of the first that fails."""
+    words = args.command[args.command[:1] == ["--"] :]
+    if not words:
+        raise JaxcommError("there is nothing to run.\n  Cure: jaxcomm launch -n 4 script.py")
+    if args.json and not args.dry_run:
+        raise JaxcommError("--json goes with --dry-run only.\n  Cure: leave out --json.")
+    command = launch.command(words, is_module=args.is_module)
+    coordinator = launch.local_coordinator()
+    own = [
+        launch.variables(
+            process,
+            args.processes,
+            devices=args.devices_per_process,
+            coordinator=coordinator,
+            transport=args.transport,
+            environment=os.environ,
+        )
+        for process in range(args.processes)
+    ]
+    if args.dry_run:
+        _print(command, own, as_json=args.json)
+        return 0
+    width = len(str(args.processes - 1))
+
+    def show(process: int, line: str, is_error: bool) -> None:
+        print(f"[{process:>{width}}] {line}", file=sys.stderr if is_error else sys.stdout, flush=True)
+
+    kept = launch.inherited(os.environ)
+    failure = supervise.supervise(command, [kept | each for each in own], show)
+    return _report(failure, args.processes) if failure else 0
+
+
+def _print(command: list[str], variables: list[dict[str, str]], *, as_json: bool) -> None:
+    if as_json:
+        output.print_json([{"command": command, "environment": each} for each in variables])
+        return
+    for each in variables:
+        print(*(f"{name}={shlex.quote(value)}" for name, value in each.items()), shlex.join(command))
+
+
+def _report(failure: Failure, processes: int) -> int:
+    """Prints which process failed and how, and returns the exit code."""
+    if failure.process is None:
+        print(f"error: ended by signal {-failure.status} ({signal.strsignal(-failure.status)})", file=sys.stderr)
+        return 128 - failure.status
+    print(f"error: process {failure.process} of {processes} {_words(failure.status)}.", file=sys.stderr)
+    if failure.last_lines:
+        print("  It printed last:", *failure.last_lines, sep="\n    ", file=sys.stderr)
+    return failure.status if failure.status > 0 else 128 - failure.status
+
+
+def _words(status: int) -> str:
+    if status > 0:
+        return f"ended with exit status {status}"
+    words = f"was ended by signal {-status} ({signal.strsignal(-status)})"
+    return words + "; the kernel does that when memory runs out" * (-status == signal.SIGKILL)

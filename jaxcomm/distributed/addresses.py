@@ -1,0 +1,78 @@
+"""The local address that other hosts reach this process by, and sockets bound to it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import ipaddress
+import socket
+import struct
+
+from jaxcomm.errors import JaxcommError
+
+_SIOCGIFADDR = 0x8915  # of linux/sockios.h
+
+
+def local_address(coordinator: str, interface: str) -> str:
+    """The IP address of an interface, or, for "", of the one from which the coordinator is reached.
+
+    Args:
+      coordinator: "host:port", as `jax.distributed` takes it.
+      interface: such as "eth1".
+
+    Raises:
+      JaxcommError: there is no such interface, it has no IPv4 address, or the coordinator has no address.
+    """
+    if interface:
+        return _interface_address(interface)
+    host, _, port = coordinator.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)
+        family, kind, _, _, address = found[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)  # of a datagram socket: sends nothing, only chooses the route
+            name: str = probe.getsockname()[0]
+    except OSError as error:
+        raise JaxcommError(
+            f"no local address reaches the coordinator {coordinator}: {error.strerror}.\n"
+            "  Cure: JAXCOMM_INTERFACE=eth0, or what the interface between the hosts is called."
+        ) from error
+    return name
+
+
+def bound_socket(address: str, interface: str) -> socket.socket:
+    """A TCP socket of the address's family, bound to the interface unless that is "".
+
+    Raises:
+      JaxcommError: the process may not bind it.
+    """
+    family = socket.AF_INET6 if ipaddress.ip_address(address.partition("%")[0]).version == 6 else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    if interface:
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
+        except OSError as error:
+            made.close()
+            cure = (
+                "the right CAP_NET_RAW, or a kernel from 5.7 on, or no JAXCOMM_INTERFACE"
+                if error.errno == errno.EPERM
+                else "an interface that `ip link` shows"
+            )
+            raise JaxcommError(
+                f"a socket cannot be bound to JAXCOMM_INTERFACE {interface!r}: {error.strerror}.\n  Cure: {cure}."
+            ) from error
+    return made
+
+
+def _interface_address(interface: str) -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            request = struct.pack("256s", interface.encode()[:15])
+            answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, request)
+        except OSError as error:
+            names = ", ".join(name for _, name in socket.if_nameindex())
+            raise JaxcommError(
+                f"JAXCOMM_INTERFACE is {interface!r}, which has no IPv4 address here: {error.strerror}.\n"
+                f"  Cure: set it to one of {names}."
+            ) from error
+    return socket.inet_ntoa(answer[20:24])

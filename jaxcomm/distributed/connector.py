@@ -1,0 +1,84 @@
+"""Connects with the listener of a lower process."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+from jaxcomm.distributed import handshake
+from jaxcomm.distributed.addresses import bound_socket
+from jaxcomm.distributed.handshake import Refused
+from jaxcomm.distributed.listener import HANDSHAKE_S
+from jaxcomm.distributed.records import Record
+from jaxcomm.errors import JaxcommError
+
+_PAUSE_S = 0.02  # before it is tried again
+
+
+def connect_to(peer: Record, key: bytes, *, process: int, rail: int, interface: str, deadline: float) -> socket.socket:
+    """A connection with a process, authenticated on both sides, non-blocking.
+
+    Tries again where the listener gave this connection up for others, and where packets are lost.
+
+    Args:
+      peer: whose listener it is.
+      key: of the generation.
+      process: this one, higher than the peer.
+      rail: number of the rail.
+      interface: that the socket is bound to, or "".
+      deadline: on the clock of `time.monotonic`.
+
+    Raises:
+      JaxcommError: nobody listens there, or somebody else, or the deadline has passed.
+    """
+    where = f"process {peer.process} at {peer.address}:{peer.port}"
+    while True:
+        side = handshake.Connector(key, process=process, listener=peer.process, rail=rail)
+        made = bound_socket(peer.address, interface)
+        try:
+            _connect(made, side, (peer.address, peer.port), min(deadline, time.monotonic() + HANDSHAKE_S))
+            made.setblocking(False)
+            return made
+        except ConnectionRefusedError as error:
+            made.close()
+            raise JaxcommError(f"{where} refuses connections: {error.strerror}.\n  Cure: {_cure(peer)}") from error
+        except Refused as error:
+            made.close()
+            raise JaxcommError(
+                f"somebody else answers for {where}: {error}.\n  Cure: start the job anew; its process may have ended."
+            ) from error
+        except OSError as error:
+            made.close()
+            if time.monotonic() + _PAUSE_S >= deadline:
+                raise JaxcommError(
+                    f"{where} cannot be reached: {error.strerror or error}.\n  Cure: {_cure(peer)}"
+                ) from error
+        time.sleep(_PAUSE_S)
+
+
+def _connect(made: socket.socket, side: handshake.Connector, address: tuple[str, int], deadline: float) -> None:
+    made.settimeout(max(deadline - time.monotonic(), 0.001))
+    made.connect(address)
+    made.sendall(side.hello)
+    made.sendall(side.prove(_receive(made, handshake.CHALLENGE_BYTES, deadline)))
+    side.finish(_receive(made, handshake.WELCOME_BYTES, deadline))
+
+
+def _receive(made: socket.socket, count: int, deadline: float) -> bytes:
+    received = b""
+    while len(received) < count:
+        made.settimeout(max(deadline - time.monotonic(), 0.001))
+        part = made.recv(count - len(received))
+        if not part:
+            raise ConnectionResetError("it hung up during the handshake")
+        received += part
+    return received
+
+
+def _cure(peer: Record) -> str:
+    loopback = peer.address.startswith("127.") or peer.address == "::1"
+    return (
+        f"{peer.address} is reached from its own host only: set JAXCOMM_INTERFACE to the interface between the hosts."
+        if loopback
+        else "see whether that process has ended, and let its host's firewall accept this one's connections."
+    )

@@ -1,0 +1,174 @@
+"""Accepts the connections of the higher processes, and of nobody else."""
+
+from __future__ import annotations
+
+import functools
+import os
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from jaxcomm.distributed import handshake
+from jaxcomm.distributed.handshake import Refused
+from jaxcomm.log import say_once
+
+HANDSHAKE_S = 5.0  # for a connection to be authenticated
+_MOST_PENDING = 64  # connections without a valid hello; the oldest gives way
+_BACKLOG = 1024
+
+
+class Listener:
+    """A listening socket, and a thread that lets in who passes the handshake, until `close`.
+
+    listener = Listener(bound, key, process=0, processes=4, rail=0)
+    sockets = listener.close()
+
+    Connections without a valid hello are bounded in number and time, so a flood of them keeps no process out: at worst
+    its hello comes too late, and it connects again. Of its connections the newest counts.
+
+    Attributes:
+      address: IP address and port.
+      strangers: connections that were closed because they did not pass.
+    """
+
+    def __init__(self, bound: socket.socket, key: bytes, *, process: int, processes: int, rail: int) -> None:
+        """`bound` is a TCP socket, bound to an address; this owns it."""
+        self.strangers = 0
+        self.address: tuple[str, int] = bound.getsockname()[:2]
+        self._socket = bound
+        self._process = process
+        self._side: Callable[[], handshake.Listener] = functools.partial(
+            handshake.Listener, key, process=process, processes=processes, rail=rail, used=set()
+        )
+        self._pending: dict[int, _Pending] = {}  # by descriptor, in the order in which they came
+        self._accepted: dict[int, socket.socket] = {}
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._closing = False
+        bound.setblocking(False)
+        bound.listen(_BACKLOG)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(bound, selectors.EVENT_READ)
+        self._selector.register(self._wake, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._run, name="jaxcomm listener", daemon=True)
+        self._thread.start()
+
+    def close(self) -> dict[int, socket.socket]:
+        """Stops listening, and returns each process's connection, non-blocking; whoever calls this owns them."""
+        if not self._closing:
+            self._closing = True
+            os.eventfd_write(self._wake, 1)
+            self._thread.join()
+            os.close(self._wake)
+        accepted, self._accepted = self._accepted, {}
+        return accepted
+
+    def abandon(self) -> None:
+        """Stops listening, and closes what was accepted."""
+        for connection in self.close().values():
+            connection.close()
+
+    def _run(self) -> None:
+        while not self._closing:
+            oldest = next(iter(self._pending.values()), None)
+            timeout = None if oldest is None else max(0.0, oldest.expires - time.monotonic())
+            for key, _ in self._selector.select(timeout):
+                if key.fileobj is self._socket:
+                    self._accept()
+                elif (pending := self._pending.get(key.fd)) is not None:
+                    self._advance(pending)
+            for pending in [*self._pending.values()]:
+                if pending.expires > time.monotonic():
+                    break
+                self._refuse(pending, f"it was not done within {HANDSHAKE_S:.3g} s")
+        for pending in self._pending.values():
+            pending.connection.close()
+        self._selector.close()
+        self._socket.close()
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._socket.accept()
+        except OSError:
+            if not self._give_way("this process has no more files to open"):
+                time.sleep(0.01)  # whoever has them open
+            return
+        connection.setblocking(False)
+        self._pending[connection.fileno()] = _Pending(connection, self._side(), time.monotonic() + HANDSHAKE_S)
+        self._selector.register(connection, selectors.EVENT_READ)
+        if len(self._pending) > _MOST_PENDING:
+            self._give_way("more came after it")
+
+    def _give_way(self, reason: str) -> bool:
+        """Closes the oldest connection without a valid hello, of which each is a process's own: those are few."""
+        oldest = next((pending for pending in self._pending.values() if pending.side.peer < 0), None)
+        if oldest is not None:
+            self._refuse(oldest, reason)
+        return oldest is not None
+
+    def _advance(self, pending: _Pending) -> None:
+        try:
+            answer = pending.advance()
+            if pending.is_done:
+                self._forget(pending)
+                if (earlier := self._accepted.pop(pending.side.peer, None)) is not None:
+                    earlier.close()
+                self._accepted[pending.side.peer] = pending.connection
+            pending.connection.send(answer)
+        except (Refused, OSError) as error:
+            if not pending.is_done:  # else its process will connect again
+                self._refuse(pending, str(error))
+
+    def _refuse(self, pending: _Pending, reason: str) -> None:
+        self._forget(pending)
+        self.strangers += 1
+        if self.strangers == 1:
+            say_once(
+                f"process {self._process} closed a connection from {_peer(pending.connection)} to its port "
+                f"{self.address[1]}: {reason}. It counts others like that, and does not log them."
+            )
+        pending.connection.close()
+
+    def _forget(self, pending: _Pending) -> None:
+        self._selector.unregister(pending.connection)
+        del self._pending[pending.connection.fileno()]
+
+
+class _Pending:
+    """A connection in its handshake."""
+
+    def __init__(self, connection: socket.socket, side: handshake.Listener, expires: float) -> None:
+        self.connection, self.side, self.expires, self.is_done = connection, side, expires, False
+        self._received, self._awaited = b"", handshake.HELLO_BYTES
+
+    def advance(self) -> bytes:
+        """Reads what has come, never beyond the message; returns the answer to it once it is whole.
+
+        Raises:
+          Refused, OSError: this is not a process of the job, or it is gone.
+        """
+        try:
+            part = self.connection.recv(self._awaited - len(self._received))
+        except BlockingIOError:
+            return b""
+        if not part:
+            raise Refused("it hung up")
+        self._received += part
+        if len(self._received) < self._awaited:
+            return b""
+        message, self._received = self._received, b""
+        if self.side.peer < 0:
+            self._awaited = handshake.PROOF_BYTES
+            return self.side.challenge(message)
+        answer = self.side.welcome(message)
+        self.is_done = True
+        return answer
+
+
+def _peer(connection: socket.socket) -> str:
+    try:
+        host, port, *_ = connection.getpeername()
+    except OSError:
+        return "somebody who is gone"
+    return f"{host}:{port}"

@@ -1,0 +1,41 @@
+"""What a collective whose ranks live in several processes is lowered with: connections, and a name that all know."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+
+from jax.interpreters import mlir
+
+from jaxcomm import jax_compat
+from jaxcomm.collectives.request import Request, Site
+from jaxcomm.distributed import members
+
+_lowerings = itertools.count()
+
+
+class _Module:
+    """A module that is being lowered, known by its types and the line of its first call."""
+
+    def __init__(self, contents: str) -> None:
+        digest = hashlib.sha256(contents.encode()).digest()
+        self.digest = int.from_bytes(digest[:8], "little", signed=True)
+        self.lowering = next(_lowerings)
+        self.numbers = itertools.count()
+
+
+def with_site(request: Request, context: mlir.LoweringRuleContext, line: str) -> Request:
+    """The request with its site, once the processes are connected.
+
+    Args:
+      request: spans processes.
+      context: of the call.
+      line: of the user's code that made it.
+
+    Raises:
+      JaxcommError: the processes cannot be connected.
+    """
+    members.connected()
+    module = jax_compat.module_data(context, _Module, lambda: _Module(f"{jax_compat.module_types(context)} {line}"))
+    return dataclasses.replace(request, site=Site(module.digest, module.lowering, next(module.numbers), line))

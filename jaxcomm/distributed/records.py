@@ -1,0 +1,68 @@
+"""What each process publishes of itself for the others to connect with it, signed with the generation's key."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from jaxcomm.distributed.secret import is_mac, mac
+from jaxcomm.errors import JaxcommError
+
+_MOST_BYTES = 4096
+
+
+class Record(NamedTuple):
+    """One process.
+
+    Attributes:
+      process: its number in the job.
+      transport: its JAXCOMM_TRANSPORT.
+      host: processes with the same one can share memory.
+      pid: of the process in its PID namespace.
+      fd: of its shared-memory file there; -1 for none.
+      number: that the file bears, by which it is known when it is opened.
+      address: IP address of its listener; "" for none.
+      port: of its listener.
+    """
+
+    process: int
+    transport: str
+    host: str
+    pid: int
+    fd: int
+    number: int
+    address: str
+    port: int
+
+
+def signed(record: Record, key: bytes) -> str:
+    """The text to publish."""
+    content = json.dumps(record)
+    return f"{mac(key, 'record', content.encode()).hex()} {content}"
+
+
+def verified(text: str, process: int, key: bytes) -> Record:
+    """The record that a process has published.
+
+    Raises:
+      JaxcommError: it is not signed with this generation's key, or is another process's.
+    """
+    signature, _, content = text.partition(" ")
+    if len(text) > _MOST_BYTES or not is_mac(_bytes(signature), key, "record", content.encode()):
+        raise JaxcommError(
+            f"the record of process {process} is not signed with this job's secret.\n"
+            "  Cure: the same file JAXCOMM_SECRET_FILE, or none, for all processes."
+        )
+    record = Record(*json.loads(content))
+    if record.process != process:
+        raise JaxcommError(
+            f"process {process} published the record of process {record.process}.\n  Cure: start the job anew."
+        )
+    return record
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return b""

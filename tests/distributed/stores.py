@@ -1,0 +1,31 @@
+"""A key-value store within one process, for threads that play the processes of a job."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import jax
+
+
+class Store:
+    """What `jax_compat.key_value_store` returns."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+        self._changed = threading.Condition()
+
+    def key_value_set(self, key: str, value: str) -> None:
+        with self._changed:
+            if key in self.values:
+                raise jax.errors.JaxRuntimeError(f"ALREADY_EXISTS: {key}")
+            self.values[key] = value
+            self._changed.notify_all()
+
+    def blocking_key_value_get(self, key: str, timeout_ms: int) -> str:
+        deadline = time.monotonic() + timeout_ms / 1000
+        with self._changed:
+            while key not in self.values:
+                if not self._changed.wait(deadline - time.monotonic()):
+                    raise jax.errors.JaxRuntimeError(f"DEADLINE_EXCEEDED: {key}")
+            return self.values[key]

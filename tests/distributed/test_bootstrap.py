@@ -1,0 +1,265 @@
+"""Threads play the processes of a job: which are connected and how, and which is named if it is missing."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+from stores import Store
+
+from jaxcomm import jax_compat
+from jaxcomm.distributed import bootstrap, host, records, secret
+from jaxcomm.distributed.bootstrap import Membership, connect_as
+from jaxcomm.distributed.records import Record
+from jaxcomm.distributed.settings import Settings
+from jaxcomm.errors import JaxcommError
+
+TCP = Settings("tcp", timeout_s=20)
+KEY = secret.key(bytes(32), "job", 1)
+
+
+NUMBER = 2**64 - 1
+
+
+class Core:
+    """Keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.file = os.memfd_create("jaxcomm")
+        self.files: dict[int, int] = {}
+        self.sockets: dict[int, socket.socket] = {}
+        self.started = False
+
+    def shm_file(self) -> tuple[int, int]:
+        return self.file, NUMBER
+
+    def add_shm(self, process: int, fd: int, number: int) -> None:
+        assert number == NUMBER
+        self.files[process] = fd
+
+    def add_tcp(self, process: int, fd: int) -> None:
+        self.sockets[process] = socket.socket(fileno=fd)
+
+    def start(self) -> None:
+        self.started = True
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Store:
+    made = Store()
+    monkeypatch.setattr(jax_compat, "key_value_store", lambda: made)
+    return made
+
+
+@pytest.fixture
+def cores() -> Iterator[list[Core]]:
+    made = [Core() for _ in range(6)]
+    yield made
+    for core in made:
+        for connection in core.sockets.values():
+            connection.close()
+        for file in (core.file, *core.files.values()):
+            os.close(file)
+
+
+def connect_all(cores: list[Core], chosen: list[Settings | None]) -> list[Membership | JaxcommError]:
+    """What each process ends with; those with None do not come."""
+
+    def one(process: int) -> Membership | JaxcommError:
+        settings = chosen[process]
+        if settings is None:
+            return JaxcommError("has not come")
+        try:
+            return connect_as(process, len(chosen), cores[process], settings, "localhost:1", 7)
+        except JaxcommError as error:
+            return error
+
+    with ThreadPoolExecutor(len(chosen)) as pool:
+        return [*pool.map(one, range(len(chosen)))]
+
+
+def members(found: list[Membership | JaxcommError]) -> list[Membership]:
+    for each in found:
+        if isinstance(each, JaxcommError):
+            raise each
+    return [each for each in found if isinstance(each, Membership)]
+
+
+def errors(found: list[Membership | JaxcommError]) -> list[str]:
+    assert all(isinstance(each, JaxcommError) for each in found), found
+    return [str(each) for each in found]
+
+
+@pytest.mark.usefixtures("store")
+def test_each_pair_has_one_connection(cores: list[Core]) -> None:
+    found = members(connect_all(cores, [TCP] * 4))
+    assert [each.transports for each in found] == [tuple("" if i == j else "tcp" for j in range(4)) for i in range(4)]
+    assert [(each.process, each.generation, each.strangers) for each in found] == [(i, 7, 0) for i in range(4)]
+    assert [core.started for core in cores[:4]] == [(i, 4) for i in range(4)]
+    for i, core in enumerate(cores[:4]):
+        assert sorted(core.sockets) == [j for j in range(4) if j != i]
+        for j, connection in core.sockets.items():
+            assert not os.get_blocking(connection.fileno())
+            connection.sendall(bytes([i, j]))
+    for i, core in enumerate(cores[:4]):
+        for j, connection in core.sockets.items():
+            connection.settimeout(10)
+            assert connection.recv(100) == bytes([j, i])
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("transport", ["auto", "shm"])
+def test_processes_of_a_host_open_each_others_memory(cores: list[Core], transport: str) -> None:
+    found = members(connect_all(cores, [Settings(transport, timeout_s=20)] * 3))
+    assert found[1].transports == ("shm", "", "shm")
+    for core in cores[:3]:
+        assert not core.sockets
+        for other, file in core.files.items():
+            assert os.fstat(file).st_ino == os.fstat(cores[other].file).st_ino
+
+
+@pytest.mark.usefixtures("store")
+def test_between_hosts_it_is_tcp(cores: list[Core]) -> None:
+    found = members(connect_all(cores, [Settings(host=name, timeout_s=20) for name in "aabb"]))
+    assert [each.transports for each in found] == [
+        ("", "shm", "tcp", "tcp"),
+        ("shm", "", "tcp", "tcp"),
+        ("tcp", "tcp", "", "shm"),
+        ("tcp", "tcp", "shm", ""),
+    ]
+
+
+@pytest.mark.usefixtures("store")
+def test_hosts_do_not_share_memory(cores: list[Core]) -> None:
+    for text in errors(connect_all(cores, [Settings("shm", host=name, timeout_s=20) for name in "ab"])):
+        assert "JAXCOMM_TRANSPORT is shm, but process 0 (host a) and process 1 (host b) share no memory." in text
+
+
+@pytest.mark.usefixtures("store")
+def test_all_processes_want_the_same_transport(cores: list[Core]) -> None:
+    chosen = [Settings("auto", timeout_s=20), Settings("tcp", timeout_s=20), Settings("auto", timeout_s=20)]
+    found = errors(connect_all(cores, [*chosen]))
+    assert all("JAXCOMM_TRANSPORT is " in text for text in found)
+    assert found[1].startswith("JAXCOMM_TRANSPORT is auto in process 0 and tcp in process 1.\n  Cure: the same for all")
+
+
+@pytest.mark.usefixtures("store")
+def test_processes_that_do_not_come_are_named(cores: list[Core]) -> None:
+    chosen = TCP._replace(timeout_s=0.3)
+    found = errors(connect_all(cores, [chosen, None, chosen, None, chosen]))
+    for process in (0, 2, 4):
+        assert found[process].startswith("processes 1, 3 have not come in time") or (
+            "could not be connected: processes 1, 3 have not come in time" in found[process]
+        )
+
+
+@pytest.mark.usefixtures("store")
+def test_without_process_0_it_is_the_one_that_is_named(cores: list[Core]) -> None:
+    found = errors(connect_all(cores, [None, TCP._replace(timeout_s=0.1)]))
+    assert found[1].startswith("process 0 has not come in time.\n  Cure: run the same steps in all processes; JAXCOMM")
+
+
+@pytest.mark.usefixtures("store")
+def test_what_one_process_cannot_do_the_others_hear_at_once(cores: list[Core]) -> None:
+    found = errors(connect_all(cores, [TCP, TCP._replace(interface="none0"), TCP]))
+    assert found[1].startswith("JAXCOMM_INTERFACE is 'none0', which has no IPv4 address here: No such device.\n")
+    for process in (0, 2):
+        assert found[process] == (
+            "process 1 could not be connected: JAXCOMM_INTERFACE is 'none0', which has no IPv4 address here: "
+            "No such device.\n  Cure: see its error."
+        )
+
+
+@pytest.mark.usefixtures("store")
+def test_sockets_are_bound_to_the_interface(cores: list[Core]) -> None:
+    members(connect_all(cores, [TCP._replace(interface="lo")] * 2))
+    for core in cores[:2]:
+        for connection in core.sockets.values():
+            assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16).rstrip(b"\0") == b"lo"
+            assert connection.getsockname()[0] == "127.0.0.1"
+
+
+def secret_file(folder: Path, content: bytes) -> str:
+    file = folder / content[:1].decode()
+    file.write_bytes(content)
+    file.chmod(0o600)
+    return str(file)
+
+
+def test_a_secret_in_a_file_is_not_published(cores: list[Core], store: Store, tmp_path: Path) -> None:
+    content = b"a" * 32
+    chosen = TCP._replace(secret_file=secret_file(tmp_path, content))
+    members(connect_all(cores, [chosen] * 2))
+    assert not any(content.hex() in value for value in store.values.values())
+
+
+@pytest.mark.usefixtures("store")
+def test_processes_with_different_secrets_are_not_connected(cores: list[Core], tmp_path: Path) -> None:
+    chosen = [TCP._replace(secret_file=secret_file(tmp_path, letter * 32)) for letter in (b"a", b"b")]
+    for text in errors(connect_all(cores, [*chosen])):
+        assert "is not signed with this job's secret" in text
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("those", [(0,), (1,)])
+def test_all_processes_have_a_secret_file_or_none(cores: list[Core], tmp_path: Path, those: tuple[int, ...]) -> None:
+    file = secret_file(tmp_path, b"a" * 32)
+    found = errors(connect_all(cores, [TCP._replace(secret_file=file if i in those else "") for i in range(2)]))
+    assert f"JAXCOMM_SECRET_FILE is set in process {those[0]}, and not in process {1 - those[0]}." in found[1]
+    assert found[0].startswith("process 1 could not be connected: JAXCOMM_SECRET_FILE is set in process")
+
+
+def record(**changes: Any) -> Record:
+    return Record(1, "tcp", "a", os.getpid(), 5, 6, "127.0.0.1", 7)._replace(**changes)
+
+
+def test_a_record_is_its_process_and_signed() -> None:
+    text = records.signed(record(), KEY)
+    assert records.verified(text, 1, KEY) == record()
+    for bad in ("", "x", text[1:], text.replace("127.0.0.1", "127.0.0.2"), text + " ", "é" + text, text + "x" * 5000):
+        with pytest.raises(JaxcommError, match=r"record of process 1 is not signed with this job's secret.\n  Cure"):
+            records.verified(bad, 1, KEY)
+    with pytest.raises(JaxcommError, match="process 2 published the record of process 1"):
+        records.verified(text, 2, KEY)
+    with pytest.raises(JaxcommError, match="is not signed"):
+        records.verified(text, 1, secret.key(bytes(32), "job", 2))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"pid": 2**22 + 1}, {"fd": 9999}],
+)
+def test_memory_that_cannot_be_opened_is_an_error(cores: list[Core], changes: dict[str, Any]) -> None:
+    own = record(fd=cores[0].file)
+    os.close(host.open_shared_memory(own))
+    with pytest.raises(JaxcommError, match=r"shared memory of process 1, /proc/.* cannot be opened: No such file"):
+        host.open_shared_memory(own._replace(**changes))
+
+
+def test_connect_is_done_once_for_each_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap, "_connected", None)
+    monkeypatch.setattr(bootstrap, "_generation", 0)
+    monkeypatch.setattr(jax_compat, "coordinator_address", lambda: "localhost:1")
+    monkeypatch.setattr(jax, "process_count", lambda: 1)
+    for generation in (1, 2):
+        made = Store()
+        monkeypatch.setattr(jax_compat, "key_value_store", lambda made=made: made)
+        first = bootstrap.connect(Core)
+        assert bootstrap.connect(Core) is first
+        assert first.generation == generation and first.transports == ("",)
+
+
+def test_a_failure_is_reported_again(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+    monkeypatch.setattr(bootstrap, "_connected", None)
+    monkeypatch.setattr(jax_compat, "coordinator_address", lambda: "localhost:1")
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setenv("JAXCOMM_CONNECT_TIMEOUT_S", "0.1")
+    for _ in range(2):
+        with pytest.raises(JaxcommError, match="process 1 has not come in time"):
+            bootstrap.connect(Core)

@@ -1,0 +1,158 @@
+"""The handshake refuses everything but itself: changed, replayed, reflected, of another job, process or rail."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from jaxcomm.distributed import secret
+from jaxcomm.distributed.handshake import (
+    CHALLENGE_BYTES,
+    HELLO_BYTES,
+    PROOF_BYTES,
+    WELCOME_BYTES,
+    Connector,
+    Listener,
+    Refused,
+)
+
+KEY = secret.key(b"a secret of this job", "job", 1)
+
+
+def connector(key: bytes = KEY, *, process: int = 2, listener: int = 0, rail: int = 0) -> Connector:
+    return Connector(key, process=process, listener=listener, rail=rail)
+
+
+def listener(
+    key: bytes = KEY, *, process: int = 0, processes: int = 4, rail: int = 0, used: set[bytes] | None = None
+) -> Listener:
+    return Listener(key, process=process, processes=processes, rail=rail, used=set() if used is None else used)
+
+
+def test_a_process_of_the_job_is_accepted() -> None:
+    one, other = connector(process=3), listener()
+    challenge = other.challenge(one.hello)
+    proof = one.prove(challenge)
+    welcome = other.welcome(proof)
+    one.finish(welcome)
+    assert other.peer == 3
+    assert [*map(len, (one.hello, challenge, proof, welcome))] == [
+        HELLO_BYTES,
+        CHALLENGE_BYTES,
+        PROOF_BYTES,
+        WELCOME_BYTES,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "reason"),
+    [
+        (connector(secret.key(b"another secret", "job", 1)), "not signed with this job's key"),
+        (connector(secret.key(b"a secret of this job", "another job", 1)), "not signed with this job's key"),
+        (connector(secret.key(b"a secret of this job", "job", 2)), "not signed with this job's key"),
+        (connector(process=2, listener=1), "of process 2 to process 1 on rail 0"),
+        (connector(rail=1), "of process 2 to process 0 on rail 1"),
+        (connector(process=4), "of process 4 to process 0"),
+        (connector(process=0), "of process 0 to process 0"),
+    ],
+    ids=["secret", "job", "generation", "listener", "rail", "no such process", "itself"],
+)
+def test_a_hello_of_another_connection_is_refused(one: Connector, reason: str) -> None:
+    with pytest.raises(Refused, match=reason):
+        listener().challenge(one.hello)
+
+
+def test_a_lower_process_does_not_connect() -> None:
+    with pytest.raises(Refused, match="of process 1 to process 2"):
+        listener(process=2).challenge(connector(process=1, listener=2).hello)
+
+
+def test_a_hello_counts_once() -> None:
+    used: set[bytes] = set()
+    one = connector()
+    listener(used=used).challenge(one.hello)
+    with pytest.raises(Refused, match="its hello was used before"):
+        listener(used=used).challenge(one.hello)
+
+
+def test_a_whole_conversation_that_is_replayed_is_refused() -> None:
+    one, other = connector(), listener()
+    hello, challenge = one.hello, other.challenge(one.hello)
+    proof = one.prove(challenge)
+    welcome = other.welcome(proof)
+    again = listener()
+    again.challenge(hello)
+    with pytest.raises(Refused, match="does not prove that it is process 2"):
+        again.welcome(proof)
+    later = connector()
+    with pytest.raises(Refused, match="challenge is not signed"):
+        later.prove(challenge)
+    later.prove(listener().challenge(later.hello))
+    with pytest.raises(Refused, match="welcome is not signed"):
+        later.finish(welcome)
+
+
+def test_messages_that_are_reflected_are_refused() -> None:
+    one, other = connector(), listener()
+    with pytest.raises(Refused):
+        one.prove(one.hello[-CHALLENGE_BYTES:])
+    one = connector()
+    challenge = other.challenge(one.hello)
+    proof = one.prove(challenge)
+    with pytest.raises(Refused):
+        one.finish(proof)
+    with pytest.raises(Refused):
+        other.welcome(challenge[-PROOF_BYTES:])
+
+
+def test_a_listener_that_does_not_know_the_key_is_refused() -> None:
+    one = connector()
+    with pytest.raises(Refused, match="challenge is not signed"):
+        one.prove(bytes(CHALLENGE_BYTES))
+
+
+def refuses_changed(count: int) -> None:
+    """Changes one message of a handshake each time: some bits, or all bytes, or swaps in another handshake's."""
+    draw = random.Random(0)
+
+    def changed(message: bytes) -> bytes:
+        kind = draw.randrange(4)
+        if kind == 0:
+            return draw.randbytes(len(message))
+        if kind == 1:
+            at = draw.randrange(len(message))
+            return message[:at] + draw.randbytes(len(message) - at) if at else draw.randbytes(len(message))
+        bits = bytearray(message)
+        for _ in range(draw.choice((1, 1, 2, 8))):
+            bits[draw.randrange(len(bits))] ^= 1 << draw.randrange(8)
+        return bytes(bits)
+
+    refused = 0
+
+    def refuse(step: Callable[[bytes], object], message: bytes) -> bytes:
+        nonlocal refused
+        for _ in range(32):
+            if (bad := changed(message)) != message:
+                try:
+                    step(bad)
+                    raise AssertionError(f"{step} accepts {bad!r} instead of {message!r}")
+                except Refused:
+                    refused += 1
+        return message
+
+    while refused < count:
+        one, other = connector(), listener()
+        challenge = other.challenge(refuse(other.challenge, one.hello))
+        proof = one.prove(refuse(one.prove, challenge))
+        one.finish(refuse(one.finish, other.welcome(refuse(other.welcome, proof))))
+
+
+def test_changed_messages_are_refused() -> None:
+    refuses_changed(100_000)
+
+
+@pytest.mark.slow
+def test_a_million_changed_messages_are_refused() -> None:
+    refuses_changed(1_000_000)

@@ -1,0 +1,271 @@
+"""`jaxcomm launch` with real processes: they find each other, the failure of one ends all, and nothing survives."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import re
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jaxcomm.cli import main
+from jaxcomm.distributed import launch
+from jaxcomm.errors import JaxcommError
+
+Capture = pytest.CaptureFixture[str]
+ROOT = Path(__file__).parents[2]
+
+JOB = """
+import os, socket
+import jax
+jax.distributed.initialize()
+from jaxcomm.distributed import bootstrap
+from jaxcomm.errors import JaxcommError
+
+class Core:
+    def __init__(self): self.file, self.sockets, self.files = os.memfd_create("jaxcomm"), {}, {}
+    def shm_file(self): return self.file, 7
+    def add_tcp(self, process, fd): self.sockets[process] = socket.socket(fileno=fd)
+    def add_shm(self, process, fd, number): self.files[process] = fd
+    def start(self): pass
+
+def everybody_answers(member):
+    for connection in member.core.sockets.values():
+        connection.send(bytes([member.process]))
+    for process, connection in member.core.sockets.items():
+        select.select([connection], [], [], 60)
+        assert connection.recv(9) == bytes([process])
+    for process, file in member.core.files.items():
+        os.pwrite(file, bytes([member.process + 1]), member.process)
+
+import select
+found = bootstrap.connect(Core)
+assert bootstrap.connect(Core) is found
+everybody_answers(found)
+print("first", found.generation, found.transports, jax.local_device_count(), jax.device_count())
+jax.distributed.shutdown()
+try:
+    bootstrap.connect(Core)
+except JaxcommError as error:
+    print(str(error).splitlines()[0])
+jax.clear_caches()
+jax.extend.backend.clear_backends()
+jax.distributed.initialize()
+found = bootstrap.connect(Core)
+everybody_answers(found)
+print("second", found.generation)
+"""
+
+
+def script(folder: Path, text: str) -> Path:
+    file = folder / "script.py"
+    file.write_text(text)
+    return file
+
+
+def command(*words: object) -> list[str]:
+    return [sys.executable, "-m", "jaxcomm.cli", "launch", *map(str, words)]
+
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]), "XLA_FLAGS": ""}
+
+
+def run(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*words), capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+
+
+@contextlib.contextmanager
+def running(*words: object) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    ) as job:
+        try:
+            yield job
+        finally:
+            job.kill()
+
+
+def numbers(job: subprocess.Popen[str], count: int) -> list[int]:
+    """Descriptors of processes whose numbers the job prints."""
+    assert job.stdout is not None
+    return [os.pidfd_open(int(job.stdout.readline().split()[-1])) for _ in range(count)]
+
+
+def assert_ended(descriptors: list[int]) -> None:
+    for each in descriptors:
+        assert select.select([each], [], [], 30)[0], "a process lives on"
+        os.close(each)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("transport", "others"), [("tcp", "tcp"), ("auto", "shm")])
+def test_processes_find_and_connect_with_each_other_twice(tmp_path: Path, transport: str, others: str) -> None:
+    found = run("-n", 3, "--devices-per-process", 2, "--transport", transport, script(tmp_path, JOB))
+    assert found.returncode == 0, found.stderr
+    for process in range(3):
+        lines = [line for line in found.stdout.splitlines() if line.startswith(f"[{process}] ") and "Gloo" not in line]
+        transports = tuple("" if each == process else others for each in range(3))
+        assert lines == [
+            f"[{process}] first 1 {transports} 2 6",
+            f"[{process}] ranks live in several processes, but jax.distributed has not been initialized.",
+            f"[{process}] second 2",
+        ]
+
+
+LEAVES_ONE_BEHIND = """
+import os, subprocess, sys, time
+subprocess.Popen(["sleep", "600"])
+print(os.getpid(), flush=True)
+print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid, flush=True)
+if os.environ["SLURM_PROCID"] == "1":
+    sys.stdin.read()  # nothing: it is at its end
+    while not os.path.exists(sys.argv[1]):
+        time.sleep(0.01)
+    END
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "words"),
+    [
+        ("print('so long', file=sys.stderr); sys.exit(3)", 3, "ended with exit status 3."),
+        ("raise ValueError('of a bug')", 1, "ended with exit status 1."),
+        ("os.kill(os.getpid(), 11)", 139, "was ended by signal 11 (Segmentation fault)."),
+        (
+            "os.kill(os.getpid(), 9)",
+            137,
+            "was ended by signal 9 (Killed); the kernel does that when memory runs out.",
+        ),
+    ],
+)
+def test_the_failure_of_one_ends_all(tmp_path: Path, end: str, code: int, words: str) -> None:
+    with running("-n", 3, script(tmp_path, LEAVES_ONE_BEHIND.replace("END", end)), tmp_path / "go") as job:
+        descriptors = numbers(job, 6)
+        (tmp_path / "go").touch()
+        _, errors = job.communicate(timeout=60)
+        assert job.returncode == code
+        assert f"\nerror: process 1 of 3 {words}\n  It printed last:\n    " in "\n" + errors
+        assert ("[1] ValueError: of a bug\n" in errors) == ("bug" in end)
+        assert ("    so long\n" in errors) == ("so long" in end)
+        assert_ended(descriptors)
+
+
+STUBBORN = """
+import os, signal, time
+signal.signal(signal.SIGTERM, lambda *_: print("not I", flush=True))
+print(os.getpid(), flush=True)
+while True:
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_ends_also_those_that_ignore_theirs(tmp_path: Path, number: int, code: int) -> None:
+    with running("-n", 2, script(tmp_path, STUBBORN)) as job:
+        descriptors = numbers(job, 2)
+        job.send_signal(number)
+        printed, errors = job.communicate(timeout=60)
+        assert job.returncode == code
+        assert sorted(printed.splitlines()) == ["[0] not I", "[1] not I"]
+        assert errors == f"error: ended by signal {number} ({signal.strsignal(number)})\n"
+        assert_ended(descriptors)
+
+
+def test_nothing_survives_a_launcher_that_is_killed(tmp_path: Path) -> None:
+    with running("-n", 2, script(tmp_path, LEAVES_ONE_BEHIND.replace("END", "pass")), "go") as job:
+        descriptors = numbers(job, 4)
+        job.kill()
+        assert_ended(descriptors)
+
+
+def test_nothing_survives_where_nobody_reads(tmp_path: Path) -> None:
+    talker = "import os\nprint(os.getpid(), flush=True)\nwhile True: print('more', flush=True)"
+    with running("-n", 2, script(tmp_path, talker)) as job:
+        assert job.stdout is not None
+        found: dict[str, int] = {}
+        while len(found) < 2:
+            prefix, word = job.stdout.readline().split()
+            if word != "more":
+                found[prefix] = os.pidfd_open(int(word))
+        job.stdout.close()
+        assert job.wait(60) == 0  # as `head` has seen enough
+        assert_ended([*found.values()])
+
+
+def test_lines_say_whose_they_are_on_the_same_stream(tmp_path: Path) -> None:
+    text = "import sys\nprint('out')\nprint('täst', file=sys.stderr)\nprint('end', end='')"
+    found = run("-n", 2, script(tmp_path, text))
+    assert sorted(found.stdout.splitlines()) == ["[0] end", "[0] out", "[1] end", "[1] out"]
+    assert sorted(found.stderr.splitlines()) == ["[0] täst", "[1] täst"]
+
+
+def test_modules_and_programs_run_too() -> None:
+    found = run("-n", 1, "-m", "platform", "--terse")
+    assert found.stdout == f"[0] {platform.platform(terse=True)}\n"
+    found = run("-n", 2, "--", "sh", "-c", "echo $SLURM_PROCID-$1", "sh", "--json")
+    assert sorted(found.stdout.splitlines()) == ["[0] 0---json", "[1] 1---json"]
+
+
+def test_dry_run_shows_commands_and_variables(tmp_path: Path, capsys: Capture) -> None:
+    file = script(tmp_path, "")
+    assert main(["launch", "-n", "2", "--transport", "shm", "--dry-run", "--json", str(file), "--steps", "3"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [each["command"] for each in shown] == [[sys.executable, str(file), "--steps", "3"]] * 2
+    assert [each["environment"]["SLURM_PROCID"] for each in shown] == ["0", "1"]
+    assert {each["environment"]["JAXCOMM_TRANSPORT"] for each in shown} == {"shm"}
+    assert main(["launch", "-n", "1", "--dry-run", str(file), "two words"]) == 0
+    line = capsys.readouterr().out
+    assert re.fullmatch(rf"(\w+=\S+ )*XLA_FLAGS='?\S.*{re.escape(str(file))} 'two words'\n", line)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-n", "2"], "there is nothing to run.\n  Cure: jaxcomm launch -n 4 script.py"),
+        (["-n", "2", "none.py"], "there is no script none.py.\n  Cure: check the path."),
+        (
+            ["-n", "2", "no-such-program"],
+            "there is no program 'no-such-program'.\n  Cure: a script's name ends in",
+        ),
+        (["-n", "2", "--json", "sh"], "--json goes with --dry-run only.\n  Cure: leave out --json."),
+    ],
+)
+def test_mistakes_are_named(words: list[str], message: str, capsys: Capture) -> None:
+    assert main(["launch", *words]) == 1
+    assert capsys.readouterr().err.startswith(f"error: {message}")
+
+
+def variables(environment: dict[str, str], devices: int = 4) -> dict[str, str]:
+    return launch.variables(1, 2, devices=devices, coordinator="127.0.0.1:5", transport=None, environment=environment)
+
+
+def test_a_users_variables_are_kept() -> None:
+    given = {"XLA_FLAGS": "--a=1 --xla_force_host_platform_device_count=8 --b", "JAX_PLATFORMS": "cuda"}
+    found = variables({**given, "PJRT_NPROC": "99"})
+    assert found["XLA_FLAGS"] == "--a=1 --b --xla_force_host_platform_device_count=4"
+    assert found["JAX_PLATFORMS"] == "cuda" and found["PJRT_NPROC"] == "99"
+    assert found["JAX_LOCAL_DEVICE_IDS"] == "4,5,6,7"
+    assert "JAXCOMM_TRANSPORT" not in found
+    assert int(variables({}, devices=64)["PJRT_NPROC"]) >= 128 and variables({})["JAX_PLATFORMS"] == "cpu"
+
+
+def test_what_open_mpi_says_is_not_for_these_processes() -> None:
+    kept = launch.inherited({"OMPI_COMM_WORLD_RANK": "3", "OMPI_MCA_orte_hnp_uri": "1.0;tcp://h", "PATH": "/bin"})
+    assert kept == {"PATH": "/bin"}
+
+
+def test_a_script_is_run_by_this_python(tmp_path: Path) -> None:
+    file = script(tmp_path, "")
+    assert launch.command([str(file), "-x"]) == [sys.executable, str(file), "-x"]
+    assert launch.command(["a.b", "-x"], is_module=True) == [sys.executable, "-m", "a.b", "-x"]
+    with pytest.raises(JaxcommError, match="there is no program"):
+        launch.command(["a.b"])
