@@ -34,7 +34,8 @@ MAY_IMPORT = {
     "planner": "curve files plan profile program schedules simulate topology",
     "train": "collectives communicator ffi plan planner profile",
     "report": "plan profile schedules topology",
-    "cli": "collectives ffi files gpu measure plan planner profile program report schedules simulate train",
+    "testbed": "files",
+    "cli": "collectives ffi files gpu measure plan planner profile program report schedules simulate testbed train",
     "jax_compat": "",
     "jaxcomm": "collectives communicator ffi lax plan planner profile report schedules train",
 }

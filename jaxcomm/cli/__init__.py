@@ -29,6 +29,7 @@ COMMANDS = {
     "simulate": "predict the time of every schedule over sizes, delays and ranks",
     "what-if": "predict what a change would do to a profile: no straggler, slower links, another late rank",
     "bench": "measure jaxcomm.psum beside lax.psum on this machine's host devices",
+    "testbed": "run a command on hosts, racks and rails made on this machine, with delay, loss and cuts; needs root",
     "check": "show on this machine what works on its GPUs, and turn that on; --cpu checks the CPU core",
 }
 

@@ -1,0 +1,41 @@
+"""Testbeds: hosts, racks and rails as network namespaces of one machine, and what goes wrong between them.
+
+A TOML file says it all: rates, uplinks, a late host, random loss, links that are cut and repaired, other traffic.
+Linux and root are needed to make one; to read a file and to say what would be done, neither. Only `jaxcomm.cli`
+imports this folder; it imports nothing of jaxcomm but files and errors.
+"""
+
+from jaxcomm.testbed.counters import Link, counters
+from jaxcomm.testbed.events import Event, happening, timeline
+from jaxcomm.testbed.files import load
+from jaxcomm.testbed.layout import Layout
+from jaxcomm.testbed.network import build
+from jaxcomm.testbed.picture import picture
+from jaxcomm.testbed.processes import Process, on_host, processes
+from jaxcomm.testbed.requirements import Requirement, requirements
+from jaxcomm.testbed.schema import Testbed
+from jaxcomm.testbed.state import clean, in_use
+from jaxcomm.testbed.supervision import supervise
+from jaxcomm.testbed.up import up
+
+__all__ = [
+    "Event",
+    "Layout",
+    "Link",
+    "Process",
+    "Requirement",
+    "Testbed",
+    "build",
+    "clean",
+    "counters",
+    "happening",
+    "in_use",
+    "load",
+    "on_host",
+    "picture",
+    "processes",
+    "requirements",
+    "supervise",
+    "timeline",
+    "up",
+]
