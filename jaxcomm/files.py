@@ -193,6 +193,8 @@ def _explain(error: Any, kind: str, union: str) -> str:
             return str(error["ctx"]["error"])
         case "too_long" if isinstance(error["input"], list):
             return f"{path} has {len(error['input'])} entries; at most {error['ctx']['max_length']} are possible"
+        case "too_short" if isinstance(error["input"], list):
+            return f"{path} has {len(error['input'])} entries; at least {error['ctx']['min_length']} are needed"
         case "union_tag_invalid":
             return f"{path}.kind is {short(error['ctx']['tag'])}; it must be one of {error['ctx']['expected_tags']}"
         case "union_tag_not_found":

@@ -11,10 +11,10 @@ from jaxcomm.testbed.files import load
 from jaxcomm.testbed.layout import Layout
 from jaxcomm.testbed.network import build
 from jaxcomm.testbed.picture import picture
-from jaxcomm.testbed.processes import Process, on_host, processes
+from jaxcomm.testbed.processes import Process, hosts_text, on_host, processes
 from jaxcomm.testbed.requirements import Requirement, requirements
 from jaxcomm.testbed.schema import Testbed
-from jaxcomm.testbed.state import clean, in_use
+from jaxcomm.testbed.state import clean, hosts_file, in_use
 from jaxcomm.testbed.supervision import supervise
 from jaxcomm.testbed.up import up
 
@@ -29,6 +29,8 @@ __all__ = [
     "clean",
     "counters",
     "happening",
+    "hosts_file",
+    "hosts_text",
     "in_use",
     "load",
     "on_host",

@@ -55,7 +55,7 @@ def on_host(layout: Layout, host: str, *command: str) -> Command:
     return within(layout.namespace(host), *enter, *command)
 
 
-def hosts_file(layout: Layout) -> str:
+def hosts_text(layout: Layout) -> str:
     """The /etc/hosts of all hosts: the name of each is its address in the first rail."""
     rail = layout.testbed.rails[0].name
     lines = [f"{layout.address(host.name, rail)} {host.name}" for host in layout.testbed.hosts]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -64,14 +65,21 @@ def _check(processes: Sequence[Process], started: Sequence[subprocess.Popen[str]
 
 
 def _end(started: Sequence[subprocess.Popen[str]]) -> None:
-    for each in started:
-        each.terminate()
+    """Ends the processes with those that they have started themselves."""
+    _signal(started, signal.SIGTERM)
     deadline = time.monotonic() + _GRACE_S
     for each in started:
         with contextlib.suppress(subprocess.TimeoutExpired):
             each.wait(max(0.0, deadline - time.monotonic()))
-        each.kill()
+    _signal(started, signal.SIGKILL)
+    for each in started:
         each.wait()
+
+
+def _signal(started: Sequence[subprocess.Popen[str]], number: signal.Signals) -> None:
+    for each in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(each.pid, number)
 
 
 def _print(process: Process, started: subprocess.Popen[str], out: IO[str]) -> None:

@@ -12,7 +12,7 @@ from jaxcomm.errors import JaxcommError
 from jaxcomm.testbed import state
 from jaxcomm.testbed.layout import Layout
 from jaxcomm.testbed.network import Command, build
-from jaxcomm.testbed.processes import hosts_file
+from jaxcomm.testbed.processes import hosts_text
 from jaxcomm.testbed.requirements import check
 from jaxcomm.testbed.schema import Testbed
 
@@ -30,7 +30,7 @@ def up(testbed: Testbed) -> Iterator[Layout]:
     state.clean()
     with state.owned() as id:
         layout = Layout(testbed, id)
-        files.write(state.hosts_file(id), hosts_file(layout))
+        files.write(state.hosts_file(id), hosts_text(layout))
         for command in build(layout):
             _run(command)
         yield layout

@@ -1,4 +1,4 @@
-"""`jaxcomm testbed`: runs a command on hosts, racks and rails that are made on this machine, with what goes wrong."""
+"""`jaxcomm testbed run`: runs a command on hosts, racks and rails that are made on this machine for it."""
 
 from __future__ import annotations
 
@@ -6,54 +6,36 @@ import contextlib
 import shlex
 import signal
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterator
 from typing import Any, Final
 
 from jaxcomm import testbed
-from jaxcomm.cli import BAD_USAGE, INTERRUPTED, OK, output
+from jaxcomm.cli import INTERRUPTED, OK, output
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report.tables import table
 from jaxcomm.testbed import Layout, Testbed
 
 EXAMPLE = """
-    jaxcomm testbed check racks.toml
     jaxcomm testbed run racks.toml -- python train.py --steps 100
     jaxcomm testbed run racks.toml --dry-run -- python train.py      # the commands of ip, tc and nft
-    jaxcomm testbed clean
 """
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_LONGEST_S: Final = 86_400
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
-    parser.add_argument(
-        "action",
-        choices=("run", "check", "clean"),
-        help="run: the command once per process of the file; check: whether this machine can carry the testbed, or "
-        "any; clean: remove what is left of testbeds whose `jaxcomm testbed run` was killed",
-    )
-    parser.add_argument("file", nargs="?", help="the testbed, in TOML")
-    parser.add_argument("command", nargs="*", help="after --: what each process runs")
+    parser.add_argument("file", help="the testbed, in TOML")
+    parser.add_argument("command", nargs="+", help="after --: what every process of the testbed runs")
     parser.add_argument("--time-limit", type=_seconds, default=600.0, metavar="S", help="seconds; default 600")
     parser.add_argument("--dry-run", action="store_true", help="print the commands that it would run, and run none")
     parser.add_argument("--json", action="store_true", help="print JSON; the processes' output goes to standard error")
 
 
 def run(args: Namespace) -> int:
-    """Runs a command on a testbed, checks the machine, or cleans it."""
-    if args.action == "clean":
-        return _clean(args)
-    if args.action == "check":
-        return _check(args)
-    if args.file is None or not args.command:
-        print(
-            f"error: testbed run needs {'a file' if args.file is None else 'a command'}.\n"
-            "  Cure: jaxcomm testbed run racks.toml -- python train.py",
-            file=sys.stderr,
-        )
-        return BAD_USAGE
+    """Makes the testbed, runs the command on it, and removes it."""
     wanted = testbed.load(args.file)
     if args.dry_run:
         return _dry_run(wanted, args)
@@ -98,7 +80,9 @@ def _run(layout: Layout, args: Namespace) -> int:
 
 def _dry_run(wanted: Testbed, args: Namespace) -> int:
     layout = Layout(wanted, "00000000")
-    build = [shlex.join(command) for command in testbed.build(layout)]
+    lines = ["printf", "%s\\n", *testbed.hosts_text(layout).splitlines()]
+    build = [f"{shlex.join(lines)} > {testbed.hosts_file(layout.id)}"]
+    build += [shlex.join(command) for command in testbed.build(layout)]
     started = testbed.processes(layout, args.command)
     events = testbed.timeline(layout)
     if args.json:
@@ -125,31 +109,6 @@ def _document(layout: Layout) -> dict[str, Any]:
     return {"id": layout.id, **layout.testbed.model_dump()}
 
 
-def _check(args: Namespace) -> int:
-    found = testbed.requirements(testbed.load(args.file) if args.file else None)
-    lacking = [each for each in found if each.cure]
-    if args.json:
-        output.print_json({each.name: {"there": not each.cure, "cure": each.cure} for each in found})
-    else:
-        print("\n".join(f"{'missing' if each.cure else 'there'}: {each.name}" for each in found))
-    if lacking:
-        cures = "; ".join(each.cure for each in lacking)
-        raise JaxcommError(f"a testbed needs {', '.join(each.name for each in lacking)}.\n  Cure: {cures}.")
-    return OK
-
-
-def _clean(args: Namespace) -> int:
-    removed = testbed.clean()
-    used = testbed.in_use()
-    if args.json:
-        output.print_json({"removed": removed, "in_use": used})
-        return OK
-    print(f"removed: {', '.join(removed) or 'nothing was left'}")
-    for id, process in used.items():
-        print(f"in use: {id}, by process {process}")
-    return OK
-
-
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
     """Has the first signal that ends the process raise KeyboardInterrupt; others then wait until all is removed."""
@@ -170,12 +129,10 @@ def _interruptible() -> Iterator[None]:
 
 
 def _seconds(text: str) -> float:
-    from argparse import ArgumentTypeError
-
     try:
         found = float(text)
     except ValueError:
         found = 0.0
-    if not 0 < found <= 86_400:
-        raise ArgumentTypeError(f"{text!r} is not a time; write seconds above 0, at most 86400")
+    if not 0 < found <= _LONGEST_S:
+        raise ArgumentTypeError(f"{text!r} is not a time limit; write seconds above 0, at most {_LONGEST_S}")
     return found
