@@ -9,6 +9,7 @@ from jaxcomm.testbed.counters import Link, counters
 from jaxcomm.testbed.events import Event, happening, timeline
 from jaxcomm.testbed.files import load
 from jaxcomm.testbed.layout import Layout
+from jaxcomm.testbed.machine import up
 from jaxcomm.testbed.network import build
 from jaxcomm.testbed.picture import picture
 from jaxcomm.testbed.processes import Process, hosts_text, on_host, processes
@@ -16,7 +17,6 @@ from jaxcomm.testbed.requirements import Requirement, requirements
 from jaxcomm.testbed.schema import Testbed
 from jaxcomm.testbed.state import clean, hosts_file, in_use
 from jaxcomm.testbed.supervision import supervise
-from jaxcomm.testbed.up import up
 
 __all__ = [
     "Event",
