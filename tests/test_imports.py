@@ -32,10 +32,11 @@ MAY_IMPORT = {
     "measure": "collectives communicator ffi gpu profile files",
     "simulate": "plan profile program schedules topology",
     "planner": "curve files plan profile program schedules simulate topology",
+    "distributed": "collectives communicator ffi files jax_compat profile",
     "train": "collectives communicator ffi plan planner profile",
     "report": "plan profile schedules topology",
     "testbed": "files",
-    "cli": "collectives ffi files gpu measure plan planner profile program report schedules simulate testbed train",
+    "cli": "collectives distributed ffi files gpu measure plan planner profile program report schedules simulate testbed train",
     "jax_compat": "",
     "jaxcomm": "collectives communicator ffi lax plan planner profile report schedules train",
 }

@@ -1,0 +1,206 @@
+"""Runs processes on this machine until all have ended; the failure of one ends the others, and nothing survives."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from jaxcomm.distributed.lines import Lines
+
+GRACE_S = 3.0  # from SIGTERM to SIGKILL; JAX's own handler of SIGTERM does not end a process
+_LAST_LINES = 10
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
+_prctl = ctypes.CDLL(None).prctl
+
+Show = Callable[[int, str, bool], None]
+
+
+class Failure(NamedTuple):
+    """Why a job ended before its time.
+
+    Attributes:
+      process: the first one that failed; None if a signal to this process ended the job.
+      status: its exit status, or minus the number of the signal that ended it, or the job.
+      last_lines: what it printed last.
+    """
+
+    process: int | None
+    status: int
+    last_lines: tuple[str, ...] = ()
+
+
+def supervise(command: Sequence[str], environments: Sequence[Mapping[str, str]], show: Show) -> Failure | None:
+    """Runs the command once in each environment. To be called in the main thread.
+
+    SIGINT, SIGTERM and SIGHUP to this process end all; the second such signal does so at once.
+
+    Args:
+      command: program and arguments.
+      environments: of the processes, by their numbers.
+      show: is called with the process, a line, and whether that is of standard error.
+
+    Returns:
+      None when all have ended with exit status 0.
+    """
+    with contextlib.ExitStack() as stack:
+        signals = stack.enter_context(_signals())
+        groups = stack.enter_context(_guard())
+        selector = stack.enter_context(selectors.DefaultSelector())
+        selector.register(signals, selectors.EVENT_READ)
+        children: list[_Child] = []
+        stack.callback(_end, children)
+        for process, environment in enumerate(environments):
+            child = _Child(process, command, environment, show)
+            children.append(child)
+            os.write(groups, f"{child.pid}\n".encode())
+            for file in (child.ended, *child.streams):
+                selector.register(file, selectors.EVENT_READ, child)
+        failure: Failure | None = None
+        deadline: float | None = None  # for those that were asked to end
+        while children:
+            ready = selector.select(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            for file, child in ((key.fd, key.data) for key, _ in ready):
+                if file == signals:
+                    number = os.read(signals, 1)[0]
+                    if failure is not None:
+                        deadline = 0.0
+                    failure = failure or Failure(None, -number)
+                elif file == child.ended:
+                    for each in (child.ended, *child.streams):
+                        selector.unregister(each)
+                    children.remove(child)
+                    if status := child.end():
+                        failure = failure or Failure(child.process, status, tuple(child.last_lines))
+                elif child in children and not child.read(file):
+                    selector.unregister(file)
+                    child.streams.pop(file)
+            if failure is not None and deadline is None:
+                deadline = time.monotonic() + GRACE_S
+                for child in children:
+                    child.signal(signal.SIGTERM)
+            elif deadline is not None and deadline <= time.monotonic():
+                for child in children:
+                    child.signal(signal.SIGKILL)
+                deadline += GRACE_S
+    return failure
+
+
+def _end(children: Sequence[_Child]) -> None:
+    for child in children:
+        child.signal(signal.SIGKILL)
+    for child in children:
+        with contextlib.suppress(OSError):  # what they print last may have nowhere to go
+            child.end()
+
+
+class _Child:
+    """A process, and all that it starts: they are one process group.
+
+    Attributes:
+      ended: a descriptor that is readable once the process has ended.
+      streams: descriptors of its output that have not come to their end, with what splits them.
+      last_lines: of its output.
+    """
+
+    def __init__(self, process: int, command: Sequence[str], environment: Mapping[str, str], show: Show) -> None:
+        self.process = process
+        self.last_lines: deque[str] = deque(maxlen=_LAST_LINES)
+        self._show = show
+        launcher = os.getpid()
+
+        def end_with_launcher() -> None:
+            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != launcher:
+                os._exit(1)
+
+        self._running = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            process_group=0,
+            preexec_fn=end_with_launcher,
+        )
+        self.pid = self._running.pid
+        self.ended = os.pidfd_open(self.pid)
+        assert self._running.stdout is not None and self._running.stderr is not None
+        self._stderr = self._running.stderr.fileno()
+        self.streams = {self._running.stdout.fileno(): Lines(), self._stderr: Lines()}
+        for file in self.streams:
+            os.set_blocking(file, False)
+
+    def read(self, file: int) -> bool:
+        """Shows what has come; False at the end of the stream, and when there is nothing."""
+        try:
+            data = os.read(file, 65536)
+        except BlockingIOError:
+            return False
+        for line in self.streams[file].add(data, time.monotonic()):
+            self.last_lines.append(line)
+            self._show(self.process, line, file == self._stderr)
+        return bool(data)
+
+    def signal(self, number: int) -> None:
+        """Sends it to all of the group."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def end(self) -> int:
+        """Ends all of the group, shows what it printed last, and returns the exit status of its first process."""
+        self.signal(signal.SIGKILL)  # while that one is not reaped, its number is no other group's
+        status = self._running.wait()
+        for file in self.streams:
+            while self.read(file):
+                pass
+        os.close(self.ended)
+        for stream in (self._running.stdout, self._running.stderr):
+            if stream is not None:
+                stream.close()
+        return status
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[int]:
+    """A descriptor that the numbers of the signals that end the job are read from."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    waking = signal.set_wakeup_fd(writer)
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    for number, handler in handlers.items():
+        if handler != signal.SIG_IGN:  # a job in the background
+            signal.signal(number, lambda *_: None)
+    try:
+        yield reader
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(waking)
+        os.close(reader)
+        os.close(writer)
+
+
+@contextlib.contextmanager
+def _guard() -> Iterator[int]:
+    """A descriptor for the numbers of process groups, which end should this process be killed.
+
+    Linux can end a killed process's children, but not what these have started.
+    """
+    script = 'while read group; do groups="$groups -$group"; done; kill -s KILL -- $groups'
+    with subprocess.Popen(
+        ["/bin/sh", "-c", script], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as guard:
+        assert guard.stdin is not None
+        try:
+            yield guard.stdin.fileno()
+        finally:
+            guard.kill()  # its groups have ended
