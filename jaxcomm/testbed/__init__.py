@@ -12,32 +12,30 @@ from jaxcomm.testbed.layout import Layout
 from jaxcomm.testbed.machine import up
 from jaxcomm.testbed.network import build
 from jaxcomm.testbed.picture import picture
-from jaxcomm.testbed.processes import Process, hosts_text, on_host, processes
+from jaxcomm.testbed.processes import coordinator, environments, hosts_text, on_its_host
 from jaxcomm.testbed.requirements import Requirement, requirements
 from jaxcomm.testbed.schema import Testbed
 from jaxcomm.testbed.state import clean, hosts_file, in_use
-from jaxcomm.testbed.supervision import supervise
 
 __all__ = [
     "Event",
     "Layout",
     "Link",
-    "Process",
     "Requirement",
     "Testbed",
     "build",
     "clean",
+    "coordinator",
     "counters",
+    "environments",
     "happening",
     "hosts_file",
     "hosts_text",
     "in_use",
     "load",
-    "on_host",
+    "on_its_host",
     "picture",
-    "processes",
     "requirements",
-    "supervise",
     "timeline",
     "up",
 ]

@@ -1,14 +1,14 @@
-"""The processes of a testbed: on which host each runs, by which command, and with which environment."""
+"""The processes of a testbed: what makes each run on its host, and the two ends of background traffic."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from jaxcomm.testbed import state
-from jaxcomm.testbed.layout import Layout
+from jaxcomm.testbed.layout import PREFIX, Layout
 from jaxcomm.testbed.network import Command, within
 from jaxcomm.testbed.schema import CONTROL, Flow
 
@@ -16,43 +16,35 @@ TRAFFIC: Final = Path(__file__).with_name("traffic.py")
 FLOW_PORT: Final = 7700  # and those above it, one for each flow
 _COORDINATOR_PORT: Final = 7600
 # A name of its own makes a host another one for jax and MPI; by the file they find it in the first rail.
-_ENTER: Final = 'echo "$1" > /proc/sys/kernel/hostname && mount --bind "$2" /etc/hosts || exit 125; shift 2; exec "$@"'
+_ON_HOST: Final = (
+    'echo "$JAXCOMM_HOST" > /proc/sys/kernel/hostname && '
+    f'mount --bind "{state.FOLDER}/$JAXCOMM_TESTBED.hosts" /etc/hosts || exit 125; exec "$@"'
+)
+_ENTER: Final = f'exec ip netns exec "{PREFIX}$JAXCOMM_TESTBED-$JAXCOMM_HOST" unshare --uts sh -c "$0" sh "$@"'
 
 
-class Process(NamedTuple):
-    """One process: its number in the job, its host, its command and what it adds to the environment."""
-
-    id: int
-    host: str
-    command: Command
-    environment: dict[str, str]
-
-
-def processes(layout: Layout, command: Sequence[str]) -> list[Process]:
-    """One process per place of every host, in the file's order; process 0 is the coordinator of `jax.distributed`."""
-    coordinator = f"{layout.address(layout.testbed.hosts[0].name, CONTROL)}:{_COORDINATOR_PORT}"
-    found: list[Process] = []
-    for host in layout.testbed.hosts:
-        for local in range(host.processes):
-            environment = {
-                # jax.distributed.initialize() takes these for Open MPI's.
-                "OMPI_MCA_orte_hnp_uri": f"0.0;tcp://{coordinator}",
-                "OMPI_COMM_WORLD_SIZE": str(layout.testbed.processes),
-                "OMPI_COMM_WORLD_RANK": str(len(found)),
-                "OMPI_COMM_WORLD_LOCAL_RANK": str(local),
-                "JAX_COORDINATOR_ADDRESS": coordinator,
-                "JAXCOMM_HOST": host.name,
-                "JAXCOMM_INTERFACE": layout.testbed.rails[0].name,
-                "JAXCOMM_TESTBED_DELAY_S": f"{host.delay_s:g}",
-            }
-            found.append(Process(len(found), host.name, on_host(layout, host.name, *command), environment))
+def environments(layout: Layout) -> list[dict[str, str]]:
+    """What each process has in its environment beside the usual, host by host in the file's order."""
+    testbed, found = layout.testbed, list[dict[str, str]]()
+    for host in testbed.hosts:
+        own = {
+            "JAXCOMM_TESTBED": layout.id,
+            "JAXCOMM_HOST": host.name,
+            "JAXCOMM_INTERFACE": testbed.rails[0].name,
+            "JAXCOMM_TESTBED_DELAY_S": f"{host.delay_s:g}",
+        }
+        found += [own] * host.processes
     return found
 
 
-def on_host(layout: Layout, host: str, *command: str) -> Command:
-    """A command that runs on a host: in its namespace, with its name and its /etc/hosts."""
-    enter = ("unshare", "--uts", "sh", "-c", _ENTER, "sh", host, str(state.hosts_file(layout.id)))
-    return within(layout.namespace(host), *enter, *command)
+def coordinator(layout: Layout) -> str:
+    """ "host:port" for `jax.distributed`, in the control network of the first process's host."""
+    return f"{layout.address(layout.testbed.hosts[0].name, CONTROL)}:{_COORDINATOR_PORT}"
+
+
+def on_its_host(command: Sequence[str]) -> Command:
+    """The command that runs another one on the host of its environment: in its namespace, with its name and hosts."""
+    return "sh", "-c", _ENTER, _ON_HOST, *command
 
 
 def hosts_text(layout: Layout) -> str:

@@ -87,7 +87,7 @@ class Testbed(Value):
     congestion_control: Literal["cubic", "reno", "bbr"] = "cubic"
     rails: Annotated[tuple[Rail, ...], Field(min_length=1, max_length=8)]
     racks: Annotated[tuple[Rack, ...], Field(max_length=16)] = ()
-    hosts: Annotated[tuple[Host, ...], Field(min_length=2, max_length=64)]
+    hosts: Annotated[tuple[Host, ...], Field(min_length=2, max_length=32)]
     losses: Annotated[tuple[Loss, ...], Field(max_length=512)] = ()
     cuts: Annotated[tuple[Cut, ...], Field(max_length=512)] = ()
     flows: Annotated[tuple[Flow, ...], Field(max_length=64)] = ()

@@ -21,7 +21,7 @@ from jaxcomm import files
 from jaxcomm.errors import JaxcommError
 from jaxcomm.testbed.layout import PREFIX
 
-_FOLDER: Final = Path("/run/jaxcomm/testbeds")
+FOLDER: Final = Path("/run/jaxcomm/testbeds")
 _ID: Final = re.compile(r"[0-9a-f]{8}")
 _TIMEOUT_S: Final = 20
 
@@ -29,14 +29,14 @@ _TIMEOUT_S: Final = 20
 @contextlib.contextmanager
 def owned() -> Iterator[str]:
     """The id of a new testbed, which is removed at the end: its processes, namespaces, and all that is in them."""
-    files.make_folder(_FOLDER)
+    files.make_folder(FOLDER)
     id = secrets.token_hex(4)
-    temporary = _FOLDER / f".{id}"
+    temporary = FOLDER / f".{id}"
     handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         os.write(handle, f"{os.getpid()}\n".encode())
-        os.rename(temporary, _FOLDER / id)  # locked from when it is seen
+        os.rename(temporary, FOLDER / id)  # locked from when it is seen
         try:
             yield id
         finally:
@@ -80,7 +80,7 @@ def in_use() -> dict[str, int]:
 
 def hosts_file(id: str) -> Path:
     """Where a testbed keeps what its hosts have as /etc/hosts."""
-    return _FOLDER / f"{id}.hosts"
+    return FOLDER / f"{id}.hosts"
 
 
 def _remove(id: str) -> None:
@@ -100,11 +100,11 @@ def _remove(id: str) -> None:
     for name in own:
         _run("ip", "netns", "delete", name)
     hosts_file(id).unlink(missing_ok=True)
-    (_FOLDER / id).unlink(missing_ok=True)
+    (FOLDER / id).unlink(missing_ok=True)
 
 
 def _states() -> list[Path]:
-    return sorted(path for path in _FOLDER.glob("*") if _ID.fullmatch(path.name))
+    return sorted(path for path in FOLDER.glob("*") if _ID.fullmatch(path.name))
 
 
 def _namespaces() -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import jaxcomm
 from jaxcomm import testbed
 from jaxcomm.cli import main
 from jaxcomm.errors import JaxcommError
-from jaxcomm.testbed import Layout
+from jaxcomm.testbed import Layout, Testbed
 
 Capture = pytest.CaptureFixture[str]
 
@@ -128,29 +129,25 @@ def test_events_come_in_the_order_of_their_times(file: Path) -> None:
     assert [event.stays for event in events] == [False, False, True, True, False, False]
 
 
-def test_processes_find_their_peers_over_the_control_network(file: Path) -> None:
+def test_processes_know_their_host(file: Path) -> None:
     file.write_text(RAIL + SECOND + HOSTS + "processes = 2\ndelay_s = 0.25\n")
-    found = testbed.processes(Layout(testbed.load(file), "0"), ["python", "train.py"])
-    assert [(each.id, each.host, each.command[-2:]) for each in found] == [
-        (0, "a", ("python", "train.py")),
-        (1, "b", ("python", "train.py")),
-        (2, "b", ("python", "train.py")),
-    ]
-    assert {each.environment["JAX_COORDINATOR_ADDRESS"] for each in found} == {"10.77.255.1:7600"}
-    assert [each.environment["JAXCOMM_HOST"] for each in found] == ["a", "b", "b"]
-    assert [each.environment["JAXCOMM_INTERFACE"] for each in found] == ["eth0"] * 3
-    assert [each.environment["JAXCOMM_TESTBED_DELAY_S"] for each in found] == ["0", "0.25", "0.25"]
+    layout = Layout(testbed.load(file), "1a2b3c4d")
+    found = testbed.environments(layout)
+    assert testbed.coordinator(layout) == "10.77.255.1:7600"  # of the control network
+    assert [each["JAXCOMM_HOST"] for each in found] == ["a", "b", "b"]
+    assert [each["JAXCOMM_INTERFACE"] for each in found] == ["eth0"] * 3
+    assert [each["JAXCOMM_TESTBED_DELAY_S"] for each in found] == ["0", "0.25", "0.25"]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_a_dry_run_prints_commands_and_runs_none(path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(subprocess, "Popen", None)  # which subprocess.run needs, too
-    words = ["testbed", "run", str(path), "--dry-run", "--", "python", "train.py", "--steps", "3"]
+    words = ["testbed", "run", str(path), "--dry-run", "--", "sh", "train.sh", "--steps", "3"]
     assert main(words) == 0
     text = capsys.readouterr().out
     assert text.startswith("testbed 00000000: 4 hosts") and "ip netns add jaxcomm-00000000-d\n" in text
-    assert text.count("python train.py --steps 3") == 4
+    assert text.count("sh train.sh --steps 3\n") == 4
     assert main([*words[:3], "--json", *words[3:]]) == 0
     document = json.loads(capsys.readouterr().out)
     assert len(document["processes"]) == 4 and set(document["build"]) <= set(text.splitlines())
@@ -181,3 +178,9 @@ def test_bad_usage(capsys: Capture) -> None:
     assert "the following arguments are required: command" in capsys.readouterr().err
     assert main(["testbed", "run", "x.toml", "--time-limit", "0", "--", "true"]) == 2
     assert "'0' is not a time limit; write seconds above 0, at most 86400" in capsys.readouterr().err
+
+
+def test_the_file_in_the_guide_is_a_testbed() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "testbed.md").read_text()
+    found = Testbed.model_validate(tomllib.loads(guide.split("```toml\n")[1].split("```")[0]))
+    assert found.racks and found.losses and found.cuts and found.flows

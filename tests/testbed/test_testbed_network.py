@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -49,8 +50,9 @@ def made(**fields: object) -> Testbed:
 
 @contextmanager
 def python(layout: Layout, host: str, *words: str) -> Iterator[subprocess.Popen[str]]:
-    command = testbed.on_host(layout, host, sys.executable, "-I", *words)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    command = testbed.on_its_host([sys.executable, "-I", *words])
+    own = next(each for each in testbed.environments(layout) if each["JAXCOMM_HOST"] == host)
+    with subprocess.Popen(command, env=os.environ | own, stdout=subprocess.PIPE, text=True) as process:
         deadline = threading.Timer(DEADLINE_S, process.kill)  # whoever waits for a line of it gets an empty one
         deadline.start()
         try:
