@@ -92,9 +92,12 @@ def _run(layout: Layout, command: Sequence[str], args: Namespace) -> int:
         return OK
     if failure.process is None:
         raise KeyboardInterrupt
-    status, host = failure.status, own[failure.process]["JAXCOMM_HOST"]
+    return _report(failure.status, f"process {failure.process} on {own[failure.process]['JAXCOMM_HOST']}")
+
+
+def _report(status: int, process: str) -> int:
     how = f"ended with exit status {status}" if status > 0 else f"was ended by signal {-status}"
-    print(f"error: process {failure.process} on {host} {how}; so the others were ended.", file=sys.stderr)
+    print(f"error: {process} {how}; so the others were ended.", file=sys.stderr)
     return status if status > 0 else 128 - status
 
 
@@ -166,14 +169,17 @@ def _interruptible() -> Iterator[None]:
         _ignore_signals()
         raise KeyboardInterrupt
 
-    before = {each: signal.signal(each, interrupt) for each in _SIGNALS}
+    before = {each: signal.getsignal(each) for each in _SIGNALS}
     wakeup = signal.set_wakeup_fd(-1)  # by which the command line ends the process at once
+    for each, handler in before.items():
+        if handler != signal.SIG_IGN:  # a job in the background
+            signal.signal(each, interrupt)
     try:
         yield
     finally:
-        signal.set_wakeup_fd(wakeup)
         for each, handler in before.items():
             signal.signal(each, handler)
+        signal.set_wakeup_fd(wakeup)
 
 
 def _ignore_signals() -> None:
