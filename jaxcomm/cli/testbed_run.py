@@ -17,7 +17,7 @@ from jaxcomm.cli import INTERRUPTED, OK, output
 from jaxcomm.distributed import launch, supervise
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report.tables import table
-from jaxcomm.testbed import Layout, Link
+from jaxcomm.testbed import Layout, LinkCounters
 
 EXAMPLE = """
     jaxcomm testbed run racks.toml -- python train.py --steps 100
@@ -117,7 +117,7 @@ def _environments(layout: Layout) -> list[dict[str, str]]:
     ]
 
 
-def _table(links: Sequence[Link]) -> str:
+def _table(links: Sequence[LinkCounters]) -> str:
     head = ["host", "rail", "sent MB", "received MB", "dropped by queues", "lost at random"]
     rows = [
         [

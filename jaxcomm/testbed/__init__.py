@@ -5,7 +5,7 @@ Linux and root are needed to make one; to read a file and to say what would be d
 imports this folder; it imports nothing of jaxcomm but files and errors.
 """
 
-from jaxcomm.testbed.counters import Link, counters
+from jaxcomm.testbed.counters import LinkCounters, counters
 from jaxcomm.testbed.events import Event, happening, timeline
 from jaxcomm.testbed.files import load
 from jaxcomm.testbed.layout import Layout
@@ -20,7 +20,7 @@ from jaxcomm.testbed.state import clean, hosts_file, in_use
 __all__ = [
     "Event",
     "Layout",
-    "Link",
+    "LinkCounters",
     "Requirement",
     "Testbed",
     "build",

@@ -13,7 +13,7 @@ from jaxcomm.testbed.network import TABLE, within
 _TIMEOUT_S: Final = 20
 
 
-class Link(NamedTuple):
+class LinkCounters(NamedTuple):
     """A host's link to a rail: what left the host and what came to it, in bytes with headers, and lost packets.
 
     `queue_drops` were too many for a queue of the link, `random_losses` the file asked for.
@@ -27,7 +27,7 @@ class Link(NamedTuple):
     random_losses: int
 
 
-def counters(layout: Layout) -> list[Link]:
+def counters(layout: Layout) -> list[LinkCounters]:
     """The links of all hosts, in the file's order.
 
     Raises:
@@ -45,7 +45,7 @@ def counters(layout: Layout) -> list[Link]:
             ends = (queues[rail.name], switch[port])
             lost = losses_in.get(rail.name, 0) + losses.get(port, 0)
             sent, received = (end["bytes"] for end in ends)
-            found.append(Link(host.name, rail.name, sent, received, sum(end["drops"] for end in ends), lost))
+            found.append(LinkCounters(host.name, rail.name, sent, received, sum(end["drops"] for end in ends), lost))
     return found
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from jaxcomm.testbed.layout import Layout
-from jaxcomm.testbed.schema import CONTROL, Cut, Host, Loss, Rail
+from jaxcomm.testbed.schema import CONTROL, Cut, LossyLink, TestbedHost, TestbedRail
 
 Command = tuple[str, ...]
 
@@ -79,7 +79,7 @@ def _uplink(layout: Layout, rack: str, rail: str, mbit: float) -> Iterator[Comma
         yield from _shape(layout.switch, end, mbit)
 
 
-def _link(layout: Layout, host: Host, network: str, mtu: int) -> Iterator[Command]:
+def _link(layout: Layout, host: TestbedHost, network: str, mtu: int) -> Iterator[Command]:
     namespace, port = layout.namespace(host.name), layout.port(host.name, network)
     end = ("name", network, "netns", namespace, "address", layout.mac(host.name, network), "mtu", str(mtu))
     yield "ip", "-n", layout.switch, "link", "add", port, "mtu", str(mtu), "type", "veth", "peer", *end
@@ -92,7 +92,7 @@ def _link(layout: Layout, host: Host, network: str, mtu: int) -> Iterator[Comman
             yield "ip", "-n", namespace, "neigh", "replace", *neighbour, "dev", network, "nud", "permanent"
 
 
-def _shaped(layout: Layout, host: Host, rail: Rail) -> Iterator[Command]:
+def _shaped(layout: Layout, host: TestbedHost, rail: TestbedRail) -> Iterator[Command]:
     namespace = layout.namespace(host.name)
     # A route may have a congestion control that the machine's settings keep from other namespaces.
     source = ("src", layout.address(host.name, rail.name), "congctl", layout.testbed.congestion_control)
@@ -110,7 +110,7 @@ def _shape(namespace: str, device: str, mbit: float) -> Iterator[Command]:
     yield *tc, "qdisc", "add", *to, "parent", "1:1", "handle", "10:", "bfifo", "limit", str(_QUEUE_BYTES)
 
 
-def _lossy(layout: Layout, loss: Loss) -> Iterator[Command]:
+def _lossy(layout: Layout, loss: LossyLink) -> Iterator[Command]:
     rail = layout.testbed.rail_of(loss)
     for namespace, device in (
         (layout.namespace(loss.host), rail),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jaxcomm.testbed.layout import Layout
-from jaxcomm.testbed.schema import Host
+from jaxcomm.testbed.schema import TestbedHost
 
 
 def picture(layout: Layout) -> str:
@@ -34,7 +34,7 @@ def _branches(children: list[list[str]]) -> list[str]:
     return lines
 
 
-def _host(layout: Layout, host: Host) -> str:
+def _host(layout: Layout, host: TestbedHost) -> str:
     testbed = layout.testbed
     first = sum(other.processes for other in testbed.hosts[: testbed.hosts.index(host)])
     last = first + host.processes - 1

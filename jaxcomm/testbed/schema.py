@@ -18,21 +18,21 @@ CONTROL: Final = "control"  # the network of the coordinator, which nothing shap
 _NAME: Final = re.compile(r"[a-z][a-z0-9]{0,8}")  # an interface's name has at most 15 letters
 
 
-class Rail(Value):
+class TestbedRail(Value):
     """A network that connects all hosts; `mbit` is the rate of each host's link to it, in Mbit/s, each way."""
 
     name: str
     mbit: Mbit
 
 
-class Rack(Value):
+class TestbedRack(Value):
     """Hosts behind one switch; `uplink_mbit` is the rate of its uplink in each rail, in Mbit/s, each way."""
 
     name: str
     uplink_mbit: Mbit
 
 
-class Host(Value):
+class TestbedHost(Value):
     """A host: its rack, if there are racks, and how many processes run on it.
 
     `delay_s` is by how many seconds it is late in every step; its processes find it in JAXCOMM_TESTBED_DELAY_S.
@@ -44,7 +44,7 @@ class Host(Value):
     delay_s: Seconds = 0.0
 
 
-class Loss(Value):
+class LossyLink(Value):
     """A link that loses each packet with probability `rate`, each way. Without `rail` it is that of the only one."""
 
     host: str
@@ -85,16 +85,20 @@ class Testbed(Value):
 
     mtu: Annotated[int, Field(ge=1280, le=9000, strict=True)] = 1500
     congestion_control: Literal["cubic", "reno", "bbr"] = "cubic"
-    rails: Annotated[tuple[Rail, ...], Field(min_length=1, max_length=8)]
-    racks: Annotated[tuple[Rack, ...], Field(max_length=16)] = ()
-    hosts: Annotated[tuple[Host, ...], Field(min_length=2, max_length=32)]
-    losses: Annotated[tuple[Loss, ...], Field(max_length=512)] = ()
+    rails: Annotated[tuple[TestbedRail, ...], Field(min_length=1, max_length=8)]
+    racks: Annotated[tuple[TestbedRack, ...], Field(max_length=16)] = ()
+    hosts: Annotated[tuple[TestbedHost, ...], Field(min_length=2, max_length=32)]
+    losses: Annotated[tuple[LossyLink, ...], Field(max_length=512)] = ()
     cuts: Annotated[tuple[Cut, ...], Field(max_length=512)] = ()
     flows: Annotated[tuple[Flow, ...], Field(max_length=64)] = ()
 
     @pydantic.model_validator(mode="after")
     def _names_are_names(self) -> Self:
-        named: dict[str, Sequence[Rail | Rack | Host]] = {"rails": self.rails, "racks": self.racks, "hosts": self.hosts}
+        named: dict[str, Sequence[TestbedRail | TestbedRack | TestbedHost]] = {
+            "rails": self.rails,
+            "racks": self.racks,
+            "hosts": self.hosts,
+        }
         for kind, items in named.items():
             seen: set[str] = set()
             for i, item in enumerate(items):
@@ -125,7 +129,7 @@ class Testbed(Value):
     @pydantic.model_validator(mode="after")
     def _what_goes_wrong_has_a_place(self) -> Self:
         hosts, rails = [host.name for host in self.hosts], [rail.name for rail in self.rails]
-        wrong: dict[str, Sequence[Loss | Cut | Flow]] = {
+        wrong: dict[str, Sequence[LossyLink | Cut | Flow]] = {
             "losses": self.losses,
             "cuts": self.cuts,
             "flows": self.flows,
@@ -169,7 +173,7 @@ class Testbed(Value):
                     raise ValueError(f"cuts[{i}] begins before the link of cuts[{j}], which is the same, is repaired")
         return self
 
-    def rail_of(self, item: Loss | Cut | Flow) -> str:
+    def rail_of(self, item: LossyLink | Cut | Flow) -> str:
         """The rail of what goes wrong; the only one, where it names none."""
         return item.rail or self.rails[0].name
 
