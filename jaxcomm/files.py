@@ -160,37 +160,52 @@ class Kind(Generic[Model]):
         try:
             return self.model.model_validate(document)
         except pydantic.ValidationError as problem:
-            first, more = problem.errors(include_url=False)[0], problem.error_count() - 1
-            others = f" ({more} more error{'s' * (more > 1)})" if more else ""
-            cure = f"{self.again}, or mend the value by hand"
-            raise self.error(mistake(where, self._explain(first) + others, cure)) from None
+            what = explain(problem, f"a version {self.version} {self.name}", self.union)
+            raise self.error(mistake(where, what, f"{self.again}, or mend the value by hand")) from None
 
     @property
     def again(self) -> str:
         """The cure for a broken file."""
         return f"make the {self.name} again with {self.source}"
 
-    def _explain(self, error: Any) -> str:
-        path = self._json_path(error["loc"])
-        match error["type"]:
-            case "missing":
-                return f"{path} is missing"
-            case "extra_forbidden":
-                return f"{path} is not a field of a version {self.version} {self.name}"
-            case "value_error":
-                return str(error["ctx"]["error"])
-            case "too_long" if isinstance(error["input"], list):
-                return f"{path} has {len(error['input'])} entries; at most {error['ctx']['max_length']} are possible"
-            case "union_tag_invalid":
-                return f"{path}.kind is {short(error['ctx']['tag'])}; it must be one of {error['ctx']['expected_tags']}"
-            case "union_tag_not_found":
-                return f"{path}.kind is missing"
-        return f"{path} is {short(error['input'])}; it must be {error['msg'].removeprefix('Input should be ')}"
 
-    def _json_path(self, location: tuple[int | str, ...]) -> str:
-        """A pydantic location as a JSON path; the tag that pydantic puts behind a union's field is no part of it."""
-        parts = [part for before, part in zip((None, *location), location, strict=False) if before != self.union]
-        return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
+def explain(problem: pydantic.ValidationError, kind: str, union: str = "") -> str:
+    """What is wrong with a document: its first mistake, with the place, and how many others there are.
+
+    Args:
+      problem: what validating it raised.
+      kind: what the document is to be, in words.
+      union: the field of the model that holds one of several models, if there is one.
+    """
+    more = problem.error_count() - 1
+    others = f" ({more} more error{'s' * (more > 1)})" if more else ""
+    return _explain(problem.errors(include_url=False)[0], kind, union) + others
+
+
+def _explain(error: Any, kind: str, union: str) -> str:
+    path = _json_path(error["loc"], union)
+    match error["type"]:
+        case "missing":
+            return f"{path} is missing"
+        case "extra_forbidden":
+            return f"{path} is not a field of {kind}"
+        case "value_error":
+            return str(error["ctx"]["error"])
+        case "too_long" if isinstance(error["input"], list):
+            return f"{path} has {len(error['input'])} entries; at most {error['ctx']['max_length']} are possible"
+        case "too_short" if isinstance(error["input"], list):
+            return f"{path} has {len(error['input'])} entries; at least {error['ctx']['min_length']} are needed"
+        case "union_tag_invalid":
+            return f"{path}.kind is {short(error['ctx']['tag'])}; it must be one of {error['ctx']['expected_tags']}"
+        case "union_tag_not_found":
+            return f"{path}.kind is missing"
+    return f"{path} is {short(error['input'])}; it must be {error['msg'].removeprefix('Input should be ')}"
+
+
+def _json_path(location: tuple[int | str, ...], union: str) -> str:
+    """A pydantic location as a JSON path; the tag that pydantic puts behind a union's field is no part of it."""
+    parts = [part for before, part in zip((None, *location), location, strict=False) if before != union]
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
 
 
 def short(value: object) -> str:

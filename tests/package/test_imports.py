@@ -36,9 +36,11 @@ MAY_IMPORT = {
     "measure": "collectives communicator ffi gpu profile files",
     "simulate": "plan profile program schedules cluster",
     "planner": "curve files plan profile program schedules simulate cluster",
+    "testbed": "files",
     "train": "collectives communicator ffi plan planner profile",
     "report": "plan profile schedules cluster",
-    "cli": "collectives distributed ffi files gpu measure plan planner profile program report schedules simulate train",
+    "cli": "collectives distributed ffi files gpu measure plan planner profile program report schedules simulate testbed "
+    "train",
     "jax_compat": "",
     "jaxcomm": "collectives communicator ffi lax plan planner profile report schedules train",
 }

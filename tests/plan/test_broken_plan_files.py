@@ -88,7 +88,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         changed("step", "planned", 0, "schedule", to={"kind": "ring"}),
         "step.planned[0].schedule differs from collectives[3].schedule, which calls of its 65536 bytes run",
     ),
-    "no entries": (changed("collectives", to=[]), "collectives is []; it must"),
+    "no entries": (changed("collectives", to=[]), "collectives has 0 entries; at least 1 are needed"),
     "kind": (
         changed("collectives", 1, "schedule", "kind", to="bcast"),
         "collectives[1].schedule.kind is 'bcast'; it must be one of 'ring', 'halving_doubling', 'direct'",

@@ -1,0 +1,33 @@
+"""`jaxcomm testbed check`: whether this machine can carry a testbed."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from jaxcomm import testbed
+from jaxcomm.cli import OK, output
+from jaxcomm.errors import JaxcommError
+
+EXAMPLE = """
+    jaxcomm testbed check
+    jaxcomm testbed check racks.toml --json
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declares the command's options."""
+    parser.add_argument("file", nargs="?", help="a testbed, in TOML; without it, whatever a testbed can have is asked")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(args: Namespace) -> int:
+    """Lists the requirements; fails if one is not met."""
+    found = testbed.requirements(testbed.load(args.file) if args.file else None)
+    if args.json:
+        output.print_json({each.name: {"met": not each.cure, "cure": each.cure} for each in found})
+    else:
+        print("\n".join(f"{each.name}: {'missing' if each.cure else 'there'}" for each in found))
+    if lacking := [each for each in found if each.cure]:
+        names, cures = ", ".join(each.name for each in lacking), "; ".join(each.cure for each in lacking)
+        raise JaxcommError(f"a testbed needs {names}.\n  Cure: {cures}.")
+    return OK

@@ -1,0 +1,29 @@
+"""`jaxcomm testbed clean`: removes what is left of testbeds whose owners were killed."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from jaxcomm import testbed
+from jaxcomm.cli import OK, output
+
+EXAMPLE = """
+    jaxcomm testbed clean
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declares the command's options."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(args: Namespace) -> int:
+    """Removes them, and names those that are in use."""
+    removed, used = testbed.clean(), testbed.in_use()
+    if args.json:
+        output.print_json({"removed": removed, "in_use": used})
+        return OK
+    print(f"removed: {', '.join(removed) or 'nothing was left'}")
+    for id, process in used.items():
+        print(f"in use by process {process}: {id}")
+    return OK

@@ -1,0 +1,197 @@
+"""`jaxcomm testbed run`: runs a command on hosts, racks and rails that are made on this machine for it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import sys
+import threading
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from jaxcomm import testbed
+from jaxcomm.cli import INTERRUPTED, OK, output
+from jaxcomm.distributed import launch, supervise
+from jaxcomm.errors import JaxcommError
+from jaxcomm.report.tables import table
+from jaxcomm.testbed import Layout, LinkCounters
+
+EXAMPLE = """
+    jaxcomm testbed run racks.toml -- python train.py --steps 100
+    jaxcomm testbed run racks.toml --dry-run -- python train.py      # the commands of ip, tc and nft
+"""
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_LONGEST_S: Final = 86_400
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declares the command's options."""
+    parser.add_argument("file", help="the testbed, in TOML")
+    parser.add_argument("command", nargs="+", help="after --: what every process of the testbed runs")
+    parser.add_argument("--time-limit", type=_seconds, default=600.0, metavar="S", help="seconds; default 600")
+    parser.add_argument("--dry-run", action="store_true", help="print the commands that it would run, and run none")
+    parser.add_argument("--json", action="store_true", help="print JSON; the processes' output goes to standard error")
+
+
+def run(args: Namespace) -> int:
+    """Makes the testbed, runs the command on it, removes it, and returns the exit status of the first that failed."""
+    wanted = testbed.load(args.file)
+    command = testbed.on_its_host(launch.command(args.command))
+    if args.dry_run:
+        return _dry_run(Layout(wanted, "00000000"), command, args)
+    try:
+        with _interruptible(), testbed.up(wanted) as layout:
+            try:
+                return _run(layout, command, args)
+            finally:
+                _ignore_signals()  # until it is removed
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _run(layout: Layout, command: Sequence[str], args: Namespace) -> int:
+    out = sys.stderr if args.json else sys.stdout
+    own = _environments(layout)
+    kept = launch.inherited(os.environ)
+    width = len(str(len(own) - 1))
+    print(testbed.picture(layout), file=out, flush=True)
+
+    def show(process: int, line: str, is_error: bool) -> None:
+        host = own[process]["JAXCOMM_HOST"]
+        print(f"[{process:>{width}} {host}] {line}", file=sys.stderr if is_error else out, flush=True)
+
+    expired = threading.Event()
+
+    def expire() -> None:
+        expired.set()
+        os.kill(os.getpid(), signal.SIGTERM)  # which ends the processes
+
+    timer = threading.Timer(args.time_limit, expire)
+    timer.start()
+    try:
+        with testbed.happening(layout):
+            failure = supervise.supervise(command, [kept | each for each in own], show)
+    finally:
+        timer.cancel()
+    links = testbed.counters(layout)
+    if args.json:
+        output.print_json({"testbed": _document(layout), "links": [link._asdict() for link in links]})
+    else:
+        print(_table(links))
+    if expired.is_set():
+        raise JaxcommError(
+            f"the processes have not ended after {args.time_limit:g} s, so they were ended.\n"
+            "  Cure: a longer --time-limit, or a look at what they wait for."
+        )
+    if failure is None:
+        return OK
+    if failure.process is None:
+        raise KeyboardInterrupt
+    return _report(failure.status, f"process {failure.process} on {own[failure.process]['JAXCOMM_HOST']}")
+
+
+def _report(status: int, process: str) -> int:
+    how = f"ended with exit status {status}" if status > 0 else f"was ended by signal {-status}"
+    print(f"error: {process} {how}; so the others were ended.", file=sys.stderr)
+    return status if status > 0 else 128 - status
+
+
+def _environments(layout: Layout) -> list[dict[str, str]]:
+    own = testbed.environments(layout)
+    return [
+        launch.variables(
+            process,
+            len(own),
+            devices=1,
+            coordinator=testbed.coordinator(layout),
+            transport=None,
+            environment=os.environ,
+        )
+        | each
+        for process, each in enumerate(own)
+    ]
+
+
+def _table(links: Sequence[LinkCounters]) -> str:
+    head = ["host", "rail", "sent MB", "received MB", "dropped by queues", "lost at random"]
+    rows = [
+        [
+            link.host,
+            link.rail,
+            f"{link.sent_bytes / 1e6:.1f}",
+            f"{link.received_bytes / 1e6:.1f}",
+            str(link.queue_drops),
+            str(link.random_losses),
+        ]
+        for link in links
+    ]
+    return table(head, rows)
+
+
+def _dry_run(layout: Layout, command: Sequence[str], args: Namespace) -> int:
+    lines = ["printf", "%s\\n", *testbed.hosts_text(layout).splitlines()]
+    build = [f"{shlex.join(lines)} > {testbed.hosts_file(layout.id)}"]
+    build += [shlex.join(each) for each in testbed.build(layout)]
+    own, events = _environments(layout), testbed.timeline(layout)
+    if args.json:
+        output.print_json(
+            {
+                "testbed": _document(layout),
+                "build": build,
+                "processes": [{"command": command, "environment": each} for each in own],
+                "events": [event._asdict() for event in events],
+            }
+        )
+        return OK
+    print(testbed.picture(layout))
+    print("\n".join(build))
+    for each in own:
+        print(*(f"{name}={shlex.quote(value)}" for name, value in each.items()), shlex.join(command))
+    for event in events:
+        print(f"{shlex.join(event.command)}  # after {event.at_s:g} s: {event.text}")
+    return OK
+
+
+def _document(layout: Layout) -> dict[str, Any]:
+    return {"id": layout.id, **layout.testbed.model_dump()}
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Has the first signal that ends the process raise KeyboardInterrupt; others then wait until all is removed."""
+
+    def interrupt(*_: object) -> None:
+        _ignore_signals()
+        raise KeyboardInterrupt
+
+    before = {each: signal.getsignal(each) for each in _SIGNALS}
+    wakeup = signal.set_wakeup_fd(-1)  # by which the command line ends the process at once
+    for each, handler in before.items():
+        if handler != signal.SIG_IGN:  # a job in the background
+            signal.signal(each, interrupt)
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        signal.set_wakeup_fd(wakeup)
+
+
+def _ignore_signals() -> None:
+    for each in _SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+
+
+def _seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found <= _LONGEST_S:
+        raise ArgumentTypeError(f"{text!r} is not a time limit; write seconds above 0, at most {_LONGEST_S}")
+    return found

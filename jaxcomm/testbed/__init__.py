@@ -1,0 +1,41 @@
+"""Testbeds: hosts, racks and rails as network namespaces of one machine, and what goes wrong between them.
+
+A TOML file says it all: rates, uplinks, a late host, random loss, links that are cut and repaired, other traffic.
+Linux and root are needed to make one; to read a file and to say what would be done, neither. Only `jaxcomm.cli`
+imports this folder; it imports nothing of jaxcomm but files and errors.
+"""
+
+from jaxcomm.testbed.counters import LinkCounters, counters
+from jaxcomm.testbed.events import Event, happening, timeline
+from jaxcomm.testbed.files import load
+from jaxcomm.testbed.layout import Layout
+from jaxcomm.testbed.machine import up
+from jaxcomm.testbed.network import build
+from jaxcomm.testbed.picture import picture
+from jaxcomm.testbed.processes import coordinator, environments, hosts_text, on_its_host
+from jaxcomm.testbed.requirements import Requirement, requirements
+from jaxcomm.testbed.schema import Testbed
+from jaxcomm.testbed.state import clean, hosts_file, in_use
+
+__all__ = [
+    "Event",
+    "Layout",
+    "LinkCounters",
+    "Requirement",
+    "Testbed",
+    "build",
+    "clean",
+    "coordinator",
+    "counters",
+    "environments",
+    "happening",
+    "hosts_file",
+    "hosts_text",
+    "in_use",
+    "load",
+    "on_its_host",
+    "picture",
+    "requirements",
+    "timeline",
+    "up",
+]

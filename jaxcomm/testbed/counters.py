@@ -1,0 +1,72 @@
+"""What a testbed's links have carried and lost so far."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any, Final, NamedTuple
+
+from jaxcomm.errors import JaxcommError
+from jaxcomm.testbed.layout import Layout
+from jaxcomm.testbed.network import TABLE, within
+
+_TIMEOUT_S: Final = 20
+
+
+class LinkCounters(NamedTuple):
+    """A host's link to a rail: what left the host and what came to it, in bytes with headers, and lost packets.
+
+    `queue_drops` were too many for a queue of the link, `random_losses` the file asked for.
+    """
+
+    host: str
+    rail: str
+    sent_bytes: int
+    received_bytes: int
+    queue_drops: int
+    random_losses: int
+
+
+def counters(layout: Layout) -> list[LinkCounters]:
+    """The links of all hosts, in the file's order.
+
+    Raises:
+      JaxcommError: `tc` or `nft` failed.
+    """
+    switch, found = _queues(layout.switch), []
+    losses = _losses(layout.switch) if layout.testbed.losses else {}
+    for host in layout.testbed.hosts:
+        namespace = layout.namespace(host.name)
+        queues = _queues(namespace)
+        lossy = any(loss.host == host.name for loss in layout.testbed.losses)
+        losses_in = _losses(namespace) if lossy else {}
+        for rail in layout.testbed.rails:
+            port = layout.port(host.name, rail.name)
+            ends = (queues[rail.name], switch[port])
+            lost = losses_in.get(rail.name, 0) + losses.get(port, 0)
+            sent, received = (end["bytes"] for end in ends)
+            found.append(LinkCounters(host.name, rail.name, sent, received, sum(end["drops"] for end in ends), lost))
+    return found
+
+
+def _queues(namespace: str) -> dict[str, Any]:
+    """The root queue of each interface."""
+    rows = _json("tc", "-n", namespace, "-s", "-j", "qdisc", "show")
+    return {row["dev"]: row for row in rows if row.get("root")}
+
+
+def _losses(namespace: str) -> dict[str, int]:
+    """By interface, the packets that were lost at random."""
+    found = {}
+    for entry in _json(*within(namespace, "nft", "-j", "list", "table", "netdev", TABLE))["nftables"]:
+        for part in entry.get("rule", {}).get("expr", ()):
+            if "counter" in part:
+                found[entry["rule"]["chain"]] = part["counter"]["packets"]
+    return found
+
+
+def _json(*command: str) -> Any:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)
+    if done.returncode:
+        raise JaxcommError(f"`{' '.join(command)}` failed: {done.stderr.strip()}.\n  Cure: `jaxcomm testbed check`.")
+    return json.loads(done.stdout)

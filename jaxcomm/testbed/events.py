@@ -1,0 +1,72 @@
+"""What happens in a testbed while its processes run, and when: flows start, links are cut and repaired."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from jaxcomm.testbed import network
+from jaxcomm.testbed.layout import Layout
+from jaxcomm.testbed.network import Command
+from jaxcomm.testbed.processes import FLOW_PORT, receive_flow, send_flow
+
+_TIMEOUT_S: Final = 20
+
+
+class Event(NamedTuple):
+    """A command that is run `at_s` seconds after the start; `stays` if it does not end by itself at once."""
+
+    at_s: float
+    text: str
+    command: Command
+    stays: bool = False
+
+
+def timeline(layout: Layout) -> list[Event]:
+    """All events in the order in which they happen."""
+    events = []
+    for i, flow in enumerate(layout.testbed.flows):
+        port, rail = FLOW_PORT + i, layout.testbed.rail_of(flow)
+        text = f"traffic from {flow.src} to {flow.dst} over {rail}"
+        for command in (receive_flow(layout, flow, port), send_flow(layout, flow, port)):
+            events.append(Event(flow.start_s, f"{text} starts", command, stays=True))
+    for cut in layout.testbed.cuts:
+        link = f"the link of {cut.host} to {layout.testbed.rail_of(cut)} is"
+        events += [Event(cut.at_s, f"{link} cut ({cut.kind})", each) for each in network.cut(layout, cut)]
+        if cut.repaired_s is not None:
+            events += [Event(cut.repaired_s, f"{link} repaired", each) for each in network.repair(layout, cut)]
+    return sorted(events, key=lambda event: event.at_s)
+
+
+@contextlib.contextmanager
+def happening(layout: Layout) -> Iterator[None]:
+    """Runs the events on a thread, which ends with the block; each is printed on standard error."""
+    end, start = threading.Event(), time.monotonic()
+
+    def run() -> None:
+        said = ""
+        for event in timeline(layout):
+            if end.wait(max(0.0, start + event.at_s - time.monotonic())):
+                return
+            if event.text != said:
+                print(f"testbed: {time.monotonic() - start:.1f} s: {event.text}", file=sys.stderr, flush=True)
+            said = event.text
+            if event.stays:  # until the testbed's processes are ended
+                subprocess.Popen(event.command, stdout=subprocess.DEVNULL)
+            else:
+                done = subprocess.run(event.command, capture_output=True, text=True, timeout=_TIMEOUT_S)
+                if done.returncode:
+                    print(f"testbed: this failed: {done.stderr.strip()}", file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=run, name="testbed events", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()

@@ -1,0 +1,79 @@
+"""Names and addresses of a testbed: namespaces, interfaces, IP and MAC addresses. Nothing here touches the machine.
+
+All switches are bridges in one namespace, and every host has one of its own. Rail k is 10.77.k.0/24, the control
+network 10.77.255.0/24; as they exist only inside the namespaces, testbeds side by side use the same ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from jaxcomm.testbed.schema import CONTROL, Testbed
+
+PREFIX: Final = "jaxcomm-"
+_CONTROL_NETWORK: Final = 255
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each part of a testbed is; `id` tells it from others on the machine."""
+
+    testbed: Testbed
+    id: str
+
+    @property
+    def switch(self) -> str:
+        """The namespace of the bridges."""
+        return PREFIX + self.id
+
+    def namespace(self, host: str) -> str:
+        """The namespace of a host."""
+        return f"{self.switch}-{host}"
+
+    @property
+    def namespaces(self) -> list[str]:
+        """All of them."""
+        return [self.switch, *(self.namespace(host.name) for host in self.testbed.hosts)]
+
+    def address(self, host: str, network: str) -> str:
+        """The IPv4 address of a host in a rail, or in the control network."""
+        return f"10.77.{self._network(network)}.{self._host(host) + 1}"
+
+    def subnet(self, network: str) -> str:
+        """The addresses of a rail, or of the control network."""
+        return f"10.77.{self._network(network)}.0/24"
+
+    def mac(self, host: str, network: str) -> str:
+        """The MAC address of a host's interface."""
+        return f"02:00:00:00:{self._network(network):02x}:{self._host(host) + 1:02x}"
+
+    def port(self, host: str, network: str) -> str:
+        """The switch's end of a host's link."""
+        return f"n{self._network(network)}host{self._host(host)}"
+
+    def bridge(self, host: str, network: str) -> str:
+        """The bridge that a host's link leads to."""
+        rack = self.testbed.hosts[self._host(host)].rack
+        return self.core(network) if rack is None or network == CONTROL else self.rack_bridge(rack, network)
+
+    def core(self, network: str) -> str:
+        """The bridge that all hosts of a network, or the uplinks of all racks, lead to."""
+        return f"n{self._network(network)}core"
+
+    def rack_bridge(self, rack: str, rail: str) -> str:
+        """The bridge of a rack."""
+        return f"n{self._network(rail)}rack{self._rack(rack)}"
+
+    def uplink(self, rack: str, rail: str) -> tuple[str, str]:
+        """The ends of a rack's uplink: at the rack's bridge, and at the core."""
+        return f"n{self._network(rail)}up{self._rack(rack)}", f"n{self._network(rail)}down{self._rack(rack)}"
+
+    def _network(self, name: str) -> int:
+        return _CONTROL_NETWORK if name == CONTROL else [rail.name for rail in self.testbed.rails].index(name)
+
+    def _host(self, name: str) -> int:
+        return [host.name for host in self.testbed.hosts].index(name)
+
+    def _rack(self, name: str) -> int:
+        return [rack.name for rack in self.testbed.racks].index(name)

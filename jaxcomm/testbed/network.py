@@ -1,0 +1,126 @@
+"""The commands that make a testbed's network, cut a link and repair it. Nothing here runs them.
+
+Rates are shaped by HTB where packets leave: at the host, at the switch's port to it, and at both ends of an uplink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from jaxcomm.testbed.layout import Layout
+from jaxcomm.testbed.schema import CONTROL, Cut, LossyLink, TestbedHost, TestbedRail
+
+Command = tuple[str, ...]
+
+TABLE: Final = "loss"  # of nftables, in a namespace of ours
+_QUEUE_BYTES: Final = 512 * 1024  # of each shaped link
+_LEAST_BURST: Final = 16 * 1024  # bytes; HTB falls short of its rate with less
+_BURST_S: Final = 100e-6  # by how much a timer may be late
+_BRIDGE: Final = ("type", "bridge", "stp_state", "0", "forward_delay", "0", "mcast_snooping", "0")
+_DISABLED, _FORWARDING = "0", "3"  # states of a bridge's port
+
+
+def build(layout: Layout) -> Iterator[Command]:
+    """Makes the namespaces, bridges, links, shapers and losses, in this order."""
+    testbed = layout.testbed
+    for namespace in layout.namespaces:
+        yield "ip", "netns", "add", namespace
+        settings = ("net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
+        yield within(namespace, "sysctl", "-eqw", *settings, "net.ipv4.tcp_no_metrics_save=1")
+        yield "ip", "-n", namespace, "link", "set", "lo", "up"
+    for network in (CONTROL, *(rail.name for rail in testbed.rails)):
+        yield from _bridge(layout, layout.core(network))
+    for rail in testbed.rails:
+        for rack in testbed.racks:
+            yield from _bridge(layout, layout.rack_bridge(rack.name, rail.name))
+            yield from _uplink(layout, rack.name, rail.name, rack.uplink_mbit)
+    for host in testbed.hosts:
+        yield from _link(layout, host, CONTROL, 1500)
+        for rail in testbed.rails:
+            yield from _link(layout, host, rail.name, testbed.mtu)
+            yield from _shaped(layout, host, rail)
+    for loss in testbed.losses:
+        yield from _lossy(layout, loss)
+
+
+def cut(layout: Layout, cut: Cut) -> list[Command]:
+    """Cuts a host's link."""
+    port = layout.port(cut.host, layout.testbed.rail_of(cut))
+    if cut.kind == "down":
+        return [("ip", "-n", layout.switch, "link", "set", port, "down")]
+    return [("bridge", "-n", layout.switch, "link", "set", "dev", port, "state", _DISABLED)]
+
+
+def repair(layout: Layout, cut: Cut) -> list[Command]:
+    """Repairs it."""
+    port = layout.port(cut.host, layout.testbed.rail_of(cut))
+    if cut.kind == "down":
+        return [("ip", "-n", layout.switch, "link", "set", port, "up")]
+    return [("bridge", "-n", layout.switch, "link", "set", "dev", port, "state", _FORWARDING)]
+
+
+def within(namespace: str, *command: str) -> Command:
+    """A command that runs in a namespace."""
+    return "ip", "netns", "exec", namespace, *command
+
+
+def _bridge(layout: Layout, name: str) -> Iterator[Command]:
+    yield "ip", "-n", layout.switch, "link", "add", name, *_BRIDGE
+    yield "ip", "-n", layout.switch, "link", "set", name, "up"
+
+
+def _uplink(layout: Layout, rack: str, rail: str, mbit: float) -> Iterator[Command]:
+    up, down = layout.uplink(rack, rail)
+    mtu = ("mtu", str(layout.testbed.mtu))
+    yield "ip", "-n", layout.switch, "link", "add", up, *mtu, "type", "veth", "peer", "name", down, *mtu
+    for end, bridge in ((up, layout.rack_bridge(rack, rail)), (down, layout.core(rail))):
+        yield "ip", "-n", layout.switch, "link", "set", end, "master", bridge, "up"
+        yield from _shape(layout.switch, end, mbit)
+
+
+def _link(layout: Layout, host: TestbedHost, network: str, mtu: int) -> Iterator[Command]:
+    namespace, port = layout.namespace(host.name), layout.port(host.name, network)
+    end = ("name", network, "netns", namespace, "address", layout.mac(host.name, network), "mtu", str(mtu))
+    yield "ip", "-n", layout.switch, "link", "add", port, "mtu", str(mtu), "type", "veth", "peer", *end
+    yield "ip", "-n", layout.switch, "link", "set", port, "master", layout.bridge(host.name, network), "up"
+    yield "ip", "-n", namespace, "addr", "add", f"{layout.address(host.name, network)}/24", "dev", network
+    yield "ip", "-n", namespace, "link", "set", network, "up"
+    for other in layout.testbed.hosts:  # no ARP, whose packets may be lost, within a measurement
+        if other is not host:
+            neighbour = (layout.address(other.name, network), "lladdr", layout.mac(other.name, network))
+            yield "ip", "-n", namespace, "neigh", "replace", *neighbour, "dev", network, "nud", "permanent"
+
+
+def _shaped(layout: Layout, host: TestbedHost, rail: TestbedRail) -> Iterator[Command]:
+    namespace = layout.namespace(host.name)
+    # A route may have a congestion control that the machine's settings keep from other namespaces.
+    source = ("src", layout.address(host.name, rail.name), "congctl", layout.testbed.congestion_control)
+    yield "ip", "-n", namespace, "route", "change", layout.subnet(rail.name), "dev", rail.name, *source
+    yield from _shape(namespace, rail.name, rail.mbit)
+    yield from _shape(layout.switch, layout.port(host.name, rail.name), rail.mbit)
+
+
+def _shape(namespace: str, device: str, mbit: float) -> Iterator[Command]:
+    rate, burst = f"{round(mbit * 1e6)}bit", str(max(_LEAST_BURST, round(mbit * 1e6 / 8 * _BURST_S)))
+    tc, to = ("tc", "-n", namespace), ("dev", device)
+    yield *tc, "qdisc", "add", *to, "root", "handle", "1:", "htb", "default", "1"
+    limits = ("rate", rate, "ceil", rate, "burst", burst, "cburst", burst, "quantum", "60000")
+    yield *tc, "class", "add", *to, "parent", "1:", "classid", "1:1", "htb", *limits
+    yield *tc, "qdisc", "add", *to, "parent", "1:1", "handle", "10:", "bfifo", "limit", str(_QUEUE_BYTES)
+
+
+def _lossy(layout: Layout, loss: LossyLink) -> Iterator[Command]:
+    rail = layout.testbed.rail_of(loss)
+    for namespace, device in (
+        (layout.namespace(loss.host), rail),
+        (layout.switch, layout.port(loss.host, rail)),
+    ):
+        # Else one that is lost may be an offloaded frame of 64 KiB, 45 packets.
+        yield "ip", "-n", namespace, "link", "set", "dev", device, "gso_max_segs", "1"
+        hook = f'type filter hook ingress device "{device}" priority 0; policy accept;'
+        rule = f"numgen random mod 1000000 < {round(loss.rate * 1e6)} counter drop"
+        chain = f"netdev {TABLE} {device}"
+        yield within(
+            namespace, "nft", f"add table netdev {TABLE}; add chain {chain} {{ {hook} }}; add rule {chain} {rule}"
+        )

@@ -1,0 +1,62 @@
+"""A testbed as a tree of text."""
+
+from __future__ import annotations
+
+from jaxcomm.testbed.layout import Layout
+from jaxcomm.testbed.schema import TestbedHost
+
+
+def picture(layout: Layout) -> str:
+    """Rails first, then every host below its rack, with its ranks and what is wrong with it."""
+    testbed = layout.testbed
+    size = f"{_count(len(testbed.hosts), 'host')}, {_count(testbed.processes, 'process')}"
+    lines = [f"testbed {layout.id}: {size}, {testbed.congestion_control}, MTU {testbed.mtu}"]
+    lines += [f"rail {rail.name}: {layout.subnet(rail.name)}, {rail.mbit:g} Mbit/s per host" for rail in testbed.rails]
+    lines += [
+        f"traffic: {flow.src} → {flow.dst} over {testbed.rail_of(flow)}, {_span(flow.start_s, flow.stop_s)}"
+        for flow in testbed.flows
+    ]
+    if not testbed.racks:
+        return "\n".join([*lines, *_branches([[_host(layout, host)] for host in testbed.hosts])])
+    racks = []
+    for rack in testbed.racks:
+        inside = _branches([[_host(layout, host)] for host in testbed.hosts if host.rack == rack.name])
+        racks.append([f"rack {rack.name}: uplink {rack.uplink_mbit:g} Mbit/s", *inside])
+    return "\n".join([*lines, *_branches(racks)])
+
+
+def _branches(children: list[list[str]]) -> list[str]:
+    lines = []
+    for i, (head, *below) in enumerate(children):
+        last = i == len(children) - 1
+        lines.append(f"{'└─' if last else '├─'} {head}")
+        lines += [f"{'  ' if last else '│ '} {line}" for line in below]
+    return lines
+
+
+def _host(layout: Layout, host: TestbedHost) -> str:
+    testbed = layout.testbed
+    first = sum(other.processes for other in testbed.hosts[: testbed.hosts.index(host)])
+    last = first + host.processes - 1
+    parts = [f"{host.name}: process{'' if first == last else 'es'} {first}{'' if first == last else f'–{last}'}"]
+    parts += [f"late by {1e3 * host.delay_s:g} ms"] if host.delay_s else []
+    parts += [
+        f"{testbed.rail_of(loss)} loses {100 * loss.rate:g} % of packets"
+        for loss in testbed.losses
+        if loss.host == host.name
+    ]
+    parts += [
+        f"{testbed.rail_of(cut)} cut ({cut.kind}) {_span(cut.at_s, cut.repaired_s)}"
+        for cut in testbed.cuts
+        if cut.host == host.name
+    ]
+    return ", ".join(parts)
+
+
+def _span(start_s: float, end_s: float | None) -> str:
+    return f"from {start_s:g} s" + ("" if end_s is None else f" to {end_s:g} s")
+
+
+def _count(number: int, word: str) -> str:
+    plural = f"{word}es" if word.endswith("s") else f"{word}s"
+    return f"{number} {word if number == 1 else plural}"

@@ -1,0 +1,94 @@
+"""What a testbed needs of the machine: root, programs, and abilities of the kernel. Asking changes nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from jaxcomm.errors import JaxcommError
+from jaxcomm.testbed.schema import Testbed
+
+_TIMEOUT_S: Final = 20
+_PACKAGES: Final = {
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "bridge": "iproute2",
+    "sysctl": "procps",
+    "unshare": "util-linux",
+    "mount": "mount",
+    "nft": "nftables",
+}
+_PAIR: Final = "ip link add one type veth peer name two"
+_ABILITIES: Final = {
+    "network namespaces": "true",
+    "bridges": "ip link add three type bridge",
+    "pairs of interfaces (veth)": _PAIR,
+    "shaping (HTB)": f"{_PAIR} && tc qdisc add dev one root handle 1: htb default 1 && "
+    "tc class add dev one parent 1: classid 1:1 htb rate 1mbit && tc qdisc add dev one parent 1:1 bfifo limit 10000",
+}
+_LOSS: Final = (
+    f"{_PAIR} && nft 'add table netdev t; "
+    'add chain netdev t c { type filter hook ingress device "one" priority 0; policy accept; }; '
+    "add rule netdev t c numgen random mod 100 < 1 counter drop'"
+)
+_CONGESTION_CONTROLS: Final = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+
+
+class Requirement(NamedTuple):
+    """Something that a testbed needs, and what to do about it if it is not there ("": it is)."""
+
+    name: str
+    cure: str
+
+
+def requirements(testbed: Testbed | None = None) -> list[Requirement]:
+    """What the testbed needs, or any testbed could: each with its cure where the machine lacks it.
+
+    The kernel's abilities are tried in a namespace without a name, which ends with the trial.
+    """
+    with_loss = testbed is None or bool(testbed.losses)
+    tools = {tool: package for tool, package in _PACKAGES.items() if with_loss or tool != "nft"}
+    linux = sys.platform == "linux"
+    root = linux and os.geteuid() == 0
+    found = [
+        Requirement("Linux", "" if linux else "use a Linux machine"),
+        Requirement("root", "" if root else "run it as root, for example by sudo"),
+        *(
+            Requirement(f"the program {tool}", "" if shutil.which(tool) else f"apt-get install {package}")
+            for tool, package in tools.items()
+        ),
+    ]
+    if any(requirement.cure for requirement in found):
+        return found
+    abilities = _ABILITIES | ({"random loss (nftables, netdev)": _LOSS} if with_loss else {})
+    found += [Requirement(name, _try(script)) for name, script in abilities.items()]
+    control = testbed.congestion_control if testbed else "cubic"
+    there = control in _CONGESTION_CONTROLS.read_text().split()
+    found.append(Requirement(f"TCP's {control}", "" if there else f"modprobe tcp_{control}"))
+    return found
+
+
+def check(testbed: Testbed) -> None:
+    """Refuses a testbed that this machine cannot carry.
+
+    Raises:
+      JaxcommError: the first requirement that the machine lacks, with its cure.
+    """
+    for name, cure in requirements(testbed):
+        if cure:
+            raise JaxcommError(f"this testbed needs {name}, which is not to be had here.\n  Cure: {cure}.")
+
+
+def _try(script: str) -> str:
+    try:
+        done = subprocess.run(
+            ["unshare", "--net", "sh", "-c", script], capture_output=True, text=True, timeout=_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired:
+        return f"use another kernel; this one has not answered after {_TIMEOUT_S} s"
+    said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    return f"use a kernel that has it; this one says: {said}" if done.returncode else ""

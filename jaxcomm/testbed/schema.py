@@ -1,0 +1,196 @@
+"""What a testbed file says: rails, racks and hosts, and what is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal, Self
+
+import pydantic
+from pydantic import Field
+
+from jaxcomm.values import Value
+
+Mbit = Annotated[float, Field(ge=1, le=10_000, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
+
+CONTROL: Final = "control"  # the network of the coordinator, which nothing shapes
+_NAME: Final = re.compile(r"[a-z][a-z0-9]{0,8}")  # an interface's name has at most 15 letters
+
+
+class TestbedRail(Value):
+    """A network that connects all hosts; `mbit` is the rate of each host's link to it, in Mbit/s, each way."""
+
+    name: str
+    mbit: Mbit
+
+
+class TestbedRack(Value):
+    """Hosts behind one switch; `uplink_mbit` is the rate of its uplink in each rail, in Mbit/s, each way."""
+
+    name: str
+    uplink_mbit: Mbit
+
+
+class TestbedHost(Value):
+    """A host: its rack, if there are racks, and how many processes run on it.
+
+    `delay_s` is by how many seconds it is late in every step; its processes find it in JAXCOMM_TESTBED_DELAY_S.
+    """
+
+    name: str
+    rack: str | None = None
+    processes: Annotated[int, Field(ge=1, le=64, strict=True)] = 1
+    delay_s: Seconds = 0.0
+
+
+class LossyLink(Value):
+    """A link that loses each packet with probability `rate`, each way. Without `rail` it is that of the only one."""
+
+    host: str
+    rail: str | None = None
+    rate: Annotated[float, Field(ge=1e-6, le=0.5, allow_inf_nan=False)]
+
+
+class Cut(Value):
+    """A link that is cut `at_s` seconds after the start and repaired at `repaired_s`; without that, it stays cut.
+
+    "silent": packets disappear, and neither end is told. "down": the host's interface loses its carrier.
+    """
+
+    host: str
+    rail: str | None = None
+    at_s: Seconds
+    repaired_s: Seconds | None = None
+    kind: Literal["silent", "down"] = "silent"
+
+
+class Flow(Value):
+    """Background traffic: one TCP connection from `src` to `dst` that sends as fast as it can."""
+
+    src: str
+    dst: str
+    rail: str | None = None
+    start_s: Seconds = 0.0
+    stop_s: Seconds | None = None
+
+
+class Testbed(Value):
+    """Hosts, the rails that connect them, and what goes wrong. Seconds count from the start of the processes.
+
+    `mtu` is that of every rail, in bytes; `congestion_control` is TCP's.
+    """
+
+    __test__ = False  # not a class of tests, for pytest
+
+    mtu: Annotated[int, Field(ge=1280, le=9000, strict=True)] = 1500
+    congestion_control: Literal["cubic", "reno", "bbr"] = "cubic"
+    rails: Annotated[tuple[TestbedRail, ...], Field(min_length=1, max_length=8)]
+    racks: Annotated[tuple[TestbedRack, ...], Field(max_length=16)] = ()
+    hosts: Annotated[tuple[TestbedHost, ...], Field(min_length=2, max_length=32)]
+    losses: Annotated[tuple[LossyLink, ...], Field(max_length=512)] = ()
+    cuts: Annotated[tuple[Cut, ...], Field(max_length=512)] = ()
+    flows: Annotated[tuple[Flow, ...], Field(max_length=64)] = ()
+
+    @pydantic.model_validator(mode="after")
+    def _names_are_names(self) -> Self:
+        named: dict[str, Sequence[TestbedRail | TestbedRack | TestbedHost]] = {
+            "rails": self.rails,
+            "racks": self.racks,
+            "hosts": self.hosts,
+        }
+        for kind, items in named.items():
+            seen: set[str] = set()
+            for i, item in enumerate(items):
+                where = f'{kind}[{i}].name is "{item.name}"'
+                if not _NAME.fullmatch(item.name):
+                    raise ValueError(f"{where}; a name has 1 to 9 letters a to z and digits, and begins with a letter")
+                if item.name in seen:
+                    raise ValueError(f"{where}, which another of the {kind} has; names must differ")
+                if kind == "rails" and item.name in ("lo", CONTROL):
+                    raise ValueError(f"{where}, which every host has already; choose another name")
+                seen.add(item.name)
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _every_host_has_its_rack(self) -> Self:
+        names = [rack.name for rack in self.racks]
+        for i, host in enumerate(self.hosts):
+            if host.rack is None and names:
+                raise ValueError(f"hosts[{i}].rack is missing; with racks, every host is in one of {_listed(names)}")
+            if host.rack is not None and host.rack not in names:
+                raise ValueError(f'hosts[{i}].rack is "{host.rack}"; {_known("racks", names)}')
+        used = {host.rack for host in self.hosts}
+        for i, name in enumerate(names):
+            if name not in used:
+                raise ValueError(f'racks[{i}], "{name}", has no host; give it one, or leave it out')
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _what_goes_wrong_has_a_place(self) -> Self:
+        hosts, rails = [host.name for host in self.hosts], [rail.name for rail in self.rails]
+        wrong: dict[str, Sequence[LossyLink | Cut | Flow]] = {
+            "losses": self.losses,
+            "cuts": self.cuts,
+            "flows": self.flows,
+        }
+        for kind, items in wrong.items():
+            for i, item in enumerate(items):
+                ends = {"src": item.src, "dst": item.dst} if isinstance(item, Flow) else {"host": item.host}
+                for field, name in ends.items():
+                    if name not in hosts:
+                        raise ValueError(f'{kind}[{i}].{field} is "{name}"; {_known("hosts", hosts)}')
+                if item.rail is None and len(rails) > 1:
+                    raise ValueError(f"{kind}[{i}].rail is missing; there are several, {_listed(rails)}")
+                if item.rail is not None and item.rail not in rails:
+                    raise ValueError(f'{kind}[{i}].rail is "{item.rail}"; {_known("rails", rails)}')
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _times_ascend(self) -> Self:
+        for i, cut in enumerate(self.cuts):
+            if cut.repaired_s is not None and cut.repaired_s <= cut.at_s:
+                raise ValueError(f"cuts[{i}].repaired_s is {cut.repaired_s:g}; it must come after at_s, {cut.at_s:g}")
+        for i, flow in enumerate(self.flows):
+            if flow.stop_s is not None and flow.stop_s <= flow.start_s:
+                raise ValueError(f"flows[{i}].stop_s is {flow.stop_s:g}; it must come after start_s, {flow.start_s:g}")
+            if flow.src == flow.dst:
+                raise ValueError(f'flows[{i}].dst is "{flow.dst}", its src; a flow joins two hosts')
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _one_event_at_a_time(self) -> Self:
+        loses: dict[tuple[str, str], int] = {}
+        for i, loss in enumerate(self.losses):
+            other = loses.setdefault((loss.host, self.rail_of(loss)), i)
+            if other != i:
+                raise ValueError(f"losses[{i}] is of the same link as losses[{other}]; a link has one loss rate")
+        for i, cut in enumerate(self.cuts):
+            for j, other_cut in enumerate(self.cuts[:i]):
+                if (cut.host, self.rail_of(cut)) == (other_cut.host, self.rail_of(other_cut)) and _overlap(
+                    cut, other_cut
+                ):
+                    raise ValueError(f"cuts[{i}] begins before the link of cuts[{j}], which is the same, is repaired")
+        return self
+
+    def rail_of(self, item: LossyLink | Cut | Flow) -> str:
+        """The rail of what goes wrong; the only one, where it names none."""
+        return item.rail or self.rails[0].name
+
+    @property
+    def processes(self) -> int:
+        """The number of processes on all hosts."""
+        return sum(host.processes for host in self.hosts)
+
+
+def _overlap(one: Cut, other: Cut) -> bool:
+    first, second = sorted((one, other), key=lambda cut: cut.at_s)
+    return first.repaired_s is None or second.at_s < first.repaired_s
+
+
+def _known(kind: str, names: Sequence[str]) -> str:
+    return f"the {kind} are {_listed(names)}" if names else f"there are no {kind}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names)

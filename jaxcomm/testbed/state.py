@@ -1,0 +1,118 @@
+"""Which testbeds are on the machine, and whose: a file for each, that its owner keeps locked as long as it lives.
+
+The kernel gives the lock back however the owner ends, so that a testbed whose file can be locked is nobody's any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from jaxcomm import files
+from jaxcomm.errors import JaxcommError
+from jaxcomm.testbed.layout import PREFIX
+
+FOLDER: Final = Path("/run/jaxcomm/testbeds")
+_ID: Final = re.compile(r"[0-9a-f]{8}")
+_TIMEOUT_S: Final = 20
+
+
+@contextlib.contextmanager
+def owned() -> Iterator[str]:
+    """The id of a new testbed, which is removed at the end: its processes, namespaces, and all that is in them."""
+    files.make_folder(FOLDER)
+    id = secrets.token_hex(4)
+    temporary = FOLDER / f".{id}"
+    handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        os.write(handle, f"{os.getpid()}\n".encode())
+        os.rename(temporary, FOLDER / id)  # locked from when it is seen
+        try:
+            yield id
+        finally:
+            _remove(id)
+    finally:
+        os.close(handle)
+
+
+def clean() -> list[str]:
+    """Removes the testbeds whose owners have ended.
+
+    Returns:
+      Their ids.
+
+    Raises:
+      JaxcommError: one of them cannot be removed.
+    """
+    removed = []
+    for path in _states():
+        with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:  # its owner lives
+                continue
+            _remove(path.name)
+            removed.append(path.name)
+    return removed
+
+
+def in_use() -> dict[str, int]:
+    """The testbeds whose owners live, with the owner's process id."""
+    found = {}
+    for path in _states():
+        with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found[path.name] = int(file.read() or 0)
+    return found
+
+
+def hosts_file(id: str) -> Path:
+    """Where a testbed keeps what its hosts have as /etc/hosts."""
+    return FOLDER / f"{id}.hosts"
+
+
+def _remove(id: str) -> None:
+    """Ends all processes in the testbed's namespaces, then removes these and its files."""
+    own = [name for name in _namespaces() if name == PREFIX + id or name.startswith(f"{PREFIX}{id}-")]
+    deadline = time.monotonic() + _TIMEOUT_S
+    while processes := [int(pid) for name in own for pid in _run("ip", "netns", "pids", name).split()]:
+        if time.monotonic() > deadline:
+            raise JaxcommError(
+                f"testbed {id}: processes {processes} have not ended {_TIMEOUT_S} s after they were killed.\n"
+                "  Cure: wait for them, then `jaxcomm testbed clean`."
+            )
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        time.sleep(0.01)
+    for name in own:
+        _run("ip", "netns", "delete", name)
+    hosts_file(id).unlink(missing_ok=True)
+    (FOLDER / id).unlink(missing_ok=True)
+
+
+def _states() -> list[Path]:
+    return sorted(path for path in FOLDER.glob("*") if _ID.fullmatch(path.name))
+
+
+def _namespaces() -> list[str]:
+    return [line.split()[0] for line in _run("ip", "netns", "list").splitlines()]
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)
+    if done.returncode:
+        raise JaxcommError(f"`{' '.join(command)}` failed: {done.stderr.strip()}.\n  Cure: `jaxcomm testbed clean`.")
+    return done.stdout

@@ -1,0 +1,20 @@
+"""Tests that make a testbed are skipped where the machine cannot carry one."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from jaxcomm import testbed
+
+
+@functools.cache
+def lacking() -> str:
+    return ", ".join(each.name for each in testbed.requirements() if each.cure)
+
+
+@pytest.fixture(autouse=True)
+def _machine_can(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("root") and lacking():
+        pytest.skip(f"a testbed needs {lacking()}")

@@ -1,0 +1,186 @@
+"""Testbed files: what is read, one clear error per mistake, and what would be done; without root."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import jaxcomm
+from jaxcomm import testbed
+from jaxcomm.cli import main
+from jaxcomm.errors import JaxcommError
+from jaxcomm.testbed import Layout, Testbed
+
+Capture = pytest.CaptureFixture[str]
+
+EXAMPLES = sorted((Path(jaxcomm.__file__).parent / "testbed" / "examples").glob("*.toml"))
+RAIL = '[[rails]]\nname = "eth0"\nmbit = 500\n'
+SECOND = '[[rails]]\nname = "eth1"\nmbit = 125\n'
+HOSTS = '[[hosts]]\nname = "a"\n[[hosts]]\nname = "b"\n'
+RACK = '[[racks]]\nname = "left"\nuplink_mbit = 100\n'
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "testbed.toml"
+
+
+def cut(*fields: str) -> str:
+    return "\n".join(["[[cuts]]", 'host = "a"', *fields, ""])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rails = [", "is not TOML: "),
+        (RAIL, "hosts is missing"),
+        (HOSTS, "rails is missing"),
+        (RAIL + '[[hosts]]\nname = "a"\n', "hosts has 1 entries; at least 2 are needed"),
+        (RAIL + HOSTS + "mttu = 1", "hosts[1].mttu is not a field of a testbed"),
+        ("mtu = 100\n" + RAIL + HOSTS, "mtu is 100; it must be greater than or equal to 1280"),
+        ('congestion_control = "vegas"\n' + RAIL + HOSTS, "congestion_control is 'vegas'; it must be 'cubic', "),
+        (RAIL.replace("500", "0"), "rails[0].mbit is 0; it must be greater than or equal to 1"),
+        (RAIL.replace("500", "nan") + HOSTS, "rails[0].mbit is nan"),
+        (RAIL.replace("500", '"fast"') + HOSTS, "rails[0].mbit is 'fast'; it must be a valid number"),
+        (RAIL.replace("eth0", "control") + HOSTS, 'rails[0].name is "control", which every host has already'),
+        (RAIL + HOSTS.replace('"b"', '"B b"'), 'hosts[1].name is "B b"; a name has 1 to 9 letters'),
+        (RAIL + HOSTS.replace('"b"', '"a"'), 'hosts[1].name is "a", which another of the hosts has'),
+        (RAIL + HOSTS + "processes = 0", "hosts[1].processes is 0; it must be greater"),
+        (RAIL + HOSTS + "delay_s = -1", "hosts[1].delay_s is -1; it must be greater"),
+        (RAIL + HOSTS + 'rack = "left"', 'hosts[1].rack is "left"; there are no racks'),
+        (RAIL + RACK + HOSTS, "hosts[0].rack is missing; with racks, every host is in one of left"),
+        (RAIL + RACK + HOSTS.replace("\n[[", '\nrack = "right"\n[['), 'hosts[0].rack is "right"; the racks are left'),
+        (
+            RAIL + RACK + RACK.replace("left", "right") + (HOSTS + "#").replace('"\n', '"\nrack = "left"\n'),
+            'racks[1], "right", has no host',
+        ),
+        (RAIL + HOSTS + '[[losses]]\nhost = "c"\nrate = 0.1', 'losses[0].host is "c"; the hosts are a, b'),
+        (RAIL + HOSTS + '[[losses]]\nhost = "a"\nrate = 0.9', "losses[0].rate is 0.9; it must be less than"),
+        (RAIL + HOSTS + 2 * '[[losses]]\nhost = "a"\nrate = 0.1\n', "losses[1] is of the same link as losses[0]"),
+        (RAIL + SECOND + HOSTS + cut("at_s = 1"), "cuts[0].rail is missing; there are several, eth0, eth1"),
+        (RAIL + HOSTS + cut("at_s = 1", 'rail = "eth7"'), 'cuts[0].rail is "eth7"; the rails are eth0'),
+        (RAIL + HOSTS + cut("at_s = 1", "repaired_s = 1"), "cuts[0].repaired_s is 1; it must come after at_s, 1"),
+        (RAIL + HOSTS + cut("at_s = 1", 'kind = "loud"'), "cuts[0].kind is 'loud'; it must be 'silent' or 'down'"),
+        (RAIL + HOSTS + 2 * cut("at_s = 1"), "cuts[1] begins before the link of cuts[0], which is the same"),
+        (RAIL + HOSTS + '[[flows]]\nsrc = "a"\ndst = "a"', 'flows[0].dst is "a", its src'),
+        (RAIL + HOSTS + '[[flows]]\nsrc = "a"\ndst = "b"\nstop_s = 0', "flows[0].stop_s is 0; it must come after"),
+    ],
+)
+def test_a_mistake_has_its_place(text: str, said: str, file: Path) -> None:
+    file.write_text(text)
+    with pytest.raises(JaxcommError) as found:
+        testbed.load(file)
+    assert str(found.value).startswith(f"{file}: ") and said in str(found.value)
+    assert "\n  Cure: mend " in str(found.value)
+
+
+def test_a_file_that_is_not_there(file: Path) -> None:
+    with pytest.raises(JaxcommError, match=r"cannot be read: No such file or directory\.\n  Cure: check the path"):
+        testbed.load(file)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_examples_are_testbeds_of_four_hosts(path: Path) -> None:
+    found = testbed.load(path)
+    assert [host.name for host in found.hosts] == ["a", "b", "c", "d"] and found.processes == 4
+    longest = max(len(device) for device in devices(Layout(found, "0")))
+    assert longest <= 15  # the kernel's IFNAMSIZ
+
+
+def devices(layout: Layout) -> set[str]:
+    return {command[i + 1] for command in testbed.build(layout) for i, word in enumerate(command) if word == "dev"}
+
+
+def test_the_picture_shows_racks_hosts_and_what_goes_wrong(file: Path) -> None:
+    racks = RACK + RACK.replace("left", "right")
+    hosts = (
+        '[[hosts]]\nname = "a"\nrack = "left"\nprocesses = 2\ndelay_s = 0.05\n[[hosts]]\nname = "b"\nrack = "right"\n'
+    )
+    wrong = '[[losses]]\nhost = "b"\nrate = 0.01\n' + cut("at_s = 2") + '[[flows]]\nsrc = "a"\ndst = "b"\nstop_s = 9\n'
+    file.write_text(RAIL + racks + hosts + wrong)
+    assert testbed.picture(Layout(testbed.load(file), "1a2b3c4d")).splitlines() == [
+        "testbed 1a2b3c4d: 2 hosts, 3 processes, cubic, MTU 1500",
+        "rail eth0: 10.77.0.0/24, 500 Mbit/s per host",
+        "traffic: a → b over eth0, from 0 s to 9 s",
+        "├─ rack left: uplink 100 Mbit/s",
+        "│  └─ a: processes 0–1, late by 50 ms, eth0 cut (silent) from 2 s",
+        "└─ rack right: uplink 100 Mbit/s",
+        "   └─ b: process 2, eth0 loses 1 % of packets",
+    ]
+
+
+def test_events_come_in_the_order_of_their_times(file: Path) -> None:
+    late = cut("at_s = 5", "repaired_s = 6") + cut("at_s = 1", "repaired_s = 2", 'kind = "down"')
+    file.write_text(RAIL + HOSTS + late + '[[flows]]\nsrc = "a"\ndst = "b"\nstart_s = 3\n')
+    events = testbed.timeline(Layout(testbed.load(file), "0"))
+    assert [(event.at_s, event.text) for event in events] == [
+        (1, "the link of a to eth0 is cut (down)"),
+        (2, "the link of a to eth0 is repaired"),
+        (3, "traffic from a to b over eth0 starts"),
+        (3, "traffic from a to b over eth0 starts"),
+        (5, "the link of a to eth0 is cut (silent)"),
+        (6, "the link of a to eth0 is repaired"),
+    ]
+    assert [event.stays for event in events] == [False, False, True, True, False, False]
+
+
+def test_processes_know_their_host(file: Path) -> None:
+    file.write_text(RAIL + SECOND + HOSTS + "processes = 2\ndelay_s = 0.25\n")
+    layout = Layout(testbed.load(file), "1a2b3c4d")
+    found = testbed.environments(layout)
+    assert testbed.coordinator(layout) == "10.77.255.1:7600"  # of the control network
+    assert [each["JAXCOMM_HOST"] for each in found] == ["a", "b", "b"]
+    assert [each["JAXCOMM_INTERFACE"] for each in found] == ["eth0"] * 3
+    assert [each["JAXCOMM_TESTBED_DELAY_S"] for each in found] == ["0", "0.25", "0.25"]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_a_dry_run_prints_commands_and_runs_none(path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(subprocess, "Popen", None)  # which subprocess.run needs, too
+    words = ["testbed", "run", str(path), "--dry-run", "--", "sh", "train.sh", "--steps", "3"]
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("testbed 00000000: 4 hosts") and "ip netns add jaxcomm-00000000-d\n" in text
+    assert text.count("sh train.sh --steps 3\n") == 4
+    assert main([*words[:3], "--json", *words[3:]]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert len(document["processes"]) == 4 and set(document["build"]) <= set(text.splitlines())
+
+
+def test_without_root_nothing_is_touched(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(subprocess, "Popen", None)
+    assert main(["testbed", "run", str(EXAMPLES[0]), "--", "true"]) == 1
+    assert capsys.readouterr().err == (
+        "error: this testbed needs root, which is not to be had here.\n  Cure: run it as root, for example by sudo.\n"
+    )
+    assert main(["testbed", "check"]) == 1
+    shown = capsys.readouterr()
+    assert "root: missing\n" in shown.out and shown.err.startswith("error: a testbed needs root")
+
+
+def test_a_program_that_is_not_there_has_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda tool: None if tool == "nft" else f"/usr/sbin/{tool}")
+    cures = {each.name: each.cure for each in testbed.requirements()}
+    assert cures["the program nft"] == "apt-get install nftables" and not cures["the program ip"]
+    calm = testbed.load(next(path for path in EXAMPLES if path.stem == "racks"))
+    assert "the program nft" not in {each.name for each in testbed.requirements(calm)}  # it has no loss
+
+
+def test_bad_usage(capsys: Capture) -> None:
+    assert main(["testbed", "run", "x.toml"]) == 2
+    assert "the following arguments are required: command" in capsys.readouterr().err
+    assert main(["testbed", "run", "x.toml", "--time-limit", "0", "--", "true"]) == 2
+    assert "'0' is not a time limit; write seconds above 0, at most 86400" in capsys.readouterr().err
+
+
+def test_the_file_in_the_guide_is_a_testbed() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "testbed.md").read_text()
+    found = Testbed.model_validate(tomllib.loads(guide.split("```toml\n")[1].split("```")[0]))
+    assert found.racks and found.losses and found.cuts and found.flows

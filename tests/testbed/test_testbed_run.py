@@ -1,0 +1,155 @@
+"""`jaxcomm testbed run` as a user meets it: processes, their end, and that nothing is left however it ends. Root."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from jaxcomm import testbed
+from jaxcomm.cli import main
+
+pytestmark = pytest.mark.root
+
+Capture = pytest.CaptureFixture[str]
+
+DEADLINE_S = 60.0
+JOB = """
+import socket
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+jax.distributed.initialize()
+total = multihost_utils.process_allgather(np.ones(1 << 18, np.float32))
+print(jax.process_index(), jax.process_count(), jax.local_device_count(), socket.gethostname(), total.sum())
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "two.toml"
+    path.write_text(
+        '[[rails]]\nname = "eth0"\nmbit = 200\n[[hosts]]\nname = "a"\nprocesses = 2\n[[hosts]]\nname = "b"\n'
+    )
+    return str(path)
+
+
+@contextmanager
+def started(file: str, *command: str) -> Iterator[subprocess.Popen[str]]:
+    """`jaxcomm testbed run` in a session of its own, once its three processes have said a line that begins with go."""
+    words = [sys.executable, "-m", "jaxcomm.cli", "testbed", "run", file, "--", *command]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as run:
+        deadline = threading.Timer(DEADLINE_S, run.kill)
+        deadline.start()
+        try:
+            yield run
+        finally:
+            deadline.cancel()
+            run.kill()
+
+
+def say_go_and_sleep(file: str) -> tuple[str, ...]:
+    return "sh", "-c", f"echo go $$ {file}; sleep 1000"
+
+
+def wait_for_go(run: subprocess.Popen[str]) -> tuple[str, list[int]]:
+    """The testbed's id, and the processes'."""
+    assert run.stdout is not None
+    id, processes = run.stdout.readline().split()[1].rstrip(":"), list[int]()
+    while len(processes) < 3:
+        line = run.stdout.readline()
+        assert line, "it has ended"
+        processes += [int(line.split()[3])] if " go " in line else []
+    return id, processes
+
+
+def left_of(id: str) -> list[str]:
+    """Namespaces and files of a testbed."""
+    names = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout.split()
+    files = (str(path) for path in Path("/run/jaxcomm").rglob("*"))
+    return [name for name in (*names, *files) if id in name]
+
+
+def alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.slow
+def test_jax_distributed_finds_its_peers_without_arguments(
+    file: str, capfd: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.delenv("XLA_FLAGS", raising=False)  # with eight devices
+    assert main(["testbed", "run", file, "--json", "--time-limit", "120", "--", sys.executable, "-c", JOB]) == 0
+    shown = capfd.readouterr()
+    for process, host in enumerate("aab"):
+        assert f"[{process} {host}] {process} 3 1 {host} {3 * 2**18}.0\n" in shown.err
+    links = json.loads(shown.out)["links"]
+    assert [(link["host"], link["rail"]) for link in links] == [("a", "eth0"), ("b", "eth0")]
+    assert links[1]["received_bytes"] > 2**20  # Gloo's go over the rail, the coordinator's do not
+    assert links[1]["received_bytes"] < 8 * 2**20
+
+
+def test_one_that_fails_ends_all(file: str, capfd: Capture) -> None:
+    command = ("sh", "-c", 'echo here; [ "$JAXCOMM_HOST" = b ] && exit 7; sleep 1000')
+    assert main(["testbed", "run", file, "--", *command]) == 7
+    shown = capfd.readouterr()
+    assert shown.err.endswith("error: process 2 on b ended with exit status 7; so the others were ended.\n")
+    assert "[2 b] here\n" in shown.out and left_of(shown.out.split()[1].rstrip(":")) == []
+
+
+def test_the_time_is_limited(file: str, capfd: Capture) -> None:
+    assert main(["testbed", "run", file, "--time-limit", "0.5", "--", "sleep", "1000"]) == 1
+    shown = capfd.readouterr()
+    assert "error: the processes have not ended after 0.5 s, so they were ended.\n  Cure: a longer" in shown.err
+    assert left_of(shown.out.split()[1].rstrip(":")) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_nothing(file: str, number: signal.Signals) -> None:
+    with started(file, *say_go_and_sleep(file)) as run:
+        id, processes = wait_for_go(run)
+        assert left_of(id)
+        run.send_signal(number)
+        assert run.stdout is not None and run.stdout.read().endswith("error: interrupted\n")
+        assert run.wait() == 130
+    assert left_of(id) == [] and not any(map(alive, processes))
+
+
+def test_what_a_killed_one_leaves_is_cleaned_and_no_living_one_is_touched(file: str, capsys: Capture) -> None:
+    with testbed.up(testbed.load(file)) as living:
+        with started(file, *say_go_and_sleep(file)) as run:
+            id, processes = wait_for_go(run)
+            os.kill(run.pid, signal.SIGKILL)
+            run.wait()
+            assert left_of(id)
+            assert main(["testbed", "clean", "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert id in document["removed"] and document["in_use"][living.id] == os.getpid()
+        assert left_of(id) == [] and not any(map(alive, processes))
+        assert set(living.namespaces) <= set(left_of(living.id))
+        assert testbed.counters(living)
+    assert left_of(living.id) == []
+
+
+def test_a_command_that_fails_leaves_nothing(file: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = ("ip", "-n", "jaxcomm-nobody", "link", "set", "lo", "up")
+    monkeypatch.setattr("jaxcomm.testbed.machine.build", lambda layout: [*list(testbed.build(layout))[:20], wrong])
+    before = left_of("jaxcomm-")
+    assert main(["testbed", "run", file, "--", "true"]) == 1
+    error = capsys.readouterr().err
+    assert "error: `ip -n jaxcomm-nobody link set lo up` failed: " in error and "Cure: see `jaxcomm testbed" in error
+    assert left_of("jaxcomm-") == before
