@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "profile": "ffi cluster files",
     "ffi": "files report",
     "communicator": "plan program schedules ffi",
-    "collectives": "communicator ffi gpu jax_compat plan profile",
+    "collectives": "communicator distributed ffi gpu jax_compat plan profile",
     "lax": "collectives",
     "gpu": "collectives communicator distributed ffi plan planner profile program schedules",
     "measure": "collectives communicator ffi gpu profile files",
@@ -39,8 +39,8 @@ MAY_IMPORT = {
     "testbed": "files",
     "train": "collectives communicator ffi plan planner profile",
     "report": "plan profile schedules cluster",
-    "cli": "collectives distributed ffi files gpu measure plan planner profile program report schedules simulate testbed "
-    "train",
+    "cli": "collectives distributed ffi files gpu measure plan planner profile program report schedules simulate "
+    "testbed train",
     "jax_compat": "",
     "jaxcomm": "collectives communicator ffi lax plan planner profile report schedules train",
 }
