@@ -20,6 +20,7 @@ import jaxcomm.plan
 from jaxcomm import ffi, schedules
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.log import say_once
+from jaxcomm.program.message_verifier import verify_messages
 from jaxcomm.program.messages import compile_messages
 from jaxcomm.program.program import compile
 from jaxcomm.program.verifier import verify_program
@@ -251,6 +252,7 @@ def _compiled(schedule: Schedule) -> str:
 @functools.lru_cache(maxsize=256)
 def _compiled_messages(schedule: Schedule) -> str:
     lists = compile_messages(schedule)
+    verify_messages(lists, "all_reduce")
     return ffi.register_messages(tuple(each.encode() for each in lists))
 
 
