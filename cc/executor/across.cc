@@ -63,7 +63,7 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
   for (const Early::PeerArrival& peer : early.arrivals) {
     Drive(call, call->PeerArrived(peer.arrival, peer.process, peer.at));
   }
-  if (!early.failure.ok()) Drive(call, call->Fail(early.failure, /*tell=*/false));
+  if (!early.failure.ok()) Drive(call, call->Fail(early.failure, /*announce=*/false));
   for (const auto& [process, why] : gone) Drive(call, call->PeerGone(process, why));
 
   Driver driver;
@@ -221,7 +221,7 @@ void AcrossProcesses::OnNotice(uint32_t process, std::string_view bytes) {
     if (call) Drive(call, call->PeerArrived(*arrival, process, now));
   } else if (const auto* failure = std::get_if<Failure>(&*notice)) {
     const auto call = FindOrKeep(failure->call, [&](Early& early) { early.failure = failure->why; });
-    if (call && call->site().HasRankOf(process)) Drive(call, call->Fail(failure->why, /*tell=*/false));
+    if (call && call->site().HasRankOf(process)) Drive(call, call->Fail(failure->why, /*announce=*/false));
     // What has come of it would take the transport's room for early messages for good.
     if (!call) transport_->Cancel(failure->call);
   }
@@ -257,7 +257,7 @@ void AcrossProcesses::Watch(Clock::time_point now, double deadline) {
   }
   for (const auto& call : calls) {
     const std::optional<MessageCall::Delay> delay = call->Overdue(now, deadline);
-    if (delay) Drive(call, call->Fail(Explain(*call, *delay, now), /*tell=*/true));
+    if (delay) Drive(call, call->Fail(Explain(*call, *delay, now), /*announce=*/true));
   }
 }
 

@@ -87,7 +87,7 @@ MessageSteps MessageCall::PeerArrived(const Arrival& arrival, uint32_t process, 
     const uint32_t mine = site_->locals()[0].rank;
     FailLocked(
         DifferentCalls{Describe(), site_->NameOf(rank), arrival.text, site_->NameOf(mine), site_->text()}.status(),
-        /*tell=*/true, steps);
+        /*announce=*/true, steps);
   }
   for (uint32_t local = 0; local < locals_.size(); ++local) CheckEnd(local, steps);
   return steps;
@@ -156,7 +156,7 @@ MessageSteps MessageCall::Received(const MessageStep& step, const Status& status
   const uint32_t from = RankOf(step.local, it.peers[0].rank);
   if (!status.ok()) {
     FailLocked(RankGone{Describe(), site_->NameOf(from), site_->ranks()[from].process, status.message()}.status(),
-               /*tell=*/true, steps);
+               /*announce=*/true, steps);
     return steps;
   }
   if (view) {
@@ -187,7 +187,7 @@ MessageSteps MessageCall::Sent(const MessageStep& step, const Status& status) {
   if (!status.ok()) {
     const uint32_t to = RankOf(step.local, task(step).peers[step.peers[0]].rank);
     FailLocked(RankGone{Describe(), site_->NameOf(to), site_->ranks()[to].process, status.message()}.status(),
-               /*tell=*/true, steps);
+               /*announce=*/true, steps);
     return steps;
   }
   uint32_t& receivers = locals_[step.local].blockers[step.task];
@@ -230,18 +230,18 @@ void MessageCall::StopRunning(size_t count, MessageSteps& steps) {
   steps.ended = true;
 }
 
-MessageSteps MessageCall::Fail(Status why, bool tell) {
+MessageSteps MessageCall::Fail(Status why, bool announce) {
   MessageSteps steps;
   std::lock_guard<std::mutex> lock(mutex_);
-  FailLocked(std::move(why), tell, steps);
+  FailLocked(std::move(why), announce, steps);
   return steps;
 }
 
-void MessageCall::FailLocked(Status why, bool tell, MessageSteps& steps) {
+void MessageCall::FailLocked(Status why, bool announce, MessageSteps& steps) {
   if (!failure_.ok() || locals_left_ == 0) return;
   failure_ = std::move(why);
   site_->stats().RecordFailure();
-  steps.failed = tell;
+  steps.failed = announce;
   for (Rank& rank : ranks_) rank.unsent.clear();
   StopRunning(0, steps);
 }
@@ -256,7 +256,7 @@ MessageSteps MessageCall::PeerGone(uint32_t process, const Status& why) {
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (site_->ranks()[rank].process != process || !site_->Concerns(rank)) continue;
     if (ranks_[rank].arrived && ranks_[rank].receives_left == 0) continue;
-    FailLocked(RankGone{Describe(), site_->NameOf(rank), process, why.message()}.status(), /*tell=*/true, steps);
+    FailLocked(RankGone{Describe(), site_->NameOf(rank), process, why.message()}.status(), /*announce=*/true, steps);
   }
   return steps;
 }

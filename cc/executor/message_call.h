@@ -2,7 +2,7 @@
 //
 //   MessageCall call(site, id, /*number=*/412, Clock::now(), held_views);
 //   MessageSteps steps = call.Arrive(rank, buffers, done, now);
-//   // … start each of steps.tasks; tell its end; then, as posts and sends have begun:
+//   // … start each of steps.tasks; report its end; then, as posts and sends have begun:
 //   steps = call.Started(count);
 //
 // Thread-safe; calls no transport itself, so no lock is held when one is called. The caller starts every task that it
@@ -68,8 +68,8 @@ class MessageCall {
   MessageSteps Add(const MessageStep& step);
   MessageSteps Started(size_t count);
 
-  // Ends the call with this error, unless it is over; `tell`: the other processes do not know it.
-  MessageSteps Fail(Status why, bool tell);
+  // Ends the call with this error, unless it is over; `announce`: the other processes do not know it.
+  MessageSteps Fail(Status why, bool announce);
   // Fails it if something must still come from the process.
   MessageSteps PeerGone(uint32_t process, const Status& why);
   std::vector<Completion> TakeWaiting();
@@ -111,7 +111,7 @@ class MessageCall {
   void MarkArrived(uint32_t rank, Clock::time_point now, MessageSteps& steps);
   void CheckEnd(uint32_t local, MessageSteps& steps);
   void Record(Clock::time_point now);
-  void FailLocked(Status why, bool tell, MessageSteps& steps);
+  void FailLocked(Status why, bool announce, MessageSteps& steps);
   void StopRunning(size_t count, MessageSteps& steps);
 
   const std::shared_ptr<const MessageSite> site_;

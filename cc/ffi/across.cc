@@ -38,7 +38,7 @@ ffi::TypeInfo AcrossSite::info = ffi::MakeTypeInfo<AcrossSite>();
 constexpr uint32_t kMaxCopies = 1 << 12;
 
 // XLA may copy a call, where a function is called twice: each copy of it is a call site of its own. All processes
-// compile the same module, so they meet the copies in one order.
+// compile the same module, so they see the copies in one order.
 uint32_t CountCopy(int64_t module, int64_t lowering, int64_t number) {
   static std::mutex mutex;
   static std::map<std::tuple<int64_t, int64_t, int64_t>, uint32_t> copies;
