@@ -21,9 +21,8 @@ JAXCOMM_EXPORT int jaxcomm_register_messages(const char* name, const void* bytes
 }
 
 JAXCOMM_EXPORT int jaxcomm_job_open(int64_t process, int64_t processes, char* error, int64_t capacity) {
-  return Answer(error, capacity, [&] {
-    return TheJob().Open(static_cast<uint32_t>(process), static_cast<uint32_t>(processes));
-  });
+  return Answer(error, capacity,
+                [&] { return TheJob().Open(static_cast<uint32_t>(process), static_cast<uint32_t>(processes)); });
 }
 
 // The descriptor of this process's shared-memory file, which stays ours, and the number that it bears.
@@ -50,6 +49,13 @@ JAXCOMM_EXPORT int jaxcomm_job_start(char* error, int64_t capacity) {
     Status status = TheJob().Start();
     if (status.ok()) TheExecutor().Connect(TheJob().transport());
     return status;
+  });
+}
+
+JAXCOMM_EXPORT int jaxcomm_job_close(char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] {
+    TheJob().Close();
+    return Status();
   });
 }
 
