@@ -22,7 +22,11 @@ void WriteString(std::ostream& out, const std::string& text) {
 template <typename T>
 void WriteList(std::ostream& out, const std::vector<T>& values) {
   out << '[';
-  for (size_t i = 0; i < values.size(); ++i) out << (i ? "," : "") << values[i];
+  for (size_t i = 0; i < values.size(); ++i) {
+    out << (i ? "," : "");
+    const bool is_known = values[i] == values[i];
+    is_known ? out << values[i] : out << "null";
+  }
   out << ']';
 }
 

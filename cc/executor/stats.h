@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -30,6 +31,9 @@ struct SiteLabel {
 };
 
 struct CallRecord {
+  // Of a rank of another group that changes, in another process.
+  static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
   std::vector<double> arrivals;  // seconds after the first rank, by rank
   std::vector<double> waits;     // seconds until the last rank (of its group, if groups change) came, by rank
   std::vector<uint32_t> last;    // who came last
