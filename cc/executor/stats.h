@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -44,6 +45,8 @@ class SiteStats {
 
   void Record(CallRecord call);
   void RecordFailure();
+  // Of the calls that are kept.
+  std::optional<CallRecord> Last() const;
   std::string Json(const SiteLabel& label) const;
   void Reset();
 
