@@ -50,6 +50,11 @@ void SiteStats::RecordFailure() {
   ++failed_;
 }
 
+std::optional<CallRecord> SiteStats::Last() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return recent_.empty() ? std::nullopt : std::optional<CallRecord>(recent_.back());
+}
+
 void SiteStats::Reset() {
   std::lock_guard<std::mutex> lock(mutex_);
   calls_ = failed_ = 0;

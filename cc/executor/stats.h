@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -48,6 +49,8 @@ class SiteStats {
 
   void Record(CallRecord call);
   void RecordFailure();
+  // Of the calls that are kept.
+  std::optional<CallRecord> Last() const;
   std::string Json(const SiteLabel& label) const;
   void Reset();
 

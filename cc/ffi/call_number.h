@@ -11,7 +11,7 @@ namespace jaxcomm {
 
 // The number of the next copy of a call. XLA may copy one, where a function is called twice: each copy of it is a call
 // site of its own, as are the groups of a call that bring divisions of their own. All processes compile the same
-// module, so they meet the copies in one order. None: the module has too many calls.
+// module, so they see the copies in one order. None: the module has too many calls.
 inline std::optional<uint32_t> NumberCall(int64_t module, int64_t lowering, int64_t number) {
   constexpr uint32_t kMaxCopies = 1 << 12;
   static std::mutex mutex;

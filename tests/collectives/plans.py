@@ -9,7 +9,6 @@ import jax
 from jaxcomm import ffi, schedules
 from jaxcomm.plan import Plan
 
-
 LATE = {"straggler": 3, "straggler_2": 6}
 
 
