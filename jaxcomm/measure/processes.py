@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxcomm import errors
 from jaxcomm.errors import ProfileError
 from jaxcomm.measure import placement, psum_loop
 from jaxcomm.measure.placement import Floats, Pair, Round, Transfers
@@ -167,7 +168,8 @@ class _Job:
         members = [(process, first[process]) for process in range(self.processes)]
         gathered = table[None].copy()
         calls.run("agreeing", next(_numbers), f"all_reduce/flat/{self.processes}", members, gathered)
-        return gathered[0]
+        rows: Floats = gathered[0]
+        return rows
 
     def _host_names(self) -> list[str]:
         """By rank; hosts that call themselves alike are numbered."""
@@ -240,7 +242,7 @@ def _measure_psums(devices: Sequence[Any], steps: int, inject: Mapping[int, floa
     from jaxcomm import communicator
 
     mesh = jax.sharding.Mesh(np.array(devices), ("data",))
-    with communicator.use_plan(None):
+    with communicator.use_plan(None), errors.translated():
         found = psum_loop.run(psum_loop.loop(mesh, inject), psum_loop.zeros(mesh, _PSUM_BYTES), steps)
     arrivals = np.round(np.array(found["arrivals"]), 9).tolist()
     return arrivals, Collective(bytes=_PSUM_BYTES, seconds=float(np.median(found["after_arrival_s"])))
