@@ -18,8 +18,8 @@ namespace {
 
 // Runs a list of messages between processes, of which this has some of the ranks, and waits for the end, which the
 // executor's deadline bounds; the seconds from the last arrival to it. `bytes`: of each rank of this process in turn.
-Result<double> RunMessages(const MessageSite::Label& label, uint64_t number, const MessageGroup& group, std::byte* bytes,
-                           int64_t num_bytes) {
+Result<double> RunMessages(const MessageSite::Label& label, uint64_t number, const MessageGroup& group,
+                           std::byte* bytes, int64_t num_bytes) {
   const Result<std::shared_ptr<MessageSite>> made =
       MessageSite::Make(label, Kind::kAllReduce, Reduction::kSum, number, /*site=*/0, {group}, TheJob().process());
   if (!made.ok()) return made.status();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from typing import Any
 
 from jaxcomm import files, profile
 from jaxcomm.cli import job, output, profile_job, progress, values
@@ -112,7 +113,14 @@ def _of_a_job(args: Namespace) -> int:
 
 def _of_a_run(args: Namespace) -> int:
     """Reads, shows and writes."""
-    measuring: dict[str, object] = {"devices": None, "on": "cpu", "sizes": None, "seconds": None, "steps": 50, "inject": []}
+    measuring: dict[str, Any] = {
+        "devices": None,
+        "on": "cpu",
+        "sizes": None,
+        "seconds": None,
+        "steps": 50,
+        "inject": [],
+    }
     if given := [name for name, default in measuring.items() if getattr(args, name) != default]:
         raise JaxcommError(
             f"--{given[0]} says how to measure here, but {args.run} was measured already.\n"

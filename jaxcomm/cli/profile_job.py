@@ -8,7 +8,6 @@ from collections.abc import Callable
 from jaxcomm.cli import job, output, progress
 from jaxcomm.measure import placement
 from jaxcomm.measure.processes import SECONDS, SIZES, Measured, measure_processes
-from jaxcomm.profile import Link
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
 
@@ -40,15 +39,17 @@ def measure(args: Namespace) -> Measured:
 
 
 def table_of(measured: Measured) -> str:
-    """What a round and a byte cost, by where the two ranks are."""
+    """What an exchange takes, both ways at once, by where the two ranks are."""
+    sizes = measured.transfers.sizes
     racks = [rack.ranks for rack in measured.profile.racks]
     rows = [
-        [f"in {name}" if name.startswith("one") else f"of {name}", *_cells(alone), *_cells(loaded)]
+        [f"two {name}", *_cells(alone), *_cells(loaded)]
         for name, alone, loaded in placement.kinds(measured.transfers, racks)
     ]
-    return table(["ranks", "α alone", "β alone", "α at once", "β at once"], rows)
+    small, large = bytes_text(sizes[0]), bytes_text(sizes[-1])
+    head = ["ranks", f"{small} alone", f"{large} alone", f"{small} at once", f"{large} at once"]
+    return table(head, rows)
 
 
-def _cells(link: Link) -> list[str]:
-    rate = f"{1e-9 / link.beta_s_per_byte:.3g} GB/s" if link.beta_s_per_byte else "0 s a byte"
-    return [seconds_text(link.alpha_s), rate]
+def _cells(link: placement.Link) -> list[str]:
+    return [seconds_text(link.least_s), f"{link.bytes_per_s / 1e9:.3g} GB/s"]

@@ -14,9 +14,9 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxcomm.profile import schema
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.numbers import Sample
-from jaxcomm.profile.schema import Link
 
 LEAST_GAP: Final = 1.25  # by which links between racks are slower than within; less is noise
 
@@ -181,6 +181,13 @@ def describe(found: Transfers) -> dict[str, Any]:
     return fields
 
 
+class Link(NamedTuple):
+    """Median seconds of an exchange of the least size, and bytes per second of the largest."""
+
+    least_s: float
+    bytes_per_s: float
+
+
 def kinds(found: Transfers, racks: Sequence[Sequence[int]]) -> Iterator[tuple[str, Link, Link]]:
     """For pairs on one host, in one rack and of two racks, as far as there are: the links one at a time and at once.
 
@@ -193,21 +200,25 @@ def kinds(found: Transfers, racks: Sequence[Sequence[int]]) -> Iterator[tuple[st
     def kind(pair: Pair) -> str:
         a, b = pair
         if found.hosts[a] == found.hosts[b]:
-            return "one host"
-        return "two hosts" if not racks else "one rack" if home[a] == home[b] else "two racks"
+            return "on one host"
+        return "of two hosts" if not racks else "in one rack" if home[a] == home[b] else "of two racks"
 
     rows: dict[str, tuple[list[Floats], list[Floats]]] = {}
     for i, rounds in enumerate((found.alone, found.loaded)):
         for pairs, seconds in rounds:
             for pair, row in zip(pairs, seconds, strict=True):
                 rows.setdefault(kind(pair), ([], []))[i].append(row)
-    for name in ("one host", "one rack", "two hosts", "two racks"):
+    for name in ("on one host", "in one rack", "of two hosts", "of two racks"):
         if all(rows.get(name, ([], []))):
-            alone, loaded = (_fit(found.sizes, each, name) for each in rows[name])
+            alone, loaded = (_link(found.sizes, np.array(each)) for each in rows[name])
             yield name, alone, loaded
 
 
-def _fit(sizes: Sequence[int], rows: Sequence[Floats], source: str) -> Link:
+def _link(sizes: Sequence[int], seconds: Floats) -> Link:
+    return Link(float(np.median(seconds[:, 0])), 1 / float(np.median(_per_byte(sizes, seconds))))
+
+
+def _fit(sizes: Sequence[int], rows: Sequence[Floats], source: str) -> schema.Link:
     medians = np.median(np.array(rows), axis=0)
     samples = [Sample(bytes=size, seconds=float(time)) for size, time in zip(sizes, medians, strict=True)]
     return fit(samples, "send_recv", 2, source)
@@ -254,20 +265,22 @@ def _nic(found: Transfers, host: Sequence[int]) -> tuple[Literal["host", "rank"]
 
 def _uplinks(found: Transfers, home: Sequence[int], remote: float) -> list[float]:
     """By rack, what a byte through its uplink takes, relative to one between two hosts of a rack."""
-    crossing = []  # per round and rack, how many pairs; per pair, its time
+    rounds = []  # of pairs of two racks: how many of each rack there are, and each one's time
     for pairs, seconds in found.loaded:
         racks = [(home[a], home[b]) for a, b in pairs]
-        busy = Counter(rack for ends in racks if ends[0] != ends[1] for rack in ends)
-        crossing.append((busy, [*zip(racks, _per_byte(found.sizes, seconds), strict=True)]))
+        times = zip(racks, _per_byte(found.sizes, seconds).tolist(), strict=True)
+        crossing = [(ends, time) for ends, time in times if ends[0] != ends[1]]
+        rounds.append((Counter(rack for ends, _ in crossing for rack in ends), crossing))
     uplinks = []
     for rack in range(max(home) + 1):
-        most = max(busy[rack] for busy, _ in crossing)
-        times: dict[int, list[float]] = {}
-        for busy, across in crossing:
-            for ends, time in across:
-                if busy[rack] == most and rack in ends and ends[0] != ends[1]:
-                    times.setdefault(sum(ends) - rack, []).append(float(time))
-        uplinks.append(_ratio(min(float(np.mean(each)) for each in times.values()) / most / remote))
+        most = max(busy[rack] for busy, _ in rounds)
+        by_other: dict[int, list[float]] = {}
+        for busy, crossing in rounds:
+            for ends, time in crossing:
+                if busy[rack] == most and rack in ends:
+                    by_other.setdefault(sum(ends) - rack, []).append(time)
+        fastest = min((float(np.mean(times)) for times in by_other.values()), default=remote)
+        uplinks.append(_ratio(fastest / max(most, 1) / remote))
     return uplinks
 
 

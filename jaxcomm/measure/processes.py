@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxcomm import errors
 from jaxcomm.errors import ProfileError
 from jaxcomm.measure import placement, psum_loop
 from jaxcomm.measure.placement import Floats, Pair, Round, Transfers
@@ -241,7 +242,7 @@ def _measure_psums(devices: Sequence[Any], steps: int, inject: Mapping[int, floa
     from jaxcomm import communicator
 
     mesh = jax.sharding.Mesh(np.array(devices), ("data",))
-    with communicator.use_plan(None):
+    with communicator.use_plan(None), errors.translated():
         found = psum_loop.run(psum_loop.loop(mesh, inject), psum_loop.zeros(mesh, _PSUM_BYTES), steps)
     arrivals = np.round(np.array(found["arrivals"]), 9).tolist()
     return arrivals, Collective(bytes=_PSUM_BYTES, seconds=float(np.median(found["after_arrival_s"])))

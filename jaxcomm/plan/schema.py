@@ -30,6 +30,7 @@ from jaxcomm.plan.values import (
     Assumptions,
     Chain,
     Entry,
+    Hosts,
     Hybrid,
     Matches,
     Nccl,
@@ -51,16 +52,19 @@ from jaxcomm.values import Value
 
 FORMAT: Final = "jaxcomm-plan"
 VERSION: Final = 1
-_DECISIONS: Final = ("network", "executors", "rails", "rail_step", "groups", "loss")
+_DECISIONS: Final = ("hosts", "network", "executors", "rails", "rail_step", "groups", "loss")
 
 
 class Plan(Value):
-    """A plan file's content. Make one with `jaxcomm.planner.plan`, read one with `jaxcomm.plan.load`."""
+    """A plan file's content. Make one with `jaxcomm.planner.plan`, read one with `jaxcomm.plan.load`. `hosts` are the
+    names of the hosts that were profiled, by rank, for reports only.
+    """
 
     format: Literal["jaxcomm-plan"] = FORMAT
     version: Literal[1] = VERSION
     matches: Matches
     roles: Annotated[dict[RoleName, Rank], Field(default_factory=dict, max_length=64)]
+    hosts: Hosts | None = None
     template: Rotation | None = None
     network: SolvedNetwork | None = None
     executors: Executors | None = None
@@ -171,6 +175,8 @@ class Plan(Value):
         for name, rank in self.roles.items():
             if rank >= self.ranks:
                 raise ValueError(f"roles.{name} is {rank}; with {self.ranks} ranks it must be in [0, {self.ranks - 1}]")
+        if self.hosts is not None and len(self.hosts) != self.ranks:
+            raise ValueError(f"hosts has {len(self.hosts)} names; matches.ranks is {self.ranks}")
         if self.template and self.template.ranks != self.ranks:
             raise ValueError(f"template.ranks is {self.template.ranks}; matches.ranks is {self.ranks}")
         if self.network and len(self.network.topology.hosts) != self.ranks:

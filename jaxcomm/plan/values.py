@@ -24,6 +24,9 @@ Count = Annotated[int, Field(ge=0, le=2**62, strict=True)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, le=1e30, strict=True, allow_inf_nan=False)]
 RoleName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
+Hosts = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=256)], ...], Field(fail_fast=True, max_length=65536)
+]
 Token = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Offsets = Annotated[

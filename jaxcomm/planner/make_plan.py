@@ -130,6 +130,7 @@ def plan(
     return Plan(
         matches=Matches(ranks=profile.ranks),
         roles=dict(late.roles),
+        hosts=tuple(profile.hosts) or None,
         template=_rotation(setting, found),
         network=SolvedNetwork(topology=network, schedules=setting.solved) if network else None,
         collectives=found,

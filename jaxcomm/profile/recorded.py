@@ -127,7 +127,8 @@ def _profile(run: _Run, where: str, created: str, name: str | None) -> Profile:
     return Profile(
         ranks=watched.ranks,
         link=fit(samples, "all_reduce", watched.ranks, calls, "direct"),
-        arrivals=watched.arrivals[1:],
+        # Only in groups that change, which `_sums` leaves out, is the arrival of a rank not known.
+        arrivals=[[at for at in call if at is not None] for call in watched.arrivals[1:]],
         warmup_dropped=1,
         collective=Collective(bytes=watched.bytes, seconds=median(watched.after_arrival_s)),
         provenance=Provenance(

@@ -48,10 +48,14 @@ def _rows(measured: Profile) -> Iterator[tuple[str, str]]:
             f"{hosts} host{'s' * (hosts != 1)}, a NIC per {topology.nic}, links between {topology.slow:g} × slower",
         )
     late = profile.straggler(measured) if measured.arrivals else None
+    where = f" on {measured.hosts[late.rank]}" if late and measured.hosts else ""
     if late and not late.is_late:
-        yield "straggler", nobody_late_text(f"rank {late.rank}", late, measured.ranks)
+        yield "straggler", nobody_late_text(f"rank {late.rank}{where}", late, measured.ranks)
     elif late:
-        yield "straggler", f"rank {late.rank}, last in {late.late_steps} of {late.steps} steps ({late.share:.0%})"
+        yield (
+            "straggler",
+            f"rank {late.rank}{where}, last in {late.late_steps} of {late.steps} steps ({late.share:.0%})",
+        )
         yield (
             "its delay",
             f"median {seconds_text(late.median_s)}, mean {seconds_text(late.mean_s)}, "

@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "collectives": "communicator distributed ffi gpu jax_compat plan profile",
     "lax": "collectives",
     "gpu": "collectives communicator distributed ffi plan planner profile program schedules",
-    "measure": "collectives communicator ffi gpu profile files",
+    "measure": "collectives communicator distributed ffi gpu profile program files",
     "simulate": "plan profile program schedules cluster",
     "planner": "curve files plan profile program schedules simulate cluster",
     "testbed": "files",
