@@ -6,9 +6,10 @@
 //   Status status = site.value()->SetLeaves(leaves, executor.stats());
 //   site.value()->Arrive(executor, run, rank, {0, 1, 0, 1}, buffers, done);   // returns at once
 //
-// Ranks count as they do in the row, in every call. All must bring the same row: one that does not fails those that
-// have a rank that has not heard of it from another group, with an error that says who brought what. So does a number
-// out of range. The calls of one row are those of a MessageSite, of which the latest are kept. Thread-safe.
+// Ranks count as they do in the row, in every call. All must bring the same row. Where one does not, calls that lack a
+// rank by then fail with an error that says who brought what, as they do where a group is out of range; a group all of
+// whose ranks agree may be done before. The calls of one row are those of a MessageSite, of which the latest are kept.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -83,7 +83,10 @@ def scans(job: Job) -> None:
     table = job.array(np.array(job.rows * 5, np.int32), ALIKE)
 
     def over(add: Callable[..., Any]) -> Any:
-        return job.step(lambda x, table: jax.lax.scan(lambda x, row: (add(x, row) % 101, None), x, table)[0])
+        def body(x: Any, row: jax.Array) -> tuple[Any, None]:
+            return jax.tree.map(lambda leaf: leaf % 101, add(x, row)), None
+
+        return job.step(lambda x, table: jax.lax.scan(body, x, table)[0])
 
     x = {"steps": job.tree()["steps"], "bias": job.tree()["bias"]}
     assert_equal(over(ours)(x, table), over(laxs)(x, table))
