@@ -47,7 +47,7 @@ def test_nothing_grows(whole: list[Process]) -> None:
     for process in whole:
         looks = process.reports["jaxcomm"]["held"][5:]  # the checkpoint's own are made before
         for name in ("files", "threads"):
-            assert len({look[name] for look in looks}) == 1, looks
+            assert looks[-1][name] <= looks[0][name], looks
         assert looks[-1]["rss"] - looks[0]["rss"] < GROWTH, looks
 
 

@@ -123,13 +123,15 @@ def train(case: str, training: Training, state: State, steps: int, save: Callabl
     start, losses, looks = time.perf_counter(), [], []
     for step in range(int(state.step) + 1, steps + 1):
         state, loss = training.step(state)
-        losses.append(float(loss))
+        found = float(loss)
+        if len(losses) < KEPT:
+            losses.append(found)
         if save is not None and step == steps // 2:
             save(state)
         if step % (steps // LOOKS) == 0:
             looks.append(held())
     seconds = time.perf_counter() - start
-    jobs.report(case, digest=digest(state), losses=losses[:KEPT], held=looks, seconds=seconds)
+    jobs.report(case, digest=digest(state), losses=losses, held=looks, seconds=seconds)
 
 
 def main(steps: int, folder: Path) -> None:
