@@ -49,7 +49,7 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
     if (!found) {
       found = std::make_shared<MessageCall>(site, id, ++number_, now, held_views_);
       early = early_.Take(id);
-      failure = failed_launches_.Find(id);
+      failure = failures_.Find(id);
       for (const uint32_t process : site->others()) {
         if (const auto at = gone_.find(process); at != gone_.end()) gone.push_back(*at);
       }
@@ -179,7 +179,7 @@ void AcrossProcesses::Stop(const std::shared_ptr<MessageCall>& call) {
   const Status why = call->failure();
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    failed_launches_.Add(call->id(), why);
+    failures_.Add(call->id(), why);
     failed_.push_back(call->id());
     for (; failed_.size() > kFailedKept; failed_.pop_front()) calls_.erase(failed_.front());
   }
@@ -201,7 +201,7 @@ std::shared_ptr<MessageCall> AcrossProcesses::FindOrKeep(PeerArrival arrival) {
 // The call that has failed; none: it has not begun here, and will fail when it does.
 std::shared_ptr<MessageCall> AcrossProcesses::FindOrFail(const CallId& id, const Status& why) {
   std::lock_guard<std::mutex> lock(mutex_);
-  failed_launches_.Add(id, why);
+  failures_.Add(id, why);
   const auto at = calls_.find(id);
   return at == calls_.end() ? nullptr : at->second;
 }

@@ -25,7 +25,7 @@
 
 #include "cc/executor/call_names.h"
 #include "cc/executor/early_arrivals.h"
-#include "cc/executor/failed_launches.h"
+#include "cc/executor/failed_calls.h"
 #include "cc/executor/message_call.h"
 #include "cc/executor/message_site.h"
 #include "cc/executor/notices.h"
@@ -93,7 +93,7 @@ class AcrossProcesses : public Transport::Events {
   std::map<CallId, std::shared_ptr<MessageCall>> calls_;
   std::deque<CallId> failed_;  // those of them that failed, from the oldest; some are gone
   EarlyArrivals early_;
-  FailedLaunches failed_launches_;
+  FailedCalls failures_;
   std::map<uint32_t, LastCall> last_calls_;  // by device
   std::map<uint32_t, Status> gone_;          // processes
   int64_t number_ = 0;
