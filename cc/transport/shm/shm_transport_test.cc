@@ -254,6 +254,27 @@ TEST(ShmTransportTest, AProcessThatSendsTooEarlyIsReadAgainWhenSomethingIsPosted
   }
 }
 
+TEST(ShmTransportTest, WhatAProcessSentTooEarlyStillComesWhenItHasLeft) {
+  const std::vector<std::byte> content = Content(Id(0, 0, 0), kMiB);
+  Job job(2, 4 * kMiB);
+  // Two views, 64 copies, and two that are not read until something is posted.
+  constexpr uint32_t kEarly = 68;
+  Counter sent;
+  for (uint32_t index = 0; index < kEarly; ++index) {
+    job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), [&](const Status&) { sent.Add(); });
+  }
+  job[0].Flush();
+  ASSERT_TRUE(sent.Await(kEarly));
+  job.Leave(0);
+  ASSERT_TRUE(job.events(1).Await([](const Log& log) { return log.gone.count(0) != 0; }));
+  for (uint32_t index = 0; index < kEarly; ++index) {
+    Expected expected(kMiB);
+    job[1].Post(0, Id(1, 0, 1, index), Whole(expected.memory), true, expected.Done());
+    ASSERT_TRUE(expected.come.Await(1));
+    EXPECT_TRUE(expected.Has(content)) << index << ": " << expected.message;
+  }
+}
+
 TEST(ShmTransportTest, AMessageOfAnotherSizeCutsItsSenderOff) {
   const std::vector<std::byte> content(100);
   Job job(2);

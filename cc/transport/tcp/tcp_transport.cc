@@ -50,6 +50,7 @@ struct TcpTransport::Peer {
   bool writing = false;  // a thread does
   bool blocked = false;  // the kernel takes no more for now
   int write_error = 0;   // then nothing is written; what has come already is still read
+  int unanswered = 0;    // looks in a row, of this process's own time: it may have been stopped itself
   Status gone;           // ok: it is not
 };
 
@@ -231,19 +232,20 @@ void TcpTransport::Cancel(const CallId& call) {
 void TcpTransport::Work() {
   epoll_event events[64];
   Lock lock(mutex_);
-  next_look_ = std::chrono::steady_clock::now() + kLook;
   progress_ = std::this_thread::get_id();
+  auto next_look = std::chrono::steady_clock::now() + kLook;
   while (!stopping_) {
-    if (std::exchange(resumes_, false)) {
-      for (const auto& [process, peer] : peers_) {
-        if (peer->gone.ok() && peer->reader.waits()) CheckReader(lock, *peer, peer->reader.Resume());
+    do {
+      if (std::exchange(resumes_, false)) {
+        for (const auto& [process, peer] : peers_) {
+          if (peer->gone.ok() && peer->reader.waits()) CheckReader(lock, *peer, peer->reader.Resume());
+        }
       }
-    }
-    RunCallbacks(lock);
+      RunCallbacks(lock);
+    } while (resumes_ && !stopping_);  // a callback may have posted what a reader waits for
     lock.unlock();
     const int count = epoll_wait(epoll_, events, 64, std::chrono::milliseconds(kLook).count());
     lock.lock();
-    CheckHosts(lock);
     for (int i = 0; i < count; ++i) {
       if (events[i].data.u64 == kWake) {
         uint64_t ignored;
@@ -257,6 +259,10 @@ void TcpTransport::Work() {
         SetInterest(peer);
       }
       if (events[i].events & ~EPOLLOUT) Read(lock, peer);
+    }
+    if (std::chrono::steady_clock::now() >= next_look) {
+      FindSilent(lock);
+      next_look = std::chrono::steady_clock::now() + kLook;
     }
   }
   Depart(lock);
@@ -294,12 +300,11 @@ void TcpTransport::Read(Lock& lock, Peer& peer) {
   }
 }
 
-void TcpTransport::CheckHosts(Lock& lock) {
-  const auto now = std::chrono::steady_clock::now();
-  if (now < next_look_) return;
-  next_look_ = now + kLook;
+void TcpTransport::FindSilent(Lock& lock) {
   for (const auto& [process, peer] : peers_) {
-    if (peer->gone.ok() && IsSilent(peer->socket)) Fail(lock, *peer, Gone(process, DescribeEnd(ETIMEDOUT)));
+    if (!peer->gone.ok()) continue;
+    peer->unanswered = IsUnanswered(peer->socket) ? peer->unanswered + 1 : 0;
+    if (peer->unanswered * kLook >= kSilence) Fail(lock, *peer, Gone(process, DescribeEnd(ETIMEDOUT)));
   }
 }
 

@@ -3,11 +3,11 @@
 //   Result<std::unique_ptr<TcpTransport>> made = TcpTransport::Create(process, &events);
 //   Status status = made.value()->AddPeer(3, socket);   // connected to process 3 and authenticated; ours from now on
 //
-// One thread reads all connections, sleeps when there is nothing to do, and runs the callbacks; Flush sends from the
-// thread that calls it, and what the kernel does not take then, that thread sends. The memory of a large message is
-// read until it has left; a small one is copied and counts as sent at once. Views are only given of messages that came
-// early; holding one costs memory, and keeps nobody waiting. Cancel destroys the callbacks that it drops with a lock
-// held: what they own must not call the transport when it is released.
+// One thread reads all connections, sleeps when there is nothing to do but a look each second, and runs the callbacks;
+// Flush sends from the thread that calls it, and what the kernel does not take then, that thread sends. The memory of a
+// large message is read until it has left; a small one is copied and counts as sent at once. Views are only given of
+// messages that came early; holding one costs memory, and keeps nobody waiting. Cancel destroys the callbacks that it
+// drops with a lock held: what they own must not call the transport when it is released.
 //
 // Leave gives what is queued some seconds to get out and says goodbye; then all other processes are gone. So does the
 // destructor, but runs no callback any more. Neither may be called from a callback. A process that ends without a
@@ -58,8 +58,8 @@ class TcpTransport : public Transport {
 
   void Work();
   bool Stop();
-  void CheckHosts(Lock& lock);
   void Read(Lock& lock, Peer& peer);
+  void FindSilent(Lock& lock);
   void Write(Lock& lock, Peer& peer);
   void CheckReader(Lock& lock, Peer& peer, const Status& status);
   void Fail(Lock& lock, Peer& peer, const Status& why);
@@ -85,7 +85,6 @@ class TcpTransport : public Transport {
   std::map<uint32_t, std::unique_ptr<Peer>> peers_;
   std::vector<Peer*> queued_;  // to be flushed
   bool has_woken_ = false, resumes_ = false, stopping_ = false;
-  std::chrono::steady_clock::time_point next_look_;
   std::thread::id progress_;
   std::thread thread_;
 };
