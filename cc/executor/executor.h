@@ -52,6 +52,8 @@ class Executor {
   // all processes give their own run; ranks count over all groups of the site.
   void ArriveAcross(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers,
                     Done done);
+  // A device of this process comes to one in which it is alone.
+  void SkipAcross(uint64_t module, int64_t run) { across_.Skip(module, run); }
   // Before the first ArriveAcross. The transport, whose events go to events(), is the caller's. It outlives this, but
   // must have run its last callback when this ends.
   void Connect(Transport* transport) { across_.Connect(transport); }
