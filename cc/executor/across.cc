@@ -73,6 +73,11 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
   if (driver.own) driver.own->done(driver.own->status);
 }
 
+void AcrossProcesses::Skip(uint64_t module, int64_t run) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  names_.Skip(module, run);
+}
+
 void AcrossProcesses::Drive(const std::shared_ptr<MessageCall>& call, MessageSteps steps) {
   if (Driver::current != nullptr) {
     Driver::current->work.push_back({call, std::move(steps)});

@@ -29,6 +29,7 @@ struct AcrossSite {
 
   ~AcrossSite() { TheExecutor().Forget(site.get()); }
 
+  uint64_t module = 0;
   std::shared_ptr<MessageSite> site;
   std::map<int32_t, uint32_t> ranks;  // by device id, those of groups of one rank left out
 };
@@ -56,6 +57,7 @@ ffi::ErrorOr<std::unique_ptr<AcrossSite>> Instantiate(std::string_view name, std
         "jax.distributed.initialize() in all of them before loading the executable.");
   }
   auto across = std::make_unique<AcrossSite>();
+  across->module = static_cast<uint64_t>(module);
   std::vector<MessageGroup> groups;
   uint32_t rank = 0;
   size_t next = 0;
@@ -98,6 +100,7 @@ Status Start(AcrossSite* across, ffi::RunId run, int32_t device, const ffi::Rema
              const ffi::RemainingRets& rets, const ffi::Promise& promise) {
   const auto at = across->ranks.find(device);
   if (at == across->ranks.end()) {
+    TheExecutor().SkipAcross(across->module, run.run_id);
     HandOn(args, rets);
     ffi::Promise alone = promise;
     alone.SetAvailable();

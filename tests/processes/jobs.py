@@ -46,7 +46,7 @@ def run(
     processes: int,
     devices: int = 1,
     transport: str = "shm",
-    timeout_s: float = 120,
+    timeout_s: float = 300,
     **environment: str,
 ) -> list[Process]:
     """Runs the module in so many processes, and returns when all have ended.

@@ -29,7 +29,7 @@ Case = Callable[[Any], Any]
 
 
 class Cases:
-    """The table; each case calls one or several functions of `ops`, jax.lax or jaxcomm, and returns a tree of arrays."""
+    """The table; each case calls functions of `ops`, jax.lax or jaxcomm, and returns a tree of arrays."""
 
     def __init__(self) -> None:
         devices = np.array(jax.devices())
@@ -82,7 +82,7 @@ class Cases:
         def scatter(ops: Any) -> Any:
             def body(x: Any) -> Any:
                 whole = [ops.psum_scatter(jnp.tile(x, (n, 1)), "d", scatter_dimension=0, tiled=True)]
-                return whole + [ops.psum_scatter(jnp.tile(x, (1, n)), "d", scatter_dimension=1, tiled=True)]
+                return [*whole, ops.psum_scatter(jnp.tile(x, (1, n)), "d", scatter_dimension=1, tiled=True)]
 
             return [self.step(body)(self.array((3, 5), dtype)) for dtype in ("float32", "int32", "bfloat16")]
 
