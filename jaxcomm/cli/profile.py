@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from jaxcomm import files, profile
-from jaxcomm.cli import output, progress, values
+from jaxcomm.cli import arguments, output, progress
 from jaxcomm.cli.host_devices import use_host_devices
 from jaxcomm.errors import JaxcommError
 from jaxcomm.measure.devices import CALLS_PER_SIZE, LOOPS, SIZES, measure_devices
@@ -30,14 +30,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--on", choices=["cpu", "cuda"], default="cpu", help="host devices (cpu), or GPUs")
     parser.add_argument(
         "--sizes",
-        type=values.sizes,
+        type=arguments.sizes,
         default=list(SIZES),
         help=f"bytes per rank; A..B in steps of 4x ({low}..{high})",
     )
     parser.add_argument("--steps", type=int, default=50, help="steps of which the arrivals are recorded (50)")
     parser.add_argument(
         "--inject",
-        type=values.late,
+        type=arguments.late,
         action="append",
         default=[],
         metavar="rank=R,ms=T",

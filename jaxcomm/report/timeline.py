@@ -140,8 +140,8 @@ def _rows(schedule: Schedule, layout: _Layout) -> Iterator[str]:
             name = f"{rank} late" if late else str(rank)
             yield _text(layout.left - 0.5 * unit, y + height / 2 + 0.36 * unit, name, unit, look)
     middle = layout.top + schedule.ranks * height / 2
-    turn = f'text-anchor="middle" transform="rotate(-90 {1.6 * unit:g} {middle:g})"'
-    yield _text(1.6 * unit, middle, "rank", 1.1 * unit, turn)
+    rotated = f'text-anchor="middle" transform="rotate(-90 {1.6 * unit:g} {middle:g})"'
+    yield _text(1.6 * unit, middle, "rank", 1.1 * unit, rotated)
     if layout.arrival is not None and schedule.late is not None:
         y = layout.top + schedule.late * height
         yield (
