@@ -14,8 +14,8 @@ namespace {
 // Up to this size of a call, handing additions to another thread takes longer than doing them.
 constexpr int64_t kTinyBytes = 64 << 10;
 
-// How many calls that have not begun here, failed calls and devices are remembered.
-constexpr size_t kEarlyCalls = 4096, kFailedKept = 256, kDevices = 1 << 16;
+// How many calls that have not begun here, failed calls, finished calls and devices are remembered.
+constexpr size_t kEarlyCalls = 4096, kFailedKept = 256, kFinishedKept = 1024, kDevices = 1 << 16;
 
 }  // namespace
 
@@ -33,7 +33,7 @@ struct AcrossProcesses::Driver {
 thread_local AcrossProcesses::Driver* AcrossProcesses::Driver::current = nullptr;
 
 void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank,
-                             Buffers buffers, Done done) {
+                             Buffers buffers, Done done, const Status& refused) {
   if (transport_ == nullptr) {
     return done(Status(Code::kInternal, site->text() + ": the processes of the job are not connected.\n  Cure: call " +
                                             "jaxcomm.init() after jax.distributed.initialize()."));
@@ -47,7 +47,7 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
     const CallId id = names_.Next(site->module(), run, site->site(), rank);
     std::shared_ptr<MessageCall>& found = calls_[id];
     if (!found) {
-      found = std::make_shared<MessageCall>(site, id, ++number_, now, held_views_);
+      found = std::make_shared<MessageCall>(site, id, ++number_, rank, now, held_views_);
       if (const auto at = early_.find(id); at != early_.end()) {
         early = std::move(at->second);
         early_order_.erase(early.order);
@@ -60,11 +60,15 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
     call = found;
   }
   Remember(site->ranks()[rank].device, call->id(), site->text(), now);
+  if (!refused.ok()) Drive(call, call->Fail(refused, /*announce=*/true));
   for (const Early::PeerArrival& peer : early.arrivals) {
     Drive(call, call->PeerArrived(peer.arrival, peer.process, peer.at));
   }
   if (!early.failure.ok()) Drive(call, call->Fail(early.failure, /*announce=*/false));
   for (const auto& [process, why] : gone) Drive(call, call->PeerGone(process, why));
+  if (call->site().fingerprint() != site->fingerprint()) {
+    Drive(call, call->Fail(call->Differs(rank, site->text()), /*announce=*/true));
+  }
 
   Driver driver;
   driver.call = call.get();
@@ -116,7 +120,8 @@ bool AcrossProcesses::StartTasks(const std::shared_ptr<MessageCall>& call, const
   if (steps.arrived) {
     const MessageSite& site = call->site();
     const uint32_t rank = *steps.arrived;
-    TellOthers(*call, Encode(Arrival{call->id(), rank, site.ranks()[rank].device, site.fingerprint(), site.text()}));
+    Tell(site.locals()[*site.FindLocal(rank)].others,
+         Encode(Arrival{call->id(), rank, site.ranks()[rank].device, site.fingerprint(), site.text()}));
   }
   started += each(MessageTask::Kind::kSend, [&](const MessageStep& step) { Send(call, step); });
   if (started > 0) Drive(call, call->Started(started));
@@ -141,14 +146,17 @@ void AcrossProcesses::Finish(const std::shared_ptr<MessageCall>& call, MessageSt
       call_back_(call->Describe(), std::move(completion));
     }
   }
-  if (steps.failed) {
-    TellOthers(*call, Encode(Failure{call->id(), call->failure()}));
-    transport_->Flush();
-  }
+  if (steps.failed) TellFailure(call->site(), call->id(), call->failure());
   if (steps.ended) Stop(call);
   if (steps.over) {
     std::lock_guard<std::mutex> lock(mutex_);
     calls_.erase(call->id());
+    if (!call->site().is_divided()) return;
+    finished_[call->id()] = {call->shared_site(), call->first(), call->Describe()};
+    finished_order_.push_back(call->id());
+    for (; finished_order_.size() > kFinishedKept; finished_order_.pop_front()) {
+      finished_.erase(finished_order_.front());
+    }
   }
 }
 
@@ -174,8 +182,14 @@ void AcrossProcesses::Send(const std::shared_ptr<MessageCall>& call, const Messa
                    [this, call, step](const Status& status) { Drive(call, call->Sent(step, status)); });
 }
 
-void AcrossProcesses::TellOthers(const MessageCall& call, const std::string& notice) {
-  for (const uint32_t process : call.site().others()) transport_->Notify(process, notice);
+void AcrossProcesses::Tell(const std::vector<uint32_t>& processes, const std::string& notice) {
+  for (const uint32_t process : processes) transport_->Notify(process, notice);
+}
+
+// Where ranks disagree, those of other groups may be wrong as well; a rank that is late concerns its group only.
+void AcrossProcesses::TellFailure(const MessageSite& site, const CallId& id, const Status& why) {
+  Tell(why.code() == Code::kInvalidArgument ? site.everybody() : site.others(), Encode(Failure{id, why}));
+  transport_->Flush();
 }
 
 // Nothing is being started or added any more; what the transport still does for the call must end before its ranks hear
@@ -209,19 +223,33 @@ std::shared_ptr<MessageCall> AcrossProcesses::FindOrKeep(const CallId& id, const
   return nullptr;
 }
 
+std::optional<AcrossProcesses::Finished> AcrossProcesses::FindFinished(const CallId& id) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto at = finished_.find(id);
+  return at == finished_.end() ? std::nullopt : std::optional<Finished>(at->second);
+}
+
 void AcrossProcesses::OnNotice(uint32_t process, std::string_view bytes) {
   const std::optional<Notice> notice = DecodeNotice(bytes);
   if (!notice) return;
   const Clock::time_point now = Clock::now();
   if (const auto* arrival = std::get_if<Arrival>(&*notice)) {
     Remember(arrival->device, arrival->call, arrival->text, now);
+    if (const std::optional<Finished> finished = FindFinished(arrival->call)) {
+      const MessageSite& site = *finished->site;
+      if (arrival->rank >= site.ranks().size() || arrival->fingerprint == site.fingerprint()) return;
+      TellFailure(site, arrival->call, site.Differs(finished->name, arrival->rank, arrival->text, finished->first));
+      transport_->Cancel(arrival->call);
+      return;
+    }
     const auto call = FindOrKeep(arrival->call, [&](Early& early) {
       if (early.arrivals.size() < Program::kMaxRanks) early.arrivals.push_back({process, *arrival, now});
     });
     if (call) Drive(call, call->PeerArrived(*arrival, process, now));
   } else if (const auto* failure = std::get_if<Failure>(&*notice)) {
+    if (FindFinished(failure->call)) return;
     const auto call = FindOrKeep(failure->call, [&](Early& early) { early.failure = failure->why; });
-    if (call && call->site().HasRankOf(process)) Drive(call, call->Fail(failure->why, /*announce=*/false));
+    if (call && call->site().Knows(process)) Drive(call, call->Fail(failure->why, /*announce=*/false));
     // What has come of it would take the transport's room for early messages for good.
     if (!call) transport_->Cancel(failure->call);
   }
@@ -280,10 +308,9 @@ Status AcrossProcesses::Explain(const MessageCall& call, const MessageCall::Dela
     }
     return found;
   };
-  std::vector<uint32_t> all;
-  for (uint32_t rank = site.groups()[group]; rank < site.groups()[group + 1]; ++rank) all.push_back(rank);
+  const std::vector<uint32_t>& all = site.groups()[group];
   const std::string everybody =
-      site.groups().size() > 2 ? "the group " + JoinRanks(names(all)) : std::to_string(all.size());
+      site.groups().size() > 1 ? "the group " + JoinRanks(names(all)) : std::to_string(all.size());
   const Status status = DeadlineExceeded{call.Describe(), names(late),  names(delay.waiting),
                                          everybody,       delay.waited, arrived ? "sent all messages" : "arrived"}
                             .status();
@@ -303,7 +330,7 @@ Status AcrossProcesses::Explain(const MessageCall& call, const MessageCall::Dela
 void AcrossProcesses::Forget(const MessageSite* site) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (auto at = calls_.begin(); at != calls_.end();) {
-    const bool gone = &at->second->site() == site && at->second->failed();
+    const bool gone = at->second->site().IsOf(*site) && at->second->failed();
     at = gone ? calls_.erase(at) : std::next(at);
   }
 }

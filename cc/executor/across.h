@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,7 +41,9 @@ class AcrossProcesses : public Transport::Events {
   // Before the first Arrive; the transport is the caller's. It outlives this, but has run its last callback by then.
   void Connect(Transport* transport) { transport_ = transport; }
 
-  void Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers, Done done);
+  // `refused`: an error that the rank brings, which all ranks of the call end with.
+  void Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers, Done done,
+              const Status& refused = Status());
 
   void OnNotice(uint32_t process, std::string_view notice) override;
   void OnPeerGone(uint32_t process, const Status& why) override;
@@ -70,6 +73,12 @@ class AcrossProcesses : public Transport::Events {
     std::string text;
     Clock::time_point at;
   };
+  // A call that is over here, of ranks whose groups change: others may think that they have a rank in it.
+  struct Finished {
+    std::shared_ptr<const MessageSite> site;
+    uint32_t first;
+    std::string name;
+  };
   struct Work {
     std::shared_ptr<MessageCall> call;
     MessageSteps steps;
@@ -82,10 +91,12 @@ class AcrossProcesses : public Transport::Events {
   void Finish(const std::shared_ptr<MessageCall>& call, MessageSteps& steps, Driver& driver);
   void Post(const std::shared_ptr<MessageCall>& call, const MessageStep& step);
   void Send(const std::shared_ptr<MessageCall>& call, const MessageStep& step);
-  void TellOthers(const MessageCall& call, const std::string& notice);
+  void Tell(const std::vector<uint32_t>& processes, const std::string& notice);
+  void TellFailure(const MessageSite& site, const CallId& id, const Status& why);
   void Stop(const std::shared_ptr<MessageCall>& call);
 
   std::shared_ptr<MessageCall> FindOrKeep(const CallId& id, const std::function<void(Early&)>& keep);
+  std::optional<Finished> FindFinished(const CallId& id) const;
   void Remember(uint32_t device, const CallId& id, const std::string& text, Clock::time_point now);
   Status Explain(const MessageCall& call, const MessageCall::Delay& delay, Clock::time_point now) const;
 
@@ -98,6 +109,8 @@ class AcrossProcesses : public Transport::Events {
   CallNames names_;
   std::map<CallId, std::shared_ptr<MessageCall>> calls_;
   std::deque<CallId> failed_;  // those of them that failed, from the oldest; some are gone
+  std::map<CallId, Finished> finished_;
+  std::deque<CallId> finished_order_;  // from the oldest
   std::map<CallId, Early> early_;
   std::map<uint64_t, CallId> early_order_;
   std::map<uint32_t, LastCall> last_calls_;  // by device

@@ -49,9 +49,10 @@ class Executor {
   void Arrive(Key key, const std::shared_ptr<Site>& site, uint32_t rank, Buffers buffers, Done done);
 
   // A rank of this process comes to a collective between processes, over the transport that is connected. Of one launch
-  // all processes give their own run; ranks count over all groups of the site.
+  // all processes give their own run; ranks count over all groups of the site. `refused`: the error, if it is one, that
+  // the rank brings, which all ranks of the call then end with.
   void ArriveAcross(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers,
-                    Done done);
+                    Done done, const Status& refused = Status());
   // Before the first ArriveAcross. The transport, whose events go to events(), is the caller's. It outlives this, but
   // must have run its last callback when this ends.
   void Connect(Transport* transport) { across_.Connect(transport); }

@@ -47,11 +47,14 @@ struct MessageSteps {
 
 class MessageCall {
  public:
-  MessageCall(std::shared_ptr<const MessageSite> site, const CallId& id, int64_t number, Clock::time_point start,
-              std::shared_ptr<HeldViews> held_views);
+  // `first`: the rank of this process that has begun it.
+  MessageCall(std::shared_ptr<const MessageSite> site, const CallId& id, int64_t number, uint32_t first,
+              Clock::time_point start, std::shared_ptr<HeldViews> held_views);
 
   const MessageSite& site() const { return *site_; }
+  const std::shared_ptr<const MessageSite>& shared_site() const { return site_; }
   const CallId& id() const { return id_; }
+  uint32_t first() const { return first_; }
   Clock::time_point start() const { return start_; }
   const MessageTask& task(const MessageStep& step) const { return graph(step.local).tasks()[step.task]; }
   // Of a rank that has arrived.
@@ -86,6 +89,10 @@ class MessageCall {
   std::optional<Delay> Overdue(Clock::time_point now, double deadline) const;
   // "psum #412 over 'data' (16 MiB, plan 3f9a01c2)"
   std::string Describe() const;
+  // The error that a rank comes to this call with another site, whose text this is.
+  Status Differs(uint32_t rank, const std::string& text) const {
+    return site_->Differs(Describe(), rank, text, first_);
+  }
 
   bool failed() const { return !failure().ok(); }
   Status failure() const;
@@ -96,6 +103,8 @@ class MessageCall {
     Done done;
     std::vector<uint32_t> blockers;  // by task: those to end before it, or receivers to be sent to
     uint32_t tasks_left = 0;
+    Clock::time_point ended;
+    double own = 0;  // seconds since its call before ended
   };
   struct Rank {
     bool arrived = false;
@@ -110,13 +119,15 @@ class MessageCall {
   void End(uint32_t local, uint32_t task, MessageSteps& steps);
   void MarkArrived(uint32_t rank, Clock::time_point now, MessageSteps& steps);
   void CheckEnd(uint32_t local, MessageSteps& steps);
-  void Record(Clock::time_point now);
+  void Record();
+  std::vector<double> Own() const;
   void FailLocked(Status why, bool announce, MessageSteps& steps);
   void StopRunning(size_t count, MessageSteps& steps);
 
   const std::shared_ptr<const MessageSite> site_;
   const CallId id_;
   const int64_t number_;
+  const uint32_t first_;
   const Clock::time_point start_;
   const std::shared_ptr<HeldViews> held_views_;
 

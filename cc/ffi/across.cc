@@ -3,15 +3,15 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "cc/executor/message_site.h"
 #include "cc/ffi/buffers.h"
+#include "cc/ffi/call_number.h"
 #include "cc/ffi/groups.h"
 #include "cc/ffi/job.h"
 #include "cc/ffi/runtime.h"
@@ -35,17 +35,6 @@ struct AcrossSite {
 ffi::TypeId AcrossSite::id = {};
 ffi::TypeInfo AcrossSite::info = ffi::MakeTypeInfo<AcrossSite>();
 
-constexpr uint32_t kMaxCopies = 1 << 12;
-
-// XLA may copy a call, where a function is called twice: each copy of it is a call site of its own. All processes
-// compile the same module, so they see the copies in one order.
-uint32_t CountCopy(int64_t module, int64_t lowering, int64_t number) {
-  static std::mutex mutex;
-  static std::map<std::tuple<int64_t, int64_t, int64_t>, uint32_t> copies;
-  std::lock_guard<std::mutex> lock(mutex);
-  return copies[{module, lowering, number}]++;
-}
-
 ffi::ErrorOr<std::unique_ptr<AcrossSite>> Instantiate(std::string_view name, std::string_view axes,
                                                       std::string_view plan, std::string_view programs,
                                                       std::string_view kind_name, std::string_view reduction_name,
@@ -62,8 +51,9 @@ ffi::ErrorOr<std::unique_ptr<AcrossSite>> Instantiate(std::string_view name, std
   Result<std::vector<Group>> parsed = ParseGroups(who, programs, devices, sizes);
   if (!parsed.ok()) return ffi::Unexpected(ToError(parsed.status()));
   if (!TheJob().started()) {
-    return invalid("its ranks live in several processes, which are not connected.\n  Cure: call jaxcomm.init() after "
-                   "jax.distributed.initialize() in all of them before loading the executable.");
+    return invalid(
+        "its ranks live in several processes, which are not connected.\n  Cure: call jaxcomm.init() after "
+        "jax.distributed.initialize() in all of them before loading the executable.");
   }
   auto across = std::make_unique<AcrossSite>();
   std::vector<MessageGroup> groups;
@@ -93,12 +83,12 @@ ffi::ErrorOr<std::unique_ptr<AcrossSite>> Instantiate(std::string_view name, std
       made.lists.push_back(std::move(list));
     }
   }
-  const uint32_t copy = CountCopy(module, lowering, number);
-  if (copy >= kMaxCopies || number >= (int64_t{1} << 20)) return invalid("the module has too many calls");
+  const std::optional<uint32_t> numbered = NumberCall(module, lowering, number);
+  if (!numbered) return invalid("the module has too many calls");
   if (across->ranks.empty()) return across;
-  Result<std::shared_ptr<MessageSite>> site = MessageSite::Make(
-      {std::string(name), std::string(axes), std::string(plan), std::string(line)}, *kind, *reduction,
-      static_cast<uint64_t>(module), static_cast<uint32_t>(number) * kMaxCopies + copy, groups, TheJob().process());
+  Result<std::shared_ptr<MessageSite>> site =
+      MessageSite::Make({std::string(name), std::string(axes), std::string(plan), std::string(line)}, *kind, *reduction,
+                        static_cast<uint64_t>(module), *numbered, groups, TheJob().process());
   if (!site.ok()) return ffi::Unexpected(ToError(site.status()));
   across->site = std::move(site.value());
   return across;
@@ -116,7 +106,8 @@ Status Start(AcrossSite* across, ffi::RunId run, int32_t device, const ffi::Rema
   std::vector<Leaf> leaves;
   Buffers buffers;
   MessageSite& site = *across->site;
-  Status status = ReadBuffers(site.label().name, site.kind(), site.GroupSize(at->second), args, rets, leaves, buffers);
+  Status status =
+      ReadBuffers(site.label().name, site.kind(), site.GroupOf(at->second).size(), args, rets, leaves, buffers);
   if (status.ok()) status = site.SetLeaves(leaves, TheExecutor().stats());
   if (!status.ok()) return status;
   TheExecutor().ArriveAcross(across->site, run.run_id, at->second, std::move(buffers), Keep(promise));

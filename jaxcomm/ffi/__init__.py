@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 TARGET = "jaxcomm_collective"
 GROUPED = "jaxcomm_grouped"
 ACROSS = "jaxcomm_across"
+GROUPED_ACROSS = "jaxcomm_grouped_across"
 _DELAY = "jaxcomm_delay"
 _LONGEST_DELAY = 86400  # seconds, as in delay.cc
 SEGMENTS = ("importance", "pack", "unpack", "scale")  # the custom calls of `segments`
@@ -38,6 +39,7 @@ def register() -> None:
     CPU.register(TARGET, "Collective", "cpu", ("instantiate", "execute"))
     CPU.register(GROUPED, "Grouped", "cpu", ("instantiate", "execute"))
     CPU.register(ACROSS, "Across", "cpu", ("instantiate", "execute"))
+    CPU.register(GROUPED_ACROSS, "GroupedAcross", "cpu", ("instantiate", "execute"))
     CPU.register(_DELAY, "Delay", "cpu")
     for name in SEGMENTS:
         CPU.register(f"jaxcomm_{name}", name.capitalize(), "cpu")

@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "plan": "program schedules cluster files curve",
     "profile": "ffi cluster files",
     "ffi": "files report",
-    "communicator": "plan program schedules ffi",
+    "communicator": "distributed ffi jax_compat plan program schedules",
     "collectives": "communicator distributed ffi gpu jax_compat plan profile",
     "lax": "collectives",
     "gpu": "collectives communicator distributed ffi plan planner profile program schedules",

@@ -9,11 +9,12 @@
 // early; holding one costs memory, and keeps nobody waiting. Cancel destroys the callbacks that it drops with a lock
 // held: what they own must not call the transport when it is released.
 //
-// The destructor gives what is queued some seconds to get out, says goodbye, and runs no callback any more. It must not
-// be called from a callback. A process that ends without a goodbye is gone, and so is one that sends what does not
-// belong to its connection, or whose host is silent (socket.h).
+// Leave gives what is queued some seconds to get out and says goodbye; then all other processes are gone. So does the
+// destructor, but runs no callback any more. Neither may be called from a callback. A process that ends without a
+// goodbye is gone, and so is one that sends what does not belong to its connection, or whose host is silent (socket.h).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -46,6 +47,8 @@ class TcpTransport : public Transport {
   void Flush() override;
   void Cancel(const CallId& call) override;
 
+  void Leave();
+
  private:
   struct Peer;
   using Lock = std::unique_lock<std::mutex>;
@@ -54,6 +57,8 @@ class TcpTransport : public Transport {
   Status Start();
 
   void Work();
+  bool Stop();
+  void CheckHosts(Lock& lock);
   void Read(Lock& lock, Peer& peer);
   void Write(Lock& lock, Peer& peer);
   void CheckReader(Lock& lock, Peer& peer, const Status& status);
@@ -80,6 +85,7 @@ class TcpTransport : public Transport {
   std::map<uint32_t, std::unique_ptr<Peer>> peers_;
   std::vector<Peer*> queued_;  // to be flushed
   bool has_woken_ = false, resumes_ = false, stopping_ = false;
+  std::chrono::steady_clock::time_point next_look_;
   std::thread::id progress_;
   std::thread thread_;
 };
