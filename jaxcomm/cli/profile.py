@@ -112,7 +112,14 @@ def _of_a_job(args: Namespace) -> int:
 
 def _of_a_run(args: Namespace) -> int:
     """Reads, shows and writes."""
-    measuring: dict[str, object] = {"devices": None, "on": "cpu", "sizes": None, "seconds": None, "steps": 50, "inject": []}
+    measuring: dict[str, object] = {
+        "devices": None,
+        "on": "cpu",
+        "sizes": None,
+        "seconds": None,
+        "steps": 50,
+        "inject": [],
+    }
     if given := [name for name, default in measuring.items() if getattr(args, name) != default]:
         raise JaxcommError(
             f"--{given[0]} says how to measure here, but {args.run} was measured already.\n"

@@ -127,7 +127,7 @@ def _profile(run: _Run, where: str, created: str, name: str | None) -> Profile:
     return Profile(
         ranks=watched.ranks,
         link=fit(samples, "all_reduce", watched.ranks, calls, "direct"),
-        arrivals=watched.arrivals[1:],
+        arrivals=[[time for time in call if time is not None] for call in watched.arrivals[1:]],
         warmup_dropped=1,
         collective=Collective(bytes=watched.bytes, seconds=median(watched.after_arrival_s)),
         provenance=Provenance(
