@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from jaxcomm import files, profile
-from jaxcomm.cli import job, output, profile_job, progress, values
+from jaxcomm.cli import arguments, job, output, profile_job, progress
 from jaxcomm.cli.host_devices import use_host_devices
 from jaxcomm.distributed.job import is_job
 from jaxcomm.errors import JaxcommError
@@ -35,16 +35,16 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--on", choices=["cpu", "cuda"], default="cpu", help="host devices (cpu), or GPUs")
     parser.add_argument(
         "--sizes",
-        type=values.sizes,
+        type=arguments.sizes,
         help=f"bytes per rank; A..B in steps of 4x ({low}..{high}; of a job {bytes_text(min(JOB_SIZES))}..{high})",
     )
     parser.add_argument(
-        "--seconds", type=values.seconds, metavar="S", help=f"of a job: roughly, for the transfers ({SECONDS:g})"
+        "--seconds", type=arguments.seconds, metavar="S", help=f"of a job: roughly, for the transfers ({SECONDS:g})"
     )
     parser.add_argument("--steps", type=int, default=50, help="steps of which the arrivals are recorded (50)")
     parser.add_argument(
         "--inject",
-        type=values.late,
+        type=arguments.late,
         action="append",
         default=[],
         metavar="rank=R,ms=T",

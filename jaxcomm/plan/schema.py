@@ -42,8 +42,8 @@ from jaxcomm.plan.values import (
     Sha256,
     SolvedNetwork,
     Spec,
-    Straggler,
     Stragglers,
+    StragglerSpec,
     Transfers,
 )
 from jaxcomm.program.program import MAX_PIECES
@@ -234,7 +234,7 @@ class Plan(Value):
         if isinstance(spec, Plain):
             return
         most = max(MAX_PIECES // self.ranks, 2 * self.ranks)
-        if isinstance(spec, Straggler | Hybrid | Transfers | Stragglers | Chain) and spec.chunks > most:
+        if isinstance(spec, StragglerSpec | Hybrid | Transfers | Stragglers | Chain) and spec.chunks > most:
             raise ValueError(f"{where}.chunks is {spec.chunks}; with {self.ranks} ranks there may be {most}")
         if isinstance(spec, Nccl):
             if not (self.executors and self.executors.nccl):
@@ -257,7 +257,7 @@ class Plan(Value):
             )
         if len(names) >= self.ranks:
             raise ValueError(f"{where}.late names all {self.ranks} ranks; one must not be late")
-        if isinstance(spec, Straggler | Hybrid | Chain) and self.template is None:
+        if isinstance(spec, StragglerSpec | Hybrid | Chain) and self.template is None:
             raise ValueError(f"template is null, but {where} is a {spec.kind} schedule and runs by it")
         if isinstance(spec, Transfers):
             self._check_transfers(where, spec)

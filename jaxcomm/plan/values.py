@@ -54,7 +54,7 @@ class Broadcast(Value):
     late: RoleName
 
 
-class Straggler(Value):
+class StragglerSpec(Value):
     """The others reduce-scatter `chunks` chunks while the late rank is away; then it joins."""
 
     kind: Literal["straggler"] = "straggler"
@@ -104,7 +104,7 @@ class Chain(Value):
 
 
 Spec = Annotated[
-    Plain | Nccl | Broadcast | Straggler | Hybrid | Transfers | Stragglers | Chain, Field(discriminator="kind")
+    Plain | Nccl | Broadcast | StragglerSpec | Hybrid | Transfers | Stragglers | Chain, Field(discriminator="kind")
 ]
 Verdict = Literal["chosen", "slower", "below_threshold", "window_taken", "calls_only", "too_many_ports", "ideal_delay"]
 
