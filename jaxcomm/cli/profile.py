@@ -7,6 +7,7 @@ from argparse import ArgumentParser, Namespace
 from jaxcomm import files, profile
 from jaxcomm.cli import arguments, job, output, profile_job, progress
 from jaxcomm.cli.host_devices import use_host_devices
+from jaxcomm.distributed.job import is_job
 from jaxcomm.errors import JaxcommError
 from jaxcomm.measure.devices import CALLS_PER_SIZE, LOOPS, SIZES, measure_devices
 from jaxcomm.measure.processes import SECONDS
@@ -57,7 +58,7 @@ def run(args: Namespace) -> int:
     """Measures, shows and writes."""
     if args.run:
         return _of_a_run(args)
-    if job.is_job():
+    if is_job():
         return _of_a_job(args)
     if args.seconds is not None:
         raise JaxcommError(
@@ -111,7 +112,7 @@ def _of_a_job(args: Namespace) -> int:
 
 def _of_a_run(args: Namespace) -> int:
     """Reads, shows and writes."""
-    measuring = {"devices": None, "on": "cpu", "sizes": None, "seconds": None, "steps": 50, "inject": []}
+    measuring: dict[str, object] = {"devices": None, "on": "cpu", "sizes": None, "seconds": None, "steps": 50, "inject": []}
     if given := [name for name, default in measuring.items() if getattr(args, name) != default]:
         raise JaxcommError(
             f"--{given[0]} says how to measure here, but {args.run} was measured already.\n"

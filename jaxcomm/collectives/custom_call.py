@@ -48,7 +48,7 @@ def attributes(
     choices = {
         ranks: choose(request.kind, ranks, nbytes, dtype, request.plan, request.call) for ranks in {*sizes} - {1}
     }
-    found = {
+    found: dict[str, Any] = {
         "name": request.name,
         "axes": request.axes,
         "programs": "".join(f"{choices[ranks].program if ranks > 1 else ''}," for ranks in sizes),

@@ -256,9 +256,9 @@ def _uplinks(found: Transfers, home: Sequence[int], remote: float) -> list[float
     """By rack, what a byte through its uplink takes, relative to one between two hosts of a rack."""
     crossing = []  # per round and rack, how many pairs; per pair, its time
     for pairs, seconds in found.loaded:
-        across = [(home[a], home[b]) for a, b in pairs]
-        busy = Counter(rack for ends in across if ends[0] != ends[1] for rack in ends)
-        crossing.append((busy, [*zip(across, _per_byte(found.sizes, seconds), strict=True)]))
+        racks = [(home[a], home[b]) for a, b in pairs]
+        busy = Counter(rack for ends in racks if ends[0] != ends[1] for rack in ends)
+        crossing.append((busy, [*zip(racks, _per_byte(found.sizes, seconds), strict=True)]))
     uplinks = []
     for rack in range(max(home) + 1):
         most = max(busy[rack] for busy, _ in crossing)

@@ -167,7 +167,8 @@ class _Job:
         members = [(process, first[process]) for process in range(self.processes)]
         gathered = table[None].copy()
         calls.run("agreeing", next(_numbers), f"all_reduce/flat/{self.processes}", members, gathered)
-        return gathered[0]
+        rows: Floats = gathered[0]
+        return rows
 
     def _host_names(self) -> list[str]:
         """By rank; hosts that call themselves alike are numbered."""

@@ -42,8 +42,8 @@ class _Site(Value):
     early_bytes_share: Seconds
     wait_s: list[Seconds]
     late: list[Count]
-    arrivals: list[list[Seconds]]
-    own_s: list[list[Seconds]]
+    arrivals: list[list[Seconds | None]]  # None: of a rank in another process, in groups that change
+    own_s: list[list[Seconds | None]]
     after_arrival_s: list[Seconds]
 
 

@@ -25,7 +25,9 @@ def step_of(ranks: int, elements: int) -> tuple[Any, jax.Array]:
         lambda x: jaxcomm.psum(x, "d") / ranks, mesh=mesh, in_specs=P("d"), out_specs=P("d"), check_vma=False
     )
     full = np.ones(ranks * elements, np.float32)
-    return jax.jit(body), jax.make_array_from_callback(full.shape, NamedSharding(mesh, P("d")), lambda index: full[index])
+    return jax.jit(body), jax.make_array_from_callback(
+        full.shape, NamedSharding(mesh, P("d")), lambda index: full[index]
+    )
 
 
 def calls(ranks: int) -> str:

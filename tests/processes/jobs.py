@@ -74,7 +74,9 @@ def run(
             )
             children.append(
                 stack.enter_context(
-                    _child([sys.executable, "-m", module, *words], launch.inherited(os.environ) | own | environment, file)
+                    _child(
+                        [sys.executable, "-m", module, *words], launch.inherited(os.environ) | own | environment, file
+                    )
                 )
             )
         deadline = time.monotonic() + timeout_s

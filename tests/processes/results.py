@@ -113,7 +113,12 @@ class Cases:
 
         def over(grid: Mesh) -> Case:
             def body(ops: Any) -> Any:
-                return lambda x: [ops.psum(x * 2, "a"), ops.psum(x, "b"), ops.psum(x, ("a", "b")), ops.psum(x, ("b", "a"))]
+                return lambda x: [
+                    ops.psum(x * 2, "a"),
+                    ops.psum(x, "b"),
+                    ops.psum(x, ("a", "b")),
+                    ops.psum(x, ("b", "a")),
+                ]
 
             return lambda ops: self.step(body(ops), grid)(self.array((4, 3), mesh=grid))
 
@@ -171,7 +176,9 @@ class Cases:
         def branches(ops: Any) -> Any:
             def body(x: Any) -> Any:
                 for i in range(2):
-                    x = lax.cond(i == jnp.int32(x[0, 0] * 0), lambda x: ops.psum(x, "d"), lambda x: ops.pmean(x, "d"), x)
+                    x = lax.cond(
+                        i == jnp.int32(x[0, 0] * 0), lambda x: ops.psum(x, "d"), lambda x: ops.pmean(x, "d"), x
+                    )
                 return x
 
             return self.step(body)(self.array((3, 5)))
