@@ -24,10 +24,11 @@ from jaxcomm.plan.values import (
     StragglerSpec,
 )
 from jaxcomm.planner import groups, loss, rails
+from jaxcomm.planner.byte_ranges import Progress
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.late_ranks import ROLE, LateRanks
 from jaxcomm.planner.rounding import significant
-from jaxcomm.planner.schedules import Progress, Setting, choose, choose_executor, entries, solved
+from jaxcomm.planner.schedules import Setting, choose, choose_executor, entries, solved
 from jaxcomm.planner.step import Assignment, plan_step, relaxed_steps
 from jaxcomm.profile import Profile, straggler
 from jaxcomm.program.program import MAX_RANKS
