@@ -18,6 +18,7 @@ from jax.interpreters import ad, batching, mlir
 
 from jaxcomm import communicator, jax_compat
 from jaxcomm.collectives.axes import AxisName, names, varying
+from jaxcomm.collectives.call_site import with_site
 from jaxcomm.collectives.lowering import (
     call_core,
     cpus_at,
@@ -82,8 +83,6 @@ def _lower(context: mlir.LoweringRuleContext, *operands: Any, axes: tuple[Any, .
     devices = cpus_at(scope.mesh, positions)
     request = Request(_NAME, "all_reduce", "sum", ",".join(map(str, axes)), "", devices, divided=True)
     if spans_processes(devices):
-        from jaxcomm.distributed.lowering import with_site
-
         request = with_site(request, context, jax_compat.source_line(context))
     return call_core(context, operands, request)
 

@@ -17,6 +17,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from jaxcomm import communicator, jax_compat
+from jaxcomm.collectives.call_site import with_site
 from jaxcomm.collectives.custom_call import attributes, is_in_place, target
 from jaxcomm.collectives.partition import partitioned_call
 from jaxcomm.collectives.primitive import COLLECTIVES, CORE, OUR_PARAMS, PRIMITIVES, VARY, bind_in_core_form
@@ -79,8 +80,6 @@ def lower_to_core(
     groups = cpus_at(scope.mesh, positions)
     request = Request(name, collective.kind, collective.reduction, axes, plan, groups)
     if spans_processes(groups):
-        from jaxcomm.distributed.lowering import with_site
-
         request = with_site(request, context, where)
     return call_core(context, operands, request)
 
