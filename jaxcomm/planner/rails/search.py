@@ -33,7 +33,7 @@ from jaxcomm.profile import Profile
 DIVERGENCE: Final = 5.0  # τ of the paper's equation 3
 STEPS: Final = 2  # sizes per octave that are looked at
 SLACKS: Final = (0.016, 0.04, 0.08, 0.16)  # of the best split as shares are rounded; the first: 2 % of the best of all
-MIN_GAIN: Final = SLACKS[0] / (1 + SLACKS[0])  # one rail alone is within the same slack of the best split
+MIN_GAIN: Final = round(SLACKS[0] / (1 + SLACKS[0]), 6)  # one rail alone is within the same slack of the best split
 FINEST: Final = 1.001  # ratio of the ends of a range that is not divided further
 
 
