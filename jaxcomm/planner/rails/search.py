@@ -159,7 +159,8 @@ def _turns(rails: Sequence[Sequence[RailOption]]) -> set[int]:
     every = [option for options in rails for option in options]
     ends = np.array([option.rail.slowdown * time for option in every for time in option.curve.times])
     together = sum(np.max([option.together_bytes(ends) for option in options], axis=0) for options in rails)
-    return {*together.astype(int).tolist(), *(size for option in every for size in option.curve.sizes)}
+    sizes = {*together.astype(int).tolist(), *(size for option in every for size in option.curve.sizes)}
+    return sizes - {0}
 
 
 def _range(setting: _RailSearch, low: int, high: int | None, nbytes: int, choice: _Choice) -> RailRange:
