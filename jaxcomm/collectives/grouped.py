@@ -19,15 +19,10 @@ from jax.interpreters import ad, batching, mlir
 from jaxcomm import communicator, jax_compat
 from jaxcomm.collectives.axes import AxisName, names, varying
 from jaxcomm.collectives.call_site import with_site
-from jaxcomm.collectives.lowering import (
-    call_core,
-    cpus_at,
-    has_devices,
-    positions_of,
-    say_that_lax_runs,
-    spans_processes,
-)
+from jaxcomm.collectives.lax_lowering import has_devices, say_that_lax_runs
+from jaxcomm.collectives.lowering import call_core
 from jaxcomm.collectives.primitive import COLLECTIVES
+from jaxcomm.collectives.ranks import cpus_at, positions_of, spans_processes
 from jaxcomm.collectives.request import Request
 
 _NAME = "group_sum"
