@@ -22,6 +22,8 @@ from jaxcomm.values import Value
 MAX_GROUPED: Final = 1024  # ranks
 MAX_CELLS: Final = 2**16  # iterations · ranks
 TOLERANCE: Final = 1e-6  # of ρ, and relative of seconds
+AGREED: Final = 1e-6  # ρ of a period that counts as none: what it leaves, training cannot tell
+DONE: Final = 1e-9  # of a product of many periods
 CURE: Final = "\n  Cure: re-run `jaxcomm plan profile.json`."
 
 Slowness = Annotated[float, Field(ge=1, le=1e6, strict=True, allow_inf_nan=False)]
@@ -59,8 +61,9 @@ class Groups(Value):
     """Which ranks average together in which iteration; iteration t of a training uses `iterations[t % period]`.
 
     `seconds[t]` is the predicted time of the slowest group of iteration t for a model of `bytes`; `bound` is what no
-    such division of these ranks can beat in its slowest iteration, `status` says whether it was reached. `nics[r]` is
-    how many times as long a byte takes through rank r's NIC.
+    pattern in which these ranks agree can beat in its slowest iteration. `status` is of that: OPTIMAL, if this one
+    takes no longer; that no pattern agrees sooner is not proved. `nics[r]` is how many times as long a byte takes
+    through rank r's NIC.
 
     `rho` is the largest singular value of W_B ⋯ W_2 W_1 − J: W_t replaces every rank's value by its group's mean in
     iteration t, J by the mean of all. So `|x − mean|` shrinks to at most `rho` times itself in every period of B
@@ -93,6 +96,22 @@ class Groups(Value):
     def rate(self) -> float:
         """The mean factor by which one iteration shrinks the distance from consensus."""
         return float(self.rho ** (1 / self.period))
+
+    @property
+    def mean_s(self) -> float:
+        """The mean time of an iteration."""
+        return sum(self.seconds) / self.period
+
+    @property
+    def left(self) -> float:
+        """The share of the distance from consensus that is left after as many seconds as `bound`."""
+        return left(self.rho, sum(self.seconds), self.bound)
+
+    @cached_property
+    def spread(self) -> NDArray[np.float64]:
+        """Every rank's root mean square distance from the mean of all, where each moves by 1 of its own in every
+        iteration: the mean over a period that repeats for ever. Those that meet others seldom are farther away."""
+        return steady_spread(self.iterations, len(self.nics))
 
     @cached_property
     def table(self) -> NDArray[np.int32]:
@@ -162,6 +181,32 @@ def contraction(iterations: Sequence[Sequence[Sequence[int]]], ranks: int) -> fl
     for groups in iterations[1:]:
         columns = averaged(columns, groups)
     return min(1.0, float(np.linalg.norm(columns, 2)))
+
+
+def left(rho: float, seconds: float, after: float) -> float:
+    """The share of disagreement that is left after so many seconds of a pattern whose periods take `seconds`."""
+    return float(max(rho, AGREED) ** (after / seconds)) if seconds else 0.0
+
+
+def steady_spread(iterations: Sequence[Sequence[Sequence[int]]], ranks: int) -> NDArray[np.float64]:
+    """`Groups.spread`, for a pattern that is connected.
+
+    With C the covariance after a period and A the product of its W_t, C = A C Aᵀ + N, where N is what one period adds;
+    doubling the number of periods adds up the series.
+    """
+    step = np.eye(ranks) - 1 / ranks
+    product, added = step, np.zeros((ranks, ranks))
+    for groups in iterations:
+        product = averaged(product, groups)
+        added = averaged(averaged(added + step, groups).T, groups)
+    while np.abs(product).max() > DONE:
+        added = added + product @ added @ product.T
+        product = product @ product
+    seen = []
+    for groups in iterations:
+        added = averaged(averaged(added + step, groups).T, groups)
+        seen.append(np.diag(added))
+    return np.asarray(np.sqrt(np.mean(seen, axis=0)), np.float64)
 
 
 def averaged(values: NDArray[np.float64], groups: Sequence[Sequence[int]]) -> NDArray[np.float64]:

@@ -103,6 +103,13 @@ def path(links: GroupCosts) -> list[Division]:
     return [_completed(phase, links) for phase in phases if phase]
 
 
+def racks_in_turn(links: GroupCosts) -> list[Division]:
+    """All of each rack, then one of each rack across, in turns: racks of one size agree exactly after a period."""
+    racks = [[*rack.ranks] for rack in links.racks]
+    turns = range(max(map(len, racks))) if len(racks) > 1 else ()
+    return [_completed(groups, links) for groups in (racks, *([[r[t % len(r)] for r in racks]] for t in turns))]
+
+
 def paper(links: GroupCosts) -> list[Division]:
     """The paper's pattern (III-B1 to 3): a group of representatives, one of each rack's others; the slow ones in pairs.
 
