@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxcomm.plan.rank_groups import AGREED, GroupCosts, RackRanks
+from jaxcomm.plan.consensus import AGREED
+from jaxcomm.plan.rank_groups import GroupCosts, RackRanks
 from jaxcomm.planner import groups
 from jaxcomm.report.tables import table
 

@@ -41,7 +41,8 @@ from common.task import Task
 from common.training import State, Training
 from jaxcomm import ffi, train
 from jaxcomm.errors import JaxcommError
-from jaxcomm.plan.rank_groups import GroupCosts, Groups, contraction
+from jaxcomm.plan.consensus import contraction
+from jaxcomm.plan.rank_groups import GroupCosts, Groups
 from jaxcomm.planner.groups import on
 from jaxcomm.train.adjustment import ENOUGH
 

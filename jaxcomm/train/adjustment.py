@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from jaxcomm import ffi
 from jaxcomm.plan import Plan
-from jaxcomm.plan.rank_groups import GroupCosts, Groups, left
+from jaxcomm.plan.consensus import left
+from jaxcomm.plan.rank_groups import GroupCosts, Groups
 from jaxcomm.train.divide_and_shuffle import group_table, grouped
 
 ENOUGH: Final = 8  # steps: fewer say too little about what most of them are like

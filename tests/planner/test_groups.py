@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from jaxcomm import plan, planner, profile
 from jaxcomm.cli import main
 from jaxcomm.errors import PlanError, ProfileError
+from jaxcomm.plan.consensus import averaged, contraction
 from jaxcomm.plan.files import validate
-from jaxcomm.plan.rank_groups import GroupCosts, Groups, averaged, contraction, prove
+from jaxcomm.plan.rank_groups import GroupCosts, Groups, prove
 from jaxcomm.planner.groups import decide
 from jaxcomm.planner.groups.divisions import paper, path
 from jaxcomm.profile import Bucket, Link, Profile, Provenance, Rack

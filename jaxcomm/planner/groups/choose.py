@@ -11,17 +11,8 @@ from __future__ import annotations
 from typing import Final
 
 from jaxcomm.errors import ProfileError
-from jaxcomm.plan.rank_groups import (
-    MAX_GROUPED,
-    Baselines,
-    GroupCosts,
-    Groups,
-    Pattern,
-    RackRanks,
-    components,
-    contraction,
-    left,
-)
+from jaxcomm.plan.consensus import components, contraction, left
+from jaxcomm.plan.rank_groups import MAX_GROUPED, Baselines, GroupCosts, Groups, Pattern, RackRanks
 from jaxcomm.planner.groups.divisions import SLACK, Division, Shuffle, paper, path, racks_in_turn
 from jaxcomm.planner.groups.search import descended
 from jaxcomm.planner.rounding import significant

@@ -12,7 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from jaxcomm.plan.rank_groups import GroupCosts, averaged
+from jaxcomm.plan.consensus import averaged
+from jaxcomm.plan.rank_groups import GroupCosts
 
 Division = list[list[int]]
 SLACK: Final = 1 + 1e-12  # sums that are added in another order

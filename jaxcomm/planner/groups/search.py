@@ -14,7 +14,8 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.plan.rank_groups import AGREED, GroupCosts
+from jaxcomm.plan.consensus import AGREED
+from jaxcomm.plan.rank_groups import GroupCosts
 from jaxcomm.planner.groups.divisions import SLACK, Division
 
 EVERY: Final = 8  # ranks of which every division is tried
