@@ -54,7 +54,7 @@ def measure(
             values[name] = spmd.wait(step(values[name]))  # not counted: the other side's buffers filled the caches
             ffi.reset_stats()
             for _ in range(_CALLS):
-                job.meet()  # else a process that ends its call before the others is less late in the next
+                job.barrier()  # else a process that ends its call before the others is less late in the next
                 values[name] = spmd.wait(step(values[name]))
             [site] = [site for site in ffi.stats() if site["calls"]]
             last = np.argmax(site["arrivals"], axis=1) == late.rank

@@ -46,13 +46,13 @@ def agree(value: float) -> float:
     return float(agreed)
 
 
-def meet() -> None:
+def barrier() -> None:
     """Returns once all processes have called it."""
     import jax
     from jax.experimental import multihost_utils
 
     if jax.process_count() > 1:
-        multihost_utils.sync_global_devices("meet")
+        multihost_utils.sync_global_devices("barrier")
 
 
 def total(value: float) -> float:
