@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from jaxcomm import cli, plan, planner, profile, schedules, simulate
-from jaxcomm.cluster import Topology, volume
+from jaxcomm.cluster import Topology
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.plan import files
 from jaxcomm.plan.values import Transfers
-from jaxcomm.planner.schedules.network_solver import Solution, solve
+from jaxcomm.planner.schedules.network_solver import Solution, solve, volume
 from jaxcomm.profile import Profile
 from jaxcomm.program.program import Program, compile
 from jaxcomm.program.verifier import verify_program, verify_schedule

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxcomm import schedules, simulate
-from jaxcomm.cluster import Topology, volume
+from jaxcomm.cluster import Topology
+from jaxcomm.planner.schedules.network_solver import volume
 from jaxcomm.profile import Link, PacketLoss, Profile, Provenance, Rack
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import Network

@@ -6,7 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
 
-from jaxcomm.cluster import Port, Topology, volume
+from jaxcomm import simulate
+from jaxcomm.cluster import Port, Topology
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan.values import Solved
 from jaxcomm.planner.cp_sat import Log
@@ -122,6 +123,11 @@ def check_size(ranks: int, chunks: int) -> None:
             f"a topology of {ranks} ranks and {chunks} chunks has {ranks * ranks * chunks} possible transfers; the "
             f"solver takes {LARGEST}.\n  Cure: ask for fewer chunks, or for fewer ranks."
         )
+
+
+def volume(schedule: Schedule, topology: Topology) -> float:
+    """The time of a schedule after the late rank's arrival, in chunks over a fast link, without latency."""
+    return simulate.phase_seconds(schedule, schedule.num_chunks, 0.0, 1.0, topology)[-1]
 
 
 def _in_rounds(topology: Topology, late: int, chunks: int, moves: list[Move]) -> Schedule:

@@ -52,12 +52,10 @@ class Setting:
     def seconds(self, spec: Spec, nbytes: int) -> float:
         """Mean seconds from the last late rank's arrival on."""
         if isinstance(spec, Stragglers | Chain):
-            call = nbytes, self.links.alpha, self.links.beta
-            if topology := self.links.topology:
-                times = [topology.seconds(part, *call) for part in self.schedule(spec).phases]
-            else:
-                phases = _schedule(spec.kind, self.ranks, len(spec.late), spec.chunks).phases
-                times = [part.seconds(*call) for part in phases]
+            links = self.links
+            alike = None if links.topology else _schedule(spec.kind, self.ranks, len(spec.late), spec.chunks)
+            schedule = alike or self.schedule(spec)
+            times = simulate.phase_seconds(schedule, nbytes, links.alpha, links.beta, links.topology)
             needed = range(-1 - len(spec.late), 0) if isinstance(spec, Chain) else (-1 - len(spec.late), -1)
             return simulate.staggered(times, self.late.releases[list(needed)])
         before, after = self.cost(spec, nbytes)
