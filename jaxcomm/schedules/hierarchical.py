@@ -15,6 +15,7 @@ from jaxcomm.schedules.schedule import Op, Schedule, Table, check_rank, check_ra
 
 LEAD: Final = 8  # how many chunks over a slow link ahead of its turn a chunk is summed within its host
 
+_Parameters = tuple[tuple[int, ...], str, float, int, tuple[int, ...], int, int, tuple[int, ...]]
 Row = tuple[int, int, int, Op]  # round, source, destination
 
 
@@ -69,12 +70,17 @@ def hierarchical(
             raise ValueError(f"{name} is {count}; it must be in [0, {chunks if late else 0}]")
     if len(racks) not in (0, max(hosts) + 1):
         raise ValueError(f"racks has {len(racks)} entries; there are {max(hosts) + 1} hosts")
-    known = tuple(hosts), nic, float(slow), chunks, tuple(sorted(late)), within, across, tuple(racks)
-    before = None
+    return _made((tuple(hosts), nic, float(slow), chunks, tuple(sorted(late)), within, across, tuple(racks)))
+
+
+@lru_cache(maxsize=128)  # as many as a plan compares, each timed for many sizes
+def _made(known: _Parameters) -> Schedule:
+    hosts, _, _, chunks, late, *_ = known
+    ranks, before = len(hosts), None
     if late:
         table = _tables(*known)[0]
         rounds, volume, ports = _measured(table)
-        last, *others = known[4][::-1]
+        last, *others = late[::-1]
         before = Schedule(
             "reduce_scatter", ranks, chunks, rounds, volume, ports, _before, known, None, last, None, tuple(others)
         )
@@ -108,7 +114,7 @@ def _after(*parameters: object) -> Table:
     return _tables(*parameters)[1].copy()  # type: ignore[arg-type]
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
 def _tables(
     hosts: tuple[int, ...],
     nic: str,
