@@ -36,9 +36,9 @@ class Topology(Value):
 
     A rank sends one chunk and receives one at a time within its host and, independently of that, through a network
     NIC, which is its own (`nic` "rank") or shared by the ranks of its host ("host"); a NIC works in both directions
-    at once. `hosts[r]` is the host of rank r; a byte between hosts takes `slow` times as long as one within. Hosts may be
-    in racks: `racks[g]` is the rack of host g, () if all are in one, and a byte through the uplink of rack i, which its
-    hosts share in each direction, takes `uplinks[i]` times as long as one between two hosts.
+    at once. `hosts[r]` is the host of rank r; a byte between hosts takes `slow` times as long as one within. Hosts may
+    be in racks: `racks[g]` is the rack of host g, () if all are in one, and a byte through the uplink of rack i, which
+    its hosts share in each direction, takes `uplinks[i]` times as long as one between two hosts.
     """
 
     hosts: Annotated[

@@ -64,6 +64,6 @@ class LateRanks:
         return after[:, after[-1].argsort(kind="stable")]
 
     def stage(self, spec: Spec) -> int:
-        """At which of the stages the precondition of a schedule for one late rank, or for several together, can start."""
+        """At which of the stages the precondition of a schedule for one late rank, or several together, can start."""
         together = len(spec.late) if isinstance(spec, Stragglers | Hierarchical) else 1
         return max(1, len(self.order)) - max(1, together)

@@ -6,6 +6,7 @@ import itertools
 import textwrap
 from collections.abc import Iterator
 
+from jaxcomm import simulate
 from jaxcomm.cluster import SOLVED
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.planned_step import Step
@@ -187,7 +188,7 @@ def _network(network: SolvedNetwork, grouped: Groups | None) -> Iterator[str]:
             + (
                 "."
                 if ranks <= clock.TIMED
-                else "; a round is taken to last as long as its busiest port needs, and to end before the next one begins."
+                else "; a round is taken to last as long as its busiest port needs, and to end before the next begins."
             )
         )
     for index, solved in enumerate(network.schedules):
@@ -241,12 +242,8 @@ def _meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
         f"{schedule.precondition.num_rounds} rounds; once it is there, {schedule.num_rounds} rounds finish the sum."
     )
     size, link = entry.predicted.reference_bytes, plan.assumptions
-    before, after = (
-        plan.network.topology.seconds(phase, size, link.alpha_s, link.beta_s_per_byte)
-        if plan.network
-        else phase.seconds(size, link.alpha_s, link.beta_s_per_byte)
-        for phase in (schedule.precondition, schedule)
-    )
+    topology = plan.network.topology if plan.network else None
+    before, after = simulate.phases(schedule, size, link.alpha_s, link.beta_s_per_byte, topology)
     plain = _plain_seconds(plan, entry)
     yield (
         f"It pays from a delay of {seconds_text(max(0.0, before + after - plain))} on, and gains all it can, "

@@ -1,4 +1,4 @@
-"""Hierarchical all-reduce: sums within hosts, then across them, both at once for different chunks; ranks may be late."""
+"""Hierarchical all-reduce: sums within hosts and across them, at once for different chunks; ranks may be late."""
 
 from __future__ import annotations
 
@@ -151,10 +151,8 @@ class _Tiers:
         self._hosts, self._per_rank, self._slow, self._chunks = hosts, nic == "rank", slow, chunks
         self._late, self._within, self._across = late, within, across
         self._members = [[r for r, host in enumerate(hosts) if host == g] for g in range(max(hosts) + 1)]
-        self._racks = [
-            [g for g, rack in enumerate(racks or [0] * len(self._members)) if rack == r]
-            for r in sorted({*racks} or {0})
-        ]
+        homes = racks or (0,) * len(self._members)
+        self._racks = [[g for g, rack in enumerate(homes) if rack == r] for r in sorted({*homes})]
         self._late_hosts = {hosts[rank] for rank in late}
         # A late rank that also had to carry its host's sums through its NIC would do more than anybody else.
         least = min(map(len, self._members))
@@ -193,13 +191,13 @@ class _Tiers:
 
     def _end(self, members: list[int], chunk: int) -> int:
         """The rank of a host that has its sum of a chunk."""
-        rails = (
-            [rank for rank in members if rank not in self._late] if self._spare and self._late & {*members} else members
-        )
-        if self._spare and len(rails) == len(members) and len({*map(len, self._members)}) == 1:
-            late = next(iter(self._late))
-            place = self._members[self._hosts[late]].index(late)
-            rails = members[:place] + members[place + 1 :]  # like hosts keep to like rails
+        rails = members
+        if self._spare:
+            (late,) = self._late
+            own = self._members[self._hosts[late]]
+            if members is own or len({*map(len, self._members)}) == 1:  # like hosts keep to like rails
+                place = own.index(late)
+                rails = members[:place] + members[place + 1 :]
         return rails[chunk % len(rails)]
 
     def _gather(
@@ -246,9 +244,8 @@ class _Tiers:
             spreads.append((time, spread(nodes[root], rest, late, turn // count)))
         if len(roots) > 1:
             turn //= max(map(len, self._racks))
-            late = (
-                {roots[r] for r, members in enumerate(self._racks) if self._late_hosts & {*members}} if early else set()
-            )
+            pairs = zip(roots, self._racks, strict=True)
+            late = {root for root, members in pairs if early and self._late_hosts & {*members}}
             root = turn % len(roots)
             time = self._pace * chunk
             self._gather(roots, root, late, chunk, turn // len(roots), early, time, 0.0, 1)

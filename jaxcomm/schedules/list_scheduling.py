@@ -1,4 +1,4 @@
-"""Rounds for transfers of which only the order of importance is known: each starts as soon as data and ports are there."""
+"""Rounds for transfers of which only the importance is known: each starts as soon as data and ports are there."""
 
 from __future__ import annotations
 

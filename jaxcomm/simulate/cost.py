@@ -1,7 +1,8 @@
 """The α–β cost of a schedule when one rank is late, over a whole distribution of delays.
 
-A round that moves b bytes takes α + bβ where all links are alike; where they differ, the `clock` runs it. What the others do before the late rank arrives is hidden behind its delay, as
-far as the delay lasts; only the rest of it counts.
+A round that moves b bytes takes α + bβ where all links are alike; where they differ, `clock` runs the schedule. What
+the others do before the late rank arrives is hidden behind its delay, as far as the delay lasts; only the rest of it
+counts.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ class Dependencies(NamedTuple):
 
     What one rank sends another in one round goes as one message. In a round, a rank serves its peers by distance, so
     that no two of them wait for the same third one. A message starts when its sender's and its receiver's port are done
-    with the messages before it, and all earlier rounds have written what it reads, and read what it overwrites or adds to.
-    What others add to the same chunk it need not await: sums are made of what has come.
+    with the messages before it, and all earlier rounds have written what it reads, and read what it overwrites or adds
+    to. What others add to the same chunk it need not await: sums are made of what has come.
 
     After the messages come points that take no time: where many messages wait for all of many others, these wait for a
     point between. `waits` counts, for each message and point, what must be over before it; `after_end` are those that
@@ -80,8 +80,8 @@ def _chunk_edges(touched: Ints, uses: Ints, message: Ints, rounds: int, messages
     """Which message waits for which for the sake of a chunk, as rows (before, after), and the number of points.
 
     A touch is a chunk of a message at one of its ends; those of one rank, chunk and round are a group, and so are those
-    of several rounds that only read, or only add. A group may begin when all of the group before it, of the same rank and chunk, are
-    done.
+    of several rounds that only read, or only add. A group may begin when all of the group before it, of the same rank
+    and chunk, are done.
     """
     order = np.argsort(touched, kind="stable")
     touched, message = touched[order], message[order]

@@ -61,7 +61,9 @@ def test_racks_without_a_slow_uplink_are_no_network_and_a_topology_goes_first() 
     assert cluster([0, 1, 2, 3]).network is None
     assert cluster([0, 1], [2, 3], uplinks=[1.0, 1.0]).network is None
     stated = Topology(hosts=(0, 0, 1, 1), nic="rank", slow=2.0)
-    assert cluster([0, 1], [2, 3], topology=stated.model_dump()).network == stated
+    hosts_in_racks = stated.model_copy(update={"racks": (0, 1), "uplinks": (4.0, 4.0)})
+    assert cluster([0, 1], [2, 3], topology=stated.model_dump()).network == hosts_in_racks
+    assert cluster([0, 2], [1, 3], topology=stated.model_dump()).network == stated  # the racks divide the hosts
 
 
 def test_schedules_are_those_of_the_topology_that_the_racks_are() -> None:
@@ -127,7 +129,9 @@ def test_the_busiest_ports_take_what_a_run_message_by_message_takes(name: str) -
     schedule = schedules.straggler(32, 31, 31) if name == "straggler" else getattr(schedules, name)(32)
     network = Topology(hosts=tuple(rank // 4 for rank in range(32)), nic="host", slow=4.0)
     last = simulate.run(schedule, schedule.num_chunks, simulate.Network(0.0, 1.0, network)).phases[-1]
-    assert clock._busiest(schedule.phases[-1], network) == pytest.approx(last.end_s.max() - last.start_s.min(), rel=0.05)
+    assert clock._busiest(schedule.phases[-1], network) == pytest.approx(
+        last.end_s.max() - last.start_s.min(), rel=0.05
+    )
 
 
 def rows(given: Profile, capsys: Capture, tmp_path: Path, *words: str) -> list[dict[str, Any]]:

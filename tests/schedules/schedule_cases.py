@@ -106,7 +106,7 @@ def random_numbers(schedule: Schedule, seed: int = 0) -> Numbers:
 
 
 def execute(schedule: Schedule, buffers: Numbers) -> Numbers:
-    """What the ranks hold in the end. What the precondition has sent on to be added up is lost where it is not complete.
+    """What the ranks hold in the end. What the precondition has sent on to be added up is lost unless it is complete.
 
     Buffers are [ranks, chunks], or have one more dimension of executions that are done at once.
     """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jaxcomm import simulate
 from jaxcomm.cluster import SOLVED
 from jaxcomm.plan.values import (
@@ -79,22 +81,26 @@ def late_specs(setting: Setting, nbytes: int) -> list[Spec]:
         flat = [StragglerSpec(late=ROLE, chunks=chunks) for chunks in counts]
         tiers = on_hosts.late_hierarchical_specs(setting, nbytes)
         usual = [Broadcast(late=ROLE), *on_hosts.fastest(setting, flat, nbytes), *tiers]
-        return [*usual, *direct_joins(setting, nbytes), *solved]
+        return [*usual, *direct_joins(setting, nbytes, [*usual, *solved]), *solved]
     call = setting.ranks, nbytes, setting.late.delays, setting.links.alpha, setting.links.beta
     members = simulate.straggler(*call), simulate.hybrid(*call)
-    tuned = [tuned_spec(member) for member in members if member]
-    return [Broadcast(late=ROLE), *tuned, *direct_joins(setting, nbytes)]
+    specs: list[Spec] = [Broadcast(late=ROLE), *(tuned_spec(member) for member in members if member)]
+    return [*specs, *direct_joins(setting, nbytes, specs)]
 
 
-def direct_joins(setting: Setting, nbytes: int) -> list[Spec]:
-    """The best direct join: the late rank exchanges with all others at once, if a rank has so many ports."""
+def direct_joins(setting: Setting, nbytes: int, rivals: Sequence[Spec]) -> list[Spec]:
+    """The best direct join: the late rank exchanges with all others at once, if a rank has so many ports. As it asks
+    more of the network, it must save `min_gain` of the others' least time."""
     others = setting.ranks - 1
     if others > setting.ports or others < 2:  # of two ranks it is the straggler schedule
         return []
     specs = [DirectJoin(late=ROLE, chunks=multiple * others) for multiple in _multiples(setting, nbytes)]
     if setting.links.topology:
-        return on_hosts.fastest(setting, specs, nbytes)
-    return [min(specs, key=lambda spec: setting.seconds(spec, nbytes))]
+        (best,) = on_hosts.fastest(setting, specs, nbytes)
+    else:
+        best = min(specs, key=lambda spec: setting.seconds(spec, nbytes))
+    least = min(setting.seconds(spec, nbytes) for spec in rivals)
+    return [best] if setting.seconds(best, nbytes) < (1 - setting.min_gain) * least else []
 
 
 def _multiples(setting: Setting, nbytes: int) -> list[int]:
