@@ -6,7 +6,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from jaxcomm.schedules.find_template import template as find_template
 from jaxcomm.schedules.list_scheduling import Move, Port, in_rounds
@@ -106,12 +106,12 @@ def _measured(table: Table) -> tuple[int, int, int]:
     return *measure(sends, receives), int(max((1, *sends.peers, *receives.peers)))
 
 
-def _before(*parameters: object) -> Table:
-    return _tables(*parameters)[0].copy()  # type: ignore[arg-type]
+def _before(*parameters: Any) -> Table:
+    return _tables(*parameters)[0].copy()
 
 
-def _after(*parameters: object) -> Table:
-    return _tables(*parameters)[1].copy()  # type: ignore[arg-type]
+def _after(*parameters: Any) -> Table:
+    return _tables(*parameters)[1].copy()
 
 
 @lru_cache(maxsize=2)

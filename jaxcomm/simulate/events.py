@@ -109,7 +109,8 @@ class _Phase:
 
     def run(self, ready: Floats, nbytes: float, alpha: float, rng: np.random.Generator) -> Messages:
         needs, network, sizes = self._needs, self._network, self._share * nbytes
-        resent, wait_s = np.zeros(len(sizes)), np.zeros(len(sizes))
+        resent: Floats = np.zeros(len(sizes))
+        wait_s: Floats = np.zeros(len(sizes))
         if network.loss:
             size = network.loss.packet_bytes
             packets = np.ceil(sizes / size).astype(np.int64)

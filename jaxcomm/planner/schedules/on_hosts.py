@@ -70,7 +70,8 @@ def fastest(setting: Setting, specs: Sequence[Spec], nbytes: int) -> list[Spec]:
 
     One whose busiest port alone takes longer than another in all is not timed.
     """
-    links, best, least = setting.links, [], np.inf
+    links, least = setting.links, np.inf
+    best: list[Spec] = []
     if not specs:
         return []
     assert links.topology
@@ -128,15 +129,16 @@ def _port_loads(schedule: Schedule, topology: Topology) -> tuple[NDArray[np.floa
     round_, src, dst = table[:, 0], table[:, 1], table[:, 2]
     network = Cluster(0.0, 1.0, topology)
     remote, beta = network.remote(src, dst), network.port_beta(src, dst)
-    rounds, volumes = [], []
+    rounds: list[NDArray[np.float64]] = []
+    volumes: list[NDArray[np.float64]] = []
     for rank in (src, dst):
         port = 2 * rank + remote
         own = np.unique(np.stack([port, round_], axis=1), axis=0)[:, 0]
-        rounds.append(np.bincount(own, minlength=2 * schedule.ranks))
+        rounds.append(np.bincount(own, minlength=2 * schedule.ranks).astype(np.float64))
         volumes.append(np.bincount(port, beta, minlength=2 * schedule.ranks))
     for link, link_beta in zip(*network.shared(src, dst), strict=True):
         if (link >= 0).any():
             volumes.append(np.bincount(link[link >= 0], link_beta[link >= 0]))
             rounds.append(np.zeros(len(volumes[-1])))
-    loads = np.unique(np.stack([np.concatenate(rounds), np.concatenate(volumes)], axis=1), axis=0)
+    loads: NDArray[np.float64] = np.unique(np.stack([np.concatenate(rounds), np.concatenate(volumes)], axis=1), axis=0)
     return loads[:, 0], loads[:, 1] / schedule.num_chunks
