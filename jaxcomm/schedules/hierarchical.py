@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Final, Literal
 
 from jaxcomm.schedules.find_template import template as find_template
-from jaxcomm.schedules.list_scheduling import Move, Port, in_rounds
+from jaxcomm.schedules.list_scheduling import PendingMove, Port, in_rounds
 from jaxcomm.schedules.one_late_rank import straggler_table
 from jaxcomm.schedules.schedule import Op, Schedule, Table, check_rank, check_ranks, loads, measure
 
@@ -146,8 +146,8 @@ class _Tiers:
         across: int,
         racks: tuple[int, ...],
     ) -> None:
-        self.before: list[Move] = []
-        self.after: list[Move] = []
+        self.before: list[PendingMove] = []
+        self.after: list[PendingMove] = []
         self._hosts, self._per_rank, self._slow, self._chunks = hosts, nic == "rank", slow, chunks
         self._late, self._within, self._across = late, within, across
         self._members = [[r for r, host in enumerate(hosts) if host == g] for g in range(max(hosts) + 1)]
@@ -301,7 +301,7 @@ class _Tiers:
         )
         seconds = self._slow if crosses else 1.0
         moves = self.before if early else self.after
-        moves.append(Move(priority, src, dst, chunk, op, exchange, seconds, ports))
+        moves.append(PendingMove(priority, src, dst, chunk, op, exchange, seconds, ports))
 
     def _ports(self, src: int, dst: int, crosses: bool) -> Iterable[Port]:
         if not crosses:

@@ -14,7 +14,7 @@ from jaxcomm.schedules.schedule import Op, Table
 Port = tuple[str, int]
 
 
-class Move(NamedTuple):
+class PendingMove(NamedTuple):
     """A chunk on its way, or, of an exchange, the same chunk in both directions at once.
 
     Of moves that could start, the one of least `priority` does; it takes `seconds` of its `ports`.
@@ -30,7 +30,7 @@ class Move(NamedTuple):
     ports: tuple[Port, ...]
 
 
-def in_rounds(moves: Sequence[Move]) -> Table:
+def in_rounds(moves: Sequence[PendingMove]) -> Table:
     """The table of moves that stand in an order in which their values are right, each in the first round that fits.
 
     They are timed by list scheduling: at any time, of those that have what they read and find their ports free, the
@@ -55,7 +55,7 @@ def in_rounds(moves: Sequence[Move]) -> Table:
     return np.array(sorted(table), np.int32).reshape(-1, 5)
 
 
-def _starts(moves: Sequence[Move]) -> list[float]:
+def _starts(moves: Sequence[PendingMove]) -> list[float]:
     waits, after = _awaited(moves)
     start = [0.0] * len(moves)
     free: defaultdict[Port, float] = defaultdict(float)
@@ -92,7 +92,7 @@ def _starts(moves: Sequence[Move]) -> list[float]:
     return start
 
 
-def _awaited(moves: Sequence[Move]) -> tuple[list[int], list[list[int]]]:
+def _awaited(moves: Sequence[PendingMove]) -> tuple[list[int], list[list[int]]]:
     """How many moves each one waits for, and those that wait for it: whoever wrote what it reads or overwrites, and
     whoever reads what it overwrites."""
     written: defaultdict[tuple[int, int], list[int]] = defaultdict(list)

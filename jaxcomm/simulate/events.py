@@ -115,7 +115,7 @@ class _Phase:
             size = network.loss.packet_bytes
             packets = np.ceil(sizes / size).astype(np.int64)
             again, wait_s = repairs(packets, network.loss, network.bound, 2 * alpha, rng)
-            resent = again * np.minimum(size, sizes)
+            resent = (again * np.minimum(size, sizes)).astype(np.float64)
         clean_s, port_s = sizes * self._beta, (sizes + resent) * self._beta
         there = np.maximum(ready[needs.src], ready[needs.dst])
         ways = self._ways((sizes + resent) * self._link_beta, port_s)

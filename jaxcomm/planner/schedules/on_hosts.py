@@ -135,10 +135,10 @@ def _port_loads(schedule: Schedule, topology: Topology) -> tuple[NDArray[np.floa
         port = 2 * rank + remote
         own = np.unique(np.stack([port, round_], axis=1), axis=0)[:, 0]
         rounds.append(np.bincount(own, minlength=2 * schedule.ranks).astype(np.float64))
-        volumes.append(np.bincount(port, beta, minlength=2 * schedule.ranks))
+        volumes.append(np.bincount(port, beta, minlength=2 * schedule.ranks).astype(np.float64))
     for link, link_beta in zip(*network.shared(src, dst), strict=True):
         if (link >= 0).any():
-            volumes.append(np.bincount(link[link >= 0], link_beta[link >= 0]))
+            volumes.append(np.bincount(link[link >= 0], link_beta[link >= 0]).astype(np.float64))
             rounds.append(np.zeros(len(volumes[-1])))
     loads: NDArray[np.float64] = np.unique(np.stack([np.concatenate(rounds), np.concatenate(volumes)], axis=1), axis=0)
     return loads[:, 0], loads[:, 1] / schedule.num_chunks
