@@ -345,13 +345,13 @@ def test_gradients_of_a_tree_that_is_cast_together_are_summed_by_one_call() -> N
     [
         jax.grad,
         lambda f: jax.jit(jax.grad(f)),
-        lambda f: lambda w, x: jax.jvp(lambda w: jax.grad(f)(w, x), (w,), (w,))[1],
-        lambda f: lambda w, x: jax.vmap(jax.grad(f), in_axes=(0, None))([jnp.stack([a, -a]) for a in w], x),
+        lambda f: jax.jit(lambda w, x: jax.jvp(lambda w: jax.grad(f)(w, x), (w,), (w,))[1]),
+        lambda f: jax.jit(lambda w, x: jax.vmap(jax.grad(f), in_axes=(0, None))([jnp.stack([a, -a]) for a in w], x)),
     ],
     ids=["grad", "jit", "jvp of grad", "vmap of grad"],
 )
 def test_a_tree_that_is_cast_together_is_transformed_like_laxs(transform: Callable[..., Any]) -> None:
-    ours, theirs = (transform(cast_loss(cast))(WEIGHTS, X) for cast in (jaxcomm.pcast, lax.pcast))
+    ours, theirs = (transform(cast_loss(cast))(WEIGHTS[:3], X) for cast in (jaxcomm.pcast, lax.pcast))
     for one, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -203,11 +202,9 @@ def test_bandwidth_factors_of_the_paper(ranks: int, multiple: int, factor: float
     assert simulate.seconds(schedule, 10**9, Delays([math.inf]), 0.0, 1e-9) == pytest.approx(factor)
 
 
-def test_a_sweep_to_1024_ranks_takes_seconds() -> None:
+def test_a_sweep_goes_to_1024_ranks() -> None:
     sizes = [2**i for i in range(10, 35, 2)]
-    start = time.perf_counter()
     rows = list(simulate.sweep([8, 64, 1000, 1024], sizes, [0.0, 1e-3, 0.1], ALPHA, BETA))
-    assert time.perf_counter() - start < 5
     assert len(rows) == 4 * len(sizes) * 3
     assert [(row.ranks, row.nbytes, row.delay_s) for row in rows[:2]] == [(8, 1024, 0.0), (8, 1024, 1e-3)]
 
