@@ -148,17 +148,16 @@ class Profile(Value):
     def network(self) -> Topology | None:
         """What differs between the links that a call of all ranks uses; None: nothing that is known.
 
-        It is the topology, whose hosts are in the racks unless these divide one. Without one, a rack whose uplink is
-        slow counts as a host whose ranks share a NIC, and every uplink as the slowest.
+        It is the topology, whose hosts are in the racks. Without one, a rack whose uplink is slow counts as a host
+        whose ranks share a NIC, and every uplink as the slowest.
         """
         slowest = max((rack.uplink for rack in self.racks), default=1.0)
         home = {rank: i for i, rack in enumerate(self.racks) for rank in rack.ranks}
         if self.topology and not self.topology.racks and len(self.racks) > 1:
             of_host = dict(zip(self.topology.hosts, (home[rank] for rank in range(self.ranks)), strict=True))
-            if all(of_host[host] == home[rank] for rank, host in enumerate(self.topology.hosts)):
-                racks = tuple(of_host[host] for host in range(len(of_host)))
-                uplinks = tuple(rack.uplink for rack in self.racks)
-                return self.topology.model_copy(update={"racks": racks, "uplinks": uplinks})
+            racks = tuple(of_host[host] for host in range(len(of_host)))
+            uplinks = tuple(rack.uplink for rack in self.racks)
+            return self.topology.model_copy(update={"racks": racks, "uplinks": uplinks})
         if self.topology or len(self.racks) < 2 or slowest == 1:
             return self.topology
         number = {rack: i for i, rack in enumerate(dict.fromkeys(home[rank] for rank in range(self.ranks)))}
