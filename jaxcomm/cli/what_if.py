@@ -192,7 +192,7 @@ def _predict(given: Profile, sizes: list[int], ports: int, model: int) -> list[P
     for nbytes in sizes:
         schedule = made.schedule_for(nbytes)
         assert schedule is not None  # without a dtype a plan has a schedule for every size
-        times = [simulate.phases(phase, nbytes, *link, given.network)[1] for phase in schedule.phases]
+        times = simulate.phase_seconds(schedule, nbytes, *link, given.network)
         releases = simulate.releases(schedule, arrivals)
         nccl = made.nccl_seconds(nbytes)
         seconds = simulate.staggered(times, releases) if nccl is None else nccl

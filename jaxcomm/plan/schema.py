@@ -25,11 +25,15 @@ from jaxcomm.plan.specs import build
 from jaxcomm.plan.values import (
     LEAST_CHAINED,
     MAX_CHAINED,
+    MAX_LISTED,
     MAX_SOLVED,
     MAX_TOGETHER,
     Assumptions,
     Chain,
+    DirectJoin,
     Entry,
+    HalvingDoubling,
+    Hierarchical,
     Hosts,
     Hybrid,
     Matches,
@@ -90,7 +94,7 @@ class Plan(Value):
 
     def canonical_bytes(self) -> bytes:
         """The bytes that `hash` covers: JSON in UTF-8, sorted keys, no spaces, no `hash`, and no decision of null, nor
-        a step's `accepting` where it is empty.
+        a step's `accepting` or a topology's racks where there are none.
         """
         undecided: dict[str, Any] = {name: True for name in _DECISIONS if getattr(self, name) is None}
         nothing: dict[str, Any] = {
@@ -98,7 +102,10 @@ class Plan(Value):
             for name, step in (("step", self.step), ("rail_step", self.rail_step))
             if step and not step.accepting
         }
-        return canonical(self.model_dump(mode="json", exclude={"hash": True, **undecided, **nothing}))
+        flat: dict[str, Any] = {}
+        if self.network and not self.network.topology.racks:
+            flat = {"network": {"topology": {"racks", "uplinks"}}}
+        return canonical(self.model_dump(mode="json", exclude={"hash": True, **undecided, **nothing, **flat}))
 
     def schedule_for(self, nbytes: int, dtype: str | None = None) -> Schedule | None:
         """The schedule of an allreduce, or None when the plan is not for it.
@@ -126,8 +133,9 @@ class Plan(Value):
     def schedule_of(self, spec: Spec) -> Schedule:
         """The schedule that a spec of `collectives` stands for, roles bound; made when it is first asked for."""
         if spec not in self._made:
-            solved = self.network.schedules if self.network else ()
-            self._made[spec] = build(spec, self.ranks, self.roles, self.rotation, solved)
+            network = self.network
+            given = (network.schedules, network.topology) if network else ((), None)
+            self._made[spec] = build(spec, self.ranks, self.roles, self.rotation, *given)
         return self._made[spec]
 
     @property
@@ -193,6 +201,11 @@ class Plan(Value):
             first.setdefault(entry.schedule, i)
         for spec, i in first.items():
             self._check_spec(f"collectives[{i}].schedule", spec)
+        listed = sum(self.ranks * spec.chunks for spec in first if isinstance(spec, Hierarchical))
+        if listed > MAX_LISTED:
+            raise ValueError(
+                f"collectives have hierarchical schedules of {listed} ranks · chunks together; {MAX_LISTED} can be made"
+            )
         chains = {spec.least(self.ranks) for spec in first if isinstance(spec, Chain)}
         chained = sum(max(self.ranks * spec.chunks, LEAST_CHAINED) for spec in chains)
         if chained > MAX_CHAINED:
@@ -233,14 +246,21 @@ class Plan(Value):
     def _check_spec(self, where: str, spec: Spec) -> None:
         if isinstance(spec, Plain):
             return
+        if isinstance(spec, HalvingDoubling | Hierarchical) and not self.network:
+            raise ValueError(f"network is null, but {where} is made for the hosts of its topology")
+        if isinstance(spec, HalvingDoubling):
+            return
         most = max(MAX_PIECES // self.ranks, 2 * self.ranks)
-        if isinstance(spec, StragglerSpec | Hybrid | Transfers | Stragglers | Chain) and spec.chunks > most:
+        if (
+            isinstance(spec, StragglerSpec | Hybrid | DirectJoin | Hierarchical | Transfers | Stragglers | Chain)
+            and spec.chunks > most
+        ):
             raise ValueError(f"{where}.chunks is {spec.chunks}; with {self.ranks} ranks there may be {most}")
         if isinstance(spec, Nccl):
             if not (self.executors and self.executors.nccl):
                 raise ValueError(f"{where}.kind is nccl, but executors has no times of it to choose it by")
             return
-        names = spec.late if isinstance(spec, Stragglers | Chain) else (spec.late,)
+        names = spec.late if isinstance(spec, Stragglers | Chain | Hierarchical) else (spec.late,)
         for name in names:
             if name not in self.roles:
                 raise ValueError(f'{where}.late is "{name}", which roles does not bind')
@@ -257,6 +277,12 @@ class Plan(Value):
             )
         if len(names) >= self.ranks:
             raise ValueError(f"{where}.late names all {self.ranks} ranks; one must not be late")
+        if isinstance(spec, Hierarchical) and max(spec.within, spec.across) > (spec.chunks if names else 0):
+            raise ValueError(
+                f"{where}.within is {spec.within} and across {spec.across}; neither may be above "
+                + ("chunks" if names else "0, as nobody is late")
+                + f", which is {spec.chunks}" * bool(names)
+            )
         if isinstance(spec, StragglerSpec | Hybrid | Chain) and self.template is None:
             raise ValueError(f"template is null, but {where} is a {spec.kind} schedule and runs by it")
         if isinstance(spec, Transfers):

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from jaxcomm import schedules
+from jaxcomm.cluster import Topology
 from jaxcomm.plan.values import (
     Broadcast,
     Chain,
+    DirectJoin,
+    HalvingDoubling,
+    Hierarchical,
     Hybrid,
     Nccl,
     Plain,
@@ -26,6 +30,7 @@ def build(
     roles: Mapping[str, int],
     template: Template | None,
     solved: Sequence[Solved] = (),
+    topology: Topology | None = None,
 ) -> Schedule:
     """The schedule that a spec stands for.
 
@@ -35,6 +40,7 @@ def build(
       roles: the rank of every role.
       template: the rotational template for these ranks; None finds it anew where one is needed.
       solved: the schedules of the plan's network.
+      topology: the plan's network; schedules that are made for hosts need it.
 
     Raises:
       ValueError: a solved schedule names a rank, chunk or round that does not exist.
@@ -48,6 +54,16 @@ def build(
             return schedules.halving_doubling(ranks)
         case Plain():
             return schedules.direct(ranks)
+        case HalvingDoubling():
+            assert topology
+            return schedules.halving_doubling(ranks, schedules.orders_by_host(topology.hosts)[spec.order])
+        case Hierarchical():
+            assert topology
+            late = [roles[name] for name in spec.late]
+            hosts = topology.hosts, topology.nic, topology.slow
+            return schedules.hierarchical(*hosts, spec.chunks, late, spec.within, spec.across, topology.racks)
+        case DirectJoin():
+            return schedules.direct_join(ranks, roles[spec.late], spec.chunks)
         case Broadcast():
             return schedules.broadcast(ranks, roles[spec.late])
         case StragglerSpec():

@@ -15,6 +15,7 @@ MAX_MOVES: Final = 4 * 65536
 MAX_TOGETHER: Final = 256  # ranks of a schedule for several late ones; its messages are found one by one
 MAX_CHAINED: Final = 2**20  # ranks · chunks of all chains together that are executed for their proof
 LEAST_CHAINED: Final = 2**14  # as so many each counts at least: small ones have many rounds, too
+MAX_LISTED: Final = 2**16  # ranks · chunks of all hierarchical schedules together, whose transfers are timed one by one
 MAX_SOLVED: Final = 2**16  # ranks · chunks and numbers of moves of all solved schedules; each is executed, too
 
 Ranks = Annotated[int, Field(ge=2, le=MAX_RANKS, strict=True)]
@@ -45,6 +46,13 @@ class Nccl(Value):
 
     kind: Literal["nccl"] = "nccl"
     otherwise: Literal["ring", "halving_doubling", "direct"]
+
+
+class HalvingDoubling(Value):
+    """Halving and doubling in an order of ranks that fits the hosts of `network.topology`."""
+
+    kind: Literal["halving_doubling_by_hosts"] = "halving_doubling_by_hosts"
+    order: Literal["by_host", "by_host_reversed", "dealt_out", "dealt_out_reversed"]
 
 
 class Broadcast(Value):
@@ -91,6 +99,25 @@ class Stragglers(Value):
     chunks: Chunks
 
 
+class DirectJoin(Value):
+    """The others reduce-scatter `chunks` chunks; then the late rank exchanges one with each of them at once."""
+
+    kind: Literal["direct_join"] = "direct_join"
+    late: RoleName
+    chunks: Chunks
+
+
+class Hierarchical(Value):
+    """Sums within the hosts of `network.topology`, then across them and their racks. Before the `late` ranks come, if
+    there are any, their mates sum their part of `within` chunks, and the other hosts theirs of `across`."""
+
+    kind: Literal["hierarchical"] = "hierarchical"
+    chunks: Chunks
+    late: Annotated[tuple[RoleName, ...], Field(fail_fast=True, max_length=16)] = ()
+    within: Annotated[int, Field(ge=0, le=MAX_CHUNKS, strict=True)] = 0
+    across: Annotated[int, Field(ge=0, le=MAX_CHUNKS, strict=True)] = 0
+
+
 class Chain(Value):
     """The others reduce-scatter `chunks` chunks; then the late ranks join one after the other, in this order."""
 
@@ -104,7 +131,18 @@ class Chain(Value):
 
 
 Spec = Annotated[
-    Plain | Nccl | Broadcast | StragglerSpec | Hybrid | Transfers | Stragglers | Chain, Field(discriminator="kind")
+    Plain
+    | Nccl
+    | HalvingDoubling
+    | Hierarchical
+    | Broadcast
+    | StragglerSpec
+    | Hybrid
+    | DirectJoin
+    | Transfers
+    | Stragglers
+    | Chain,
+    Field(discriminator="kind"),
 ]
 Verdict = Literal["chosen", "slower", "below_threshold", "window_taken", "calls_only", "too_many_ports", "ideal_delay"]
 

@@ -9,7 +9,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.plan.values import MAX_TOGETHER, Spec, Stragglers
+from jaxcomm.plan.values import MAX_TOGETHER, Hierarchical, Spec, Stragglers
 from jaxcomm.profile import Profile, late_ranks, straggler
 from jaxcomm.simulate import Delays
 
@@ -64,5 +64,6 @@ class LateRanks:
         return after[:, after[-1].argsort(kind="stable")]
 
     def stage(self, spec: Spec) -> int:
-        """At which of the stages the precondition of a schedule for one late rank, or for `Stragglers`, can start."""
-        return max(1, len(self.order)) - (len(spec.late) if isinstance(spec, Stragglers) else 1)
+        """At which of the stages the precondition of a schedule for one late rank, or several together, can start."""
+        together = len(spec.late) if isinstance(spec, Stragglers | Hierarchical) else 1
+        return max(1, len(self.order)) - max(1, together)

@@ -148,13 +148,18 @@ class Profile(Value):
     def network(self) -> Topology | None:
         """What differs between the links that a call of all ranks uses; None: nothing that is known.
 
-        It is the topology. Without one, a rack whose uplink is slow counts as a host whose ranks share a NIC, and
-        every uplink as the slowest.
+        It is the topology, whose hosts are in the racks. Without one, a rack whose uplink is slow counts as a host
+        whose ranks share a NIC, and every uplink as the slowest.
         """
         slowest = max((rack.uplink for rack in self.racks), default=1.0)
+        home = {rank: i for i, rack in enumerate(self.racks) for rank in rack.ranks}
+        if self.topology and not self.topology.racks and len(self.racks) > 1:
+            of_host = dict(zip(self.topology.hosts, (home[rank] for rank in range(self.ranks)), strict=True))
+            racks = tuple(of_host[host] for host in range(len(of_host)))
+            uplinks = tuple(rack.uplink for rack in self.racks)
+            return self.topology.model_copy(update={"racks": racks, "uplinks": uplinks})
         if self.topology or len(self.racks) < 2 or slowest == 1:
             return self.topology
-        home = {rank: i for i, rack in enumerate(self.racks) for rank in rack.ranks}
         number = {rack: i for i, rack in enumerate(dict.fromkeys(home[rank] for rank in range(self.ranks)))}
         hosts = tuple(number[home[rank]] for rank in range(self.ranks))
         return Topology(hosts=hosts, nic="host", slow=slowest)
@@ -164,6 +169,8 @@ class Profile(Value):
         unknown: dict[str, Any] = {name: True for name in _CLUSTER if not getattr(self, name)}
         if self.tolerance and self.tolerance.trials is None:
             unknown["tolerance"] = {"trials"}
+        if self.topology and not self.topology.racks:
+            unknown["topology"] = {"racks", "uplinks"}
         document = self.model_dump(exclude=unknown)
         return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 

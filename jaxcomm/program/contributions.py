@@ -30,6 +30,7 @@ class Contributions:
         alone = np.eye(ranks, self._held.shape[2] * _WORD, dtype=np.uint8)
         self._held[:] = np.packbits(alone, axis=1, bitorder="little").view(np.uint64)[:, None]
         self._garbage = np.zeros((ranks, count), bool)
+        self._added = np.zeros((ranks, count), bool)  # whether somebody has added this value to its own
         self._last = np.zeros((ranks, count), np.int32)  # scratch: the last transfer of a round into each chunk
 
     def reduce_scatter(self, late: int) -> None:
@@ -42,13 +43,14 @@ class Contributions:
         self._garbage[owner, chunk] = False
 
     def forget_incomplete(self, late: Collection[int], chunks: NDArray[np.int_]) -> None:
-        """Makes garbage of what a precondition leaves of these chunks where not all the others are added up.
+        """Makes garbage of what a precondition leaves of these chunks on ranks that have sent it on to be added up.
 
-        A ReduceScatter may use the other ranks' memory as it likes.
+        A ReduceScatter may use their memory as it likes.
         """
         others = np.delete(np.arange(self._ranks), sorted(late))[:, None]
         chunk = chunks - self._first
-        self._garbage[others, chunk] = (self._held[others, chunk] != self._set(others)).any(axis=2)
+        incomplete = (self._held[others, chunk] != self._set(others)).any(axis=2)
+        self._garbage[others, chunk] = incomplete & self._added[others, chunk]
 
     def run(self, table: Table) -> None:
         """Executes the transfers, which must be sorted by round and within bounds.
@@ -75,6 +77,8 @@ class Contributions:
         _, src, dst, chunk, op = transfers.T
         chunk = chunk - self._first
         self._refuse(transfers, self._garbage[src, chunk], "reads what a ReduceScatter left as garbage")
+        adds = op == Op.REDUCE
+        self._added[src[adds], chunk[adds]] = True
         arriving = self._held[src, chunk]
         position = np.arange(len(transfers), dtype=np.int32)
         self._last[dst, chunk] = position

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -128,28 +128,34 @@ def verify_program(program: Program | bytes, schedule: Schedule | None = None) -
         )
     stages = [(phase, after.late_ranks) for phase, after in pairwise(schedule.phases)] if schedule else []
     early = [0] * len(stages)
-    reduced_early: list[set[int]] = [set() for _ in stages]
+    left = _additions(stages, chunks)
     for indices, alike in _alike_chunks(program):
         run = ChunkRun(alike[0], ranks)
         soon: list[dict[int, bool]] = [{} for _ in stages]
         for index in indices:
             op = program.ops[index]
-            value = run.step(index, op)
+            run.step(index, op)
             for stage, (_, late) in enumerate(stages):
                 free = late.isdisjoint((op.rank, *op.reads, *op.writes))
                 soon[stage][index] = free and all(soon[stage].get(other, False) for other in op.waits)
                 early[stage] += soon[stage][index] * len(alike)
-                if soon[stage][index] and len(value) == ranks - len(late):
-                    reduced_early[stage].update(alike)
+                if soon[stage][index]:
+                    left[stage][alike] -= len(op.reads) - 1
         run.check_complete()
-    for (phase, late), reduced in zip(stages, reduced_early, strict=True):
-        waiting = set(phase.table()[:, 3].tolist()) - reduced
-        if waiting:
-            raise PlanError(
-                f"program: chunk {min(waiting)} of the others is not reduced while {_late_text(late)} away.{CURE}"
-            )
+    for (_, late), waiting in zip(stages, left, strict=True):
+        if (waiting > 0).any():
+            chunk = int((waiting > 0).argmax())
+            raise PlanError(f"program: chunk {chunk} of the others is not reduced while {_late_text(late)} away.{CURE}")
     counts = {"operations": len(program.ops)} | ({"of them early": early[0]} if early else {})
     return Proof("program", ranks, chunks, counts, "execution of every operation, free of races")
+
+
+def _additions(stages: Sequence[tuple[Schedule, frozenset[int]]], chunks: int) -> list[NDArray[np.int64]]:
+    """How often each chunk is added to by the end of every phase but the last."""
+    counts = [
+        np.bincount(rows[rows[:, 4] == Op.REDUCE][:, 3], minlength=chunks) for rows in (p.table() for p, _ in stages)
+    ]
+    return [np.sum(counts[: end + 1], axis=0) for end in range(len(counts))]
 
 
 def _alike_chunks(program: Program) -> list[tuple[list[int], list[int]]]:

@@ -6,12 +6,13 @@ import itertools
 import textwrap
 from collections.abc import Iterator
 
+from jaxcomm import simulate
 from jaxcomm.cluster import SOLVED
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.planned_step import Step
 from jaxcomm.plan.rank_groups import Groups
 from jaxcomm.plan.schema import Plan
-from jaxcomm.plan.values import Broadcast, Chain, Entry, Nccl, SolvedNetwork, Stragglers, Transfers
+from jaxcomm.plan.values import Broadcast, Chain, Entry, Hierarchical, Nccl, SolvedNetwork, Stragglers, Transfers
 from jaxcomm.report.groups_report import groups_section
 from jaxcomm.report.loss_report import loss_section
 from jaxcomm.report.rails_report import rail_notes, rail_table, rail_times_table
@@ -19,6 +20,7 @@ from jaxcomm.report.step_report import step_lines, step_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import VERDICTS, nobody_late_text, range_text, spec_text
 from jaxcomm.schedules import Schedule
+from jaxcomm.simulate import clock
 
 
 def explanation(plan: Plan) -> str:
@@ -173,11 +175,21 @@ def _network(network: SolvedNetwork, grouped: Groups | None) -> Iterator[str]:
             f"Hosts of {counts} ranks with a NIC per {topology.nic}; a byte between hosts takes "
             f"{topology.slow:g} times as long as one within, to which the speed above applies."
         )
+    if topology.racks:
+        uplinks = ", ".join(f"{uplink:g}" for uplink in topology.uplinks)
+        yield (
+            f"The hosts are in {len(topology.uplinks)} racks, whose uplinks carry one message at a time in each "
+            f"direction; a byte through them takes {uplinks} times as long as one between two hosts."
+        )
     if ranks > SOLVED:
         yield (
             f"No schedule was solved for this network: it has {ranks} ranks, and the solver is for at most {SOLVED}. "
-            "The usual schedules were compared on it; a round is taken to last as long as its busiest port needs, and "
-            "to end before the next one begins."
+            "The usual schedules and hierarchical ones were compared on it"
+            + (
+                "."
+                if ranks <= clock.TIMED
+                else "; a round is taken to last as long as its busiest port needs, and to end before the next begins."
+            )
         )
     for index, solved in enumerate(network.schedules):
         yield (
@@ -213,14 +225,15 @@ def _meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
     if schedule.precondition is None:
         yield f"All ranks take part from the start: {schedule.num_rounds} rounds, {schedule.num_chunks} chunks."
         return
-    if isinstance(entry.schedule, Stragglers | Chain):
+    if isinstance(entry.schedule, Stragglers | Chain | Hierarchical):
         first, *later = schedule.phases
         late = ", ".join(map(str, sorted(first.late_ranks)))
         count = schedule.ranks - len(first.late_ranks)
-        yield f"While ranks {late} are away the other {count} reduce-scatter in {first.num_rounds} rounds."
+        away = f"ranks {late} are" if len(first.late_ranks) > 1 else f"rank {late} is"
+        yield f"While {away} away the other {count} reduce-scatter in {first.num_rounds} rounds."
         for phase in later[:-1]:
             yield f"When rank {phase.late} comes it joins the owners of the sums in {phase.num_rounds} rounds."
-        what = "all of them are" if isinstance(entry.schedule, Stragglers) else f"rank {schedule.late} is"
+        what = f"rank {schedule.late} is" if isinstance(entry.schedule, Chain) else "all of them are"
         yield f"Once {what} there, {schedule.num_rounds} rounds finish the sum."
         return
     verb = "allreduce" if isinstance(entry.schedule, Broadcast) else "reduce-scatter"
@@ -229,12 +242,8 @@ def _meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
         f"{schedule.precondition.num_rounds} rounds; once it is there, {schedule.num_rounds} rounds finish the sum."
     )
     size, link = entry.predicted.reference_bytes, plan.assumptions
-    before, after = (
-        plan.network.topology.seconds(phase, size, link.alpha_s, link.beta_s_per_byte)
-        if plan.network
-        else phase.seconds(size, link.alpha_s, link.beta_s_per_byte)
-        for phase in (schedule.precondition, schedule)
-    )
+    topology = plan.network.topology if plan.network else None
+    before, after = simulate.phases(schedule, size, link.alpha_s, link.beta_s_per_byte, topology)
     plain = _plain_seconds(plan, entry)
     yield (
         f"It pays from a delay of {seconds_text(max(0.0, before + after - plain))} on, and gains all it can, "

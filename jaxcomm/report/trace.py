@@ -16,6 +16,7 @@ from jaxcomm.cluster import Topology
 from jaxcomm.report.tables import bytes_text
 from jaxcomm.schedules import Op, Schedule
 from jaxcomm.schedules.schedule import loads
+from jaxcomm.simulate import phase_seconds
 
 Event = dict[str, Any]
 
@@ -48,11 +49,12 @@ def of_schedule(schedule: Schedule, nbytes: int, alpha: float, beta: float, topo
     """
     name = f"{schedule.kind}, {schedule.ranks} ranks, {schedule.num_chunks} chunks, {bytes_text(nbytes)}, predicted"
     events, start = list(_tracks(1, name, schedule.ranks)), 0.0
-    for phase in schedule.phases:
+    took = phase_seconds(schedule, nbytes, alpha, beta, topology)
+    for phase, phase_s in zip(schedule.phases, took, strict=True):
         if phase is schedule:
             events += [_slice("absent", "wait", 1, rank, 0.0, start) for rank in sorted(schedule.late_ranks) if start]
         even = phase.seconds(nbytes, alpha, beta)
-        stretch = topology.seconds(phase, nbytes, alpha, beta) / even if topology and even else 1.0
+        stretch = phase_s / even if even else 1.0
         seconds = stretch * (alpha + _busiest(phase) / phase.num_chunks * nbytes * beta)
         begins = start + np.concatenate([[0.0], np.cumsum(seconds)])
         events += _rounds(phase, begins.tolist())

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from jaxcomm.plan.values import Chain, Delay, Entry, Hybrid, Nccl, Spec, Stragglers, StragglerSpec, Transfers
+from jaxcomm.plan.values import (
+    Chain,
+    Delay,
+    DirectJoin,
+    Entry,
+    HalvingDoubling,
+    Hierarchical,
+    Hybrid,
+    Nccl,
+    Spec,
+    Stragglers,
+    StragglerSpec,
+    Transfers,
+)
 from jaxcomm.profile import lateness
 from jaxcomm.report.tables import bytes_text, seconds_text
 
@@ -49,6 +62,13 @@ def spec_text(spec: Spec) -> str:
     match spec:
         case Nccl():
             return f"NCCL, elsewhere {spec.otherwise.replace('_', '/')}"
+        case HalvingDoubling():
+            return f"halving/doubling, {spec.order.replace('_', ' ')}"
+        case Hierarchical():
+            early = f", {spec.within} within and {spec.across} across early" if spec.late else ""
+            return f"hierarchical, {spec.chunks} chunk{'s' * (spec.chunks != 1)}{early}"
+        case DirectJoin():
+            return f"direct join, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
         case StragglerSpec():
             return f"straggler, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
         case Stragglers():

@@ -10,7 +10,8 @@ from jaxcomm.schedules.chain import chain
 from jaxcomm.schedules.direct import direct
 from jaxcomm.schedules.direct_join import direct_join
 from jaxcomm.schedules.find_template import template
-from jaxcomm.schedules.halving_doubling import halving_doubling
+from jaxcomm.schedules.halving_doubling import halving_doubling, orders_by_host
+from jaxcomm.schedules.hierarchical import hierarchical
 from jaxcomm.schedules.hybrid import hybrid
 from jaxcomm.schedules.one_late_rank import straggler
 from jaxcomm.schedules.ring import ring
@@ -29,7 +30,9 @@ __all__ = [
     "direct",
     "direct_join",
     "halving_doubling",
+    "hierarchical",
     "hybrid",
+    "orders_by_host",
     "ring",
     "straggler",
     "stragglers",

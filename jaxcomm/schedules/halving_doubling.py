@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from jaxcomm.schedules.schedule import Op, Schedule, Table, check_ranks, join, rows
 
 
-def halving_doubling(ranks: int) -> Schedule:
+def halving_doubling(ranks: int, order: Sequence[int] = ()) -> Schedule:
     """AllReduce by recursive halving (ReduceScatter) and recursive doubling (AllGather).
 
     Takes `2·log2(p)` rounds and the volume of a ring among the p ranks of the greatest power of two `p <= ranks`.
@@ -16,9 +18,11 @@ def halving_doubling(ranks: int) -> Schedule:
 
     Args:
       ranks: number of ranks n, at least 2; the buffer is cut into p chunks.
+      order: the rank in every place; those at places that differ in the first of log2(p) bits exchange half the buffer,
+        those that differ in the last one an n-th of it. By default ranks are in their order.
 
     Raises:
-      ValueError: fewer than two ranks.
+      ValueError: fewer than two ranks, or an order that is none of all ranks.
 
     Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", section 4.
     """
@@ -26,10 +30,34 @@ def halving_doubling(ranks: int) -> Schedule:
     log = ranks.bit_length() - 1
     p = 1 << log
     folds = 2 if ranks > p else 0
-    return Schedule("halving_doubling", ranks, p, 2 * log + folds, 2 * (p - 1) + folds * p, 1, _table, (ranks,))
+    if order and sorted(order) != list(range(ranks)):
+        raise ValueError(f"order is {list(order)}; it must name each of {ranks} ranks once")
+    parameters = (ranks, tuple(order)) if order else (ranks,)
+    return Schedule("halving_doubling", ranks, p, 2 * log + folds, 2 * (p - 1) + folds * p, 1, _table, parameters)
 
 
-def _table(ranks: int) -> Table:
+def orders_by_host(hosts: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    """Orders in which ranks of one host exchange most or least, by name.
+
+    Host after host, the first bits differ between hosts; dealt out in turn, the last ones do. Reversed, the bits of the
+    first p places are.
+
+    Args:
+      hosts: the host of every rank.
+    """
+    ranks = range(len(hosts))
+    by_host = sorted(ranks, key=lambda rank: (hosts[rank], rank))
+    dealt = sorted(ranks, key=lambda rank: (hosts[:rank].count(hosts[rank]), hosts[rank]))
+    log = len(hosts).bit_length() - 1
+    places = [int(f"{place:0{log}b}"[::-1], 2) if log else 0 for place in range(1 << log)]
+    found = {}
+    for name, order in (("by_host", by_host), ("dealt_out", dealt)):
+        found[name] = tuple(order)
+        found[f"{name}_reversed"] = (*(order[place] for place in places), *order[1 << log :])
+    return found
+
+
+def _table(ranks: int, order: tuple[int, ...] = ()) -> Table:
     log = ranks.bit_length() - 1
     p = 1 << log
     rank, extra, chunks = np.arange(p)[:, None], np.arange(p, ranks)[:, None], np.arange(p)
@@ -42,4 +70,7 @@ def _table(ranks: int) -> Table:
         parts.append(rows(fold + log - 1 - bit, rank, peer, (peer & -distance) | low, Op.REDUCE))
         parts.append(rows(fold + log + bit, rank, peer, (rank & -distance) | low, Op.COPY))
     parts.append(rows(fold + 2 * log, extra - p, extra, chunks, Op.COPY))
-    return join(parts)
+    table = join(parts)
+    if order:
+        table[:, 1:3] = np.array(order)[table[:, 1:3]]
+    return table

@@ -1,7 +1,8 @@
-"""The α–β cost of a schedule when one rank is late: closed forms over a whole distribution of delays.
+"""The α–β cost of a schedule when one rank is late, over a whole distribution of delays.
 
-A round that moves b bytes takes α + bβ. What the others do before the late rank arrives is hidden behind its delay, as
-far as the delay lasts; only the rest of it counts.
+A round that moves b bytes takes α + bβ where all links are alike; where they differ, `clock` runs the schedule. What
+the others do before the late rank arrives is hidden behind its delay, as far as the delay lasts; only the rest of it
+counts.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from jaxcomm.cluster import Topology
 from jaxcomm.schedules import Schedule
+from jaxcomm.simulate import clock
 
 PORTS: Final = 16  # peers that a rank drives at full speed at once: one host of accelerators, not a cluster
 
@@ -55,11 +57,17 @@ def phases(
     schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology | None = None
 ) -> tuple[float, float]:
     """Seconds before and after the late rank's arrival; the arguments are those of `seconds`."""
-    times = [
-        topology.seconds(phase, nbytes, alpha, beta) if topology else phase.seconds(nbytes, alpha, beta)
-        for phase in schedule.phases
-    ]
+    times = phase_seconds(schedule, nbytes, alpha, beta, topology)
     return sum(times[:-1]), times[-1]
+
+
+def phase_seconds(
+    schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology | None = None
+) -> tuple[float, ...]:
+    """Seconds of every phase, for `staggered`; the arguments are those of `seconds`."""
+    if topology:
+        return clock.phase_seconds(schedule, nbytes, alpha, beta, topology)
+    return tuple(phase.seconds(nbytes, alpha, beta) for phase in schedule.phases)
 
 
 def staggered(times: Sequence[float], releases: ArrayLike) -> float:

@@ -2,119 +2,131 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.schedules import Schedule
-from jaxcomm.simulate.network import Network
+from jaxcomm.cluster import Cluster
+from jaxcomm.schedules import Op, Schedule
+
+READS, ADDS, WRITES = 1, 2, 4  # what a message does with a chunk at one of its ends
 
 Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
-class Dependencies:
-    """The messages of one schedule on one network, in the order in which every port serves them, and what they await.
+class Followers(NamedTuple):
+    """What waits for each of some: for the i-th these are `followers[first[i] : first[i + 1]]`."""
+
+    followers: list[int]
+    first: list[int]
+
+    @classmethod
+    def of(cls, edges: Ints, count: int) -> Followers:
+        """Of so many, by rows (before, after)."""
+        edges = edges[np.argsort(edges[:, 0], kind="stable")]
+        ends = np.cumsum(np.bincount(edges[:, 0], minlength=count))
+        return cls(edges[:, 1].tolist(), [0, *ends.tolist()])
+
+
+class Dependencies(NamedTuple):
+    """The messages of one schedule in the order in which every port serves them, and what they await.
 
     What one rank sends another in one round goes as one message. In a round, a rank serves its peers by distance, so
     that no two of them wait for the same third one. A message starts when its sender's and its receiver's port are done
-    with the messages before it, and all earlier rounds with its chunks, at both its ends.
+    with the messages before it, and all earlier rounds have written what it reads, and read what it overwrites or adds
+    to. What others add to the same chunk it need not await: sums are made of what has come.
 
-    A touch is a chunk of a message at one of its ends; the touches of one rank, chunk and round are a group. A group
-    may begin when all of the group before it, of the same rank and chunk, are done.
+    After the messages come points that take no time: where many messages wait for all of many others, these wait for a
+    point between. `waits` counts, for each message and point, what must be over before it; `after_end` are those that
+    wait for its arrival, `after_free` those that wait only for its ports.
     """
 
-    def __init__(self, schedule: Schedule, network: Network) -> None:
-        """Unrolls the schedule; at 1024 ranks mind its size."""
+    round: Ints
+    src: Ints
+    dst: Ints
+    chunks: Ints
+    waits: list[int]
+    after_end: Followers
+    after_free: Followers
+
+    @classmethod
+    def of(cls, schedule: Schedule, network: Cluster) -> Dependencies:
+        """Unrolls the schedule without its precondition; at 1024 ranks mind its size."""
         n, k = schedule.ranks, schedule.num_chunks
-        round_, src, dst, chunk = schedule.table().astype(np.int64).T[:4]
-        distance = (dst - src) % n
-        keys, message, self.chunks = np.unique(
-            (round_ * n + distance) * n + src, return_inverse=True, return_counts=True
+        round_, src, dst, chunk, op = schedule.table().astype(np.int64).T
+        keys, message, chunks = np.unique(
+            (round_ * n + (dst - src) % n) * n + src, return_inverse=True, return_counts=True
         )
-        self.round, self.src = keys // (n * n), keys % n
-        self.dst = (self.src + keys // n % n) % n
-        remote = network.remote(self.src, self.dst)
-        self._ports = [_following(2 * rank + remote) for rank in (self.src, self.dst)]
-
-        touched = (np.concatenate([src, dst]) * k + np.tile(chunk, 2)) * (schedule.num_rounds + 1) + np.tile(round_, 2)
-        order = np.argsort(touched, kind="stable")
-        touched, self._message = touched[order], np.tile(message, 2)[order]
-        first = np.flatnonzero(np.diff(touched, prepend=-1))
-        self._group = np.repeat(np.arange(len(first)), np.diff(first, append=len(touched)))
-        self._start, self._size = first, np.diff(first, append=len(touched))
-        place = touched[first] // (schedule.num_rounds + 1)
-        self._continues = np.diff(place, append=-1) == 0  # whether the next group is of the same rank and chunk
-        self._touches = np.argsort(self._message, kind="stable")
-        self._first_touch = np.searchsorted(self._message[self._touches], np.arange(len(keys) + 1))
-
-        waits = np.concatenate([[False], self._continues[:-1]]) if len(first) else np.zeros(0, bool)
-        self._waiting = np.bincount(self._message[waits[self._group]], minlength=len(keys))
-        for following in self._ports:
-            self._waiting[following[following >= 0]] += 1
-
-    def pause(self, alpha: float) -> float:
-        """The least time between the end of a message's way and a start that waits for it: 0 if a port serves on."""
-        return 0.0 if any((self.round[f >= 0] == self.round[f[f >= 0]]).any() for f in self._ports) else alpha
-
-    def begin(self, ready: Floats) -> tuple[Ints, Floats]:
-        """Forgets the last run.
-
-        Args:
-          ready: when each rank is.
-
-        Returns:
-          The messages that wait for no other, and when each message can start, as far as is known by now; `finish`
-          brings that up to date.
-        """
-        self._left = self._size.copy()
-        self._open = np.zeros(len(self._size))
-        self._awaits = self._waiting.copy()
-        self._ready = np.maximum(ready[self.src], ready[self.dst])
-        return np.flatnonzero(self._awaits == 0), self._ready
-
-    def finish(self, done: Ints, free: Floats, end: Floats) -> Ints:
-        """Takes note that messages are through, and returns those that can start now.
-
-        Args:
-          done: the messages.
-          free: when their ports can serve another peer in the same round, by message of the whole schedule.
-          end: when they have arrived, likewise.
-        """
-        woken = []
-        for following in self._ports:
-            after = following[done]
-            before, after = done[after >= 0], after[after >= 0]
-            time = np.where(self.round[before] == self.round[after], free[before], end[before])
-            self._ready[after] = np.maximum(self._ready[after], time)
-            self._awaits[after] -= 1
-            woken.append(after)
-        touch = self._touches[_ranges(self._first_touch[done], self._first_touch[done + 1])]
-        group = self._group[touch]
-        np.maximum.at(self._open, group, end[self._message[touch]])
-        np.subtract.at(self._left, group, 1)
-        over = group[(self._left[group] == 0) & self._continues[group]]
-        if len(over):
-            over = np.unique(over)
-            after = self._message[_ranges(self._start[over + 1], self._start[over + 1] + self._size[over + 1])]
-            np.maximum.at(self._ready, after, np.repeat(self._open[over], self._size[over + 1]))
-            np.subtract.at(self._awaits, after, 1)
-            woken.append(after)
-        candidates = np.concatenate(woken)
-        return np.unique(candidates[self._awaits[candidates] == 0])
+        ends = (np.concatenate([src, dst]) * k + np.tile(chunk, 2)) * (schedule.num_rounds + 1) + np.tile(round_, 2)
+        uses = np.concatenate([np.full(len(message), READS), np.where(op == Op.REDUCE, ADDS, WRITES)])
+        known, points = _chunk_edges(ends, uses, np.tile(message, 2), schedule.num_rounds + 1, len(keys))
+        round_, src = keys // (n * n), keys % n
+        dst = (src + keys // n % n) % n
+        remote = network.remote(src, dst)
+        before, after = (
+            np.concatenate(each) for each in zip(*(_following(2 * rank + remote) for rank in (src, dst)), strict=True)
+        )
+        same = round_[before] == round_[after]
+        known = np.concatenate([known, np.stack([before, after], axis=1)[~same]])
+        ports = np.stack([before, after], axis=1)[same]
+        count = len(keys) + points
+        known = np.stack(np.divmod(np.unique(known[:, 0] * count + known[:, 1]), count), axis=1)
+        waits = np.bincount(known[:, 1], minlength=count) + np.bincount(ports[:, 1], minlength=count)
+        return cls(round_, src, dst, chunks, waits.tolist(), Followers.of(known, count), Followers.of(ports, count))
 
 
-def _following(port: Ints) -> Ints:
-    """For every message the next one on its port, or -1."""
+def _chunk_edges(touched: Ints, uses: Ints, message: Ints, rounds: int, messages: int) -> tuple[Ints, int]:
+    """Which message waits for which for the sake of a chunk, as rows (before, after), and the number of points.
+
+    A touch is a chunk of a message at one of its ends; those of one rank, chunk and round are a group, and so are those
+    of several rounds that only read, or only add. A group may begin when all of the group before it, of the same rank
+    and chunk, are done.
+    """
+    order = np.argsort(touched, kind="stable")
+    touched, message = touched[order], message[order]
+    first = np.flatnonzero(np.diff(touched, prepend=-1))
+    if len(first):
+        use = np.bitwise_or.reduceat(uses[order], first)
+        fresh = np.diff(touched[first] // rounds, prepend=-1) != 0
+        first = first[fresh | (use > ADDS) | (np.diff(use, prepend=0) != 0)]
+    size = np.diff(first, append=len(touched))
+    place = touched[first] // rounds
+    before = np.flatnonzero(place[1:] == place[:-1])
+    if not len(before):
+        return np.empty((0, 2), np.int64), 0
+    many = (size[before] > 1) & (size[before + 1] > 1)
+    exchange = many & (size[before] == 2) & (size[before + 1] == 2)
+    rows = [np.empty((0, 2), np.int64)]
+    for i in range(2):  # two messages each: a point would save nothing
+        for j in range(2):
+            pair = before[exchange]
+            rows.append(np.stack([message[first[pair] + i], message[first[pair + 1] + j]], axis=1))
+    few = before[~many]
+    width = size[few] * size[few + 1]
+    of, at = np.repeat(few, width), _counted(width)
+    rows.append(
+        np.stack(
+            [message[first[of] + at % size[of]], message[first[of + 1] + at // size[of]]],
+            axis=1,
+        )
+    )
+    joined = before[many & ~exchange]
+    points = messages + np.arange(len(joined))
+    into, out = size[joined], size[joined + 1]
+    rows.append(np.stack([message[np.repeat(first[joined], into) + _counted(into)], np.repeat(points, into)], axis=1))
+    rows.append(np.stack([np.repeat(points, out), message[np.repeat(first[joined + 1], out) + _counted(out)]], axis=1))
+    return np.concatenate(rows), len(joined)
+
+
+def _following(port: Ints) -> tuple[Ints, Ints]:
+    """Every message that is not the last on its port, and the next one there."""
     order = np.argsort(port, kind="stable")
-    following = np.full(len(port), -1)
     same = port[order[1:]] == port[order[:-1]]
-    following[order[:-1][same]] = order[1:][same]
-    return following
+    return order[:-1][same], order[1:][same]
 
 
-def _ranges(first: Ints, last: Ints) -> Ints:
-    """The integers of all ranges [first, last), one range after the other."""
-    sizes = last - first
-    offsets = np.cumsum(sizes) - sizes
-    joined: Ints = np.arange(sizes.sum()) + np.repeat(first - offsets, sizes)
-    return joined
+def _counted(sizes: Ints) -> Ints:
+    """0, 1, …, size − 1 for one size after the other."""
+    counted: Ints = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return counted

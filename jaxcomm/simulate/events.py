@@ -6,6 +6,7 @@ arrive at any time, links may be shared, and packets may be lost.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate.dependencies import Dependencies
-from jaxcomm.simulate.links import Links
+from jaxcomm.simulate.links import Pass, times
 from jaxcomm.simulate.network import Network
 from jaxcomm.simulate.packet_loss import repairs
 
@@ -57,7 +58,14 @@ class Simulation:
     def __init__(self, schedule: Schedule, nbytes: int, network: Network) -> None:
         """Unrolls the schedule for a buffer of `nbytes`."""
         self._ranks = schedule.ranks
-        self._phases = [_Phase(phase, nbytes, network) for phase in schedule.phases]
+        self._nbytes, self._alpha = float(nbytes), network.alpha
+        self._phases = [_Phase(phase, network) for phase in schedule.phases]
+
+    def scaled(self, nbytes: float, alpha: float) -> Simulation:
+        """The same for a buffer of another size and messages of another latency; not unrolled again."""
+        other = copy.copy(self)
+        other._nbytes, other._alpha = nbytes, alpha
+        return other
 
     def run(self, arrivals: Sequence[float] | None = None, seed: int = 0) -> Run:
         """One run.
@@ -74,7 +82,7 @@ class Simulation:
             raise ValueError(f"arrivals has {len(ready)} times for {self._ranks} ranks; one per rank is needed")
         ran = []
         for phase, draws in zip(self._phases, np.random.default_rng(seed).spawn(len(self._phases)), strict=True):
-            messages = phase.run(ready, draws)
+            messages = phase.run(ready, self._nbytes, self._alpha, draws)
             for rank in (messages.src, messages.dst):
                 ready = ready.copy()
                 np.maximum.at(ready, rank, messages.end_s)
@@ -92,35 +100,26 @@ def run(
 class _Phase:
     """A schedule without its precondition."""
 
-    def __init__(self, schedule: Schedule, nbytes: int, network: Network) -> None:
+    def __init__(self, schedule: Schedule, network: Network) -> None:
         self._network = network
-        self._needs = needs = Dependencies(schedule, network)
-        self._bytes = needs.chunks * (nbytes / schedule.num_chunks)
+        self._needs = needs = Dependencies.of(schedule, network)
+        self._share = needs.chunks / schedule.num_chunks
         self._beta = network.port_beta(needs.src, needs.dst)
         self._link, self._link_beta = network.shared(needs.src, needs.dst)
 
-    def run(self, ready: Floats, rng: np.random.Generator) -> Messages:
-        needs, network = self._needs, self._network
-        resent, wait_s = np.zeros(len(self._bytes)), np.zeros(len(self._bytes))
+    def run(self, ready: Floats, nbytes: float, alpha: float, rng: np.random.Generator) -> Messages:
+        needs, network, sizes = self._needs, self._network, self._share * nbytes
+        resent: Floats = np.zeros(len(sizes))
+        wait_s: Floats = np.zeros(len(sizes))
         if network.loss:
             size = network.loss.packet_bytes
-            packets = np.ceil(self._bytes / size).astype(np.int64)
-            again, wait_s = repairs(packets, network.loss, network.bound, 2 * network.alpha, rng)
-            resent = again * np.minimum(size, self._bytes)
-        port_s = (self._bytes + resent) * self._beta
-        link_s = (self._bytes + resent) * self._link_beta
-        begin, start_s = needs.begin(ready)  # `needs` keeps the starts up to date
-        free_s, end_s = np.zeros(len(port_s)), np.zeros(len(port_s))
-        links = Links(self._link, link_s, port_s, needs.pause(network.alpha))
-        while len(begin) or len(links):
-            free_s[begin] = start_s[begin] + port_s[begin]
-            alone = links.alone[begin]
-            links.add(begin[~alone], start_s)
-            # What shares no link takes its time whatever else happens, so it is through before the links are looked at.
-            done = begin[alone] if alone.any() else links.serve(free_s)
-            end_s[done] = free_s[done] + network.alpha + wait_s[done]
-            begin = needs.finish(done, free_s, end_s)
-        clean_s = self._bytes * self._beta
+            packets = np.ceil(sizes / size).astype(np.int64)
+            again, wait_s = repairs(packets, network.loss, network.bound, 2 * alpha, rng)
+            resent = (again * np.minimum(size, sizes)).astype(np.float64)
+        clean_s, port_s = sizes * self._beta, (sizes + resent) * self._beta
+        there = np.maximum(ready[needs.src], ready[needs.dst])
+        ways = self._ways((sizes + resent) * self._link_beta, port_s)
+        start_s, free_s, end_s = times(needs, there, port_s, alpha + wait_s, ways)
         return Messages(
             needs.round,
             needs.src,
@@ -133,3 +132,14 @@ class _Phase:
             port_s - clean_s,
             wait_s,
         )
+
+    def _ways(self, link_s: Floats, port_s: Floats) -> list[list[Pass]] | None:
+        """The shared links of every message."""
+        if (self._link < 0).all():
+            return None
+        ways: list[list[Pass]] = [[] for _ in port_s]
+        slowest_s = np.maximum(link_s, port_s)
+        for stage, messages in zip(*(each.tolist() for each in np.nonzero(self._link >= 0)), strict=True):
+            link = int(self._link[stage, messages])
+            ways[messages].append(Pass(link, float(link_s[stage, messages]), float(slowest_s[stage, messages])))
+        return ways

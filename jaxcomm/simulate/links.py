@@ -1,82 +1,74 @@
-"""The shared links: who passes when through the NICs of hosts and the uplinks of racks."""
+"""When messages run: each as soon as what it awaits is over, those that share a link one after the other."""
 
 from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from jaxcomm.simulate.dependencies import Dependencies
+
 Floats = NDArray[np.float64]
 
 
-class Links:
-    """Messages on their way over the shared links of their ways, first come first served.
+class Pass(NamedTuple):
+    """A shared link on a message's way: it is taken for `link_s`, and the message is through no sooner than `slowest_s`
+    after it has begun."""
 
-    A message passes a link as its bytes come in: its first byte goes on to the next link at once.
+    link: int
+    link_s: float
+    slowest_s: float
+
+
+def times(
+    needs: Dependencies, ready: Floats, port_s: Floats, lag_s: Floats, ways: Sequence[Sequence[Pass]] | None
+) -> tuple[Floats, Floats, Floats]:
+    """When every message starts, frees its ports, and has arrived.
+
+    Shared links serve first come, first served. A message passes a link as its bytes come in: its first byte goes on to
+    the next link at once.
+
+    Args:
+      needs: the messages and what they await.
+      ready: when the ranks of each are there.
+      port_s: seconds that each takes of its ports.
+      lag_s: seconds from its ports' being free to its arrival.
+      ways: the shared links of each message, None if nothing is shared.
     """
-
-    def __init__(self, link: Ints, link_s: Floats, port_s: Floats, pause_s: float) -> None:
-        """Nobody is on the way.
-
-        Args:
-          link: the link of every stage of the way and message, -1 for none.
-          link_s: seconds that the message takes of it.
-          port_s: seconds that a message takes of its ports.
-          pause_s: the least time between the end of a message and the start of what waited for it.
-        """
-        used = np.any(link >= 0, axis=1)
-        self._link, self._link_s = link[used], link_s[used]
-        self._slowest = np.maximum(self._link_s, port_s)
-        self._pause = pause_s
-        self._free = np.zeros(int(link.max(initial=-1)) + 1)
-        self._head = np.zeros(len(port_s))  # when a message's first byte reaches its next link
-        self._waiting = [np.empty(0, np.int64) for _ in range(len(self._link) + 1)]
-        self.alone: NDArray[np.bool_] = np.all(link < 0, axis=0)
-
-    def __len__(self) -> int:
-        return sum(map(len, self._waiting))
-
-    def add(self, messages: Ints, start_s: Floats) -> None:
-        """Sets out messages."""
-        self._head[messages] = start_s[messages]
-        self._waiting[0] = np.concatenate([self._waiting[0], messages])
-
-    def serve(self, free_s: Floats) -> Ints:
-        """Serves all messages that nobody can overtake any more, one at least, and returns those that are through.
-
-        Args:
-          free_s: when their last byte is through, by message of the whole schedule; is brought up to date.
-        """
-        now, horizon = np.inf, np.inf  # what is not known yet reaches its first link at the horizon or later
-        for stage in range(len(self._link)):
-            some = self._waiting[stage]
-            if len(some):
-                link, head = self._link[stage, some], self._head[some]
-                begin = np.where(link >= 0, np.maximum(head, self._free[link]), head)
-                through = np.maximum(free_s[some], begin + self._slowest[stage, some])
-                now, horizon = min(now, float(head.min())), min(horizon, float(through.min()) + self._pause)
-        for stage in range(len(self._link)):
-            some = self._waiting[stage]
-            if len(some):
-                head = self._head[some]
-                soon = (head < horizon) | (head == now)
-                here, self._waiting[stage] = some[soon], some[~soon]
-                self._pass(stage, here[self._link[stage, here] >= 0], free_s)
-                self._waiting[stage + 1] = np.concatenate([self._waiting[stage + 1], here])
-        done, self._waiting[-1] = self._waiting[-1], self._waiting[-1][:0]
-        return done
-
-    def _pass(self, stage: int, messages: Ints, free_s: Floats) -> None:
-        if not len(messages):
-            return
-        messages = messages[np.lexsort((messages, self._head[messages], self._link[stage, messages]))]
-        link, head, seconds = self._link[stage, messages], self._head[messages], self._link_s[stage, messages]
-        first = np.flatnonzero(np.concatenate([[True], link[1:] != link[:-1]]))
-        length = np.concatenate([first[1:], [len(link)]]) - first
-        begin = np.empty(len(link))
-        for place in range(int(length.max())):  # the first of every queue, then the second of every queue, ...
-            at = first[length > place] + place
-            begin[at] = np.maximum(head[at], self._free[link[at]])
-            self._free[link[at]] = begin[at] + seconds[at]
-        self._head[messages] = begin
-        free_s[messages] = np.maximum(free_s[messages], begin + self._slowest[stage, messages])
+    points = len(needs.waits) - len(port_s)
+    start = [*ready.tolist(), *[-np.inf] * points]
+    free, lag = [*port_s.tolist(), *[0.0] * points], [*lag_s.tolist(), *[0.0] * points]
+    end, waits = [0.0] * len(start), needs.waits.copy()
+    idle: dict[int, float] = {}  # when each shared link is
+    on_the_way: list[tuple[float, int, int]] = []  # the head's arrival at its next link, message, number of the link
+    can_start = [index for index, count in enumerate(waits) if not count]
+    while can_start or on_the_way:
+        if can_start:
+            now = can_start.pop()
+            free[now] += start[now]
+            if ways and now < len(ways) and ways[now]:
+                heapq.heappush(on_the_way, (start[now], now, 0))
+                continue
+        else:  # nobody can overtake the first: whatever starts from here on does so later
+            head, now, place = heapq.heappop(on_the_way)
+            assert ways
+            link, link_s, slowest_s = ways[now][place]
+            head = max(head, idle.get(link, -np.inf))
+            idle[link] = head + link_s
+            free[now] = max(free[now], head + slowest_s)
+            if place + 1 < len(ways[now]):
+                heapq.heappush(on_the_way, (head, now, place + 1))
+                continue
+        end[now] = arrival = free[now] + lag[now]
+        for (followers, first), when in ((needs.after_end, arrival), (needs.after_free, free[now])):
+            for after in followers[first[now] : first[now + 1]]:
+                if when > start[after]:
+                    start[after] = when
+                waits[after] -= 1
+                if not waits[after]:
+                    can_start.append(after)
+    count = len(port_s)
+    return np.array(start[:count]), np.array(free[:count]), np.array(end[:count])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import jaxcomm
-from jaxcomm import planner, profile, schedules
+from jaxcomm import planner, profile, schedules, simulate
 from jaxcomm.cli import main
 from jaxcomm.cluster import Topology
 from jaxcomm.errors import ProfileError
@@ -91,10 +91,7 @@ def test_a_schedules_trace_has_its_rounds_and_takes_its_predicted_time(
     assert len(received) == sum(
         len({(each.round, each.dst) for each in phase.transfers()}) for phase in schedule.phases
     )
-    seconds = sum(
-        topology.seconds(phase, nbytes, alpha, beta) if topology else phase.seconds(nbytes, alpha, beta)
-        for phase in schedule.phases
-    )
+    seconds = sum(simulate.phase_seconds(schedule, nbytes, alpha, beta, topology))
     assert max(event["ts"] + event["dur"] for event in received) == pytest.approx(1e6 * seconds, abs=1e-2)
     assert {event["tid"] for event in events if event["name"] == "absent"} == set(schedule.late_ranks)
 

@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "planner": "curve files plan profile program schedules simulate cluster",
     "testbed": "files",
     "train": "collectives communicator ffi plan planner profile",
-    "report": "plan profile schedules cluster",
+    "report": "plan profile schedules cluster simulate",
     "cli": "collectives distributed ffi files gpu measure plan planner profile program report schedules simulate "
     "testbed train",
     "jax_compat": "",

@@ -44,6 +44,46 @@ CASES: dict[str, Callable[[int], Schedule]] = {
 }
 
 
+def on_hosts(ranks: int, per_host: int) -> tuple[int, ...]:
+    """Hosts of so many ranks each, the last one of what is left."""
+    return tuple(rank // per_host for rank in range(ranks))
+
+
+CASES |= {
+    f"halving_doubling, {name}": lambda n, name=name: schedules.halving_doubling(
+        n, schedules.orders_by_host(on_hosts(n, 3))[name]
+    )
+    for name in schedules.orders_by_host((0, 0))
+}
+CASES |= {
+    "hierarchical": lambda n: schedules.hierarchical(on_hosts(n, 4), "rank", 4.0, min(n, 32) + 1),
+    "hierarchical, one NIC per host": lambda n: schedules.hierarchical(on_hosts(n, 3), "host", 2.0, 5),
+    "hierarchical, one host": lambda n: schedules.hierarchical((0,) * n, "rank", 1.0, 3),
+    "hierarchical, a rank per host": lambda n: schedules.hierarchical(range(n), "rank", 9.0, 3),
+    "hierarchical, racks": lambda n: schedules.hierarchical(
+        on_hosts(n, 2), "rank", 2.0, 7, racks=on_hosts(len({*on_hosts(n, 2)}), 2)
+    ),
+    "hierarchical, one late": lambda n: schedules.hierarchical(on_hosts(n, 4), "rank", 2.0, 9, [n // 2], 9, 9),
+    "hierarchical, one of like hosts late": lambda n: schedules.hierarchical(
+        [rank % max(1, n // 4) for rank in range(n)], "rank", 2.0, 13, [n - 1], 13, 13
+    ),
+    "hierarchical, one late, NIC per host": lambda n: schedules.hierarchical(on_hosts(n, 3), "host", 4.0, 8, [0], 8, 5),
+    "hierarchical, late by a little": lambda n: schedules.hierarchical(on_hosts(n, 4), "rank", 4.0, 9, [n - 1], 3, 6),
+    "hierarchical, two late": lambda n: schedules.hierarchical(
+        on_hosts(n, 4), "rank", 4.0, 9, range(min(2, n - 1)), 9, 9
+    ),
+    "hierarchical, late on several hosts": lambda n: schedules.hierarchical(
+        on_hosts(n, 2), "host", 2.0, 6, range(0, n - 1, 3), 6, 4
+    ),
+    "hierarchical, a host late": lambda n: schedules.hierarchical(
+        on_hosts(n, 2), "rank", 2.0, 6, range(min(2, n - 1)), 6, 6
+    ),
+    "hierarchical, late in racks": lambda n: schedules.hierarchical(
+        on_hosts(n, 2), "rank", 2.0, 7, [n // 3], 7, 7, on_hosts(len({*on_hosts(n, 2)}), 2)
+    ),
+}
+
+
 def by_hand(schedule: Schedule, table: object = None) -> Schedule:
     """The schedule of these transfers (by default the same ones) that knows no constructor and no template."""
     return Schedule.from_table(
@@ -66,17 +106,20 @@ def random_numbers(schedule: Schedule, seed: int = 0) -> Numbers:
 
 
 def execute(schedule: Schedule, buffers: Numbers) -> Numbers:
-    """What the ranks hold in the end. What the precondition reduces is lost where it is not complete.
+    """What the ranks hold in the end. What the precondition has sent on to be added up is lost unless it is complete.
 
     Buffers are [ranks, chunks], or have one more dimension of executions that are done at once.
     """
     held = buffers.reshape(schedule.ranks, schedule.num_chunks, -1).copy()
     initial = held.copy()
+    added = np.zeros((schedule.ranks, schedule.num_chunks, 1), bool)  # whether the value has been sent to be added up
     for before, after in pairwise(schedule.phases):
-        _run(held, before.table().tolist())
+        rows = before.table()
+        _run(held, rows.tolist())
         others = [rank for rank in range(schedule.ranks) if rank not in after.late_ranks]
-        reduced = np.isin(np.arange(schedule.num_chunks), before.table()[:, 3])[:, None]
-        lost = reduced & (held[others] != initial[others].sum(axis=0))
+        reduces = rows[rows[:, 4] == schedules.Op.REDUCE]
+        added[reduces[:, 1], reduces[:, 3]] = True
+        lost = added[others] & (held[others] != initial[others].sum(axis=0))
         held[others] = np.where(lost, random_numbers(schedule, seed=99)[others, :, None], held[others])
     _run(held, schedule.table().tolist())
     return held.reshape(buffers.shape)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxcomm import schedules, simulate
-from jaxcomm.cluster import Topology, volume
+from jaxcomm.cluster import Topology
+from jaxcomm.planner.schedules.network_solver import makespan
 from jaxcomm.profile import Link, PacketLoss, Profile, Provenance, Rack
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import Network
@@ -82,7 +83,7 @@ HOSTS += [("host", schedules.ring(8)), ("host", schedules.direct(8))]
 def test_a_run_on_two_hosts_takes_the_volume_of_the_topology(nic: Literal["rank", "host"], schedule: Schedule) -> None:
     topology = Topology(hosts=(0, 0, 0, 0, 1, 1, 1, 1), nic=nic, slow=4.0)
     arrivals = [float(rank == schedule.late) for rank in range(8)]
-    closed = volume(schedule, topology) * NBYTES / schedule.num_chunks * BETA
+    closed = makespan(schedule, topology) * NBYTES / schedule.num_chunks * BETA
     assert finish(schedule, Network(0.0, BETA, topology), arrivals) - max(arrivals) == pytest.approx(closed)
 
 

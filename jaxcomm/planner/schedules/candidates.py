@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jaxcomm import simulate
-from jaxcomm.plan.values import Broadcast, Chain, Hybrid, Nccl, Plain, Spec, Stragglers, StragglerSpec, Transfers
+from jaxcomm.cluster import SOLVED
+from jaxcomm.plan.values import (
+    Broadcast,
+    Chain,
+    DirectJoin,
+    Hybrid,
+    Nccl,
+    Plain,
+    Spec,
+    Stragglers,
+    StragglerSpec,
+    Transfers,
+)
 from jaxcomm.planner.late_ranks import ROLE
+from jaxcomm.planner.schedules import on_hosts
 from jaxcomm.planner.schedules.setting import Setting
 from jaxcomm.simulate import Tuned
 
@@ -23,16 +38,22 @@ def choose(setting: Setting, nbytes: int) -> Spec:
     return choice
 
 
-def plain(setting: Setting, nbytes: int) -> Plain | Nccl:
+def plain(setting: Setting, nbytes: int) -> Spec:
     """The fastest of what cannot use a delay: a schedule, or NCCL's own allreduce."""
-    best = plain_schedule(setting, nbytes)
+    usual = plain_schedule(setting, nbytes)
+    best = min([usual, *host_specs(setting, nbytes)], key=lambda spec: setting.seconds(spec, nbytes))
     if setting.nccl_seconds(nbytes) < setting.seconds(best, nbytes):
-        return Nccl(otherwise=best.kind)
+        return Nccl(otherwise=usual.kind)
     return best
 
 
+def host_specs(setting: Setting, nbytes: int) -> list[Spec]:
+    """The best of every kind that is made for hosts and cannot use a delay."""
+    return [*on_hosts.halving_doubling_specs(setting, nbytes), *on_hosts.hierarchical_specs(setting, nbytes)]
+
+
 def plain_schedule(setting: Setting, nbytes: int) -> Plain:
-    """The fastest schedule that cannot use a delay."""
+    """The fastest of the schedules that know no hosts and cannot use a delay."""
     specs = [Plain(kind="direct"), Plain(kind="ring"), Plain(kind="halving_doubling")]
     allowed = [spec for spec in specs if not too_many_ports(setting, spec)]
     return min(allowed, key=lambda spec: setting.seconds(spec, nbytes))
@@ -56,26 +77,54 @@ def late_specs(setting: Setting, nbytes: int) -> list[Spec]:
         solved = [
             Transfers(late=ROLE, chunks=len(found.owners), index=index) for index, found in enumerate(setting.solved)
         ]
-        return [Broadcast(late=ROLE), StragglerSpec(late=ROLE, chunks=setting.ranks - 1), *solved]
+        counts = dict.fromkeys(multiple * (setting.ranks - 1) for multiple in _multiples(setting, nbytes))
+        flat = [StragglerSpec(late=ROLE, chunks=chunks) for chunks in counts]
+        tiers = on_hosts.late_hierarchical_specs(setting, nbytes)
+        usual = [Broadcast(late=ROLE), *on_hosts.fastest(setting, flat, nbytes), *tiers]
+        return [*usual, *direct_joins(setting, nbytes, [*usual, *solved]), *solved]
     call = setting.ranks, nbytes, setting.late.delays, setting.links.alpha, setting.links.beta
     members = simulate.straggler(*call), simulate.hybrid(*call)
-    return [Broadcast(late=ROLE), *(tuned_spec(member) for member in members if member)]
+    specs: list[Spec] = [Broadcast(late=ROLE), *(tuned_spec(member) for member in members if member)]
+    return [*specs, *direct_joins(setting, nbytes, specs)]
+
+
+def direct_joins(setting: Setting, nbytes: int, rivals: Sequence[Spec]) -> list[Spec]:
+    """The best direct join: the late rank exchanges with all others at once, if a rank has so many ports. As it asks
+    more of the network, it must save `min_gain` of the others' least time."""
+    others = setting.ranks - 1
+    if others > setting.ports or others < 2:  # of two ranks it is the straggler schedule
+        return []
+    specs = [DirectJoin(late=ROLE, chunks=multiple * others) for multiple in _multiples(setting, nbytes)]
+    if setting.links.topology:
+        (best,) = on_hosts.fastest(setting, specs, nbytes)
+    else:
+        best = min(specs, key=lambda spec: setting.seconds(spec, nbytes))
+    least = min(setting.seconds(spec, nbytes) for spec in rivals)
+    return [best] if setting.seconds(best, nbytes) < (1 - setting.min_gain) * least else []
+
+
+def _multiples(setting: Setting, nbytes: int) -> list[int]:
+    """1, 2, 4, ..., as often as the buffer may be cut; where every message must be timed, at most 8."""
+    most = simulate.tune.max_chunks(setting.ranks, nbytes) // (setting.ranks - 1)
+    most = min(most, 1 if setting.ranks > SOLVED else 8) if setting.links.topology else most
+    return [1 << exponent for exponent in range(max(1, most.bit_length()))]
 
 
 def late_sets(setting: Setting, nbytes: int) -> list[Spec]:
     """The best of every kind for the last two late ranks, the last three, ...; empty if at most one is late.
 
     Chunk counts are 1, 2, 4, ... times those with which every rank has as much to do, and where links
-    differ, so that every transfer must be timed, at most 16 times those.
+    differ, so that every transfer must be timed, at most 4 times those.
     """
     specs: list[Spec] = []
     order, limit = setting.late.order, simulate.tune.max_chunks(setting.ranks, nbytes)
     for count in range(2, len(order) + 1):
         late = order[-count:]
         for kind, period in ((Stragglers, setting.ranks), (Chain, setting.ranks - 1)):
-            times = max(1, min(limit // period, 16 if setting.links.topology else limit)).bit_length()
+            times = max(1, min(limit // period, 4 if setting.links.topology else limit)).bit_length()
             members: list[Spec] = [kind(late=late, chunks=period << exponent) for exponent in range(times)]
             specs.append(min(members, key=lambda spec: setting.seconds(spec, nbytes)))
+        specs += on_hosts.late_set_specs(setting, nbytes, late)
     return specs
 
 

@@ -9,6 +9,7 @@ from jaxcomm.plan.values import (
     Alternative,
     Broadcast,
     Chain,
+    DirectJoin,
     Entry,
     Nccl,
     Plain,
@@ -19,7 +20,14 @@ from jaxcomm.plan.values import (
 )
 from jaxcomm.planner.late_ranks import ROLE
 from jaxcomm.planner.rounding import significant
-from jaxcomm.planner.schedules.candidates import call_lower_bound, late_sets, late_specs, plain_schedule, too_many_ports
+from jaxcomm.planner.schedules.candidates import (
+    call_lower_bound,
+    host_specs,
+    late_sets,
+    late_specs,
+    plain_schedule,
+    too_many_ports,
+)
 from jaxcomm.planner.schedules.setting import Setting
 from jaxcomm.simulate import Delays
 
@@ -27,6 +35,7 @@ from jaxcomm.simulate import Delays
 def entry(setting: Setting, low: int, high: int | None, nbytes: int, choice: Spec) -> Entry:
     """The plan's entry for a byte range, with everything that was considered for calls of `nbytes`."""
     plain_specs: list[Spec] = [Plain(kind="ring"), Plain(kind="halving_doubling"), Plain(kind="direct")]
+    plain_specs += host_specs(setting, nbytes)
     if setting.executors and setting.executors.nccl:
         nccl = Nccl(otherwise=plain_schedule(setting, nbytes).kind)
         plain_specs.append(choice if isinstance(choice, Nccl) else nccl)
@@ -40,7 +49,12 @@ def entry(setting: Setting, low: int, high: int | None, nbytes: int, choice: Spe
         gain = 1 - seconds / base if base > 0 else 0.0
         return Alternative(schedule=spec, seconds=significant(seconds), gain=significant(gain), verdict=verdict)
 
-    rows = [row(spec, seconds, _verdict(setting, times, spec, choice)) for spec, seconds in times.items()]
+    verdicts = {spec: _verdict(setting, times, spec, choice) for spec in times}
+    rows = [
+        row(spec, seconds, verdicts[spec])
+        for spec, seconds in times.items()
+        if not (isinstance(spec, DirectJoin) and verdicts[spec] == "slower")
+    ]
     if setting.late.roles:
         rows += [row(spec, setting.cost(spec, nbytes)[1], "ideal_delay") for spec in _ideal_specs(setting, nbytes)]
     predicted = Predicted(

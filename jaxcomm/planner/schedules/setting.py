@@ -10,7 +10,7 @@ from jaxcomm import schedules, simulate
 from jaxcomm.cluster import Cluster
 from jaxcomm.plan import build
 from jaxcomm.plan.executors import Executors
-from jaxcomm.plan.values import Chain, Nccl, Solved, Spec, Stragglers
+from jaxcomm.plan.values import Chain, Hierarchical, Nccl, Solved, Spec, Stragglers
 from jaxcomm.planner.late_ranks import ROLE, LateRanks
 from jaxcomm.schedules import Schedule, Template
 
@@ -36,7 +36,8 @@ class Setting:
 
     def schedule(self, spec: Spec) -> Schedule:
         """The schedule of a spec, for some late rank where nobody is known to be late."""
-        return build(spec, self.ranks, self.late.roles or {ROLE: 0}, self.template, self.solved)
+        roles = self.late.roles or {ROLE: 0}
+        return build(spec, self.ranks, roles, self.template, self.solved, self.links.topology)
 
     def cost(self, spec: Spec, nbytes: int) -> tuple[float, float]:
         """Seconds before and after the late rank's arrival."""
@@ -51,13 +52,11 @@ class Setting:
 
     def seconds(self, spec: Spec, nbytes: int) -> float:
         """Mean seconds from the last late rank's arrival on."""
-        if isinstance(spec, Stragglers | Chain):
-            call = nbytes, self.links.alpha, self.links.beta
-            if topology := self.links.topology:
-                times = [topology.seconds(part, *call) for part in self.schedule(spec).phases]
-            else:
-                phases = _schedule(spec.kind, self.ranks, len(spec.late), spec.chunks).phases
-                times = [part.seconds(*call) for part in phases]
+        if isinstance(spec, Stragglers | Chain) or (isinstance(spec, Hierarchical) and len(spec.late) > 1):
+            links = self.links
+            alike = None if links.topology else _schedule(spec.kind, self.ranks, len(spec.late), spec.chunks)
+            schedule = alike or self.schedule(spec)
+            times = simulate.phase_seconds(schedule, nbytes, links.alpha, links.beta, links.topology)
             needed = range(-1 - len(spec.late), 0) if isinstance(spec, Chain) else (-1 - len(spec.late), -1)
             return simulate.staggered(times, self.late.releases[list(needed)])
         before, after = self.cost(spec, nbytes)

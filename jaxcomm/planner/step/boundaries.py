@@ -12,7 +12,7 @@ import numpy as np
 from jaxcomm.errors import ProfileError
 from jaxcomm.plan.planned_step import MAX_GRADIENTS, Gradient, Planned, RailWork, Span, Step
 from jaxcomm.plan.rail_shares import Rails
-from jaxcomm.plan.values import Chain, Spec, Stragglers
+from jaxcomm.plan.values import Chain, Spec
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.rounding import significant
 from jaxcomm.planner.schedules.candidates import choose, late_sets, late_specs, plain, tuned_spec
@@ -151,7 +151,7 @@ class _Offers(NamedTuple):
         specs: list[Spec] = [plain(setting, nbytes)]
         if count:
             specs += late_specs(setting, nbytes)
-            specs += [spec for spec in late_sets(setting, nbytes) if isinstance(spec, Stragglers)]
+            specs += [spec for spec in late_sets(setting, nbytes) if not isinstance(spec, Chain)]
         if count and setting.late.roles and not setting.links.topology:
             longest, links = float(setting.late.delays.seconds[-1]), setting.links
             members = tune.covering(setting.ranks, nbytes, longest, links.alpha, links.beta, count)

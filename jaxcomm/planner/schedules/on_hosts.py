@@ -1,0 +1,144 @@
+"""What calls could run on hosts and racks: schedules in tiers, and halving and doubling in orders that fit them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxcomm import schedules
+from jaxcomm.cluster import SOLVED, Cluster, Topology
+from jaxcomm.plan.values import HalvingDoubling, Hierarchical, Spec
+from jaxcomm.planner.late_ranks import ROLE
+from jaxcomm.planner.schedules.setting import Setting
+from jaxcomm.schedules import Schedule
+from jaxcomm.simulate import clock, tune
+
+MULTIPLES: Final = (1, 4, 16)  # chunks per rank of hierarchical schedules: more fill the tiers, fewer need less latency
+SHARES: Final = (0.25, 0.5, 0.75, 1.0)  # of the longest delay that is of use, those that schedules are made for
+
+
+def halving_doubling_specs(setting: Setting, nbytes: int) -> list[Spec]:
+    """Halving and doubling in the best of the orders; empty where there are no hosts."""
+    topology = setting.links.topology
+    if not topology or len({*topology.hosts}) < 2:
+        return []
+    distinct = {order: name for name, order in schedules.orders_by_host(topology.hosts).items()}
+    distinct.pop(tuple(range(setting.ranks)), None)  # the usual one
+    return fastest(setting, [HalvingDoubling.model_validate({"order": name}) for name in distinct.values()], nbytes)
+
+
+def hierarchical_specs(setting: Setting, nbytes: int) -> list[Spec]:
+    """The best hierarchical schedule that cannot use a delay; empty where there is but one tier."""
+    return fastest(setting, [Hierarchical(chunks=chunks) for chunks in _counts(setting, nbytes)], nbytes)
+
+
+def late_hierarchical_specs(setting: Setting, nbytes: int) -> list[Spec]:
+    """The best hierarchical schedule for the late rank.
+
+    Each tier has its own share of chunks whose sums the others make before, which is all that it can hide behind the
+    delay; so schedules are made for some delays up to the longest that is of use, and those next to the delay compared.
+    """
+    topology = setting.links.topology
+    if not topology:
+        return []
+    beta = setting.links.beta * nbytes
+    usual = float(np.median(setting.late.delays.seconds)) / beta if beta else np.inf
+    found: list[Spec] = []
+    for chunks in _counts(setting, nbytes):
+        shares = list(zip(_useful_delays(topology), _shares(topology, chunks), strict=True))
+        shorter = [pair for delay, pair in shares if delay <= usual]
+        longer = [pair for delay, pair in shares if delay > usual]
+        chosen = dict.fromkeys([*shorter[-2:], *longer[:1]])
+        found += [Hierarchical(chunks=chunks, late=(ROLE,), within=w, across=a) for w, a in chosen]
+    return fastest(setting, found, nbytes)
+
+
+def late_set_specs(setting: Setting, nbytes: int, late: Sequence[str]) -> list[Spec]:
+    """The best hierarchical schedule for several late ranks that come together."""
+    if not setting.links.topology:
+        return []
+    counts = _counts(setting, nbytes)
+    return fastest(setting, [Hierarchical(chunks=k, late=tuple(late), within=k, across=k) for k in counts], nbytes)
+
+
+def fastest(setting: Setting, specs: Sequence[Spec], nbytes: int) -> list[Spec]:
+    """The spec that takes the least time, as a list that is empty if there are none.
+
+    One whose busiest port alone takes longer than another in all is not timed.
+    """
+    links, least = setting.links, np.inf
+    best: list[Spec] = []
+    if not specs:
+        return []
+    assert links.topology
+    bounds = []
+    for spec in specs:
+        rounds, volume = _port_loads(setting.schedule(spec), links.topology)
+        bounds.append(float((rounds * links.alpha + volume * nbytes * links.beta).max()))
+    for _, index in sorted(zip(bounds, range(len(specs)), strict=True)):
+        if not best or bounds[index] < least:
+            seconds = setting.seconds(specs[index], nbytes)
+            if seconds < least:
+                best, least = [specs[index]], seconds
+    return best
+
+
+def _counts(setting: Setting, nbytes: int) -> list[int]:
+    """Numbers of chunks worth trying: the same for each rank; empty where there is but one tier."""
+    topology, ranks = setting.links.topology, setting.ranks
+    if not topology or not 1 < len({*topology.hosts}) < (ranks if not topology.racks else ranks + 1):
+        return []
+    multiples = MULTIPLES if ranks <= SOLVED else MULTIPLES[:1] if ranks <= clock.TIMED else ()
+    limit = tune.max_chunks(ranks, nbytes)
+    return [ranks * multiple for multiple in multiples if ranks * multiple <= limit] or [ranks][: len(multiples)]
+
+
+def _useful_delays(topology: Topology) -> list[float]:
+    """Delays, in times of the buffer within a host, up to which a longer one helps some tier."""
+    sizes = [topology.hosts.count(host) for host in range(max(topology.hosts) + 1)]
+    longest = max(_longest(max(sizes), 1.0), _longest(len(sizes), _unit(topology, sizes)))
+    return [share * longest for share in SHARES]
+
+
+def _shares(topology: Topology, chunks: int) -> Iterable[tuple[int, int]]:
+    """For each of the useful delays, the chunks that are summed before within hosts, and across them."""
+    sizes = [topology.hosts.count(host) for host in range(max(topology.hosts) + 1)]
+    across, within = _longest(len(sizes), _unit(topology, sizes)), _longest(max(sizes), 1.0)
+    for delay in _useful_delays(topology):
+        shares = [min(1.0, delay / longest) if longest else 1.0 for longest in (within, across)]
+        yield round(shares[0] * chunks), round(shares[1] * chunks)
+
+
+def _longest(nodes: int, unit: float) -> float:
+    """How long the others of so many nodes reduce-scatter a buffer that each of them sends in `unit`."""
+    return (nodes - 2) / (nodes - 1) * unit if nodes > 2 else 0.0
+
+
+def _unit(topology: Topology, sizes: Sequence[int]) -> float:
+    return topology.slow / min(sizes) if topology.nic == "rank" else topology.slow
+
+
+@lru_cache(maxsize=1024)
+def _port_loads(schedule: Schedule, topology: Topology) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """By port and shared link, in how many rounds it serves somebody, and how many buffers' time it is busy."""
+    table = schedule.table().astype(np.int64)
+    round_, src, dst = table[:, 0], table[:, 1], table[:, 2]
+    network = Cluster(0.0, 1.0, topology)
+    remote, beta = network.remote(src, dst), network.port_beta(src, dst)
+    rounds: list[NDArray[np.float64]] = []
+    volumes: list[NDArray[np.float64]] = []
+    for rank in (src, dst):
+        port = 2 * rank + remote
+        own = np.unique(np.stack([port, round_], axis=1), axis=0)[:, 0]
+        rounds.append(np.bincount(own, minlength=2 * schedule.ranks).astype(np.float64))
+        volumes.append(np.bincount(port, beta, minlength=2 * schedule.ranks).astype(np.float64))
+    for link, link_beta in zip(*network.shared(src, dst), strict=True):
+        if (link >= 0).any():
+            volumes.append(np.bincount(link[link >= 0], link_beta[link >= 0]).astype(np.float64))
+            rounds.append(np.zeros(len(volumes[-1])))
+    loads: NDArray[np.float64] = np.unique(np.stack([np.concatenate(rounds), np.concatenate(volumes)], axis=1), axis=0)
+    return loads[:, 0], loads[:, 1] / schedule.num_chunks
