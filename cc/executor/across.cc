@@ -14,6 +14,10 @@ namespace {
 // Up to this size of a call, handing additions to another thread takes longer than doing them.
 constexpr int64_t kTinyBytes = 64 << 10;
 
+// How long a rank that arrives takes messages itself: longer than the others need if they have arrived, or are about
+// to.
+constexpr std::chrono::microseconds kHelp{500};
+
 // How many calls that have not begun here, failed calls and devices are remembered.
 constexpr size_t kEarlyCalls = 4096, kFailedKept = 256, kDevices = 1 << 16;
 
@@ -42,11 +46,14 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
   std::shared_ptr<MessageCall> call;
   Early early{};
   std::vector<std::pair<uint32_t, Status>> gone;
+  bool is_new = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     const CallId id = names_.Next(site->module(), run, site->site(), rank);
     std::shared_ptr<MessageCall>& found = calls_[id];
     if (!found) {
+      is_new = true;
+      ++open_;
       found = std::make_shared<MessageCall>(site, id, ++number_, now, held_views_);
       if (const auto at = early_.find(id); at != early_.end()) {
         early = std::move(at->second);
@@ -71,7 +78,26 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
   driver.rank = rank;
   driver.work.push_back({call, call->Arrive(rank, std::move(buffers), std::move(done), now)});
   Run(driver);
+  Help(driver);
+  if (is_new) transport_->Expect();
   if (driver.own) driver.own->done(driver.own->status);
+}
+
+// Of a tiny call, waking other threads takes longer than all the rest, so the last rank of this process that arrives
+// takes the messages itself. For a short time: it keeps a thread of XLA's, which other calls may need.
+void AcrossProcesses::Help(Driver& driver) {
+  const MessageCall& call = *driver.call;
+  if (driver.own || call.site().layout().extent() > kTinyBytes || !call.AllHereHaveArrived()) return;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (open_ != 1) return;
+  }
+  Driver* const outer = std::exchange(Driver::current, &driver);
+  transport_->Help(kHelp, [&] {
+    Run(driver);
+    return driver.own.has_value();
+  });
+  Driver::current = outer;
 }
 
 void AcrossProcesses::Drive(const std::shared_ptr<MessageCall>& call, MessageSteps steps) {
@@ -148,8 +174,10 @@ void AcrossProcesses::Finish(const std::shared_ptr<MessageCall>& call, MessageSt
   if (steps.ended) Stop(call);
   if (steps.over) {
     std::lock_guard<std::mutex> lock(mutex_);
-    calls_.erase(call->id());
+    if (calls_.erase(call->id()) == 0) return;
+    --open_;
   }
+  if (steps.ended || steps.over) transport_->EndExpecting();
 }
 
 void AcrossProcesses::Post(const std::shared_ptr<MessageCall>& call, const MessageStep& step) {
@@ -183,6 +211,7 @@ void AcrossProcesses::TellOthers(const MessageCall& call, const std::string& not
 void AcrossProcesses::Stop(const std::shared_ptr<MessageCall>& call) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
+    --open_;
     failed_.push_back(call->id());
     for (; failed_.size() > kFailedKept; failed_.pop_front()) calls_.erase(failed_.front());
   }

@@ -78,6 +78,7 @@ class AcrossProcesses : public Transport::Events {
 
   void Drive(const std::shared_ptr<MessageCall>& call, MessageSteps steps);
   void Run(Driver& driver);
+  void Help(Driver& driver);
   bool StartTasks(const std::shared_ptr<MessageCall>& call, const MessageSteps& steps);
   void Finish(const std::shared_ptr<MessageCall>& call, MessageSteps& steps, Driver& driver);
   void Post(const std::shared_ptr<MessageCall>& call, const MessageStep& step);
@@ -97,6 +98,7 @@ class AcrossProcesses : public Transport::Events {
   mutable std::mutex mutex_;
   CallNames names_;
   std::map<CallId, std::shared_ptr<MessageCall>> calls_;
+  size_t open_ = 0;            // those of them that have not failed
   std::deque<CallId> failed_;  // those of them that failed, from the oldest; some are gone
   std::map<CallId, Early> early_;
   std::map<uint64_t, CallId> early_order_;

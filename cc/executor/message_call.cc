@@ -308,6 +308,12 @@ void MessageCall::Record(Clock::time_point now) {
   site_->stats().Record(std::move(record));
 }
 
+bool MessageCall::AllHereHaveArrived() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::all_of(site_->locals().begin(), site_->locals().end(),
+                     [this](const MessageSite::Local& local) { return ranks_[local.rank].arrived; });
+}
+
 Status MessageCall::failure() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return failure_;

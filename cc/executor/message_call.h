@@ -87,6 +87,7 @@ class MessageCall {
   // "psum #412 over 'data' (16 MiB, plan 3f9a01c2)"
   std::string Describe() const;
 
+  bool AllHereHaveArrived() const;
   bool failed() const { return !failure().ok(); }
   Status failure() const;
 

@@ -15,6 +15,7 @@
 // has said that it has posted them. After Cancel no byte of the call is read or stored any more.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -113,6 +114,15 @@ class Transport {
   // Waits for a copy of its bytes that is being made, never for another process. Not to be called from a callback of
   // the same call.
   virtual void Cancel(const CallId& call) = 0;
+
+  // Somebody waits for what comes of a call, and waits no more; in either order. While there is no such call, what
+  // comes may be left for some tenths of a second.
+  virtual void Expect() {}
+  virtual void EndExpecting() {}
+
+  // Takes, on this thread, what comes, if that spares it the way over a thread of the transport's: until `over` says
+  // so, which is asked after each look, or until the limit. Not to be called from a callback.
+  virtual void Help(std::chrono::nanoseconds /*limit*/, const std::function<bool()>& /*over*/) {}
 };
 
 }  // namespace jaxcomm

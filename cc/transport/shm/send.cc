@@ -59,19 +59,25 @@ void ShmTransport::Send(const std::vector<Receiver>& to, std::vector<ConstSpan> 
   std::optional<shm::Place> place;
   if (queue == waiting_.end() || queue->second.empty()) place = ReservePlace(processes, outgoing.extent.bytes);
   if (place) return CopyAndPublish(std::move(outgoing), *place, lock);
+  for (const uint32_t process : processes) {
+    if (Peer* const peer = At(process)) peer->unrung = peer->must_read = true;
+  }
   waiting_[std::move(processes)].push_back(std::move(outgoing));
   if (memory_->header().waits.load() == 0) shm::Ring(memory_->doorbell());
 }
 
 void ShmTransport::Flush() {
-  std::vector<Peer*> peers;
+  std::vector<std::pair<Peer*, bool>> peers;
   {
     Lock lock(mutex_);
     for (const std::unique_ptr<Peer>& peer : peers_) {
-      if (peer && std::exchange(peer->unrung, false)) peers.push_back(peer.get());
+      if (!peer || !std::exchange(peer->unrung, false)) continue;
+      peers.emplace_back(peer.get(), std::exchange(peer->must_read, false));
     }
   }
-  for (const Peer* const peer : peers) shm::Ring(peer->memory->doorbell());
+  for (const auto& [peer, must_read] : peers) {
+    (must_read ? shm::Ring : shm::RingSoftly)(peer->memory->doorbell());
+  }
 }
 
 // Whether a receiver is left.
@@ -154,6 +160,7 @@ void ShmTransport::Write(Peer& peer, const shm::Record& record, const std::byte*
     }
   }
   peer.queue.emplace_back(record, std::vector<std::byte>(bytes, bytes + record.bytes));
+  peer.unrung = peer.must_read = true;
   if (memory_->header().waits.load() == 0) shm::Ring(memory_->doorbell());
 }
 
