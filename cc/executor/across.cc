@@ -6,7 +6,6 @@
 
 #include "cc/base/errors.h"
 #include "cc/base/text.h"
-#include "cc/program/program.h"
 
 namespace jaxcomm {
 namespace {
@@ -14,12 +13,11 @@ namespace {
 // Up to this size of a call, handing additions to another thread takes longer than doing them.
 constexpr int64_t kTinyBytes = 64 << 10;
 
-// How long a rank that arrives takes messages itself: longer than the others need if they have arrived, or are about
-// to.
+// How long a rank that arrives takes messages itself: longer than the others need if they have arrived, or soon will.
 constexpr std::chrono::microseconds kHelp{500};
 
-// How many calls that have not begun here, failed calls and devices are remembered.
-constexpr size_t kEarlyCalls = 4096, kFailedKept = 256, kDevices = 1 << 16;
+// How many failed calls and devices are remembered.
+constexpr size_t kFailedKept = 256, kDevices = 1 << 16;
 
 }  // namespace
 
@@ -38,13 +36,14 @@ thread_local AcrossProcesses::Driver* AcrossProcesses::Driver::current = nullptr
 
 void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank,
                              Buffers buffers, Done done) {
-  if (transport_ == nullptr) {
+  if (transport_.load() == nullptr) {
     return done(Status(Code::kInternal, site->text() + ": the processes of the job are not connected.\n  Cure: call " +
                                             "jaxcomm.init() after jax.distributed.initialize()."));
   }
   const Clock::time_point now = Clock::now();
   std::shared_ptr<MessageCall> call;
-  Early early{};
+  std::vector<PeerArrival> early;
+  Status failure;
   std::vector<std::pair<uint32_t, Status>> gone;
   bool is_new = false;
   {
@@ -55,11 +54,8 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
       is_new = true;
       ++open_;
       found = std::make_shared<MessageCall>(site, id, ++number_, now, held_views_);
-      if (const auto at = early_.find(id); at != early_.end()) {
-        early = std::move(at->second);
-        early_order_.erase(early.order);
-        early_.erase(at);
-      }
+      early = early_.Take(id);
+      failure = failed_launches_.Find(id);
       for (const uint32_t process : site->others()) {
         if (const auto at = gone_.find(process); at != gone_.end()) gone.push_back(*at);
       }
@@ -67,10 +63,8 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
     call = found;
   }
   Remember(site->ranks()[rank].device, call->id(), site->text(), now);
-  for (const Early::PeerArrival& peer : early.arrivals) {
-    Drive(call, call->PeerArrived(peer.arrival, peer.process, peer.at));
-  }
-  if (!early.failure.ok()) Drive(call, call->Fail(early.failure, /*tell=*/false));
+  for (const PeerArrival& peer : early) Drive(call, call->PeerArrived(peer.arrival, peer.process, peer.at));
+  if (!failure.ok()) Drive(call, call->Fail(failure, /*tell=*/true));
   for (const auto& [process, why] : gone) Drive(call, call->PeerGone(process, why));
 
   Driver driver;
@@ -79,7 +73,7 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
   driver.work.push_back({call, call->Arrive(rank, std::move(buffers), std::move(done), now)});
   Run(driver);
   Help(driver);
-  if (is_new) transport_->Expect();
+  if (is_new) transport_.load()->Expect();
   if (driver.own) driver.own->done(driver.own->status);
 }
 
@@ -93,7 +87,7 @@ void AcrossProcesses::Help(Driver& driver) {
     if (open_ != 1) return;
   }
   Driver* const outer = std::exchange(Driver::current, &driver);
-  transport_->Help(kHelp, [&] {
+  transport_.load()->Help(kHelp, [&] {
     Run(driver);
     return driver.own.has_value();
   });
@@ -121,7 +115,7 @@ void AcrossProcesses::Run(Driver& driver) {
     }
     if (!queued) break;
     queued = false;
-    transport_->Flush();
+    transport_.load()->Flush();
   }
   Driver::current = outer;
 }
@@ -169,7 +163,7 @@ void AcrossProcesses::Finish(const std::shared_ptr<MessageCall>& call, MessageSt
   }
   if (steps.failed) {
     TellOthers(*call, Encode(Failure{call->id(), call->failure()}));
-    transport_->Flush();
+    transport_.load()->Flush();
   }
   if (steps.ended) Stop(call);
   if (steps.over) {
@@ -177,17 +171,17 @@ void AcrossProcesses::Finish(const std::shared_ptr<MessageCall>& call, MessageSt
     if (calls_.erase(call->id()) == 0) return;
     --open_;
   }
-  if (steps.ended || steps.over) transport_->EndExpecting();
+  if (steps.ended || steps.over) transport_.load()->EndExpecting();
 }
 
 void AcrossProcesses::Post(const std::shared_ptr<MessageCall>& call, const MessageStep& step) {
   const MessageTask& task = call->task(step);
   const uint32_t from = call->RankOf(step.local, task.peers[0].rank);
-  transport_->Post(call->site().ranks()[from].process, call->Id(step, task.peers[0]),
-                   call->memory(step.local).Spans(task), task.accepts_view,
-                   [this, call, step](const Status& status, std::shared_ptr<const std::byte> view) {
-                     Drive(call, call->Received(step, status, std::move(view)));
-                   });
+  transport_.load()->Post(call->site().ranks()[from].process, call->Id(step, task.peers[0]),
+                          call->memory(step.local).Spans(task), task.accepts_view,
+                          [this, call, step](const Status& status, std::shared_ptr<const std::byte> view) {
+                            Drive(call, call->Received(step, status, std::move(view)));
+                          });
 }
 
 void AcrossProcesses::Send(const std::shared_ptr<MessageCall>& call, const MessageStep& step) {
@@ -198,44 +192,46 @@ void AcrossProcesses::Send(const std::shared_ptr<MessageCall>& call, const Messa
     const MessageTask::Peer& peer = task.peers[index];
     to.push_back({call->site().ranks()[call->RankOf(step.local, peer.rank)].process, call->Id(step, peer)});
   }
-  transport_->Send(to, call->memory(step.local).ConstSpans(task),
-                   [this, call, step](const Status& status) { Drive(call, call->Sent(step, status)); });
+  transport_.load()->Send(to, call->memory(step.local).ConstSpans(task),
+                          [this, call, step](const Status& status) { Drive(call, call->Sent(step, status)); });
 }
 
 void AcrossProcesses::TellOthers(const MessageCall& call, const std::string& notice) {
-  for (const uint32_t process : call.site().others()) transport_->Notify(process, notice);
+  for (const uint32_t process : call.site().others()) transport_.load()->Notify(process, notice);
 }
 
 // Nothing is being started or added any more; what the transport still does for the call must end before its ranks hear
 // of it. Cancel may wait for a copy, so it is not for the thread that copies.
 void AcrossProcesses::Stop(const std::shared_ptr<MessageCall>& call) {
+  const Status why = call->failure();
   {
     std::lock_guard<std::mutex> lock(mutex_);
     --open_;
+    failed_launches_.Add(call->id(), why);
     failed_.push_back(call->id());
     for (; failed_.size() > kFailedKept; failed_.pop_front()) calls_.erase(failed_.front());
   }
   pool_.Submit({[this, call] {
-    transport_->Cancel(call->id());
+    transport_.load()->Cancel(call->id());
     for (Completion& completion : call->TakeWaiting()) call_back_(call->Describe(), std::move(completion));
   }});
 }
 
-// The call of this name; none: it has not begun here, and `keep` notes what has come of it.
-std::shared_ptr<MessageCall> AcrossProcesses::FindOrKeep(const CallId& id, const std::function<void(Early&)>& keep) {
+// The call that a rank has come to; none: it has not begun here, and the arrival is kept for it.
+std::shared_ptr<MessageCall> AcrossProcesses::FindOrKeep(PeerArrival arrival) {
   std::lock_guard<std::mutex> lock(mutex_);
+  const CallId id = arrival.arrival.call;
   if (const auto at = calls_.find(id); at != calls_.end()) return at->second;
-  const auto [at, is_new] = early_.try_emplace(id);
-  if (is_new) {
-    at->second.order = next_early_++;
-    early_order_.emplace(at->second.order, id);
-  }
-  keep(at->second);
-  if (early_.size() > kEarlyCalls) {
-    early_.erase(early_order_.begin()->second);
-    early_order_.erase(early_order_.begin());
-  }
+  early_.Keep(id, std::move(arrival));
   return nullptr;
+}
+
+// The call that has failed; none: it has not begun here, and will fail when it does.
+std::shared_ptr<MessageCall> AcrossProcesses::FindOrFail(const CallId& id, const Status& why) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  failed_launches_.Add(id, why);
+  const auto at = calls_.find(id);
+  return at == calls_.end() ? nullptr : at->second;
 }
 
 void AcrossProcesses::OnNotice(uint32_t process, std::string_view bytes) {
@@ -244,15 +240,14 @@ void AcrossProcesses::OnNotice(uint32_t process, std::string_view bytes) {
   const Clock::time_point now = Clock::now();
   if (const auto* arrival = std::get_if<Arrival>(&*notice)) {
     Remember(arrival->device, arrival->call, arrival->text, now);
-    const auto call = FindOrKeep(arrival->call, [&](Early& early) {
-      if (early.arrivals.size() < Program::kMaxRanks) early.arrivals.push_back({process, *arrival, now});
-    });
+    const auto call = FindOrKeep({process, *arrival, now});
     if (call) Drive(call, call->PeerArrived(*arrival, process, now));
   } else if (const auto* failure = std::get_if<Failure>(&*notice)) {
-    const auto call = FindOrKeep(failure->call, [&](Early& early) { early.failure = failure->why; });
+    const auto call = FindOrFail(failure->call, failure->why);
     if (call && call->site().HasRankOf(process)) Drive(call, call->Fail(failure->why, /*tell=*/false));
     // What has come of it would take the transport's room for early messages for good.
-    if (!call) transport_->Cancel(failure->call);
+    Transport* const transport = transport_.load();
+    if (!call && transport != nullptr) transport->Cancel(failure->call);
   }
 }
 
@@ -321,7 +316,7 @@ Status AcrossProcesses::Explain(const MessageCall& call, const MessageCall::Dela
   for (const uint32_t rank : arrived ? std::vector<uint32_t>() : late) {
     const auto last = last_calls_.find(site.ranks()[rank].device);
     if (last == last_calls_.end()) continue;
-    const bool open = calls_.count(last->second.id) > 0 || early_.count(last->second.id) > 0;
+    const bool open = calls_.count(last->second.id) > 0 || early_.Has(last->second.id);
     const std::string since = FormatSeconds(now - last->second.at);
     text += "\n  Rank " + std::to_string(site.NameOf(rank)) + (open ? " is in " : " was last in ") + last->second.text +
             (open ? ", for " + since : ", " + since + " ago") + ".";

@@ -7,9 +7,11 @@
 //   bool waiting = across.Watch(Clock::now(), deadline);     // ends what is overdue; now and then
 //
 // Thread-safe; holds no lock when it calls the transport, a callback or the pool. What comes of a call that has not
-// begun here is kept for it, as much as there is room for.
+// begun here is kept for it, as much as there is room for. When a call fails, in whichever process, the calls of its
+// launch that begin later fail at once: who launches again after an error comes to where the others are.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -22,6 +24,8 @@
 #include <vector>
 
 #include "cc/executor/call_names.h"
+#include "cc/executor/early_arrivals.h"
+#include "cc/executor/failed_launches.h"
 #include "cc/executor/message_call.h"
 #include "cc/executor/message_site.h"
 #include "cc/executor/notices.h"
@@ -38,7 +42,7 @@ class AcrossProcesses : public Transport::Events {
   AcrossProcesses(WorkerPool& pool, CallBack call_back) : pool_(pool), call_back_(std::move(call_back)) {}
 
   // Before the first Arrive; the transport is the caller's. It outlives this, but has run its last callback by then.
-  void Connect(Transport* transport) { transport_ = transport; }
+  void Connect(Transport* transport) { transport_.store(transport); }
 
   void Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers, Done done);
 
@@ -53,17 +57,6 @@ class AcrossProcesses : public Transport::Events {
   void Forget(const MessageSite* site);
 
  private:
-  // What has come of a call that has not begun here.
-  struct Early {
-    struct PeerArrival {
-      uint32_t process;
-      Arrival arrival;
-      Clock::time_point at;
-    };
-    uint64_t order;
-    std::vector<PeerArrival> arrivals;
-    Status failure;
-  };
   // The call that a device came to last.
   struct LastCall {
     CallId id;
@@ -86,13 +79,14 @@ class AcrossProcesses : public Transport::Events {
   void TellOthers(const MessageCall& call, const std::string& notice);
   void Stop(const std::shared_ptr<MessageCall>& call);
 
-  std::shared_ptr<MessageCall> FindOrKeep(const CallId& id, const std::function<void(Early&)>& keep);
+  std::shared_ptr<MessageCall> FindOrKeep(PeerArrival arrival);
+  std::shared_ptr<MessageCall> FindOrFail(const CallId& id, const Status& why);
   void Remember(uint32_t device, const CallId& id, const std::string& text, Clock::time_point now);
   Status Explain(const MessageCall& call, const MessageCall::Delay& delay, Clock::time_point now) const;
 
   WorkerPool& pool_;
   const CallBack call_back_;
-  Transport* transport_ = nullptr;
+  std::atomic<Transport*> transport_{nullptr};
   const std::shared_ptr<HeldViews> held_views_ = std::make_shared<HeldViews>();
 
   mutable std::mutex mutex_;
@@ -100,11 +94,10 @@ class AcrossProcesses : public Transport::Events {
   std::map<CallId, std::shared_ptr<MessageCall>> calls_;
   size_t open_ = 0;            // those of them that have not failed
   std::deque<CallId> failed_;  // those of them that failed, from the oldest; some are gone
-  std::map<CallId, Early> early_;
-  std::map<uint64_t, CallId> early_order_;
+  EarlyArrivals early_;
+  FailedLaunches failed_launches_;
   std::map<uint32_t, LastCall> last_calls_;  // by device
   std::map<uint32_t, Status> gone_;          // processes
-  uint64_t next_early_ = 0;
   int64_t number_ = 0;
 };
 

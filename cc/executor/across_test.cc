@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <future>
 #include <memory>
 #include <numeric>
@@ -318,6 +319,27 @@ TEST_F(FailureTest, AProcessThatEndsFailsItsCallsNowAndLater) {
   for (auto& end : ends) EXPECT_FALSE(end.get().ok());
 }
 
+// Process 2 could not launch the module once, and counts one launch less than the others.
+TEST_F(FailureTest, ALaunchThatOneProcessMissedIsMadeUpForWhenAllLaunchAgain) {
+  SetDeadline(0.3);
+  std::vector<std::future<Status>> ends;
+  for (uint32_t rank = 0; rank < 2; ++rank) ends.push_back(job_.Arrive(site_, rank, values_[rank], /*run=*/1));
+  for (auto& end : ends) EXPECT_FALSE(end.get().ok());
+  ends.clear();
+  SetDeadline(60);
+  for (uint32_t rank = 0; rank < 3; ++rank) values_[rank] = Values(leaves_, rank);
+  const std::vector<Bytes> sum = Sum(leaves_, values_);
+  for (uint32_t rank = 0; rank < 2; ++rank) ends.push_back(job_.Arrive(site_, rank, values_[rank], /*run=*/2));
+  // What the others have given up fails at once, also the call to which they never came.
+  std::vector<Bytes> one = Values({{DType::kF32, 4}}, 0), same = values_[2];
+  EXPECT_NE(job_.Arrive(site_, 2, same, /*run=*/1).get().message().find("after 0."), std::string::npos);
+  EXPECT_NE(job_.Arrive(other_, 2, one, /*run=*/1).get().message().find("after 0."), std::string::npos);
+  ends.push_back(job_.Arrive(site_, 2, values_[2], /*run=*/2));
+  ExpectOk(ends);
+  for (uint32_t rank = 0; rank < 3; ++rank) EXPECT_EQ(values_[rank], sum);
+  ExpectNextCallWorks(3);
+}
+
 TEST_F(FailureTest, CallsInAnotherOrderOnEveryProcessDoNotMix) {
   std::vector<std::vector<Bytes>> ones;
   for (uint32_t rank = 0; rank < 3; ++rank) ones.push_back(Values({{DType::kF32, 4}}, rank));
@@ -339,6 +361,67 @@ TEST_F(FailureTest, StatisticsAreThoseOfCallsWithinAProcess) {
   ExpectNextCallWorks(1);
   const std::string json = job_.executor(0).stats().Json();
   EXPECT_NE(json.find("\"ranks\":3,\"bytes\":400000,\"calls\":1,\"failed\":0"), std::string::npos) << json;
+}
+
+// A transport over which everything has come before it is posted, and whose sends end when the test says so.
+class Script : public Transport {
+ public:
+  void Notify(uint32_t, std::string_view) override {}
+  void Post(uint32_t, const MessageId&, std::vector<Span>, bool, Received done) override { done(Status(), nullptr); }
+  void Send(const std::vector<Receiver>& to, std::vector<ConstSpan>, Sent done) override {
+    call = to[0].id.call;
+    sends.push_back(std::move(done));
+  }
+  void Flush() override {}
+  void Cancel(const CallId&) override {}
+
+  CallId call;
+  std::deque<Sent> sends;
+};
+
+TEST(AcrossTest, AProcessMayLeaveAsSoonAsItHasSentItsPart) {
+  Script script;
+  Executor executor(1);
+  executor.Connect(&script);
+  MessageRegistry registry;
+  MessageGroup group;
+  group.ranks = {{0, 0}, {1, 10}};
+  group.list = "all_reduce/ring/2";
+  group.lists = {registry.Find(group.list, 0), nullptr};
+  const auto site =
+      MessageSite::Make({"psum", "data", "none", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, 77, 0, {group}, 0);
+  ASSERT_TRUE(site.ok()) << site.status().message();
+  ASSERT_TRUE(site.value()->SetLeaves({{DType::kF32, 1024}}, executor.stats()).ok());
+  Bytes bytes(1024);
+  std::promise<Status> end;
+  executor.ArriveAcross(site.value(), 1, 0, {{bytes.data()}, {bytes.data()}},
+                        [&](const Status& status) { end.set_value(status); });
+  const MessageSite& its = *site.value();
+  executor.events().OnNotice(1, Encode(Arrival{script.call, 1, 10, its.fingerprint(), its.text()}));
+  // What it sent last goes to where this process's first message still lies, so it is not posted yet.
+  executor.events().OnPeerGone(1, Status(Code::kInternal, "process 1 has left"));
+  while (!script.sends.empty()) {
+    const Sent done = std::move(script.sends.front());
+    script.sends.pop_front();
+    done(Status());
+  }
+  const Status status = end.get_future().get();
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+TEST(AcrossTest, AFailureMayComeBeforeThisProcessIsConnected) {
+  Executor executor(1);
+  executor.events().OnNotice(1, Encode(Failure{{77, 0, 0, 0}, Status(Code::kInternal, "elsewhere")}));
+}
+
+TEST(AcrossTest, ArrivalsAtCallsThatNeverBeginAreForgottenFromTheOldest) {
+  EarlyArrivals early;
+  for (uint32_t launch = 0; launch <= EarlyArrivals::kMost; ++launch) {
+    early.Keep({77, launch, 0, 0}, {1, {{77, launch, 0, 0}, 0, 0, 0, ""}, Clock::now()});
+  }
+  EXPECT_FALSE(early.Has({77, 0, 0, 0}));
+  EXPECT_EQ(early.Take({77, 1, 0, 0}).size(), 1u);
+  EXPECT_FALSE(early.Has({77, 1, 0, 0}));
 }
 
 // Memory that a failed call's ranks get back is theirs: sanitizers see who still reaches for it.

@@ -186,8 +186,10 @@ MessageSteps MessageCall::Sent(const MessageStep& step, const Status& status) {
   if (!failure_.ok()) return steps;
   if (!status.ok()) {
     const uint32_t to = RankOf(step.local, task(step).peers[step.peers[0]].rank);
-    FailLocked(RankGone{Describe(), site_->NameOf(to), site_->ranks()[to].process, status.message()}.status(),
-               /*tell=*/true, steps);
+    const Status one = RankGone{Describe(), site_->NameOf(to), site_->ranks()[to].process, status.message()}.status();
+    const Status some(Code::kInternal, Describe() + ": " + status.message() +
+                                           ".\n  Cure: see what that process wrote last, and start the job again.");
+    FailLocked(step.peers.size() == 1 ? one : some, /*tell=*/true, steps);
     return steps;
   }
   uint32_t& receivers = locals_[step.local].blockers[step.task];
@@ -238,7 +240,11 @@ MessageSteps MessageCall::Fail(Status why, bool tell) {
 }
 
 void MessageCall::FailLocked(Status why, bool tell, MessageSteps& steps) {
-  if (!failure_.ok() || locals_left_ == 0) return;
+  if (!failure_.ok()) return;
+  if (locals_left_ == 0) {
+    steps.over = true;
+    return;
+  }
   failure_ = std::move(why);
   site_->stats().RecordFailure();
   steps.failed = tell;
@@ -255,7 +261,7 @@ MessageSteps MessageCall::PeerGone(uint32_t process, const Status& why) {
   }
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (site_->ranks()[rank].process != process || !site_->Concerns(rank)) continue;
-    if (ranks_[rank].arrived && ranks_[rank].receives_left == 0) continue;
+    if (ranks_[rank].arrived) continue;
     FailLocked(RankGone{Describe(), site_->NameOf(rank), process, why.message()}.status(), /*tell=*/true, steps);
   }
   return steps;

@@ -70,7 +70,8 @@ class MessageCall {
 
   // Ends the call with this error, unless it is over; `tell`: the other processes do not know it.
   MessageSteps Fail(Status why, bool tell);
-  // Fails it if something must still come from the process.
+  // Fails it if a rank of the process has not arrived. What must still come of the others may have come already, before
+  // its Post; if it has not, the Post fails.
   MessageSteps PeerGone(uint32_t process, const Status& why);
   std::vector<Completion> TakeWaiting();
 

@@ -62,8 +62,9 @@ ffi::ErrorOr<std::unique_ptr<AcrossSite>> Instantiate(std::string_view name, std
   Result<std::vector<Group>> parsed = ParseGroups(who, programs, devices, sizes);
   if (!parsed.ok()) return ffi::Unexpected(ToError(parsed.status()));
   if (!TheJob().started()) {
-    return invalid("its ranks live in several processes, which are not connected.\n  Cure: call jaxcomm.init() after "
-                   "jax.distributed.initialize() in all of them before loading the executable.");
+    return invalid(
+        "its ranks live in several processes, which are not connected.\n  Cure: call jaxcomm.init() after "
+        "jax.distributed.initialize() in all of them before loading the executable.");
   }
   auto across = std::make_unique<AcrossSite>();
   std::vector<MessageGroup> groups;
@@ -94,7 +95,7 @@ ffi::ErrorOr<std::unique_ptr<AcrossSite>> Instantiate(std::string_view name, std
     }
   }
   const uint32_t copy = CountCopy(module, lowering, number);
-  if (copy >= kMaxCopies || number >= (int64_t{1} << 20)) return invalid("the module has too many calls");
+  if (copy >= kMaxCopies || number < 0 || number >= (int64_t{1} << 20)) return invalid("the module has too many calls");
   if (across->ranks.empty()) return across;
   Result<std::shared_ptr<MessageSite>> site = MessageSite::Make(
       {std::string(name), std::string(axes), std::string(plan), std::string(line)}, *kind, *reduction,

@@ -45,6 +45,7 @@ void Router::Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans,
     count += part.empty() ? 1 : 0;
     part.push_back(receiver);
   }
+  if (count == 0) return done(Status());
   if (count == 1) return transports_[routes_[to[0].process]]->Send(to, std::move(spans), std::move(done));
   const auto joined = std::make_shared<Joined>(count, std::move(done));
   for (size_t i = 0; i < parts.size(); ++i) {

@@ -98,7 +98,9 @@ class Transport {
     virtual ~Events() = default;
     // Those of one process come in the order in which it sent them, and before messages that it sent later.
     virtual void OnNotice(uint32_t process, std::string_view notice) = 0;
-    // Nothing comes from it any more; `why` says what happened, in words for the user. Once for each process.
+    // Nothing comes from it any more; `why` says what happened, in words for the user. Once for each process, after all
+    // notices and messages that have come of it. Those that came before their Post can still be posted; what has been
+    // posted or is sent otherwise ends with an error.
     virtual void OnPeerGone(uint32_t process, const Status& why) = 0;
   };
 

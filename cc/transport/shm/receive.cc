@@ -62,7 +62,8 @@ void ShmTransport::Post(uint32_t process, const MessageId& id, std::vector<Span>
   }
 }
 
-void ShmTransport::Read(Peer& peer) {
+// `to_its_end`: nothing is written any more, so what is there is bounded, and is read even if nobody expects it.
+void ShmTransport::Read(Peer& peer, bool to_its_end) {
   shm::Record record;
   shm::RingReader::Bytes bytes;
   const uint64_t before = peer.reader.bytes_read();
@@ -70,7 +71,8 @@ void ShmTransport::Read(Peer& peer) {
   for (;;) {
     {
       Lock lock(mutex_);
-      if (!peer.usable() || (peer.early_bytes > kMaxEarlyBytes && peer.posted == 0)) break;
+      if (!peer.usable()) break;
+      if (peer.early_bytes > kMaxEarlyBytes && peer.posted == 0 && !to_its_end) break;
     }
     const shm::RingResult result = peer.reader.Read(&record, &bytes);
     if (result == shm::RingResult::kEmpty) break;

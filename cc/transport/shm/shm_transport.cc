@@ -173,7 +173,7 @@ void ShmTransport::Serve(Peer& peer, bool look) {
   // In this order: a goodbye comes before the lock's end, and all messages before both.
   const bool lives = !look || shm::IsLocked(peer.memory->fd());
   const uint32_t closing = peer.from.closing.load();
-  Read(peer);
+  Read(peer, /*to_its_end=*/!lives || closing != static_cast<uint32_t>(shm::Closing::kOpen));
   const std::string name = "process " + std::to_string(peer.process);
   std::string broken;
   {

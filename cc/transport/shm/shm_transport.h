@@ -110,7 +110,7 @@ class ShmTransport final : public Transport {
   bool SendWaitingOnce(Lock& lock);
 
   // Receiving (receive.cc).
-  void Read(Peer& peer);
+  void Read(Peer& peer, bool to_its_end);
   void Arrive(Peer& peer, const shm::Record& record, const std::byte* bytes);
   void KeepEarly(Peer& peer, Call& call, const MessageId& id, Arrived arrived);
   Posted TakePosted(Peer& peer, Call& call, std::map<Key, Posted>::iterator message);

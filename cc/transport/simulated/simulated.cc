@@ -53,8 +53,12 @@ class SimulatedNetwork::Endpoint : public Transport {
 
   void Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view, Received done) override {
     if (process == self_) return local_.Post(process, id, std::move(spans), accepts_view, std::move(done));
-    std::lock_guard<std::mutex> lock(mutex_);
-    posted_[id] = {std::move(spans), accepts_view, std::move(done)};
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (told_.count(process) > 0 && early_.count(id) == 0) {
+      lock.unlock();
+      return done(Status(Code::kInternal, "process " + std::to_string(process) + " ended"), nullptr);
+    }
+    posted_[id] = {process, std::move(spans), accepts_view, std::move(done)};
     wake_.notify_all();
   }
 
@@ -163,6 +167,7 @@ class SimulatedNetwork::Endpoint : public Transport {
     uint32_t from = 0;
   };
   struct Posted {
+    uint32_t process;
     std::vector<Span> spans;
     bool accepts_view;
     Received done;
@@ -239,7 +244,22 @@ class SimulatedNetwork::Endpoint : public Transport {
       if (item.notice) events_->OnNotice(item.from, *item.notice);
       if (item.gone) events_->OnPeerGone(item.from, Status(Code::kInternal, *item.gone));
       lock.lock();
+      if (item.gone) FailPosts(lock, item.from, Status(Code::kInternal, *item.gone));
     }
+  }
+
+  void FailPosts(std::unique_lock<std::mutex>& lock, uint32_t from, const Status& why) {
+    told_.insert(from);
+    std::vector<Received> failed;
+    for (auto at = posted_.begin(); at != posted_.end();) {
+      const bool fails = at->second.process == from && early_.count(at->first) == 0;
+      if (fails) failed.push_back(std::move(at->second.done));
+      at = fails ? posted_.erase(at) : ++at;
+    }
+    lock.unlock();
+    for (const Received& done : failed) done(why, nullptr);
+    failed.clear();
+    lock.lock();
   }
 
   // Copies a message to where it was posted, or gives a view of it.
@@ -326,7 +346,8 @@ class SimulatedNetwork::Endpoint : public Transport {
   std::map<MessageId, Item> early_;
   std::map<MessageId, Posted> posted_;
   std::set<CallId> canceled_;
-  std::set<uint32_t> lost_;
+  std::set<uint32_t> lost_;  // processes that have ended
+  std::set<uint32_t> told_;  // those of them of which this one has heard
   std::map<uint32_t, int> views_;
   std::optional<CallId> copying_;
   bool stopping_ = false;

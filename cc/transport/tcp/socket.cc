@@ -1,8 +1,8 @@
 #include "cc/transport/tcp/socket.h"
 
 #include <fcntl.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -16,18 +16,27 @@ Status PrepareSocket(int socket) {
   const auto set = [socket](int level, int option, int value) {
     return setsockopt(socket, level, option, &value, sizeof(value)) == 0;
   };
-  const auto milliseconds = std::chrono::milliseconds(kSilence).count();
   sockaddr_storage peer;
   socklen_t length = sizeof(peer);
-  // A timeout of unanswered probes is kSilence, too, so their number is of no account. The sizes of its buffers are the
-  // kernel's to choose: once set, they no longer grow.
+  // Probes go out only while nothing else does, and are given up after kSilence. TCP_USER_TIMEOUT would also end a
+  // connection to a process that reads nothing for a while. The sizes of the buffers are the kernel's to choose: once
+  // set, they no longer grow.
+  constexpr int kProbe = 2;  // seconds
   if (getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &length) == 0 &&
       fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK) == 0 && set(IPPROTO_TCP, TCP_NODELAY, 1) &&
-      set(IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(milliseconds)) && set(SOL_SOCKET, SO_KEEPALIVE, 1) &&
-      set(IPPROTO_TCP, TCP_KEEPIDLE, 2) && set(IPPROTO_TCP, TCP_KEEPINTVL, 2)) {
+      set(SOL_SOCKET, SO_KEEPALIVE, 1) && set(IPPROTO_TCP, TCP_KEEPIDLE, kProbe) &&
+      set(IPPROTO_TCP, TCP_KEEPINTVL, kProbe) &&
+      set(IPPROTO_TCP, TCP_KEEPCNT, static_cast<int>(kSilence.count()) / kProbe - 1)) {
     return Status();
   }
   return InvalidArgument(std::string("no connected TCP socket: ") + std::strerror(errno));
+}
+
+bool IsUnanswered(int socket) {
+  tcp_info info{};
+  socklen_t length = sizeof(info);
+  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return false;
+  return info.tcpi_unacked > 0 && info.tcpi_snd_wnd > 0 && info.tcpi_last_ack_recv >= 1000;
 }
 
 std::string DescribeEnd(int error) {

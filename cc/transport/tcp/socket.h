@@ -9,12 +9,16 @@
 namespace jaxcomm {
 
 // A host that answers nothing for so long is gone: longer than a switch takes to find another way or a virtual machine
-// to move, shorter than the deadline of a call. A host that answers, but whose process is stopped or reads nothing, is
-// gone as well once so much is on its way to it that its kernel takes no more.
+// to move, shorter than the deadline of a call. One that answers stays, also if its process is stopped or too busy to
+// read: how long to wait for a process is for deadlines to say.
 constexpr std::chrono::seconds kSilence(10);
 
 // Makes it non-blocking, without delay, and probed when idle. An error: it is no connected TCP socket.
 Status PrepareSocket(int socket);
+
+// Whether the other host owes an answer to what it has been sent, and has given none for a second. It owes none while
+// it says that it takes nothing.
+bool IsUnanswered(int socket);
 
 // Why a connection ended, in words: "connection reset". 0: the other side has closed it.
 std::string DescribeEnd(int error);

@@ -26,6 +26,7 @@ constexpr int64_t kCopied = 8 << 10;    // bytes up to which a message is copied
 constexpr size_t kMaxCopied = 1 << 20;  // bytes of copies that wait for one process
 constexpr int kReads = 8;               // of one process before the others have their turn
 constexpr std::chrono::seconds kDeparture(2);
+constexpr std::chrono::seconds kLook(1);  // between two looks for hosts that are silent
 
 Status Gone(uint32_t process, const std::string& why) {
   return Status(Code::kInternal, "process " + std::to_string(process) + " is gone: " + why);
@@ -49,6 +50,7 @@ struct TcpTransport::Peer {
   bool writing = false;  // a thread does
   bool blocked = false;  // the kernel takes no more for now
   int write_error = 0;   // then nothing is written; what has come already is still read
+  int unanswered = 0;    // looks in a row, of this process's own time: it may have been stopped itself
   Status gone;           // ok: it is not
 };
 
@@ -216,15 +218,18 @@ void TcpTransport::Work() {
   epoll_event events[64];
   Lock lock(mutex_);
   progress_ = std::this_thread::get_id();
+  auto next_look = std::chrono::steady_clock::now() + kLook;
   while (!stopping_) {
-    if (std::exchange(resumes_, false)) {
-      for (const auto& [process, peer] : peers_) {
-        if (peer->gone.ok() && peer->reader.waits()) CheckReader(lock, *peer, peer->reader.Resume());
+    do {
+      if (std::exchange(resumes_, false)) {
+        for (const auto& [process, peer] : peers_) {
+          if (peer->gone.ok() && peer->reader.waits()) CheckReader(lock, *peer, peer->reader.Resume());
+        }
       }
-    }
-    RunCallbacks(lock);
+      RunCallbacks(lock);
+    } while (resumes_ && !stopping_);  // a callback may have posted what a reader waits for
     lock.unlock();
-    const int count = epoll_wait(epoll_, events, 64, -1);
+    const int count = epoll_wait(epoll_, events, 64, static_cast<int>(std::chrono::milliseconds(kLook).count()));
     lock.lock();
     for (int i = 0; i < count; ++i) {
       if (events[i].data.u64 == kWake) {
@@ -239,6 +244,10 @@ void TcpTransport::Work() {
         SetInterest(peer);
       }
       if (events[i].events & ~EPOLLOUT) Read(lock, peer);
+    }
+    if (std::chrono::steady_clock::now() >= next_look) {
+      FindSilent(lock);
+      next_look = std::chrono::steady_clock::now() + kLook;
     }
   }
   Depart(lock);
@@ -273,6 +282,14 @@ void TcpTransport::Read(Lock& lock, Peer& peer) {
     } else {
       return;
     }
+  }
+}
+
+void TcpTransport::FindSilent(Lock& lock) {
+  for (const auto& [process, peer] : peers_) {
+    if (!peer->gone.ok()) continue;
+    peer->unanswered = IsUnanswered(peer->socket) ? peer->unanswered + 1 : 0;
+    if (peer->unanswered * kLook >= kSilence) Fail(lock, *peer, Gone(process, DescribeEnd(ETIMEDOUT)));
   }
 }
 

@@ -3,11 +3,11 @@
 //   Result<std::unique_ptr<TcpTransport>> made = TcpTransport::Create(process, &events);
 //   Status status = made.value()->AddPeer(3, socket);   // connected to process 3 and authenticated; ours from now on
 //
-// One thread reads all connections, sleeps when there is nothing to do, and runs the callbacks; Flush sends from the
-// thread that calls it, and what the kernel does not take then, that thread sends. The memory of a large message is
-// read until it has left; a small one is copied and counts as sent at once. Views are only given of messages that came
-// early; holding one costs memory, and keeps nobody waiting. Cancel destroys the callbacks that it drops with a lock
-// held: what they own must not call the transport when it is released.
+// One thread reads all connections, sleeps when there is nothing to do but a look each second, and runs the callbacks;
+// Flush sends from the thread that calls it, and what the kernel does not take then, that thread sends. The memory of a
+// large message is read until it has left; a small one is copied and counts as sent at once. Views are only given of
+// messages that came early; holding one costs memory, and keeps nobody waiting. Cancel destroys the callbacks that it
+// drops with a lock held: what they own must not call the transport when it is released.
 //
 // The destructor gives what is queued some seconds to get out, says goodbye, and runs no callback any more. It must not
 // be called from a callback. A process that ends without a goodbye is gone, and so is one that sends what does not
@@ -55,6 +55,7 @@ class TcpTransport : public Transport {
 
   void Work();
   void Read(Lock& lock, Peer& peer);
+  void FindSilent(Lock& lock);
   void Write(Lock& lock, Peer& peer);
   void CheckReader(Lock& lock, Peer& peer, const Status& status);
   void Fail(Lock& lock, Peer& peer, const Status& why);

@@ -1,7 +1,9 @@
 #include "cc/transport/tcp/tcp_transport.h"
 
 #include <arpa/inet.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,6 +22,7 @@
 
 #include "cc/base/testing/no_threads.h"
 #include "cc/transport/tcp/frame.h"
+#include "cc/transport/tcp/socket.h"
 #include "gtest/gtest.h"
 
 namespace jaxcomm {
@@ -266,6 +269,26 @@ TEST(TcpTransportTest, MoreThanMayBeEarlyWaitsForItsPost) {
   EXPECT_EQ(b.AwaitNotices(0, 1)[0], "last");
 }
 
+TEST(TcpTransportTest, MoreThanMayBeEarlyIsReadOnWhenACallbackPosts) {
+  constexpr uint32_t kMessages = 70;
+  Node a(0), b(1);
+  Connect(a, b);
+  const Bytes data = Pattern(Transport::kMaxMessage, 1);
+  Bytes into(data.size());
+  for (uint32_t i = 0; i < kMessages; ++i) a.transport->Send({{1, Id(1, 0, 1, i)}}, All(data), a.OnSent());
+  a.transport->Flush();
+  a.Await([&] { return a.sent >= 63; });
+  std::promise<void> done;
+  std::function<void(uint32_t)> post = [&](uint32_t i) {
+    if (i == kMessages) return done.set_value();
+    b.transport->Post(0, Id(1, 0, 1, i), All(into), false,
+                      [&post, i](const Status&, std::shared_ptr<const std::byte>) { post(i + 1); });
+  };
+  post(0);
+  done.get_future().wait();
+  EXPECT_EQ(into, data);
+}
+
 TEST(TcpTransportTest, OneThatIsDestroyedHasLeftAndItsMessagesArrive) {
   Node b(1);
   Bytes into(1 << 20);
@@ -309,6 +332,52 @@ TEST(TcpTransportTest, OneThatDiesIsGoneAndFailsWhatItOwes) {
     a.transport->Post(1, Id(1, 1, 0, 0), All(into), false, a.OnReceived());
     a.Await([&] { return a.sent + a.failed == 52; });
   }
+}
+
+TEST(TcpTransportTest, WhatAProcessSentBeforeItsEndComesBeforeTheNewsOfIt) {
+  for (const bool reset : {false, true}) {
+    Node a(0);
+    Raw raw(a, 1);
+    Bytes into(1000), early(1000);
+    const Bytes data = Pattern(1000, 1);
+    a.transport->Post(1, Id(1, 1, 0, 0), All(into), false, a.OnReceived());
+    a.transport->Notify(1, "which nobody reads");  // so that a close is a reset, too
+    a.transport->Flush();
+    raw.Send({FrameType::kNotice, 0, {}});
+    raw.Send({FrameType::kMessage, 1000, Id(1, 1, 0, 1)}, data);
+    raw.Send({FrameType::kMessage, 1000, Id(1, 1, 0, 0)}, data);
+    reset ? raw.Reset() : raw.Close();
+    a.AwaitGone(1);
+    EXPECT_EQ(a.received, 1);
+    EXPECT_EQ(into, data);
+    EXPECT_EQ(a.AwaitNotices(1, 1).size(), 1u);
+    a.transport->Post(1, Id(1, 1, 0, 1), All(early), false, a.OnReceived());
+    a.Await([&] { return a.received + a.failed == 2; });
+    EXPECT_EQ(early, data);
+  }
+}
+
+TEST(TcpTransportTest, AProcessThatDoesNotReadOwesNoAnswer) {
+  const auto [ours, its] = Connection();
+  ASSERT_TRUE(PrepareSocket(ours).ok());
+  int timeout = 0;
+  socklen_t length = sizeof(timeout);
+  ASSERT_EQ(getsockopt(ours, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, &length), 0);
+  EXPECT_EQ(timeout, 0);  // with one, the kernel would end the connection
+  const Bytes data(1 << 20);
+  tcp_info info{};
+  do {  // until a second has passed since the other kernel took something
+    while (send(ours, data.data(), data.size(), MSG_NOSIGNAL) > 0) {
+    }
+    EXPECT_FALSE(IsUnanswered(ours));
+    length = sizeof(info);
+    ASSERT_EQ(getsockopt(ours, IPPROTO_TCP, TCP_INFO, &info, &length), 0);
+    pollfd writable{ours, POLLOUT, 0};
+    poll(&writable, 1, /*milliseconds=*/100);
+  } while (info.tcpi_last_data_sent < 1500);
+  EXPECT_FALSE(IsUnanswered(ours));
+  close(ours);
+  close(its);
 }
 
 TEST(TcpTransportTest, OneThatClosesWithoutAGoodbyeIsGone) {

@@ -1,0 +1,118 @@
+// Processes that end as soon as their last call has ended there, over the transports of real jobs.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cc/base/thread.h"
+#include "cc/executor/executor.h"
+#include "cc/program/message_registry.h"
+#include "cc/transport/shm/shm_transport.h"
+#include "cc/transport/tcp/tcp_transport.h"
+#include "gtest/gtest.h"
+
+namespace jaxcomm {
+namespace {
+
+constexpr uint32_t kProcesses = 3;
+
+std::vector<std::unique_ptr<Transport>> ConnectShm(const std::vector<Transport::Events*>& events) {
+  std::vector<std::unique_ptr<ShmTransport>> made;
+  for (uint32_t process = 0; process < kProcesses; ++process) {
+    made.push_back(std::move(ShmTransport::Create(process, kProcesses, events[process], 16 << 20).value()));
+  }
+  for (uint32_t process = 0; process < kProcesses; ++process) {
+    for (uint32_t other = 0; other < kProcesses; ++other) {
+      if (other == process) continue;
+      const int fd = open(("/proc/self/fd/" + std::to_string(made[other]->fd())).c_str(), O_RDWR | O_CLOEXEC);
+      EXPECT_TRUE(made[process]->AddPeer(other, made[other]->nonce(), fd).ok());
+    }
+  }
+  std::vector<std::unique_ptr<Transport>> transports;
+  for (auto& one : made) transports.push_back(std::move(one));
+  return transports;
+}
+
+std::pair<int, int> Connection() {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0), a = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  EXPECT_TRUE(bind(listener, any, length) == 0 && listen(listener, 1) == 0 && getsockname(listener, any, &length) == 0);
+  EXPECT_EQ(connect(a, any, length), 0);
+  const int b = accept(listener, nullptr, nullptr);
+  close(listener);
+  return {a, b};
+}
+
+std::vector<std::unique_ptr<Transport>> ConnectTcp(const std::vector<Transport::Events*>& events) {
+  std::vector<std::unique_ptr<TcpTransport>> made;
+  for (uint32_t process = 0; process < kProcesses; ++process) {
+    made.push_back(std::move(TcpTransport::Create(process, events[process]).value()));
+    for (uint32_t other = 0; other < process; ++other) {
+      const auto [to_other, to_process] = Connection();
+      EXPECT_TRUE(made[process]->AddPeer(other, to_other).ok());
+      EXPECT_TRUE(made[other]->AddPeer(process, to_process).ok());
+    }
+  }
+  std::vector<std::unique_ptr<Transport>> transports;
+  for (auto& one : made) transports.push_back(std::move(one));
+  return transports;
+}
+
+class LeaveTest : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(ShmAndTcp, LeaveTest, testing::Bool());
+
+TEST_P(LeaveTest, AfterItsLastCallAProcessIsMissedByNobody) {
+  MessageRegistry registry;
+  for (const char* list : {"all_reduce/ring", "all_reduce/direct", "all_reduce/flat"}) {
+    for (const int64_t bytes : {int64_t{64}, int64_t{12} << 10, int64_t{3} << 20}) {
+      std::vector<std::unique_ptr<Executor>> executors;
+      std::vector<Transport::Events*> events;
+      for (uint32_t process = 0; process < kProcesses; ++process) {
+        executors.push_back(std::make_unique<Executor>(1));
+        events.push_back(&executors.back()->events());
+      }
+      std::vector<std::unique_ptr<Transport>> transports = GetParam() ? ConnectTcp(events) : ConnectShm(events);
+      MessageGroup group;
+      group.list = std::string(list) + "/" + std::to_string(kProcesses);
+      for (uint32_t rank = 0; rank < kProcesses; ++rank) {
+        group.ranks.push_back({rank, rank});
+        group.lists.push_back(registry.Find(group.list, rank));
+      }
+      std::vector<std::thread> threads;
+      for (uint32_t process = 0; process < kProcesses; ++process) {
+        executors[process]->Connect(transports[process].get());
+        auto site = MessageSite::Make({"psum", "data", "none", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, 77, 0,
+                                      {group}, process);
+        ASSERT_TRUE(site.ok() && site.value()->SetLeaves({{DType::kS8, bytes}}, executors[process]->stats()).ok());
+        threads.push_back(*StartThread([&, process, site = site.value()] {
+          for (int64_t run = 0; run < 3; ++run) {
+            std::vector<std::byte> values(static_cast<size_t>(bytes), std::byte{1});
+            std::promise<Status> end;
+            executors[process]->ArriveAcross(site, run, process, {{values.data()}, {values.data()}},
+                                             [&](const Status& status) { end.set_value(status); });
+            const Status status = end.get_future().get();
+            EXPECT_TRUE(status.ok()) << list << " " << bytes << ": " << status.message();
+            EXPECT_EQ(values, std::vector<std::byte>(static_cast<size_t>(bytes), std::byte{kProcesses}));
+          }
+          transports[process].reset();
+        }));
+      }
+      for (std::thread& thread : threads) thread.join();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace jaxcomm
