@@ -153,7 +153,19 @@ bool AcrossProcesses::StartTasks(const std::shared_ptr<MessageCall>& call, const
   return started > 0 || steps.arrived;
 }
 
+// The transport may go as soon as the last rank has heard of its end, so that comes last.
 void AcrossProcesses::Finish(const std::shared_ptr<MessageCall>& call, MessageSteps& steps, Driver& driver) {
+  bool is_closed = steps.ended;
+  if (steps.over) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    is_closed = calls_.erase(call->id()) > 0;
+    if (is_closed) --open_;
+  }
+  if (is_closed) transport_.load()->EndExpecting();
+  if (steps.failed) {
+    TellOthers(*call, Encode(Failure{call->id(), call->failure()}));
+    transport_.load()->Flush();
+  }
   for (Completion& completion : steps.completions) {
     if (driver.call == call.get() && driver.rank == completion.rank) {
       driver.own = std::move(completion);
@@ -161,17 +173,7 @@ void AcrossProcesses::Finish(const std::shared_ptr<MessageCall>& call, MessageSt
       call_back_(call->Describe(), std::move(completion));
     }
   }
-  if (steps.failed) {
-    TellOthers(*call, Encode(Failure{call->id(), call->failure()}));
-    transport_.load()->Flush();
-  }
   if (steps.ended) Stop(call);
-  if (steps.over) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (calls_.erase(call->id()) == 0) return;
-    --open_;
-  }
-  if (steps.ended || steps.over) transport_.load()->EndExpecting();
 }
 
 void AcrossProcesses::Post(const std::shared_ptr<MessageCall>& call, const MessageStep& step) {
