@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxcomm import plan, planner, profile, schedules
-from jaxcomm.plan.values import Straggler
+from jaxcomm.plan.values import StragglerSpec
 from jaxcomm.program.program import compile
 from jaxcomm.program.verifier import verify_program, verify_schedule
 from jaxcomm.report.tables import seconds_text, table
@@ -79,7 +79,7 @@ def _compile_and_prove(ranks: int, chunks: int) -> None:
 
 def _range(index: int, count: int) -> dict[str, Any]:
     """The fields of an entry, one of so many, whose schedule has another number of chunks than the others."""
-    spec = Straggler(late="straggler", chunks=index + 1)
+    spec = StragglerSpec(late="straggler", chunks=index + 1)
     return {"min_bytes": 8 * index, "max_bytes": 8 * index + 7 if index + 1 < count else None, "schedule": spec}
 
 

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
 import jax
 
 import jaxcomm.plan
-from jaxcomm import ffi, schedules
+from jaxcomm import ffi, jax_compat, schedules
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.log import say_once
+from jaxcomm.program.message_verifier import verify_messages
 from jaxcomm.program.messages import compile_messages
 from jaxcomm.program.program import compile
 from jaxcomm.program.verifier import verify_program
@@ -52,6 +53,10 @@ def init(
 ) -> None:
     """Prepares this process. Optional: without it, the first collective does so with the defaults.
 
+    In a job of several processes on CPUs it also connects this one with the others, as the first collective between
+    them would; all of them must call it, after `jax.distributed.initialize`. Where only some processes run collectives,
+    they need it.
+
     Args:
       mesh: if given, `plan` must fit one of its axes, or several together; plans by axes must fit theirs.
       plan: what all-reduces follow from now on, in all threads; as for `use_plan`, but None leaves what is active and
@@ -62,8 +67,8 @@ def init(
 
     Raises:
       PlanError: the plan cannot be read, or fits no axis of the mesh.
-      JaxcommError: rails were given, a deadline that is no positive number, or a plan that is none. Nothing has been
-        changed then.
+      JaxcommError: rails were given, a deadline that is no positive number, or a plan that is none; or the processes
+        cannot be connected. Nothing has been changed then.
     """
     if rails is not None:
         raise JaxcommError(f"rails is {rails!r}, but this build has one rail.\n  Cure: leave `rails` out.")
@@ -72,6 +77,10 @@ def init(
     if mesh is not None:
         _check_mesh(hashes, mesh)
     start()
+    if jax_compat.is_job() and jax.default_backend() == "cpu":
+        from jaxcomm.distributed import members
+
+        members.connected()
     if deadline is not None:
         ffi.set_deadline(deadline)
     if plan is not None:
@@ -251,6 +260,7 @@ def _compiled(schedule: Schedule) -> str:
 @functools.lru_cache(maxsize=256)
 def _compiled_messages(schedule: Schedule) -> str:
     lists = compile_messages(schedule)
+    verify_messages(lists, "all_reduce")
     return ffi.register_messages(tuple(each.encode() for each in lists))
 
 

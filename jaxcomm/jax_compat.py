@@ -168,6 +168,12 @@ def module_data(context: mlir.LoweringRuleContext, kind: type[_Data], make: Call
     return found
 
 
+def is_job() -> bool:
+    """Whether `jax.distributed` has been initialized for several processes."""
+    several: bool = distributed.global_state.client is not None and distributed.global_state.num_processes > 1
+    return several
+
+
 def key_value_store() -> Any:
     """The key-value store of the processes of a job, with `key_value_set` and `blocking_key_value_get`.
 

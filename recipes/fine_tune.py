@@ -87,7 +87,8 @@ def pre_trained(known: int) -> Any:
     mesh = devices.mesh()
     training = Training(pre_training(known), synchronisation.by_name("jaxcomm", mesh.size), mesh)
     state, _ = training.steps(training.init(0), PRE_TRAINING)
-    print(f"the front tells 0 to {known - 1} apart, accuracy {training.score(state)['accuracy']:.4f}", flush=True)
+    accuracy = training.score(state)["accuracy"]
+    devices.say(f"the front tells 0 to {known - 1} apart, accuracy {accuracy:.4f}")
     return jax.tree.map(np.asarray, state.worker.variables["params"]["front"])
 
 

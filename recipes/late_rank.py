@@ -83,10 +83,12 @@ class Watched(Training):
         if sites := [site for site in jaxcomm.stats() if site["calls"]]:
             site = max(sites, key=lambda site: site["bytes"])
             self._seen |= dict(zip(("late_ms", "after_ms"), lateness_ms(site), strict=True))
-            if plan is None and done + count >= PLAN_AT.value and not path.exists():
-                self._plan(site, state, path)
+            if plan is None and done + count >= PLAN_AT.value:
+                made = devices.is_first() and not path.exists() and self._plan(site, path)
+                if devices.from_first(made):
+                    self._compare(state, path)
         elif done < PLAN_AT.value <= done + count:
-            print("nothing here keeps statistics of sums, so there is nothing to plan from: it goes on as before")
+            devices.say("nothing here keeps statistics of sums, so there is nothing to plan from: it goes on as before")
         self._scalars = jaxcomm.stats().scalars()
         ffi.reset_stats()
         return state, jnp.concatenate(losses)
@@ -99,14 +101,14 @@ class Watched(Training):
         """As its base, with what the latest steps showed."""
         return super().score(state) | self._seen
 
-    def _plan(self, site: dict[str, Any], state: State, path: Path) -> None:
-        """Profile and plan of what the run has recorded; without a plan, if nobody is late."""
+    def _plan(self, site: dict[str, Any], path: Path) -> bool:
+        """Profile and plan of what the run has recorded in the first process; False if nobody is late."""
         found = profile.from_stats()
         profile.save(found, path.with_name("profile.json"))
         late = profile.straggler(found)
         if not late.is_late:
             print(f"{nobody_late_text(f'worker {late.rank}', late, self._workers)}: it goes on without a plan")
-            return
+            return False
         plan = planner.plan(found)
         jaxcomm.plan.save(plan, path)
         schedule = plan.schedule_for(site["bytes"])
@@ -114,7 +116,7 @@ class Watched(Training):
         behind = f"in {late.late_steps} of {late.steps} steps, by {1e3 * late.median_s:.1f} ms (median)"
         print(f"worker {late.rank} comes last {behind}")
         print(f"{path}: for {site['bytes'] / 2**20:.1f} MiB {schedule.kind}, {schedule.num_chunks} chunks")
-        self._compare(state, path)
+        return True
 
     def _compare(self, state: State, path: Path) -> None:
         """Takes the same steps without and with the plan, in turns, from copies of the state."""
@@ -126,13 +128,13 @@ class Watched(Training):
                 with jaxcomm.use_plan(plan):
                     states[name], [losses[name]] = jax.block_until_ready(super().steps(states[name], 1))
         sites = {site["plan"]: site for site in jaxcomm.stats() if site["calls"]}
-        print(f"the next {COMPARED} steps both ways, in turns:")
+        devices.say(f"the next {COMPARED} steps both ways, in turns:")
         for name, plan in plans.items():
             _, after_ms = lateness_ms(sites[plan.hash[:8] if plan else "direct"])
-            print(f"  {name:<17} the sum ends {after_ms:.2f} ms after the late arrival, loss {losses[name]:.6f}")
+            devices.say(f"  {name:<17} the sum ends {after_ms:.2f} ms after the late arrival, loss {losses[name]:.6f}")
         one, other = (jax.device_get(each.worker.variables) for each in states.values())
         apart = max(jax.tree.leaves(jax.tree.map(lambda x, y: float(np.abs(x - y).max()), one, other)))
-        print(f"  parameters differ by at most {apart:.1e}", flush=True)
+        devices.say(f"  parameters differ by at most {apart:.1e}")
 
 
 def lateness_ms(site: dict[str, Any]) -> tuple[float, float]:
@@ -166,7 +168,8 @@ def main() -> None:
     folder = recipe.out("late_rank")
     own = (LATE_RANK, LATE_MS, UNITS, PLAN_AT)
     recipe.run("late_rank", lambda _: digits(UNITS.value), own=own, training=partial(Watched, folder=folder))
-    print(summary(folder))
+    if devices.is_first():
+        print(summary(folder))
 
 
 if __name__ == "__main__":

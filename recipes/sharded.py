@@ -26,7 +26,7 @@ from jax.sharding import PartitionSpec as P
 
 import jaxcomm
 from common import recipe
-from common.devices import AXIS
+from common.devices import AXIS, place
 from common.digits import digits
 from common.synchronisation import Synchronisation
 from common.task import Task, Tree
@@ -48,13 +48,13 @@ class Sharded:
 
     def __init__(self, task: Task, how: Synchronisation, mesh: Mesh) -> None:
         """Puts the task's data on the mesh, a row of examples for each worker."""
-        split = NamedSharding(mesh, P(AXIS))
+        split, same = NamedSharding(mesh, P(AXIS)), NamedSharding(mesh, P())
         rows = partial(_rows, workers=mesh.size)
         self._task, self._differentiate = task, _value_and_grad(planned=how.planned)
-        self._train, self._test = (jax.device_put(jax.tree.map(rows, part), split) for part in (task.train, task.test))
-        self._init = jax.jit(self._start, out_shardings=NamedSharding(mesh, P()))
-        self._run = jax.jit(self._steps, static_argnames="count", donate_argnums=0)
-        self._score = jax.jit(self._measure)
+        self._train, self._test = (place(jax.tree.map(rows, part), split) for part in (task.train, task.test))
+        self._init = jax.jit(self._start, out_shardings=same)
+        self._run = jax.jit(self._steps, static_argnames="count", donate_argnums=0, out_shardings=same)
+        self._score = jax.jit(self._measure, out_shardings=same)
 
     def init(self, seed: int) -> State:
         """The state before the first step."""

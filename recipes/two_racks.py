@@ -93,11 +93,12 @@ class TwoRacks(Training):
         found = train.adjust_groups(self._plan, self._present(state), steps=max(count, ENOUGH))
         done = int(state.step)
         if found.changed or done - count <= CONTEND_FROM.value < done:
-            print(f"step {done}: {found.reason}", flush=True)
-        if found.changed:
+            devices.say(f"step {done}: {found.reason}")
+        changed, table = devices.from_first((found.changed, found.table))  # each process has its own statistics
+        if changed:
             before = state.worker.average
-            table = jax.device_put(np.broadcast_to(found.table, before.shape), before.sharding)
-            state = state._replace(worker=state.worker._replace(average=table))
+            everywhere = devices.place(np.broadcast_to(table, before.shape), before.sharding)
+            state = state._replace(worker=state.worker._replace(average=everywhere))
         return state, losses
 
     def score(self, state: State) -> dict[str, float]:
@@ -128,7 +129,7 @@ class TwoRacks(Training):
 
     def _present(self, state: State) -> Groups:
         """The plan's groups, or those that took their place."""
-        table = np.asarray(state.worker.average[0])
+        table = np.asarray(state.worker.average.addressable_shards[0].data[0])
         rows = [row for row in table if row[0] >= 0]
         iterations = tuple(tuple(tuple(np.flatnonzero(row == i).tolist()) for i in range(max(row) + 1)) for row in rows)
         rho = contraction(iterations, len(self._groups.nics))

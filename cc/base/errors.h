@@ -78,10 +78,10 @@ struct RankGone {
   uint32_t rank, process;
   std::string why;
 
-  // "psum #4 over 'data' (4 B, plan none): rank 3 is gone: process 1: connection closed.\n  Cure: …"
+  // "psum #4 over 'data' (4 B, plan none): rank 3 is gone: process 1 has left.\n  Cure: …"
   Status status() const {
     const std::string whose = "process " + std::to_string(process);
-    return Status(Code::kInternal, call + ": rank " + std::to_string(rank) + " is gone: " + whose + ": " + why +
+    return Status(Code::kInternal, call + ": rank " + std::to_string(rank) + " is gone: " + why +
                                        ".\n  Cure: see what " + whose + " wrote last, and start the job again.");
   }
 };

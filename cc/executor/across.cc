@@ -16,8 +16,8 @@ constexpr int64_t kTinyBytes = 64 << 10;
 // How long a rank that arrives takes messages itself: longer than the others need if they have arrived, or soon will.
 constexpr std::chrono::microseconds kHelp{500};
 
-// How many failed calls and devices are remembered.
-constexpr size_t kFailedKept = 256, kDevices = 1 << 16;
+// How many failed calls, finished calls and devices are remembered.
+constexpr size_t kFailedKept = 256, kFinishedKept = 1024, kDevices = 1 << 16;
 
 }  // namespace
 
@@ -35,7 +35,7 @@ struct AcrossProcesses::Driver {
 thread_local AcrossProcesses::Driver* AcrossProcesses::Driver::current = nullptr;
 
 void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank,
-                             Buffers buffers, Done done) {
+                             Buffers buffers, Done done, const Status& refused) {
   if (transport_.load() == nullptr) {
     return done(Status(Code::kInternal, site->text() + ": the processes of the job are not connected.\n  Cure: call " +
                                             "jaxcomm.init() after jax.distributed.initialize()."));
@@ -53,9 +53,9 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
     if (!found) {
       is_new = true;
       ++open_;
-      found = std::make_shared<MessageCall>(site, id, ++number_, now, held_views_);
+      found = std::make_shared<MessageCall>(site, id, ++number_, rank, now, held_views_);
       early = early_.Take(id);
-      failure = failed_launches_.Find(id);
+      failure = failures_.Find(id);
       for (const uint32_t process : site->others()) {
         if (const auto at = gone_.find(process); at != gone_.end()) gone.push_back(*at);
       }
@@ -63,9 +63,13 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
     call = found;
   }
   Remember(site->ranks()[rank].device, call->id(), site->text(), now);
+  if (!refused.ok()) Drive(call, call->Fail(refused, /*announce=*/true));
   for (const PeerArrival& peer : early) Drive(call, call->PeerArrived(peer.arrival, peer.process, peer.at));
-  if (!failure.ok()) Drive(call, call->Fail(failure, /*tell=*/true));
+  if (!failure.ok()) Drive(call, call->Fail(failure, /*announce=*/true));
   for (const auto& [process, why] : gone) Drive(call, call->PeerGone(process, why));
+  if (call->site().fingerprint() != site->fingerprint()) {
+    Drive(call, call->Fail(call->Differs(rank, site->text()), /*announce=*/true));
+  }
 
   Driver driver;
   driver.call = call.get();
@@ -92,6 +96,11 @@ void AcrossProcesses::Help(Driver& driver) {
     return driver.own.has_value();
   });
   Driver::current = outer;
+}
+
+void AcrossProcesses::Skip(uint64_t module, int64_t run) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  names_.Skip(module, run);
 }
 
 void AcrossProcesses::Drive(const std::shared_ptr<MessageCall>& call, MessageSteps steps) {
@@ -136,7 +145,8 @@ bool AcrossProcesses::StartTasks(const std::shared_ptr<MessageCall>& call, const
   if (steps.arrived) {
     const MessageSite& site = call->site();
     const uint32_t rank = *steps.arrived;
-    TellOthers(*call, Encode(Arrival{call->id(), rank, site.ranks()[rank].device, site.fingerprint(), site.text()}));
+    Tell(site.locals()[*site.FindLocal(rank)].others,
+         Encode(Arrival{call->id(), rank, site.ranks()[rank].device, site.fingerprint(), site.text()}));
   }
   started += each(MessageTask::Kind::kSend, [&](const MessageStep& step) { Send(call, step); });
   if (started > 0) Drive(call, call->Started(started));
@@ -155,16 +165,11 @@ bool AcrossProcesses::StartTasks(const std::shared_ptr<MessageCall>& call, const
 
 // The transport may go as soon as the last rank has heard of its end, so that comes last.
 void AcrossProcesses::Finish(const std::shared_ptr<MessageCall>& call, MessageSteps& steps, Driver& driver) {
-  bool is_closed = steps.ended;
-  if (steps.over) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    is_closed = calls_.erase(call->id()) > 0;
-    if (is_closed) --open_;
-  }
-  if (is_closed) transport_.load()->EndExpecting();
-  if (steps.failed) {
-    TellOthers(*call, Encode(Failure{call->id(), call->failure()}));
-    transport_.load()->Flush();
+  if (steps.over && Close(call)) transport_.load()->EndExpecting();
+  if (steps.failed) TellFailure(call->site(), call->id(), call->failure());
+  if (steps.ended) {
+    transport_.load()->EndExpecting();
+    Stop(call);
   }
   for (Completion& completion : steps.completions) {
     if (driver.call == call.get() && driver.rank == completion.rank) {
@@ -173,7 +178,20 @@ void AcrossProcesses::Finish(const std::shared_ptr<MessageCall>& call, MessageSt
       call_back_(call->Describe(), std::move(completion));
     }
   }
-  if (steps.ended) Stop(call);
+}
+
+// Whether it was open until now.
+bool AcrossProcesses::Close(const std::shared_ptr<MessageCall>& call) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (calls_.erase(call->id()) == 0) return false;
+  --open_;
+  if (!call->site().is_divided()) return true;
+  finished_[call->id()] = {call->shared_site(), call->first(), call->Describe()};
+  finished_order_.push_back(call->id());
+  for (; finished_order_.size() > kFinishedKept; finished_order_.pop_front()) {
+    finished_.erase(finished_order_.front());
+  }
+  return true;
 }
 
 void AcrossProcesses::Post(const std::shared_ptr<MessageCall>& call, const MessageStep& step) {
@@ -198,8 +216,14 @@ void AcrossProcesses::Send(const std::shared_ptr<MessageCall>& call, const Messa
                           [this, call, step](const Status& status) { Drive(call, call->Sent(step, status)); });
 }
 
-void AcrossProcesses::TellOthers(const MessageCall& call, const std::string& notice) {
-  for (const uint32_t process : call.site().others()) transport_.load()->Notify(process, notice);
+void AcrossProcesses::Tell(const std::vector<uint32_t>& processes, const std::string& notice) {
+  for (const uint32_t process : processes) transport_.load()->Notify(process, notice);
+}
+
+// Where ranks disagree, those of other groups may be wrong as well; a rank that is late concerns its group only.
+void AcrossProcesses::TellFailure(const MessageSite& site, const CallId& id, const Status& why) {
+  Tell(why.code() == Code::kInvalidArgument ? site.everybody() : site.others(), Encode(Failure{id, why}));
+  transport_.load()->Flush();
 }
 
 // Nothing is being started or added any more; what the transport still does for the call must end before its ranks hear
@@ -209,7 +233,7 @@ void AcrossProcesses::Stop(const std::shared_ptr<MessageCall>& call) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     --open_;
-    failed_launches_.Add(call->id(), why);
+    failures_.Add(call->id(), why);
     failed_.push_back(call->id());
     for (; failed_.size() > kFailedKept; failed_.pop_front()) calls_.erase(failed_.front());
   }
@@ -228,10 +252,16 @@ std::shared_ptr<MessageCall> AcrossProcesses::FindOrKeep(PeerArrival arrival) {
   return nullptr;
 }
 
+std::optional<AcrossProcesses::Finished> AcrossProcesses::FindFinished(const CallId& id) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto at = finished_.find(id);
+  return at == finished_.end() ? std::nullopt : std::optional<Finished>(at->second);
+}
+
 // The call that has failed; none: it has not begun here, and will fail when it does.
 std::shared_ptr<MessageCall> AcrossProcesses::FindOrFail(const CallId& id, const Status& why) {
   std::lock_guard<std::mutex> lock(mutex_);
-  failed_launches_.Add(id, why);
+  failures_.Add(id, why);
   const auto at = calls_.find(id);
   return at == calls_.end() ? nullptr : at->second;
 }
@@ -242,11 +272,19 @@ void AcrossProcesses::OnNotice(uint32_t process, std::string_view bytes) {
   const Clock::time_point now = Clock::now();
   if (const auto* arrival = std::get_if<Arrival>(&*notice)) {
     Remember(arrival->device, arrival->call, arrival->text, now);
+    if (const std::optional<Finished> finished = FindFinished(arrival->call)) {
+      const MessageSite& site = *finished->site;
+      if (arrival->rank >= site.ranks().size() || arrival->fingerprint == site.fingerprint()) return;
+      TellFailure(site, arrival->call, site.Differs(finished->name, arrival->rank, arrival->text, finished->first));
+      transport_.load()->Cancel(arrival->call);
+      return;
+    }
     const auto call = FindOrKeep({process, *arrival, now});
     if (call) Drive(call, call->PeerArrived(*arrival, process, now));
   } else if (const auto* failure = std::get_if<Failure>(&*notice)) {
+    if (FindFinished(failure->call)) return;
     const auto call = FindOrFail(failure->call, failure->why);
-    if (call && call->site().HasRankOf(process)) Drive(call, call->Fail(failure->why, /*tell=*/false));
+    if (call && call->site().Knows(process)) Drive(call, call->Fail(failure->why, /*announce=*/false));
     // What has come of it would take the transport's room for early messages for good.
     Transport* const transport = transport_.load();
     if (!call && transport != nullptr) transport->Cancel(failure->call);
@@ -283,7 +321,7 @@ void AcrossProcesses::Watch(Clock::time_point now, double deadline) {
   }
   for (const auto& call : calls) {
     const std::optional<MessageCall::Delay> delay = call->Overdue(now, deadline);
-    if (delay) Drive(call, call->Fail(Explain(*call, *delay, now), /*tell=*/true));
+    if (delay) Drive(call, call->Fail(Explain(*call, *delay, now), /*announce=*/true));
   }
 }
 
@@ -306,10 +344,9 @@ Status AcrossProcesses::Explain(const MessageCall& call, const MessageCall::Dela
     }
     return found;
   };
-  std::vector<uint32_t> all;
-  for (uint32_t rank = site.groups()[group]; rank < site.groups()[group + 1]; ++rank) all.push_back(rank);
+  const std::vector<uint32_t>& all = site.groups()[group];
   const std::string everybody =
-      site.groups().size() > 2 ? "the group " + JoinRanks(names(all)) : std::to_string(all.size());
+      site.groups().size() > 1 ? "the group " + JoinRanks(names(all)) : std::to_string(all.size());
   const Status status = DeadlineExceeded{call.Describe(), names(late),  names(delay.waiting),
                                          everybody,       delay.waited, arrived ? "sent all messages" : "arrived"}
                             .status();
@@ -329,7 +366,7 @@ Status AcrossProcesses::Explain(const MessageCall& call, const MessageCall::Dela
 void AcrossProcesses::Forget(const MessageSite* site) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (auto at = calls_.begin(); at != calls_.end();) {
-    const bool gone = &at->second->site() == site && at->second->failed();
+    const bool gone = at->second->site().IsOf(*site) && at->second->failed();
     at = gone ? calls_.erase(at) : std::next(at);
   }
 }

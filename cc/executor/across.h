@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -25,7 +26,7 @@
 
 #include "cc/executor/call_names.h"
 #include "cc/executor/early_arrivals.h"
-#include "cc/executor/failed_launches.h"
+#include "cc/executor/failed_calls.h"
 #include "cc/executor/message_call.h"
 #include "cc/executor/message_site.h"
 #include "cc/executor/notices.h"
@@ -44,7 +45,12 @@ class AcrossProcesses : public Transport::Events {
   // Before the first Arrive; the transport is the caller's. It outlives this, but has run its last callback by then.
   void Connect(Transport* transport) { transport_.store(transport); }
 
-  void Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers, Done done);
+  // `refused`: an error that the rank brings, which all ranks of the call end with.
+  void Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers, Done done,
+              const Status& refused = Status());
+
+  // A call of this launch of the module has no rank here.
+  void Skip(uint64_t module, int64_t run);
 
   void OnNotice(uint32_t process, std::string_view notice) override;
   void OnPeerGone(uint32_t process, const Status& why) override;
@@ -63,6 +69,12 @@ class AcrossProcesses : public Transport::Events {
     std::string text;
     Clock::time_point at;
   };
+  // A call that is over here, of ranks whose groups change: others may think that they have a rank in it.
+  struct Finished {
+    std::shared_ptr<const MessageSite> site;
+    uint32_t first;
+    std::string name;
+  };
   struct Work {
     std::shared_ptr<MessageCall> call;
     MessageSteps steps;
@@ -74,13 +86,16 @@ class AcrossProcesses : public Transport::Events {
   void Help(Driver& driver);
   bool StartTasks(const std::shared_ptr<MessageCall>& call, const MessageSteps& steps);
   void Finish(const std::shared_ptr<MessageCall>& call, MessageSteps& steps, Driver& driver);
+  bool Close(const std::shared_ptr<MessageCall>& call);
   void Post(const std::shared_ptr<MessageCall>& call, const MessageStep& step);
   void Send(const std::shared_ptr<MessageCall>& call, const MessageStep& step);
-  void TellOthers(const MessageCall& call, const std::string& notice);
+  void Tell(const std::vector<uint32_t>& processes, const std::string& notice);
+  void TellFailure(const MessageSite& site, const CallId& id, const Status& why);
   void Stop(const std::shared_ptr<MessageCall>& call);
 
   std::shared_ptr<MessageCall> FindOrKeep(PeerArrival arrival);
   std::shared_ptr<MessageCall> FindOrFail(const CallId& id, const Status& why);
+  std::optional<Finished> FindFinished(const CallId& id) const;
   void Remember(uint32_t device, const CallId& id, const std::string& text, Clock::time_point now);
   Status Explain(const MessageCall& call, const MessageCall::Delay& delay, Clock::time_point now) const;
 
@@ -94,8 +109,10 @@ class AcrossProcesses : public Transport::Events {
   std::map<CallId, std::shared_ptr<MessageCall>> calls_;
   size_t open_ = 0;            // those of them that have not failed
   std::deque<CallId> failed_;  // those of them that failed, from the oldest; some are gone
+  std::map<CallId, Finished> finished_;
+  std::deque<CallId> finished_order_;  // from the oldest
   EarlyArrivals early_;
-  FailedLaunches failed_launches_;
+  FailedCalls failures_;
   std::map<uint32_t, LastCall> last_calls_;  // by device
   std::map<uint32_t, Status> gone_;          // processes
   int64_t number_ = 0;

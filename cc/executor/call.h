@@ -6,7 +6,7 @@
 //
 // Thread-safe; pieces of different ops may run on different threads. The caller runs every piece it is given exactly
 // once and invokes every completion it is given. After Fail nothing of any rank's memory is touched any more once the
-// completions that Fail or the last running piece hands out are invoked.
+// completions that Fail or the last running piece returns are invoked.
 #pragma once
 
 #include <atomic>

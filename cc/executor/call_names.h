@@ -23,6 +23,21 @@ class CallNames {
 
   // `run`: XLA's number of the launch in this process.
   CallId Next(uint64_t module, int64_t run, uint32_t site, uint32_t rank) {
+    Launch& launch = FindLaunch(module, run);
+    return {module, launch.ordinal, site, launch.executions[{site, rank}]++};
+  }
+
+  // A call of the launch is not for this process, which must count the launch as the others do.
+  void Skip(uint64_t module, int64_t run) { FindLaunch(module, run); }
+
+ private:
+  using Key = std::pair<uint64_t, int64_t>;
+  struct Launch {
+    uint32_t ordinal = 0;
+    std::map<std::pair<uint32_t, uint32_t>, uint32_t> executions;  // by site and rank
+  };
+
+  Launch& FindLaunch(uint64_t module, int64_t run) {
     const auto [at, is_new] = launches_.try_emplace({module, run});
     Launch& launch = at->second;
     if (is_new) {
@@ -33,15 +48,8 @@ class CallNames {
         order_.pop_front();
       }
     }
-    return {module, launch.ordinal, site, launch.executions[{site, rank}]++};
+    return launch;
   }
-
- private:
-  using Key = std::pair<uint64_t, int64_t>;
-  struct Launch {
-    uint32_t ordinal = 0;
-    std::map<std::pair<uint32_t, uint32_t>, uint32_t> executions;  // by site and rank
-  };
 
   std::map<Key, Launch> launches_;
   std::deque<Key> order_;

@@ -34,7 +34,7 @@ Executor::Executor(unsigned num_threads)
 void Executor::Arrive(Key key, const std::shared_ptr<Site>& site, uint32_t rank, Buffers buffers, Done done) {
   if (!Start()) return done(NoThread(NameOf(*site)));
   const Clock::time_point now = Clock::now();
-  const std::shared_ptr<Call> call = Meet(key, site);
+  const std::shared_ptr<Call> call = Join(key, site);
   Progress progress = call->Arrive(rank, std::move(buffers), std::move(done), now);
   if (site->work() <= kTinyWork) RunHere(call, progress);
   const auto mine = std::find_if(progress.completions.begin(), progress.completions.end(),
@@ -49,9 +49,9 @@ void Executor::Arrive(Key key, const std::shared_ptr<Site>& site, uint32_t rank,
 }
 
 void Executor::ArriveAcross(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers,
-                            Done done) {
+                            Done done, const Status& refused) {
   if (!Start()) return done(NoThread(site->label().name + " over '" + site->label().axes + "'"));
-  across_.Arrive(site, run, rank, std::move(buffers), std::move(done));
+  across_.Arrive(site, run, rank, std::move(buffers), std::move(done), refused);
   std::lock_guard<std::mutex> lock(mutex_);
   if (!watching_ && across_.waiting()) ArmWatch();
 }
@@ -62,8 +62,8 @@ bool Executor::Start() {
   return started_;
 }
 
-Executor::Meetings::iterator Executor::Find(const Key& key, const std::shared_ptr<Site>& site) {
-  const auto at = meetings_.try_emplace({key.run, site.get(), key.group}).first;
+Executor::CallsInFlight::iterator Executor::Find(const Key& key, const std::shared_ptr<Site>& site) {
+  const auto at = in_flight_.try_emplace({key.run, site.get(), key.group}).first;
   std::shared_ptr<Call>& call = at->second.call;
   if (!call) {
     call = std::make_shared<Call>(site, key.names, ++number_, Clock::now());
@@ -73,12 +73,12 @@ Executor::Meetings::iterator Executor::Find(const Key& key, const std::shared_pt
   return at;
 }
 
-std::shared_ptr<Call> Executor::Meet(const Key& key, const std::shared_ptr<Site>& site) {
+std::shared_ptr<Call> Executor::Join(const Key& key, const std::shared_ptr<Site>& site) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto at = Find(key, site);
   const std::shared_ptr<Call> call = at->second.call;
   // When all have joined, the next call with the same key, in a loop, is another one.
-  if (--at->second.coming == 0) meetings_.erase(at);
+  if (--at->second.coming == 0) in_flight_.erase(at);
   return call;
 }
 
@@ -89,7 +89,7 @@ void Executor::Abort(const Key& key, const std::shared_ptr<Site>& site, Status w
     const auto at = Find(key, site);
     call = at->second.call;
     at->second.coming -= site->program().ranks() - coming;
-    if (at->second.coming == 0) meetings_.erase(at);
+    if (at->second.coming == 0) in_flight_.erase(at);
   }
   Advance(call, call->Fail(std::move(why)));
 }
@@ -149,8 +149,8 @@ void Executor::Watch() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     bool waiting = false;
-    for (const auto& [key, meeting] : meetings_) {
-      const std::shared_ptr<Call>& call = meeting.call;
+    for (const auto& [key, entry] : in_flight_) {
+      const std::shared_ptr<Call>& call = entry.call;
       if (call->failed()) continue;
       if (std::chrono::duration<double>(now - call->start()).count() >= deadline) {
         overdue.push_back(call);
@@ -167,8 +167,8 @@ void Executor::Watch() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     for (; failed_.size() > kFailedKept; failed_.pop_front()) {
-      const auto oldest = meetings_.find(failed_.front());
-      if (oldest != meetings_.end() && oldest->second.call->failed()) meetings_.erase(oldest);
+      const auto oldest = in_flight_.find(failed_.front());
+      if (oldest != in_flight_.end() && oldest->second.call->failed()) in_flight_.erase(oldest);
     }
   }
   for (size_t i = 0; i < overdue.size(); ++i) Advance(overdue[i], std::move(ends[i]));
@@ -176,13 +176,13 @@ void Executor::Watch() {
 
 size_t Executor::open_calls() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return meetings_.size();
+  return in_flight_.size();
 }
 
 void Executor::Forget(const Site* site) {
   std::lock_guard<std::mutex> lock(mutex_);
-  for (auto at = meetings_.begin(); at != meetings_.end();) {
-    at = std::get<1>(at->first) == site ? meetings_.erase(at) : std::next(at);
+  for (auto at = in_flight_.begin(); at != in_flight_.end();) {
+    at = std::get<1>(at->first) == site ? in_flight_.erase(at) : std::next(at);
   }
 }
 

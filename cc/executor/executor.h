@@ -37,7 +37,7 @@ namespace jaxcomm {
 
 class Executor {
  public:
-  // Ranks meet in one call when run, call site and group are the same.
+  // Ranks join one call when run, call site and group are the same.
   struct Key {
     int64_t run;
     int64_t group;
@@ -49,9 +49,12 @@ class Executor {
   void Arrive(Key key, const std::shared_ptr<Site>& site, uint32_t rank, Buffers buffers, Done done);
 
   // A rank of this process comes to a collective between processes, over the transport that is connected. Of one launch
-  // all processes give their own run; ranks count over all groups of the site.
+  // all processes give their own run; ranks count over all groups of the site. `refused`: the error, if it is one, that
+  // the rank brings, which all ranks of the call then end with.
   void ArriveAcross(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers,
-                    Done done);
+                    Done done, const Status& refused = Status());
+  // A device of this process comes to one in which it is alone.
+  void SkipAcross(uint64_t module, int64_t run) { across_.Skip(module, run); }
   // Before the first ArriveAcross. The transport, whose events go to events(), is the caller's. It outlives this, but
   // must have run its last callback when this ends.
   void Connect(Transport* transport) { across_.Connect(transport); }
@@ -75,15 +78,15 @@ class Executor {
 
  private:
   using FullKey = std::tuple<int64_t, const Site*, int64_t>;
-  struct Meeting {
+  struct CallInFlight {
     std::shared_ptr<Call> call;
     uint32_t coming = 0;  // ranks that have yet to join
   };
-  using Meetings = std::map<FullKey, Meeting>;
+  using CallsInFlight = std::map<FullKey, CallInFlight>;
 
   bool Start();
-  Meetings::iterator Find(const Key& key, const std::shared_ptr<Site>& site);
-  std::shared_ptr<Call> Meet(const Key& key, const std::shared_ptr<Site>& site);
+  CallsInFlight::iterator Find(const Key& key, const std::shared_ptr<Site>& site);
+  std::shared_ptr<Call> Join(const Key& key, const std::shared_ptr<Site>& site);
   void Advance(const std::shared_ptr<Call>& call, Progress progress);
   void RunHere(const std::shared_ptr<Call>& call, Progress& progress);
   void CallBack(const std::string& who, Done done, Status status, Clock::time_point since);
@@ -94,7 +97,7 @@ class Executor {
   std::atomic<double> deadline_{60.0};
   Stats stats_;
   mutable std::mutex mutex_;
-  Meetings meetings_;           // calls that somebody has yet to join
+  CallsInFlight in_flight_;     // calls that somebody has yet to join
   std::deque<FullKey> failed_;  // those of them that are overdue, from the oldest; some are gone
   int64_t number_ = 0;
   bool started_ = false;

@@ -13,12 +13,6 @@ constexpr size_t kFailedKept = 256;
 
 double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-std::string Text(const GroupedSite::Row& row) {
-  std::string text;
-  for (const int32_t group : row) text += (text.empty() ? "" : " ") + std::to_string(group);
-  return "[" + text + "]";
-}
-
 }  // namespace
 
 GroupedSite::GroupedSite(const std::string& name, const std::string& axes,
@@ -52,7 +46,7 @@ void GroupedSite::Arrive(Executor& executor, int64_t run, uint32_t rank, Row row
     // Only the row of the round's first rank decided who waits with whom. Nobody else gets as far as these calls; one
     // whose ranks had all agreed before goes on.
     for (int32_t group = 0; !agreed.empty() && group < static_cast<int32_t>(ranks()); ++group) {
-      const std::vector<uint32_t> members = Members(round->row, group);
+      const std::vector<uint32_t> members = MembersOf(round->row, group);
       const auto coming =
           std::count_if(members.begin(), members.end(), [&before = agreed](uint32_t each) { return before[each]; });
       if (coming == 0 || coming == static_cast<int64_t>(members.size())) continue;
@@ -104,30 +98,15 @@ GroupedSite::Joined GroupedSite::Join(int64_t run, uint32_t rank, const Row& row
 
 Status GroupedSite::Check(const Round& round, uint32_t rank, const Row& row) const {
   const std::string call = name_ + " over '" + axes_ + "'";
-  for (size_t of = 0; of < row.size(); ++of) {
-    if (row[of] < 0 || row[of] >= static_cast<int32_t>(ranks())) {
-      return InvalidArgument(call + ": rank " + std::to_string(rank) + " says that rank " + std::to_string(of) +
-                             " is in group " + std::to_string(row[of]) + "; groups are 0 to " +
-                             std::to_string(ranks() - 1) +
-                             ".\n  Cure: pass a plan's `groups.table`, or what `train.adjust_groups` returned.");
-    }
-  }
+  if (Status status = CheckRow(call, rank, row); !status.ok()) return status;
   if (row == round.row) return Status();
   const auto other = std::find(round.here.begin(), round.here.end(), true) - round.here.begin();
-  return Mismatch{call, rank, Text(row), static_cast<uint32_t>(other), Text(round.row)}.status();
-}
-
-std::vector<uint32_t> GroupedSite::Members(const Row& row, int32_t group) const {
-  std::vector<uint32_t> members;
-  for (uint32_t rank = 0; rank < row.size(); ++rank) {
-    if (row[rank] == group) members.push_back(rank);
-  }
-  return members;
+  return Mismatch{call, rank, TextOf(row), static_cast<uint32_t>(other), TextOf(round.row)}.status();
 }
 
 Executor::Key GroupedSite::KeyOf(int64_t run, const Round& round, int32_t group) const {
   return {run, round.number * ranks() + group,
-          std::make_shared<const std::vector<uint32_t>>(Members(round.row, group))};
+          std::make_shared<const std::vector<uint32_t>>(MembersOf(round.row, group))};
 }
 
 void GroupedSite::Leave(Round& round, uint32_t rank, const Status& status) {
@@ -156,7 +135,7 @@ void GroupedSite::Record(const Round& round) const {
   for (const Clock::time_point came : round.came) record.arrivals.push_back(Seconds(came - start));
   record.waits.resize(ranks());
   for (int32_t group = 0; group < static_cast<int32_t>(ranks()); ++group) {
-    const std::vector<uint32_t> members = Members(round.row, group);
+    const std::vector<uint32_t> members = MembersOf(round.row, group);
     if (members.empty()) continue;
     const auto by_arrival = [&round](uint32_t a, uint32_t b) { return round.came[a] < round.came[b]; };
     const auto last = std::max_element(members.begin(), members.end(), by_arrival);

@@ -20,12 +20,13 @@
 
 #include "cc/base/status.h"
 #include "cc/executor/executor.h"
+#include "cc/executor/group_row.h"
 
 namespace jaxcomm {
 
 class GroupedSite : public std::enable_shared_from_this<GroupedSite> {
  public:
-  using Row = std::vector<int32_t>;  // the group of every rank, each from 0 to the number of ranks - 1
+  using Row = GroupRow;
 
   // A program for each size of group from 2 to the number of ranks.
   GroupedSite(const std::string& name, const std::string& axes,
@@ -64,7 +65,6 @@ class GroupedSite : public std::enable_shared_from_this<GroupedSite> {
 
   Joined Join(int64_t run, uint32_t rank, const Row& row);
   Status Check(const Round& round, uint32_t rank, const Row& row) const;
-  std::vector<uint32_t> Members(const Row& row, int32_t group) const;
   Executor::Key KeyOf(int64_t run, const Round& round, int32_t group) const;
   const std::shared_ptr<Site>& SiteOf(size_t size) const { return sites_[size - 2]; }
   void Leave(Round& round, uint32_t rank, const Status& status);

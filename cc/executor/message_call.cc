@@ -16,11 +16,12 @@ double Seconds(Clock::duration duration) { return std::chrono::duration<double>(
 
 }  // namespace
 
-MessageCall::MessageCall(std::shared_ptr<const MessageSite> site, const CallId& id, int64_t number,
+MessageCall::MessageCall(std::shared_ptr<const MessageSite> site, const CallId& id, int64_t number, uint32_t first,
                          Clock::time_point start, std::shared_ptr<HeldViews> held_views)
     : site_(std::move(site)),
       id_(id),
       number_(number),
+      first_(first),
       start_(start),
       held_views_(std::move(held_views)),
       locals_(site_->locals().size()),
@@ -39,15 +40,15 @@ MessageCall::MessageCall(std::shared_ptr<const MessageSite> site, const CallId& 
   }
 }
 
-uint32_t MessageCall::RankOf(uint32_t local, uint32_t in_group) const {
-  return site_->groups()[site_->ranks()[rank(local)].group] + in_group;
-}
+uint32_t MessageCall::RankOf(uint32_t local, uint32_t in_group) const { return site_->GroupOf(rank(local))[in_group]; }
 
 MessageId MessageCall::Id(const MessageStep& step, const MessageTask::Peer& peer) const {
   const MessageTask& it = task(step);
   const uint32_t self = rank(step.local), other = RankOf(step.local, peer.rank);
   const bool sends = it.kind == MessageTask::Kind::kSend;
-  return {id_, sends ? self : other, sends ? other : self, peer.index, it.segment};
+  // Ranks that are in different calls by one name must not take each other's messages, whose sizes may differ.
+  const uint32_t index = peer.index ^ static_cast<uint32_t>(site_->fingerprint());
+  return {id_, sends ? self : other, sends ? other : self, index, it.segment};
 }
 
 MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_point now) {
@@ -69,6 +70,7 @@ MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Cloc
   steps.arrived = rank;
   local.memory.emplace(*site_, graph(index), std::move(buffers));
   local.done = std::move(done);
+  if (site_->is_divided()) local.own = site_->SecondsSinceLeft(rank, now);
   for (uint32_t task = 0; task < local.blockers.size(); ++task) {
     if (graph(index).tasks()[task].num_waits == 0) Begin(index, task, steps);
   }
@@ -79,16 +81,10 @@ MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Cloc
 MessageSteps MessageCall::PeerArrived(const Arrival& arrival, uint32_t process, Clock::time_point now) {
   MessageSteps steps;
   const uint32_t rank = arrival.rank;
-  if (rank >= ranks_.size() || site_->ranks()[rank].process != process || !site_->Concerns(rank)) return steps;
+  if (rank >= ranks_.size() || site_->ranks()[rank].process != process) return steps;
   std::lock_guard<std::mutex> lock(mutex_);
-  if (ranks_[rank].arrived) return steps;
-  MarkArrived(rank, now, steps);
-  if (arrival.fingerprint != site_->fingerprint()) {
-    const uint32_t mine = site_->locals()[0].rank;
-    FailLocked(
-        DifferentCalls{Describe(), site_->NameOf(rank), arrival.text, site_->NameOf(mine), site_->text()}.status(),
-        /*tell=*/true, steps);
-  }
+  if (site_->Concerns(rank) && !ranks_[rank].arrived) MarkArrived(rank, now, steps);
+  if (arrival.fingerprint != site_->fingerprint()) FailLocked(Differs(rank, arrival.text), /*announce=*/true, steps);
   for (uint32_t local = 0; local < locals_.size(); ++local) CheckEnd(local, steps);
   return steps;
 }
@@ -141,8 +137,10 @@ void MessageCall::CheckEnd(uint32_t local, MessageSteps& steps) {
   if (it.done) {
     steps.completions.push_back({rank(local), std::exchange(it.done, nullptr), Status()});
     --locals_left_;
+    it.ended = Clock::now();
+    if (site_->is_divided()) site_->Leave(rank(local), it.ended);
   }
-  if (local == 0 && missing_ == 0) Record(progress_);
+  if (missing_ == 0 && (site_->is_divided() ? locals_left_ == 0 : local == 0)) Record();
   if (IsOver()) steps.over = true;
 }
 
@@ -156,7 +154,7 @@ MessageSteps MessageCall::Received(const MessageStep& step, const Status& status
   const uint32_t from = RankOf(step.local, it.peers[0].rank);
   if (!status.ok()) {
     FailLocked(RankGone{Describe(), site_->NameOf(from), site_->ranks()[from].process, status.message()}.status(),
-               /*tell=*/true, steps);
+               /*announce=*/true, steps);
     return steps;
   }
   if (view) {
@@ -189,7 +187,7 @@ MessageSteps MessageCall::Sent(const MessageStep& step, const Status& status) {
     const Status one = RankGone{Describe(), site_->NameOf(to), site_->ranks()[to].process, status.message()}.status();
     const Status some(Code::kInternal, Describe() + ": " + status.message() +
                                            ".\n  Cure: see what that process wrote last, and start the job again.");
-    FailLocked(step.peers.size() == 1 ? one : some, /*tell=*/true, steps);
+    FailLocked(step.peers.size() == 1 ? one : some, /*announce=*/true, steps);
     return steps;
   }
   uint32_t& receivers = locals_[step.local].blockers[step.task];
@@ -232,14 +230,14 @@ void MessageCall::StopRunning(size_t count, MessageSteps& steps) {
   steps.ended = true;
 }
 
-MessageSteps MessageCall::Fail(Status why, bool tell) {
+MessageSteps MessageCall::Fail(Status why, bool announce) {
   MessageSteps steps;
   std::lock_guard<std::mutex> lock(mutex_);
-  FailLocked(std::move(why), tell, steps);
+  FailLocked(std::move(why), announce, steps);
   return steps;
 }
 
-void MessageCall::FailLocked(Status why, bool tell, MessageSteps& steps) {
+void MessageCall::FailLocked(Status why, bool announce, MessageSteps& steps) {
   if (!failure_.ok()) return;
   if (locals_left_ == 0) {
     steps.over = true;
@@ -247,7 +245,7 @@ void MessageCall::FailLocked(Status why, bool tell, MessageSteps& steps) {
   }
   failure_ = std::move(why);
   site_->stats().RecordFailure();
-  steps.failed = tell;
+  steps.failed = announce;
   for (Rank& rank : ranks_) rank.unsent.clear();
   StopRunning(0, steps);
 }
@@ -262,7 +260,7 @@ MessageSteps MessageCall::PeerGone(uint32_t process, const Status& why) {
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (site_->ranks()[rank].process != process || !site_->Concerns(rank)) continue;
     if (ranks_[rank].arrived) continue;
-    FailLocked(RankGone{Describe(), site_->NameOf(rank), process, why.message()}.status(), /*tell=*/true, steps);
+    FailLocked(RankGone{Describe(), site_->NameOf(rank), process, why.message()}.status(), /*announce=*/true, steps);
   }
   return steps;
 }
@@ -296,19 +294,33 @@ std::optional<MessageCall::Delay> MessageCall::Overdue(Clock::time_point now, do
   return delay;
 }
 
-void MessageCall::Record(Clock::time_point now) {
+// Of the ranks in this process's groups; what others did is not known here.
+void MessageCall::Record() {
   if (std::exchange(recorded_, true)) return;
-  const uint32_t group = site_->ranks()[rank(0)].group;
-  const auto begin = ranks_.begin() + site_->groups()[group], end = ranks_.begin() + site_->groups()[group + 1];
-  const auto [first, last] =
-      std::minmax_element(begin, end, [](const Rank& one, const Rank& other) { return one.at < other.at; });
+  const std::vector<uint32_t>& own = site_->GroupOf(rank(0));
+  const size_t count = site_->is_divided() ? ranks_.size() : own.size();
   CallRecord record;
-  for (auto rank = begin; rank != end; ++rank) {
-    record.arrivals.push_back(Seconds(rank->at - first->at));
-    record.waits.push_back(Seconds(last->at - rank->at));
-    if (record.last.empty() && rank->at == last->at) record.last.push_back(static_cast<uint32_t>(rank - begin));
+  record.arrivals.resize(count, CallRecord::kUnknown);
+  record.waits.resize(count);
+  Clock::time_point first = ranks_[own[0]].at;
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (site_->Concerns(rank)) first = std::min(first, ranks_[rank].at);
   }
-  record.after_arrival = std::max(0.0, Seconds(now - last->at));
+  for (const std::vector<uint32_t>& group : site_->groups()) {
+    if (!site_->Concerns(group[0]) || (!site_->is_divided() && &group != &own)) continue;
+    const auto earlier = [this](uint32_t one, uint32_t other) { return ranks_[one].at < ranks_[other].at; };
+    const auto last = std::max_element(group.begin(), group.end(), earlier);
+    for (uint32_t i = 0; i < group.size(); ++i) {
+      const uint32_t at = site_->is_divided() ? group[i] : i;
+      record.arrivals[at] = Seconds(ranks_[group[i]].at - first);
+      record.waits[at] = Seconds(ranks_[*last].at - ranks_[group[i]].at);
+      if (group[i] == *last && group.size() > 1) record.last.push_back(at);
+      const std::optional<uint32_t> local = site_->FindLocal(group[i]);
+      if (!local || locals_[*local].done) continue;
+      record.after_arrival = std::max(record.after_arrival, Seconds(locals_[*local].ended - ranks_[*last].at));
+    }
+  }
+  if (site_->is_divided()) record.own = Own();
   const int64_t work = graph(0).work();
   record.early_share = work > 0 ? static_cast<double>(early_work_) / static_cast<double>(work) : 0;
   site_->stats().Record(std::move(record));
@@ -318,6 +330,16 @@ bool MessageCall::AllHereHaveArrived() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return std::all_of(site_->locals().begin(), site_->locals().end(),
                      [this](const MessageSite::Local& local) { return ranks_[local.rank].arrived; });
+}
+
+// None: a rank of this process has come for the first time.
+std::vector<double> MessageCall::Own() const {
+  std::vector<double> own(ranks_.size(), CallRecord::kUnknown);
+  for (uint32_t local = 0; local < locals_.size(); ++local) {
+    if (locals_[local].own < 0) return {};
+    own[rank(local)] = locals_[local].own;
+  }
+  return own;
 }
 
 Status MessageCall::failure() const {

@@ -2,7 +2,7 @@
 //
 //   MessageCall call(site, id, /*number=*/412, Clock::now(), held_views);
 //   MessageSteps steps = call.Arrive(rank, buffers, done, now);
-//   // … start each of steps.tasks; tell its end; then, as posts and sends have begun:
+//   // … start each of steps.tasks; report its end; then, as posts and sends have begun:
 //   steps = call.Started(count);
 //
 // Thread-safe; calls no transport itself, so no lock is held when one is called. The caller starts every task that it
@@ -47,11 +47,14 @@ struct MessageSteps {
 
 class MessageCall {
  public:
-  MessageCall(std::shared_ptr<const MessageSite> site, const CallId& id, int64_t number, Clock::time_point start,
-              std::shared_ptr<HeldViews> held_views);
+  // `first`: the rank of this process that has begun it.
+  MessageCall(std::shared_ptr<const MessageSite> site, const CallId& id, int64_t number, uint32_t first,
+              Clock::time_point start, std::shared_ptr<HeldViews> held_views);
 
   const MessageSite& site() const { return *site_; }
+  const std::shared_ptr<const MessageSite>& shared_site() const { return site_; }
   const CallId& id() const { return id_; }
+  uint32_t first() const { return first_; }
   Clock::time_point start() const { return start_; }
   const MessageTask& task(const MessageStep& step) const { return graph(step.local).tasks()[step.task]; }
   // Of a rank that has arrived.
@@ -68,8 +71,8 @@ class MessageCall {
   MessageSteps Add(const MessageStep& step);
   MessageSteps Started(size_t count);
 
-  // Ends the call with this error, unless it is over; `tell`: the other processes do not know it.
-  MessageSteps Fail(Status why, bool tell);
+  // Ends the call with this error, unless it is over; `announce`: the other processes do not know it.
+  MessageSteps Fail(Status why, bool announce);
   // Fails it if a rank of the process has not arrived. What must still come of the others may have come already, before
   // its Post; if it has not, the Post fails.
   MessageSteps PeerGone(uint32_t process, const Status& why);
@@ -87,6 +90,10 @@ class MessageCall {
   std::optional<Delay> Overdue(Clock::time_point now, double deadline) const;
   // "psum #412 over 'data' (16 MiB, plan 3f9a01c2)"
   std::string Describe() const;
+  // The error that a rank comes to this call with another site, whose text this is.
+  Status Differs(uint32_t rank, const std::string& text) const {
+    return site_->Differs(Describe(), rank, text, first_);
+  }
 
   bool AllHereHaveArrived() const;
   bool failed() const { return !failure().ok(); }
@@ -98,6 +105,8 @@ class MessageCall {
     Done done;
     std::vector<uint32_t> blockers;  // by task: those to end before it, or receivers to be sent to
     uint32_t tasks_left = 0;
+    Clock::time_point ended;
+    double own = 0;  // seconds since its call before ended
   };
   struct Rank {
     bool arrived = false;
@@ -112,13 +121,15 @@ class MessageCall {
   void End(uint32_t local, uint32_t task, MessageSteps& steps);
   void MarkArrived(uint32_t rank, Clock::time_point now, MessageSteps& steps);
   void CheckEnd(uint32_t local, MessageSteps& steps);
-  void Record(Clock::time_point now);
-  void FailLocked(Status why, bool tell, MessageSteps& steps);
+  void Record();
+  std::vector<double> Own() const;
+  void FailLocked(Status why, bool announce, MessageSteps& steps);
   void StopRunning(size_t count, MessageSteps& steps);
 
   const std::shared_ptr<const MessageSite> site_;
   const CallId id_;
   const int64_t number_;
+  const uint32_t first_;
   const Clock::time_point start_;
   const std::shared_ptr<HeldViews> held_views_;
 

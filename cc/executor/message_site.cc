@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "cc/base/errors.h"
 #include "cc/base/text.h"
 
 namespace jaxcomm {
@@ -22,87 +23,135 @@ uint64_t Hash(const std::string& bytes) {
   return hash;
 }
 
+void MakeSet(std::vector<uint32_t>& processes) {
+  std::sort(processes.begin(), processes.end());
+  processes.erase(std::unique(processes.begin(), processes.end()), processes.end());
+}
+
 }  // namespace
 
 Result<std::shared_ptr<MessageSite>> MessageSite::Make(Label label, Kind kind, Reduction reduction, uint64_t module,
                                                        uint32_t site, const std::vector<MessageGroup>& groups,
                                                        uint32_t process) {
   std::shared_ptr<MessageSite> made(new MessageSite());
+  made->common_ = std::make_shared<Common>();
   made->label_ = std::move(label);
   made->kind_ = kind;
   made->reduction_ = reduction;
   made->module_ = module;
   made->site_ = site;
   made->process_ = process;
-  const std::string who = made->label_.name + " over '" + made->label_.axes + "': ";
+  std::vector<Members> members;
   for (const MessageGroup& group : groups) {
-    const auto index = static_cast<uint32_t>(made->groups_.size());
-    made->groups_.push_back(static_cast<uint32_t>(made->ranks_.size()));
-    made->lists_ += group.list + ",";
-    bool concerned = false;
-    for (uint32_t i = 0; i < group.ranks.size(); ++i) {
-      const auto rank = static_cast<uint32_t>(made->ranks_.size());
-      made->ranks_.push_back({group.ranks[i].process, group.ranks[i].device, index});
-      if (group.ranks[i].process != process) continue;
-      concerned = true;
-      const std::shared_ptr<const Messages> list = i < group.lists.size() ? group.lists[i] : nullptr;
-      if (!list || list->rank() != i || list->ranks() != group.ranks.size()) {
-        return InvalidArgument(who + "'" + group.list + "' is no list of messages for rank " + std::to_string(i) +
-                               " of " + std::to_string(group.ranks.size()));
-      }
-      made->locals_.push_back({rank, list, std::nullopt});
-    }
-    made->concerned_.push_back(concerned);
+    Members& numbered = members.emplace_back(Members{{}, group.list, group.lists});
     for (const MessageGroup::Rank& rank : group.ranks) {
-      if (concerned && rank.process != process) made->others_.push_back(rank.process);
+      numbered.ranks.push_back(static_cast<uint32_t>(made->ranks_.size()));
+      made->ranks_.push_back({rank.process, rank.device, 0});
+      if (rank.process != process) made->everybody_.push_back(rank.process);
     }
   }
-  made->groups_.push_back(static_cast<uint32_t>(made->ranks_.size()));
-  std::sort(made->others_.begin(), made->others_.end());
-  made->others_.erase(std::unique(made->others_.begin(), made->others_.end()), made->others_.end());
+  MakeSet(made->everybody_);
+  if (Status status = made->SetGroups(members); !status.ok()) return status;
   if (made->locals_.empty()) {
-    return InvalidArgument(who + "process " + std::to_string(process) + " has no rank in any group");
+    return InvalidArgument(made->who() + "process " + std::to_string(process) + " has no rank in any group");
   }
   return made;
 }
 
+Result<std::shared_ptr<const MessageSite>> MessageSite::Divide(const std::vector<Members>& groups,
+                                                               std::string row) const {
+  std::shared_ptr<MessageSite> made(new MessageSite(*this));
+  made->row_ = std::move(row);
+  if (Status status = made->SetGroups(groups); !status.ok()) return status;
+  if (Status status = made->MakeGraphs(); !status.ok()) return status;
+  made->Describe();
+  return std::shared_ptr<const MessageSite>(std::move(made));
+}
+
+Status MessageSite::SetGroups(const std::vector<Members>& groups) {
+  groups_.clear();
+  locals_.clear();
+  concerned_.clear();
+  others_.clear();
+  lists_.clear();
+  for (const Members& group : groups) {
+    std::vector<uint32_t> others;
+    for (const uint32_t rank : group.ranks) {
+      ranks_[rank].group = static_cast<uint32_t>(groups_.size());
+      if (ranks_[rank].process != process_) others.push_back(ranks_[rank].process);
+    }
+    MakeSet(others);
+    concerned_.push_back(false);
+    for (uint32_t i = 0; i < group.ranks.size(); ++i) {
+      if (ranks_[group.ranks[i]].process != process_) continue;
+      concerned_.back() = true;
+      const std::shared_ptr<const Messages> list = i < group.lists.size() ? group.lists[i] : nullptr;
+      const bool fits = list ? list->rank() == i && list->ranks() == group.ranks.size() : group.ranks.size() == 1;
+      if (!fits) {
+        return InvalidArgument(who() + "'" + group.list + "' is no list of messages for rank " + std::to_string(i) +
+                               " of " + std::to_string(group.ranks.size()));
+      }
+      locals_.push_back({group.ranks[i], list, nullptr, others});
+    }
+    if (concerned_.back()) others_.insert(others_.end(), others.begin(), others.end());
+    groups_.push_back(group.ranks);
+    lists_.push_back(group.list);
+  }
+  MakeSet(others_);
+  std::sort(locals_.begin(), locals_.end(), [](const Local& one, const Local& other) { return one.rank < other.rank; });
+  return Status();
+}
+
 Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
-  std::call_once(once_, [&] {
+  std::call_once(common_->once, [&] {
     for (const Leaf& leaf : leaves) {
       // Nothing is combined in an all-gather, so every type of that width will do.
-      reduces_.push_back(FindReduce(leaf.dtype, kind_ == Kind::kAllGather ? Reduction::kSum : reduction_));
-      if (reduces_.back() == nullptr) {
-        status_ = Status(Code::kUnimplemented, label_.name + ": complex numbers have no order, so no max or min");
+      common_->reduces.push_back(FindReduce(leaf.dtype, kind_ == Kind::kAllGather ? Reduction::kSum : reduction_));
+      if (common_->reduces.back() == nullptr) {
+        common_->status =
+            Status(Code::kUnimplemented, label_.name + ": complex numbers have no order, so no max or min");
         return;
       }
     }
-    layout_.emplace(leaves);
-    for (Local& local : locals_) {
-      Result<MessageGraph> graph = MessageGraph::Make(*local.list, *layout_, kind_);
-      if (!graph.ok()) {
-        status_ = InvalidArgument(label_.name + " over '" + label_.axes + "': " + graph.status().message());
-        return;
-      }
-      local.graph.emplace(std::move(graph.value()));
-    }
+    common_->layout.emplace(leaves);
+    common_->status = MakeGraphs();
+    if (!common_->status.ok()) return;
     Describe();
-    const uint32_t group = ranks_[locals_[0].rank].group;
-    stats_ =
-        stats.Site({label_.name, label_.axes, label_.plan, groups_[group + 1] - groups_[group], layout_->payload()});
-    scratch_ = std::make_unique<ScratchPool>(2 * locals_.size());
+    const auto ranks = static_cast<uint32_t>(GroupOf(locals_[0].rank).size());
+    common_->stats = stats.Site({label_.name, label_.axes, label_.plan, ranks, layout().payload()});
+    common_->scratch = std::make_unique<ScratchPool>(2 * locals_.size());
   });
-  return status_;
+  return common_->status;
+}
+
+Status MessageSite::MakeGraphs() {
+  std::lock_guard<std::mutex> lock(common_->mutex);
+  for (Local& local : locals_) {
+    if (!local.list) {
+      local.graph = std::make_shared<const MessageGraph>();
+      continue;
+    }
+    std::weak_ptr<const MessageGraph>& kept = common_->graphs[{lists_[ranks_[local.rank].group], local.list->rank()}];
+    local.graph = kept.lock();
+    if (local.graph) continue;
+    Result<MessageGraph> graph = MessageGraph::Make(*local.list, layout(), kind_);
+    if (!graph.ok()) return InvalidArgument(who() + graph.status().message());
+    local.graph = std::make_shared<const MessageGraph>(std::move(graph.value()));
+    kept = local.graph;
+  }
+  return Status();
 }
 
 void MessageSite::Describe() {
-  const std::vector<Leaf>& leaves = layout_->leaves();
-  std::string exact = label_.name + "|" + label_.axes + "|" + label_.plan + "|" + lists_ + "|" +
-                      std::to_string(static_cast<int>(kind_)) + "|" + std::to_string(static_cast<int>(reduction_));
+  const std::vector<Leaf>& leaves = layout().leaves();
+  std::string exact = label_.name + "|" + label_.axes + "|" + label_.plan + "|";
+  for (const std::string& list : lists_) exact += list + ",";
+  exact += "|" + std::to_string(static_cast<int>(kind_)) + "|" + std::to_string(static_cast<int>(reduction_));
   for (const Leaf& leaf : leaves) {
     exact += "|" + std::string(kDTypes[static_cast<int>(leaf.dtype)]) + ":" + std::to_string(leaf.bytes);
   }
   for (const Rank& rank : ranks_) exact += "|" + std::to_string(rank.device) + ":" + std::to_string(rank.group);
-  fingerprint_ = Hash(exact);
+  fingerprint_ = Hash(exact + "|" + row_);
 
   std::string values;
   for (size_t i = 0; i < leaves.size() && i < kNamedLeaves; ++i) {
@@ -111,8 +160,28 @@ void MessageSite::Describe() {
               std::to_string(elements) + "]";
   }
   if (leaves.size() > kNamedLeaves) values += " and " + std::to_string(leaves.size() - kNamedLeaves) + " more";
-  text_ = label_.name + " over '" + label_.axes + "', " + values + " (" + FormatBytes(layout_->payload()) + "), plan " +
+  text_ = label_.name + " over '" + label_.axes + "', " + values + " (" + FormatBytes(layout().payload()) + "), plan " +
           label_.plan + ", at " + label_.where;
+  if (is_divided()) text_ += ", groups " + row_;
+}
+
+Status MessageSite::Differs(const std::string& call, uint32_t rank, const std::string& text, uint32_t mine) const {
+  const size_t alike = text_.size() - row_.size();
+  if (is_divided() && text.compare(0, alike, text_, 0, alike) == 0) {
+    return Mismatch{call, NameOf(rank), text.substr(alike), NameOf(mine), row_}.status();
+  }
+  return DifferentCalls{call, NameOf(rank), text, NameOf(mine), text_}.status();
+}
+
+void MessageSite::Leave(uint32_t rank, Clock::time_point now) const {
+  std::lock_guard<std::mutex> lock(common_->mutex);
+  common_->left[rank] = now;
+}
+
+double MessageSite::SecondsSinceLeft(uint32_t rank, Clock::time_point now) const {
+  std::lock_guard<std::mutex> lock(common_->mutex);
+  const auto left = common_->left.find(rank);
+  return left == common_->left.end() ? -1 : std::chrono::duration<double>(now - left->second).count();
 }
 
 std::optional<uint32_t> MessageSite::FindLocal(uint32_t rank) const {

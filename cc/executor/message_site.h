@@ -6,16 +6,23 @@
 //   Status status = site.value()->SetLeaves(leaves, executor.stats());   // at each call; the first one fixes them
 //   executor.ArriveAcross(site.value(), run_id, rank, buffers, done);
 //
-// Ranks are numbered over all groups: those of the second group follow those of the first, and so on. Immutable once
-// the leaves are set; thread-safe.
+// Ranks are numbered over all groups: those of the second group follow those of the first, and so on. Where groups
+// change from call to call there is such a site for each division of the ranks, by which their numbers stay as they
+// are:
+//
+//   Result<std::shared_ptr<const MessageSite>> divided = site.value()->Divide({{{0, 2}, …}, {{1, 3}, …}}, "[0 1 0 1]");
+//
+// Immutable once the leaves are set; thread-safe.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cc/base/status.h"
@@ -24,6 +31,7 @@
 #include "cc/executor/message_graph.h"
 #include "cc/executor/scratch.h"
 #include "cc/executor/stats.h"
+#include "cc/executor/timer.h"
 #include "cc/kernels/reduce.h"
 #include "cc/program/messages.h"
 
@@ -57,6 +65,16 @@ class MessageSite {
   // bytes are those of one slice. An error: the messages do not make this collective of them.
   Status SetLeaves(const std::vector<Leaf>& leaves, Stats& stats);
 
+  // Ranks that call together, in the order of their list; one that is alone has none.
+  struct Members {
+    std::vector<uint32_t> ranks;
+    std::string list;
+    std::vector<std::shared_ptr<const Messages>> lists;  // as of a MessageGroup
+  };
+  // The site of the same calls with its ranks in these groups, each of them in one; once the leaves are set. What it
+  // has in common with this one is kept once. `row` says the groups in messages.
+  Result<std::shared_ptr<const MessageSite>> Divide(const std::vector<Members>& groups, std::string row) const;
+
   struct Rank {
     uint32_t process;
     uint32_t device;
@@ -66,7 +84,8 @@ class MessageSite {
   struct Local {
     uint32_t rank;
     std::shared_ptr<const Messages> list;
-    std::optional<MessageGraph> graph;
+    std::shared_ptr<const MessageGraph> graph;
+    std::vector<uint32_t> others;  // the other processes that have a rank in its group
   };
 
   const Label& label() const { return label_; }
@@ -75,32 +94,60 @@ class MessageSite {
   uint32_t site() const { return site_; }
   uint32_t process() const { return process_; }
   const std::vector<Rank>& ranks() const { return ranks_; }
-  // Where the ranks of a group begin, and behind the last group the number of ranks.
-  const std::vector<uint32_t>& groups() const { return groups_; }
-  // The number of ranks in a rank's group.
-  uint32_t GroupSize(uint32_t rank) const {
-    return groups_[ranks_[rank].group + 1] - groups_[ranks_[rank].group];
-  }
+  // The ranks of each group.
+  const std::vector<std::vector<uint32_t>>& groups() const { return groups_; }
+  const std::vector<uint32_t>& GroupOf(uint32_t rank) const { return groups_[ranks_[rank].group]; }
   const std::vector<Local>& locals() const { return locals_; }
   // The index of a rank of this process among `locals`; none: it is another's.
   std::optional<uint32_t> FindLocal(uint32_t rank) const;
-  // What messages call a rank: its place in the group, or where there are several groups its device.
-  uint32_t NameOf(uint32_t rank) const { return groups_.size() > 2 ? ranks_[rank].device : rank; }
+  // What messages call a rank: its number, or where there are several groups that do not change its device.
+  uint32_t NameOf(uint32_t rank) const { return groups_.size() > 1 && !is_divided() ? ranks_[rank].device : rank; }
   // Whether a rank of this process is in the rank's group.
   bool Concerns(uint32_t rank) const { return concerned_[ranks_[rank].group]; }
   // The other processes that have a rank in a group with one of this process.
   const std::vector<uint32_t>& others() const { return others_; }
   bool HasRankOf(uint32_t process) const { return std::binary_search(others_.begin(), others_.end(), process); }
+  // All other processes that have a rank.
+  const std::vector<uint32_t>& everybody() const { return everybody_; }
+  bool Knows(uint32_t process) const { return std::binary_search(everybody_.begin(), everybody_.end(), process); }
 
-  const Layout& layout() const { return *layout_; }
-  const std::vector<ReduceFn>& reduces() const { return reduces_; }
+  // Whether it is a division of ranks whose groups change.
+  bool is_divided() const { return !row_.empty(); }
+  // Whether both are divisions of one call site's ranks, or the same.
+  bool IsOf(const MessageSite& site) const { return common_ == site.common_; }
+
+  const Layout& layout() const { return *common_->layout; }
+  const std::vector<ReduceFn>& reduces() const { return common_->reduces; }
   uint64_t fingerprint() const { return fingerprint_; }
   const std::string& text() const { return text_; }
-  SiteStats& stats() const { return *stats_; }
-  ScratchPool& scratch() const { return *scratch_; }
+  // The error of a call that this site is one rank's of, and `text` that of another one.
+  Status Differs(const std::string& call, uint32_t rank, const std::string& text, uint32_t mine) const;
+  SiteStats& stats() const { return *common_->stats; }
+  // A rank's call ends, and how long ago its last one did; negative: it has had none.
+  void Leave(uint32_t rank, Clock::time_point now) const;
+  double SecondsSinceLeft(uint32_t rank, Clock::time_point now) const;
+  ScratchPool& scratch() const { return *common_->scratch; }
 
  private:
+  // What all divisions have alike.
+  struct Common {
+    std::once_flag once;
+    Status status;
+    std::optional<Layout> layout;
+    std::vector<ReduceFn> reduces;  // one per leaf
+    std::shared_ptr<SiteStats> stats;
+    std::unique_ptr<ScratchPool> scratch;
+
+    std::mutex mutex;
+    std::map<std::pair<std::string, uint32_t>, std::weak_ptr<const MessageGraph>> graphs;  // by list and its rank
+    std::map<uint32_t, Clock::time_point> left;
+  };
+
   MessageSite() = default;
+  MessageSite(const MessageSite&) = default;
+  std::string who() const { return label_.name + " over '" + label_.axes + "': "; }
+  Status SetGroups(const std::vector<Members>& groups);
+  Status MakeGraphs();
   void Describe();
 
   Label label_;
@@ -109,20 +156,16 @@ class MessageSite {
   uint64_t module_;
   uint32_t site_, process_;
   std::vector<Rank> ranks_;
-  std::vector<uint32_t> groups_;
-  std::vector<Local> locals_;
+  std::vector<uint32_t> everybody_;
+  std::vector<std::vector<uint32_t>> groups_;
+  std::vector<Local> locals_;    // ascending
   std::vector<bool> concerned_;  // by group
   std::vector<uint32_t> others_;
-  std::string lists_;  // their names
-
-  std::once_flag once_;
-  Status status_;
-  std::optional<Layout> layout_;
-  std::vector<ReduceFn> reduces_;  // one per leaf
+  std::vector<std::string> lists_;  // their names, by group
+  std::string row_;                 // of a division
   uint64_t fingerprint_ = 0;
   std::string text_;
-  std::shared_ptr<SiteStats> stats_;
-  std::unique_ptr<ScratchPool> scratch_;
+  std::shared_ptr<Common> common_;
 };
 
 }  // namespace jaxcomm

@@ -6,6 +6,7 @@
 // Thread-safe; what is taken may outlive the pool.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -26,7 +27,7 @@ class ScratchPool {
       std::lock_guard<std::mutex> lock(shelf_->mutex);
       auto& blocks = shelf_->blocks;
       for (size_t i = 0; i < blocks.size() && !block.memory; ++i) {
-        if (blocks[i].bytes != bytes) continue;
+        if (blocks[i].bytes < bytes) continue;
         std::swap(blocks[i], blocks.back());
         block = std::move(blocks.back());
         blocks.pop_back();
@@ -35,10 +36,14 @@ class ScratchPool {
     if (!block.memory)
       block.memory.reset(static_cast<std::byte*>(::operator new(static_cast<size_t>(bytes), kAligned)));
     std::byte* const memory = block.memory.release();
-    return std::shared_ptr<std::byte>(memory, [shelf = shelf_, bytes](std::byte* back) {
+    return std::shared_ptr<std::byte>(memory, [shelf = shelf_, bytes = block.bytes](std::byte* back) {
       Block block{std::unique_ptr<std::byte, Free>(back), bytes};
       std::lock_guard<std::mutex> lock(shelf->mutex);
-      if (shelf->blocks.size() < shelf->kept) shelf->blocks.push_back(std::move(block));
+      auto& blocks = shelf->blocks;
+      if (blocks.size() < shelf->kept) return blocks.push_back(std::move(block));
+      const auto least = std::min_element(blocks.begin(), blocks.end(),
+                                          [](const Block& one, const Block& other) { return one.bytes < other.bytes; });
+      if (least != blocks.end() && least->bytes < bytes) std::swap(*least, block);
     });
   }
 

@@ -22,7 +22,11 @@ void WriteString(std::ostream& out, const std::string& text) {
 template <typename T>
 void WriteList(std::ostream& out, const std::vector<T>& values) {
   out << '[';
-  for (size_t i = 0; i < values.size(); ++i) out << (i ? "," : "") << values[i];
+  for (size_t i = 0; i < values.size(); ++i) {
+    out << (i ? "," : "");
+    const bool is_known = values[i] == values[i];
+    is_known ? out << values[i] : out << "null";
+  }
   out << ']';
 }
 
@@ -44,6 +48,11 @@ void SiteStats::Record(CallRecord call) {
 void SiteStats::RecordFailure() {
   std::lock_guard<std::mutex> lock(mutex_);
   ++failed_;
+}
+
+std::optional<CallRecord> SiteStats::Last() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return recent_.empty() ? std::nullopt : std::optional<CallRecord>(recent_.back());
 }
 
 void SiteStats::Reset() {

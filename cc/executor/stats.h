@@ -9,9 +9,11 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -30,6 +32,9 @@ struct SiteLabel {
 };
 
 struct CallRecord {
+  // Of a rank of another group that changes, in another process.
+  static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
   std::vector<double> arrivals;  // seconds after the first rank, by rank
   std::vector<double> waits;     // seconds until the last rank (of its group, if groups change) came, by rank
   std::vector<uint32_t> last;    // who came last
@@ -44,6 +49,8 @@ class SiteStats {
 
   void Record(CallRecord call);
   void RecordFailure();
+  // Of the calls that are kept.
+  std::optional<CallRecord> Last() const;
   std::string Json(const SiteLabel& label) const;
   void Reset();
 

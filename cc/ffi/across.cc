@@ -3,15 +3,15 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "cc/executor/message_site.h"
 #include "cc/ffi/buffers.h"
+#include "cc/ffi/call_number.h"
 #include "cc/ffi/groups.h"
 #include "cc/ffi/job.h"
 #include "cc/ffi/runtime.h"
@@ -29,22 +29,12 @@ struct AcrossSite {
 
   ~AcrossSite() { TheExecutor().Forget(site.get()); }
 
+  uint64_t module = 0;
   std::shared_ptr<MessageSite> site;
   std::map<int32_t, uint32_t> ranks;  // by device id, those of groups of one rank left out
 };
 ffi::TypeId AcrossSite::id = {};
 ffi::TypeInfo AcrossSite::info = ffi::MakeTypeInfo<AcrossSite>();
-
-constexpr uint32_t kMaxCopies = 1 << 12;
-
-// XLA may copy a call, where a function is called twice: each copy of it is a call site of its own. All processes
-// compile the same module, so they meet the copies in one order.
-uint32_t CountCopy(int64_t module, int64_t lowering, int64_t number) {
-  static std::mutex mutex;
-  static std::map<std::tuple<int64_t, int64_t, int64_t>, uint32_t> copies;
-  std::lock_guard<std::mutex> lock(mutex);
-  return copies[{module, lowering, number}]++;
-}
 
 ffi::ErrorOr<std::unique_ptr<AcrossSite>> Instantiate(std::string_view name, std::string_view axes,
                                                       std::string_view plan, std::string_view programs,
@@ -67,6 +57,7 @@ ffi::ErrorOr<std::unique_ptr<AcrossSite>> Instantiate(std::string_view name, std
         "jax.distributed.initialize() in all of them before loading the executable.");
   }
   auto across = std::make_unique<AcrossSite>();
+  across->module = static_cast<uint64_t>(module);
   std::vector<MessageGroup> groups;
   uint32_t rank = 0;
   size_t next = 0;
@@ -94,12 +85,12 @@ ffi::ErrorOr<std::unique_ptr<AcrossSite>> Instantiate(std::string_view name, std
       made.lists.push_back(std::move(list));
     }
   }
-  const uint32_t copy = CountCopy(module, lowering, number);
-  if (copy >= kMaxCopies || number < 0 || number >= (int64_t{1} << 20)) return invalid("the module has too many calls");
+  const std::optional<uint32_t> numbered = NumberCall(module, lowering, number);
+  if (!numbered) return invalid("the module has too many calls");
   if (across->ranks.empty()) return across;
-  Result<std::shared_ptr<MessageSite>> site = MessageSite::Make(
-      {std::string(name), std::string(axes), std::string(plan), std::string(line)}, *kind, *reduction,
-      static_cast<uint64_t>(module), static_cast<uint32_t>(number) * kMaxCopies + copy, groups, TheJob().process());
+  Result<std::shared_ptr<MessageSite>> site =
+      MessageSite::Make({std::string(name), std::string(axes), std::string(plan), std::string(line)}, *kind, *reduction,
+                        static_cast<uint64_t>(module), *numbered, groups, TheJob().process());
   if (!site.ok()) return ffi::Unexpected(ToError(site.status()));
   across->site = std::move(site.value());
   return across;
@@ -109,6 +100,7 @@ Status Start(AcrossSite* across, ffi::RunId run, int32_t device, const ffi::Rema
              const ffi::RemainingRets& rets, const ffi::Promise& promise) {
   const auto at = across->ranks.find(device);
   if (at == across->ranks.end()) {
+    TheExecutor().SkipAcross(across->module, run.run_id);
     HandOn(args, rets);
     ffi::Promise alone = promise;
     alone.SetAvailable();
@@ -117,7 +109,8 @@ Status Start(AcrossSite* across, ffi::RunId run, int32_t device, const ffi::Rema
   std::vector<Leaf> leaves;
   Buffers buffers;
   MessageSite& site = *across->site;
-  Status status = ReadBuffers(site.label().name, site.kind(), site.GroupSize(at->second), args, rets, leaves, buffers);
+  Status status =
+      ReadBuffers(site.label().name, site.kind(), site.GroupOf(at->second).size(), args, rets, leaves, buffers);
   if (status.ok()) status = site.SetLeaves(leaves, TheExecutor().stats());
   if (!status.ok()) return status;
   TheExecutor().ArriveAcross(across->site, run.run_id, at->second, std::move(buffers), Keep(promise));

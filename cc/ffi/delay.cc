@@ -1,4 +1,4 @@
-// The custom call "jaxcomm_delay": hands its operands on, as many seconds later as the last of them says.
+// The custom call "jaxcomm_delay": returns its operands, as many seconds later as the last of them says.
 
 #include <chrono>
 #include <cstring>

@@ -84,6 +84,12 @@ Status Job::Start() {
   return Status();
 }
 
+void Job::Close() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (shm_) shm_->Leave();
+  if (tcp_) tcp_->Leave();
+}
+
 bool Job::started() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return router_ != nullptr;

@@ -4,8 +4,9 @@
 //   ... publish TheJob().shm(), connect ...
 //   status = TheJob().AddTcp(1, socket);   // or AddShm, for each other process
 //   status = TheJob().Start();             // from now on calls between processes may run
+//   TheJob().Close();                      // before the process ends: what is on its way gets out
 //
-// They are connected once, and stay so until the process ends. Thread-safe.
+// They are connected once. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +35,9 @@ class Job {
   Status AddTcp(uint32_t process, int socket);
   // An error: a process has not been added.
   Status Start();
+
+  // Sends what is queued, for some seconds at most, and says goodbye. Calls in flight fail, and so do later ones.
+  void Close();
 
   // Null before Start.
   Transport* transport() const { return router_.get(); }

@@ -1,15 +1,50 @@
 // The C functions by which Python connects the processes of a job; c_function.h says how they end.
 
+#include <cstddef>
 #include <cstdint>
+#include <future>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "cc/executor/message_site.h"
 #include "cc/ffi/c_function.h"
 #include "cc/ffi/job.h"
 #include "cc/ffi/runtime.h"
 
 namespace jaxcomm {
+namespace {
+
+// Runs a list of messages between processes, of which this has some of the ranks, and waits for the end, which the
+// executor's deadline bounds; the seconds from the last arrival to it. `bytes`: of each rank of this process in turn.
+Result<double> RunMessages(const MessageSite::Label& label, uint64_t number, const MessageGroup& group,
+                           std::byte* bytes, int64_t num_bytes) {
+  const Result<std::shared_ptr<MessageSite>> made =
+      MessageSite::Make(label, Kind::kAllReduce, Reduction::kSum, number, /*site=*/0, {group}, TheJob().process());
+  if (!made.ok()) return made.status();
+  const std::shared_ptr<MessageSite>& site = made.value();
+  Stats stats;  // not those that users read
+  if (Status status = site->SetLeaves({{DType::kU8, num_bytes}}, stats); !status.ok()) return status;
+  std::vector<std::future<Status>> ends;
+  for (const MessageSite::Local& local : site->locals()) {
+    const auto end = std::make_shared<std::promise<Status>>();
+    ends.push_back(end->get_future());
+    TheExecutor().ArriveAcross(site, /*run=*/0, local.rank, {{bytes}, {bytes}},
+                               [end](const Status& status) { end->set_value(status); });
+    bytes += num_bytes;
+  }
+  Status status;
+  for (std::future<Status>& end : ends) {
+    if (Status found = end.get(); !found.ok()) status = std::move(found);
+  }
+  TheExecutor().Forget(site.get());
+  if (!status.ok()) return status;
+  const std::optional<CallRecord> record = site->stats().Last();
+  return record ? record->after_arrival : 0.0;
+}
+
+}  // namespace
 
 // The list of one rank; those of all ranks have one name.
 JAXCOMM_EXPORT int jaxcomm_register_messages(const char* name, const void* bytes, int64_t num_bytes, char* error,
@@ -21,9 +56,8 @@ JAXCOMM_EXPORT int jaxcomm_register_messages(const char* name, const void* bytes
 }
 
 JAXCOMM_EXPORT int jaxcomm_job_open(int64_t process, int64_t processes, char* error, int64_t capacity) {
-  return Answer(error, capacity, [&] {
-    return TheJob().Open(static_cast<uint32_t>(process), static_cast<uint32_t>(processes));
-  });
+  return Answer(error, capacity,
+                [&] { return TheJob().Open(static_cast<uint32_t>(process), static_cast<uint32_t>(processes)); });
 }
 
 // The descriptor of this process's shared-memory file, which stays ours, and the number that it bears.
@@ -50,6 +84,34 @@ JAXCOMM_EXPORT int jaxcomm_job_start(char* error, int64_t capacity) {
     Status status = TheJob().Start();
     if (status.ok()) TheExecutor().Connect(TheJob().transport());
     return status;
+  });
+}
+
+JAXCOMM_EXPORT int jaxcomm_job_close(char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] {
+    TheJob().Close();
+    return Status();
+  });
+}
+
+// Runs a registered list of messages, of which this process has a rank or several: rank r is device `devices[r]` of
+// `processes[r]`. `bytes` has the buffers of this process's ranks, one after the other. All processes of the call give
+// the same number, which no other call has had. `seconds`: from the last arrival to the end here, or 0 if the first of
+// these ranks needed no other.
+JAXCOMM_EXPORT int jaxcomm_job_run(const char* call, uint64_t number, const char* list, const uint32_t* processes,
+                                   const uint32_t* devices, int64_t ranks, void* bytes, int64_t num_bytes,
+                                   double* seconds, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&]() -> Status {
+    if (!TheJob().started()) return InvalidArgument("the processes of the job are not connected.");
+    MessageGroup group{{}, list, {}};
+    for (uint32_t rank = 0; rank < static_cast<uint32_t>(ranks); ++rank) {
+      group.ranks.push_back({processes[rank], devices[rank]});
+      group.lists.push_back(processes[rank] == TheJob().process() ? TheMessages().Find(list, rank) : nullptr);
+    }
+    const Result<double> found =
+        RunMessages({call, "processes", "none", call}, number, group, static_cast<std::byte*>(bytes), num_bytes);
+    if (found.ok()) *seconds = found.value();
+    return found.status();
   });
 }
 

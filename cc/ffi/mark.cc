@@ -1,4 +1,4 @@
-// The custom call "jaxcomm_mark": hands its operands on, and notes when that was and on which device.
+// The custom call "jaxcomm_mark": returns its operands, and notes when that was and on which device.
 
 #include <algorithm>
 #include <chrono>

@@ -18,7 +18,7 @@ from jaxcomm.errors import JaxcommError
 
 COMMANDS = {
     "demo": "profile, plan, verify, train and report on this machine, in under three minutes",
-    "profile": "measure this machine's host devices: link cost and who is late",
+    "profile": "measure this machine's host devices, or a job's processes: link cost and who is late",
     "profile import": "turn another tool's log or trace into a profile; its format is recognized",
     "profile step": "measure when in your training step each gradient is ready, for the plan's buckets",
     "profile loss-bound": "measure how much loss of gradients a training bears in the same rounds",

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jaxcomm import files, plan
-from jaxcomm.cli import job, output, progress, values
+from jaxcomm.cli import arguments, job, output, progress
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
@@ -28,15 +28,15 @@ time; bus: times 2(n-1)/n. floor: one pass that reads the buffers of all ranks a
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
-    sizes = values.sizes("1KiB,64KiB,1MiB,16MiB,64MiB")
+    sizes = arguments.sizes("1KiB,64KiB,1MiB,16MiB,64MiB")
     parser.add_argument("--devices", type=int, default=8, help="host devices, in one process (8)")
     parser.add_argument(
-        "--sizes", type=values.sizes, default=sizes, help="bytes per rank (1KiB,64KiB,1MiB,16MiB,64MiB)"
+        "--sizes", type=arguments.sizes, default=sizes, help="bytes per rank (1KiB,64KiB,1MiB,16MiB,64MiB)"
     )
     parser.add_argument("--peer", choices=["lax"], default="lax", help="what to compare with (lax)")
     parser.add_argument("--plan", help="plan that jaxcomm runs (the default schedule)")
-    parser.add_argument("--calls", type=values.counts, help="instead: this many independent 1 KiB psums in one jit")
-    parser.add_argument("--late", type=values.late, metavar="rank=R,ms=T", help="instead: this rank arrives late")
+    parser.add_argument("--calls", type=arguments.counts, help="instead: this many independent 1 KiB psums in one jit")
+    parser.add_argument("--late", type=arguments.late, metavar="rank=R,ms=T", help="instead: this rank arrives late")
     parser.add_argument(
         "--schedules",
         type=lambda text: text.split(","),

@@ -14,10 +14,10 @@ from jax.sharding import Mesh
 
 from jaxcomm import collectives, ffi, planner, schedules
 from jaxcomm.cli import spmd
-from jaxcomm.cli.values import Late
+from jaxcomm.cli.arguments import Late
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan
-from jaxcomm.plan.values import Broadcast, Plain, Spec, Straggler
+from jaxcomm.plan.values import Broadcast, Plain, Spec, StragglerSpec
 from jaxcomm.profile import Link, Profile, Provenance
 
 _CHUNKS = re.compile("[1-9][0-9]{0,3}")
@@ -104,7 +104,7 @@ def single(name: str, ranks: int, late: Late) -> Plan:
     fields = {
         "collectives": (entry,),
         "roles": {_ROLE: late.rank},
-        "template": schedules.template(ranks).to_json() if isinstance(spec, Straggler) else None,
+        "template": schedules.template(ranks).to_json() if isinstance(spec, StragglerSpec) else None,
     }
     return Plan.model_validate({**made.model_dump(exclude={"hash"}), **fields})
 
@@ -125,7 +125,7 @@ def _spec(name: str, ranks: int) -> Spec:
     if kind == "broadcast" and not chunks:
         return Broadcast(late=_ROLE)
     if kind == "straggler" and (_CHUNKS.fullmatch(chunks) or not chunks):
-        return Straggler(late=_ROLE, chunks=int(chunks or 2 * (ranks - 1)))
+        return StragglerSpec(late=_ROLE, chunks=int(chunks or 2 * (ranks - 1)))
     raise JaxcommError(
         f"--schedules has {name!r}.\n"
         "  Cure: use ring, halving_doubling, direct, broadcast, straggler, or straggler:14 for 14 chunks (at most 9999)"

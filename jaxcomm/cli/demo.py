@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from jaxcomm import files, plan, planner, profile, simulate
-from jaxcomm.cli import output, progress, values
+from jaxcomm.cli import arguments, output, progress
+from jaxcomm.cli.arguments import Late
 from jaxcomm.cli.host_devices import use_host_devices
-from jaxcomm.cli.values import Late
 from jaxcomm.errors import JaxcommError
 from jaxcomm.measure.devices import SIZES, measure_devices
 from jaxcomm.plan import Plan
@@ -40,15 +40,20 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--out", default="jaxcomm-demo", help="folder for the report and the pictures (jaxcomm-demo)")
     parser.add_argument("--devices", type=int, default=8, help="host devices (8)")
     parser.add_argument(
-        "--late", type=values.late, default=Late(3, 0.02), metavar="rank=R,ms=T", help="who is late (rank=3,ms=20)"
+        "--late", type=arguments.late, default=Late(3, 0.02), metavar="rank=R,ms=T", help="who is late (rank=3,ms=20)"
     )
-    parser.add_argument("--steps", type=values.whole(1, 10**6), default=60, help="training steps of each training (60)")
     parser.add_argument(
-        "--hidden", type=values.whole(1, 65536), default=2048, help="units of the two hidden layers (2048: 16.6 MiB)"
+        "--steps", type=arguments.whole(1, 10**6), default=60, help="training steps of each training (60)"
     )
-    parser.add_argument("--batch", type=values.whole(1, 1000), default=4, help="images per device and step (4)")
     parser.add_argument(
-        "--seed", type=values.whole(0, 2**31 - 1), default=0, help="of the parameters and the order of the images (0)"
+        "--hidden", type=arguments.whole(1, 65536), default=2048, help="units of the two hidden layers (2048: 16.6 MiB)"
+    )
+    parser.add_argument("--batch", type=arguments.whole(1, 1000), default=4, help="images per device and step (4)")
+    parser.add_argument(
+        "--seed",
+        type=arguments.whole(0, 2**31 - 1),
+        default=0,
+        help="of the parameters and the order of the images (0)",
     )
     parser.add_argument("--json", action="store_true", help="print report.json instead of the summary")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from jaxcomm import files, plan
-from jaxcomm.cli import output, values
+from jaxcomm.cli import arguments, output
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report import considered, explanation, timeline, trace
 from jaxcomm.report.step_report import gantt
@@ -24,7 +24,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--svg", metavar="FILE", help="also draw the rounds of one schedule of the plan, by rank")
     parser.add_argument("--trace", metavar="FILE", help="also write these rounds as a trace, for ui.perfetto.dev")
     parser.add_argument(
-        "--bytes", type=values.size, metavar="SIZE", help="draw the schedule of this size (the one that saves most)"
+        "--bytes", type=arguments.size, metavar="SIZE", help="draw the schedule of this size (the one that saves most)"
     )
     parser.add_argument(
         "--step-svg", metavar="FILE", help="also draw when the network, or each rail, works on each bucket"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxcomm import files, plan
-from jaxcomm.cli import output, values
+from jaxcomm.cli import arguments, output
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.plan import exporters
 from jaxcomm.report.tables import bytes_text
@@ -31,7 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("plan", help="a plan file")
     parser.add_argument("--to", required=True, choices=exporters.FORMATS, help="the format")
-    parser.add_argument("--bytes", type=values.size, metavar="SIZE", help="only the byte range of this size (all)")
+    parser.add_argument("--bytes", type=arguments.size, metavar="SIZE", help="only the byte range of this size (all)")
     parser.add_argument(
         "--out", default="exported", help="the folder to write to, or with --bytes also a file .json or .xml (exported)"
     )

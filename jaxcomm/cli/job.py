@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from jaxcomm.cli.host_devices import use_host_devices
-
-# What those who start processes tell each of them: how many there are.
-_COUNTS: Final = ("OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
-
-
-def is_job() -> bool:
-    """Whether this process is one of several that were started together."""
-    return any(int(os.environ.get(name) or 1) > 1 for name in _COUNTS)
+from jaxcomm.distributed.job import is_job
 
 
 def use_devices(count: int) -> int:

@@ -9,7 +9,7 @@ import signal
 import sys
 from argparse import ArgumentParser, Namespace
 
-from jaxcomm.cli import output, values
+from jaxcomm.cli import arguments, output
 from jaxcomm.distributed import launch, supervise
 from jaxcomm.distributed.settings import TRANSPORTS
 from jaxcomm.distributed.supervise import Failure
@@ -29,11 +29,11 @@ _MOST_DEVICES = 1024
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     parser.add_argument(
-        "-n", "--processes", type=values.whole(1, _MOST_PROCESSES), required=True, metavar="N", help="processes"
+        "-n", "--processes", type=arguments.whole(1, _MOST_PROCESSES), required=True, metavar="N", help="processes"
     )
     parser.add_argument(
         "--devices-per-process",
-        type=values.whole(1, _MOST_DEVICES),
+        type=arguments.whole(1, _MOST_DEVICES),
         default=1,
         metavar="N",
         help="CPU devices of each process, or GPUs (1)",

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
 from jaxcomm import files, plan, planner, profile, simulate
-from jaxcomm.cli import network, output, progress, values
+from jaxcomm.cli import arguments, network_options, output, progress
 from jaxcomm.report import considered, explanation
 from jaxcomm.report.groups_report import groups_headline
 from jaxcomm.report.loss_report import loss_headline
@@ -29,21 +29,28 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--out", default="plan.json", help="the plan to write (plan.json)")
     parser.add_argument("--time-limit", type=float, default=10.0, metavar="S", help="seconds for the solver (10)")
     parser.add_argument(
-        "--min-gain", type=values.fraction, default=0.02, metavar="SHARE", help="what using the delay must save (2%%)"
+        "--min-gain",
+        type=arguments.fraction,
+        default=0.02,
+        metavar="SHARE",
+        help="what using the delay must save (2%%)",
     )
     parser.add_argument("--ports", type=int, default=simulate.PORTS, help=f"peers of a rank at once ({simulate.PORTS})")
-    network.add_arguments(parser)
+    network_options.add_arguments(parser)
     parser.add_argument(
-        "--model-bytes", type=values.size, metavar="SIZE", help="what groups average (all buckets, or the collective)"
+        "--model-bytes",
+        type=arguments.size,
+        metavar="SIZE",
+        help="what groups average (all buckets, or the collective)",
     )
     parser.add_argument(
         "--loss-bound",
-        type=values.fraction,
+        type=arguments.fraction,
         metavar="SHARE",
         help="part of each gradient that may be lost (as measured)",
     )
     parser.add_argument(
-        "--loss-budget", type=values.fraction, metavar="SHARE", help="of all gradients that may be lost (the bound)"
+        "--loss-budget", type=arguments.fraction, metavar="SHARE", help="of all gradients that may be lost (the bound)"
     )
     parser.add_argument("--model", default="", metavar="NAME", help="take the loss bound published for this model")
     parser.add_argument("--seed", type=int, default=0, help="seed of the solver (0)")
@@ -55,7 +62,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Plans, proves, shows and writes."""
-    measured = network.apply(args, profile.load(args.profile))
+    measured = network_options.apply(args, profile.load(args.profile))
     files.check_writable(None if args.dry_run else args.out, args.explain_json)
     log = (lambda line: print(line, file=sys.stderr)) if args.solver_log else None
     with progress.bar(1.0, "planning") as bar:

@@ -1,14 +1,18 @@
-"""`jaxcomm profile`: measures the host devices of this machine, or its GPUs; or takes what a run of yours recorded."""
+"""`jaxcomm profile`: measures host devices, GPUs or a job's processes here; or takes what a run of yours recorded."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from typing import Any
 
 from jaxcomm import files, profile
-from jaxcomm.cli import output, progress, values
+from jaxcomm.cli import arguments, job, output, profile_job, progress
 from jaxcomm.cli.host_devices import use_host_devices
+from jaxcomm.distributed.job import is_job
 from jaxcomm.errors import JaxcommError
 from jaxcomm.measure.devices import CALLS_PER_SIZE, LOOPS, SIZES, measure_devices
+from jaxcomm.measure.processes import SECONDS
+from jaxcomm.measure.processes import SIZES as JOB_SIZES
 from jaxcomm.profile import Profile
 from jaxcomm.report import measurements
 from jaxcomm.report.tables import bytes_text, seconds_text
@@ -17,6 +21,7 @@ EXAMPLE = """
     jaxcomm profile --devices 8 --out profile.json
     jaxcomm profile --devices 8 --inject rank=3,ms=10 --dry-run
     jaxcomm profile --on cuda --devices 8              # GPUs: one kernel over all of them, and NCCL beside it
+    jaxcomm launch -n 4 -- jaxcomm profile --out profile.json    # the links between the processes of a job
     jaxcomm profile run.json --out profile.json        # a run of yours, which wrote jaxcomm.stats().save("run.json")
     jaxcomm profile import training.log --out profile.json     # another tool's measurements
 """
@@ -26,18 +31,20 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     parser.add_argument("run", nargs="?", help="a run's saved jaxcomm.stats(); without it, measure here")
     low, high = bytes_text(min(SIZES)), bytes_text(max(SIZES))
-    parser.add_argument("--devices", type=int, default=8, help="host devices or GPUs, at least 2 (8)")
+    parser.add_argument("--devices", type=int, help="host devices or GPUs, at least 2 (8); a job's are all measured")
     parser.add_argument("--on", choices=["cpu", "cuda"], default="cpu", help="host devices (cpu), or GPUs")
     parser.add_argument(
         "--sizes",
-        type=values.sizes,
-        default=list(SIZES),
-        help=f"bytes per rank; A..B in steps of 4x ({low}..{high})",
+        type=arguments.sizes,
+        help=f"bytes per rank; A..B in steps of 4x ({low}..{high}; of a job {bytes_text(min(JOB_SIZES))}..{high})",
+    )
+    parser.add_argument(
+        "--seconds", type=arguments.seconds, metavar="S", help=f"of a job: roughly, for the transfers ({SECONDS:g})"
     )
     parser.add_argument("--steps", type=int, default=50, help="steps of which the arrivals are recorded (50)")
     parser.add_argument(
         "--inject",
-        type=values.late,
+        type=arguments.late,
         action="append",
         default=[],
         metavar="rank=R,ms=T",
@@ -52,6 +59,14 @@ def run(args: Namespace) -> int:
     """Measures, shows and writes."""
     if args.run:
         return _of_a_run(args)
+    if is_job():
+        return _of_a_job(args)
+    if args.seconds is not None:
+        raise JaxcommError(
+            "--seconds is for the transfers between the processes of a job, and this process is in none.\n"
+            "  Cure: leave out --seconds, or jaxcomm launch -n 4 -- jaxcomm profile"
+        )
+    args.devices, args.sizes = args.devices or 8, args.sizes or list(SIZES)
     inject = {late.rank: late.seconds for late in args.inject}
     if args.dry_run and args.json:
         lates = [late._asdict() for late in args.inject]
@@ -75,9 +90,37 @@ def run(args: Namespace) -> int:
     return 0
 
 
+def _of_a_job(args: Namespace) -> int:
+    """Measures in all processes, shows and writes in the first."""
+    if args.devices is not None or args.on != "cpu":
+        raise JaxcommError(
+            "all CPU devices of this job's processes are measured.\n  Cure: leave out --devices and --on."
+        )
+    devices = job.use_devices(2)
+    if args.dry_run:
+        if job.is_first():
+            profile_job.say_what_would_be_done(args, devices)
+        return 0
+    if job.is_first():
+        files.check_writable(args.out)
+    measured = profile_job.measure(args)
+    if job.is_first():
+        if not args.json:
+            print(f"{profile_job.table_of(measured)}\n")
+        _show(measured.profile, args)
+    return 0
+
+
 def _of_a_run(args: Namespace) -> int:
     """Reads, shows and writes."""
-    measuring = {"devices": 8, "on": "cpu", "sizes": list(SIZES), "steps": 50, "inject": []}
+    measuring: dict[str, Any] = {
+        "devices": None,
+        "on": "cpu",
+        "sizes": None,
+        "seconds": None,
+        "steps": 50,
+        "inject": [],
+    }
     if given := [name for name, default in measuring.items() if getattr(args, name) != default]:
         raise JaxcommError(
             f"--{given[0]} says how to measure here, but {args.run} was measured already.\n"

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from typing import get_args
 
 from jaxcomm import files, profile
-from jaxcomm.cli import output, values
+from jaxcomm.cli import arguments, output
 from jaxcomm.errors import JaxcommError
 from jaxcomm.profile.schema import ExecutorName
 from jaxcomm.report import measurements
@@ -30,7 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--rail",
-        type=values.rail,
+        type=arguments.rail,
         metavar="NAME=TRANSPORT",
         help="FILE timed allreduces on this rail alone, a network that all ranks share",
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxcomm import files, profile
-from jaxcomm.cli import functions, output, progress, values
+from jaxcomm.cli import arguments, functions, output, progress
 from jaxcomm.cli.host_devices import use_host_devices
 from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.measure.training import Train, TrainingKey, Trainings, rounds_to_target
@@ -44,7 +44,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--shares",
-        type=values.fractions,
+        type=arguments.fractions,
         default=[0.01, 0.05, 0.1, 0.2, 0.3],
         help="what to lose, up to the first that costs rounds (1%%,5%%,10%%,20%%,30%%)",
     )
@@ -57,7 +57,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--repeats", type=int, default=10, help="trainings of each share, with seeds 0, 1, … (10)")
     parser.add_argument("--max-rounds", type=int, default=500, help="rounds in which the target must be reached (500)")
     parser.add_argument(
-        "--margin", type=values.fraction, default=0.05, metavar="SHARE", help="more rounds that are tolerated (5%%)"
+        "--margin", type=arguments.fraction, default=0.05, metavar="SHARE", help="more rounds that are tolerated (5%%)"
     )
     parser.add_argument("--devices", type=int, help="host devices to start JAX with (as the training or you set them)")
     parser.add_argument("--svg", metavar="FILE", help="also draw the rounds to the target by share")

@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
 from jaxcomm import files, plan, profile, simulate
-from jaxcomm.cli import output, progress, simulate_events, values
+from jaxcomm.cli import arguments, output, progress, simulate_events
 from jaxcomm.errors import JaxcommError
 from jaxcomm.planner.schedules import choose_executor
 from jaxcomm.report import plots
@@ -36,21 +36,24 @@ _COLUMNS = {
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
-    parser.add_argument("--ranks", type=values.counts, default=[8, 64, 1024], help="numbers of ranks (8,64,1024)")
+    parser.add_argument("--ranks", type=arguments.counts, default=[8, 64, 1024], help="numbers of ranks (8,64,1024)")
     parser.add_argument(
-        "--sizes", type=values.sizes, default=values.sizes("1KiB..1GiB"), help="sizes; A..B in steps of 4x (1KiB..1GiB)"
+        "--sizes",
+        type=arguments.sizes,
+        default=arguments.sizes("1KiB..1GiB"),
+        help="sizes; A..B in steps of 4x (1KiB..1GiB)",
     )
-    parser.add_argument("--delay-ms", type=values.milliseconds, help="how late one rank is (0,20)")
+    parser.add_argument("--delay-ms", type=arguments.milliseconds, help="how late one rank is (0,20)")
     parser.add_argument("--alpha-us", type=float, default=10.0, help="latency of a round in microseconds (10)")
     parser.add_argument("--gbps", type=float, default=25.0, help="gigabytes per second of a rank (25)")
     parser.add_argument("--profile", help="take the ranks, the link and the median delay from this profile")
     parser.add_argument("--plan", help="also predict this plan, for its number of ranks")
     parser.add_argument("--ports", type=int, default=simulate.PORTS, help=f"peers of a rank at once ({simulate.PORTS})")
     parser.add_argument("--events", action="store_true", help="run message by message, on the profile's network")
-    parser.add_argument("--loss", type=values.fraction, metavar="0.1%", help="with --events: packets that are lost")
+    parser.add_argument("--loss", type=arguments.fraction, metavar="0.1%", help="with --events: packets that are lost")
     parser.add_argument(
         "--bound",
-        type=values.fraction,
+        type=arguments.fraction,
         metavar="10%",
         help="with --events: share of a message that may stay lost (nothing)",
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from jaxcomm import plan, schedules
-from jaxcomm.cli import output, progress, values
+from jaxcomm.cli import arguments, output, progress
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.plan import proof
 from jaxcomm.program import program, verifier
@@ -50,11 +50,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--all-schedules", action="store_true", help="prove every built-in schedule")
     parser.add_argument(
-        "--ranks", type=values.counts, default=values.counts(_RANKS), help=f"numbers of ranks ({_RANKS})"
+        "--ranks", type=arguments.counts, default=arguments.counts(_RANKS), help=f"numbers of ranks ({_RANKS})"
     )
     parser.add_argument(
         "--chunks",
-        type=values.counts,
+        type=arguments.counts,
         help="chunk counts of straggler, direct_join and hybrid (1, n-1 and 2n+1, where n is the ranks)",
     )
     parser.add_argument("--programs", action="store_true", help="also compile each schedule and prove what then runs")

@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from jaxcomm import planner, profile, simulate
-from jaxcomm.cli import network, output, progress, values
+from jaxcomm.cli import arguments, network_options, output, progress
+from jaxcomm.cli.arguments import Late
 from jaxcomm.cli.change import Change
-from jaxcomm.cli.values import Late
 from jaxcomm.planner import rails
 from jaxcomm.profile import Profile, Straggler
 from jaxcomm.report.explanation import entry_for
@@ -66,10 +66,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     parser.add_argument("profile", help="a profile, from `jaxcomm profile`")
     parser.add_argument("--no-straggler", action="store_true", help="the late rank comes when the median of the others")
-    parser.add_argument("--rate", type=values.rate, metavar="1/4", help="every link at so many times its rate")
+    parser.add_argument("--rate", type=arguments.rate, metavar="1/4", help="every link at so many times its rate")
     parser.add_argument(
         "--late",
-        type=values.late,
+        type=arguments.late,
         action="append",
         default=[],
         metavar="rank=R,ms=T",
@@ -80,7 +80,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--rail-rate",
-        type=values.rail_rate,
+        type=arguments.rail_rate,
         action="append",
         default=[],
         metavar="NAME=1/4",
@@ -88,7 +88,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--uplink-rate",
-        type=values.uplink_rate,
+        type=arguments.uplink_rate,
         action="append",
         default=[],
         metavar="RACK=1/4",
@@ -96,21 +96,25 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--nic-rate",
-        type=values.nic_rate,
+        type=arguments.nic_rate,
         action="append",
         default=[],
         metavar="RANK=1/4",
         help="a rank's NIC at so many times its rate; counts for groups; may be given several times",
     )
-    network.add_arguments(parser)
+    network_options.add_arguments(parser)
     parser.add_argument(
         "--model-bytes",
-        type=values.size,
+        type=arguments.size,
         metavar="SIZE",
         help="what groups average (all buckets, the collective, or the largest of --bytes)",
     )
     parser.add_argument(
-        "--bytes", type=values.sizes, default=values.sizes(_BYTES), metavar="SIZES", help=f"sizes of a call ({_BYTES})"
+        "--bytes",
+        type=arguments.sizes,
+        default=arguments.sizes(_BYTES),
+        metavar="SIZES",
+        help=f"sizes of a call ({_BYTES})",
     )
     parser.add_argument("--ports", type=int, default=simulate.PORTS, help=f"peers of a rank at once ({simulate.PORTS})")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
@@ -118,7 +122,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Plans for the profile as it is and for every change of it, and prints both side by side."""
-    measured = network.apply(args, profile.load(args.profile))
+    measured = network_options.apply(args, profile.load(args.profile))
     asked = Change(
         args.no_straggler,
         args.rate,

@@ -13,7 +13,9 @@ from jaxcomm.collectives.request import Device, Operand, Request, extent
 
 def target(request: Request) -> str:
     """The custom call's name."""
-    return ffi.GROUPED if request.divided else ffi.ACROSS if request.site else ffi.TARGET
+    if request.divided:
+        return ffi.GROUPED_ACROSS if request.site else ffi.GROUPED
+    return ffi.ACROSS if request.site else ffi.TARGET
 
 
 def is_in_place(request: Request) -> bool:
@@ -40,28 +42,27 @@ def attributes(
       PlanError: the plan is for another number of ranks.
     """
     devices = np.array([number(device) for group in request.groups for device in group], np.int32)
-    if request.divided:
-        return {
-            "name": request.name,
-            "axes": request.axes,
-            "programs": "".join(f"all_reduce/{ranks}," for ranks in range(2, request.sizes[0] + 1)),
-            "devices": devices,
-        }
-    (nbytes, dtype), sizes = extent(operands), request.sizes
+    sizes = range(2, request.sizes[0] + 1) if request.divided else request.sizes
+    nbytes, dtype = extent(operands[1:] if request.divided else operands)
     choose = communicator.choose_messages if request.site else communicator.choose
     choices = {
         ranks: choose(request.kind, ranks, nbytes, dtype, request.plan, request.call) for ranks in {*sizes} - {1}
     }
-    found = {
+    found: dict[str, Any] = {
         "name": request.name,
-        "kind": request.kind,
-        "reduction": request.reduction,
         "axes": request.axes,
         "programs": "".join(f"{choices[ranks].program if ranks > 1 else ''}," for ranks in sizes),
-        "plan": choices[max(sizes)].plan,
-        "groups": devices,
-        "sizes": np.array(sizes, np.int32),
     }
+    if request.divided:
+        found |= {"devices": devices}
+    else:
+        found |= {
+            "kind": request.kind,
+            "reduction": request.reduction,
+            "plan": choices[max(sizes)].plan,
+            "groups": devices,
+            "sizes": np.array(sizes, np.int32),
+        }
     if request.site:
         processes = [device.process for group in request.groups for device in group]
         found |= request.site._asdict() | {"processes": np.array(processes, np.int32)}

@@ -16,7 +16,15 @@ from jax.sharding import PartitionSpec as P
 from jaxcomm import communicator
 from jaxcomm.collectives import api, axes
 from jaxcomm.collectives.axes import AxisName
-from jaxcomm.collectives.split import WHERE, Split, axes_of, is_inexact, leaf_specs, like_parameters, split_arguments
+from jaxcomm.collectives.batch_split import (
+    WHERE,
+    Split,
+    axes_of,
+    is_inexact,
+    leaf_specs,
+    like_parameters,
+    split_arguments,
+)
 
 
 def value_and_grad(

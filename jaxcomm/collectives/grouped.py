@@ -22,9 +22,9 @@ from jaxcomm.collectives.lowering import (
     call_core,
     cpus_at,
     has_devices,
-    is_in_one_process,
     positions_of,
     say_that_lax_runs,
+    spans_processes,
 )
 from jaxcomm.collectives.primitive import COLLECTIVES
 from jaxcomm.collectives.request import Request
@@ -76,13 +76,16 @@ def _lower(context: mlir.LoweringRuleContext, *operands: Any, axes: tuple[Any, .
     positions = positions_of(scope.mesh, axes, None, where)
     if len(positions[0]) == 1:
         return operands
-    if not has_devices(context, _NAME) or not is_in_one_process(scope.mesh, positions, where):
+    if not has_devices(context, _NAME):
         return _as_lax(context, *operands, axes=axes)
     communicator.start()
     devices = cpus_at(scope.mesh, positions)
-    return call_core(
-        context, operands, Request(_NAME, "all_reduce", "sum", ",".join(map(str, axes)), "", devices, divided=True)
-    )
+    request = Request(_NAME, "all_reduce", "sum", ",".join(map(str, axes)), "", devices, divided=True)
+    if spans_processes(devices):
+        from jaxcomm.distributed.lowering import with_site
+
+        request = with_site(request, context, jax_compat.source_line(context))
+    return call_core(context, operands, request)
 
 
 def _lower_to_lax(context: mlir.LoweringRuleContext, *operands: Any, axes: tuple[Any, ...]) -> Sequence[Any]:

@@ -60,17 +60,6 @@ def has_devices(context: mlir.LoweringRuleContext, collective: str) -> bool:
     return not why
 
 
-def is_in_one_process(mesh: Any, positions: Sequence[Sequence[int]], where: str) -> bool:
-    """Whether each group is; if not, says once that the collective is lax's."""
-    most = max(len({device.process_index for device in group}) for group in devices_at(mesh, positions))
-    if most > 1:
-        say_once(
-            f"{where} runs as jax.lax's, without a plan: its ranks live in {most} processes, and this build's core "
-            "reduces within one on CPUs."
-        )
-    return most == 1
-
-
 def lower_to_core(
     lax: Primitive,
     context: mlir.LoweringRuleContext,

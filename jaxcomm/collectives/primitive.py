@@ -23,7 +23,7 @@ _REAL = frozenset(
 _COMPLEX = {"complex64", "complex128"}
 
 
-class Collective(NamedTuple):
+class CoreCollective(NamedTuple):
     """A collective in the core's words.
 
     Attributes:
@@ -44,11 +44,11 @@ class Collective(NamedTuple):
         return dtype.name in self.dtypes or (dtype == jnp.bool_ and self.kind != "reduce_scatter")
 
 
-_PSUM = Collective("psum", "all_reduce", "sum", _REAL | _COMPLEX)
-_PMAX = Collective("pmax", "all_reduce", "max", _REAL)
-_PMIN = Collective("pmin", "all_reduce", "min", _REAL)
-_PSUM_SCATTER = Collective("psum_scatter", "reduce_scatter", "sum", _REAL | _COMPLEX)
-_ALL_GATHER = Collective("all_gather", "all_gather", "sum", _REAL | _COMPLEX)
+_PSUM = CoreCollective("psum", "all_reduce", "sum", _REAL | _COMPLEX)
+_PMAX = CoreCollective("pmax", "all_reduce", "max", _REAL)
+_PMIN = CoreCollective("pmin", "all_reduce", "min", _REAL)
+_PSUM_SCATTER = CoreCollective("psum_scatter", "reduce_scatter", "sum", _REAL | _COMPLEX)
+_ALL_GATHER = CoreCollective("all_gather", "all_gather", "sum", _REAL | _COMPLEX)
 
 # By the name of lax's primitive. It has several for one function, which differ in the types that check_vma sees.
 COLLECTIVES = {

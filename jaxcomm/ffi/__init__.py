@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 TARGET = "jaxcomm_collective"
 GROUPED = "jaxcomm_grouped"
 ACROSS = "jaxcomm_across"
+GROUPED_ACROSS = "jaxcomm_grouped_across"
 _DELAY = "jaxcomm_delay"
 _LONGEST_DELAY = 86400  # seconds, as in delay.cc
 SEGMENTS = ("importance", "pack", "unpack", "scale")  # the custom calls of `segments`
@@ -38,6 +39,7 @@ def register() -> None:
     CPU.register(TARGET, "Collective", "cpu", ("instantiate", "execute"))
     CPU.register(GROUPED, "Grouped", "cpu", ("instantiate", "execute"))
     CPU.register(ACROSS, "Across", "cpu", ("instantiate", "execute"))
+    CPU.register(GROUPED_ACROSS, "GroupedAcross", "cpu", ("instantiate", "execute"))
     CPU.register(_DELAY, "Delay", "cpu")
     for name in SEGMENTS:
         CPU.register(f"jaxcomm_{name}", name.capitalize(), "cpu")
@@ -122,7 +124,8 @@ def stats() -> Stats:
 
     Sums in groups that are data (plan "groups") count once for all groups together: a rank waits for the last one of
     its group and may be that, `after_arrival_s` is the slowest group's, and `own_s` has for each of the last calls the
-    seconds since each rank's call before ended, by rank. It is empty for other sites.
+    seconds since each rank's call before ended, by rank. It is empty for other sites. Between processes `arrivals` has
+    None for ranks of groups that no rank of this process is in, and `own_s` for ranks of other processes.
     """
     sites: list[dict[str, Any]] = json.loads(CPU.text("stats"))
     return Stats(sites + [site for backend in _backends for site in backend.stats()])

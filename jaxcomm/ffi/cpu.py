@@ -19,6 +19,12 @@ CPU: Final = Core(
         "job_add_shm": (ctypes.c_int64, ctypes.c_int, ctypes.c_uint64),
         "job_add_tcp": (ctypes.c_int64, ctypes.c_int),
         "job_start": (),
+        "job_close": (),
+        "job_run": (
+            *(ctypes.c_char_p, ctypes.c_uint64, ctypes.c_char_p),
+            *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64),
+            *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p),
+        ),
         "set_deadline": (ctypes.c_double,),
         "stats": TEXT,
         "reset_stats": (),

@@ -97,7 +97,7 @@ def why_not_in(use: str, members: Iterable[int]) -> str | None:
     """The same for all of these processes, which come to one answer.
 
     Raises:
-      JaxcommError: a process does not tell.
+      JaxcommError: a process does not answer.
     """
     ordered = sorted(members)
     if len(ordered) == 1:

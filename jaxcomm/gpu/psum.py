@@ -86,7 +86,7 @@ def start() -> None:
 
 
 def check_at_exit() -> None:
-    """Logs the error of a call that failed and that nobody was told of."""
+    """Logs the error of a call that failed and that no caller has had yet."""
     try:
         fused.check()
     except JaxcommError as error:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from jaxcomm.errors import ProfileError
+from jaxcomm.measure.psum_loop import WARMUP_STEPS, loop, run, zeros
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.numbers import Sample
 from jaxcomm.profile.schema import Collective, ExecutorName, Link, Profile, Provenance
@@ -24,7 +25,6 @@ from jaxcomm.profile.schema import Collective, ExecutorName, Link, Profile, Prov
 SIZES = tuple(2**power for power in range(12, 25, 2))
 CALLS_PER_SIZE = 40
 LOOPS = 5  # of as many calls, of each executor
-WARMUP_STEPS = 5
 _CALLS_KEPT = 64  # of how many last calls every core has the times
 
 Platform = Literal["cpu", "cuda"]
@@ -69,15 +69,15 @@ def measure_devices(
     host = f"{where} on {os.cpu_count()} processors ({platform.machine()}, {ffi.kernel_isa()})"
     samples = []
     with communicator.use_plan(None):
-        timed = _loop(mesh, {})
+        timed = loop(mesh, {})
         for size in sorted(sizes):
-            calls = _run(timed, _zeros(mesh, size), CALLS_PER_SIZE, ffi)
+            calls = run(timed, zeros(mesh, size), CALLS_PER_SIZE)
             samples.append(Sample(bytes=size // 4 * 4, seconds=float(np.median(calls["after_arrival_s"]))))
-        stepped = _loop(mesh, inject)
+        stepped = loop(mesh, inject)
         arrivals: list[list[float]] = []
         while len(arrivals) < steps:
             count = min(steps - len(arrivals), _CALLS_KEPT)
-            arrivals += _run(stepped, _zeros(mesh, max(sizes)), count, ffi)["arrivals"]
+            arrivals += run(stepped, zeros(mesh, max(sizes)), count)["arrivals"]
         executors = _executors(mesh, sorted(sizes), host) if on == "cuda" else {}
     late = "".join(f", rank {rank} made {seconds * 1e3:g} ms late" for rank, seconds in sorted(inject.items()))
     link = fit(samples, "all_reduce", devices, f"psum between {host}, from the last arrival", "direct")
@@ -131,12 +131,12 @@ def _executors(mesh: Any, sizes: Sequence[int], where: str) -> dict[ExecutorName
     samples: dict[ExecutorName, list[Sample]] = {name: [] for name in psums}
     for size in sizes:
         loops = {name: _counted(mesh, psum) for name, psum in psums.items()}
-        values = {name: loop(_zeros(mesh, size)).block_until_ready() for name, loop in loops.items()}
+        values = {name: counted(zeros(mesh, size)).block_until_ready() for name, counted in loops.items()}
         seconds: dict[ExecutorName, list[float]] = {name: [] for name in psums}
         for _ in range(LOOPS):
-            for name, loop in loops.items():
+            for name, counted in loops.items():
                 start = time.perf_counter()
-                values[name] = loop(values[name]).block_until_ready()
+                values[name] = counted(values[name]).block_until_ready()
                 seconds[name].append((time.perf_counter() - start) / CALLS_PER_SIZE)
         for name in psums:
             samples[name].append(Sample(bytes=size // 4 * 4, seconds=float(np.median(seconds[name]))))
@@ -171,42 +171,3 @@ def _check(devices: int, sizes: Sequence[int], steps: int, inject: Mapping[int, 
             wrong.append(f"inject makes rank {rank} late by {seconds} s; that must be a finite time of 0 or more")
     if wrong:
         raise ProfileError(f"{wrong[0]}.\n  Cure: change it and measure again.")
-
-
-def _loop(mesh: Any, inject: Mapping[int, float]) -> Callable[[Any, int], Any]:
-    """A jitted, donated loop of so many psums, each after its rank's injected delay."""
-    import jax
-
-    from jaxcomm import collectives, ffi
-
-    spec: Any = jax.sharding.PartitionSpec  # untyped in JAX
-    late = [inject.get(rank, 0.0) for rank in range(mesh.size)]
-
-    def step(_: Any, x: Any) -> Any:
-        if inject:
-            x = ffi.delay(x, jax.numpy.array(late)[jax.lax.axis_index("data")])
-        return collectives.psum(x, "data")
-
-    def loop(x: Any, count: Any) -> Any:
-        return jax.lax.fori_loop(0, count, step, x)
-
-    mapped = jax.shard_map(loop, mesh=mesh, in_specs=(spec("data"), spec()), out_specs=spec("data"), check_vma=False)
-    return jax.jit(mapped, donate_argnums=0)
-
-
-def _zeros(mesh: Any, nbytes: int) -> Any:
-    import jax
-
-    spec: Any = jax.sharding.PartitionSpec
-    sharding = jax.sharding.NamedSharding(mesh, spec("data"))
-    return jax.device_put(np.zeros((mesh.size, nbytes // 4), np.float32), sharding)
-
-
-def _run(loop: Callable[[Any, int], Any], x: Any, count: int, ffi: Any) -> dict[str, Any]:
-    """Runs the loop, warm, and returns the core's record of its `count` psums."""
-    x = loop(x, WARMUP_STEPS).block_until_ready()
-    ffi.reset_stats()
-    loop(x, count).block_until_ready()
-    [site] = [site for site in ffi.stats() if site["calls"]]
-    record: dict[str, Any] = site
-    return record

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sized
 from jaxcomm.errors import PlanError
 from jaxcomm.plan import rank_groups
 from jaxcomm.plan.schema import Plan
-from jaxcomm.plan.values import Chain, Hybrid, Nccl, Straggler, Transfers
+from jaxcomm.plan.values import Chain, Hybrid, Nccl, StragglerSpec, Transfers
 from jaxcomm.program.verifier import Proof, verify_schedule, verify_template
 from jaxcomm.schedules import Schedule
 
@@ -111,7 +111,7 @@ def verify_embedded(plan: Plan) -> None:
     template = plan.rotation
     if template is None:
         return
-    covered = {spec.chunks for spec in specs if isinstance(spec, Straggler | Chain)}
+    covered = {spec.chunks for spec in specs if isinstance(spec, StragglerSpec | Chain)}
     covered |= {spec.covered for spec in specs if isinstance(spec, Hybrid)}
     for chunks in sorted(
         {template.least(chunks) for chunks in covered} - {1}

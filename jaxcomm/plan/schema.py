@@ -30,6 +30,7 @@ from jaxcomm.plan.values import (
     Assumptions,
     Chain,
     Entry,
+    Hosts,
     Hybrid,
     Matches,
     Nccl,
@@ -41,8 +42,8 @@ from jaxcomm.plan.values import (
     Sha256,
     SolvedNetwork,
     Spec,
-    Straggler,
     Stragglers,
+    StragglerSpec,
     Transfers,
 )
 from jaxcomm.program.program import MAX_PIECES
@@ -51,16 +52,19 @@ from jaxcomm.values import Value
 
 FORMAT: Final = "jaxcomm-plan"
 VERSION: Final = 1
-_DECISIONS: Final = ("network", "executors", "rails", "rail_step", "groups", "loss")
+_DECISIONS: Final = ("hosts", "network", "executors", "rails", "rail_step", "groups", "loss")
 
 
 class Plan(Value):
-    """A plan file's content. Make one with `jaxcomm.planner.plan`, read one with `jaxcomm.plan.load`."""
+    """A plan file's content. Make one with `jaxcomm.planner.plan`, read one with `jaxcomm.plan.load`. `hosts` are the
+    names of the hosts that were profiled, by rank, for reports only.
+    """
 
     format: Literal["jaxcomm-plan"] = FORMAT
     version: Literal[1] = VERSION
     matches: Matches
     roles: Annotated[dict[RoleName, Rank], Field(default_factory=dict, max_length=64)]
+    hosts: Hosts | None = None
     template: Rotation | None = None
     network: SolvedNetwork | None = None
     executors: Executors | None = None
@@ -171,6 +175,8 @@ class Plan(Value):
         for name, rank in self.roles.items():
             if rank >= self.ranks:
                 raise ValueError(f"roles.{name} is {rank}; with {self.ranks} ranks it must be in [0, {self.ranks - 1}]")
+        if self.hosts is not None and len(self.hosts) != self.ranks:
+            raise ValueError(f"hosts has {len(self.hosts)} names; matches.ranks is {self.ranks}")
         if self.template and self.template.ranks != self.ranks:
             raise ValueError(f"template.ranks is {self.template.ranks}; matches.ranks is {self.ranks}")
         if self.network and len(self.network.topology.hosts) != self.ranks:
@@ -228,7 +234,7 @@ class Plan(Value):
         if isinstance(spec, Plain):
             return
         most = max(MAX_PIECES // self.ranks, 2 * self.ranks)
-        if isinstance(spec, Straggler | Hybrid | Transfers | Stragglers | Chain) and spec.chunks > most:
+        if isinstance(spec, StragglerSpec | Hybrid | Transfers | Stragglers | Chain) and spec.chunks > most:
             raise ValueError(f"{where}.chunks is {spec.chunks}; with {self.ranks} ranks there may be {most}")
         if isinstance(spec, Nccl):
             if not (self.executors and self.executors.nccl):
@@ -251,7 +257,7 @@ class Plan(Value):
             )
         if len(names) >= self.ranks:
             raise ValueError(f"{where}.late names all {self.ranks} ranks; one must not be late")
-        if isinstance(spec, Straggler | Hybrid | Chain) and self.template is None:
+        if isinstance(spec, StragglerSpec | Hybrid | Chain) and self.template is None:
             raise ValueError(f"template is null, but {where} is a {spec.kind} schedule and runs by it")
         if isinstance(spec, Transfers):
             self._check_transfers(where, spec)

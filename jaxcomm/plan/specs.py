@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from jaxcomm import schedules
-from jaxcomm.plan.values import Broadcast, Chain, Hybrid, Nccl, Plain, Solved, Spec, Straggler, Stragglers, Transfers
+from jaxcomm.plan.values import (
+    Broadcast,
+    Chain,
+    Hybrid,
+    Nccl,
+    Plain,
+    Solved,
+    Spec,
+    Stragglers,
+    StragglerSpec,
+    Transfers,
+)
 from jaxcomm.schedules import Schedule, Template
 
 
@@ -39,7 +50,7 @@ def build(
             return schedules.direct(ranks)
         case Broadcast():
             return schedules.broadcast(ranks, roles[spec.late])
-        case Straggler():
+        case StragglerSpec():
             return schedules.straggler(ranks, roles[spec.late], spec.chunks, template)
         case Hybrid():
             return schedules.hybrid(ranks, roles[spec.late], spec.chunks, spec.covered, template)

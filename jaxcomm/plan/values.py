@@ -24,6 +24,9 @@ Count = Annotated[int, Field(ge=0, le=2**62, strict=True)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, le=1e30, strict=True, allow_inf_nan=False)]
 RoleName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
+Hosts = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=256)], ...], Field(fail_fast=True, max_length=65536)
+]
 Token = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Offsets = Annotated[
@@ -51,7 +54,7 @@ class Broadcast(Value):
     late: RoleName
 
 
-class Straggler(Value):
+class StragglerSpec(Value):
     """The others reduce-scatter `chunks` chunks while the late rank is away; then it joins."""
 
     kind: Literal["straggler"] = "straggler"
@@ -101,7 +104,7 @@ class Chain(Value):
 
 
 Spec = Annotated[
-    Plain | Nccl | Broadcast | Straggler | Hybrid | Transfers | Stragglers | Chain, Field(discriminator="kind")
+    Plain | Nccl | Broadcast | StragglerSpec | Hybrid | Transfers | Stragglers | Chain, Field(discriminator="kind")
 ]
 Verdict = Literal["chosen", "slower", "below_threshold", "window_taken", "calls_only", "too_many_ports", "ideal_delay"]
 

@@ -21,7 +21,7 @@ from jaxcomm.plan.values import (
     Rotation,
     Solved,
     SolvedNetwork,
-    Straggler,
+    StragglerSpec,
 )
 from jaxcomm.planner import groups, loss, rails
 from jaxcomm.planner.cp_sat import Log
@@ -130,6 +130,7 @@ def plan(
     return Plan(
         matches=Matches(ranks=profile.ranks),
         roles=dict(late.roles),
+        hosts=tuple(profile.hosts) or None,
         template=_rotation(setting, found),
         network=SolvedNetwork(topology=network, schedules=setting.solved) if network else None,
         collectives=found,
@@ -170,7 +171,7 @@ def _delay(profile: Profile) -> Delay | None:
 
 def _rotation(setting: Setting, found: Sequence[Entry]) -> Rotation | None:
     """The template, if an entry runs by it."""
-    used = any(isinstance(entry.schedule, Straggler | Hybrid | Chain) for entry in found)
+    used = any(isinstance(entry.schedule, StragglerSpec | Hybrid | Chain) for entry in found)
     return Rotation.model_validate(setting.template.to_json()) if setting.template and used else None
 
 

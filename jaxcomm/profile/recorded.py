@@ -42,8 +42,8 @@ class _Site(Value):
     early_bytes_share: Seconds
     wait_s: list[Seconds]
     late: list[Count]
-    arrivals: list[list[Seconds]]
-    own_s: list[list[Seconds]]
+    arrivals: list[list[Seconds | None]]  # None: of a rank in another process, in groups that change
+    own_s: list[list[Seconds | None]]
     after_arrival_s: list[Seconds]
 
 
@@ -127,7 +127,8 @@ def _profile(run: _Run, where: str, created: str, name: str | None) -> Profile:
     return Profile(
         ranks=watched.ranks,
         link=fit(samples, "all_reduce", watched.ranks, calls, "direct"),
-        arrivals=watched.arrivals[1:],
+        # Only in groups that change, which `_sums` leaves out, is the arrival of a rank not known.
+        arrivals=[[at for at in call if at is not None] for call in watched.arrivals[1:]],
         warmup_dropped=1,
         collective=Collective(bytes=watched.bytes, seconds=median(watched.after_arrival_s)),
         provenance=Provenance(

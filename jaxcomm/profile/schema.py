@@ -14,14 +14,14 @@ from pydantic import Field
 
 from jaxcomm.cluster import Topology
 from jaxcomm.profile.numbers import Bytes, Count, Positive, Sample, Seconds, Text
-from jaxcomm.profile.racks_and_rails import PacketLoss, Rack, Rail, Ratio, check_hosts, check_racks, check_rails
+from jaxcomm.profile.racks_and_rails import Name, PacketLoss, Rack, Rail, Ratio, check_hosts, check_racks, check_rails
 from jaxcomm.profile.tolerance import Tolerance
 from jaxcomm.values import Value
 
 FORMAT: Final = "jaxcomm-profile"
 VERSION: Final = 1
 MAX_RANKS: Final = 65536
-_CLUSTER: Final = ("topology", "racks", "nics", "rails", "cpu_cores", "loss", "tolerance", "executors")
+_CLUSTER: Final = ("hosts", "topology", "racks", "nics", "rails", "cpu_cores", "loss", "tolerance", "executors")
 
 OpName = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "send_recv"]
 ScheduleName = Literal["ring", "direct"]
@@ -73,7 +73,8 @@ class Profile(Value):
     """One group of ranks: its link, who arrives when, its gradient buckets, and how all that was measured.
 
     `arrivals` has one row per step and one column per rank: seconds after the first rank of that step; empty when
-    unknown. `warmup_dropped` counts the steps left out of it because they were warm-up. With a `topology`, `link` is
+    unknown. `warmup_dropped` counts the steps left out of it because they were warm-up. `hosts[r]` is the name of rank
+    r's host ([]: unknown). With a `topology`, `link` is
     that of two ranks on one host; null: as `network` says. `racks` are the ranks under each switch; `nics[r]` says
     how many times as long a byte takes through rank r's NIC, which others may use, too ([]: none is slower); `loss`
     is that of all links. `cpu_cores` may serve the rails together (null: no limit). `executors` are allreduces timed on
@@ -88,6 +89,7 @@ class Profile(Value):
     warmup_dropped: Count = 0
     buckets: list[Bucket] = []
     collective: Collective | None = None
+    hosts: list[Name] = []
     topology: Topology | None = None
     racks: list[Rack] = []
     nics: list[Ratio] = []
@@ -114,6 +116,8 @@ class Profile(Value):
 
     @pydantic.model_validator(mode="after")
     def _one_host_per_rank(self) -> Self:
+        if self.hosts and len(self.hosts) != self.ranks:
+            raise ValueError(f"hosts has {len(self.hosts)} names for {self.ranks} ranks; one per rank is needed")
         if self.topology and len(self.topology.hosts) != self.ranks:
             raise ValueError(
                 f"topology.hosts has {len(self.topology.hosts)} entries for {self.ranks} ranks; one per rank is needed"

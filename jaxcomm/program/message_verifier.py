@@ -11,12 +11,12 @@ from jaxcomm.program.contributions import CURE
 from jaxcomm.program.messages import BUFFER, Add, RankMessages, Receive, Round, Send
 from jaxcomm.program.verifier import Proof
 
-Collective = Literal["all_reduce", "reduce_scatter", "all_gather"]
+CollectiveKind = Literal["all_reduce", "reduce_scatter", "all_gather"]
 
 _NOTHING = 0  # the value of a chunk that a rank does not hold
 
 
-def verify_messages(messages: Sequence[RankMessages], collective: Collective = "all_reduce") -> Proof:
+def verify_messages(messages: Sequence[RankMessages], collective: CollectiveKind = "all_reduce") -> Proof:
     """Proves that these messages give the collective's result, with the same bits on all ranks, whatever their speeds.
 
     The proof executes them as rounds: a round's messages go at once and in any order, then its sums are done, then the
@@ -56,9 +56,9 @@ class _Match(NamedTuple):
     place: int
 
 
-def _check_sizes(messages: Sequence[RankMessages], collective: Collective) -> None:
-    if collective not in get_args(Collective):
-        raise ValueError(f"collective is {collective!r}; it must be one of {', '.join(get_args(Collective))}")
+def _check_sizes(messages: Sequence[RankMessages], collective: CollectiveKind) -> None:
+    if collective not in get_args(CollectiveKind):
+        raise ValueError(f"collective is {collective!r}; it must be one of {', '.join(get_args(CollectiveKind))}")
     if not messages:
         raise PlanError(f"messages: they are of no rank.{CURE}")
     ranks, chunks = len(messages), messages[0].chunks
@@ -133,7 +133,7 @@ class _Run:
     """All ranks at work. A value is a number: equal numbers stand for equal bits."""
 
     def __init__(
-        self, messages: Sequence[RankMessages], collective: Collective, matches: list[list[list[_Match]]]
+        self, messages: Sequence[RankMessages], collective: CollectiveKind, matches: list[list[list[_Match]]]
     ) -> None:
         self._messages, self._collective, self._matches = messages, collective, matches
         ranks, chunks = range(len(messages)), range(messages[0].chunks)

@@ -100,6 +100,25 @@ def compile_messages(schedule: Schedule) -> tuple[RankMessages, ...]:
     )
 
 
+def exchanges(rounds: int) -> tuple[RankMessages, RankMessages]:
+    """Two ranks that send each other half of their buffers in every round, for measuring.
+
+    What a rank receives it sends back in the next round.
+
+    Args:
+      rounds: at least 1.
+    """
+
+    def of(rank: int) -> RankMessages:
+        def round_(index: int) -> Round:
+            sent = (index + rank) % 2
+            return Round([Send(1 - rank, sent)], [Receive(1 - rank, 1 - sent, BUFFER)], [])
+
+        return RankMessages(2, rank, 2, 0, tuple(map(round_, range(rounds))))
+
+    return of(0), of(1)
+
+
 class _Rank:
     """The rounds of one rank so far, and where it keeps what it has received but not yet added."""
 

@@ -83,16 +83,16 @@ def verify_template(template: Template, chunks: int) -> Proof:
     if chunks < 2:
         raise PlanError(f"template: {chunks} chunks; a template serves 2 or more.")
     since: dict[int, int] = {0: 0}  # distance from the chunk's owner -> the age at which the chunk arrives
-    for turn in template.among:
-        distance = (turn.dst + turn.age) % others
+    for step in template.among:
+        distance = (step.dst + step.age) % others
         if distance in since:
-            raise PlanError(f"template: {turn} brings a chunk to a rank that gets it in another row, too.{CURE}")
-        since[distance] = turn.age
+            raise PlanError(f"template: {step} brings a chunk to a rank that gets it in another row, too.{CURE}")
+        since[distance] = step.age
     if len(since) < others:
         raise PlanError(f"template: a chunk reaches {len(since)} of {others} ranks.{CURE}")
-    for turn in (*template.among, template.home):
-        if turn.age and since[(turn.src + turn.age) % others] >= turn.age:
-            raise PlanError(f"template: {turn} sends a chunk that its sender does not hold yet.{CURE}")
+    for step in (*template.among, template.home):
+        if step.age and since[(step.src + step.age) % others] >= step.age:
+            raise PlanError(f"template: {step} sends a chunk that its sender does not hold yet.{CURE}")
 
     first = max(0, chunks - ages)
     tail = straggler_table(ranks, others, chunks, template, first)
@@ -230,7 +230,7 @@ def _execute(schedule: Schedule) -> Proof:
     counts = {"rounds": schedule.num_rounds, "transfers": len(table)}
     if stages:
         counts["transfers before"] = sum(len(early) for early, _ in stages)
-    if before is None and _chunks_are_turns(table, ranks, chunks):
+    if before is None and _chunks_are_rotations(table, ranks, chunks):
         table, chunks = table[table[:, 3] == 0], 1
     width = max(1, _BLOCK // (max(len(table) // chunks, ranks) * -(-ranks // 64) * 8))
     for first in range(0, chunks, width):
@@ -257,7 +257,7 @@ def _checked_precondition(before: Schedule, after: Schedule) -> Table:
     return table
 
 
-def _chunks_are_turns(table: Table, ranks: int, chunks: int) -> bool:
+def _chunks_are_rotations(table: Table, ranks: int, chunks: int) -> bool:
     """Whether every chunk c moves as chunk 0 does, but with c added to all ranks mod n: then chunk 0 stands for all."""
     if chunks != ranks or not len(table) or len(table) % ranks:
         return False

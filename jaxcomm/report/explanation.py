@@ -106,7 +106,8 @@ def _plain_seconds(plan: Plan, entry: Entry) -> float:
 
 
 def _late(plan: Plan) -> str:
-    return "".join(f"; {name} is rank {rank}" for name, rank in sorted(plan.roles.items()))
+    where = [f" on {name}" for name in plan.hosts] if plan.hosts else [""] * plan.ranks
+    return "".join(f"; {name} is rank {rank}{where[rank]}" for name, rank in sorted(plan.roles.items()))
 
 
 def _assumptions(plan: Plan) -> Iterator[str]:

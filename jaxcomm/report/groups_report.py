@@ -42,11 +42,11 @@ def groups_section(groups: Groups) -> str:
         lines.append("No link is slow: all that groups save is the rounds and volume of a larger allreduce.")
     if groups.pattern.rho > 1 - 1e-9:
         lines.append("The paper's pattern never brings these ranks to agreement: some never meet.")
-    told = "\n".join(textwrap.fill(line, 110, initial_indent="  - ", subsequent_indent="    ") for line in lines)
+    listing = "\n".join(textwrap.fill(line, 110, initial_indent="  - ", subsequent_indent="    ") for line in lines)
     return "\n".join(
         [
             "Groups that take turns (divide and shuffle)",
-            told,
+            listing,
             textwrap.indent(_costs(groups), "  "),
             textwrap.indent(_pattern(groups), "  "),
         ]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from jaxcomm import profile
 from jaxcomm.profile import Profile
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import nobody_late_text
+
+_SHOWN = 8  # hosts
 
 
 def summary(measured: Profile) -> str:
@@ -32,6 +35,12 @@ def _rows(measured: Profile) -> Iterator[tuple[str, str]]:
         least, most = (end(sample.bytes for sample in timed.samples) for end in (min, max))
         what = "NCCL's own allreduce" if name == "nccl" else f"{name} executor"
         yield what, f"{len(timed.samples)} timed calls, {bytes_text(least)} to {bytes_text(most)}"
+    if measured.hosts:
+        yield "hosts", _counted(measured.hosts)
+    for rack in measured.racks:
+        names = [measured.hosts[rank] for rank in rack.ranks] if measured.hosts else []
+        slow = f", uplink {rack.uplink:g} × slower" if rack.uplink > 1 else ""
+        yield rack.name, f"{_counted(names) if names else f'{len(rack.ranks)} ranks'}{slow}"
     if topology := measured.topology:
         hosts = len({*topology.hosts})
         yield (
@@ -39,10 +48,14 @@ def _rows(measured: Profile) -> Iterator[tuple[str, str]]:
             f"{hosts} host{'s' * (hosts != 1)}, a NIC per {topology.nic}, links between {topology.slow:g} × slower",
         )
     late = profile.straggler(measured) if measured.arrivals else None
+    where = f" on {measured.hosts[late.rank]}" if late and measured.hosts else ""
     if late and not late.is_late:
-        yield "straggler", nobody_late_text(f"rank {late.rank}", late, measured.ranks)
+        yield "straggler", nobody_late_text(f"rank {late.rank}{where}", late, measured.ranks)
     elif late:
-        yield "straggler", f"rank {late.rank}, last in {late.late_steps} of {late.steps} steps ({late.share:.0%})"
+        yield (
+            "straggler",
+            f"rank {late.rank}{where}, last in {late.late_steps} of {late.steps} steps ({late.share:.0%})",
+        )
         yield (
             "its delay",
             f"median {seconds_text(late.median_s)}, mean {seconds_text(late.mean_s)}, "
@@ -60,3 +73,11 @@ def _rows(measured: Profile) -> Iterator[tuple[str, str]]:
         total = sum(bucket.bytes for bucket in measured.buckets)
         yield "buckets", f"{len(measured.buckets)}, {bytes_text(total)} together"
     yield "source", measured.provenance.source
+
+
+def _counted(hosts: Sequence[str]) -> str:
+    """The names of hosts, with their ranks where they have several."""
+    counts = Counter(hosts)
+    shown = [f"{name} ({count} ranks)" if count > 1 else name for name, count in counts.items()]
+    rest = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    return ", ".join(shown[:_SHOWN]) + rest

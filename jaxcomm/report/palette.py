@@ -20,7 +20,7 @@ BOUND: Final = "#000000"
 
 # The same colours, lightened, for boxes with text in them.
 BEFORE, AFTER, COPY = "#8ecdf0", "#f4bb4a", "#9adbbd"
-AWAY: Final = ("#fdf3f2", "#fbeceb", "#e6b0aa")  # the late rank's row; its absence, hatched
+ABSENT: Final = ("#fdf3f2", "#fbeceb", "#e6b0aa")  # the late rank's row; its absence, hatched
 
 # Of a name that says several, the first in this order counts.
 _MEANINGS: Final = {

@@ -63,9 +63,9 @@ def svg(schedule: Schedule) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
         f'viewBox="0 0 {width:g} {height:g}" font-family="DejaVu Sans, Helvetica, Arial, sans-serif" '
         f'fill="{palette.INK}" role="img" aria-label="{escape(title)}">',
-        '<defs><pattern id="away" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-        f'<rect width="8" height="8" fill="{palette.AWAY[1]}"/>'
-        f'<rect width="2" height="8" fill="{palette.AWAY[2]}"/></pattern></defs>',
+        '<defs><pattern id="absent" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+        f'<rect width="8" height="8" fill="{palette.ABSENT[1]}"/>'
+        f'<rect width="2" height="8" fill="{palette.ABSENT[2]}"/></pattern></defs>',
         f'<rect width="{width:g}" height="{height:g}" fill="white"/>',
         _text(layout.left, 1.8 * unit, title, 1.5 * unit, 'font-weight="bold"'),
         _text(layout.left, 3.5 * unit, note, unit),
@@ -133,20 +133,20 @@ def _rows(schedule: Schedule, layout: _Layout) -> Iterator[str]:
     step = 1 if schedule.ranks <= _LABEL_ALL else 4
     for rank in range(schedule.ranks):
         y, late = layout.top + rank * height, rank == schedule.late
-        shade = palette.AWAY[0] if late else ("#f6f6f6" if rank % 2 else "#ffffff")
+        shade = palette.ABSENT[0] if late else ("#f6f6f6" if rank % 2 else "#ffffff")
         yield f'<rect x="{layout.left:g}" y="{y:g}" width="{end - layout.left:g}" height="{height:g}" fill="{shade}"/>'
         if late or (rank % step == 0 and (schedule.late is None or abs(rank - schedule.late) >= step / 2)):
             look = f'text-anchor="end" font-weight="bold" fill="{palette.LATE}"' if late else 'text-anchor="end"'
             name = f"{rank} late" if late else str(rank)
             yield _text(layout.left - 0.5 * unit, y + height / 2 + 0.36 * unit, name, unit, look)
     middle = layout.top + schedule.ranks * height / 2
-    turn = f'text-anchor="middle" transform="rotate(-90 {1.6 * unit:g} {middle:g})"'
-    yield _text(1.6 * unit, middle, "rank", 1.1 * unit, turn)
+    rotated = f'text-anchor="middle" transform="rotate(-90 {1.6 * unit:g} {middle:g})"'
+    yield _text(1.6 * unit, middle, "rank", 1.1 * unit, rotated)
     if layout.arrival is not None and schedule.late is not None:
         y = layout.top + schedule.late * height
         yield (
-            f'<rect class="away" x="{layout.left:g}" y="{y + 1:g}" width="{layout.arrival - layout.left:g}" '
-            f'height="{height - 2:g}" fill="url(#away)"/>'
+            f'<rect class="absent" x="{layout.left:g}" y="{y + 1:g}" width="{layout.arrival - layout.left:g}" '
+            f'height="{height - 2:g}" fill="url(#absent)"/>'
         )
 
 
@@ -225,7 +225,7 @@ def _legend(layout: _Layout) -> tuple[list[str], float]:
     keys = [(f'fill="{fill}" {thin}', f"{kind}: {meaning}") for kind, (fill, meaning) in _KINDS.items()]
     keys.append((f'fill="white" {thick}', f"dark outline: the way of chunk {layout.followed}"))
     if layout.arrival is not None:
-        keys.append(('fill="url(#away)"', "the late rank is away"))
+        keys.append(('fill="url(#absent)"', "the late rank is away"))
     parts, x, y = [], layout.left, layout.bottom + 5 * unit
     for look, words in keys:
         width = (3.4 + 0.58 * len(words)) * unit

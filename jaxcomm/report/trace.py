@@ -50,7 +50,7 @@ def of_schedule(schedule: Schedule, nbytes: int, alpha: float, beta: float, topo
     events, start = list(_tracks(1, name, schedule.ranks)), 0.0
     for phase in schedule.phases:
         if phase is schedule:
-            events += [_slice("away", "wait", 1, rank, 0.0, start) for rank in sorted(schedule.late_ranks) if start]
+            events += [_slice("absent", "wait", 1, rank, 0.0, start) for rank in sorted(schedule.late_ranks) if start]
         even = phase.seconds(nbytes, alpha, beta)
         stretch = topology.seconds(phase, nbytes, alpha, beta) / even if topology and even else 1.0
         seconds = stretch * (alpha + _busiest(phase) / phase.num_chunks * nbytes * beta)
@@ -63,8 +63,9 @@ def of_schedule(schedule: Schedule, nbytes: int, alpha: float, beta: float, topo
 def _calls(process: int, site: Mapping[str, Any]) -> Iterator[Event]:
     start = 0.0
     for number, (arrivals, after) in enumerate(zip(site["arrivals"], site["after_arrival_s"], strict=True)):
-        last = max(arrivals)
-        for rank, arrival in enumerate(arrivals):
+        known = {rank: arrival for rank, arrival in enumerate(arrivals) if arrival is not None}
+        last = max(known.values())
+        for rank, arrival in known.items():
             if arrival < last:
                 yield _slice("wait", "wait", process, rank, start + arrival, last - arrival, call=number)
             yield _slice("transfer", "transfer", process, rank, start + last, after, call=number)

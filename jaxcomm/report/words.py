@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from jaxcomm.plan.values import Chain, Delay, Entry, Hybrid, Nccl, Spec, Straggler, Stragglers, Transfers
+from jaxcomm.plan.values import Chain, Delay, Entry, Hybrid, Nccl, Spec, Stragglers, StragglerSpec, Transfers
 from jaxcomm.profile import lateness
 from jaxcomm.report.tables import bytes_text, seconds_text
 
@@ -49,7 +49,7 @@ def spec_text(spec: Spec) -> str:
     match spec:
         case Nccl():
             return f"NCCL, elsewhere {spec.otherwise.replace('_', '/')}"
-        case Straggler():
+        case StragglerSpec():
             return f"straggler, {spec.chunks} chunk{'s' * (spec.chunks != 1)}"
         case Stragglers():
             return f"{len(spec.late)} stragglers, {spec.chunks} chunks"

@@ -86,8 +86,8 @@ def _owners(ranks: int, late: tuple[int, ...]) -> list[tuple[int, ...]]:
     early = sorted({*range(ranks)} - {*late})
     for index in range(len(late) - 2, -1, -1):
         after, there = owners[0], sorted([*early, *late[:index]])
-        turn = iter(there * ranks)
-        owners.insert(0, tuple(next(turn) if owner == late[index] else owner for owner in after))
+        next_owner = iter(there * ranks)
+        owners.insert(0, tuple(next(next_owner) if owner == late[index] else owner for owner in after))
     return owners
 
 

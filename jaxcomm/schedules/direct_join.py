@@ -34,21 +34,21 @@ def direct_join(ranks: int, late: int, chunks: int) -> Schedule:
     if chunks < 1:
         raise ValueError(f"chunks is {chunks}; the buffer needs at least 1")
     others = ranks - 1
-    turns = -(-chunks // others)
-    rounds = turns + (others > 1)
-    volume = (chunks if turns == 1 else turns * others) + others - 1
+    cycles = -(-chunks // others)
+    rounds = cycles + (others > 1)
+    volume = (chunks if cycles == 1 else cycles * others) + others - 1
     before = reduce_scatter(ranks, late, chunks, chunks)
     return Schedule("direct_join", ranks, chunks, rounds, volume, others, _table, (ranks, late, chunks), before, late)
 
 
 def _table(ranks: int, late: int, chunks: int) -> Table:
     others, chunk = np.array(all_but(late, ranks)), np.arange(chunks)
-    turn, owner = np.divmod(chunk, ranks - 1)
+    cycle, owner = np.divmod(chunk, ranks - 1)
     step = np.arange(1, ranks - 1)[:, None]
     return join(
         [
-            rows(turn, late, others[owner], chunk, Op.REDUCE),
-            rows(turn, others[owner], late, chunk, Op.REDUCE),
-            rows(turn + 1, others[owner], others[(owner + step) % (ranks - 1)], chunk, Op.COPY),
+            rows(cycle, late, others[owner], chunk, Op.REDUCE),
+            rows(cycle, others[owner], late, chunk, Op.REDUCE),
+            rows(cycle + 1, others[owner], others[(owner + step) % (ranks - 1)], chunk, Op.COPY),
         ]
     )

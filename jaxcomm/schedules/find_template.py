@@ -50,14 +50,14 @@ def _closed_form(ranks: int) -> Template:
             holders[later].append(offset)
     receivers[last] = sorted(idle)
 
-    turns = [TemplateStep(others, 0, 0)]
+    steps = [TemplateStep(others, 0, 0)]
     if pairwise:
-        turns.append(TemplateStep(0, others, 0))
+        steps.append(TemplateStep(0, others, 0))
         for age in range(1, last):
             for u, v in zip(holders[age], receivers[age], strict=True):
-                turns += TemplateStep(u, v, age), TemplateStep(v, u, last)
+                steps += TemplateStep(u, v, age), TemplateStep(v, u, last)
     else:
-        turns.append(TemplateStep(holders[last - 1].pop(), others, last - 1))
+        steps.append(TemplateStep(holders[last - 1].pop(), others, last - 1))
         for age in range(1, last + 1):
-            turns += (TemplateStep(u, v, age) for u, v in zip(holders[age], receivers[age], strict=True))
-    return Template.of_turns(ranks, [0] * last, turns)
+            steps += (TemplateStep(u, v, age) for u, v in zip(holders[age], receivers[age], strict=True))
+    return Template.of_steps(ranks, [0] * last, steps)

@@ -68,17 +68,17 @@ def check_late(ranks: int, late: Sequence[int]) -> None:
 
 def num_rounds(ranks: int, late: int, chunks: int) -> int:
     """Rounds of `stragglers` for so many late ranks."""
-    period, turn = _period(ranks, late), np.arange(-(-chunks // ranks))[:, None]
-    used = turn * ranks + period.chunk < chunks
-    return len(np.unique((turn * (ranks - 1 + late) + period.time)[used]))
+    period, cycle = _period(ranks, late), np.arange(-(-chunks // ranks))[:, None]
+    used = cycle * ranks + period.chunk < chunks
+    return len(np.unique((cycle * (ranks - 1 + late) + period.time)[used]))
 
 
 def _table(ranks: int, late: tuple[int, ...], chunks: int) -> Table:
-    period, turn = _period(ranks, len(late)), np.arange(-(-chunks // ranks))[:, None]
+    period, cycle = _period(ranks, len(late)), np.arange(-(-chunks // ranks))[:, None]
     member = np.array([*(rank for rank in range(ranks) if rank not in late), *late])
-    round_, chunk = turn * (ranks - 1 + len(late)) + period.time, turn * ranks + period.chunk
+    round_, chunk = cycle * (ranks - 1 + len(late)) + period.time, cycle * ranks + period.chunk
     table = rows(round_, member[period.src], member[period.dst], chunk, Op.COPY)
-    table[np.tile(period.reduces, len(turn)), 4] = Op.REDUCE
+    table[np.tile(period.reduces, len(cycle)), 4] = Op.REDUCE
     table = table[table[:, 3] < chunks]
     table[:, 0] = np.unique(table[:, 0], return_inverse=True)[1]  # at the start and the end some rounds are idle
     return join([table])

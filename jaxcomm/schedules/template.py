@@ -22,7 +22,7 @@ class TemplateStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Template:
-    """Who sends what to whom in one round, relative to the rank whose turn it is.
+    """Who sends what to whom in one round, relative to the rank that the late rank sends to.
 
     Write N for the number of ranks that are not late. In round r the rank of offset o is the one with index
     (r + o) mod N among these N. It sends chunk r − send_age[o] to the rank of offset send_peer[o] and receives chunk
@@ -54,14 +54,14 @@ class Template:
             raise PlanError(f"template: {self.colours} are not the colours of the ages of {self.ranks} ranks.{_CURE}")
         sends = {TemplateStep(src, dst, age) for src, (dst, age) in enumerate(zip(*tables[:2], strict=True))}
         receives = {TemplateStep(src, dst, age) for dst, (src, age) in enumerate(zip(*tables[2:], strict=True))}
-        sends = {turn for turn in sends if turn != (turn.src, NOBODY, NOBODY)}
-        receives = {turn for turn in receives if turn != (NOBODY, turn.dst, NOBODY)}
-        among = {turn for turn in sends if 0 <= turn.dst < others and 1 <= turn.age <= ages}
+        sends = {step for step in sends if step != (step.src, NOBODY, NOBODY)}
+        receives = {step for step in receives if step != (NOBODY, step.dst, NOBODY)}
+        among = {step for step in sends if 0 <= step.dst < others and 1 <= step.age <= ages}
         home = sends - among
         if receives != among | {TemplateStep(others, 0, 0)}:
             odd = min(receives ^ (among | {TemplateStep(others, 0, 0)}))
             raise PlanError(f"template: {odd} is in the table of senders or of receivers, but not in both.{_CURE}")
-        returns = {(turn.dst, 1 <= turn.age <= ages) for turn in home}
+        returns = {(step.dst, 1 <= step.age <= ages) for step in home}
         if home != {TemplateStep(0, others, 0)} and (len(home) != 1 or returns != {(others, True)}):
             raise PlanError(f"template: {sorted(home)} are not one row to the late rank.{_CURE}")
 
@@ -72,18 +72,18 @@ class Template:
         return TemplateStep(src, self.ranks - 1, self.send_age[src])
 
     @classmethod
-    def of_turns(cls, ranks: int, colours: Iterable[int], turns: Iterable[TemplateStep]) -> Template:
+    def of_steps(cls, ranks: int, colours: Iterable[int], steps: Iterable[TemplateStep]) -> Template:
         """The template with these rows, of which each offset sends one and receives one at most; N is the late rank."""
         others = ranks - 1
         send_peer, send_age, receive_peer, receive_age = ([NOBODY] * ranks for _ in range(4))
-        for src, dst, age in turns:
+        for src, dst, age in steps:
             send_peer[src], send_age[src] = dst, age
             receive_peer[dst], receive_age[dst] = src, age
         tables = (tuple(table[:others]) for table in (send_peer, send_age, receive_peer, receive_age))
         return cls(ranks, tuple(colours), *tables)
 
     @cached_property
-    def turns(self) -> tuple[TemplateStep, ...]:
+    def steps(self) -> tuple[TemplateStep, ...]:
         """All rows: the one from the late rank (offset N), then those of the others by their offset."""
         sends = zip(range(self.ranks - 1), self.send_peer, self.send_age, strict=True)
         return (TemplateStep(self.ranks - 1, 0, 0), *(TemplateStep(*send) for send in sends if send[1] != NOBODY))
@@ -91,13 +91,13 @@ class Template:
     @cached_property
     def among(self) -> tuple[TemplateStep, ...]:
         """The rows from one of the others to another."""
-        return tuple(turn for turn in self.turns if self.ranks - 1 not in (turn.src, turn.dst))
+        return tuple(step for step in self.steps if self.ranks - 1 not in (step.src, step.dst))
 
     def least(self, chunks: int) -> int:
         """The number of chunks whose last ones stand for those of so many.
 
         When the last chunk leaves the late rank, only the last A are on their way. Where there is another one before
-        them, one chunk more delays them by a round and turns what they do by one rank.
+        them, one chunk more delays them by a round and shifts what they do by one rank.
         """
         return min(chunks, len(self.colours) + 1)
 

@@ -33,9 +33,9 @@ def search(ranks: int) -> Template:
     colourings = sorted(product((0, 1), repeat=last - 1), key=lambda free: (free.count(0), free))
     for pairwise in (True, False) if ranks % 2 == 0 else (False,):
         for free in colourings:
-            turns = _solve(ranks - 1, _moves((*free, 1, 0)), pairwise)
-            if turns:
-                return Template.of_turns(ranks, (*free, 1, 0), turns)
+            steps = _solve(ranks - 1, _moves((*free, 1, 0)), pairwise)
+            if steps:
+                return Template.of_steps(ranks, (*free, 1, 0), steps)
     raise PlanError(
         f"no straggler schedule with {last} rounds more than chunks was found for {ranks} ranks. "
         "Cure: use another number of ranks, or a ring."
@@ -57,7 +57,7 @@ def _moves(colours: tuple[int, ...]) -> list[_Move]:
 
 
 def _solve(others: int, moves: list[_Move], pairwise: bool) -> list[TemplateStep] | None:
-    """The turns of a closed walk of `others` moves in which the receptions can be matched to senders."""
+    """The steps of a closed walk of `others` moves in which the receptions can be matched to senders."""
     cp = _import_cp_model()
     model = cp.CpModel()
     times = [model.new_int_var(0, others, "") for _ in moves]
@@ -77,7 +77,7 @@ def _solve(others: int, moves: list[_Move], pairwise: bool) -> list[TemplateStep
         walk = _closed_walk(moves, [solver.value(x) for x in times])
         if len(walk) == others:
             chosen = {key: solver.value(variable) for key, variable in matching.items()}
-            return _turns(moves, walk, chosen, pairwise)
+            return _steps(moves, walk, chosen, pairwise)
         # The walk misses moves elsewhere. Use none there, or none here, or one that leads from here to there.
         visited = {moves[index].state for index in walk}
         inside = sum(x for x, move in zip(times, moves, strict=True) if move.state in visited)
@@ -141,27 +141,27 @@ def _closed_walk(moves: list[_Move], times: list[int]) -> list[int]:
     return walk[::-1]
 
 
-def _turns(
+def _steps(
     moves: list[_Move], walk: list[int], chosen: dict[tuple[int, int], int], pairwise: bool
 ) -> list[TemplateStep]:
     """Gives the offsets 0, −1, −2, ... the moves of the walk and matches them as chosen."""
     others = len(walk)
     offsets: dict[int, list[int]] = defaultdict(list)
     receivers: dict[int, list[int]] = defaultdict(list)
-    for steps, index in enumerate(walk):
-        if steps:
-            offsets[index].append(others - steps)
-            receivers[moves[index].received].append(others - steps)
-    turns = [TemplateStep(others, 0, 0), TemplateStep(0, others, 0)]
+    for back, index in enumerate(walk):
+        if back:
+            offsets[index].append(others - back)
+            receivers[moves[index].received].append(others - back)
+    steps = [TemplateStep(others, 0, 0), TemplateStep(0, others, 0)]
     for (i, j), count in chosen.items():
         for _ in range(count):
             u = offsets[i].pop()
             if pairwise:
                 v = offsets[j].pop()
-                turns += TemplateStep(u, v, moves[j].received), TemplateStep(v, u, moves[i].received)
+                steps += TemplateStep(u, v, moves[j].received), TemplateStep(v, u, moves[i].received)
             else:
-                turns.append(TemplateStep(u, receivers[j].pop(), j))
-    return turns
+                steps.append(TemplateStep(u, receivers[j].pop(), j))
+    return steps
 
 
 def _import_cp_model() -> Any:

@@ -59,6 +59,8 @@ def adjust_groups(
     smallest groups. The plan's racks and NICs stay as they are, and a network that several ranks share is not looked
     at: the time after a group's last arrival is nobody's own.
 
+    Between processes the statistics of each have its own ranks only, and the groups stay as they are.
+
     Call it between steps, every so many of them; it takes milliseconds to a second, needs no solver, and the same
     statistics give the same groups. The step that runs `divide_and_shuffle` with the table is not compiled again:
 
@@ -89,7 +91,10 @@ def adjust_groups(
     present = present or planned
     lateness, step_s = _seen(ffi.stats() if sites is None else sites, len(planned.nics), steps)
     if len(lateness) < ENOUGH:
-        reason = f"{len(lateness)} averages in groups have been seen, and it takes {ENOUGH} to tell: the groups stay."
+        reason = (
+            f"{len(lateness)} averages of all ranks in groups have been seen in this process, and it takes {ENOUGH} to "
+            "tell: the groups stay."
+        )
         return Adjustment(present, False, (0.0,) * len(planned.nics), reason)
     late = np.quantile(lateness, 0.25, axis=0).clip(min=0)
     links = _links(loaded, planned, late)
@@ -111,7 +116,11 @@ def adjust_groups(
 
 def _seen(sites: Sequence[Mapping[str, Any]], ranks: int, steps: int) -> tuple[NDArray[np.float64], float]:
     """How much longer than the median rank each works, [steps, ranks], and a step's seconds, by the largest sums."""
-    ours = [site for site in sites if (site["plan"], site["ranks"]) == ("groups", ranks) and site["own_s"]]
+    ours = [
+        site
+        for site in sites
+        if (site["plan"], site["ranks"]) == ("groups", ranks) and site["own_s"] and None not in site["own_s"][-1]
+    ]
     if not ours:
         return np.empty((0, ranks)), 0.0
     most = max(ours, key=lambda site: site["bytes"])

@@ -1,6 +1,6 @@
 """What the recipes share. In reading order:
 
-  devices          the workers: all GPUs of this machine, or CPU devices that share its processors; before JAX starts
+  devices          the workers: all GPUs, or CPU devices, of all processes of the job; before JAX starts
   data             real data with fixed splits
   task             what is learnt: data, model, loss, metric, optimizer
   synchronisation  how the workers come to agree, by name

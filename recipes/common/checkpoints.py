@@ -10,6 +10,8 @@ from typing import Any
 import jax
 import orbax.checkpoint as ocp
 
+from common.devices import is_first
+from jaxcomm import files
 from jaxcomm.errors import JaxcommError
 
 
@@ -30,7 +32,8 @@ class Checkpoints:
         path = folder / "settings.json"
         text = json.dumps(settings, indent=2, sort_keys=True) + "\n"
         if not path.exists():
-            path.write_text(text)
+            if is_first():
+                files.write(path, text)  # whole or not at all, as another process may be about to read it
         elif path.read_text() != text:
             before = json.loads(path.read_text())
             changed = [

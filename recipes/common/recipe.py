@@ -86,13 +86,16 @@ def run(
     checkpoints = Checkpoints(folder, settings | {"recipe": name, "workers": mesh.size, "plan": chosen and chosen.hash})
     state = checkpoints.latest(trained.init(_SEED.value))
     done = int(state.step)
-    print(f"{name} on {mesh.size} {mesh.devices.flat[0].platform} workers by {SYNC.value}, from step {done}: {folder}")
-    records = Records(folder, done, _STEPS.value)
+    devices.say(
+        f"{name} on {mesh.size} {mesh.devices.flat[0].platform} workers by {SYNC.value}, from step {done}: {folder}"
+    )
+    records = Records(folder, done, _STEPS.value) if devices.is_first() else None
     while done < _STEPS.value:
         state, losses = trained.steps(state, min(_EVERY.value, _STEPS.value - done))
         done = int(state.step)
         metrics = {"loss": float(losses.mean())} | trained.score(state)
-        records.add(done, metrics, trained.scalars())
+        if records is not None:
+            records.add(done, metrics, trained.scalars())
         checkpoints.save(done, state)
 
 

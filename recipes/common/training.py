@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxcomm
-from common.devices import AXIS
+from common.devices import AXIS, place
 from common.synchronisation import Synchronisation
 from common.task import Task, Tree
 from jaxcomm import train
@@ -57,19 +57,16 @@ class Training:
         self._optimizer = optax.chain(synchronisation.gradients, task.optimizer)
         self._own = synchronisation.average is not None  # variables
         layout = State(P(), P(), P(AXIS) if self._own else P())
-        split = partial(jax.device_put, device=NamedSharding(mesh, P(AXIS)))
-        self._train, self._test = (split(_even(part, mesh.size)) for part in (task.train, task.test))
+        split = NamedSharding(mesh, P(AXIS))
+        self._train, self._test = (place(_even(part, mesh.size), split) for part in (task.train, task.test))
         mapped = partial(jax.shard_map, mesh=mesh, check_vma=False)
         self._init = jax.jit(mapped(self._start, in_specs=P(), out_specs=layout))
         self._score = jax.jit(mapped(self._measure, in_specs=(layout, P(AXIS)), out_specs=P()))
 
         @partial(jax.jit, static_argnames="count", donate_argnums=0)
         def run(state: State, data: Tree, count: int) -> tuple[State, jax.Array]:
-            steps = mapped(
-                partial(self._steps, count=count), in_specs=(layout, P(AXIS)), out_specs=(layout, P(None, AXIS))
-            )
-            state, losses = steps(state, data)
-            return state, losses.mean(axis=1)
+            steps = partial(self._steps, count=count)
+            return mapped(steps, in_specs=(layout, P(AXIS)), out_specs=(layout, P()))(state, data)
 
         self._run = run
 
@@ -112,7 +109,7 @@ class Training:
             self._unrow(state.worker),
             state.step + jnp.arange(count, dtype=jnp.uint32),
         )
-        return State(state.seed, state.step + count, self._row(worker)), losses[:, None]
+        return State(state.seed, state.step + count, self._row(worker)), lax.pmean(losses, AXIS)
 
     def _step(self, worker: Worker, step: jax.Array, data: Tree, seed: jax.Array) -> tuple[Worker, jax.Array]:
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), step), lax.axis_index(AXIS))

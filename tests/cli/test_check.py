@@ -104,11 +104,11 @@ def test_sections_need_jax_and_numpy_alone() -> None:
 
 # What a section can come to: its script, its state, and its rows.
 ENDS = {
-    "passes": ("tell([['what'], ['this']])", "passed", [["what"], ["this"]]),
-    "fails": ("tell([['what'], ['this']]); sys.exit('tired')", "failed with 1", [["what"], ["this"], ["tired"]]),
-    "crashes": ("tell([['what'], ['this']]); os.abort()", "failed with -6", [["what"], ["this"]]),
+    "passes": ("write([['what'], ['this']])", "passed", [["what"], ["this"]]),
+    "fails": ("write([['what'], ['this']]); sys.exit('tired')", "failed with 1", [["what"], ["this"], ["tired"]]),
+    "crashes": ("write([['what'], ['this']]); os.abort()", "failed with -6", [["what"], ["this"]]),
     "hangs": (
-        "tell([['what'], ['this']]); print('waiting', flush=True); subprocess.run(['sleep', '600'])",
+        "write([['what'], ['this']]); print('waiting', flush=True); subprocess.run(['sleep', '600'])",
         "stopped after 3 s",
         [["what"], ["this"], ["waiting"]],
     ),
@@ -117,7 +117,7 @@ ENDS = {
 }
 HEAD = """
 import json, os, subprocess, sys
-def tell(rows):
+def write(rows):
     with open(sys.argv[-1], "w") as file:
         json.dump({"rows": rows}, file)
 """
@@ -187,7 +187,7 @@ def test_a_place_that_cannot_be_written_is_named(
 
 
 def test_a_section_has_psum_be_ours_while_it_is_tried(only_these: Replace) -> None:
-    script = "file = json.load(open(os.environ['JAXCOMM_CERTIFICATE'])); tell([[*file['sections']]])"
+    script = "file = json.load(open(os.environ['JAXCOMM_CERTIFICATE'])); write([[*file['sections']]])"
     only_these({"passes": script})
     found = sections.run("passes", 600)
     assert (found["state"], found["rows"]) == ("passed", [["passes"]])

@@ -16,7 +16,7 @@ from absl import flags
 
 import jaxcomm
 from jaxcomm import plan, planner, profile, schedules
-from jaxcomm.cli import COMMANDS, main, values
+from jaxcomm.cli import COMMANDS, arguments, main
 from jaxcomm.cluster import Topology
 from jaxcomm.profile import Link, Profile, Provenance
 
@@ -103,13 +103,13 @@ def test_host_devices_keep_the_users_flags() -> None:
 @pytest.mark.parametrize(
     ("parse", "text", "value"),
     [
-        (values.sizes, "1KiB,1.5MiB,1000", [1024, 1572864, 1000]),
-        (values.sizes, "1KiB..20KiB", [1024, 4096, 16384, 20480]),
-        (values.counts, "2..4,64", [2, 3, 4, 64]),
-        (values.milliseconds, "0,20", [0.0, 0.02]),
-        (values.fraction, "2%", 0.02),
-        (values.fraction, "0.5", 0.5),
-        (values.late, "rank=3,ms=20", (3, 0.02)),
+        (arguments.sizes, "1KiB,1.5MiB,1000", [1024, 1572864, 1000]),
+        (arguments.sizes, "1KiB..20KiB", [1024, 4096, 16384, 20480]),
+        (arguments.counts, "2..4,64", [2, 3, 4, 64]),
+        (arguments.milliseconds, "0,20", [0.0, 0.02]),
+        (arguments.fraction, "2%", 0.02),
+        (arguments.fraction, "0.5", 0.5),
+        (arguments.late, "rank=3,ms=20", (3, 0.02)),
     ],
 )
 def test_values(parse: Callable[[str], object], text: str, value: object) -> None:

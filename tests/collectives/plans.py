@@ -9,16 +9,18 @@ import jax
 from jaxcomm import ffi, schedules
 from jaxcomm.plan import Plan
 
+LATE = {"straggler": 3, "straggler_2": 6}
+
 
 def make(*entries: tuple[int, int | None, dict[str, Any]], ranks: int = 8, dtypes: list[str] | None = None) -> Plan:
-    """A plan of entries (first bytes, last bytes, schedule); late ranks are 3 and 6."""
+    """A plan of entries (first bytes, last bytes, schedule); late ranks are 3 and, if there are so many, 6."""
     seconds = dict.fromkeys(["seconds", "ring", "halving_doubling", "direct", "broadcast", "lower_bound"], 1e-5)
     rows = [dict(zip(["min_bytes", "max_bytes", "schedule"], entry, strict=True)) for entry in entries]
     late = any("late" in row["schedule"] for row in rows)
     return Plan.model_validate(
         {
             "matches": {"ranks": ranks, "dtypes": dtypes},
-            "roles": {"straggler": 3, "straggler_2": 6} if late else {},
+            "roles": {role: rank for role, rank in LATE.items() if late and rank < ranks},
             "template": schedules.template(ranks).to_json() if late else None,
             "collectives": [{**row, "predicted": {"reference_bytes": 4096, **seconds}} for row in rows],
             "assumptions": {

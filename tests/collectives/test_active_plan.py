@@ -344,10 +344,10 @@ def test_a_plan_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_plan_that_does_not_compute_the_sum_is_refused() -> None:
     template = schedules.template(8)
-    turns = sorted(template.turns, key=lambda turn: turn.age)
-    early, late = (next(turn for turn in turns if turn.age == age) for age in (1, 3))
+    steps = sorted(template.steps, key=lambda step: step.age)
+    early, late = (next(step for step in steps if step.age == age) for age in (1, 3))
     swapped = {early: early._replace(age=3), late: late._replace(age=1)}
-    wrong = Template.of_turns(8, template.colours, [swapped.get(turn, turn) for turn in turns]).to_json()
+    wrong = Template.of_steps(8, template.colours, [swapped.get(step, step) for step in steps]).to_json()
     document = make((0, None, SPECS["straggler"])).model_dump(exclude={"hash"})
     with pytest.raises(jaxcomm.PlanError, match="template"):
         jaxcomm.use_plan(Plan.model_validate({**document, "template": wrong}))

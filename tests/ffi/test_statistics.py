@@ -87,7 +87,7 @@ def test_a_schedules_trace_has_its_rounds_and_takes_its_predicted_time(
 ) -> None:
     nbytes, alpha, beta = 2**20, 1e-5, 1e-9
     events = json.loads(trace.of_schedule(schedule, nbytes, alpha, beta, topology))["traceEvents"]
-    received = [event for event in events if event["ph"] == "X" and event["name"] != "away"]
+    received = [event for event in events if event["ph"] == "X" and event["name"] != "absent"]
     assert len(received) == sum(
         len({(each.round, each.dst) for each in phase.transfers()}) for phase in schedule.phases
     )
@@ -96,7 +96,7 @@ def test_a_schedules_trace_has_its_rounds_and_takes_its_predicted_time(
         for phase in schedule.phases
     )
     assert max(event["ts"] + event["dur"] for event in received) == pytest.approx(1e6 * seconds, abs=1e-2)
-    assert {event["tid"] for event in events if event["name"] == "away"} == set(schedule.late_ranks)
+    assert {event["tid"] for event in events if event["name"] == "absent"} == set(schedule.late_ranks)
 
 
 def test_explain_writes_the_rounds_as_a_trace(tmp_path: Path, capsys: Capture) -> None:

@@ -81,8 +81,8 @@ def test_a_rank_that_fails_is_told_with_its_last_lines(program: list[str]) -> No
 
 def test_what_a_rank_says_that_it_cannot_is_why_the_part_is_left_out(program: list[str]) -> None:
     assert command.run("left out", 2, 1, [], program) == (False, [], "no NCCL here")
-    told = command.run("order", 2, 60, [], program)
-    assert told.cannot == "" and ["rank 1 ended with 1", "it differs"] in told.rows
+    outcome = command.run("order", 2, 60, [], program)
+    assert outcome.cannot == "" and ["rank 1 ended with 1", "it differs"] in outcome.rows
 
 
 def test_a_process_that_fails_waits_for_nobody_at_its_exit() -> None:

@@ -40,7 +40,7 @@ class ByNumPy(SimpleNamespace):
     """Takes the place of the fused executor in the sections: the reference itself, on a CPU."""
 
     def __init__(self, wrong: int = 0, spoils: bool = True) -> None:
-        super().__init__(calls=0, wrong=wrong, spoils=spoils, sites={}, told=False, limit=60.0)
+        super().__init__(calls=0, wrong=wrong, spoils=spoils, sites={}, failed=False, limit=60.0)
 
     def virtual_psum(self, x: jax.Array, schedule: Any, *, reduction: str = "sum", delays_us: Any = None) -> jax.Array:
         def call(x: Any, delays: Any) -> np.ndarray:
@@ -53,7 +53,7 @@ class ByNumPy(SimpleNamespace):
             site["arrivals"].append(list(np.asarray(delays) * 1e-6))
             site["after_arrival_s"].append(1e-3 if schedule.kind == "ring" else 0.5e-3)
             failed = late > self.limit
-            self.told |= failed
+            self.failed |= failed
             result = virtual.by_numpy(schedule, held, reduction)
             if failed and self.spoils:
                 result[:] = np.nan
@@ -65,8 +65,8 @@ class ByNumPy(SimpleNamespace):
         return result
 
     def check(self) -> None:
-        if self.told:
-            self.told = False
+        if self.failed:
+            self.failed = False
             raise virtual.JaxcommError("DeadlineError: psum #2 over 'virtual': rank 3 of 8 has not arrived")
 
     def set_deadline(self, seconds: float) -> None:

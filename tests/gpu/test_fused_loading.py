@@ -155,7 +155,7 @@ def test_a_process_of_several_tells_its_core_of_the_job_when_it_lowers(
     from jaxcomm.distributed import names
 
     class Core:
-        """Notes what it is told."""
+        """Notes its arguments."""
 
         def __init__(self) -> None:
             self.job: tuple[str, int] | None = None
@@ -169,8 +169,8 @@ def test_a_process_of_several_tells_its_core_of_the_job_when_it_lowers(
             assert function == "fused_region"
             self.regions[device] = address
 
-    told, cpus = Core(), jax.local_devices(backend="cpu")
-    monkeypatch.setattr(fused, "CUDA", told)
+    recorder, cpus = Core(), jax.local_devices(backend="cpu")
+    monkeypatch.setattr(fused, "CUDA", recorder)
     monkeypatch.setattr(names, "job", lambda: "a job")
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr(jax, "local_devices", lambda backend: cpus)
@@ -178,8 +178,8 @@ def test_a_process_of_several_tells_its_core_of_the_job_when_it_lowers(
     monkeypatch.setattr(core, "jax_has_it", lambda: True)
     monkeypatch.setattr(psum, "start", lambda: None)
     assert "@jaxcomm_collective(" in lowered(lambda *xs: jaxcomm.psum(xs, "data"))
-    assert told.job == ("a job", 0)
-    assert list(told.regions) == [cpu.local_hardware_id for cpu in cpus] and all(told.regions.values())
+    assert recorder.job == ("a job", 0)
+    assert list(recorder.regions) == [cpu.local_hardware_id for cpu in cpus] and all(recorder.regions.values())
 
 
 @built

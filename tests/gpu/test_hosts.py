@@ -157,9 +157,9 @@ def test_a_process_that_does_not_come_is_named(tmp_path: Path) -> None:
 
 
 def test_after_a_failure_ranks_exchange_addresses_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: dict[str, str] = {}
-    monkeypatch.setattr(across_processes.store, "publish", lambda key, value: told.setdefault(key, value))
-    monkeypatch.setattr(across_processes.store, "lookup", lambda key, otherwise: told.get(key, ""))
+    published: dict[str, str] = {}
+    monkeypatch.setattr(across_processes.store, "publish", lambda key, value: published.setdefault(key, value))
+    monkeypatch.setattr(across_processes.store, "lookup", lambda key, otherwise: published.get(key, ""))
     ids, joined = iter([bytes([1] * 128), bytes([2] * 128)]), []
     monkeypatch.setattr(nccl, "unique_id", lambda: next(ids))
 

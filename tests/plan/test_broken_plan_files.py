@@ -190,10 +190,10 @@ def test_a_template_that_misses_a_rank_is_found_out(file: Path) -> None:
             for wrong in (value - 1, value + 1):
                 with pytest.raises(PlanError, match="template"):
                     load(file, sealed(changed("template", table, index, to=wrong)))
-    first, second, *rest = sorted(template.turns, key=lambda turn: -turn.age)
+    first, second, *rest = sorted(template.steps, key=lambda step: -step.age)
     assert first.age > second.age > 0
     swapped = [first._replace(age=second.age), second._replace(age=first.age), *rest]
-    consistent = Template.of_turns(RANKS, template.colours, swapped).to_json()
+    consistent = Template.of_steps(RANKS, template.colours, swapped).to_json()
     with pytest.raises(PlanError, match=r"template: a chunk reaches|template: TemplateStep.* (brings|sends) a chunk"):
         load(file, sealed(changed("template", to=consistent)))
 

@@ -16,7 +16,7 @@ from jaxcomm.cli import main
 from jaxcomm.errors import PlanError
 from jaxcomm.plan.files import validate
 from jaxcomm.plan.planned_step import Accepted
-from jaxcomm.planner.loss.cost import bounded, reliable
+from jaxcomm.planner.loss.ring_cost import bounded, reliable
 from jaxcomm.profile import PacketLoss, Profile
 from jaxcomm.report.considered import considered
 from jaxcomm.report.step_report import accepting_lines, step_lines

@@ -23,8 +23,8 @@ from jaxcomm.plan.loss_policy import LossPolicy, front_first
 from jaxcomm.plan.queue_loss import losses, switch_losses
 from jaxcomm.planner.loss import decide
 from jaxcomm.planner.loss.budget import STEPS, cheapest
-from jaxcomm.planner.loss.cost import bounded, reliable
 from jaxcomm.planner.loss.queue_thresholds import CAPACITY, thresholds
+from jaxcomm.planner.loss.ring_cost import bounded, reliable
 from jaxcomm.profile import PacketLoss, Profile
 from jaxcomm.report import explanation
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from jaxcomm.program.message_verifier import Collective
+from jaxcomm.program.message_verifier import CollectiveKind
 from jaxcomm.program.messages import BUFFER, Add, RankMessages, Receive, Send
 from tests.schedules.schedule_cases import Numbers
 
 Messages = tuple[RankMessages, ...]
 
 
-def ends_well(messages: Messages, collective: Collective, seed: int) -> bool:
+def ends_well(messages: Messages, collective: CollectiveKind, seed: int) -> bool:
     """Whether an execution in a random order gives the result: exact sums of integers, the same bits of floats."""
     ranks, chunks = len(messages), messages[0].chunks
     rng = np.random.default_rng(seed)

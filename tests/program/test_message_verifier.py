@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jaxcomm import schedules
 from jaxcomm.errors import PlanError
 from jaxcomm.gpu import nccl
-from jaxcomm.program.message_verifier import Collective, verify_messages
+from jaxcomm.program.message_verifier import CollectiveKind, verify_messages
 from jaxcomm.program.messages import BUFFER, Add, RankMessages, Receive, Round, Send, compile_messages
 from jaxcomm.schedules import Op, Schedule
 from tests.program.message_interpreter import Messages, ends_well
@@ -59,7 +59,7 @@ def test_every_schedules_messages_are_proved(ranks: int) -> None:
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])
 def test_the_other_collectives_are_proved_and_told_apart(ranks: int) -> None:
-    found: dict[Collective, Messages] = {
+    found: dict[CollectiveKind, Messages] = {
         "all_reduce": compile_messages(schedules.ring(ranks)),
         "reduce_scatter": scatter(ranks),
         "all_gather": gather(ranks),

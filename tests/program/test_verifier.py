@@ -92,11 +92,11 @@ def other_template() -> Template:
 
 
 def turn_of_age(age: int) -> TemplateStep:
-    return next(turn for turn in template(8).turns if turn.age == age)
+    return next(step for step in template(8).steps if step.age == age)
 
 
 def changed_template(changes: dict[TemplateStep, TemplateStep]) -> Template:
-    return Template.of_turns(8, template(8).colours, (changes.get(turn, turn) for turn in template(8).turns))
+    return Template.of_steps(8, template(8).colours, (changes.get(step, step) for step in template(8).steps))
 
 
 @pytest.mark.parametrize(
@@ -165,11 +165,11 @@ def test_a_schedule_is_not_proved_by_its_name(name: str) -> None:
 
 def broken_template(dice: random.Random, ranks: int) -> Template | None:
     """A random consistent template that differs from the right one in a few rows; None when the change made it none."""
-    turns = list(template(ranks).turns)
+    steps = list(template(ranks).steps)
     for _ in range(dice.choice([1, 1, 2])):
-        i, j = dice.randrange(len(turns)), dice.randrange(len(turns))
-        a, b = turns[i], turns[j]
-        turns[i], turns[j] = dice.choice(
+        i, j = dice.randrange(len(steps)), dice.randrange(len(steps))
+        a, b = steps[i], steps[j]
+        steps[i], steps[j] = dice.choice(
             [
                 (a._replace(dst=b.dst), b._replace(dst=a.dst)),
                 (a._replace(age=b.age), b._replace(age=a.age)),
@@ -182,7 +182,7 @@ def broken_template(dice: random.Random, ranks: int) -> Template | None:
     if dice.random() < 0.2:
         dice.shuffle(colours)
     try:
-        return Template.of_turns(ranks, colours, turns)
+        return Template.of_steps(ranks, colours, steps)
     except PlanError:
         return None
 

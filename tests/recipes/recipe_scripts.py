@@ -14,13 +14,14 @@ RECIPES = ROOT / "recipes"
 DEADLINE_S = 300
 
 
-def start(script: Path, words: Sequence[str], cache: Path) -> subprocess.Popen[str]:
-    """A script in a process of its own."""
+def start(script: Path, words: Sequence[str], cache: Path, launch: Sequence[str] = ()) -> subprocess.Popen[str]:
+    """A script in a process of its own, or, given the options of `jaxcomm launch`, in several."""
+    launcher = ["-m", "jaxcomm.cli", "launch", *launch] if launch else []
     quick = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"  # to compile; they run briefly
     kept = {"JAX_COMPILATION_CACHE_DIR": str(cache), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     return subprocess.Popen(
-        [sys.executable, str(script), *words],
+        [sys.executable, *launcher, str(script), *words],
         env={**os.environ, **kept, "PYTHONPATH": path, "XLA_FLAGS": quick},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -28,9 +29,9 @@ def start(script: Path, words: Sequence[str], cache: Path) -> subprocess.Popen[s
     )
 
 
-def run(script: Path, words: Sequence[str], cache: Path, code: int = 0) -> str:
+def run(script: Path, words: Sequence[str], cache: Path, code: int = 0, launch: Sequence[str] = ()) -> str:
     """What a script printed, once it has ended with that exit code."""
-    process = start(script, words, cache)
+    process = start(script, words, cache, launch)
     printed, _ = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == code, printed
     return printed

@@ -108,7 +108,7 @@ def test_timeline_colours_tell_exchange_reduce_and_copy() -> None:
 
 def test_timeline_shows_the_arrival_and_the_absence_of_a_late_rank() -> None:
     document = timeline.svg(SCHEDULES["straggler, 8"])
-    assert "rank 3 arrives →" in words(document) and 'class="arrival"' in document and 'class="away"' in document
+    assert "rank 3 arrives →" in words(document) and 'class="arrival"' in document and 'class="absent"' in document
     assert "arrives" not in words(timeline.svg(SCHEDULES["ring, 8"]))
 
 

@@ -269,7 +269,7 @@ def test_templates_from_files_are_checked(change: dict[str, object], message: st
 
 def test_a_template_sends_to_the_late_rank_once() -> None:
     data = template(8).to_json()
-    alone = {turn.src for turn in template(8).turns} - {0}
+    alone = {step.src for step in template(8).steps} - {0}
     src = min(alone)
     dst = data["send_peer"][src]
     data["send_peer"][src], data["receive_peer"][dst], data["receive_age"][dst] = 7, -1, -1

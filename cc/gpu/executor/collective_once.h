@@ -34,7 +34,7 @@ class CollectiveOnce {
  private:
   std::mutex mutex_;
   std::vector<Result<Made>> outcomes_;   // only the last may have succeeded
-  std::map<uint32_t, size_t> failures_;  // that a rank was told of
+  std::map<uint32_t, size_t> failures_;  // that a rank was given
 };
 
 }  // namespace jaxcomm::fused

@@ -3,7 +3,7 @@
 //
 //   Result<std::shared_ptr<Ranks>> ranks = Ranks::Make(name, program, slots, std::move(peer_memory), stats);
 //   Status status = ranks.value()->Run(rank, call, stream);   // on every device; an error of this launch
-//   Status status = ranks.value()->Check();                   // of a call that has failed and that nobody was told of
+//   Status status = ranks.value()->Check();                   // of a call that has failed and that no caller has had
 //
 // Run neither blocks nor allocates. Calls of one Ranks follow each other on one stream of each device, and every device
 // must run as many: a call that only some of them launch fails there at its deadline, and so do those after it. A call
@@ -88,7 +88,7 @@ class Ranks {
   std::map<size_t, Arguments> arguments_;  // of each slot here, but for the call's
   std::shared_ptr<SiteStats> stats_;
   std::mutex checking_;
-  uint64_t checked_ = 0;  // failures of calls up to this one were told
+  uint64_t checked_ = 0;  // failures of calls up to this one were returned
   // Held while devices are waited for, whose kernels may wait for a launch: no launch waits for it.
   std::mutex recording_;
   uint64_t recorded_ = 0;  // clocks of calls up to this one were read

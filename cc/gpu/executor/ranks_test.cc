@@ -113,7 +113,7 @@ TEST(RanksTest, ARankThatMissesTheDeadlineIsNamedOnceAndTheNextCallWorks) {
   EXPECT_TRUE(Contains(failed.message(), "; 0,2 wait.")) << failed.message();
   machine.Wait();
   job.ExpectNoSums();
-  EXPECT_TRUE(job.ranks().Check().ok());  // the call was told, however many gave up in it
+  EXPECT_TRUE(job.ranks().Check().ok());  // the failure was returned, however many gave up in it
   EXPECT_TRUE(Contains(job.stats().Json(), "\"failed\":1")) << job.stats().Json();
   job.deadline = 60.0;
   job.Fill(3);

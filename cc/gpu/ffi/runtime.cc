@@ -58,7 +58,7 @@ JAXCOMM_EXPORT int jaxcomm_fused_register(const char* name, const void* bytes, i
   });
 }
 
-// The failure of a call that nobody was told of yet.
+// The failure of a call that no caller has had yet.
 JAXCOMM_EXPORT int jaxcomm_fused_check(char* error, int64_t capacity) {
   return Answer(error, capacity, [] { return TheFusedRuntime().Check(); });
 }

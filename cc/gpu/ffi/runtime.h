@@ -31,7 +31,7 @@ struct FusedRuntime {
   // was told of: the launch comes first, since the other devices launch, too, and all must count alike.
   Status Run(fused::Ranks& ranks, uint32_t rank, const fused::Ranks::Call& call, cudaStream_t stream);
 
-  // The error of a call that has failed and that nobody was told of.
+  // The error of a call that has failed and that no caller has had.
   Status Check();
 
  private:

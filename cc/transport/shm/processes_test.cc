@@ -62,9 +62,10 @@ class Child {
     close(answer_);
   }
   void Connect(ShmTransport& mine) {
+    const int file = OpenFile(address.pid, address.fd);  // before the child goes on, and perhaps ends
     const Address here = {getpid(), mine.fd(), mine.nonce()};
     EXPECT_EQ(write(answer_, &here, sizeof(here)), static_cast<ssize_t>(sizeof(here)));
-    const Status status = mine.AddPeer(1, address.nonce, OpenFile(address.pid, address.fd));
+    const Status status = mine.AddPeer(1, address.nonce, file);
     EXPECT_TRUE(status.ok()) << status.message();
   }
   void Kill() { kill(pid_, SIGKILL); }  // and leaves a zombie

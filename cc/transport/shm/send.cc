@@ -164,8 +164,8 @@ void ShmTransport::Write(Peer& peer, const shm::Record& record, const std::byte*
   if (memory_->header().waits.load() == 0) shm::Ring(memory_->doorbell());
 }
 
-// The flag is set before the last look, so whoever makes room after it rings.
-void ShmTransport::SendWaiting() {
+// Whether something still waits. The flag is set before the last look, so whoever makes room after it rings.
+bool ShmTransport::SendWaiting() {
   Lock lock(mutex_);
   std::atomic<uint32_t>& waits = memory_->header().waits;
   bool some = SendWaitingOnce(lock);
@@ -174,6 +174,7 @@ void ShmTransport::SendWaiting() {
     some = SendWaitingOnce(lock);
   }
   if (!some) waits.store(0);
+  return some;
 }
 
 // Sends what can be sent; whether something waits.

@@ -11,6 +11,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLifeInterval(200);  // between two looks at whether a process lives
+constexpr std::chrono::seconds kDeparture(2);
 
 }  // namespace
 
@@ -41,14 +42,40 @@ ShmTransport::ShmTransport(OnlyCreate, Events* events, std::shared_ptr<shm::Memo
       slots_(process_, memory_->header().processes, memory_->header().slots) {}
 
 ShmTransport::~ShmTransport() {
+  Stop();
+  for (const std::unique_ptr<Peer>& peer : peers_) {
+    if (peer && !peer->ended()) SayGoodbye(*peer);
+  }
+}
+
+void ShmTransport::Leave() {
+  if (!thread_.joinable()) return;
+  Stop();
+  const Clock::time_point deadline = Clock::now() + kDeparture;
+  while (SendWaiting() && Clock::now() < deadline) {
+    Flush();
+    shm::Listen(memory_->doorbell());
+    shm::Sleep(memory_->doorbell(), std::chrono::milliseconds(1));
+  }
+  Flush();
+  for (uint32_t process = 0; process < peers_.size(); ++process) {
+    Peer* const peer = Find(process);
+    if (peer == nullptr || peer->ended()) continue;
+    SayGoodbye(*peer);
+    EndPeer(*peer, Status(Code::kInternal, "this process has left the job"));
+  }
+  SendWaiting();  // what could not leave ends with an error
+}
+
+void ShmTransport::Stop() {
   stopping_ = true;
   shm::Ring(memory_->doorbell());
   if (thread_.joinable()) thread_.join();
-  for (const std::unique_ptr<Peer>& peer : peers_) {
-    if (!peer || peer->ended()) continue;
-    peer->to.closing.store(static_cast<uint32_t>(shm::Closing::kLeft));
-    shm::Ring(peer->memory->doorbell());
-  }
+}
+
+void ShmTransport::SayGoodbye(Peer& peer) {
+  peer.to.closing.store(static_cast<uint32_t>(shm::Closing::kLeft));
+  shm::Ring(peer.memory->doorbell());
 }
 
 Status ShmTransport::AddPeer(uint32_t process, uint64_t nonce, int fd) {

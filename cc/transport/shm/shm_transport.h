@@ -6,7 +6,8 @@
 //
 // A view that a receiver accepts is the sender's memory itself. The views of one process that are held stop nobody but
 // the sender's messages to this process. A process that ends, however, is noticed within a second. All receivers of one
-// Send have the same call. The destructor says goodbye; no callback runs after it, views may live on.
+// Send have the same call. Leave sends what waits, for some seconds at most, and says goodbye; then all other processes
+// are gone. The destructor says goodbye at once; no callback runs after it, views may live on.
 #pragma once
 
 #include <atomic>
@@ -62,6 +63,8 @@ class ShmTransport final : public Transport {
   void EndExpecting() override;
   void Help(std::chrono::nanoseconds limit, const std::function<bool()>& over) override;
 
+  void Leave();
+
  private:
   struct OnlyCreate {};
 
@@ -106,7 +109,7 @@ class ShmTransport final : public Transport {
   void CollectReleases(Peer& peer);
   void CopyAndPublish(Outgoing outgoing, shm::Place place, Lock& lock);
   void Write(Peer& peer, const shm::Record& record, const std::byte* bytes);
-  void SendWaiting();
+  bool SendWaiting();
   bool SendWaitingOnce(Lock& lock);
 
   // Receiving (receive.cc).
@@ -118,6 +121,8 @@ class ShmTransport final : public Transport {
 
   // The progress thread and the ends of peers (shm_transport.cc).
   void Work();
+  void Stop();
+  void SayGoodbye(Peer& peer);
   void ServeAll(bool look);
   void Serve(Peer& peer, bool look);
   bool RestAsExpected(shm::Doorbell* state);

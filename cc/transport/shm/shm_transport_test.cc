@@ -30,7 +30,8 @@ struct Expected {
     };
   }
   bool Has(const std::vector<std::byte>& content) {
-    return ok && std::memcmp(view ? view.get() : memory.data(), content.data(), content.size()) == 0;
+    return ok &&
+           (content.empty() || std::memcmp(view ? view.get() : memory.data(), content.data(), content.size()) == 0);
   }
 
   std::vector<std::byte> memory;

@@ -26,7 +26,7 @@ constexpr int64_t kCopied = 8 << 10;    // bytes up to which a message is copied
 constexpr size_t kMaxCopied = 1 << 20;  // bytes of copies that wait for one process
 constexpr int kReads = 8;               // of one process before the others have their turn
 constexpr std::chrono::seconds kDeparture(2);
-constexpr std::chrono::seconds kLook(1);  // between two looks for hosts that are silent
+constexpr std::chrono::seconds kLook(1);  // between two looks at whether hosts answer
 
 Status Gone(uint32_t process, const std::string& why) {
   return Status(Code::kInternal, "process " + std::to_string(process) + " is gone: " + why);
@@ -80,19 +80,34 @@ Status TcpTransport::Start() {
 }
 
 TcpTransport::~TcpTransport() {
-  if (thread_.joinable()) {
-    {
-      Lock lock(mutex_);
-      stopping_ = true;
-      Wake();
-    }
-    thread_.join();
-  }
+  Stop();
   for (const auto& [process, peer] : peers_) {
     if (peer->socket >= 0) close(peer->socket);
   }
   if (wake_ >= 0) close(wake_);
   if (epoll_ >= 0) close(epoll_);
+}
+
+void TcpTransport::Leave() {
+  if (!Stop()) return;
+  Lock lock(mutex_);
+  stopping_ = false;
+  for (const auto& [process, peer] : peers_) {
+    if (peer->gone.ok()) Fail(lock, *peer, Status(Code::kInternal, "this process has left the job"));
+  }
+  RunCallbacks(lock);
+}
+
+// Whether the thread ran until now.
+bool TcpTransport::Stop() {
+  if (!thread_.joinable()) return false;
+  {
+    Lock lock(mutex_);
+    stopping_ = true;
+    Wake();
+  }
+  thread_.join();
+  return true;
 }
 
 Status TcpTransport::AddPeer(uint32_t process, int socket) {
@@ -229,7 +244,7 @@ void TcpTransport::Work() {
       RunCallbacks(lock);
     } while (resumes_ && !stopping_);  // a callback may have posted what a reader waits for
     lock.unlock();
-    const int count = epoll_wait(epoll_, events, 64, static_cast<int>(std::chrono::milliseconds(kLook).count()));
+    const int count = epoll_wait(epoll_, events, 64, std::chrono::milliseconds(kLook).count());
     lock.lock();
     for (int i = 0; i < count; ++i) {
       if (events[i].data.u64 == kWake) {

@@ -9,11 +9,12 @@
 // messages that came early; holding one costs memory, and keeps nobody waiting. Cancel destroys the callbacks that it
 // drops with a lock held: what they own must not call the transport when it is released.
 //
-// The destructor gives what is queued some seconds to get out, says goodbye, and runs no callback any more. It must not
-// be called from a callback. A process that ends without a goodbye is gone, and so is one that sends what does not
-// belong to its connection, or whose host is silent (socket.h).
+// Leave gives what is queued some seconds to get out and says goodbye; then all other processes are gone. So does the
+// destructor, but runs no callback any more. Neither may be called from a callback. A process that ends without a
+// goodbye is gone, and so is one that sends what does not belong to its connection, or whose host is silent (socket.h).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -46,6 +47,8 @@ class TcpTransport : public Transport {
   void Flush() override;
   void Cancel(const CallId& call) override;
 
+  void Leave();
+
  private:
   struct Peer;
   using Lock = std::unique_lock<std::mutex>;
@@ -54,6 +57,7 @@ class TcpTransport : public Transport {
   Status Start();
 
   void Work();
+  bool Stop();
   void Read(Lock& lock, Peer& peer);
   void FindSilent(Lock& lock);
   void Write(Lock& lock, Peer& peer);

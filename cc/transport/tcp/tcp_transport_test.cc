@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstring>
 #include <functional>
 #include <future>
 #include <map>
@@ -38,6 +39,11 @@ Bytes Pattern(size_t size, size_t seed) {
   Bytes bytes(size);
   for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(seed + 31 * i + i / 251);
   return bytes;
+}
+
+// Element by element, which == does, takes long under sanitizers.
+bool Same(const Bytes& a, const Bytes& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
 }
 
 std::vector<Span> All(Bytes& bytes) { return {{bytes.data(), static_cast<int64_t>(bytes.size()), 0}}; }
@@ -166,7 +172,7 @@ class Raw {
 
 TEST(TcpTransportTest, ManyMessagesInAnyOrder) {
   constexpr uint32_t kProcesses = 3;
-  for (const unsigned seed : {1u, 2u, 3u}) {
+  for (const unsigned seed : {1u, 2u}) {
     std::mt19937 random(seed);
     Node nodes[kProcesses] = {Node(0), Node(1), Node(2)};
     for (uint32_t a = 0; a < kProcesses; ++a) {
@@ -207,7 +213,7 @@ TEST(TcpTransportTest, ManyMessagesInAnyOrder) {
     for (uint32_t i = 0; i < kProcesses; ++i) {
       nodes[i].Await([&] { return nodes[i].received == counts[i] && nodes[i].sent == sends[i]; });
     }
-    for (const Transfer& transfer : transfers) EXPECT_EQ(transfer.into, transfer.data);
+    for (const Transfer& transfer : transfers) EXPECT_TRUE(Same(transfer.into, transfer.data));
     for (Node& node : nodes) EXPECT_EQ(node.failed, 0);
   }
 }
@@ -264,7 +270,7 @@ TEST(TcpTransportTest, MoreThanMayBeEarlyWaitsForItsPost) {
   for (uint32_t i = 0; i < kMessages; ++i) {
     b.transport->Post(0, Id(1, 0, 1, i), All(into), false, b.OnReceived());
     b.Await([&] { return b.received == static_cast<int>(i) + 1; });
-    ASSERT_EQ(into, data);
+    ASSERT_TRUE(Same(into, data));
   }
   EXPECT_EQ(b.AwaitNotices(0, 1)[0], "last");
 }
@@ -461,19 +467,19 @@ TEST(TcpTransportTest, AfterCancelNoByteIsSentFromTheCaller) {
     ASSERT_LT(i, kMessages);
     if (header.value().type == FrameType::kNotice) break;
     EXPECT_EQ(header.value().id.index, i);
-    EXPECT_EQ(raw.Read(header.value().bytes), original);
+    EXPECT_TRUE(Same(raw.Read(header.value().bytes), original));
   }
 }
 
 // One side of calls that one or both sides give up at any moment; every third call is carried through.
 void RunAndCancel(Node& node, uint32_t peer, unsigned seed) {
-  constexpr uint32_t kCalls = 90, kMessages = 6;
+  constexpr uint32_t kCalls = 60, kMessages = 6;
   std::mt19937 random(seed);
   for (uint32_t call = 0; call < kCalls; ++call) {
     const bool whole = call % 3 == 2;
     std::vector<Bytes> out, in;
     for (uint32_t i = 0; i < kMessages; ++i) {
-      out.push_back(Pattern(i % 2 ? 300 : 200000, call + i));
+      out.push_back(Pattern(i % 2 ? 300 : 100000, call + i));
       in.emplace_back(out[i].size());
     }
     struct Ends {  // stays as long as a callback that has begun before the cancel
@@ -498,7 +504,7 @@ void RunAndCancel(Node& node, uint32_t peer, unsigned seed) {
     if (whole) {
       std::unique_lock<std::mutex> lock(ends->mutex);
       ends->changed.wait(lock, [&] { return ends->count == 2 * kMessages; });
-      for (uint32_t i = 0; i < kMessages; ++i) EXPECT_EQ(in[i], Pattern(in[i].size(), call + i));
+      for (uint32_t i = 0; i < kMessages; ++i) EXPECT_TRUE(Same(in[i], out[i]));
     } else {
       for (auto rounds = random() % 20; rounds > 0; --rounds) std::this_thread::yield();
       node.transport->Cancel(Id(call, 0, 0, 0).call);  // then the memory is given back

@@ -75,19 +75,19 @@ def times(job: Job) -> list[Row]:
 
 
 def order(job: Job) -> list[Row]:
-    """The last rank calls another function where the others sum: all are told of both."""
+    """The last rank calls another function where the others sum: the error names both on all ranks."""
     unsharded = data(job.ranks, 1000, "float32", seed=13)
     psum = by_messages(partial(jaxcomm.psum, axis_name="data"), unsharded)
     pmax = by_messages(partial(jaxcomm.pmax, axis_name="data"), unsharded)
     last = mesh().devices[-1].process_index == jax.process_index()
     text = failure(pmax if last else psum, unsharded)
     if "another call than rank" not in text or "psum #1" not in text or "pmax #1" not in text:
-        sys.exit(f"the error does not tell of both calls: {text}")
+        sys.exit(f"the error does not name both calls: {text}")
     return [["another call", text.splitlines()[0]]]
 
 
 def lost(job: Job) -> list[Row]:
-    """The last rank does not come to a second call; the others are told so."""
+    """The last rank does not come to a second call; the others get an error that says so."""
     unsharded = data(job.ranks, 1000, "float32", seed=14)
     step = by_messages(partial(jaxcomm.psum, axis_name="data"), unsharded)
     jax.block_until_ready(step(placed(unsharded, mesh())))

@@ -69,7 +69,7 @@ ALL = {
     "processes": _of_processes("processes", 60, "psum over 4 processes that share a GPU, by CUDA IPC"),
     "hosts": _of_processes("bits", 90, "psum between processes that say they are on different hosts, over NCCL"),
     "hosts lost": _of_processes("lost", 50, "the same: a rank that does not come is named"),
-    "hosts order": _of_processes("order", 50, "the same: ranks that make different calls are told so"),
+    "hosts order": _of_processes("order", 50, "the same: ranks that make different calls get an error that says so"),
     "late": _virtual("late", 60, "one virtual rank 2 ms late: time after its arrival"),
     "kernels": Section("reduction and mask kernels beside a copy", 90, "kernels"),
     "hosts times": _of_processes("times", 60, "psum between processes on different hosts: the median of a call"),

@@ -111,7 +111,7 @@ def deadline() -> Iterator[Row]:
     except JaxcommError as error:
         message = str(error)
     else:
-        raise AssertionError("nobody was told")
+        raise AssertionError("no error was raised")
     wrong = different(np.asarray(step(x, none)), by_numpy(MATRIX["ring"], x))
     yield [message, str(sums), "wrong" if wrong else "right"]
     fused.check()

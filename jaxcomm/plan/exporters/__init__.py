@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.exporters.messages import Exported
+from jaxcomm.plan.exporters.chunk_rounds import Exported
 from jaxcomm.plan.exporters.msccl_xml import msccl_xml
 from jaxcomm.plan.exporters.mscclpp import mscclpp
 from jaxcomm.plan.schema import Plan

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.exporters.messages import THREAD_BLOCKS, ChunkRound, Exported, check, phases, split
+from jaxcomm.plan.exporters.chunk_rounds import THREAD_BLOCKS, ChunkRound, Exported, check, phases, split
 from jaxcomm.schedules import Op, Schedule
 
 STEPS: Final = 64  # per thread block, `nop` included
@@ -48,7 +48,7 @@ def msccl_xml(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | No
     if max_bytes == 0:
         raise PlanError("the byte range ends at 0, which MSCCL reads as no limit.\n  Cure: export another byte range.")
     check("the number of chunks", schedule.num_chunks, CHUNKS, "MSCCL allows", _FEWER_CHUNKS)
-    order = [turn for phase in phases(schedule) for turn in phase]
+    order = [each for phase in phases(schedule) for each in phase]
     gpus = split(1, min(schedule.num_chunks, CHANNELS), lambda channels: _checked(_gpus(schedule, order, channels)))
     channels = 1 + max(block.channel for gpu in gpus for block in gpu.blocks)
     lines = [

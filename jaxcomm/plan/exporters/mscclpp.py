@@ -20,7 +20,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.exporters.messages import THREAD_BLOCKS, ChunkRound, Exported, check, phases, split
+from jaxcomm.plan.exporters.chunk_rounds import THREAD_BLOCKS, ChunkRound, Exported, check, phases, split
 from jaxcomm.schedules import Op, Schedule
 
 LANES: Final = 32  # thread blocks of a schedule that has the chunks: as many as NCCL has channels
@@ -170,8 +170,8 @@ class _Plan:
         self._lanes = [[_Block() for _ in range(schedule.ranks)] for _ in range(lanes)]
         self.slots = [0] * schedule.ranks  # places in the scratch buffer
         for phase in order:
-            for turn in phase:
-                self._turn(turn)
+            for moved in phase:
+                self._add(moved)
             for lane in self._lanes:
                 for block in lane:
                     block.close()
@@ -213,14 +213,14 @@ class _Plan:
             "semaphores": [],
         }
 
-    def _turn(self, turn: ChunkRound) -> None:
-        blocks = self._lanes[turn.chunk % len(self._lanes)]
+    def _add(self, moved: ChunkRound) -> None:
+        blocks = self._lanes[moved.chunk % len(self._lanes)]
         slot = {}
-        for message in turn.messages:
+        for message in moved.messages:
             slot[message] = self.slots[message.dst]
             self.slots[message.dst] += 1
-        own = {"type": "i", "index": turn.chunk, "size": 1}
-        for src, group in groupby(sorted(turn.messages), key=lambda message: message.src):
+        own = {"type": "i", "index": moved.chunk, "size": 1}
+        for src, group in groupby(sorted(moved.messages), key=lambda message: message.src):
             messages = list(group)
             block = blocks[src]
             strangers = [message.dst for message in messages if message.dst not in block.heard]
@@ -232,7 +232,7 @@ class _Plan:
                 to = [block.remote(message.dst, slot[message]) for message in some]
                 block.data("put", [own] * len(some), to, channel_type="memory")
                 block.signal([message.dst for message in some])
-        for message in turn.messages:
+        for message in moved.messages:
             place = {"type": "s", "index": slot[message], "size": 1}
             if message.op == Op.REDUCE:
                 blocks[message.dst].reduce(message.src, place, own)

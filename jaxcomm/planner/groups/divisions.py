@@ -61,7 +61,7 @@ class Shuffle:
         return sorted(sorted(group) for group in (*between, *(group for within in staying for group in within)))
 
     def _able(self, ranks: Sequence[int], uplink: float) -> Sequence[int]:
-        """Those whose NIC is no slower than the uplink; all, if a single one would always be away."""
+        """Those whose NIC is no slower than the uplink; all, if a single one would always be left out."""
         most = max(uplink, min(self.links.nics[rank] for rank in ranks))
         able = [rank for rank in ranks if self.links.nics[rank] <= most]
         return able if len(able) > 1 else ranks

@@ -22,9 +22,9 @@ from jaxcomm.plan.loss_policy import (
 from jaxcomm.plan.queue_loss import Floats, Losses, switch_losses
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.loss.budget import Shares, cheapest
-from jaxcomm.planner.loss.cost import bounded, reliable
 from jaxcomm.planner.loss.published_bounds import published
 from jaxcomm.planner.loss.queue_thresholds import Impact, thresholds
+from jaxcomm.planner.loss.ring_cost import bounded, reliable
 from jaxcomm.planner.rounding import significant
 from jaxcomm.profile import Impact as Point
 from jaxcomm.profile import Layer, Profile, Tolerance

@@ -5,7 +5,7 @@ split. `links` says what a schedule takes on a split.
 Imports no other decision.
 """
 
-from jaxcomm.planner.rails.links import RailLink, RailLinks, phases_on, rail_links, seconds
+from jaxcomm.planner.rails.link_times import RailLink, RailLinks, phases_on, rail_links, seconds
 from jaxcomm.planner.rails.search import decide
 
 __all__ = ["RailLink", "RailLinks", "decide", "phases_on", "rail_links", "seconds"]

@@ -6,7 +6,7 @@ Imported by the whole plan and by the step; imports no other decision.
 """
 
 from jaxcomm.planner.schedules.candidates import choose
-from jaxcomm.planner.schedules.executors import choose_executor
+from jaxcomm.planner.schedules.cuda_executors import choose_executor
 from jaxcomm.planner.schedules.network_solver import solved
 from jaxcomm.planner.schedules.ranges import Progress, entries
 from jaxcomm.planner.schedules.setting import Setting

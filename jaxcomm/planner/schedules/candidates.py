@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jaxcomm import simulate
-from jaxcomm.plan.values import Broadcast, Chain, Hybrid, Nccl, Plain, Spec, Straggler, Stragglers, Transfers
+from jaxcomm.plan.values import Broadcast, Chain, Hybrid, Nccl, Plain, Spec, Stragglers, StragglerSpec, Transfers
 from jaxcomm.planner.late_ranks import ROLE
 from jaxcomm.planner.schedules.setting import Setting
 from jaxcomm.simulate import Tuned
@@ -56,7 +56,7 @@ def late_specs(setting: Setting, nbytes: int) -> list[Spec]:
         solved = [
             Transfers(late=ROLE, chunks=len(found.owners), index=index) for index, found in enumerate(setting.solved)
         ]
-        return [Broadcast(late=ROLE), Straggler(late=ROLE, chunks=setting.ranks - 1), *solved]
+        return [Broadcast(late=ROLE), StragglerSpec(late=ROLE, chunks=setting.ranks - 1), *solved]
     call = setting.ranks, nbytes, setting.late.delays, setting.links.alpha, setting.links.beta
     members = simulate.straggler(*call), simulate.hybrid(*call)
     return [Broadcast(late=ROLE), *(tuned_spec(member) for member in members if member)]
@@ -82,7 +82,7 @@ def late_sets(setting: Setting, nbytes: int) -> list[Spec]:
 def tuned_spec(member: Tuned) -> Spec:
     """The spec of a tuned member of the straggler family."""
     if member.covered == member.chunks:
-        return Straggler(late=ROLE, chunks=member.chunks)
+        return StragglerSpec(late=ROLE, chunks=member.chunks)
     return Hybrid(late=ROLE, chunks=member.chunks, covered=member.covered)
 
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from jaxcomm import simulate
-from jaxcomm.plan.values import Alternative, Broadcast, Chain, Entry, Nccl, Plain, Predicted, Spec, Straggler, Verdict
+from jaxcomm.plan.values import (
+    Alternative,
+    Broadcast,
+    Chain,
+    Entry,
+    Nccl,
+    Plain,
+    Predicted,
+    Spec,
+    StragglerSpec,
+    Verdict,
+)
 from jaxcomm.planner.late_ranks import ROLE
 from jaxcomm.planner.rounding import significant
 from jaxcomm.planner.schedules.candidates import call_lower_bound, late_sets, late_specs, plain_schedule, too_many_ports
@@ -63,4 +74,4 @@ def _ideal_specs(setting: Setting, nbytes: int) -> list[Spec]:
         return late_specs(setting, nbytes)
     links = setting.links
     always = simulate.straggler(setting.ranks, nbytes, Delays([np.inf]), links.alpha, links.beta)
-    return [Straggler(late=ROLE, chunks=chunks) for chunks in dict.fromkeys((setting.ranks - 1, always.chunks))]
+    return [StragglerSpec(late=ROLE, chunks=chunks) for chunks in dict.fromkeys((setting.ranks - 1, always.chunks))]

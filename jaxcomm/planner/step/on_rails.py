@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 
 from jaxcomm.plan.rail_shares import Rails, Share
 from jaxcomm.plan.values import Spec
-from jaxcomm.planner.rails.links import RailLink, RailLinks, phases_on, rail_links
+from jaxcomm.planner.rails.link_times import RailLink, RailLinks, phases_on, rail_links
 from jaxcomm.planner.schedules.setting import Setting
 from jaxcomm.planner.step.jobs import Option, RailShare
 from jaxcomm.profile import Profile, fit

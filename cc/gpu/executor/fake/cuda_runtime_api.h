@@ -96,7 +96,7 @@ class Stream {
   std::thread last_;
 };
 
-// Has passed when it is recorded, but who asks first is told that it has not.
+// Has passed when it is recorded, but whoever asks first finds that it has not.
 struct Event {
   const int device;
   bool asked = false;

@@ -89,6 +89,17 @@ def whole(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
+def seconds(text: str) -> float:
+    """A time above 0, at most a day."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found <= 86400:
+        raise ArgumentTypeError(f"{text!r} is not a number of seconds above 0, at most 86400; write for example 20")
+    return found
+
+
 def slowness(text: str) -> float:
     """How many times as long a byte takes, at least 1."""
     try:

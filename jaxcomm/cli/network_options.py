@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from jaxcomm import profile
-from jaxcomm.cli import values
+from jaxcomm.cli import arguments
 from jaxcomm.errors import JaxcommError
 from jaxcomm.profile import Profile
 
@@ -16,23 +16,23 @@ _SLOWER = 4.0  # time of a byte between hosts or racks, relative to within one
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the options."""
     parser.add_argument(
-        "--hosts", type=values.hosts, metavar="N+N", help="ranks of each host, in order (as the profile says)"
+        "--hosts", type=arguments.hosts, metavar="N+N", help="ranks of each host, in order (as the profile says)"
     )
     parser.add_argument(
         "--nic", choices=["rank", "host"], help="with --hosts: a NIC for each rank (rank), or one for a host's ranks"
     )
     parser.add_argument(
         "--slow",
-        type=values.slowness,
+        type=arguments.slowness,
         metavar="X",
         help=f"with --hosts: time of a byte between hosts, relative to within one ({_SLOWER:g})",
     )
     parser.add_argument(
-        "--racks", type=values.hosts, metavar="N+N", help="ranks of each rack, in order (as the profile says)"
+        "--racks", type=arguments.hosts, metavar="N+N", help="ranks of each rack, in order (as the profile says)"
     )
     parser.add_argument(
         "--uplink",
-        type=values.slowness,
+        type=arguments.slowness,
         metavar="X",
         help=f"with --racks: time of a byte between racks, relative to within one ({_SLOWER:g})",
     )

@@ -56,10 +56,10 @@ def phases(schedule: Schedule) -> list[list[ChunkRound]]:
     When every thread block keeps this order, none waits for ever, even if a link holds only one message: what the first
     unfinished step waits for always comes earlier in the order.
     """
-    return [list(_turns(phase.table())) for phase in schedule.phases]
+    return [list(_rounds(phase.table())) for phase in schedule.phases]
 
 
-def _turns(table: Table) -> Iterator[ChunkRound]:
+def _rounds(table: Table) -> Iterator[ChunkRound]:
     rows = table[np.lexsort((table[:, 3], table[:, 0]))].tolist()
     for (_, chunk), together in groupby(rows, key=itemgetter(0, 3)):
         yield ChunkRound(chunk, tuple(Message(src, dst, Op(op)) for _, src, dst, _, op in together))

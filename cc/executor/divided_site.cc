@@ -1,0 +1,70 @@
+#include "cc/executor/divided_site.h"
+
+#include <utility>
+
+namespace jaxcomm {
+
+Result<std::shared_ptr<DividedSite>> DividedSite::Make(MessageSite::Label label, uint64_t module, uint32_t site,
+                                                       const std::vector<MessageGroup::Rank>& ranks,
+                                                       std::vector<std::string> lists, MessageRegistry& registry,
+                                                       uint32_t process) {
+  if (lists.size() + 1 != ranks.size()) {
+    return InvalidArgument(label.name + " over '" + label.axes + "': its lists and ranks differ in number");
+  }
+  std::shared_ptr<DividedSite> made(new DividedSite(registry, std::move(lists)));
+  MessageGroup all{ranks, made->lists_.back(), {}};
+  for (uint32_t rank = 0; rank < ranks.size(); ++rank) {
+    all.lists.push_back(ranks[rank].process == process ? registry.Find(all.list, rank) : nullptr);
+  }
+  Result<std::shared_ptr<MessageSite>> whole =
+      MessageSite::Make(std::move(label), Kind::kAllReduce, Reduction::kSum, module, site, {all}, process);
+  if (!whole.ok()) return whole.status();
+  made->whole_ = std::move(whole.value());
+  return made;
+}
+
+void DividedSite::Arrive(Executor& executor, int64_t run, uint32_t rank, const GroupRow& row, Buffers buffers,
+                         Done done) {
+  const MessageSite::Label& label = whole_->label();
+  Status refused = CheckRow(label.name + " over '" + label.axes + "'", rank, row);
+  std::shared_ptr<const MessageSite> site = whole_;
+  if (refused.ok()) {
+    Result<std::shared_ptr<const MessageSite>> divided = Divide(row);
+    if (divided.ok()) site = std::move(divided.value());
+    refused = divided.status();
+  }
+  executor.ArriveAcross(site, run, rank, std::move(buffers), std::move(done), refused);
+}
+
+Result<std::shared_ptr<const MessageSite>> DividedSite::Divide(const GroupRow& row) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (const auto at = divisions_.find(row); at != divisions_.end()) return at->second;
+  std::vector<std::vector<uint32_t>> groups(row.size());
+  for (uint32_t rank = 0; rank < row.size(); ++rank) groups[static_cast<size_t>(row[rank])].push_back(rank);
+  std::vector<MessageSite::Members> members;
+  for (std::vector<uint32_t>& group : groups) {
+    if (!group.empty()) members.push_back(WithList(std::move(group)));
+  }
+  Result<std::shared_ptr<const MessageSite>> made = whole_->Divide(members, TextOf(row));
+  if (!made.ok()) return made.status();
+  divisions_.emplace(row, made.value());
+  order_.push_back(row);
+  if (order_.size() > kKept) {
+    divisions_.erase(order_.front());
+    order_.pop_front();
+  }
+  return made;
+}
+
+MessageSite::Members DividedSite::WithList(std::vector<uint32_t> ranks) const {
+  MessageSite::Members members{std::move(ranks), "", {}};
+  if (members.ranks.size() == 1) return members;
+  members.list = lists_[members.ranks.size() - 2];
+  for (uint32_t i = 0; i < members.ranks.size(); ++i) {
+    const bool is_here = whole_->ranks()[members.ranks[i]].process == whole_->process();
+    members.lists.push_back(is_here ? registry_.Find(members.list, i) : nullptr);
+  }
+  return members;
+}
+
+}  // namespace jaxcomm

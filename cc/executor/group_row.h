@@ -1,0 +1,44 @@
+// A row of groups that are data: the group of every rank, each from 0 to the number of ranks - 1.
+//
+//   Status status = CheckRow("pmean over 'data'", rank, row);   // one that a rank brings
+//   std::vector<uint32_t> ranks = MembersOf(row, /*group=*/0);  // ascending
+//   std::string text = TextOf(row);                             // "[0 1 0 1]"
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cc/base/status.h"
+
+namespace jaxcomm {
+
+using GroupRow = std::vector<int32_t>;
+
+inline std::string TextOf(const GroupRow& row) {
+  std::string text;
+  for (const int32_t group : row) text += (text.empty() ? "" : " ") + std::to_string(group);
+  return "[" + text + "]";
+}
+
+inline std::vector<uint32_t> MembersOf(const GroupRow& row, int32_t group) {
+  std::vector<uint32_t> members;
+  for (uint32_t rank = 0; rank < row.size(); ++rank) {
+    if (row[rank] == group) members.push_back(rank);
+  }
+  return members;
+}
+
+inline Status CheckRow(const std::string& call, uint32_t rank, const GroupRow& row) {
+  for (size_t of = 0; of < row.size(); ++of) {
+    if (row[of] < 0 || row[of] >= static_cast<int32_t>(row.size())) {
+      return InvalidArgument(call + ": rank " + std::to_string(rank) + " says that rank " + std::to_string(of) +
+                             " is in group " + std::to_string(row[of]) + "; groups are 0 to " +
+                             std::to_string(row.size() - 1) +
+                             ".\n  Cure: pass a plan's `groups.table`, or what `train.adjust_groups` returned.");
+    }
+  }
+  return Status();
+}
+
+}  // namespace jaxcomm

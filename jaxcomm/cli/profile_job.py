@@ -1,0 +1,55 @@
+"""The part of `jaxcomm profile` that all processes of a job run together."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+
+from jaxcomm.cli import job, output, progress
+from jaxcomm.measure import placement
+from jaxcomm.measure.processes import SECONDS, SIZES, Measured, measure_processes
+from jaxcomm.report.tables import bytes_text, seconds_text, table
+
+
+def say_what_would_be_done(args: Namespace, ranks: int) -> None:
+    """For --dry-run."""
+    sizes, seconds = args.sizes or list(SIZES), args.seconds or SECONDS
+    lates = [late._asdict() for late in args.inject]
+    if args.json:
+        output.print_json({"ranks": ranks, "sizes": sizes, "seconds": seconds, "steps": args.steps, "inject": lates})
+        return
+    late = "".join(f", rank {late.rank} late by {seconds_text(late.seconds)}" for late in args.inject)
+    print(f"Would time exchanges between {ranks} ranks, all at once and one pair at a time, for {seconds:g} s,")
+    print(f"at up to {len(sizes)} sizes from {bytes_text(min(sizes))} to {bytes_text(max(sizes))};")
+    print(f"then record who arrives when in {args.steps} steps{late}; then write {args.out}.")
+
+
+def measure(args: Namespace) -> Measured:
+    """Measures; the first process shows how far it is."""
+    seconds, inject = args.seconds or SECONDS, {late.rank: late.seconds for late in args.inject}
+
+    def measured(update: Callable[[float], object]) -> Measured:
+        sizes = args.sizes or SIZES
+        return measure_processes(sizes, args.steps, seconds=seconds, inject=inject, progress=update)
+
+    if not job.is_first():
+        return measured(lambda share: None)
+    with progress.bar(1.0, "measuring the job's links") as bar:
+        return measured(lambda share: bar.update(share - bar.n))
+
+
+def table_of(measured: Measured) -> str:
+    """What an exchange takes, both ways at once, by where the two ranks are."""
+    sizes = measured.transfers.sizes
+    racks = [rack.ranks for rack in measured.profile.racks]
+    rows = [
+        [f"two {name}", *_cells(alone), *_cells(loaded)]
+        for name, alone, loaded in placement.kinds(measured.transfers, racks)
+    ]
+    small, large = bytes_text(sizes[0]), bytes_text(sizes[-1])
+    head = ["ranks", f"{small} alone", f"{large} alone", f"{small} at once", f"{large} at once"]
+    return table(head, rows)
+
+
+def _cells(link: placement.Link) -> list[str]:
+    return [seconds_text(link.least_s), f"{link.bytes_per_s / 1e9:.3g} GB/s"]

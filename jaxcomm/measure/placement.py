@@ -1,0 +1,288 @@
+"""Which hosts are in one rack, which NICs and uplinks are slow: from what transfers between all pairs of ranks took.
+
+Pure functions of the measured times.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxcomm.profile import schema
+from jaxcomm.profile.fit import fit
+from jaxcomm.profile.numbers import Sample
+
+LEAST_GAP: Final = 1.25  # by which links between racks are slower than within; less is noise
+
+Floats = NDArray[np.float64]
+Pair = tuple[int, int]
+
+
+class Round(NamedTuple):
+    """Pairs of ranks that exchanged at once: each rank in one pair at most, and bytes in both directions.
+
+    Attributes:
+      pairs: the lower rank first.
+      seconds: of one exchange, by pair and size.
+    """
+
+    pairs: tuple[Pair, ...]
+    seconds: Floats
+
+
+class Transfers(NamedTuple):
+    """What exchanges took.
+
+    Attributes:
+      sizes: bytes in each direction, ascending; at least two.
+      hosts: by rank, the name of its host.
+      alone: rounds of one pair.
+      loaded: rounds in which all ranks were busy.
+    """
+
+    sizes: tuple[int, ...]
+    hosts: tuple[str, ...]
+    alone: tuple[Round, ...]
+    loaded: tuple[Round, ...]
+
+
+class Racks(NamedTuple):
+    """What is known of the network between hosts.
+
+    Attributes:
+      racks: the hosts of each; one, if there is no sign of several.
+      nics: by host, how many times as long a byte takes through its NIC as through the others'.
+    """
+
+    racks: tuple[tuple[int, ...], ...]
+    nics: tuple[float, ...]
+
+
+def matchings(ranks: Sequence[int]) -> list[list[Pair]]:
+    """Rounds in which each rank has one partner, or none if they are odd; each two ranks meet once."""
+    ring: list[int | None] = [*ranks] if len(ranks) % 2 == 0 else [*ranks, None]
+    rounds = []
+    for _ in range(len(ring) - 1):
+        met = zip(ring[: len(ring) // 2], reversed(ring[len(ring) // 2 :]), strict=True)
+        rounds.append([(min(a, b), max(a, b)) for a, b in met if a is not None and b is not None])
+        ring = [ring[0], ring[-1], *ring[1:-1]]
+    return rounds
+
+
+def shuffled_matchings(ranks: int, times: int, most: int) -> list[list[Pair]]:
+    """Matchings of the ranks in so many orders, at most so many of each; the same wherever they are asked for."""
+    dice, found = random.Random(0), list[list[Pair]]()
+    for _ in range(times):
+        order = [*range(ranks)]
+        if found:
+            dice.shuffle(order)
+        found += matchings(order)[:most]
+    return found
+
+
+def find_racks(seconds: Floats) -> Racks:
+    """Racks of hosts, by average linkage.
+
+    Hosts join, the nearest first, by the mean time between two groups. If some join is slower than all before it by a
+    quarter or more, the groups before the join of which that holds most are the racks. A host that is then alone,
+    beside racks of several, is in the nearest rack behind a slow NIC.
+
+    Args:
+      seconds: of a byte between two hosts while all are busy, symmetric; NaN where unknown.
+    """
+    hosts = len(seconds)
+    known = np.isfinite(seconds) & ~np.eye(hosts, dtype=bool)
+    total, count = np.where(known, seconds, 0.0), known.astype(float)
+    groups: dict[int, tuple[int, ...]] = {host: (host,) for host in range(hosts)}
+    racks, gap, slowest = [tuple(range(hosts))], LEAST_GAP, np.inf
+    while len(groups) > 1:
+        left = np.array([*groups])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = (total / count)[np.ix_(left, left)]
+        mean[~np.isfinite(mean) | np.eye(len(left), dtype=bool)] = np.inf
+        one, other = (int(left[i]) for i in np.unravel_index(mean.argmin(), mean.shape))
+        height = float(mean.min())
+        if np.isinf(height):
+            break
+        if height >= gap * slowest:
+            racks, gap = [*groups.values()], height / slowest
+        slowest = max(height, slowest) if np.isfinite(slowest) else height
+        groups[one] = tuple(sorted(groups[one] + groups.pop(other)))
+        for table in (total, count):
+            table[one] += table[other]
+            table[:, one] += table[:, other]
+            table[one, one] = 0.0
+    return _without_lone_hosts(seconds, racks)
+
+
+def _without_lone_hosts(seconds: Floats, groups: Sequence[tuple[int, ...]]) -> Racks:
+    racks = [[*group] for group in groups if len(group) > 1]
+    nics = [1.0] * len(seconds)
+    if not racks:
+        return Racks(tuple(groups), tuple(nics))
+    within = np.nanmean([seconds[pair] for rack in racks for pair in combinations(rack, 2)])
+    for group in groups:
+        if len(group) > 1:
+            continue
+        [host] = group
+        means = [float(np.nanmean(seconds[host, rack])) for rack in racks]
+        nics[host] = max(1.0, min(means) / float(within))
+        racks[int(np.argmin(means))].append(host)
+    return Racks(tuple(sorted(tuple(sorted(rack)) for rack in racks)), tuple(nics))
+
+
+def describe(found: Transfers) -> dict[str, Any]:
+    """What a profile says of the links: `link`, `hosts`, and where they are known `topology`, `racks` and `nics`.
+
+    `link` is of two ranks on one host if a host has several, else of two hosts of one rack: fitted to the medians over
+    these pairs of exchanges at once, as in a collective. A host's ranks share its NIC if their exchanges at once take
+    nearer as many times as long as there are of them than as long as one alone. An uplink's rate is that of all bytes
+    through it, in the rounds in which most pairs of its rack exchange with others at once, and with the rack to which
+    that is fastest.
+    """
+    names = [*dict.fromkeys(found.hosts)]
+    host = [names.index(name) for name in found.hosts]
+    several = len(set(host)) < len(host)
+    between = _between_hosts(found, host)
+    racks = find_racks(between)
+    home = [next(i for i, rack in enumerate(racks.racks) if each in rack) for each in host]
+    inside = host if several else home
+    near = [
+        row
+        for pairs, seconds in found.loaded
+        for (a, b), row in zip(pairs, seconds, strict=True)
+        if inside[a] == inside[b] and racks.nics[host[a]] == racks.nics[host[b]] == 1
+    ]
+    where = "ranks of one host" if several else "hosts of one rack" if len(racks.racks) > 1 else "hosts"
+    link = _fit(found.sizes, near, f"exchanges of all ranks at once, of two {where}")
+    fields: dict[str, Any] = {"link": link.model_dump(), "hosts": list(found.hosts)}
+    if len(names) < 2:
+        return fields
+    same_rack = [between[a, b] for rack in racks.racks for a, b in combinations(rack, 2)]
+    remote = float(np.nanmean(same_rack if same_rack else between[np.triu_indices(len(names), 1)]))
+    if several:
+        nic, alone = _nic(found, host)
+        slow = (alone if nic == "host" else remote) / max(link.beta_s_per_byte, 1e-15)
+        fields["topology"] = {"hosts": host, "nic": nic, "slow": _ratio(slow)}
+    if len(racks.racks) > 1:
+        uplinks = _uplinks(found, home, remote)
+        fields["racks"] = [
+            {"name": f"rack {i}", "ranks": [rank for rank, each in enumerate(home) if each == i], "uplink": uplink}
+            for i, uplink in enumerate(uplinks)
+        ]
+    if max(racks.nics) > 1:
+        fields["nics"] = [_ratio(racks.nics[each]) for each in host]
+    return fields
+
+
+class Link(NamedTuple):
+    """Median seconds of an exchange of the least size, and bytes per second of the largest."""
+
+    least_s: float
+    bytes_per_s: float
+
+
+def kinds(found: Transfers, racks: Sequence[Sequence[int]]) -> Iterator[tuple[str, Link, Link]]:
+    """For pairs on one host, in one rack and of two racks, as far as there are: the links one at a time and at once.
+
+    Args:
+      found: what was measured.
+      racks: the ranks of each; none if there is one.
+    """
+    home = {rank: i for i, ranks in enumerate(racks) for rank in ranks}
+
+    def kind(pair: Pair) -> str:
+        a, b = pair
+        if found.hosts[a] == found.hosts[b]:
+            return "on one host"
+        return "of two hosts" if not racks else "in one rack" if home[a] == home[b] else "of two racks"
+
+    rows: dict[str, tuple[list[Floats], list[Floats]]] = {}
+    for i, rounds in enumerate((found.alone, found.loaded)):
+        for pairs, seconds in rounds:
+            for pair, row in zip(pairs, seconds, strict=True):
+                rows.setdefault(kind(pair), ([], []))[i].append(row)
+    for name in ("on one host", "in one rack", "of two hosts", "of two racks"):
+        if all(rows.get(name, ([], []))):
+            alone, loaded = (_link(found.sizes, np.array(each)) for each in rows[name])
+            yield name, alone, loaded
+
+
+def _link(sizes: Sequence[int], seconds: Floats) -> Link:
+    return Link(float(np.median(seconds[:, 0])), 1 / float(np.median(_per_byte(sizes, seconds))))
+
+
+def _fit(sizes: Sequence[int], rows: Sequence[Floats], source: str) -> schema.Link:
+    medians = np.median(np.array(rows), axis=0)
+    samples = [Sample(bytes=size, seconds=float(time)) for size, time in zip(sizes, medians, strict=True)]
+    return fit(samples, "send_recv", 2, source)
+
+
+def _per_byte(sizes: Sequence[int], seconds: Floats) -> Floats:
+    """Of the largest size, without what the smallest takes."""
+    rest: Floats = (seconds[:, -1] - seconds[:, 0]).clip(min=0.01 * seconds[:, -1]) / (sizes[-1] - sizes[0])
+    return rest
+
+
+def _between_hosts(found: Transfers, host: Sequence[int]) -> Floats:
+    """Mean seconds of a byte between two hosts while all ranks are busy."""
+    hosts = max(host) + 1
+    total, count = np.zeros((hosts, hosts)), np.zeros((hosts, hosts))
+    for pairs, seconds in found.loaded:
+        for (a, b), time in zip(pairs, _per_byte(found.sizes, seconds), strict=True):
+            for ends in ((host[a], host[b]), (host[b], host[a])):
+                total[ends] += time
+                count[ends] += 1
+    with np.errstate(invalid="ignore"):
+        mean: Floats = total / count
+    return mean
+
+
+def _nic(found: Transfers, host: Sequence[int]) -> tuple[Literal["host", "rank"], float]:
+    """Whether a host's ranks share its NIC, and the seconds of a byte through it of one transfer at a time."""
+    alone = {
+        pairs[0]: float(_per_byte(found.sizes, seconds)[0])
+        for pairs, seconds in found.alone
+        if host[pairs[0][0]] != host[pairs[0][1]]
+    }
+    slower, together = [], []
+    for pairs, seconds in found.loaded:
+        remote = [pair for pair in pairs if host[pair[0]] != host[pair[1]]]
+        busy = Counter(host[rank] for pair in remote for rank in pair)
+        for (a, b), time in zip(pairs, _per_byte(found.sizes, seconds), strict=True):
+            if (a, b) in alone and (most := max(busy[host[a]], busy[host[b]])) > 1:
+                slower.append(np.log(time / alone[a, b]))
+                together.append(np.log(most))
+    shared = bool(slower) and np.mean(slower) > np.mean(together) / 2
+    return "host" if shared else "rank", float(np.median([*alone.values()]))
+
+
+def _uplinks(found: Transfers, home: Sequence[int], remote: float) -> list[float]:
+    """By rack, what a byte through its uplink takes, relative to one between two hosts of a rack."""
+    rounds = []  # of pairs of two racks: how many of each rack there are, and each one's time
+    for pairs, seconds in found.loaded:
+        racks = [(home[a], home[b]) for a, b in pairs]
+        times = zip(racks, _per_byte(found.sizes, seconds).tolist(), strict=True)
+        crossing = [(ends, time) for ends, time in times if ends[0] != ends[1]]
+        rounds.append((Counter(rack for ends, _ in crossing for rack in ends), crossing))
+    uplinks = []
+    for rack in range(max(home) + 1):
+        most = max(busy[rack] for busy, _ in rounds)
+        by_other: dict[int, list[float]] = {}
+        for busy, crossing in rounds:
+            for ends, time in crossing:
+                if busy[rack] == most and rack in ends:
+                    by_other.setdefault(sum(ends) - rack, []).append(time)
+        fastest = min((float(np.mean(times)) for times in by_other.values()), default=remote)
+        uplinks.append(_ratio(fastest / max(most, 1) / remote))
+    return uplinks
+
+
+def _ratio(value: float) -> float:
+    return float(np.clip(float(f"{value:.3g}"), 1.0, 1e6))

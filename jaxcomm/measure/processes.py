@@ -1,0 +1,262 @@
+"""Measures the processes of a job: what a round and a byte cost between each two ranks, one transfer at a time and all
+at once, where the ranks are, and who arrives when.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import itertools
+import json
+import math
+import random
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxcomm import errors
+from jaxcomm.errors import ProfileError
+from jaxcomm.measure import placement, psum_loop
+from jaxcomm.measure.placement import Floats, Pair, Round, Transfers
+from jaxcomm.profile.files import validate
+from jaxcomm.profile.schema import FORMAT, VERSION, Collective, Profile, Provenance
+
+SIZES: Final = tuple(2**power for power in range(10, 25, 2))
+SECONDS: Final = 20.0  # for the transfers
+
+_ALL_PAIRS: Final = 16  # ranks of which all pairs are measured alone
+_ALONE: Final = 120  # pairs of more ranks
+_SHUFFLES: Final = 3  # orders of up to so many ranks in which all meet at once; more meet in one
+_MATCHINGS: Final = 63  # most of one order
+_TURN_S: Final = 0.01  # that pairs exchange for, at each size
+_MOST_ROUNDS: Final = 256  # of exchanges in one call
+_PSUM_BYTES: Final = 2**20
+_ALIGNED: Final = 64  # sizes are multiples of it, so that halves of a buffer are alike
+
+_numbers = itertools.count()  # of calls of this process; all processes of a job count alike
+
+Progress = Callable[[float], object]
+
+
+class Measured(NamedTuple):
+    """The profile, and the times from which its links were found."""
+
+    profile: Profile
+    transfers: Transfers
+
+
+def measure_processes(
+    sizes: Sequence[int] = SIZES,
+    steps: int = 50,
+    *,
+    seconds: float = SECONDS,
+    inject: Mapping[int, float] | None = None,
+    progress: Progress = lambda share: None,
+) -> Measured:
+    """Profiles the CPU devices of all processes of a job. All call it, and all get the same profile but for arrivals.
+
+    Two ranks exchange as many bytes in both directions, again and again, and the core times that from the last
+    arrival: no clocks are compared. First all ranks do so in pairs at once, each with every other one, in several
+    orders; then each pair alone. Of more than 16 ranks 120 pairs are measured alone, drawn with a fixed seed, and of
+    more than 64 each rank meets 63 others: enough to find the racks of hosts, whose names all processes publish. Sizes
+    are left out, from the largest, as far as the time does not suffice. Then `steps` psums of 1 MiB are watched.
+
+    Args:
+      sizes: bytes in each direction, at least two of them; rounded up to whole cache lines.
+      steps: rows of `arrivals`, at least 1.
+      seconds: for the transfers, roughly.
+      inject: seconds by rank by which to make ranks late on purpose, in the psums only.
+      progress: called with the finished share, from 0 to 1.
+
+    Raises:
+      ProfileError: this process is not one of several that are connected by `jax.distributed`, or an argument that
+        cannot be.
+      JaxcommError: a process is gone, or has not come so far before the deadline.
+    """
+    inject = dict(inject or {})
+    sizes = sorted({-(-size // _ALIGNED) * _ALIGNED for size in sizes})
+    import jax
+
+    devices = jax.devices("cpu")
+    _check(len(devices), sizes, steps, seconds, inject)
+    if jax.process_count() < 2:
+        raise ProfileError(
+            "this process is not one of several, so there are no links between processes to measure.\n"
+            "  Cure: jaxcomm launch -n 4 -- jaxcomm profile, or jax.distributed.initialize() in each process."
+        )
+    job = _Job([device.process_index for device in devices], [device.id for device in devices])
+    found = _measure_transfers(job, sizes, seconds, lambda share: progress(0.8 * share))
+    arrivals, collective = _measure_psums(devices, steps, inject)
+    progress(1.0)
+    late = "".join(f", rank {rank} made {by * 1e3:g} ms late" for rank, by in sorted(inject.items()))
+    hosts = len({*found.hosts})
+    provenance = Provenance(
+        source=f"{len(devices)} ranks in {job.processes} processes on {hosts} host{'s' * (hosts != 1)}{late}",
+        tool="jaxcomm profile",
+        versions={name: importlib.metadata.version(name) for name in ("jax", "jaxlib")},
+        created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    )
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "ranks": len(devices),
+        **placement.describe(found),
+        "arrivals": arrivals,
+        "warmup_dropped": psum_loop.WARMUP_STEPS,
+        "collective": collective.model_dump(),
+        "provenance": provenance.model_dump(),
+    }
+    return Measured(validate(document, provenance.source), found)
+
+
+class _Job:
+    """The ranks of the job, and the calls that this process makes with others."""
+
+    def __init__(self, processes: Sequence[int], devices: Sequence[int]) -> None:
+        """Takes each rank's process and device; connects the processes."""
+        from jaxcomm.distributed import members
+
+        self.ranks = [*zip(processes, devices, strict=True)]
+        self.process = members.connected().process
+        self.processes = max(processes) + 1
+        self.hosts = self._host_names()
+        own = processes.count(self.process)
+        self._threads = ThreadPoolExecutor(own) if own > 1 else None
+        self._buffers: dict[tuple[tuple[int, ...], int], NDArray[np.uint8]] = {}
+
+    def exchange(self, pairs: Sequence[Pair], nbytes: int, rounds: Sequence[int]) -> tuple[Floats, float]:
+        """Seconds of one exchange of each pair, all at once; and how long that took process 0 on its clock, for all."""
+        start = time.monotonic()
+        numbers = [next(_numbers) for _ in pairs]  # also for those of others
+        mine = [index for index, pair in enumerate(pairs) if self._is_mine(pair)]
+        run = self._threads.map if self._threads and len(mine) > 1 else map
+        found = run(lambda i: self._exchange(pairs[i], rounds[i], numbers[i], nbytes), mine)
+        table = np.zeros((self.processes, len(pairs) + 1))
+        table[self.process, mine] = [*found]
+        table[self.process, -1] = time.monotonic() - start
+        gathered = self._gather(table)
+        return gathered[:, :-1].max(axis=0), float(gathered[0, -1])
+
+    def _is_mine(self, pair: Pair) -> bool:
+        return any(self.ranks[rank][0] == self.process for rank in pair)
+
+    def _exchange(self, pair: Pair, rounds: int, number: int, nbytes: int) -> float:
+        from jaxcomm import ffi
+        from jaxcomm.distributed import calls
+        from jaxcomm.program.messages import exchanges
+
+        ranks = [self.ranks[rank] for rank in pair]
+        mine = tuple(rank for rank in pair if self.ranks[rank][0] == self.process)
+        values = self._buffers.get((mine, nbytes))
+        if values is None:  # memory that is touched first while it is timed would count
+            values = self._buffers[mine, nbytes] = np.ones((len(mine), 2 * nbytes), np.uint8)
+        messages = ffi.register_messages(tuple(each.encode() for each in exchanges(rounds)))
+        name = f"exchange of ranks {pair[0]} and {pair[1]}"
+        return calls.run(name, number, messages, ranks, values) / rounds
+
+    def _gather(self, table: Floats) -> Floats:
+        """The rows of all processes; each brings its own and zeros. They come together there."""
+        from jaxcomm.distributed import calls
+
+        first = dict(reversed(self.ranks))
+        members = [(process, first[process]) for process in range(self.processes)]
+        gathered = table[None].copy()
+        calls.run("agreeing", next(_numbers), f"all_reduce/flat/{self.processes}", members, gathered)
+        rows: Floats = gathered[0]
+        return rows
+
+    def _host_names(self) -> list[str]:
+        """By rank; hosts that call themselves alike are numbered."""
+        from jaxcomm.distributed import host, settings, store
+
+        chosen = settings.from_environment().host
+        store.publish(
+            f"profile/{self.process}", json.dumps([chosen or host.identity(), chosen or socket.gethostname()])
+        )
+        missing = "has not said on which host it runs"
+        published = [
+            json.loads(store.lookup(f"profile/{each}", f"process {each} {missing}")) for each in range(self.processes)
+        ]
+        names: dict[str, str] = {}
+        for identity, name in published:
+            if identity not in names:
+                alike = sum(other.partition(" #")[0] == name for other in names.values())
+                names[identity] = f"{name} #{alike + 1}" if alike else name
+        return [names[published[process][0]] for process, _ in self.ranks]
+
+
+def _measure_transfers(job: _Job, sizes: Sequence[int], seconds: float, progress: Progress) -> Transfers:
+    ranks = len(job.ranks)
+    together = placement.shuffled_matchings(ranks, _SHUFFLES if ranks <= _ALL_PAIRS else 1, _MATCHINGS)
+    pairs = [*combinations(range(ranks), 2)]
+    single = pairs if ranks <= _ALL_PAIRS else random.Random(0).sample(pairs, _ALONE)
+    steps = len(together) + len(single)
+
+    # Once through all pairs of one order, which also warms connections up: how long an exchange takes of each.
+    quick: list[dict[Pair, float]] = []
+    used, slowest = 0.0, 0.0
+    for index, size in enumerate(sizes):
+        growth = size / sizes[index - 1] if index else 0.0
+        if index >= 2 and used + steps * max(slowest * growth, _TURN_S) > seconds:
+            break
+        quick.append({})
+        slowest = 0.0
+        for matching in placement.matchings(range(ranks))[:_MATCHINGS]:
+            rounds = 4 if size <= 2**16 else 1
+            times, took = job.exchange(matching, size, [rounds] * len(matching))
+            quick[-1].update(zip(matching, times.tolist(), strict=True))
+            slowest = max(slowest, float(times.max()))
+            used += took
+        progress(0.3 * (index + 1) / len(sizes))
+    measured = tuple(sizes[: len(quick)])
+    typical = [float(np.median([*known.values()])) for known in quick]
+    turn = min(_TURN_S, max(1e-3, (seconds - used) / steps / len(measured)))
+    done = itertools.count(1)
+
+    def rounds_of(pair: Pair, index: int) -> int:
+        needed = turn / max(quick[index].get(pair, typical[index]), 1e-9)
+        return int(2 ** round(math.log2(min(max(needed, 1.0), _MOST_ROUNDS))))
+
+    def measure(at_once: Sequence[Pair]) -> Round:
+        columns = [
+            job.exchange(at_once, size, [rounds_of(pair, index) for pair in at_once])[0]
+            for index, size in enumerate(measured)
+        ]
+        progress(0.3 + 0.7 * next(done) / steps)
+        return Round(tuple(at_once), np.stack(columns, axis=1).clip(min=1e-9))
+
+    loaded = tuple(measure(matching) for matching in together)
+    return Transfers(measured, tuple(job.hosts), tuple(measure([pair]) for pair in single), loaded)
+
+
+def _measure_psums(devices: Sequence[Any], steps: int, inject: Mapping[int, float]) -> tuple[Any, Collective]:
+    """The arrivals of each step, as this process saw them, and what a psum took."""
+    import jax
+
+    from jaxcomm import communicator
+
+    mesh = jax.sharding.Mesh(np.array(devices), ("data",))
+    with communicator.use_plan(None), errors.translated():
+        found = psum_loop.run(psum_loop.loop(mesh, inject), psum_loop.zeros(mesh, _PSUM_BYTES), steps)
+    arrivals = np.round(np.array(found["arrivals"]), 9).tolist()
+    return arrivals, Collective(bytes=_PSUM_BYTES, seconds=float(np.median(found["after_arrival_s"])))
+
+
+def _check(ranks: int, sizes: Sequence[int], steps: int, seconds: float, inject: Mapping[int, float]) -> None:
+    wrong = [f"sizes has {len(sizes)} sizes after rounding; at least 2 are needed"] if len(sizes) < 2 else []
+    wrong += [f"sizes has {size}; each must be above 0"] if (size := min(sizes, default=1)) < 1 else []
+    wrong += [f"steps is {steps}; it must be from 1 to 256"] if not 1 <= steps <= 256 else []
+    wrong += [f"seconds is {seconds}; it must be above 0"] if not 0 < seconds < math.inf else []
+    for rank, by in inject.items():
+        if not 0 <= rank < ranks:
+            wrong.append(f"inject names rank {rank}; the ranks are 0 to {ranks - 1}")
+        if not 0 <= by < math.inf:
+            wrong.append(f"inject makes rank {rank} late by {by} s; that must be a finite time of 0 or more")
+    if wrong:
+        raise ProfileError(f"{wrong[0]}.\n  Cure: change it and measure again.")

@@ -1,0 +1,53 @@
+"""Sums in a jitted loop, and the core's record of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+WARMUP_STEPS = 5
+
+
+def loop(mesh: Any, inject: Mapping[int, float]) -> Callable[[Any, int], Any]:
+    """A jitted, donated loop of so many psums, each after its rank's injected delay."""
+    import jax
+
+    from jaxcomm import collectives, ffi
+
+    spec: Any = jax.sharding.PartitionSpec  # untyped in JAX
+    late = [inject.get(rank, 0.0) for rank in range(mesh.size)]
+
+    def step(_: Any, x: Any) -> Any:
+        if inject:
+            x = ffi.delay(x, jax.numpy.array(late)[jax.lax.axis_index("data")])
+        return collectives.psum(x, "data")
+
+    def steps(x: Any, count: Any) -> Any:
+        return jax.lax.fori_loop(0, count, step, x)
+
+    mapped = jax.shard_map(steps, mesh=mesh, in_specs=(spec("data"), spec()), out_specs=spec("data"), check_vma=False)
+    return jax.jit(mapped, donate_argnums=0)
+
+
+def zeros(mesh: Any, nbytes: int) -> Any:
+    """So many bytes on every device of the mesh."""
+    import jax
+
+    spec: Any = jax.sharding.PartitionSpec
+    shape = (mesh.size, nbytes // 4)
+    sharding = jax.sharding.NamedSharding(mesh, spec("data"))
+    return jax.make_array_from_callback(shape, sharding, lambda _: np.zeros((1, shape[1]), np.float32))
+
+
+def run(looped: Callable[[Any, int], Any], x: Any, count: int) -> dict[str, Any]:
+    """Runs the loop, warm, and returns the core's record of its `count` psums."""
+    from jaxcomm import ffi
+
+    x = looped(x, WARMUP_STEPS).block_until_ready()
+    ffi.reset_stats()
+    looped(x, count).block_until_ready()
+    [site] = [site for site in ffi.stats() if site["calls"]]
+    record: dict[str, Any] = site
+    return record

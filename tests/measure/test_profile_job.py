@@ -1,0 +1,163 @@
+"""`jaxcomm profile` over the processes of a job: the file it writes, a plan from it that runs there, and its errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jaxcomm import plan, profile
+from jaxcomm.cli import main
+from jaxcomm.errors import ProfileError
+from jaxcomm.measure import measure_processes
+
+Capture = pytest.CaptureFixture[str]
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if name != "PJRT_NPROC"},
+    "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
+    "XLA_FLAGS": "",
+    "JAXCOMM_DEADLINE_S": "100",
+}
+
+PROFILE_PLAN_AND_SUM = """
+import sys
+from jaxcomm.cli import main
+words = ["profile", "--sizes", "1KiB,64KiB,1MiB", "--seconds", "2", "--steps", "12", "--inject", "rank=2,ms=40"]
+assert main([*words, "--out", "profile.json"]) == 0
+import jax, jaxcomm, numpy as np
+from jax.experimental import multihost_utils
+if jax.process_index() == 0:
+    assert main(["plan", "profile.json", "--out", "plan.json"]) == 0
+multihost_utils.sync_global_devices("planned")
+jaxcomm.use_plan("plan.json")
+jaxcomm.reset_stats()
+ranks = jax.device_count()
+mesh = jax.make_mesh((ranks,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+split = jax.NamedSharding(mesh, jax.P("data"))
+x = jax.make_array_from_callback((ranks, 1000), split, lambda at: np.full((1, 1000), at[0].start + 1, np.int32))
+step = jax.shard_map(lambda x: jaxcomm.psum(x, "data"), mesh=mesh, in_specs=jax.P("data"), out_specs=jax.P(),
+                     check_vma=False)
+total = np.asarray(jax.jit(step)(x).addressable_shards[0].data)
+assert (total == ranks * (ranks + 1) // 2).all(), total
+print("sum", [site["plan"] for site in jaxcomm.stats() if site["calls"]])
+"""
+
+ONE_DIES = """
+import os, sys
+from jaxcomm.cli import main
+from jaxcomm.distributed import calls
+run, times = calls.run, []
+def dying(*arguments):
+    times.append(None)
+    if len(times) == 9 and os.environ["SLURM_PROCID"] == "2":
+        os._exit(0)
+    return run(*arguments)
+calls.run = dying
+sys.exit(main(["profile", "--seconds", "1", "--out", "profile.json"]))
+"""
+
+
+def launch(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "jaxcomm.cli", "launch", "-n", "4", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, env=ENVIRONMENT, cwd=folder)
+
+
+@pytest.mark.slow
+def test_a_job_is_profiled_and_runs_the_plan_of_its_profile(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(PROFILE_PLAN_AND_SUM)
+    done = launch(tmp_path, "script.py")
+    assert done.returncode == 0, done.stderr
+    found = profile.load(tmp_path / "profile.json")
+    assert found.ranks == 4 and len({*found.hosts}) == 1 and not found.racks and found.topology is None
+    assert [sample.bytes for sample in found.link.samples] == [1024, 65536, 2**20] and found.link.op == "send_recv"
+    assert found.link.alpha_s > 0 and found.link.beta_s_per_byte > 0
+    assert len(found.arrivals) == 12 and profile.straggler(found).rank == 2
+    assert found.provenance.source == "4 ranks in 4 processes on 1 host, rank 2 made 40 ms late"
+    made = plan.load(tmp_path / "plan.json")
+    assert made.hosts == tuple(found.hosts)
+    says = f"[0] straggler     rank 2 on {found.hosts[2]}, last in "
+    assert says in done.stdout and "[0] two on one host" in done.stdout and "[1] straggler" not in done.stdout
+    sums = [line for line in done.stdout.splitlines() if "] sum " in line]
+    ran = made.schedule_for(4000).kind  # type: ignore[union-attr]
+    assert len(sums) == 4 and all(made.hash[:8] in line or ran == "direct" for line in sums)
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_while_measuring_is_named(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(ONE_DIES)
+    done = launch(tmp_path, "script.py")
+    assert done.returncode != 0  # JAX may abort the first process, in which its coordinator misses one
+    assert "is gone: process 2: " in done.stderr and "Cure: see what process 2 wrote last" in done.stderr
+    assert not (tmp_path / "profile.json").exists()
+
+
+@pytest.mark.slow
+def test_a_trial_says_what_would_be_measured(tmp_path: Path) -> None:
+    words = ("--", sys.executable, "-m", "jaxcomm.cli", "profile", "--dry-run", "--sizes", "1KiB,1MiB")
+    done = launch(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    assert sorted(line for line in done.stdout.splitlines() if "Gloo" not in line) == [
+        "[0] Would time exchanges between 4 ranks, all at once and one pair at a time, for 20 s,",
+        "[0] at up to 2 sizes from 1 KiB to 1 MiB;",
+        "[0] then record who arrives when in 50 steps; then write profile.json.",
+    ]
+
+
+def test_a_process_alone_has_no_links_to_others() -> None:
+    with pytest.raises(ProfileError, match=r"not one of several.*\n  Cure: jaxcomm launch -n 4 -- jaxcomm profile"):
+        measure_processes()
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "message"),
+    [
+        (["--seconds", "5"], {}, "--seconds is for the transfers between the processes of a job, and this process is"),
+        (["--devices", "4"], {"SLURM_NTASKS": "4"}, "all CPU devices of this job's processes are measured.\n  Cure: "),
+    ],
+)
+def test_options_of_the_other_kind_are_refused(
+    words: list[str],
+    environment: dict[str, str],
+    message: str,
+    capsys: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert main(["profile", *words]) == 1
+    assert capsys.readouterr().err.startswith(f"error: {message}")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"sizes": [1024, 1000]}, "sizes has 1 sizes after rounding; at least 2 are needed"),
+        ({"steps": 0}, "steps is 0; it must be from 1 to 256"),
+        ({"seconds": 0.0}, "seconds is 0.0; it must be above 0"),
+        ({"inject": {8: 0.1}}, "inject names rank 8; the ranks are 0 to 7"),
+        ({"inject": {1: -1.0}}, "inject makes rank 1 late by -1.0 s; that must be a finite time of 0 or more"),
+    ],
+)
+def test_arguments_that_cannot_be_are_named(changed: dict[str, object], message: str) -> None:
+    with pytest.raises(ProfileError) as raised:
+        measure_processes(**changed)  # type: ignore[arg-type]
+    assert str(raised.value) == f"{message}.\n  Cure: change it and measure again."
+
+
+def test_hosts_are_one_for_each_rank(tmp_path: Path) -> None:
+    document = {
+        "format": "jaxcomm-profile",
+        "version": 1,
+        "ranks": 2,
+        "hosts": ["a"],
+        "link": {"alpha_s": 1e-6, "beta_s_per_byte": 1e-9, "source": "assumed"},
+        "provenance": {"source": "test", "tool": "test"},
+    }
+    (tmp_path / "profile.json").write_text(json.dumps(document))
+    with pytest.raises(ProfileError, match="hosts has 1 names for 2 ranks; one per rank is needed"):
+        profile.load(tmp_path / "profile.json")

@@ -1,0 +1,43 @@
+"""Processes that end: the others hear of it at once and go on, and what had been sent still arrives."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.processes import jobs
+
+TRANSPORTS = ["shm", "tcp"]
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_processes_that_end_are_named_and_the_others_go_on(transport: str) -> None:
+    found = jobs.run("tests.processes.faults", processes=4, transport=transport, JAXCOMM_DEADLINE_S="100")
+    assert found[3].status == -signal.SIGKILL
+    assert "ValueError: a bug of the user's" in found[2].output
+    for left in (4, 3, 2):
+        rank, leaves = left - 1, left < 4
+        for process in found[:rank]:
+            assert process.reports[f"before {left}"]["works"], process.output
+            report = process.reports[f"of {left}"]
+            words = f"process {rank} has left" if leaves else f"process {rank} "
+            for error in report["errors"]:
+                assert f"rank {rank} is gone: {words}" in error
+                assert f"Cure: see what process {rank} wrote last" in error
+            assert len(report["errors"]) == 2
+            waited = report["at"] - found[rank].reports["ends"]["at"]
+            assert waited < 50, "it is not the deadline that ended the call"
+
+
+@pytest.mark.parametrize("way", ["awaits", "starts"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_what_a_process_sends_last_arrives(transport: str, way: str) -> None:
+    before = {*os.listdir("/dev/shm")}
+    found = jobs.run("tests.processes.exits", way, processes=3, transport=transport)
+    for process in found:
+        assert process.status == 0, process.output
+    for process in found[:1] if way == "starts" else found:
+        assert process.reports["last call"]["right"]
+    assert not [name for name in {*os.listdir("/dev/shm")} - before if "jaxcomm" in name]

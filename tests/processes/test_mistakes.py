@@ -1,0 +1,114 @@
+"""Mistakes of one rank are one error on every rank, which names both sides; then the processes go on."""
+
+from __future__ import annotations
+
+import functools
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxcomm.plan import save
+from tests.collectives.plans import SPECS, make
+from tests.processes import jobs
+
+TRANSPORTS = ["shm", pytest.param("tcp", marks=pytest.mark.slow)]
+LAST = 3
+
+
+@functools.cache
+def reports(transport: str, short_s: float = 2.0, *only: str) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "plan.json")
+        save(make((0, None, SPECS["ring"]), ranks=4), file)
+        found = jobs.run(
+            "tests.processes.mistakes", str(file), str(short_s), *only, processes=4, transport=transport, timeout_s=300
+        )
+    for process in found:
+        assert process.status == 0, process.output
+    return [process.reports for process in found]
+
+
+def errors(transport: str, case: str) -> list[dict[str, Any]]:
+    """What each process reports of a case, which must leave it usable."""
+    found = [report[case] for report in reports(transport)]
+    assert [each["usable"] for each in found] == [True] * 4
+    return found
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_rank_that_connects_later_than_the_others_is_awaited(transport: str) -> None:
+    assert [each["error"] for each in errors(transport, "late joiner")] == [""] * 4
+
+
+@pytest.mark.parametrize(
+    ("case", "one", "other"),
+    [
+        ("other shape", r"psum over 'd', f32\[2\]", r"psum over 'd', f32\[4\]"),
+        ("other dtype", r"psum over 'd', s8\[4\]", r"psum over 'd', f32\[4\]"),
+        ("other reduction", "pmax over 'd'", "psum over 'd'"),
+        ("other collective", "all_gather over 'd'", "psum_scatter over 'd'"),
+        ("other order", "pmax over 'd'", "psum over 'd'"),
+        ("other plan", r"psum over 'd', f32\[65536\] \(256 KiB\), plan [0-9a-f]{8}", r"psum .*, plan direct"),
+    ],
+)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_ranks_in_different_calls_are_named_at_once(transport: str, case: str, one: str, other: str) -> None:
+    for each in errors(transport, case):
+        assert each["type"] == "MismatchError", each["error"]
+        assert LAST in each["calls"] and len(each["calls"]) == 2
+        assert re.search(rf"rank {LAST} is in {one}", each["error"]), each["error"]
+        assert re.search(rf"rank [0-2] is in {other}", each["error"]), each["error"]
+
+
+@pytest.mark.parametrize("case", ["other operand shape", "other operand dtype"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_ranks_in_different_steps_are_named_at_the_deadline(transport: str, case: str) -> None:
+    for rank, each in enumerate(errors(transport, case)):
+        assert each["type"] == "DeadlineError", each["error"]
+        assert each["missing"] == ([0, 1, 2] if rank == LAST else [LAST])
+        for other in each["missing"]:
+            assert f"Rank {other} is in p" in each["error"]
+
+
+@pytest.mark.parametrize("case", ["never comes", "fails in python", "is stopped"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_rank_that_does_not_come_is_named_and_may_come_later(transport: str, case: str) -> None:
+    *others, last = errors(transport, case)
+    for each in others + [last] * (case != "fails in python"):
+        assert each["type"] == "DeadlineError", each["error"]
+        assert (each["missing"], each["waiting"]) == ([LAST], [0, 1, 2])
+        assert each["seconds"] >= 2.0
+    if case == "fails in python":
+        assert last["error"] == "a bug of the user's"
+
+
+def stopped_amid_a_call(found: list[dict[str, Any]]) -> None:
+    for each in found:
+        assert each["type"] == "DeadlineError", each["error"]
+        assert "gone" not in each["error"]
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_rank_that_is_stopped_amid_a_call_may_go_on(transport: str) -> None:
+    stopped_amid_a_call(errors(transport, "is stopped amid a large call")[:LAST])
+
+
+@pytest.mark.slow
+def test_a_connection_outlives_a_process_that_does_not_read_for_long() -> None:
+    case = "is stopped amid a large call"
+    found = [report[case] for report in reports("tcp", 25.0, case)]
+    stopped_amid_a_call(found[:LAST])
+    assert [each["usable"] for each in found] == [True] * 4
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_statistics_cover_calls_between_processes(transport: str) -> None:
+    for report in reports(transport):
+        (site,) = [site for site in report["statistics"]["sites"] if site["calls"]]
+        assert (site["name"], site["axes"], site["ranks"], site["calls"], site["failed"]) == ("psum", "d", 4, 5, 0)
+        assert len(site["wait_s"]) == len(site["late"]) == 4 and sum(site["late"]) >= 5
+        for arrivals in site["arrivals"]:
+            assert len(arrivals) == 4 and min(arrivals) == 0

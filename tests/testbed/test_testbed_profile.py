@@ -1,0 +1,28 @@
+"""`jaxcomm profile` in a testbed finds the hosts and racks that were made. Root."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from jaxcomm import profile
+from jaxcomm.cli import main
+
+pytestmark = [pytest.mark.root, pytest.mark.slow]
+
+RACKS = Path(__file__).parents[2] / "jaxcomm" / "testbed" / "examples" / "racks.toml"
+
+
+def test_racks_and_hosts_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    out = str(tmp_path / "profile.json")
+    words = ["profile", "--sizes", "1KiB,256KiB,4MiB", "--seconds", "8", "--steps", "5", "--out", out]
+    command = [sys.executable, "-m", "jaxcomm.cli", *words]
+    assert main(["testbed", "run", str(RACKS), "--time-limit", "120", "--", *command]) == 0
+    found = profile.load(out)
+    assert found.hosts == ["a", "b", "c", "d"]
+    assert [rack.ranks for rack in found.racks] == [[0, 1], [2, 3]]
+    assert all(rack.uplink > 1.5 for rack in found.racks)
