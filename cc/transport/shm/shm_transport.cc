@@ -55,7 +55,9 @@ void ShmTransport::Leave() {
   while (SendWaiting() && Clock::now() < deadline) {
     Flush();
     shm::Listen(memory_->doorbell());
-    shm::Sleep(memory_->doorbell(), std::chrono::milliseconds(1));
+    if (shm::Rest(memory_->doorbell(), shm::kAsleep)) {
+      shm::Sleep(memory_->doorbell(), shm::kAsleep, std::chrono::milliseconds(1));
+    }
   }
   Flush();
   for (uint32_t process = 0; process < peers_.size(); ++process) {

@@ -305,7 +305,9 @@ TEST(ShmTransportTest, WhoHelpsTakesTheMessagesItself) {
     }
     ASSERT_TRUE(expected.come.Await(1));
     EXPECT_TRUE(expected.Has(content));
-    if (helped) EXPECT_EQ(taker, std::this_thread::get_id());
+    if (helped) {
+      EXPECT_EQ(taker, std::this_thread::get_id());
+    }
   }
 }
 
