@@ -17,6 +17,7 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,6 +25,7 @@
 
 #include "cc/executor/executor.h"
 #include "cc/executor/message_site.h"
+#include "cc/executor/scratch.h"
 #include "cc/program/message_registry.h"
 #include "cc/transport/shm/shm_transport.h"
 #include "cc/transport/tcp/tcp_transport.h"
@@ -146,10 +148,12 @@ void Run(const Options& options, uint32_t self, Shared* shared, const std::vecto
   executor.Connect(transport.get());
   std::mutex mutex;
   std::condition_variable wake;
+  ScratchPool memory(/*kept=*/0);  // aligned as XLA's
   for (uint32_t number = 0; number < options.sizes.size(); ++number) {
     const int64_t bytes = options.sizes[number];
     const auto site = MakeSite(options, self, number, bytes, executor.stats());
-    std::vector<float> data(static_cast<size_t>(bytes / 4), 0.0f);
+    const std::shared_ptr<std::byte> data = memory.Take(bytes);
+    std::memset(data.get(), 0, static_cast<size_t>(bytes));
     std::vector<double> times;
     const int rounds = bytes >= (16 << 20) ? 40 : bytes >= (1 << 20) ? 300 : 2000;
     const int warm = rounds / 4;
@@ -161,8 +165,7 @@ void Run(const Options& options, uint32_t self, Shared* shared, const std::vecto
       }
       const auto start = std::chrono::steady_clock::now();
       bool done = false;
-      auto* const bytes_of_data = reinterpret_cast<std::byte*>(data.data());
-      executor.ArriveAcross(site, round, self, {{bytes_of_data}, {bytes_of_data}}, [&](const Status& status) {
+      executor.ArriveAcross(site, round, self, {{data.get()}, {data.get()}}, [&](const Status& status) {
         Check(status);
         std::lock_guard<std::mutex> lock(mutex);
         done = true;

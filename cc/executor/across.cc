@@ -10,11 +10,8 @@
 namespace jaxcomm {
 namespace {
 
-// Up to this size of a call, handing additions to another thread takes longer than doing them.
-constexpr int64_t kTinyBytes = 64 << 10;
-
 // How long a rank that arrives takes messages itself: longer than the others need if they have arrived, or soon will.
-constexpr std::chrono::microseconds kHelp{500};
+constexpr std::chrono::milliseconds kHelp{1};
 
 // How many failed calls, finished calls and devices are remembered.
 constexpr size_t kFailedKept = 256, kFinishedKept = 1024, kDevices = 1 << 16;
@@ -31,6 +28,7 @@ struct AcrossProcesses::Driver {
   const MessageCall* call = nullptr;
   uint32_t rank = 0;
   std::optional<Completion> own;
+  bool flushes = true;
 };
 thread_local AcrossProcesses::Driver* AcrossProcesses::Driver::current = nullptr;
 
@@ -75,22 +73,27 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
   driver.call = call.get();
   driver.rank = rank;
   driver.work.push_back({call, call->Arrive(rank, std::move(buffers), std::move(done), now)});
-  Run(driver);
-  Help(driver);
+  if (MayHelp(*call)) {
+    Help(driver);
+  } else {
+    Run(driver);
+  }
   if (is_new) transport_.load()->Expect();
   if (driver.own) driver.own->done(driver.own->status);
 }
 
-// Of a tiny call, waking other threads takes longer than all the rest, so the last rank of this process that arrives
-// takes the messages itself. For a short time: it keeps a thread of XLA's, which other calls may need.
+// Of a small call the last rank of this process that arrives takes the messages itself.
+bool AcrossProcesses::MayHelp(const MessageCall& call) const {
+  if (!call.site().is_small() || !call.AllHereHaveArrived()) return false;
+  std::lock_guard<std::mutex> lock(mutex_);
+  return open_ == 1;
+}
+
+// For a short time: it keeps a thread of XLA's, which other calls may need.
 void AcrossProcesses::Help(Driver& driver) {
-  const MessageCall& call = *driver.call;
-  if (driver.own || call.site().layout().extent() > kTinyBytes || !call.AllHereHaveArrived()) return;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (open_ != 1) return;
-  }
   Driver* const outer = std::exchange(Driver::current, &driver);
+  driver.flushes = false;
+  Run(driver);
   transport_.load()->Help(kHelp, [&] {
     Run(driver);
     return driver.own.has_value();
@@ -122,7 +125,7 @@ void AcrossProcesses::Run(Driver& driver) {
       queued = StartTasks(work.call, work.steps) || queued;
       Finish(work.call, work.steps, driver);
     }
-    if (!queued) break;
+    if (!queued || !driver.flushes) break;
     queued = false;
     transport_.load()->Flush();
   }
@@ -153,7 +156,7 @@ bool AcrossProcesses::StartTasks(const std::shared_ptr<MessageCall>& call, const
 
   std::vector<std::function<void()>> jobs;
   each(MessageTask::Kind::kAdd, [&](const MessageStep& step) {
-    if (call->site().layout().extent() <= kTinyBytes) {
+    if (call->site().is_small()) {
       Drive(call, call->Add(step));
     } else {
       jobs.push_back([this, call, step] { Drive(call, call->Add(step)); });

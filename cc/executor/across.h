@@ -83,6 +83,7 @@ class AcrossProcesses : public Transport::Events {
 
   void Drive(const std::shared_ptr<MessageCall>& call, MessageSteps steps);
   void Run(Driver& driver);
+  bool MayHelp(const MessageCall& call) const;
   void Help(Driver& driver);
   bool StartTasks(const std::shared_ptr<MessageCall>& call, const MessageSteps& steps);
   void Finish(const std::shared_ptr<MessageCall>& call, MessageSteps& steps, Driver& driver);

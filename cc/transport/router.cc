@@ -72,7 +72,7 @@ void Router::EndExpecting() {
 
 void Router::Help(std::chrono::nanoseconds limit, const std::function<bool()>& over) {
   const std::set<uint32_t> used(routes_.begin(), routes_.end());
-  if (used.size() > 2) return;  // this process has one for itself
+  if (used.size() > 2) return Flush();  // this process has one for itself
   for (const uint32_t index : used) transports_[index]->Help(limit, over);
 }
 

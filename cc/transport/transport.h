@@ -117,14 +117,14 @@ class Transport {
   // the same call.
   virtual void Cancel(const CallId& call) = 0;
 
-  // Somebody waits for what comes of a call, and waits no more; in either order. While there is no such call, what
-  // comes may be left for some tenths of a second.
+  // Somebody waits for what comes of a call, and waits no more; in either order.
   virtual void Expect() {}
   virtual void EndExpecting() {}
 
-  // Takes, on this thread, what comes, if that spares it the way over a thread of the transport's: until `over` says
-  // so, which is asked after each look, or until the limit. Not to be called from a callback.
-  virtual void Help(std::chrono::nanoseconds /*limit*/, const std::function<bool()>& /*over*/) {}
+  // Flushes and, if that spares it the way over a thread of the transport's, takes on this thread what comes: until
+  // `over` says so, which is asked after each look, or until the limit. A process where nobody waits may hear of what
+  // goes out as late as the limit. Not to be called from a callback.
+  virtual void Help(std::chrono::nanoseconds /*limit*/, const std::function<bool()>& /*over*/) { Flush(); }
 };
 
 }  // namespace jaxcomm

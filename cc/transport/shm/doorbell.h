@@ -34,9 +34,11 @@ inline void WakeSleeper(std::atomic<uint32_t>& word, uint32_t state) {
   syscall(SYS_futex, &word, FUTEX_WAKE_BITSET, 1, nullptr, nullptr, Sleeper(state));
 }
 
-inline void RingSoftly(std::atomic<uint32_t>& word) {
+// Whether who sleeps there has heard it.
+inline bool RingSoftly(std::atomic<uint32_t>& word) {
   const uint32_t before = word.exchange(kRung);
   if (before == kAsleep || before == kHelping) WakeSleeper(word, before);
+  return before != kDozing && before != kRung;
 }
 
 // One who dozes may have been rung softly before.

@@ -67,16 +67,30 @@ void ShmTransport::Send(const std::vector<Receiver>& to, std::vector<ConstSpan> 
 }
 
 void ShmTransport::Flush() {
-  std::vector<std::pair<Peer*, bool>> peers;
+  std::vector<Peer*> peers;
   {
     Lock lock(mutex_);
     for (const std::unique_ptr<Peer>& peer : peers_) {
-      if (!peer || !std::exchange(peer->unrung, false)) continue;
-      peers.emplace_back(peer.get(), std::exchange(peer->must_read, false));
+      if (!peer) continue;
+      const bool unrung = std::exchange(peer->unrung, false), unheard = std::exchange(peer->unheard, false);
+      if (unrung || unheard) peers.push_back(peer.get());
+      peer->must_read = false;
     }
   }
-  for (const auto& [peer, must_read] : peers) {
-    (must_read ? shm::Ring : shm::RingSoftly)(peer->memory->doorbell());
+  for (const Peer* const peer : peers) shm::Ring(peer->memory->doorbell());
+}
+
+// As Flush does, but who dozes is left alone until the next Flush.
+void ShmTransport::FlushSoftly() {
+  Lock lock(mutex_);
+  for (const std::unique_ptr<Peer>& peer : peers_) {
+    if (!peer || !std::exchange(peer->unrung, false)) continue;
+    std::atomic<uint32_t>& doorbell = peer->memory->doorbell();
+    if (std::exchange(peer->must_read, false)) {
+      shm::Ring(doorbell);
+    } else if (!shm::RingSoftly(doorbell)) {
+      peer->unheard = true;
+    }
   }
 }
 

@@ -135,6 +135,7 @@ void ShmTransport::Work() {
       const bool look = Clock::now() >= next_look;
       if (look) next_look = Clock::now() + kLifeInterval;
       ServeAll(look);
+      Flush();
       rests = RestAsExpected(&state);
     }
     if (rests && !stopping_) shm::Sleep(memory_->doorbell(), state, kLifeInterval);
@@ -143,15 +144,17 @@ void ShmTransport::Work() {
 
 void ShmTransport::Help(std::chrono::nanoseconds limit, const std::function<bool()>& over) {
   const std::unique_lock<std::mutex> serving(serving_, std::try_to_lock);
-  if (!serving.owns_lock()) return;
+  if (!serving.owns_lock()) return Flush();
   const Clock::time_point end = Clock::now() + limit;
   std::atomic<uint32_t>& doorbell = memory_->doorbell();
   for (;;) {
     shm::Listen(doorbell);
     ServeAll(/*look=*/false);
     const bool is_over = over();
+    FlushSoftly();
     const auto left = end - Clock::now();
     if (is_over || left <= left.zero()) {
+      if (!is_over) Flush();
       shm::Doorbell state;
       if (RestAsExpected(&state)) return;
       if (left > left.zero()) continue;
@@ -166,7 +169,6 @@ void ShmTransport::ServeAll(bool look) {
     if (Peer* const peer = Find(process)) Serve(*peer, look);
   }
   SendWaiting();
-  Flush();
 }
 
 bool ShmTransport::RestAsExpected(shm::Doorbell* state) {

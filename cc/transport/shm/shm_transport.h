@@ -108,6 +108,7 @@ class ShmTransport final : public Transport {
   std::optional<shm::Place> ReservePlace(const std::vector<uint32_t>& processes, int64_t bytes);
   void CollectReleases(Peer& peer);
   void CopyAndPublish(Outgoing outgoing, shm::Place place, Lock& lock);
+  void FlushSoftly();
   void Write(Peer& peer, const shm::Record& record, const std::byte* bytes);
   bool SendWaiting();
   bool SendWaitingOnce(Lock& lock);
