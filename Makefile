@@ -54,6 +54,7 @@ wheel: .venv/.installed
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
 
 test: setup
+	@tools/setup.sh testbed
 	@tools/each.sh 'make test' '$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)' '$(BAZEL) test //...'
 
 sanitize: setup

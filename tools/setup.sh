@@ -4,6 +4,7 @@
 #   tools/setup.sh python   .venv with this package (editable), its C++ core, and what demo, recipes, tests and docs need
 #   tools/setup.sh cuda     NVIDIA's compiler and libraries from PyPI in .venv, for the CUDA core; no driver, no GPU
 #   tools/setup.sh bazel    Bazel and googletest, for the C++ tests
+#   tools/setup.sh testbed  where root calls: ip, tc and nft, for the tests that make hosts of their own
 #   tools/setup.sh fuzz     clang with libFuzzer
 #
 # Package names are those of Debian 12, where this was tried; Ubuntu 24.04 inherits them (component `universe`).
@@ -15,8 +16,9 @@ main() {
     python) setup_python ;;
     cuda) setup_cuda ;;
     bazel) debian_packages bazel-bootstrap bazel-platforms bazel-rules-java bazel-rules-proto libgtest-dev ;;
+    testbed) ((EUID)) || debian_packages iproute2 nftables procps ;;
     fuzz) debian_packages clang libclang-rt-dev ;;
-    *) fail "usage: tools/setup.sh python|cuda|bazel|fuzz" ;;
+    *) fail "usage: tools/setup.sh python|cuda|bazel|testbed|fuzz" ;;
   esac
 }
 

@@ -37,7 +37,7 @@ class PartRate(NamedTuple):
     rate: Fraction
 
 
-class Rail(NamedTuple):
+class RailTransport(NamedTuple):
     """A network of its own that all ranks share, and what it speaks."""
 
     name: str
@@ -186,12 +186,12 @@ def uplink_rate(text: str) -> PartRate:
     return _part_rate(text, "a rack", "'rack 0=1/4'")
 
 
-def rail(text: str) -> Rail:
+def rail(text: str) -> RailTransport:
     """A rail and its transport, written `eth1=tcp`."""
     name, _, transport = text.partition("=")
     if not (0 < len(name) <= 256 and 0 < len(transport) <= 256):
         raise ArgumentTypeError(f"{text!r} is not a rail and its transport; write for example eth1=tcp")
-    return Rail(name, transport)
+    return RailTransport(name, transport)
 
 
 def nic_rate(text: str) -> NicRate:

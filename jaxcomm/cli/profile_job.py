@@ -51,5 +51,5 @@ def table_of(measured: Measured) -> str:
     return table(head, rows)
 
 
-def _cells(link: placement.Link) -> list[str]:
+def _cells(link: placement.ExchangeTimes) -> list[str]:
     return [seconds_text(link.least_s), f"{link.bytes_per_s / 1e9:.3g} GB/s"]

@@ -18,15 +18,11 @@ from jax.interpreters import ad, batching, mlir
 
 from jaxcomm import communicator, jax_compat
 from jaxcomm.collectives.axes import AxisName, names, varying
-from jaxcomm.collectives.lowering import (
-    call_core,
-    cpus_at,
-    has_devices,
-    positions_of,
-    say_that_lax_runs,
-    spans_processes,
-)
+from jaxcomm.collectives.call_site import with_site
+from jaxcomm.collectives.lax_lowering import has_devices, say_that_lax_runs
+from jaxcomm.collectives.lowering import call_core
 from jaxcomm.collectives.primitive import COLLECTIVES
+from jaxcomm.collectives.ranks import cpus_at, positions_of, spans_processes
 from jaxcomm.collectives.request import Request
 
 _NAME = "group_sum"
@@ -82,8 +78,6 @@ def _lower(context: mlir.LoweringRuleContext, *operands: Any, axes: tuple[Any, .
     devices = cpus_at(scope.mesh, positions)
     request = Request(_NAME, "all_reduce", "sum", ",".join(map(str, axes)), "", devices, divided=True)
     if spans_processes(devices):
-        from jaxcomm.distributed.lowering import with_site
-
         request = with_site(request, context, jax_compat.source_line(context))
     return call_core(context, operands, request)
 

@@ -13,7 +13,8 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from jaxcomm import communicator, jax_compat
-from jaxcomm.collectives.lowering import has_devices, lower_to_core
+from jaxcomm.collectives.lax_lowering import has_devices
+from jaxcomm.collectives.lowering import lower_to_core
 from jaxcomm.collectives.primitive import COLLECTIVES
 
 # JAX compiles anew where it changes.

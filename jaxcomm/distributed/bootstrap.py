@@ -31,7 +31,7 @@ _FAILED = "failed: "
 _CURE = "run the same steps in all processes; JAXCOMM_CONNECT_TIMEOUT_S=600 gives them more time."
 
 
-class Core(Protocol):
+class MessageCore(Protocol):
     """What carries messages between processes once they are connected; one for each generation."""
 
     def shm_file(self) -> tuple[int, int]:
@@ -62,7 +62,7 @@ class Membership(NamedTuple):
     process: int
     transports: tuple[str, ...]
     strangers: int
-    core: Core
+    core: MessageCore
 
 
 _lock = threading.Lock()
@@ -70,7 +70,7 @@ _connected: tuple[Any, Membership | Exception] | None = None  # with the store t
 _generation = 0
 
 
-def connect(new_core: Callable[[], Core]) -> Membership:
+def connect(new_core: Callable[[], MessageCore]) -> Membership:
     """Connects this process with every other one; the second call returns what the first one did.
 
     All processes must call it. How they are connected is for `jaxcomm.distributed.settings` to say.
@@ -106,7 +106,7 @@ def connect(new_core: Callable[[], Core]) -> Membership:
 
 
 def connect_as(
-    process: int, processes: int, core: Core, chosen: Settings, coordinator: str, generation: int
+    process: int, processes: int, core: MessageCore, chosen: Settings, coordinator: str, generation: int
 ) -> Membership:
     """Connects the process of this number with the others.
 
@@ -192,7 +192,7 @@ def _listen(process: int, processes: int, chosen: Settings, coordinator: str, ke
     return Listener(bound, key, process=process, processes=processes, rail=_RAIL)
 
 
-def _own_record(process: int, chosen: Settings, core: Core, listener: Listener | None) -> Record:
+def _own_record(process: int, chosen: Settings, core: MessageCore, listener: Listener | None) -> Record:
     shared = (-1, 0) if chosen.transport == "tcp" else core.shm_file()
     return Record(
         process,

@@ -33,7 +33,7 @@ def connect_to(peer: Record, key: bytes, *, process: int, rail: int, interface: 
     """
     where = f"process {peer.process} at {peer.address}:{peer.port}"
     while True:
-        side = handshake.Connector(key, process=process, listener=peer.process, rail=rail)
+        side = handshake.ConnectorSide(key, process=process, listener=peer.process, rail=rail)
         made = bound_socket(peer.address, interface)
         try:
             _connect(made, side, (peer.address, peer.port), min(deadline, time.monotonic() + HANDSHAKE_S))
@@ -56,7 +56,7 @@ def connect_to(peer: Record, key: bytes, *, process: int, rail: int, interface: 
         time.sleep(_PAUSE_S)
 
 
-def _connect(made: socket.socket, side: handshake.Connector, address: tuple[str, int], deadline: float) -> None:
+def _connect(made: socket.socket, side: handshake.ConnectorSide, address: tuple[str, int], deadline: float) -> None:
     made.settimeout(max(deadline - time.monotonic(), 0.001))
     made.connect(address)
     made.sendall(side.hello)

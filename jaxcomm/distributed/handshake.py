@@ -31,10 +31,10 @@ class Refused(Exception):
     """The other side is not the expected process of this job; says why."""
 
 
-class Connector:
+class ConnectorSide:
     """The side that connects.
 
-    side = Connector(key, process=2, listener=0, rail=0)
+    side = ConnectorSide(key, process=2, listener=0, rail=0)
     send(side.hello); send(side.prove(receive(CHALLENGE_BYTES))); side.finish(receive(WELCOME_BYTES))
 
     Attributes:
@@ -69,10 +69,10 @@ class Connector:
             raise Refused("its welcome is not signed with this job's key")
 
 
-class Listener:
+class ListenerSide:
     """The side that is connected to; one for each connection.
 
-    side = Listener(key, process=0, processes=4, rail=0, used=used)
+    side = ListenerSide(key, process=0, processes=4, rail=0, used=used)
     send(side.challenge(receive(HELLO_BYTES))); send(side.welcome(receive(PROOF_BYTES)))
 
     Attributes:

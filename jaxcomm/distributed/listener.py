@@ -39,8 +39,8 @@ class Listener:
         self.address: tuple[str, int] = bound.getsockname()[:2]
         self._socket = bound
         self._process = process
-        self._side: Callable[[], handshake.Listener] = functools.partial(
-            handshake.Listener, key, process=process, processes=processes, rail=rail, used=set()
+        self._side: Callable[[], handshake.ListenerSide] = functools.partial(
+            handshake.ListenerSide, key, process=process, processes=processes, rail=rail, used=set()
         )
         self._pending: dict[int, _Pending] = {}  # by descriptor, in the order in which they came
         self._accepted: dict[int, socket.socket] = {}
@@ -138,7 +138,7 @@ class Listener:
 class _Pending:
     """A connection in its handshake."""
 
-    def __init__(self, connection: socket.socket, side: handshake.Listener, expires: float) -> None:
+    def __init__(self, connection: socket.socket, side: handshake.ListenerSide, expires: float) -> None:
         self.connection, self.side, self.expires, self.is_done = connection, side, expires, False
         self._received, self._awaited = b"", handshake.HELLO_BYTES
 

@@ -19,8 +19,9 @@ from jax.interpreters import mlir
 
 from jaxcomm import communicator, ffi
 from jaxcomm.collectives.custom_call import attributes
-from jaxcomm.collectives.lowering import as_lax, devices_at, ranks_of
+from jaxcomm.collectives.lax_lowering import as_lax
 from jaxcomm.collectives.primitive import COLLECTIVES
+from jaxcomm.collectives.ranks import devices_at, ranks_of
 from jaxcomm.collectives.request import Device, Groups, Request, extent
 from jaxcomm.distributed.hardware import hardware_number
 from jaxcomm.errors import JaxcommError

@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 Pair = tuple[int, int]
 
 
-class Round(NamedTuple):
+class ExchangeRound(NamedTuple):
     """Pairs of ranks that exchanged at once: each rank in one pair at most, and bytes in both directions.
 
     Attributes:
@@ -36,7 +36,7 @@ class Round(NamedTuple):
     seconds: Floats
 
 
-class Transfers(NamedTuple):
+class Exchanges(NamedTuple):
     """What exchanges took.
 
     Attributes:
@@ -48,8 +48,8 @@ class Transfers(NamedTuple):
 
     sizes: tuple[int, ...]
     hosts: tuple[str, ...]
-    alone: tuple[Round, ...]
-    loaded: tuple[Round, ...]
+    alone: tuple[ExchangeRound, ...]
+    loaded: tuple[ExchangeRound, ...]
 
 
 class Racks(NamedTuple):
@@ -137,7 +137,7 @@ def _without_lone_hosts(seconds: Floats, groups: Sequence[tuple[int, ...]]) -> R
     return Racks(tuple(sorted(tuple(sorted(rack)) for rack in racks)), tuple(nics))
 
 
-def describe(found: Transfers) -> dict[str, Any]:
+def describe(found: Exchanges) -> dict[str, Any]:
     """What a profile says of the links: `link`, `hosts`, and where they are known `topology`, `racks` and `nics`.
 
     `link` is of two ranks on one host if a host has several, else of two hosts of one rack: fitted to the medians over
@@ -181,14 +181,14 @@ def describe(found: Transfers) -> dict[str, Any]:
     return fields
 
 
-class Link(NamedTuple):
+class ExchangeTimes(NamedTuple):
     """Median seconds of an exchange of the least size, and bytes per second of the largest."""
 
     least_s: float
     bytes_per_s: float
 
 
-def kinds(found: Transfers, racks: Sequence[Sequence[int]]) -> Iterator[tuple[str, Link, Link]]:
+def kinds(found: Exchanges, racks: Sequence[Sequence[int]]) -> Iterator[tuple[str, ExchangeTimes, ExchangeTimes]]:
     """For pairs on one host, in one rack and of two racks, as far as there are: the links one at a time and at once.
 
     Args:
@@ -214,8 +214,8 @@ def kinds(found: Transfers, racks: Sequence[Sequence[int]]) -> Iterator[tuple[st
             yield name, alone, loaded
 
 
-def _link(sizes: Sequence[int], seconds: Floats) -> Link:
-    return Link(float(np.median(seconds[:, 0])), 1 / float(np.median(_per_byte(sizes, seconds))))
+def _link(sizes: Sequence[int], seconds: Floats) -> ExchangeTimes:
+    return ExchangeTimes(float(np.median(seconds[:, 0])), 1 / float(np.median(_per_byte(sizes, seconds))))
 
 
 def _fit(sizes: Sequence[int], rows: Sequence[Floats], source: str) -> schema.Link:
@@ -230,7 +230,7 @@ def _per_byte(sizes: Sequence[int], seconds: Floats) -> Floats:
     return rest
 
 
-def _between_hosts(found: Transfers, host: Sequence[int]) -> Floats:
+def _between_hosts(found: Exchanges, host: Sequence[int]) -> Floats:
     """Mean seconds of a byte between two hosts while all ranks are busy."""
     hosts = max(host) + 1
     total, count = np.zeros((hosts, hosts)), np.zeros((hosts, hosts))
@@ -244,7 +244,7 @@ def _between_hosts(found: Transfers, host: Sequence[int]) -> Floats:
     return mean
 
 
-def _nic(found: Transfers, host: Sequence[int]) -> tuple[Literal["host", "rank"], float]:
+def _nic(found: Exchanges, host: Sequence[int]) -> tuple[Literal["host", "rank"], float]:
     """Whether a host's ranks share its NIC, and the seconds of a byte through it of one transfer at a time."""
     alone = {
         pairs[0]: float(_per_byte(found.sizes, seconds)[0])
@@ -263,7 +263,7 @@ def _nic(found: Transfers, host: Sequence[int]) -> tuple[Literal["host", "rank"]
     return "host" if shared else "rank", float(np.median([*alone.values()]))
 
 
-def _uplinks(found: Transfers, home: Sequence[int], remote: float) -> list[float]:
+def _uplinks(found: Exchanges, home: Sequence[int], remote: float) -> list[float]:
     """By rack, what a byte through its uplink takes, relative to one between two hosts of a rack."""
     rounds = []  # of pairs of two racks: how many of each rack there are, and each one's time
     for pairs, seconds in found.loaded:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from jaxcomm import errors
 from jaxcomm.errors import ProfileError
 from jaxcomm.measure import placement, psum_loop
-from jaxcomm.measure.placement import Floats, Pair, Round, Transfers
+from jaxcomm.measure.placement import ExchangeRound, Exchanges, Floats, Pair
 from jaxcomm.profile.files import validate
 from jaxcomm.profile.schema import FORMAT, VERSION, Collective, Profile, Provenance
 
@@ -48,7 +48,7 @@ class Measured(NamedTuple):
     """The profile, and the times from which its links were found."""
 
     profile: Profile
-    transfers: Transfers
+    transfers: Exchanges
 
 
 def measure_processes(
@@ -191,7 +191,7 @@ class _Job:
         return [names[published[process][0]] for process, _ in self.ranks]
 
 
-def _measure_transfers(job: _Job, sizes: Sequence[int], seconds: float, progress: Progress) -> Transfers:
+def _measure_transfers(job: _Job, sizes: Sequence[int], seconds: float, progress: Progress) -> Exchanges:
     ranks = len(job.ranks)
     together = placement.shuffled_matchings(ranks, _SHUFFLES if ranks <= _ALL_PAIRS else 1, _MATCHINGS)
     pairs = [*combinations(range(ranks), 2)]
@@ -223,16 +223,16 @@ def _measure_transfers(job: _Job, sizes: Sequence[int], seconds: float, progress
         needed = turn / max(quick[index].get(pair, typical[index]), 1e-9)
         return int(2 ** round(math.log2(min(max(needed, 1.0), _MOST_ROUNDS))))
 
-    def measure(at_once: Sequence[Pair]) -> Round:
+    def measure(at_once: Sequence[Pair]) -> ExchangeRound:
         columns = [
             job.exchange(at_once, size, [rounds_of(pair, index) for pair in at_once])[0]
             for index, size in enumerate(measured)
         ]
         progress(0.3 + 0.7 * next(done) / steps)
-        return Round(tuple(at_once), np.stack(columns, axis=1).clip(min=1e-9))
+        return ExchangeRound(tuple(at_once), np.stack(columns, axis=1).clip(min=1e-9))
 
     loaded = tuple(measure(matching) for matching in together)
-    return Transfers(measured, tuple(job.hosts), tuple(measure([pair]) for pair in single), loaded)
+    return Exchanges(measured, tuple(job.hosts), tuple(measure([pair]) for pair in single), loaded)
 
 
 def _measure_psums(devices: Sequence[Any], steps: int, inject: Mapping[int, float]) -> tuple[Any, Collective]:

@@ -35,7 +35,7 @@ def verify_messages(messages: Sequence[RankMessages], collective: CollectiveKind
     for each in messages:
         for index, round_ in enumerate(each.rounds):
             _check_round(each, index, round_)
-    run = _Run(messages, collective, _match(messages))
+    run = _Replay(messages, collective, _match(messages))
     run.finish()
     run.check_result()
     counts = {
@@ -129,7 +129,7 @@ def _match(messages: Sequence[RankMessages]) -> list[list[list[_Match]]]:
     return found
 
 
-class _Run:
+class _Replay:
     """All ranks at work. A value is a number: equal numbers stand for equal bits."""
 
     def __init__(

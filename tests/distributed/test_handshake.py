@@ -13,22 +13,22 @@ from jaxcomm.distributed.handshake import (
     HELLO_BYTES,
     PROOF_BYTES,
     WELCOME_BYTES,
-    Connector,
-    Listener,
+    ConnectorSide,
+    ListenerSide,
     Refused,
 )
 
 KEY = secret.key(b"a secret of this job", "job", 1)
 
 
-def connector(key: bytes = KEY, *, process: int = 2, listener: int = 0, rail: int = 0) -> Connector:
-    return Connector(key, process=process, listener=listener, rail=rail)
+def connector(key: bytes = KEY, *, process: int = 2, listener: int = 0, rail: int = 0) -> ConnectorSide:
+    return ConnectorSide(key, process=process, listener=listener, rail=rail)
 
 
 def listener(
     key: bytes = KEY, *, process: int = 0, processes: int = 4, rail: int = 0, used: set[bytes] | None = None
-) -> Listener:
-    return Listener(key, process=process, processes=processes, rail=rail, used=set() if used is None else used)
+) -> ListenerSide:
+    return ListenerSide(key, process=process, processes=processes, rail=rail, used=set() if used is None else used)
 
 
 def test_a_process_of_the_job_is_accepted() -> None:
@@ -59,7 +59,7 @@ def test_a_process_of_the_job_is_accepted() -> None:
     ],
     ids=["secret", "job", "generation", "listener", "rail", "no such process", "itself"],
 )
-def test_a_hello_of_another_connection_is_refused(one: Connector, reason: str) -> None:
+def test_a_hello_of_another_connection_is_refused(one: ConnectorSide, reason: str) -> None:
     with pytest.raises(Refused, match=reason):
         listener().challenge(one.hello)
 

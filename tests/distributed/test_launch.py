@@ -24,7 +24,7 @@ Capture = pytest.CaptureFixture[str]
 ROOT = Path(__file__).parents[2]
 
 JOB = """
-import os, socket
+import os, socket, sys, time
 import jax
 jax.distributed.initialize()
 from jaxcomm.distributed import bootstrap
@@ -58,6 +58,10 @@ except JaxcommError as error:
     print(str(error).splitlines()[0])
 jax.clear_caches()
 jax.extend.backend.clear_backends()
+if os.environ["SLURM_PROCID"] == "0":
+    open(sys.argv[1], "w").close()
+while not os.path.exists(sys.argv[1]):  # else a process may join the coordinator that process 0 is about to end
+    time.sleep(0.01)
 jax.distributed.initialize()
 found = bootstrap.connect(Core)
 everybody_answers(found)
@@ -108,7 +112,8 @@ def assert_ended(descriptors: list[int]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("transport", "others"), [("tcp", "tcp"), ("auto", "shm")])
 def test_processes_find_and_connect_with_each_other_twice(tmp_path: Path, transport: str, others: str) -> None:
-    found = run("-n", 3, "--devices-per-process", 2, "--transport", transport, script(tmp_path, JOB))
+    file = script(tmp_path, JOB)
+    found = run("-n", 3, "--devices-per-process", 2, "--transport", transport, file, tmp_path / "ended")
     assert found.returncode == 0, found.stderr
     for process in range(3):
         lines = [line for line in found.stdout.splitlines() if line.startswith(f"[{process}] ") and "Gloo" not in line]

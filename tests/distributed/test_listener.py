@@ -12,7 +12,7 @@ import pytest
 
 from jaxcomm.distributed import listener, secret
 from jaxcomm.distributed.connector import connect_to
-from jaxcomm.distributed.handshake import CHALLENGE_BYTES, HELLO_BYTES, Connector
+from jaxcomm.distributed.handshake import CHALLENGE_BYTES, HELLO_BYTES, ConnectorSide
 from jaxcomm.distributed.records import Record
 from jaxcomm.errors import JaxcommError
 
@@ -72,7 +72,7 @@ def test_one_that_says_garbage_is_closed_and_logged_once(
 
 def test_one_that_hangs_up_halfway_keeps_nobody_out(door: listener.Listener) -> None:
     for length in (0, 1, 50, HELLO_BYTES):
-        side = Connector(KEY, process=1, listener=0, rail=0)
+        side = ConnectorSide(KEY, process=1, listener=0, rail=0)
         with socket.create_connection(door.address) as half:
             half.sendall(side.hello[:length])
     with connected(door) as made:
@@ -83,7 +83,7 @@ def test_one_that_hangs_up_halfway_keeps_nobody_out(door: listener.Listener) -> 
 
 
 def test_a_replayed_hello_is_closed(door: listener.Listener) -> None:
-    hello = Connector(KEY, process=1, listener=0, rail=0).hello
+    hello = ConnectorSide(KEY, process=1, listener=0, rail=0).hello
     with socket.create_connection(door.address) as first, socket.create_connection(door.address) as second:
         first.sendall(hello)
         assert len(first.recv(1000)) == CHALLENGE_BYTES

@@ -96,7 +96,7 @@ def test_indices_that_do_not_ascend_or_do_not_exist_are_refused(platform, kept):
         for row, index in zip(packed, kept, strict=True):
             np.testing.assert_array_equal(row, [2 * index, 2 * index + 1] if 0 <= index < 4 else [0, 0])
         return
-    with pytest.raises(Exception, match=r"pack: kept\[\d\] is -?\d; indices must ascend, below 4"):
+    with pytest.raises(Exception, match=r"pack: indices\[\d\] is -?\d; indices must ascend, below 4"):
         segments.pack(x, jnp.asarray(kept, jnp.int32), 8).block_until_ready()
 
 
@@ -106,7 +106,7 @@ def test_indices_that_do_not_ascend_or_do_not_exist_are_refused(platform, kept):
         (lambda x: segments.importance(x, jnp.uint32(0), 8, 2**32), "a stride of 4294967296 do not fit"),
         (lambda x: segments.scale(x, jnp.ones(6, jnp.float32), 6), "one factor per segment of whole elements"),
         # The product of 4 and 2^62 is 0 in 64 bits.
-        (lambda x: segments.unpack(x[:0], jnp.arange(4, dtype=jnp.int32), 8, 2**62), "must hold the kept segments"),
+        (lambda x: segments.unpack(x[:0], jnp.arange(4, dtype=jnp.int32), 8, 2**62), "must hold the chosen segments"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(call, message):

@@ -16,8 +16,8 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 import jaxcomm
-from jaxcomm.collectives import lowering
 from jaxcomm.gpu import certificate, core
+from jaxcomm.log import say_once
 from tests.gpu import certified
 
 
@@ -79,7 +79,7 @@ def test_what_was_not_shown_on_this_very_machine_is_laxs_and_one_line_says_why(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     change(certified.use(monkeypatch, tmp_path, "process"))
-    lowering.say_once.cache_clear()
+    say_once.cache_clear()
     with caplog.at_level(logging.WARNING, "jaxcomm"):
         assert all("@jaxcomm_" not in text and "stablehlo.all_reduce" in text for text in (lowered(), lowered()))
     (record,) = caplog.records

@@ -20,9 +20,8 @@ from tests.gpu import certified
 ROOT = Path(__file__).parents[2]
 
 PROCESS = """
-import contextlib, json, logging, sys
+import json, sys
 import jax, jax.numpy as jnp
-import numpy as np
 from jax.sharding import PartitionSpec as P
 
 number, port = int(sys.argv[1]), sys.argv[2]
@@ -31,7 +30,6 @@ jax.distributed.initialize(f"localhost:{port}", 2, number)
 
 import jaxcomm
 from jaxcomm.distributed import names, store
-from jaxcomm.collectives.grouped import group_sum
 from jaxcomm.errors import JaxcommError
 AS_THERE
 
@@ -42,32 +40,6 @@ def lowered(axis, platform="cuda"):
     step = jax.shard_map(psum, mesh=mesh, in_specs=over, out_specs=over, check_vma=False)
     x = jax.ShapeDtypeStruct((2, 6), jnp.float32, sharding=jax.sharding.NamedSharding(mesh, over))
     return jax.jit(step).trace(x).lower(lowering_platforms=(platform,)).as_text()
-
-
-said = []
-listener = logging.Handler()
-listener.emit = lambda record: said.append(record.getMessage())
-logging.getLogger("jaxcomm").addHandler(listener)
-
-
-def summed(sums, replaced=False):
-    # How many of the sums are calls of the core, and what this process's devices hold afterwards.
-    mesh = jax.make_mesh((2, 2), ("host", "gpu"))
-    over = P(("host", "gpu"))
-    values = np.arange(12.0).reshape(4, 3)
-    x = jax.make_array_from_callback((4, 3), jax.NamedSharding(mesh, over), lambda at: values[at])
-    with jaxcomm.replace_lax() if replaced else contextlib.nullcontext():
-        step = jax.jit(jax.shard_map(sums, mesh=mesh, in_specs=over, out_specs=over, check_vma=False))
-        calls = step.lower(x).as_text().count("@jaxcomm_")
-        return calls, [np.asarray(shard.data).tolist() for shard in step(x).addressable_shards]
-
-
-def all_sums(ops):
-    return lambda x: jnp.concatenate([ops.psum(x, axis) for axis in ("host", "gpu", ("host", "gpu"))])
-
-
-def grouped(x):
-    return group_sum(x, jnp.array([0, 0, 1, 0]), ("host", "gpu"))
 
 
 def error_of(call):
@@ -83,9 +55,6 @@ found = {
     "across": lowered("host"),
     "within": lowered("gpu"),
     "all": lowered(("host", "gpu")),
-    "on CPUs": [summed(all_sums(jaxcomm)), summed(all_sums(jax.lax), replaced=True), summed(all_sums(jax.lax))],
-    "said": said[:],
-    "in groups": summed(grouped),
 }
 store._TIMEOUT_S = 1
 found["no such process"] = error_of(lambda: names.host(7))
@@ -151,21 +120,6 @@ def test_over_several_hosts_it_is_laxs_until_messages_were_shown(found: list[dic
     """What it is then is in tests/gpu/test_hosts.py."""
     assert all("stablehlo.all_reduce" in each["between hosts"] for each in found)
     assert all("@jaxcomm_" not in each["between hosts"] for each in found)
-
-
-def test_on_cpus_sums_across_processes_are_laxs_and_those_within_the_cores(found: list[dict[str, Any]]) -> None:
-    for each in found:
-        (ours, values), (replaced, with_replaced), (_, expected) = each["on CPUs"]
-        assert (ours, replaced) == (1, 1)
-        assert values == with_replaced == expected
-        assert len(each["said"]) == 2
-        assert "psum over 'host' runs as jax.lax's, without a plan: its ranks live in 2 processes" in each["said"][0]
-        assert "psum over 'host,gpu' runs as jax.lax's" in each["said"][1]
-
-
-def test_on_cpus_sums_in_groups_across_processes_are_laxs(found: list[dict[str, Any]]) -> None:
-    three, one = [[12.0, 15.0, 18.0]], [[6.0, 7.0, 8.0]]
-    assert [each["in groups"] for each in found] == [[0, [three, three]], [0, [one, three]]]
 
 
 def test_a_process_that_publishes_nothing_is_named(found: list[dict[str, Any]]) -> None:

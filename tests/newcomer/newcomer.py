@@ -30,7 +30,7 @@ def shell(line: str, folder: Path) -> str:
         program = programs / name
         program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" {words}"$@"\n')
         program.chmod(0o755)
-    bare = {"HOME": str(folder), "PATH": os.pathsep.join([str(programs), "/usr/bin", "/bin"])}
+    bare = {"HOME": str(folder), "PATH": os.pathsep.join([str(programs), "/usr/bin", "/bin", "/usr/sbin", "/sbin"])}
     found = subprocess.run(
         ["bash", "-c", line], cwd=folder, env=bare, capture_output=True, text=True, timeout=DEADLINE_S
     )

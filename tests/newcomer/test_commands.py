@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from jaxcomm import testbed
 from jaxcomm.cli import COMMANDS
 from tests.newcomer.newcomer import ROOT, blocks, commands, shell
 
@@ -83,7 +84,7 @@ SHORTER = {
     "bench": "--sizes 1KiB --rounds 1",
 }
 # On a machine without what they need, these say what they would do.
-DRY = ("--on cuda", "recipes/images.py", "jaxcomm check ")
+DRY = ("--on cuda", "recipes/images.py", "jaxcomm check ", "testbed run")
 
 
 def examples(command: str) -> list[str]:
@@ -92,12 +93,11 @@ def examples(command: str) -> list[str]:
 
 
 def short(line: str) -> str:
-    """The line with the options that make it short, before the comment that it may end with."""
+    """The line with the options that make it short, behind the command's name."""
     command = max((name for name in COMMANDS if line.startswith(f"jaxcomm {name}")), key=len)
-    typed, hash_, comment = line.partition("  # ")
     dry = "--dry-run" if any(word in line for word in DRY) else ""
     shorter = "" if "run.json" in line else SHORTER.get(command, "")  # which was measured already
-    return f"{typed} {shorter} {dry} {hash_}{comment}"
+    return line.replace(command, f"{command} {shorter} {dry}", 1)
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +115,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (here / "mine").mkdir()
     (here / "mine" / "text.py").write_text(MODEL)
     (here / "recipes").symlink_to(ROOT / "recipes")
+    shutil.copy(Path(testbed.__file__).parent / "examples" / "racks.toml", here)
     shutil.copy(FIXTURES / "training_log.txt", here / "training.log")
     shutil.copy(FIXTURES / "cpu.xplane.pb", here / "trace.xplane.pb")
     for name in ("all_reduce_perf.txt", "eth0.txt", "eth1.txt"):
@@ -145,4 +146,6 @@ def test_examples_run(command: str, typed: dict[str, Future[str]]) -> None:
     if command == "demo":
         pytest.importorskip("flax", reason="the demo trains a Flax model")
         pytest.importorskip("sklearn", reason="the demo trains on scikit-learn's digits")
+    if command == "testbed check" and any(each.cure for each in testbed.requirements()):
+        pytest.skip("this machine cannot carry a testbed, as the command says")
     assert examples(command) and typed[command].result()

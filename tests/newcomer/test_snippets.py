@@ -264,6 +264,17 @@ assert jaxcomm.profile.from_stats("run.json").ranks == jaxcomm.profile.from_stat
 """
 
 
+def two_batches(snippet: str) -> str:
+    return f"""
+batches, state = [batch, batch], 0
+step = lambda state, batch: state + 1
+os.environ["JAXCOMM_TESTBED_DELAY_S"] = "0.01"
+began = __import__("time").monotonic()
+{snippet}
+assert state == 2 and time.monotonic() - began >= 0.02
+"""
+
+
 GUIDES = "docs/guides/"
 # By page, and there by a word that only this snippet of the page has.
 PROGRAMS: dict[str, dict[str, Callable[[str], str]]] = {
@@ -284,6 +295,7 @@ PROGRAMS: dict[str, dict[str, Callable[[str], str]]] = {
         "stats.save": for_other_tools,
         "for site in": as_it_is,
     },
+    f"{GUIDES}testbed.md": {"JAXCOMM_TESTBED_DELAY_S": two_batches},
 }
 
 

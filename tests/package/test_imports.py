@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "cluster": "schedules",
     "files": "",
     "curve": "",
-    "distributed": "collectives communicator ffi files jax_compat profile",
+    "distributed": "ffi files jax_compat profile",
     "plan": "program schedules cluster files curve",
     "profile": "ffi cluster files",
     "ffi": "files report",
@@ -110,3 +110,12 @@ def test_sums_on_cpus_import_no_other_back_end() -> None:
         timeout=120,
     )
     assert done.stdout.split("\n") == ["True", "[]", ""], done.stderr
+
+
+def test_no_two_classes_have_one_name() -> None:
+    places: dict[str, list[str]] = {}
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(module)
+    assert {name: modules for name, modules in places.items() if len(modules) > 1} == {}

@@ -22,7 +22,6 @@ PLANS = [
     [
         pytest.param(1, "shm", True),
         pytest.param(1, "tcp", True, marks=pytest.mark.slow),
-        pytest.param(2, "shm", False, marks=pytest.mark.slow),
         pytest.param(2, "tcp", False),
     ],
 )

@@ -69,7 +69,7 @@ def msccl_xml(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | No
 
 
 @dataclass
-class _Step:
+class _XmlStep:
     """One step; `needs` is the block and step that must have finished, `needed` whether another step needs this one."""
 
     kind: str
@@ -90,7 +90,7 @@ class _ThreadBlock:
     send: int
     recv: int
     channel: int
-    steps: list[_Step] = field(default_factory=list)
+    steps: list[_XmlStep] = field(default_factory=list)
     passed: dict[int, int] = field(default_factory=dict)  # block -> its last step that this one has waited for
 
 
@@ -120,8 +120,8 @@ class _Gpu:
         needs = sorted(latest.items())
         for other, number in needs:
             self.blocks[other].steps[number].needed = True
-        block.steps += [_Step("nop", chunk, need) for need in needs[1:]]
-        block.steps.append(_Step(kind, chunk, needs[0] if needs else (-1, -1)))
+        block.steps += [_XmlStep("nop", chunk, need) for need in needs[1:]]
+        block.steps.append(_XmlStep(kind, chunk, needs[0] if needs else (-1, -1)))
         here = index, len(block.steps) - 1
         if kind == "s":
             self._readers.setdefault(chunk, []).append(here)

@@ -1,4 +1,4 @@
-"""What a collective whose ranks live in several processes is lowered with: connections, and a name that all know."""
+"""How a call whose ranks live in several processes is told from others: by a name that all of them know."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from jax.interpreters import mlir
 
 from jaxcomm import jax_compat
 from jaxcomm.collectives.request import Request, Site
-from jaxcomm.distributed import members
 
 _lowerings = itertools.count()
 
@@ -36,6 +35,8 @@ def with_site(request: Request, context: mlir.LoweringRuleContext, line: str) ->
     Raises:
       JaxcommError: the processes cannot be connected.
     """
+    from jaxcomm.distributed import members
+
     members.connected()
     module = jax_compat.module_data(context, _Module, lambda: _Module(f"{jax_compat.module_types(context)} {line}"))
     return dataclasses.replace(request, site=Site(module.digest, module.lowering, next(module.numbers), line))

@@ -1,0 +1,48 @@
+"""What a collective becomes where it runs as lax's own, and when that is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
+
+from jaxcomm import jax_compat
+from jaxcomm.log import say_once
+
+
+def has_devices(context: mlir.LoweringRuleContext, collective: str) -> bool:
+    """Whether the step is lowered for devices that are known; if not, says once that the collective is lax's."""
+    scope: Any = context.module_context.axis_context
+    why = ""
+    if jax_compat.is_export(context) or len(context.module_context.platforms) > 1:
+        why = "it is lowered for devices that are not known yet"
+    try:
+        jax_compat.devices(scope.mesh)
+    except LookupError as error:
+        why = str(error)
+    if why:
+        say_once(f"jaxcomm.{collective} runs as jax.lax's, without a plan: {why}.")
+    return not why
+
+
+def lower_to_lax(
+    lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str, where: str, **params: Any
+) -> Sequence[Any]:
+    del plan, bucket, where
+    say_that_lax_runs(context)
+    return as_lax(lax, context, *operands, **params)
+
+
+def as_lax(lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, **params: Any) -> Sequence[Any]:
+    results: Sequence[Any] = mlir.lower_fun(lambda *xs: [lax.bind(x, **params) for x in xs], multiple_results=True)(
+        context, *operands
+    )
+    return results
+
+
+def say_that_lax_runs(context: mlir.LoweringRuleContext) -> None:
+    """Logs, once, that there is no core."""
+    platforms = ", ".join(context.module_context.platforms)
+    say_once(f"jaxcomm has no core for {platforms} yet: its collectives run as jax.lax's there, without a plan.")
