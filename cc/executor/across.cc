@@ -10,8 +10,8 @@
 namespace jaxcomm {
 namespace {
 
-// Up to this size of a call, handing additions to another thread takes longer than doing them.
-constexpr int64_t kTinyBytes = 64 << 10;
+// How long a rank that arrives takes messages itself: longer than the others need if they have arrived, or soon will.
+constexpr std::chrono::milliseconds kHelp{1};
 
 // How many failed calls, finished calls and devices are remembered.
 constexpr size_t kFailedKept = 256, kFinishedKept = 1024, kDevices = 1 << 16;
@@ -28,6 +28,7 @@ struct AcrossProcesses::Driver {
   const MessageCall* call = nullptr;
   uint32_t rank = 0;
   std::optional<Completion> own;
+  bool flushes = true;
 };
 thread_local AcrossProcesses::Driver* AcrossProcesses::Driver::current = nullptr;
 
@@ -42,11 +43,14 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
   std::vector<PeerArrival> early;
   Status failure;
   std::vector<std::pair<uint32_t, Status>> gone;
+  bool is_new = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     const CallId id = names_.Next(site->module(), run, site->site(), rank);
     std::shared_ptr<MessageCall>& found = calls_[id];
     if (!found) {
+      is_new = true;
+      ++open_;
       found = std::make_shared<MessageCall>(site, id, ++number_, rank, now, held_views_);
       early = early_.Take(id);
       failure = failures_.Find(id);
@@ -69,8 +73,32 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
   driver.call = call.get();
   driver.rank = rank;
   driver.work.push_back({call, call->Arrive(rank, std::move(buffers), std::move(done), now)});
-  Run(driver);
+  if (MayHelp(*call)) {
+    Help(driver);
+  } else {
+    Run(driver);
+  }
+  if (is_new) transport_.load()->Expect();
   if (driver.own) driver.own->done(driver.own->status);
+}
+
+// Of a small call the last rank of this process that arrives takes the messages itself.
+bool AcrossProcesses::MayHelp(const MessageCall& call) const {
+  if (!call.site().is_small() || !call.AllHereHaveArrived()) return false;
+  std::lock_guard<std::mutex> lock(mutex_);
+  return open_ == 1;
+}
+
+// For a short time: it keeps a thread of XLA's, which other calls may need.
+void AcrossProcesses::Help(Driver& driver) {
+  Driver* const outer = std::exchange(Driver::current, &driver);
+  driver.flushes = false;
+  Run(driver);
+  transport_.load()->Help(kHelp, [&] {
+    Run(driver);
+    return driver.own.has_value();
+  });
+  Driver::current = outer;
 }
 
 void AcrossProcesses::Skip(uint64_t module, int64_t run) {
@@ -97,7 +125,7 @@ void AcrossProcesses::Run(Driver& driver) {
       queued = StartTasks(work.call, work.steps) || queued;
       Finish(work.call, work.steps, driver);
     }
-    if (!queued) break;
+    if (!queued || !driver.flushes) break;
     queued = false;
     transport_.load()->Flush();
   }
@@ -128,7 +156,7 @@ bool AcrossProcesses::StartTasks(const std::shared_ptr<MessageCall>& call, const
 
   std::vector<std::function<void()>> jobs;
   each(MessageTask::Kind::kAdd, [&](const MessageStep& step) {
-    if (call->site().layout().extent() <= kTinyBytes) {
+    if (call->site().is_small()) {
       Drive(call, call->Add(step));
     } else {
       jobs.push_back([this, call, step] { Drive(call, call->Add(step)); });
@@ -138,7 +166,14 @@ bool AcrossProcesses::StartTasks(const std::shared_ptr<MessageCall>& call, const
   return started > 0 || steps.arrived;
 }
 
+// The transport may go as soon as the last rank has heard of its end, so that comes last.
 void AcrossProcesses::Finish(const std::shared_ptr<MessageCall>& call, MessageSteps& steps, Driver& driver) {
+  if (steps.over && Close(call)) transport_.load()->EndExpecting();
+  if (steps.failed) TellFailure(call->site(), call->id(), call->failure());
+  if (steps.ended) {
+    transport_.load()->EndExpecting();
+    Stop(call);
+  }
   for (Completion& completion : steps.completions) {
     if (driver.call == call.get() && driver.rank == completion.rank) {
       driver.own = std::move(completion);
@@ -146,18 +181,20 @@ void AcrossProcesses::Finish(const std::shared_ptr<MessageCall>& call, MessageSt
       call_back_(call->Describe(), std::move(completion));
     }
   }
-  if (steps.failed) TellFailure(call->site(), call->id(), call->failure());
-  if (steps.ended) Stop(call);
-  if (steps.over) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    calls_.erase(call->id());
-    if (!call->site().is_divided()) return;
-    finished_[call->id()] = {call->shared_site(), call->first(), call->Describe()};
-    finished_order_.push_back(call->id());
-    for (; finished_order_.size() > kFinishedKept; finished_order_.pop_front()) {
-      finished_.erase(finished_order_.front());
-    }
+}
+
+// Whether it was open until now.
+bool AcrossProcesses::Close(const std::shared_ptr<MessageCall>& call) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (calls_.erase(call->id()) == 0) return false;
+  --open_;
+  if (!call->site().is_divided()) return true;
+  finished_[call->id()] = {call->shared_site(), call->first(), call->Describe()};
+  finished_order_.push_back(call->id());
+  for (; finished_order_.size() > kFinishedKept; finished_order_.pop_front()) {
+    finished_.erase(finished_order_.front());
   }
+  return true;
 }
 
 void AcrossProcesses::Post(const std::shared_ptr<MessageCall>& call, const MessageStep& step) {
@@ -198,6 +235,7 @@ void AcrossProcesses::Stop(const std::shared_ptr<MessageCall>& call) {
   const Status why = call->failure();
   {
     std::lock_guard<std::mutex> lock(mutex_);
+    --open_;
     failures_.Add(call->id(), why);
     failed_.push_back(call->id());
     for (; failed_.size() > kFailedKept; failed_.pop_front()) calls_.erase(failed_.front());

@@ -83,8 +83,11 @@ class AcrossProcesses : public Transport::Events {
 
   void Drive(const std::shared_ptr<MessageCall>& call, MessageSteps steps);
   void Run(Driver& driver);
+  bool MayHelp(const MessageCall& call) const;
+  void Help(Driver& driver);
   bool StartTasks(const std::shared_ptr<MessageCall>& call, const MessageSteps& steps);
   void Finish(const std::shared_ptr<MessageCall>& call, MessageSteps& steps, Driver& driver);
+  bool Close(const std::shared_ptr<MessageCall>& call);
   void Post(const std::shared_ptr<MessageCall>& call, const MessageStep& step);
   void Send(const std::shared_ptr<MessageCall>& call, const MessageStep& step);
   void Tell(const std::vector<uint32_t>& processes, const std::string& notice);
@@ -105,6 +108,7 @@ class AcrossProcesses : public Transport::Events {
   mutable std::mutex mutex_;
   CallNames names_;
   std::map<CallId, std::shared_ptr<MessageCall>> calls_;
+  size_t open_ = 0;            // those of them that have not failed
   std::deque<CallId> failed_;  // those of them that failed, from the oldest; some are gone
   std::map<CallId, Finished> finished_;
   std::deque<CallId> finished_order_;  // from the oldest

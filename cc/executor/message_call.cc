@@ -9,7 +9,8 @@
 namespace jaxcomm {
 namespace {
 
-// Up to this size a message is sent before its receiver has arrived: the transport keeps it.
+// Up to this size a message is sent before its receiver has arrived, as all messages of a small call are: the transport
+// keeps it.
 constexpr int64_t kEarlyBytes = 16 << 10;
 
 double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
@@ -108,7 +109,7 @@ void MessageCall::Begin(uint32_t local, uint32_t task, MessageSteps& steps) {
     locals_[local].blockers[task] = static_cast<uint32_t>(it.peers.size());
     for (uint32_t peer = 0; peer < it.peers.size(); ++peer) {
       Rank& receiver = ranks_[RankOf(local, it.peers[peer].rank)];
-      if (receiver.arrived || it.end - it.begin <= kEarlyBytes) {
+      if (receiver.arrived || site_->is_small() || it.end - it.begin <= kEarlyBytes) {
         step.peers.push_back(peer);
       } else {
         receiver.unsent.push_back({local, task, {peer}});
@@ -324,6 +325,12 @@ void MessageCall::Record() {
   const int64_t work = graph(0).work();
   record.early_share = work > 0 ? static_cast<double>(early_work_) / static_cast<double>(work) : 0;
   site_->stats().Record(std::move(record));
+}
+
+bool MessageCall::AllHereHaveArrived() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::all_of(site_->locals().begin(), site_->locals().end(),
+                     [this](const MessageSite::Local& local) { return ranks_[local.rank].arrived; });
 }
 
 // None: a rank of this process has come for the first time.

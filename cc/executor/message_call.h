@@ -95,6 +95,7 @@ class MessageCall {
     return site_->Differs(Describe(), rank, text, first_);
   }
 
+  bool AllHereHaveArrived() const;
   bool failed() const { return !failure().ok(); }
   Status failure() const;
 

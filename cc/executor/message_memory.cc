@@ -1,9 +1,9 @@
 #include "cc/executor/message_memory.h"
 
-#include <cstring>
 #include <utility>
 
 #include "cc/base/float_mode.h"
+#include "cc/transport/spans.h"
 
 namespace jaxcomm {
 
@@ -64,7 +64,7 @@ void MessageMemory::Keep(const MessageTask& task, std::shared_ptr<const std::byt
 }
 
 void MessageMemory::Copy(const MessageTask& task, const std::byte* view) const {
-  for (const Span& span : Spans(task)) std::memcpy(span.data, view + span.at, static_cast<size_t>(span.bytes));
+  for (const Span& span : Spans(task)) CopyBytes(span.data, view + span.at, span.bytes);
 }
 
 void MessageMemory::Add(const MessageTask& task) {

@@ -13,6 +13,9 @@ namespace {
 constexpr const char* kDTypes[] = {"s8",  "s16", "s32",  "s64", "u8",  "u16", "u32",
                                    "u64", "f16", "bf16", "f32", "f64", "c64", "c128"};
 
+// Up to this size of a call, handing a sum to another thread takes longer than adding.
+constexpr int64_t kSmallBytes = 1 << 20;
+
 // How many arrays are named where a call is described.
 constexpr size_t kNamedLeaves = 4;
 
@@ -140,6 +143,11 @@ Status MessageSite::MakeGraphs() {
     kept = local.graph;
   }
   return Status();
+}
+
+bool MessageSite::is_small() const {
+  const size_t slices = kind_ == Kind::kAllReduce ? 1 : GroupOf(locals_[0].rank).size();
+  return layout().extent() <= kSmallBytes / static_cast<int64_t>(slices);
 }
 
 void MessageSite::Describe() {

@@ -117,6 +117,8 @@ class MessageSite {
   bool IsOf(const MessageSite& site) const { return common_ == site.common_; }
 
   const Layout& layout() const { return *common_->layout; }
+  // Whether a call is so small that waking threads would take most of its time.
+  bool is_small() const;
   const std::vector<ReduceFn>& reduces() const { return common_->reduces; }
   uint64_t fingerprint() const { return fingerprint_; }
   const std::string& text() const { return text_; }

@@ -1,6 +1,7 @@
 #include "cc/transport/router.h"
 
 #include <mutex>
+#include <set>
 
 namespace jaxcomm {
 namespace {
@@ -59,6 +60,20 @@ void Router::Flush() {
 
 void Router::Cancel(const CallId& call) {
   for (Transport* transport : transports_) transport->Cancel(call);
+}
+
+void Router::Expect() {
+  for (Transport* transport : transports_) transport->Expect();
+}
+
+void Router::EndExpecting() {
+  for (Transport* transport : transports_) transport->EndExpecting();
+}
+
+void Router::Help(std::chrono::nanoseconds limit, const std::function<bool()>& over) {
+  const std::set<uint32_t> used(routes_.begin(), routes_.end());
+  if (used.size() > 2) return Flush();  // this process has one for itself
+  for (const uint32_t index : used) transports_[index]->Help(limit, over);
 }
 
 }  // namespace jaxcomm

@@ -5,7 +5,9 @@
 // The transports are the caller's and outlive it. Thread-safe, as they are.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -25,6 +27,10 @@ class Router : public Transport {
   void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
   void Flush() override;
   void Cancel(const CallId& call) override;
+  void Expect() override;
+  void EndExpecting() override;
+  // Only if all other processes are reached over one transport: a thread cannot sleep on two.
+  void Help(std::chrono::nanoseconds limit, const std::function<bool()>& over) override;
 
  private:
   const std::vector<Transport*> transports_;

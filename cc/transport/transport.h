@@ -15,6 +15,7 @@
 // has said that it has posted them. After Cancel no byte of the call is read or stored any more.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -115,6 +116,15 @@ class Transport {
   // Waits for a copy of its bytes that is being made, never for another process. Not to be called from a callback of
   // the same call.
   virtual void Cancel(const CallId& call) = 0;
+
+  // Somebody waits for what comes of a call, and waits no more; in either order.
+  virtual void Expect() {}
+  virtual void EndExpecting() {}
+
+  // Flushes and, if that spares it the way over a thread of the transport's, takes on this thread what comes: until
+  // `over` says so, which is asked after each look, or until the limit. A process where nobody waits may hear of what
+  // goes out as late as the limit. Not to be called from a callback.
+  virtual void Help(std::chrono::nanoseconds /*limit*/, const std::function<bool()>& /*over*/) { Flush(); }
 };
 
 }  // namespace jaxcomm

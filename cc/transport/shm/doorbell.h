@@ -1,8 +1,9 @@
-// A word that the threads of other processes ring, and on which one thread sleeps.
+// A word that the threads of other processes ring, and on which the threads of one process sleep: its progress thread,
+// and one that helps it for a while.
 //
-//   publish(...); Ring(word);                                       // any thread
-//   for (;;) { Listen(word); look(); Sleep(word, milliseconds); }   // one thread: sees all that was published before a
-//   ring
+//   publish(...); Ring(word);         // any thread; RingSoftly: may be heard later by one that dozes
+//   Listen(word); look();             // one thread at a time: sees all that was published before a ring
+//   if (Rest(word, kAsleep)) Sleep(word, kAsleep, milliseconds);   // kDozing, kHelping: likewise
 //
 // Ringing costs a system call only where the other sleeps.
 #pragma once
@@ -18,19 +19,48 @@
 
 namespace jaxcomm::shm {
 
-enum Doorbell : uint32_t { kAwake = 0, kRung = 1, kAsleep = 2 };
+enum Doorbell : uint32_t {
+  kAwake,
+  kRung,
+  kAsleep,   // the progress thread sleeps
+  kDozing,   // it sleeps, and nothing here waits for a message
+  kHelping,  // the helper sleeps, as the progress thread may
+};
 
+// Which of them sleeps, as the kernel tells them apart.
+inline uint32_t Sleeper(uint32_t state) { return state == kHelping ? 2 : 1; }
+
+inline void WakeSleeper(std::atomic<uint32_t>& word, uint32_t state) {
+  syscall(SYS_futex, &word, FUTEX_WAKE_BITSET, 1, nullptr, nullptr, Sleeper(state));
+}
+
+// Whether who sleeps there has heard it.
+inline bool RingSoftly(std::atomic<uint32_t>& word) {
+  const uint32_t before = word.exchange(kRung);
+  if (before == kAsleep || before == kHelping) WakeSleeper(word, before);
+  return before != kDozing && before != kRung;
+}
+
+// One who dozes may have been rung softly before.
 inline void Ring(std::atomic<uint32_t>& word) {
-  if (word.exchange(kRung) == kAsleep) syscall(SYS_futex, &word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+  const uint32_t before = word.exchange(kRung);
+  if (before != kAwake) WakeSleeper(word, before);
 }
 
 inline void Listen(std::atomic<uint32_t>& word) { word.exchange(kAwake); }
 
-inline void Sleep(std::atomic<uint32_t>& word, std::chrono::milliseconds limit) {
+// False: it has been rung.
+inline bool Rest(std::atomic<uint32_t>& word, Doorbell state) {
   uint32_t awake = kAwake;
-  if (!word.compare_exchange_strong(awake, kAsleep)) return;
-  const timespec time = {limit.count() / 1000, limit.count() % 1000 * 1000000};
-  syscall(SYS_futex, &word, FUTEX_WAIT, kAsleep, &time, nullptr, 0);
+  return word.compare_exchange_strong(awake, state);
+}
+
+// Ends at once if the state has changed.
+inline void Sleep(std::atomic<uint32_t>& word, Doorbell state, std::chrono::nanoseconds limit) {
+  const auto end = std::chrono::steady_clock::now().time_since_epoch() + limit;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(end);
+  const timespec time = {seconds.count(), std::chrono::duration_cast<std::chrono::nanoseconds>(end - seconds).count()};
+  syscall(SYS_futex, &word, FUTEX_WAIT_BITSET, state, &time, nullptr, Sleeper(state));
 }
 
 }  // namespace jaxcomm::shm

@@ -34,7 +34,7 @@ struct ShmTransport::Peer {
   shm::Channel& to;
   const shm::Channel& from;
 
-  // Only the progress thread.
+  // Only the thread that serves.
   shm::RingReader reader;
   const std::shared_ptr<shm::PeerSlots> slots;
 
@@ -42,6 +42,8 @@ struct ShmTransport::Peer {
   shm::RingWriter writer;
   std::deque<std::pair<shm::Record, std::vector<std::byte>>> queue;  // for room in the ring
   bool unrung = false;         // something has been written since its doorbell was rung
+  bool must_read = false;      // before anything else can be written
+  bool unheard = false;        // it has only been rung softly
   uint64_t releases_read = 0;  // of from.releases
   int64_t early_bytes = 0;     // charged for messages that wait for a Post
   size_t posted = 0;           // messages that have not come

@@ -59,6 +59,9 @@ void ShmTransport::Send(const std::vector<Receiver>& to, std::vector<ConstSpan> 
   std::optional<shm::Place> place;
   if (queue == waiting_.end() || queue->second.empty()) place = ReservePlace(processes, outgoing.extent.bytes);
   if (place) return CopyAndPublish(std::move(outgoing), *place, lock);
+  for (const uint32_t process : processes) {
+    if (Peer* const peer = At(process)) peer->unrung = peer->must_read = true;
+  }
   waiting_[std::move(processes)].push_back(std::move(outgoing));
   if (memory_->header().waits.load() == 0) shm::Ring(memory_->doorbell());
 }
@@ -68,10 +71,27 @@ void ShmTransport::Flush() {
   {
     Lock lock(mutex_);
     for (const std::unique_ptr<Peer>& peer : peers_) {
-      if (peer && std::exchange(peer->unrung, false)) peers.push_back(peer.get());
+      if (!peer) continue;
+      const bool unrung = std::exchange(peer->unrung, false), unheard = std::exchange(peer->unheard, false);
+      if (unrung || unheard) peers.push_back(peer.get());
+      peer->must_read = false;
     }
   }
   for (const Peer* const peer : peers) shm::Ring(peer->memory->doorbell());
+}
+
+// As Flush does, but who dozes is left alone until the next Flush.
+void ShmTransport::FlushSoftly() {
+  Lock lock(mutex_);
+  for (const std::unique_ptr<Peer>& peer : peers_) {
+    if (!peer || !std::exchange(peer->unrung, false)) continue;
+    std::atomic<uint32_t>& doorbell = peer->memory->doorbell();
+    if (std::exchange(peer->must_read, false)) {
+      shm::Ring(doorbell);
+    } else if (!shm::RingSoftly(doorbell)) {
+      peer->unheard = true;
+    }
+  }
 }
 
 // Whether a receiver is left.
@@ -154,6 +174,7 @@ void ShmTransport::Write(Peer& peer, const shm::Record& record, const std::byte*
     }
   }
   peer.queue.emplace_back(record, std::vector<std::byte>(bytes, bytes + record.bytes));
+  peer.unrung = peer.must_read = true;
   if (memory_->header().waits.load() == 0) shm::Ring(memory_->doorbell());
 }
 

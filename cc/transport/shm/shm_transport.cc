@@ -55,7 +55,9 @@ void ShmTransport::Leave() {
   while (SendWaiting() && Clock::now() < deadline) {
     Flush();
     shm::Listen(memory_->doorbell());
-    shm::Sleep(memory_->doorbell(), std::chrono::milliseconds(1));
+    if (shm::Rest(memory_->doorbell(), shm::kAsleep)) {
+      shm::Sleep(memory_->doorbell(), shm::kAsleep, std::chrono::milliseconds(1));
+    }
   }
   Flush();
   for (uint32_t process = 0; process < peers_.size(); ++process) {
@@ -125,16 +127,67 @@ void ShmTransport::Cancel(const CallId& id) {
 void ShmTransport::Work() {
   Clock::time_point next_look = Clock::now();
   while (!stopping_) {
-    shm::Listen(memory_->doorbell());
-    const bool look = Clock::now() >= next_look;
-    if (look) next_look = Clock::now() + kLifeInterval;
-    for (uint32_t process = 0; process < peers_.size(); ++process) {
-      if (Peer* const peer = Find(process)) Serve(*peer, look);
+    shm::Doorbell state;
+    bool rests;
+    {
+      const std::lock_guard<std::mutex> serving(serving_);
+      shm::Listen(memory_->doorbell());
+      const bool look = Clock::now() >= next_look;
+      if (look) next_look = Clock::now() + kLifeInterval;
+      ServeAll(look);
+      Flush();
+      rests = RestAsExpected(&state);
     }
-    SendWaiting();
-    Flush();
-    shm::Sleep(memory_->doorbell(), kLifeInterval);
+    if (rests && !stopping_) shm::Sleep(memory_->doorbell(), state, kLifeInterval);
   }
+}
+
+void ShmTransport::Help(std::chrono::nanoseconds limit, const std::function<bool()>& over) {
+  const std::unique_lock<std::mutex> serving(serving_, std::try_to_lock);
+  if (!serving.owns_lock()) return Flush();
+  const Clock::time_point end = Clock::now() + limit;
+  std::atomic<uint32_t>& doorbell = memory_->doorbell();
+  for (;;) {
+    shm::Listen(doorbell);
+    ServeAll(/*look=*/false);
+    const bool is_over = over();
+    FlushSoftly();
+    const auto left = end - Clock::now();
+    if (is_over || left <= left.zero()) {
+      if (!is_over) Flush();
+      shm::Doorbell state;
+      if (RestAsExpected(&state)) return;
+      if (left > left.zero()) continue;
+      return shm::WakeSleeper(doorbell, shm::kAsleep);  // others go on ringing
+    }
+    if (shm::Rest(doorbell, shm::kHelping)) shm::Sleep(doorbell, shm::kHelping, left);
+  }
+}
+
+void ShmTransport::ServeAll(bool look) {
+  for (uint32_t process = 0; process < peers_.size(); ++process) {
+    if (Peer* const peer = Find(process)) Serve(*peer, look);
+  }
+  SendWaiting();
+}
+
+bool ShmTransport::RestAsExpected(shm::Doorbell* state) {
+  Lock lock(mutex_);
+  *state = expected_ > 0 ? shm::kAsleep : shm::kDozing;
+  return shm::Rest(memory_->doorbell(), *state);
+}
+
+void ShmTransport::Expect() {
+  Lock lock(mutex_);
+  uint32_t state = shm::kDozing;
+  if (++expected_ != 1 || memory_->doorbell().compare_exchange_strong(state, shm::kAsleep)) return;
+  if (state == shm::kRung) shm::Ring(memory_->doorbell());  // it may have been rung softly
+}
+
+void ShmTransport::EndExpecting() {
+  Lock lock(mutex_);
+  uint32_t state = shm::kAsleep;
+  if (--expected_ == 0) memory_->doorbell().compare_exchange_strong(state, shm::kDozing);
 }
 
 ShmTransport::Peer* ShmTransport::Find(uint32_t process) {
@@ -147,7 +200,7 @@ ShmTransport::Peer* ShmTransport::At(uint32_t process) {
 }
 
 void ShmTransport::Serve(Peer& peer, bool look) {
-  if (peer.ended()) return;  // only this thread ends it
+  if (peer.ended()) return;  // only who serves ends it
   // In this order: a goodbye comes before the lock's end, and all messages before both.
   const bool lives = !look || shm::IsLocked(peer.memory->fd());
   const uint32_t closing = peer.from.closing.load();
@@ -176,7 +229,7 @@ void ShmTransport::Serve(Peer& peer, bool look) {
 void ShmTransport::Break(Peer& peer, const std::string& what) {
   if (!peer.usable()) return;
   peer.broken = what;
-  shm::Ring(memory_->doorbell());  // the progress thread ends it
+  shm::Ring(memory_->doorbell());  // who serves ends it
 }
 
 void ShmTransport::EndPeer(Peer& peer, const Status& why) {

@@ -11,10 +11,12 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -28,6 +30,7 @@
 
 #include "cc/base/status.h"
 #include "cc/transport/cancelled_calls.h"
+#include "cc/transport/shm/doorbell.h"
 #include "cc/transport/shm/life_lock.h"
 #include "cc/transport/shm/memory.h"
 #include "cc/transport/shm/slots.h"
@@ -56,6 +59,9 @@ class ShmTransport final : public Transport {
   void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
   void Flush() override;
   void Cancel(const CallId& call) override;
+  void Expect() override;
+  void EndExpecting() override;
+  void Help(std::chrono::nanoseconds limit, const std::function<bool()>& over) override;
 
   void Leave();
 
@@ -102,6 +108,7 @@ class ShmTransport final : public Transport {
   std::optional<shm::Place> ReservePlace(const std::vector<uint32_t>& processes, int64_t bytes);
   void CollectReleases(Peer& peer);
   void CopyAndPublish(Outgoing outgoing, shm::Place place, Lock& lock);
+  void FlushSoftly();
   void Write(Peer& peer, const shm::Record& record, const std::byte* bytes);
   bool SendWaiting();
   bool SendWaitingOnce(Lock& lock);
@@ -117,7 +124,9 @@ class ShmTransport final : public Transport {
   void Work();
   void Stop();
   void SayGoodbye(Peer& peer);
+  void ServeAll(bool look);
   void Serve(Peer& peer, bool look);
+  bool RestAsExpected(shm::Doorbell* state);
   Peer* Find(uint32_t process);
   Peer* At(uint32_t process);
   void Break(Peer& peer, const std::string& what);
@@ -130,8 +139,10 @@ class ShmTransport final : public Transport {
   const std::shared_ptr<shm::Memory> memory_;
   const std::unique_ptr<shm::LifeLock> life_lock_;
 
+  std::mutex serving_;  // held by the thread that reads what has come, the progress thread or a helper
   std::mutex mutex_;
   std::condition_variable copied_;
+  int64_t expected_ = 0;  // calls; for a moment fewer than none, as one may end before it is expected
   std::vector<std::unique_ptr<Peer>> peers_;
   std::unordered_map<CallId, Call, HashCallId> calls_;
   CancelledCalls cancelled_;

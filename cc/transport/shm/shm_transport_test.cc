@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "cc/base/thread.h"
 #include "cc/transport/shm/testing/job.h"
 #include "gtest/gtest.h"
 
@@ -273,6 +274,70 @@ TEST(ShmTransportTest, WhatAProcessSentTooEarlyStillComesWhenItHasLeft) {
     job[1].Post(0, Id(1, 0, 1, index), Whole(expected.memory), true, expected.Done());
     ASSERT_TRUE(expected.come.Await(1));
     EXPECT_TRUE(expected.Has(content)) << index << ": " << expected.message;
+  }
+}
+
+TEST(ShmTransportTest, WhoHelpsTakesTheMessagesItself) {
+  const std::vector<std::byte> content = Content(Id(0, 0, 0), 1000);
+  Job job(2);
+  for (uint32_t index = 0; index < 100; ++index) {
+    Expected expected(1000);
+    std::thread::id taker;
+    job[1].Post(0, Id(1, 0, 1, index), Whole(expected.memory), false, [&](const Status& status, auto view) {
+      taker = std::this_thread::get_id();
+      expected.Done()(status, std::move(view));
+    });
+    std::thread sender;
+    job[1].Help(kTestLimit, [&] {
+      if (sender.joinable()) return expected.come.count() == 1;
+      sender = *StartThread([&] {  // now nobody else takes it
+        job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), kIgnoreSent);
+        job[0].Flush();
+      });
+      return false;
+    });
+    const bool helped = sender.joinable();  // otherwise the progress thread was at it
+    if (!helped) {
+      job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), kIgnoreSent);
+      job[0].Flush();
+    } else {
+      sender.join();
+    }
+    ASSERT_TRUE(expected.come.Await(1));
+    EXPECT_TRUE(expected.Has(content));
+    if (helped) {
+      EXPECT_EQ(taker, std::this_thread::get_id());
+    }
+  }
+}
+
+TEST(ShmTransportTest, AfterHelpTheProgressThreadGoesOn) {
+  const std::vector<std::byte> content = Content(Id(0, 0, 0), kMiB);
+  Job job(2, 4 * kMiB);
+  std::vector<std::unique_ptr<Expected>> expected;
+  for (uint32_t index = 0; index < 50; ++index) {
+    expected.push_back(std::make_unique<Expected>(kMiB));
+    job[1].Post(0, Id(1, 0, 1, index), Whole(expected.back()->memory), false, expected.back()->Done());
+    job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), kIgnoreSent);
+    job[0].Flush();
+    job[1].Help(std::chrono::microseconds(index % 3 * 100), [] { return false; });
+  }
+  for (const auto& each : expected) ASSERT_TRUE(each->come.Await(1));
+}
+
+TEST(ShmTransportTest, WhatNobodyExpectsIsTakenWhenSomebodyDoes) {
+  const std::vector<std::byte> content = Content(Id(0, 0, 0), 1000);
+  Job job(2);
+  job[1].EndExpecting();
+  for (uint32_t index = 0; index < 200; ++index) {
+    job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), kIgnoreSent);
+    job[0].Help(kTestLimit, [] { return true; });  // who waits for nothing is not woken
+    Expected expected(1000);
+    job[1].Post(0, Id(1, 0, 1, index), Whole(expected.memory), false, expected.Done());
+    job[1].Expect();
+    ASSERT_TRUE(expected.come.Await(1));
+    EXPECT_TRUE(expected.Has(content));
+    job[1].EndExpecting();
   }
 }
 

@@ -147,9 +147,9 @@ class SimulatedNetwork::Endpoint : public Transport {
     void Leave(size_t receivers) {
       if ((left -= receivers) == 0 && !lost.exchange(true) && !sender->IsCanceled(call)) done(Status());
     }
-    void Lose() {
+    void Lose(uint32_t receiver) {
       if (copied || lost.exchange(true) || sender->IsCanceled(call)) return;
-      done(Status(Code::kInternal, "its receiver has ended"));
+      done(Status(Code::kInternal, "process " + std::to_string(receiver) + " ended"));
     }
     void Copy() {
       bytes.reset(new std::byte[static_cast<size_t>(std::max<int64_t>(Extent(spans), 1))],
@@ -178,7 +178,7 @@ class SimulatedNetwork::Endpoint : public Transport {
     std::unique_lock<std::mutex> lock(mutex_);
     if (lost_.count(from) > 0) {
       lock.unlock();
-      if (item.outgoing) item.outgoing->Lose();
+      if (item.outgoing) item.outgoing->Lose(self_);
       return;
     }
     item.from = from;
@@ -208,7 +208,7 @@ class SimulatedNetwork::Endpoint : public Transport {
         at = drop ? early_.erase(at) : ++at;
       }
     }
-    for (const auto& outgoing : dropped) outgoing->Lose();
+    for (const auto& outgoing : dropped) outgoing->Lose(self_);
   }
 
   void Deliver() {

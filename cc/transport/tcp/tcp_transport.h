@@ -3,8 +3,9 @@
 //   Result<std::unique_ptr<TcpTransport>> made = TcpTransport::Create(process, &events);
 //   Status status = made.value()->AddPeer(3, socket);   // connected to process 3 and authenticated; ours from now on
 //
-// One thread reads all connections, sleeps when there is nothing to do but a look each second, and runs the callbacks;
-// Flush sends from the thread that calls it, and what the kernel does not take then, that thread sends. The memory of a
+// One thread reads all connections, sleeps when there is nothing to do but a look each second, and runs the callbacks,
+// unless another one helps it. For a moment after the last call that somebody waits for, it leaves what comes. Flush
+// sends from the thread that calls it, and what the kernel does not take then, that thread sends. The memory of a
 // large message is read until it has left; a small one is copied and counts as sent at once. Views are only given of
 // messages that came early; holding one costs memory, and keeps nobody waiting. Cancel destroys the callbacks that it
 // drops with a lock held: what they own must not call the transport when it is released.
@@ -15,7 +16,9 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -46,6 +49,9 @@ class TcpTransport : public Transport {
   void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
   void Flush() override;
   void Cancel(const CallId& call) override;
+  void Expect() override;
+  void EndExpecting() override;
+  void Help(std::chrono::nanoseconds limit, const std::function<bool()>& over) override;
 
   void Leave();
 
@@ -56,8 +62,26 @@ class TcpTransport : public Transport {
   TcpTransport(uint32_t process, Events* events);
   Status Start();
 
-  void Work();
+  static constexpr uint64_t kWake = UINT64_MAX;    // among the events of epoll, beside the processes
+  static constexpr std::chrono::seconds kLook{1};  // between two looks at whether hosts answer
+
   bool Stop();
+  Result<Peer*> Find(uint32_t process);
+  void Queue(Peer& peer);
+  void WriteQueued(Lock& lock);
+  void Finish(std::shared_ptr<Outgoing> message);
+  void RunOrWake(Lock& lock, bool was_idle);
+
+  // Who serves (progress.cc).
+  void Work();
+  void Pause(Lock& lock);
+  bool MustServe() const;
+  void RunDue(Lock& lock);
+  void Await(Lock& lock, std::chrono::milliseconds limit);
+  void RunCallbacks(Lock& lock);
+  void Wake();
+
+  // One connection (connection.cc).
   void Read(Lock& lock, Peer& peer);
   void FindSilent(Lock& lock);
   void Write(Lock& lock, Peer& peer);
@@ -65,13 +89,6 @@ class TcpTransport : public Transport {
   void Fail(Lock& lock, Peer& peer, const Status& why);
   void Depart(Lock& lock);
   bool HasDeparted(Lock& lock, Peer& peer);
-
-  Result<Peer*> Find(uint32_t process);
-  void Queue(Peer& peer);
-  void Finish(std::shared_ptr<Outgoing> message);
-  void RunCallbacks(Lock& lock);
-  void RunOrWake(Lock& lock, bool was_idle);
-  void Wake();
   void SetInterest(Peer& peer);
 
   const uint32_t process_;
@@ -85,7 +102,10 @@ class TcpTransport : public Transport {
   std::map<uint32_t, std::unique_ptr<Peer>> peers_;
   std::vector<Peer*> queued_;  // to be flushed
   bool has_woken_ = false, resumes_ = false, stopping_ = false;
-  std::thread::id progress_;
+  std::thread::id server_;  // the thread that reads the connections; none: it pauses
+  std::condition_variable changed_;
+  int64_t expected_ = 0;  // calls; for a moment fewer than none, as one may end before it is expected
+  std::chrono::steady_clock::time_point quiet_since_;
   std::thread thread_;
 };
 

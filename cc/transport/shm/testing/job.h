@@ -93,6 +93,7 @@ class Job {
       auto transport = ShmTransport::Create(process, processes, events_.back().get(), arena_bytes);
       EXPECT_TRUE(transport.ok()) << transport.status().message();
       transports_.push_back(std::move(transport.value()));
+      transports_.back()->Expect();
     }
     for (uint32_t process = 0; process < processes; ++process) {
       for (uint32_t other = 0; other < processes; ++other) {

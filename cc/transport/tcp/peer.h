@@ -1,0 +1,35 @@
+// Another process, as TcpTransport sees it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cc/base/status.h"
+#include "cc/transport/tcp/frame_reader.h"
+#include "cc/transport/tcp/outbox.h"
+#include "cc/transport/tcp/tcp_transport.h"
+
+namespace jaxcomm {
+
+struct TcpTransport::Peer {
+  Peer(uint32_t process, int socket, Inbox* inbox) : process(process), socket(socket), reader(process, inbox) {}
+
+  const uint32_t process;
+  int socket;
+  FrameReader reader;
+  Outbox outbox;
+  uint32_t interest = 0;
+  bool queued = false;
+  bool writing = false;  // a thread does
+  bool blocked = false;  // the kernel takes no more for now
+  int write_error = 0;   // then nothing is written; what has come already is still read
+  int unanswered = 0;    // looks in a row, of this process's own time: it may have been stopped itself
+  Status gone;           // ok: it is not
+};
+
+// Why it is cut off.
+inline Status CutOff(uint32_t process, const Status& why) {
+  return Status(why.code(), "process " + std::to_string(process) + " has been cut off: it sent " + why.message());
+}
+
+}  // namespace jaxcomm
