@@ -156,7 +156,9 @@ def test_explain_draws_the_schedule_of_a_size(planned: Path) -> None:
     assert main(["explain", str(planned), "--svg", str(picture), "--bytes", "1MiB"]) == 0
     schedule = plan.load(planned).schedule_for(2**20)
     assert schedule.kind in ("straggler", "direct_join")
-    assert f"{schedule.kind} allreduce, 8 ranks, {schedule.num_chunks} chunks" in "".join(ElementTree.parse(picture).getroot().itertext())
+    assert f"{schedule.kind} allreduce, 8 ranks, {schedule.num_chunks} chunks" in "".join(
+        ElementTree.parse(picture).getroot().itertext()
+    )
 
 
 def test_verify_proves_a_plan_and_every_kind_of_schedule(planned: Path, capsys: Capture) -> None:
