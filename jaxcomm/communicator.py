@@ -1,4 +1,4 @@
-"""Who runs what: the active plan, the deadline, and the program that a call of so many ranks and bytes gets.
+"""What is set for all calls, or for those of a thread: the active plan and the deadline.
 
 Calls without a plan need nothing of what plans need, pydantic above all.
 """
@@ -12,19 +12,14 @@ import os
 import threading
 from collections.abc import Hashable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import jax
 
 import jaxcomm.plan
-from jaxcomm import ffi, jax_compat, schedules
+from jaxcomm import ffi, jax_compat
+from jaxcomm.choice import PLANS, compile_plan
 from jaxcomm.errors import JaxcommError, PlanError
-from jaxcomm.log import say_once
-from jaxcomm.program.message_verifier import verify_messages
-from jaxcomm.program.messages import compile_messages
-from jaxcomm.program.program import compile
-from jaxcomm.program.verifier import verify_program
-from jaxcomm.schedules import Schedule
 
 if TYPE_CHECKING:
     from jaxcomm.plan import Plan
@@ -34,14 +29,12 @@ PlanLike: TypeAlias = "OnePlan | Mapping[Hashable, OnePlan]"
 
 _DEADLINE: Final = "JAXCOMM_DEADLINE_S"
 _COMPILED_AT_ONCE: Final = 64  # ranks of plans all of whose programs are compiled when they become active: 1.5 s
-_FLAT_BYTES: Final = 16 << 10  # up to which all ranks send all they have to all others
 
 # The hashes of plans by the axes that they are for; () stands for all axes that have none of their own.
 _Hashes: TypeAlias = tuple[tuple[tuple[Any, ...], str], ...]
 
 # The active plans. JAX compiles anew where they change.
 _active = jax.make_user_context(())
-_plans: dict[str, Plan] = {}
 
 
 def init(
@@ -151,7 +144,7 @@ def plan_hash(plan: PlanLike, axes: tuple[Any, ...] = ()) -> str:
 
 def active_plan(plan: PlanLike, axes: tuple[Any, ...]) -> Plan | None:
     """The plan itself that `plan_hash` names; None if there is none."""
-    return _plans.get(plan_hash(plan, axes))
+    return PLANS.get(plan_hash(plan, axes))
 
 
 def require_ranks(plan: str, sizes: Iterable[int], where: str) -> None:
@@ -163,9 +156,9 @@ def require_ranks(plan: str, sizes: Iterable[int], where: str) -> None:
       where: the call, for messages: "psum over 'data'".
     """
     for ranks in sorted({*sizes} - {1}):
-        if plan and _plans[plan].ranks != ranks:
+        if plan and PLANS[plan].ranks != ranks:
             raise PlanError(
-                f"{where}: plan {plan[:8]} is for {_plans[plan].ranks} ranks; this call has {ranks}.\n"
+                f"{where}: plan {plan[:8]} is for {PLANS[plan].ranks} ranks; this call has {ranks}.\n"
                 f"  Cure: give the call a plan for {ranks} ranks, or leave `plan` out."
             )
 
@@ -176,92 +169,6 @@ def start() -> None:
     ffi.register()
     if _DEADLINE in os.environ:
         ffi.set_deadline(_seconds(_DEADLINE, os.environ[_DEADLINE]))
-
-
-class Choice(NamedTuple):
-    """The program or the message lists of a call, by their name in the core, and the plan they came from, for messages.
-
-    Those of plans are named by their content. Those of no plan are "all_reduce/8", "reduce_scatter/8" and
-    "all_gather/8", or, between processes, "all_reduce/flat/8" and the like, which the core makes itself in every
-    process.
-    """
-
-    program: str
-    plan: str
-
-
-def choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> Choice:
-    """The program that a call runs.
-
-    Args:
-      kind: "all_reduce", "reduce_scatter" or "all_gather"; only the first follows plans.
-      ranks: ranks in each group.
-      nbytes: bytes of one rank's operands.
-      dtype: their element type; None if they have several.
-      plan: what `plan_hash` returned. If it is for another number of ranks, the direct schedule runs.
-      where: the call, for messages: "psum over 'data'".
-    """
-    schedule, source = (None, "direct")
-    if kind == "all_reduce":
-        schedule, source = choose_schedule(ranks, nbytes, dtype, plan, where)
-    return Choice(f"{kind}/{ranks}" if source == "direct" else _compiled(schedule), source)
-
-
-def choose_messages(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> Choice:
-    """The message lists that a call between processes runs. Args as in `choose`."""
-    schedule, source = (None, "direct")
-    if kind == "all_reduce":
-        schedule, source = choose_schedule(ranks, nbytes, dtype, plan, where)
-    if source != "direct":
-        return Choice(_compiled_messages(schedule), source)
-    way = "flat" if kind == "all_reduce" and nbytes <= _FLAT_BYTES else "direct"
-    return Choice(f"{kind}/{way}/{ranks}", "direct")
-
-
-def choose_schedule(ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> tuple[Schedule, str]:
-    """The schedule that an all-reduce runs, and the plan it came from, for messages.
-
-    Args as in `choose`.
-    """
-    if not plan:
-        return schedules.direct(ranks), "direct"
-    chosen = _plans[plan]
-    if chosen.ranks != ranks:
-        say_once(
-            f"{where}: the active plan {plan[:8]} is for {chosen.ranks} ranks; a call of {ranks} runs the direct "
-            "schedule.\n  Cure: name the axis that it is for, as in jaxcomm.use_plan({'data': plan})."
-        )
-        return schedules.direct(ranks), "direct"
-    schedule = chosen.schedule_for(nbytes, dtype)
-    return (schedules.direct(ranks), "direct") if schedule is None else (schedule, plan[:8])
-
-
-def uses_nccl(ranks: int, nbytes: int, dtype: str | None, plan: str) -> bool:
-    """Whether a plan is for such calls, as described in `choose`, and has NCCL carry them on GPUs."""
-    if not plan or _plans[plan].ranks != ranks or _plans[plan].schedule_for(nbytes, dtype) is None:
-        return False
-    return _plans[plan].nccl_seconds(nbytes) is not None
-
-
-def compile_plan(plan: str) -> None:
-    """Hands all programs of a plan to the core, for executables whose choice among them was made in another process."""
-    if plan:
-        for schedule in _plans[plan].schedules:
-            _compiled(schedule)
-
-
-@functools.lru_cache(maxsize=256)
-def _compiled(schedule: Schedule) -> str:
-    program = compile(schedule)
-    verify_program(program, schedule)
-    return ffi.register_program(program)
-
-
-@functools.lru_cache(maxsize=256)
-def _compiled_messages(schedule: Schedule) -> str:
-    lists = compile_messages(schedule)
-    verify_messages(lists, "all_reduce")
-    return ffi.register_messages(tuple(each.encode() for each in lists))
 
 
 def _seconds(name: str, value: float | str) -> float:
@@ -296,11 +203,11 @@ def _hash(plan: Any, where: str) -> str:
             f"{where} is {plan!r:.60}, of type {type(plan).__name__}.\n"
             "  Cure: give the path of a plan file, a jaxcomm.plan.Plan or None; or a dict from axes to these."
         )
-    elif plan.hash not in _plans:
+    elif plan.hash not in PLANS:
         from jaxcomm.plan.proof import verify_embedded
 
         verify_embedded(plan)
-    _plans[plan.hash] = plan
+    PLANS[plan.hash] = plan
     digest: str = plan.hash
     return digest
 
@@ -310,7 +217,7 @@ def _compile_plans(hashes: _Hashes) -> None:
     if hashes:
         start()
     for _, digest in hashes:
-        if digest and _plans[digest].ranks <= _COMPILED_AT_ONCE:
+        if digest and PLANS[digest].ranks <= _COMPILED_AT_ONCE:
             compile_plan(digest)
 
 
@@ -319,8 +226,8 @@ def _check_mesh(hashes: _Hashes, mesh: jax.sharding.Mesh) -> None:
     together = [axes for count in range(1, len(sizes) + 1) for axes in itertools.combinations(sizes, count)]
     for axes, digest in hashes:
         fitting = [axes] if axes and sizes.keys() >= {*axes} else [] if axes else together
-        if digest and not any(math.prod(sizes[axis] for axis in each) == _plans[digest].ranks for each in fitting):
-            ranks = _plans[digest].ranks
+        if digest and not any(math.prod(sizes[axis] for axis in each) == PLANS[digest].ranks for each in fitting):
+            ranks = PLANS[digest].ranks
             there = ", ".join(f"'{axis}' {size}" for axis, size in sizes.items())
             over = f" and given for {', '.join(map(repr, axes))}" if axes else ""
             raise PlanError(

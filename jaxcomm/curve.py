@@ -35,6 +35,13 @@ class Curve(NamedTuple):
         seconds: NDArray[np.float64] = np.interp(np.asarray(nbytes, np.float64), self.sizes, self.times) + above
         return seconds
 
+    def bytes(self, seconds: ArrayLike) -> NDArray[np.float64]:
+        """The largest size for each of so many seconds; 0 where the first sample takes longer."""
+        ends = np.asarray(seconds, np.float64)
+        above = np.maximum(0.0, ends - self.times[-1]) / self.slope
+        nbytes: NDArray[np.float64] = np.interp(ends, self.times, self.sizes, left=0.0) + above
+        return nbytes
+
 
 def without_noise(times: Sequence[float]) -> NDArray[np.float64]:
     """Times by ascending size in which none is above that of a larger size: noise only adds."""

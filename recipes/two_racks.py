@@ -41,7 +41,8 @@ from common.task import Task
 from common.training import State, Training
 from jaxcomm import ffi, train
 from jaxcomm.errors import JaxcommError
-from jaxcomm.plan.rank_groups import GroupCosts, Groups, contraction
+from jaxcomm.plan.consensus import contraction
+from jaxcomm.plan.rank_groups import GroupCosts, Groups
 from jaxcomm.planner.groups import on
 from jaxcomm.train.adjustment import ENOUGH
 
@@ -51,6 +52,7 @@ CONTEND_FROM = flags.DEFINE_integer("contend_from", 100, "step from which on it 
 UNITS = 256  # of each of two layers: a model of 0.33 MiB
 BUSY = 20.0  # times as long as before takes a byte through that worker's link
 SETTLED = 0.1  # as many averages more as leave at most this share of the distance
+ROUNDED = 1e-4  # of the distance: what is left where ρ is 0, as parameters are rounded
 
 
 class TwoRacks(Training):
@@ -114,7 +116,7 @@ class TwoRacks(Training):
         links, allreduce_s = self._networks[step > CONTEND_FROM.value]
         return found | {
             "settled": float(settled),
-            "at_most": rho * found["apart"],
+            "at_most": max(rho, ROUNDED) * found["apart"],
             "groups_ms": 1e3 * float(np.mean([links.seconds(iteration) for iteration in groups.iterations])),
             "allreduce_ms": 1e3 * allreduce_s,
         }

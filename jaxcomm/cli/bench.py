@@ -34,7 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--sizes", type=arguments.sizes, default=sizes, help="bytes per rank (1KiB,64KiB,1MiB,16MiB,64MiB)"
     )
     parser.add_argument("--peer", choices=["lax"], default="lax", help="what to compare with (lax)")
-    parser.add_argument("--plan", help="plan that jaxcomm runs (the default schedule)")
+    parser.add_argument("--plan", help="plan that jaxcomm runs (the default schedule); with --late beside the others")
     parser.add_argument("--calls", type=arguments.counts, help="instead: this many independent 1 KiB psums in one jit")
     parser.add_argument("--late", type=arguments.late, metavar="rank=R,ms=T", help="instead: this rank arrives late")
     parser.add_argument(
@@ -59,6 +59,8 @@ def run(args: Namespace) -> int:
 
     loaded = plan.load(args.plan, ranks=devices) if args.plan else None
     plans = {name: bench_late.single(name, devices, args.late) for name in args.schedules} if args.late else {}
+    if loaded and args.late:
+        plans["plan"] = loaded
     many = args.calls and not args.late
     cases = [(bench_psum.SMALL, calls) for calls in args.calls] if many else [(size, 1) for size in args.sizes]
     with progress.bar(len(cases) * args.rounds, "measuring") as bar:

@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxcomm import collectives, ffi, planner, schedules
-from jaxcomm.cli import spmd
+from jaxcomm.cli import job, spmd
 from jaxcomm.cli.arguments import Late
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan
@@ -54,6 +54,7 @@ def measure(
             values[name] = spmd.wait(step(values[name]))  # not counted: the other side's buffers filled the caches
             ffi.reset_stats()
             for _ in range(_CALLS):
+                job.barrier()  # else a process that ends its call before the others is less late in the next
                 values[name] = spmd.wait(step(values[name]))
             [site] = [site for site in ffi.stats() if site["calls"]]
             last = np.argmax(site["arrivals"], axis=1) == late.rank

@@ -46,6 +46,15 @@ def agree(value: float) -> float:
     return float(agreed)
 
 
+def barrier() -> None:
+    """Returns once all processes have called it."""
+    import jax
+    from jax.experimental import multihost_utils
+
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices("barrier")
+
+
 def total(value: float) -> float:
     """The sum of all processes' values, in all of them. All must call it."""
     import jax

@@ -31,9 +31,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--min-gain",
         type=arguments.fraction,
-        default=0.02,
         metavar="SHARE",
-        help="what using the delay must save (2%%)",
+        help="what using the delay must save (the residual of the link's fit, at least 2%%)",
     )
     parser.add_argument("--ports", type=int, default=simulate.PORTS, help=f"peers of a rank at once ({simulate.PORTS})")
     network_options.add_arguments(parser)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxcomm import communicator, ffi
+from jaxcomm import choice, ffi
 from jaxcomm.collectives.request import Device, Operand, Request, extent
 
 
@@ -44,7 +44,7 @@ def attributes(
     devices = np.array([number(device) for group in request.groups for device in group], np.int32)
     sizes = range(2, request.sizes[0] + 1) if request.divided else request.sizes
     nbytes, dtype = extent(operands[1:] if request.divided else operands)
-    choose = communicator.choose_messages if request.site else communicator.choose
+    choose = choice.choose_messages if request.site else choice.choose
     choices = {
         ranks: choose(request.kind, ranks, nbytes, dtype, request.plan, request.call) for ranks in {*sizes} - {1}
     }

@@ -14,7 +14,7 @@ import jax
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
-from jaxcomm import communicator, jax_compat
+from jaxcomm import choice, communicator, jax_compat
 from jaxcomm.collectives.call_site import with_site
 from jaxcomm.collectives.custom_call import attributes, is_in_place, target
 from jaxcomm.collectives.lax_lowering import as_lax, has_devices, lower_to_lax
@@ -75,7 +75,7 @@ def call_core(context: mlir.LoweringRuleContext, operands: Sequence[Any], reques
     config = attributes(request, [(aval.shape, aval.dtype) for aval in avals])
     if any(size > 1 for axis, size in scope.mesh.shape.items() if axis not in scope.manual_axes):
         # The choice falls anew for the sizes of shards, but not if JAX has it cached.
-        communicator.compile_plan(request.plan)
+        choice.compile_plan(request.plan)
         return partitioned_call(context, operands, request)
     aliases = {i: i for i in range(len(operands))} if is_in_place(request) else None
     results: Sequence[Any] = jax.ffi.ffi_lowering(target(request), operand_output_aliases=aliases)(

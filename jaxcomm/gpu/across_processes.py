@@ -17,7 +17,7 @@ from typing import Any
 import jax
 from jax.interpreters import mlir
 
-from jaxcomm import communicator
+from jaxcomm import choice
 from jaxcomm.collectives.request import Groups, Request, extent
 from jaxcomm.distributed import names, store
 from jaxcomm.gpu import nccl
@@ -43,7 +43,7 @@ def lower(context: mlir.LoweringRuleContext, operands: Sequence[Any], request: R
     avals: Sequence[Any] = context.avals_in
     nbytes, dtype = extent([(aval.shape, aval.dtype) for aval in avals])
     schedules = tuple(
-        communicator.choose_schedule(size, nbytes, dtype, request.plan, request.call)[0]
+        choice.choose_schedule(size, nbytes, dtype, request.plan, request.call)[0]
         for size in sorted({*request.sizes} - {1})
     )
     nccl.register()

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
-from jaxcomm import communicator, ffi
+from jaxcomm import choice, communicator, ffi
 from jaxcomm.collectives.custom_call import attributes
 from jaxcomm.collectives.lax_lowering import as_lax
 from jaxcomm.collectives.primitive import COLLECTIVES
@@ -54,7 +54,7 @@ def lower(
     start()
     avals: Sequence[Any] = context.avals_in
     nbytes, dtype = extent([(aval.shape, aval.dtype) for aval in avals])
-    if communicator.uses_nccl(max(map(len, positions)), nbytes, dtype, plan):
+    if choice.uses_nccl(max(map(len, positions)), nbytes, dtype, plan):
         return as_lax(lax, context, *operands, **params)
     automatic = sorted(
         str(axis) for axis, size in scope.mesh.shape.items() if size > 1 and axis not in scope.manual_axes

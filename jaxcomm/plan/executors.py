@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
+import numpy as np
 import pydantic
 from pydantic import Field
 
@@ -40,6 +41,11 @@ class Executors(Value):
     def nccl_seconds(self, nbytes: int) -> float:
         """What NCCL's allreduce of so many bytes takes from the last rank's arrival on; there must be a table."""
         return float(self._curve(nbytes))
+
+    def nccl_best_rate(self, nbytes: int) -> float:
+        """The most bytes per second of any of NCCL's allreduces of at most so many bytes; there must be a table."""
+        sizes = np.array([nbytes, *(each.bytes for each in self.nccl if each.bytes < nbytes)])
+        return float((sizes / self._curve(sizes)).max())
 
     @pydantic.model_validator(mode="after")
     def _table_ascends(self) -> Self:

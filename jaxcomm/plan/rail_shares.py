@@ -13,6 +13,7 @@ from pydantic import Field
 from jaxcomm.plan.values import Count, Number, Seconds
 from jaxcomm.values import Value
 
+MAX_RANGES: Final = 256
 ALIGN: Final = 16  # bytes: a multiple of every element's size
 TOLERANCE: Final = 1e-9  # of a sum of shares
 ROUNDED: Final = 1e-6  # relative: stored figures are rounded
@@ -99,7 +100,7 @@ class Rails(Value):
     divergence: Number
     min_gain: Seconds
     cpu_cores: Positive | None
-    ranges: Annotated[tuple[RailRange, ...], Field(fail_fast=True, min_length=1, max_length=256)]
+    ranges: Annotated[tuple[RailRange, ...], Field(fail_fast=True, min_length=1, max_length=MAX_RANGES)]
 
     def range_for(self, nbytes: int) -> RailRange:
         """The range that a buffer of so many bytes belongs to."""

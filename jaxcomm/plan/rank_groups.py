@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from jaxcomm.errors import PlanError
+from jaxcomm.plan.consensus import components, contraction, left, steady_spread
 from jaxcomm.plan.values import Count, Rank, Seconds, Token
 from jaxcomm.values import Value
 
@@ -59,8 +60,9 @@ class Groups(Value):
     """Which ranks average together in which iteration; iteration t of a training uses `iterations[t % period]`.
 
     `seconds[t]` is the predicted time of the slowest group of iteration t for a model of `bytes`; `bound` is what no
-    such division of these ranks can beat in its slowest iteration, `status` says whether it was reached. `nics[r]` is
-    how many times as long a byte takes through rank r's NIC.
+    pattern in which these ranks agree can beat in its slowest iteration. `status` is of that: OPTIMAL, if this one
+    takes no longer; that no pattern agrees sooner is not proved. `nics[r]` is how many times as long a byte takes
+    through rank r's NIC.
 
     `rho` is the largest singular value of W_B ⋯ W_2 W_1 − J: W_t replaces every rank's value by its group's mean in
     iteration t, J by the mean of all. So `|x − mean|` shrinks to at most `rho` times itself in every period of B
@@ -93,6 +95,22 @@ class Groups(Value):
     def rate(self) -> float:
         """The mean factor by which one iteration shrinks the distance from consensus."""
         return float(self.rho ** (1 / self.period))
+
+    @property
+    def mean_s(self) -> float:
+        """The mean time of an iteration."""
+        return sum(self.seconds) / self.period
+
+    @property
+    def left(self) -> float:
+        """The share of the distance from consensus that is left after as many seconds as `bound`."""
+        return left(self.rho, sum(self.seconds), self.bound)
+
+    @cached_property
+    def spread(self) -> NDArray[np.float64]:
+        """Every rank's root mean square distance from the mean of all, where each moves by 1 of its own in every
+        iteration: the mean over a period that repeats for ever. Those that meet others seldom are farther away."""
+        return steady_spread(self.iterations, len(self.nics))
 
     @cached_property
     def table(self) -> NDArray[np.int32]:
@@ -145,49 +163,6 @@ class GroupCosts:
     def seconds(self, groups: Iterable[Sequence[int]]) -> float:
         """The slowest of the groups, which work at the same time."""
         return max(self.ring(len(group), self.slowness(group)) for group in groups)
-
-
-def contraction(iterations: Sequence[Sequence[Sequence[int]]], ranks: int) -> float:
-    """ρ of one period, see `Groups`.
-
-    W_1 = U Uᵀ with one orthonormal column per group, so the norm of the product is that of W_B ⋯ W_2 (U − J U): as many
-    columns as the first iteration has groups, and all singular values from LAPACK, not from an iteration that might
-    stop early.
-    """
-    first = iterations[0]
-    columns = np.zeros((ranks, len(first)))
-    for index, group in enumerate(first):
-        columns[list(group), index] = len(group) ** -0.5
-    columns -= columns.mean(axis=0)
-    for groups in iterations[1:]:
-        columns = averaged(columns, groups)
-    return min(1.0, float(np.linalg.norm(columns, 2)))
-
-
-def averaged(values: NDArray[np.float64], groups: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-    """W times the values, [ranks, any]: every rank's row replaced by the mean of its group's rows."""
-    order = np.concatenate([np.asarray(group) for group in groups])
-    sizes = np.array([len(group) for group in groups])
-    means = np.add.reduceat(values[order], np.cumsum(sizes) - sizes) / sizes[:, None]
-    found = np.empty_like(values)
-    found[order] = np.repeat(means, sizes, axis=0)
-    return found
-
-
-def components(iterations: Iterable[Iterable[Sequence[int]]], ranks: int) -> list[int]:
-    """A number per rank, equal for those that exchange information, directly or through others, within one period."""
-    parent = list(range(ranks))
-
-    def root(rank: int) -> int:
-        while parent[rank] != rank:
-            parent[rank] = rank = parent[parent[rank]]
-        return rank
-
-    for groups in iterations:
-        for group in groups:
-            for rank in group[1:]:
-                parent[root(rank)] = root(group[0])
-    return [root(rank) for rank in range(ranks)]
 
 
 def prove(groups: Groups, ranks: int, alpha: float, beta: float) -> None:

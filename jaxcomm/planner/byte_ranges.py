@@ -1,14 +1,45 @@
-"""How ranges of sizes are found that one choice serves: which sizes are looked at, and which choice serves some."""
+"""The ranges of sizes that one choice serves, for every decision by size: few ranges, and none whose choice is much
+behind the best for a size in it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from typing import Final, Generic, NamedTuple, TypeVar
 
 SMALLEST, LARGEST = 2**8, 2**34  # bytes; the choice there holds below and above
 TOLERANCE: Final = 1.02  # how much longer than the best a range's choice may take for a size in it
 
 Choice = TypeVar("Choice")
+Progress = Callable[[float], object]
+
+
+class Choices(NamedTuple, Generic[Choice]):
+    """What is chosen between: one decision's answers, by size.
+
+    Attributes:
+      choose: the best for one size.
+      kind: what choices must have in common to share a range; where it changes, a range ends, to the byte.
+      serves: whether a choice takes little longer for a size than the best one there.
+      turns: the sizes within a range at which the time of a choice, or the best time, begins to grow faster or slower;
+        none where the sizes that the search begins with lie close enough.
+      finest: ratio of the ends of a range that is not divided further.
+    """
+
+    choose: Callable[[int], Choice]
+    kind: Callable[[Choice], object]
+    serves: Callable[[Choice, int, Choice], bool]
+    turns: Callable[[Choice, int, int], Iterable[int]] = lambda choice, low, high: ()
+    finest: float = 1.02
+
+
+class ByteRange(NamedTuple, Generic[Choice]):
+    """One choice for the sizes from `low` to `high`, both included (None: no limit), made for `reference` bytes."""
+
+    low: int
+    high: int | None
+    reference: int
+    choice: Choice
 
 
 def sizes_between(known: Iterable[int], per_octave: int) -> list[int]:
@@ -18,19 +49,85 @@ def sizes_between(known: Iterable[int], per_octave: int) -> list[int]:
     return [round(2 ** (step / per_octave)) for step in steps]
 
 
-def common_choice(
-    sizes: Sequence[int], choices: Sequence[Choice], serves: Callable[[Choice, int, Choice], bool]
-) -> int | None:
+def byte_ranges(
+    choices: Choices[Choice], sizes: Sequence[int], cuts: Iterable[int] = (), progress: Progress = lambda share: None
+) -> Iterator[ByteRange[Choice]]:
+    """Ranges that cover every size.
+
+    Args:
+      choices: what is chosen between.
+      sizes: ascending; where the search begins, and what every range is checked at.
+      cuts: sizes at which a range must begin.
+      progress: called with the finished share.
+    """
+    choices = choices._replace(choose=cache(choices.choose))
+    lows = sorted({*_lows(choices, sizes, progress), *cuts})
+    for low, following in zip(lows, [*lows[1:], None], strict=True):
+        yield from _refined(choices, low, None if following is None else following - 1, sizes[0], sizes[-1])
+
+
+def _refined(
+    choices: Choices[Choice], low: int, high: int | None, smallest: int, largest: int
+) -> Iterator[ByteRange[Choice]]:
+    """One range, or several where no choice would serve all of it."""
+    start, end = max(low, smallest), max(low, largest) if high is None else high
+    quarters = [min(end, round(start * (end / start) ** (i / 4))) for i in range(5)]
+    best = [choices.choose(nbytes) for nbytes in quarters]
+    found = _common(choices, quarters, best)
+    if found is not None and not _serves_between(choices, best[found], start, end):
+        found = None
+    if found is None and end < max(choices.finest * start, start + 2):
+        found = 2
+    if found is not None:
+        yield ByteRange(low, high, quarters[found], best[found])
+        return
+    yield from _refined(choices, low, quarters[2], smallest, largest)
+    yield from _refined(choices, quarters[2] + 1, high, smallest, largest)
+
+
+def _serves_between(choices: Choices[Choice], choice: Choice, low: int, high: int) -> bool:
+    """Whether a choice serves the sizes of a range at which times turn."""
+    turns = choices.turns(choice, low, high)
+    return all(choices.serves(choice, nbytes, choices.choose(nbytes)) for nbytes in turns)
+
+
+def _lows(choices: Choices[Choice], sizes: Sequence[int], progress: Progress) -> list[int]:
+    """Where the ranges begin: each goes as far as one choice serves all of its sizes."""
+    best = []
+    for i, nbytes in enumerate(sizes):
+        best.append(choices.choose(nbytes))
+        progress((i + 1) / len(sizes))
+
+    kinds = [choices.kind(choice) for choice in best]
+    lows, first, last = [0], 0, 1
+    while last < len(sizes):
+        alike = kinds[last - 1] == kinds[last]
+        if alike and _common(choices, sizes[first : last + 1], best[first : last + 1]) is not None:
+            last += 1
+        elif not alike:
+            lows.append(_change(choices, sizes[last - 1], sizes[last], kinds[last - 1]))
+            first, last = last, last + 1
+        else:
+            first = max(last - 1, first + 1)
+            lows.append(sizes[first])
+            last = first + 1
+    return lows
+
+
+def _common(choices: Choices[Choice], sizes: Sequence[int], best: Sequence[Choice]) -> int | None:
     """The index of a choice that serves all the sizes, or None.
 
     The middle one is tried first; where the delay only just covers the others' part, the last one is the more robust.
-
-    Args:
-      sizes: neighbouring sizes.
-      choices: the best for each of them.
-      serves: whether a choice takes little longer for a size than the best one there.
     """
     for index in (len(sizes) // 2, len(sizes) - 1, 0):
-        if all(serves(choices[index], nbytes, best) for nbytes, best in zip(sizes, choices, strict=True)):
+        if all(choices.serves(best[index], nbytes, each) for nbytes, each in zip(sizes, best, strict=True)):
             return index
     return None
+
+
+def _change(choices: Choices[Choice], low: int, high: int, kind: object) -> int:
+    """The least size between two from which on the choice is of another kind."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if choices.kind(choices.choose(middle)) == kind else (low, middle)
+    return high

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from importlib import metadata
+from typing import Final
 
 from jaxcomm import schedules
 from jaxcomm.cluster import SOLVED, Cluster
@@ -24,14 +25,18 @@ from jaxcomm.plan.values import (
     StragglerSpec,
 )
 from jaxcomm.planner import groups, loss, rails
+from jaxcomm.planner.byte_ranges import Progress
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.late_ranks import ROLE, LateRanks
 from jaxcomm.planner.rounding import significant
-from jaxcomm.planner.schedules import Progress, Setting, choose, choose_executor, entries, solved
+from jaxcomm.planner.schedules import Setting, choose, choose_executor, entries, solved
 from jaxcomm.planner.step import Assignment, plan_step, relaxed_steps
 from jaxcomm.profile import Profile, straggler
 from jaxcomm.program.program import MAX_RANKS
 from jaxcomm.simulate import PORTS
+
+LEAST_GAIN: Final = 0.02  # that a schedule which uses a delay must save however well the link is known
+MOST_GAIN: Final = 0.9  # and however badly
 
 
 def plan(
@@ -39,7 +44,7 @@ def plan(
     *,
     time_limit: float = 10.0,
     seed: int = 0,
-    min_gain: float = 0.02,
+    min_gain: float | None = None,
     ports: int = PORTS,
     loss_bound: float | None = None,
     loss_budget: float | None = None,
@@ -51,7 +56,8 @@ def plan(
     """The plan with the least predicted time for the cluster that a profile describes.
 
     Every size of allreduce gets the schedule whose mean time over the profiled delays is least. One that uses the delay
-    of the late rank must save at least `min_gain` of the best that does not, else it is refused and the entry says so.
+    of the late rank must save at least `min_gain` of the best that does not, which errors of the model may not make up,
+    else it is refused and the entry says so.
     The gradient buckets of a step share one delay, and are planned with their boundaries (see
     `planner.step`). Equal arguments give equal bytes.
 
@@ -62,7 +68,9 @@ def plan(
         How buffers are split over rails needs none: that search is exact, and its work bounded (see
         `planner.rails.split`).
       seed: of the solver, from 0 to 2³¹ − 1.
-      min_gain: the least saving that is worth a schedule which asks more of the network, as a share in [0, 1).
+      min_gain: the least saving that is worth a schedule which asks more of the network, as a share in [0, 1); None:
+        the residual of the link's fit, but at least 2 %, and for a split over rails, which their tables time
+        themselves, `rails.MIN_GAIN`.
       ports: peers that a rank can exchange with at once at full speed; direct needs `ranks - 1`.
       loss_bound: the share of each gradient that may be lost; None: as `planner.loss.decide` finds it.
       loss_budget: the share of all gradients together that may be lost; None: the bound.
@@ -81,7 +89,7 @@ def plan(
     """
     for name, value, fits, range_ in (
         ("ports", ports, 1 <= ports <= MAX_RANKS, f"from 1 to {MAX_RANKS}"),
-        ("min_gain", min_gain, 0 <= min_gain < 1, "a share, from 0 to below 1"),
+        ("min_gain", min_gain, min_gain is None or 0 <= min_gain < 1, "a share, from 0 to below 1"),
         ("time_limit", time_limit, 0 < time_limit < math.inf, "a positive number of seconds"),
         ("seed", seed, 0 <= seed < 2**31, "from 0 to 2147483647"),
     ):
@@ -92,19 +100,20 @@ def plan(
     digest = profile.hash
     profile, executed = choose_executor(profile)
     network, late = profile.network, LateRanks.of(profile)
+    least_gain = min(MOST_GAIN, max(LEAST_GAIN, profile.link.residual)) if min_gain is None else min_gain
     few = network if late.roles and profile.ranks <= SOLVED else None
     setting = Setting(
         ranks=profile.ranks,
         links=Cluster(profile.link.alpha_s, profile.link.beta_s_per_byte, network),
         ports=ports,
-        min_gain=min_gain,
+        min_gain=least_gain,
         late=late,
         template=schedules.template(profile.ranks) if late.roles else None,
         solved=solved(few, late.roles[ROLE], time_limit, seed, log) if few else (),
         executors=executed,
     )
     decision = plan_step(profile, setting, time_limit=time_limit, seed=seed, log=log)
-    split = rails.decide(profile, min_gain)
+    split = rails.decide(profile, rails.MIN_GAIN if min_gain is None else min_gain)
     on_rails = None
     if decision and split and len(split.members) > 1:
         on_rails = plan_step(
@@ -141,7 +150,7 @@ def plan(
             samples=len(profile.link.samples),
             link_source=profile.link.source,
             ports=ports,
-            min_gain=min_gain,
+            min_gain=least_gain,
             delay=_delay(profile),
         ),
         executors=executed,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile.numbers import Sample
@@ -12,6 +14,10 @@ from jaxcomm.profile.schema import Link, OpName, ScheduleName
 
 ASSUMED_ALPHA_S = 3e-6
 ASSUMED_BETA_S = 1e-10
+LEAST_S: Final = 1e-12  # of a timed call: less is no measurement
+LEAST_TURN: Final = 1e-9  # of the logarithms of α and β, where the search for them ends
+
+Floats = NDArray[np.float64]
 
 
 def fit(samples: Sequence[Sample], op: OpName, ranks: int, source: str, schedule: ScheduleName = "ring") -> Link:
@@ -19,9 +25,10 @@ def fit(samples: Sequence[Sample], op: OpName, ranks: int, source: str, schedule
 
     A collective is taken as the ring that NCCL and MPI use for large buffers: an allreduce of s bytes over n ranks is
     T = 2(n-1) α + 2(n-1)/n s β, or with the direct schedule 2 α + 2(n-1)/n s β; see `rounds_and_share` for the others.
-    Each sample's error is weighed relative to its own time, so that microseconds at 1 KiB count as much as
-    milliseconds at 1 GiB. With one size only, α cannot be told from β: then α is assumed 3 µs (a GPU launch and one
-    NVLink or InfiniBand hop), but at most half of the time, β takes the rest, and `source` says so.
+    The logarithms of the times are fitted: microseconds at 1 KiB count as much as milliseconds at 1 GiB, and twice the
+    model's time as much as half of it. With one size only, α cannot be told from β: then α is assumed
+    3 µs (a GPU launch and one NVLink or InfiniBand hop), but at most half of the time, β takes the rest, and `source`
+    says so.
 
     Args:
       samples: one or more timed calls; several of one size are welcome.
@@ -31,23 +38,24 @@ def fit(samples: Sequence[Sample], op: OpName, ranks: int, source: str, schedule
       schedule: what the collective ran: "ring", or "direct", in which all ranks exchange at once.
 
     Returns:
-      The link, with the samples and the relative rms of what the model leaves.
+      The link, with the samples and the rms of what the model leaves of the logarithms.
 
     Raises:
-      ProfileError: no sample, or a time of 0.
+      ProfileError: no sample, or a time below `LEAST_S`.
 
     Source: Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH", section 4.
     """
-    if not samples or any(sample.seconds <= 0 for sample in samples):
+    shortest = min((sample.seconds for sample in samples), default=0.0)
+    if shortest < LEAST_S:
         raise ProfileError(
-            f"{source}: {'a timed call took 0 s' if samples else 'no timed call'}; α and β need times above 0.\n"
-            "  Cure: measure again, with sizes that take at least a microsecond."
+            f"{source}: {f'a timed call took {shortest:g} s' if samples else 'no timed call'}; α and β need times from "
+            f"{LEAST_S:g} s on.\n  Cure: measure again, with sizes that take at least a microsecond."
         )
     terms = _terms(samples, op, ranks, schedule)
     seconds = np.array([sample.seconds for sample in samples])
     if len({sample.bytes for sample in samples}) > 1:
-        alpha, beta = _non_negative_least_squares(terms / seconds[:, None], np.ones(len(samples)))
-        how = f"relative least squares over {len(samples)} samples"
+        alpha, beta = _least_log_squares(terms / seconds[:, None])
+        how = f"least squares of logarithms over {len(samples)} samples"
         if alpha == 0 or beta == 0:
             how += f", {'α' if alpha == 0 else 'β'} too small to see"
     else:
@@ -57,7 +65,7 @@ def fit(samples: Sequence[Sample], op: OpName, ranks: int, source: str, schedule
         beta = (median - rounds * alpha) / moved
         what = f"{alpha * 1e6:.2g} µs" + ("" if alpha == ASSUMED_ALPHA_S else ", half of the time")
         how = f"one size only: α assumed {what}; β from {op} by {schedule} in {median * 1e3:.4g} ms"
-    residual = np.sqrt(np.mean(np.square(terms @ np.array([alpha, beta]) / seconds - 1)))
+    residual = np.sqrt(np.mean(np.square(np.log(terms @ np.array([alpha, beta]) / seconds))))
     return Link(
         alpha_s=alpha,
         beta_s_per_byte=beta,
@@ -93,18 +101,34 @@ def rounds_and_share(op: OpName, ranks: int, schedule: ScheduleName = "ring") ->
     return (rounds // others if schedule == "direct" else rounds), share
 
 
-def _terms(samples: Sequence[Sample], op: OpName, ranks: int, schedule: ScheduleName) -> np.ndarray:
+def _terms(samples: Sequence[Sample], op: OpName, ranks: int, schedule: ScheduleName) -> Floats:
     rounds, share = rounds_and_share(op, ranks, schedule)
     return np.array([[rounds, share * sample.bytes] for sample in samples], dtype=float)
 
 
-def _non_negative_least_squares(terms: np.ndarray, target: np.ndarray) -> tuple[float, float]:
-    """With two unknowns the optimum has both, or one alone: the best of the three that is not negative."""
-    best, solution = np.inf, (0.0, 0.0)
-    for columns in ([0, 1], [0], [1]):
-        values = np.zeros(2)
-        values[columns] = np.linalg.lstsq(terms[:, columns], target, rcond=None)[0]
-        rest = float(np.sum((terms @ values - target) ** 2))
-        if (values >= 0).all() and rest < best:
-            best, solution = rest, (float(values[0]), float(values[1]))
-    return solution
+def _least_log_squares(terms: Floats) -> tuple[float, float]:
+    """The α and β, neither negative, whose times come nearest to 1 in the logarithm; one row of terms per sample.
+
+    The optimum has both, or one alone, which the mean of the logarithms finds; both are found from where the errors
+    themselves are least, by Gauss and Newton's steps in log α and log β, halved while they do not gain.
+    """
+    alone = [np.exp(-np.mean(np.log(column))) * unit for column, unit in zip(terms.T, np.eye(2), strict=True)]
+    best = min(alone, key=lambda values: _log_errors(terms, values))
+    start = np.linalg.lstsq(terms, np.ones(len(terms)), rcond=None)[0]
+    values = np.asarray(start if (start > 0).all() else (alone[0] + alone[1]) / 2, np.float64)
+    least, step = _log_errors(terms, values), 1.0
+    turn: Floats = np.ones(2)
+    while np.abs(step * turn).max() > LEAST_TURN:
+        shares = terms * values / (terms @ values)[:, None]
+        turn = np.asarray(np.linalg.lstsq(shares, -np.log(terms @ values), rcond=None)[0], np.float64)
+        turned = values * np.exp(np.clip(step * turn, -1, 1))
+        if (errors := _log_errors(terms, turned)) < least:
+            values, least, step = turned, errors, min(1.0, 2 * step)
+        else:
+            step /= 2
+    best = min(best, values, key=lambda values: _log_errors(terms, values))
+    return float(best[0]), float(best[1])
+
+
+def _log_errors(terms: Floats, values: Floats) -> float:
+    return float(np.sum(np.square(np.log(terms @ values))))

@@ -16,7 +16,8 @@ from pydantic import Field
 from jaxcomm import files
 from jaxcomm.errors import ProfileError
 from jaxcomm.ffi.statistics import FORMAT, VERSION
-from jaxcomm.profile.files import read_bytes
+from jaxcomm.profile import schema
+from jaxcomm.profile.files import read_bytes, validate
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.numbers import Count, Sample, Seconds, Text
 from jaxcomm.profile.schema import MAX_RANKS, Collective, Profile, Provenance
@@ -124,19 +125,19 @@ def _profile(run: _Run, where: str, created: str, name: str | None) -> Profile:
         raise ProfileError(files.mistake(where, what, "run some steps under `with jaxcomm.use_plan(None)`"))
     samples = [Sample(bytes=site.bytes, seconds=median(site.after_arrival_s)) for site in alike]
     calls = f"{where}: {sum(site.calls for site in alike)} sums without a plan, from the last arrival"
-    return Profile(
-        ranks=watched.ranks,
-        link=fit(samples, "all_reduce", watched.ranks, calls, "direct"),
+    source = f"{where}: {watched.name} over {watched.axes}, {watched.bytes} bytes, {watched.plan}"
+    found = {
+        "format": schema.FORMAT,
+        "version": schema.VERSION,
+        "ranks": watched.ranks,
+        "link": fit(samples, "all_reduce", watched.ranks, calls, "direct"),
         # Only in groups that change, which `_sums` leaves out, is the arrival of a rank not known.
-        arrivals=[[at for at in call if at is not None] for call in watched.arrivals[1:]],
-        warmup_dropped=1,
-        collective=Collective(bytes=watched.bytes, seconds=median(watched.after_arrival_s)),
-        provenance=Provenance(
-            source=f"{where}: {watched.name} over {watched.axes}, {watched.bytes} bytes, {watched.plan}",
-            tool="jaxcomm.stats()",
-            created=created,
-        ),
-    )
+        "arrivals": [[at for at in call if at is not None] for call in watched.arrivals[1:]],
+        "warmup_dropped": 1,
+        "collective": Collective(bytes=watched.bytes, seconds=median(watched.after_arrival_s)),
+        "provenance": Provenance(source=source[:4096], tool="jaxcomm.stats()", created=created),
+    }
+    return validate(found, where)
 
 
 def _watched(run: _Run, where: str, name: str | None) -> _Site:
@@ -158,5 +159,6 @@ def _sums(run: _Run) -> list[_Site]:
     return [
         site
         for site in run.sites
-        if site.name not in _NO_SUMS and site.ranks > 1 and site.bytes and len(site.arrivals) > 1 and not site.own_s
+        if site.name not in _NO_SUMS and site.ranks > 1 and site.bytes and not site.own_s
+        if len(site.arrivals) > 1 and site.after_arrival_s
     ]

@@ -16,11 +16,11 @@ def groups_headline(groups: Groups) -> str:
     """One sentence: what an iteration in groups takes, what the fastest average of all, and how soon all agree."""
     costs = groups.baselines
     fastest = min(costs.ps, costs.ring, costs.double_tree, costs.hierarchical)
-    slowest = max(groups.seconds)
-    less = f" ({1 - slowest / fastest:z.0%} less)" if fastest else ""
+    less = f" ({1 - groups.mean_s / fastest:z.0%} less)" if fastest else ""
     return (
         f"Averages of {bytes_text(groups.bytes)} within groups, {groups.period} iterations in turn: "
-        f"{seconds_text(slowest)}, {seconds_text(fastest)} for the fastest of all ranks{less}; rho = {groups.rho:.3g}. "
+        f"{seconds_text(groups.mean_s)} on average, {seconds_text(fastest)} for the fastest of all ranks{less}; "
+        f"rho = {groups.rho:.3g}. "
         "Only where a training asks for it."
     )
 
@@ -34,9 +34,14 @@ def groups_section(groups: Groups) -> str:
         f"Racks of {textwrap.shorten(sizes, 60)} ranks, uplinks "
         f"{_slowness([rack.uplink for rack in groups.racks])}, NICs {_slowness(groups.nics)}.",
         f"The slowest group takes {seconds_text(max(groups.seconds))}; no pattern in which all ranks come to agree "
-        f"takes less than {seconds_text(groups.bound)} ({groups.status.lower()}, gap {groups.gap:.2%}).",
-        f"In every period of {groups.period} iterations the distance from agreement shrinks to {groups.rho:.3g} "
-        f"of itself or less (rho), by {1 - groups.rate:.1%} per iteration on average.",
+        f"has a slowest group that takes less than {seconds_text(groups.bound)} ({groups.status.lower()} in that, gap "
+        f"{groups.gap:.2%}).",
+        f"In every period of {groups.period} iterations, {seconds_text(sum(groups.seconds))}, the distance from "
+        f"agreement shrinks to {groups.rho:.3g} of itself or less (rho), by {1 - groups.rate:.1%} per iteration on "
+        "average. Of the patterns of that cost that were tried, none leaves less per second; that there is none is not "
+        "proved.",
+        f"While every rank moves by 1 of its own in every iteration, ranks are {groups.spread.mean():.2g} from the "
+        f"mean of all on average, and rank {groups.spread.argmax()}, which is farthest, {groups.spread.max():.2g}.",
     ]
     if max([*groups.nics, *(rack.uplink for rack in groups.racks)]) == 1:
         lines.append("No link is slow: all that groups save is the rounds and volume of a larger allreduce.")

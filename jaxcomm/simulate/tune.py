@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from jaxcomm.simulate.cost import Delays
 
 ALIGNMENT: Final = 64  # bytes; the executor cuts chunks at multiples of it
-MIN_CHUNK: Final = 1024  # bytes; below it, alignment costs more than a twentieth
 SLACK: Final = 1.001
 
 Ints = NDArray[np.int64]
@@ -131,8 +130,9 @@ def grid(ranks: int, nbytes: int, covered: Ints, blocks: Ints, alpha: float, bet
 
 
 def max_chunks(ranks: int, nbytes: int) -> int:
-    """The most chunks worth having: no chunk below 1 KiB, and no program of more than some 2^18 operations."""
-    return max(1, min(nbytes // MIN_CHUNK, max(2 * ranks, min(4096, 2**18 // ranks))))
+    """The most chunks worth having: none below the executor's alignment, which `grid` counts, and no program of more
+    than some 2^18 operations."""
+    return max(1, min(nbytes // ALIGNMENT, max(2 * ranks, min(4096, 2**18 // ranks))))
 
 
 @lru_cache(maxsize=256)  # many sizes have the same limit

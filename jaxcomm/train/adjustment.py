@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from jaxcomm import ffi
 from jaxcomm.plan import Plan
+from jaxcomm.plan.consensus import left
 from jaxcomm.plan.rank_groups import GroupCosts, Groups
 from jaxcomm.train.divide_and_shuffle import group_table, grouped
 
 ENOUGH: Final = 8  # steps: fewer say too little about what most of them are like
 SLOWEST: Final = 1e6  # times as slow as a NIC may be in a plan
-SOONER: Final = 1.1  # times as much agreement per step is worth another pattern
+SOONER: Final = 1.1  # times as much agreement per second is worth another pattern
 
 
 @dataclass(frozen=True)
@@ -102,12 +103,15 @@ def adjust_groups(
 
     offered = on(links)
     before, then = (max(map(links.seconds, groups.iterations)) for groups in (present, offered))
+    kept, left_then = (
+        left(groups.rho, sum(map(links.seconds, groups.iterations)), links.least) for groups in (present, offered)
+    )
     faster = before - then > worth * step_s
-    sooner = before - then >= -worth * step_s and offered.rate < present.rate**SOONER
+    sooner = before - then >= -worth * step_s and left_then < kept**SOONER
     seen = _describe(late, worth * step_s, step_s, len(lateness))
     change = (
-        f"the slowest group is predicted to take {_ms(then)} with other groups and {_ms(before)} with these, and a "
-        f"step to shrink disagreement to {offered.rate:.3f} and {present.rate:.3f}"
+        f"the slowest group is predicted to take {_ms(then)} with other groups and {_ms(before)} with these, and "
+        f"disagreement to shrink to {left_then:.3f} and {kept:.3f} in {_ms(links.least)}"
     )
     if faster or sooner:
         return Adjustment(offered, True, tuple(late.tolist()), f"{seen}; {change}: the groups change.")

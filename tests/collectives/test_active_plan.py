@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import jaxcomm
-from jaxcomm import communicator, ffi, log, schedules
+from jaxcomm import choice, communicator, ffi, log, schedules
 from jaxcomm.plan import Plan
 from jaxcomm.program.program import compile
 from jaxcomm.schedules import Template
@@ -66,15 +66,15 @@ def test_two_late_ranks_get_the_sum_of_lax(kind: str) -> None:
 @pytest.mark.parametrize("nbytes", [1, 4095, 4096, 10**6])
 def test_each_size_has_its_schedule(nbytes: int) -> None:
     plan = make((0, 4095, SPECS["direct"]), (4096, None, SPECS["straggler"]))
-    choice = communicator.choose("all_reduce", 8, nbytes, "float32", communicator.plan_hash(plan), "psum over 'd'")
-    assert choice.program == ffi.register_program(compile(plan.schedule_for(nbytes)))
+    chosen = choice.choose("all_reduce", 8, nbytes, "float32", communicator.plan_hash(plan), "psum over 'd'")
+    assert chosen.program == ffi.register_program(compile(plan.schedule_for(nbytes)))
 
 
 def test_without_a_plan_all_run_directly() -> None:
     total(X)
     assert plans_seen() == {"direct"}
     for kind in ("all_reduce", "reduce_scatter", "all_gather"):
-        assert communicator.choose(kind, 8, 10**9, None, "", "") == (f"{kind}/8", "direct")
+        assert choice.choose(kind, 8, 10**9, None, "", "") == (f"{kind}/8", "direct")
 
 
 def test_a_plan_for_other_element_types_leaves_the_call_direct() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -103,9 +104,9 @@ def test_on_gpus_a_plan_for_other_types_names_neither_nccl_nor_a_schedule() -> N
     whole = planner.plan(made(fused=FUSED, nccl=NCCL))
     result = whole.model_copy(update={"matches": whole.matches.model_copy(update={"dtypes": ("float32",)})})
     digest = jaxcomm.communicator.plan_hash(result)
-    leaves = [jaxcomm.communicator.uses_nccl(RANKS, SIZES[-1], kind, digest) for kind in ("float32", None, "int8")]
+    leaves = [jaxcomm.choice.uses_nccl(RANKS, SIZES[-1], kind, digest) for kind in ("float32", None, "int8")]
     assert leaves == [True, True, False]
-    assert jaxcomm.communicator.choose("all_reduce", RANKS, SIZES[-1], "int8", digest, "psum").plan == "direct"
+    assert jaxcomm.choice.choose("all_reduce", RANKS, SIZES[-1], "int8", digest, "psum").plan == "direct"
 
 
 def test_on_gpus_a_plan_for_other_ranks_is_refused_also_where_it_names_nccl(
@@ -121,6 +122,38 @@ def test_every_bucket_of_a_step_may_run_nccl() -> None:
     assert result.step is not None
     assert [isinstance(bucket.schedule, Nccl) for bucket in result.step.planned] == [False, True]
     assert result.step.lower_bound_seconds <= result.step.seconds
+
+
+def nccl_only(times: dict[int, float], **fields: Any) -> Profile:
+    """Times by MiB of NCCL's allreduce; our own links take longer than anything."""
+    samples = [Sample(bytes=mib * 2**20, seconds=seconds) for mib, seconds in times.items()]
+    fast = Link(alpha_s=1e-6, beta_s_per_byte=1e-10, source="made up", samples=samples)
+    return made(nccl=fast, **fields).model_copy(update={"link": Link(alpha_s=1.0, beta_s_per_byte=1e-6, source="slow")})
+
+
+def test_a_step_of_calls_that_are_faster_apart_than_together_is_not_below_its_bound() -> None:
+    buckets = tuple(Bucket(name=f"b{i}", bytes=mib * 2**20, ready_s=0.0) for i, mib in enumerate((1, 2)))
+    step = planner.plan(nccl_only({1: 10e-6, 2: 19.7e-6, 3: 100e-6}, buckets=buckets)).step
+    assert step is not None and step.seconds == pytest.approx(29.7e-6)
+    assert step.lower_bound_seconds == pytest.approx(3 * 19.7e-6 / 2)  # all at the best rate of any size
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    times=st.lists(st.floats(1e-6, 1e-3), min_size=4, max_size=4),
+    own=st.tuples(st.sampled_from([0.0, 1e-6, 1e-5]), st.sampled_from([1e-11, 1e-10, 1e-9])),
+    delays=st.lists(st.floats(0, 1e-3), min_size=1, max_size=4),
+    sizes=st.lists(st.integers(2**10, 2**22), min_size=1, max_size=4),
+)
+def test_no_step_is_below_its_bound(
+    times: list[float], own: tuple[float, float], delays: list[float], sizes: list[int]
+) -> None:
+    buckets = tuple(Bucket(name=f"b{i}", bytes=size, ready_s=i * 1e-4) for i, size in enumerate(sizes))
+    source = nccl_only(dict(zip((1, 2, 3, 4), times, strict=True)), buckets=buckets)
+    arrivals = [[0.0] * (RANKS - 1) + [delay] for delay in delays]
+    link = Link(alpha_s=own[0], beta_s_per_byte=own[1], source="ours")
+    step = planner.plan(source.model_copy(update={"arrivals": arrivals, "link": link}), time_limit=0.2).step
+    assert step is not None and step.lower_bound_seconds <= step.seconds * (1 + 1e-8)
 
 
 @pytest.mark.parametrize(("nbytes", "best"), [(2**12, "fused"), (2**30, "messages")])

@@ -148,6 +148,47 @@ def test_of_splits_that_end_as_soon_the_one_that_asks_least_is_taken() -> None:
     assert [(load.option.rail.name, load.option.cores, load.share) for load in split] == [("a", 2, 0.5), ("b", 2, 0.5)]
 
 
+def by_time(given: Profile, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The least seconds in which rails of any shares, however fine, carry the sizes, and the best rail alone."""
+    ways = [options(given, each) for each in given.rails]
+    alone = np.min([option.curve(sizes) for each in ways for option in each], axis=0)
+    low, high = np.zeros(len(sizes)), alone
+    for _ in range(40):
+        middle = (low + high) / 2
+        carried = sum(np.max([option.together_bytes(middle) for option in each], axis=0) for each in ways)
+        low, high = np.where(carried >= sizes, low, middle), np.where(carried >= sizes, middle, high)
+    return high, alone
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.2])
+@pytest.mark.parametrize("count", [2, 3])
+def test_at_every_size_a_range_is_within_2_percent_of_the_best_split_and_never_behind_one_rail(
+    count: int, noise: float
+) -> None:
+    kinds, rng = [(5e-6, 1e9), (1e-3, 1e10), (1e-4, 4e9)][:count], np.random.default_rng(count)
+
+    def measured(start: float, rate: float) -> list[Sample]:
+        exact = table(start, rate, *(4**power for power in range(17)))
+        return [Sample(bytes=e.bytes, seconds=e.seconds * math.exp(noise * rng.standard_normal())) for e in exact]
+
+    given = cluster(*(rail(f"eth{i}", latency=measured(*kind)) for i, kind in enumerate(kinds)))
+    found = rails.decide(given)
+    assert found is not None
+    sizes = np.array([1482909, *np.geomspace(1, 2**32, 300).astype(np.int64)])
+    taken = [rails.seconds(given, found.split_for(size), size) for size in sizes.tolist()]
+    best, alone = by_time(given, sizes)
+    assert (taken / best).max() <= 1.02
+    assert (taken / alone).max() <= 1 + 1e-9
+
+
+def test_rails_that_ask_for_more_ranges_than_a_plan_holds_get_more_slack(monkeypatch: pytest.MonkeyPatch) -> None:
+    members = rail("a", 5e-6), rail("b", 1e-4, 4e9)
+    many = len(decide(*members).ranges)
+    for most in (many // 2, 3):
+        monkeypatch.setattr("jaxcomm.planner.rails.search.MAX_RANGES", most)
+        assert len(decide(*members).ranges) < many
+
+
 @settings(max_examples=8, deadline=None)
 @given(clusters(), st.sampled_from([0.0, 0.02, 0.3]), st.lists(st.integers(1, 2**34), min_size=5, max_size=5))
 def test_every_split_keeps_its_promises(given: Profile, min_gain: float, sizes: list[int]) -> None:

@@ -18,7 +18,7 @@ from jaxcomm.errors import PlanError
 from jaxcomm.plan.files import validate
 from jaxcomm.planner.late_ranks import LateRanks
 from jaxcomm.planner.schedules import Setting
-from jaxcomm.planner.step.boundaries import lower_bound
+from jaxcomm.planner.step.bound import lower_bound
 from jaxcomm.report import explanation
 from jaxcomm.report.considered import considered
 from jaxcomm.report.step_report import gantt, names_text, ticks

@@ -283,13 +283,28 @@ def test_fit_is_never_negative_and_weighs_small_sizes() -> None:
     bent = samples_of(lambda size: (2 if size == sizes[-1] else 1) * (1e-5 + 1e-9 * size), sizes)
     link = profile.fit(bent, "send_recv", 2, "bent")
     assert link.alpha_s == pytest.approx(1e-5, rel=0.1)
-    errors = [(link.alpha_s + link.beta_s_per_byte * each.bytes) / each.seconds - 1 for each in link.samples]
+    errors = [np.log((link.alpha_s + link.beta_s_per_byte * each.bytes) / each.seconds) for each in link.samples]
     assert link.residual == pytest.approx(np.sqrt(np.mean(np.square(errors))))
-    assert errors[-1] < -0.4
+    assert errors[-1] < -0.5
     falling = profile.fit(samples_of(lambda size: 1 / size, sizes[:4]), "send_recv", 2, "falling")
     assert falling.beta_s_per_byte == 0 and falling.alpha_s > 0 and "β too small to see" in falling.source
     steep = profile.fit(samples_of(lambda size: 1e-12 * size**2, sizes[:4]), "send_recv", 2, "steep")
     assert steep.alpha_s == 0 and steep.beta_s_per_byte > 0 and "α too small to see" in steep.source
+
+
+def test_fit_takes_twice_and_half_of_the_models_time_alike() -> None:
+    doubled = [(size, factor) for size in (2**10, 2**20, 2**30) for factor in (0.5, 1.0, 2.0)]
+    noisy = [profile.Sample(bytes=size, seconds=factor * (1e-5 + 1e-9 * size)) for size, factor in doubled]
+    link = profile.fit(noisy, "send_recv", 2, "noisy")
+    assert (link.alpha_s, link.beta_s_per_byte) == pytest.approx((1e-5, 1e-9))
+    assert link.residual == pytest.approx(np.sqrt(2 / 3) * np.log(2))
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e-300, 9e-13])
+def test_fit_refuses_times_that_nothing_takes(seconds: float) -> None:
+    given = [profile.Sample(bytes=8, seconds=seconds), profile.Sample(bytes=2**20, seconds=1e-3)]
+    with pytest.raises(ProfileError, match=r"a timed call took .* s; α and β need times from 1e-12 s on"):
+        profile.fit(given, "all_reduce", 4, "x")
 
 
 def test_fit_says_what_it_assumed() -> None:

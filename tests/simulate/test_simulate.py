@@ -129,7 +129,19 @@ def test_the_best_chunk_count_is_near_the_root(ranks: int, nbytes: int) -> None:
     assert best.covered == best.chunks
     assert best.chunks <= math.ceil(allowed)
     step = nbytes / best.chunks
-    assert step >= tune.MIN_CHUNK or best.chunks == 1
+    assert step >= tune.ALIGNMENT or best.chunks == 1
+
+
+@pytest.mark.parametrize("delay", [math.inf, 1e-6])
+def test_small_buffers_are_not_held_up_by_a_least_chunk(delay: float) -> None:
+    """Growing by one alignment, a buffer never takes much less, and no chunk count does better than the one found."""
+    sizes = np.arange(tune.ALIGNMENT, 160 * tune.ALIGNMENT, tune.ALIGNMENT)
+    late = Delays([delay])
+    times = np.array([tune.best(8, int(size), late, 1e-6, 1e-9).seconds for size in sizes])
+    assert (times[1:] / times[:-1]).min() > 0.97
+    for size, found in zip(sizes[::16].tolist(), times[::16], strict=True):
+        every = np.arange(1, size // tune.ALIGNMENT + 1)
+        assert found <= tune.grid(8, size, every, np.array([0]), 1e-6, 1e-9).best(late).seconds * 1.001
 
 
 @settings(max_examples=60, deadline=None)
@@ -147,7 +159,7 @@ def test_what_the_search_returns_can_be_had(
     found = [simulate.straggler(ranks, nbytes, late, alpha, beta), simulate.hybrid(ranks, nbytes, late, alpha, beta)]
     for member in found:
         if member is None:
-            assert nbytes <= ranks * tune.MIN_CHUNK + tune.MIN_CHUNK
+            assert nbytes <= ranks * tune.ALIGNMENT + tune.ALIGNMENT
             continue
         rest = member.chunks - member.covered
         assert member.covered >= 1 and rest >= 0 and rest % ranks == 0

@@ -78,7 +78,7 @@ def test_a_rank_that_turns_slow_is_kept_in_the_smallest_groups_and_comes_back(tw
     assert not before.changed and before.groups is two_racks.groups and before.reason.endswith("the groups stay.")
     assert slow.changed and slow.reason.endswith("the groups change."), slow.reason
     assert f"rank {SLOW} by " in slow.reason and slow.late_s[SLOW] == pytest.approx(DELAY, rel=0.5)
-    assert max(around(slow.groups, SLOW)) == 2 < max(len(group) for group in slow.groups.iterations[0])
+    assert max(around(slow.groups, SLOW)) == 2 < max(len(each) for groups in slow.groups.iterations for each in groups)
     assert max(around(two_racks.groups, SLOW)) > 2 or slow.groups != two_racks.groups
     assert after.late_s[SLOW] < DELAY / 4
     assert {table.shape for table in tables} == {group_table(two_racks).shape}
@@ -111,13 +111,13 @@ def test_only_what_lasts_and_matters_changes_the_groups(two_racks):
     once[3, SLOW] += 1.0  # an evaluation, or another process
     assert not adjusted(once.tolist()).changed
     lasting = adjusted(steps({SLOW: 0.02}))
-    assert lasting.changed and set(around(lasting.groups, SLOW)) == {2}
+    assert lasting.changed and set(around(lasting.groups, SLOW)) <= {1, 2}
     assert adjusted(steps({SLOW: 0.02})) == lasting
     again = adjusted(steps({SLOW: 0.02}), lasting.groups)
     assert not again.changed and again.groups == lasting.groups
     two = adjusted(steps({SLOW: 0.02, 1: 0.03}))
     assert f"rank 1 by 29.7 ms, rank {SLOW} by 19.9 ms;" in two.reason
-    assert set(around(two.groups, 1)) == {2} and max(around(two.groups, SLOW)) == 3  # what the slowest pair allows
+    assert max(around(two.groups, 1)) == 2 and max(around(two.groups, SLOW)) <= 3  # what the slowest pair allows
 
 
 def test_the_average_that_moves_most_is_looked_at(two_racks):

@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 import jaxcomm
 from jaxcomm import planner
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.rank_groups import contraction
+from jaxcomm.plan.consensus import contraction
 from jaxcomm.profile import Link, Profile, Provenance
 from jaxcomm.train import consensus_distance, divide_and_shuffle, exponential_gossip, group_table, local_sgd
 

@@ -2,7 +2,8 @@
 
 The slowest group of any pattern takes at least what a pair over the slowest link does: every rank must meet another
 through its NIC, and every rack another through its uplink, or they never agree. Pairs attain that, so the least cost
-needs no solver; among the patterns that have it, the one is taken that brings the ranks to agreement soonest.
+needs no solver. A training feels how far its ranks are apart, and for how long: among the patterns of the least cost,
+the one is taken that leaves the least disagreement per second, of several kinds that `search` improves.
 """
 
 from __future__ import annotations
@@ -10,17 +11,10 @@ from __future__ import annotations
 from typing import Final
 
 from jaxcomm.errors import ProfileError
-from jaxcomm.plan.rank_groups import (
-    MAX_GROUPED,
-    Baselines,
-    GroupCosts,
-    Groups,
-    Pattern,
-    RackRanks,
-    components,
-    contraction,
-)
-from jaxcomm.planner.groups.divisions import SLACK, Division, Shuffle, paper, path
+from jaxcomm.plan.consensus import components, contraction, left
+from jaxcomm.plan.rank_groups import MAX_GROUPED, Baselines, GroupCosts, Groups, Pattern, RackRanks
+from jaxcomm.planner.groups.divisions import SLACK, Division, Shuffle, paper, path, racks_in_turn
+from jaxcomm.planner.groups.search import descended
 from jaxcomm.planner.rounding import significant
 from jaxcomm.profile import Profile
 from jaxcomm.simulate import baselines
@@ -28,11 +22,12 @@ from jaxcomm.simulate import baselines
 SMALL: Final = 64  # ranks up to which every period to 16 iterations is tried
 PERIODS: Final = range(1, 17)
 LONG: Final = 32  # the period of more ranks
+FEW: Final = 16  # ranks up to which patterns are improved
 CURE: Final = "\n  Cure: "
 
 
 def decide(profile: Profile, model_bytes: int | None = None, seed: int = 0) -> Groups | None:
-    """The groups of every iteration whose slowest group is fastest, and among those the least ρ per iteration.
+    """The groups of every iteration whose slowest group is fastest, and of those the least disagreement per second.
 
     Args:
       profile: the measurements; its `racks` and `nics` say which links are slow.
@@ -95,17 +90,21 @@ def _model_bytes(profile: Profile, given: int | None) -> int:
 
 
 def _best(links: GroupCosts, theirs: list[Division], seed: int) -> tuple[list[Division], float]:
-    """The connected pattern of the least cost that has the least ρ per iteration, and its ρ."""
+    """The connected pattern of the least cost that leaves the least disagreement per second, and its ρ."""
     ranks = len(links.nics)
     lengths = PERIODS if ranks <= SMALL else [LONG]
     drawn = Shuffle(links, links.least).iterations(max(lengths), seed)
-    offers = [path(links), *([theirs] if _slowest(theirs, links) <= links.least * SLACK else [])]
-    offers += [drawn[:length] for length in lengths]
+    starts = [path(links), racks_in_turn(links)[: max(PERIODS)], theirs, drawn]
+    starts = [start for start in starts if _slowest(start, links) <= links.least * SLACK]
+    offers = [*starts, *(drawn[:length] for length in lengths)]
+    if ranks <= FEW:
+        offers += descended(links, starts, seed)
     found = []
     for offer in offers:
         if len(set(components(offer, ranks))) == 1:
             rho = round(contraction(offer, ranks), 9)
-            found.append((significant(rho ** (1 / len(offer))), len(offer), offer, rho))
+            seconds = sum(map(links.seconds, offer))
+            found.append((round(left(rho, seconds, links.least), 6), significant(seconds), offer, rho))
     _, _, chosen, rho = min(found, key=lambda offer: offer[:2])
     return chosen, rho
 

@@ -12,7 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from jaxcomm.plan.rank_groups import GroupCosts, averaged
+from jaxcomm.plan.consensus import averaged
+from jaxcomm.plan.rank_groups import GroupCosts
 
 Division = list[list[int]]
 SLACK: Final = 1 + 1e-12  # sums that are added in another order
@@ -101,6 +102,13 @@ def path(links: GroupCosts) -> list[Division]:
     phases = [[pair for rack in links.racks for pair in _pairs(rack.ranks, start)] for start in (0, 1)]
     phases += [_pairs(heads, start) for start in (0, 1)]
     return [_completed(phase, links) for phase in phases if phase]
+
+
+def racks_in_turn(links: GroupCosts) -> list[Division]:
+    """All of each rack, then one of each rack across, in turns: racks of one size agree exactly after a period."""
+    racks = [[*rack.ranks] for rack in links.racks]
+    turns = range(max(map(len, racks))) if len(racks) > 1 else ()
+    return [_completed(groups, links) for groups in (racks, *([[r[t % len(r)] for r in racks]] for t in turns))]
 
 
 def paper(links: GroupCosts) -> list[Division]:

@@ -6,6 +6,6 @@ Imports no other decision.
 """
 
 from jaxcomm.planner.rails.link_times import RailLink, RailLinks, phases_on, rail_links, seconds
-from jaxcomm.planner.rails.search import decide
+from jaxcomm.planner.rails.search import MIN_GAIN, decide
 
-__all__ = ["RailLink", "RailLinks", "decide", "phases_on", "rail_links", "seconds"]
+__all__ = ["MIN_GAIN", "RailLink", "RailLinks", "decide", "phases_on", "rail_links", "seconds"]

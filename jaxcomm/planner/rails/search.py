@@ -9,10 +9,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Final, NamedTuple
 
-from jaxcomm.plan.rail_shares import Member, RailRange, Rails, Reason, Share, SplitTimes
-from jaxcomm.planner.byte_ranges import TOLERANCE, common_choice, sizes_between
+import numpy as np
+
+from jaxcomm.plan.rail_shares import MAX_RANGES, Member, RailRange, Rails, Reason, Share, SplitTimes
+from jaxcomm.planner.byte_ranges import Choices, byte_ranges, sizes_between
 from jaxcomm.planner.rails.split import (
     Load,
     Split,
@@ -29,10 +32,12 @@ from jaxcomm.profile import Profile
 
 DIVERGENCE: Final = 5.0  # τ of the paper's equation 3
 STEPS: Final = 2  # sizes per octave that are looked at
-FINEST: Final = 1.01  # to this ratio it is known where splitting begins or ends
+SLACKS: Final = (0.016, 0.04, 0.08, 0.16)  # of the best split as shares are rounded; the first: 2 % of the best of all
+MIN_GAIN: Final = round(SLACKS[0] / (1 + SLACKS[0]), 6)  # one rail alone is within the same slack of the best split
+FINEST: Final = 1.001  # ratio of the ends of a range that is not divided further
 
 
-def decide(profile: Profile, min_gain: float = 0.02) -> Rails | None:
+def decide(profile: Profile, min_gain: float = MIN_GAIN) -> Rails | None:
     """How buffers are split over the profile's rails.
 
     For each size `best_split` finds the shares after which the last rail ends soonest.
@@ -70,18 +75,20 @@ def decide(profile: Profile, min_gain: float = 0.02) -> Rails | None:
 class _Choice(NamedTuple):
     """The split for a size, why it is so, and how far the rails of the best split of all differ.
 
-    `limit` are the seconds that another split may take to serve this size as well.
+    `seconds` are those of the split, and `alone` those of the best rail alone.
     """
 
     split: Split
     reason: Reason
     ratio: float | None
-    limit: float
+    seconds: float
+    alone: float
 
     @property
-    def kind(self) -> tuple[Reason, list[str]]:
-        """The reason and the rails; where they change, a range ends."""
-        return self.reason, [load.option.rail.name for load in self.split]
+    def kind(self) -> object:
+        """The reason and the rails, and how a rail alone is used; where they change, a range ends."""
+        rails = tuple(load.option.rail.name for load in self.split)
+        return self.reason, rails, self.split[0].option.use if len(rails) == 1 else None
 
 
 class _RailSearch(NamedTuple):
@@ -92,20 +99,20 @@ class _RailSearch(NamedTuple):
     def choose(self, nbytes: int) -> _Choice:
         """The split for buffers of so many bytes."""
         best = fastest_rail(self.rails, nbytes)
-        alone, limit = (Load(best, 1.0),), best.seconds(nbytes)
+        whole, alone = (Load(best, 1.0),), best.seconds(nbytes)
         if len(self.rails) == 1:
-            return _Choice(alone, "only_rail", None, limit)
+            return _Choice(whole, "only_rail", None, alone, alone)
         rails, first = self.rails, None
         while split := best_split(rails, nbytes, self.cores):
             taken = split_seconds(split, nbytes)
-            if taken > (1 - self.min_gain) * limit:
+            if taken > (1 - self.min_gain) * alone:
                 break
             ratio, slowest = _divergence(split, nbytes)
             first = first or ratio
             if ratio <= DIVERGENCE or _measured(split, nbytes):
-                return _Choice(split, "split", ratio, min(TOLERANCE * taken, limit))
+                return _Choice(split, "split", ratio, taken, alone)
             rails = [each for each in rails if each[0].rail != slowest.rail]
-        return _Choice(alone, "diverges" if first else "no_gain", first, limit)
+        return _Choice(whole, "diverges" if first else "no_gain", first, alone, alone)
 
 
 def _divergence(split: Split, nbytes: int) -> tuple[float, RailOption]:
@@ -119,42 +126,41 @@ def _measured(split: Split, nbytes: int) -> bool:
     return all(load.option.measured(load.bytes(nbytes)) for load in split)
 
 
-def _ranges(setting: _RailSearch) -> Iterator[RailRange]:
-    """Ranges from 0 on: each goes as far as one split serves all sizes looked at."""
+def _ranges(setting: _RailSearch) -> list[RailRange]:
+    """Ranges over all sizes: with the least slack for which a plan holds them all.
+
+    Between sizes at which a table's sample is reached all times are straight lines, so a split that serves the sizes
+    where its own time or the best one turns serves all between them.
+    """
+    choose, turns = cache(setting.choose), _turns(setting.rails)
     sizes = sizes_between((option.curve.sizes[-1] for each in setting.rails for option in each), STEPS)
-    choices = [setting.choose(nbytes) for nbytes in sizes]
-    low = first = 0
-    best = 0
-    for last in range(1, len(sizes) + 1):
-        ended = last == len(sizes)
-        if not ended and (index := _common(sizes[first : last + 1], choices[first : last + 1])) is not None:
-            best = first + index
-            continue
-        end = None if ended else _end(setting, sizes[last - 1], sizes[last], choices[last - 1], choices[last])
-        yield _range(setting, low, end, sizes[best], choices[best])
-        if end is not None:
-            low, first, best = end + 1, last, last
+
+    def within(choice: _Choice, low: int, high: int) -> Iterator[int]:
+        own = (round(size / load.share) for load in choice.split for size in load.option.curve.sizes)
+        return (nbytes for nbytes in {*turns, *own} if low < nbytes < high)
+
+    for slack in SLACKS:
+
+        def serves(choice: _Choice, nbytes: int, best: _Choice, slack: float = slack) -> bool:
+            limit = min((1 + slack) * best.seconds, best.alone)
+            return choice.split == best.split or split_seconds(choice.split, nbytes) <= limit
+
+        choices = Choices(choose, lambda choice: choice.kind, serves, within, FINEST)
+        found = list(byte_ranges(choices, sorted({*sizes, *turns})))
+        if len(found) <= MAX_RANGES:
+            break
+    else:
+        found = list(byte_ranges(choices._replace(finest=math.inf), sizes))
+    return [_range(setting, *each) for each in found]
 
 
-def _common(sizes: Sequence[int], choices: Sequence[_Choice]) -> int | None:
-    """The index of a choice whose split takes no longer for any of the sizes than the limit there."""
-    if any(choice.kind != choices[0].kind for choice in choices):
-        return None
-
-    def serves(choice: _Choice, nbytes: int, best: _Choice) -> bool:
-        return choice.split == best.split or split_seconds(choice.split, nbytes) <= best.limit
-
-    return common_choice(sizes, choices, serves)
-
-
-def _end(setting: _RailSearch, low: int, high: int, before: _Choice, after: _Choice) -> int:
-    """The last size of a range whose next one begins between two sizes: where the kind changes, to 1 %."""
-    if before.kind == after.kind:
-        return high - 1
-    while high > FINEST * low and high - low > 1:
-        middle = math.isqrt(low * high)
-        low, high = (middle, high) if setting.choose(middle).kind == before.kind else (low, middle)
-    return high - 1
+def _turns(rails: Sequence[Sequence[RailOption]]) -> set[int]:
+    """The sizes at which the best rail's time, or that of the best split, turns: a sample of some table is reached."""
+    every = [option for options in rails for option in options]
+    ends = np.array([option.rail.slowdown * time for option in every for time in option.curve.times])
+    together = sum(np.max([option.together_bytes(ends) for option in options], axis=0) for options in rails)
+    sizes = {*together.astype(int).tolist(), *(size for option in every for size in option.curve.sizes)}
+    return sizes - {0}
 
 
 def _range(setting: _RailSearch, low: int, high: int | None, nbytes: int, choice: _Choice) -> RailRange:

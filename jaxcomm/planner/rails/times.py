@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jaxcomm.curve import Curve, without_noise
 from jaxcomm.errors import ProfileError
@@ -29,6 +30,11 @@ class RailOption:
     curve: Curve
 
     @property
+    def use(self) -> tuple[int, int | None]:
+        """How the rail is used: connections and cores."""
+        return self.channels, self.cores
+
+    @property
     def samples(self) -> list[Sample]:
         """The table as it counts."""
         return [Sample(bytes=size, seconds=time) for size, time in zip(self.curve.sizes, self.curve.times, strict=True)]
@@ -40,6 +46,10 @@ class RailOption:
     def together(self, nbytes: float) -> float:
         """The same while other rails run."""
         return self.rail.slowdown * self.seconds(nbytes)
+
+    def together_bytes(self, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The most bytes that it carries in so many seconds while other rails run."""
+        return self.curve.bytes(seconds / self.rail.slowdown)
 
     def measured(self, nbytes: float) -> bool:
         """Whether the table covers the size, so that its time is not extrapolated."""

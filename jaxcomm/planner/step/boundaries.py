@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -14,9 +15,10 @@ from jaxcomm.plan.rail_shares import Rails
 from jaxcomm.plan.values import Chain, Spec
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.rounding import significant
-from jaxcomm.planner.schedules.candidates import call_lower_bound, choose, late_sets, late_specs, plain, tuned_spec
+from jaxcomm.planner.schedules.candidates import choose, late_sets, late_specs, plain, tuned_spec
 from jaxcomm.planner.schedules.setting import Setting
 from jaxcomm.planner.step.assignment import Assignment, assign
+from jaxcomm.planner.step.bound import lower_bound
 from jaxcomm.planner.step.jobs import Atoms, Jobs, Option, Packing
 from jaxcomm.planner.step.on_rails import RailNetwork
 from jaxcomm.profile import Bucket, Profile
@@ -94,7 +96,7 @@ def plan_step(
         plain_seconds=significant(asis.seconds(stages, asis.single)),
         seconds=significant(best.seconds),
         kept_seconds=significant(kept.seconds),
-        lower_bound_seconds=min(significant(best.seconds), significant(bound)),
+        lower_bound_seconds=significant(best.seconds if math.isclose(bound, best.seconds) else bound),
         status=best.status,
         gap=significant(best.gap),
         delay_s=usual[-1],
@@ -102,19 +104,6 @@ def plan_step(
         planned=_planned(jobs, best.packing, usual),
     )
     return Decision(step, specs, results)
-
-
-def lower_bound(setting: Setting, gradients: Sequence[Bucket]) -> float:
-    """Mean seconds from the late rank's last gradient on that no boundaries, order and schedules can beat.
-
-    What is ready from r on takes at least as long as if all of it were ready at r and summed by one call.
-    """
-    bounds, nbytes = [], 0
-    for gradient in reversed(gradients):
-        nbytes += gradient.bytes
-        seconds = call_lower_bound(setting, nbytes)
-        bounds.append(gradient.ready_s - gradients[-1].ready_s + seconds)
-    return max(bounds)
 
 
 def _check_size(gradients: Sequence[Bucket]) -> None:

@@ -38,7 +38,7 @@ def relaxed_steps(
       loss: of the links.
       policy: what each gradient may lose: the share of the layer of its name, or the mean of all layers if there is
         none.
-      groups: every bucket takes as long as the slowest group of any iteration.
+      groups: every bucket takes as long as the slowest group of an iteration, on average over a period.
     """
     links = _Links.of(setting, loss if loss and loss.rate else None, groups)
     everything = [None] * len(step.planned)
@@ -59,23 +59,25 @@ class _Links(NamedTuple):
 
     Where packets are lost, and in groups, buckets are summed by rings, which wait for the late rank. `everybody` has
     every NIC as slow as the slowest, and every uplink that its topology does not know; `beta` are seconds per byte of
-    a ring of all, `rings` the groups' ranks and theirs.
+    a ring of all, `rings` the ranks of every iteration's groups and theirs.
     """
 
     everybody: Setting
     beta: float
     loss: PacketLoss | None
-    rings: frozenset[tuple[int, float]]
+    rings: tuple[frozenset[tuple[int, float]], ...]
 
     @classmethod
     def of(cls, setting: Setting, loss: PacketLoss | None, groups: Groups | None) -> Self:
         """The links of a setting, and of the racks that groups are for."""
         link = setting.links
         if groups is None:
-            return cls(setting, link.beta, loss, frozenset())
+            return cls(setting, link.beta, loss, ())
         links = GroupCosts(groups.racks, groups.nics, groups.bytes, link.alpha, link.beta)
-        parts = [group for iteration in groups.iterations for group in iteration]
-        rings = frozenset((len(part), link.beta * links.slowness(part)) for part in parts)
+        rings = tuple(
+            frozenset((len(part), link.beta * links.slowness(part)) for part in iteration)
+            for iteration in groups.iterations
+        )
         slowest = links.slowness(range(setting.ranks))
         slow = max(groups.nics) if link.topology else slowest
         everybody = replace(setting, links=replace(link, beta=link.beta * slow))
@@ -89,8 +91,9 @@ class _Links(NamedTuple):
         return setting.cost(bucket.schedule, math.ceil(bucket.bytes * (1 - (share or 0.0))))
 
     def divided(self, bucket: Planned, share: float | None) -> Times:
-        """The mean within the slowest group."""
-        return 0.0, max(self._ring(ranks, bucket.bytes, beta, share) for ranks, beta in self.rings)
+        """The mean within the slowest group of an iteration, on average."""
+        slowest = [max(self._ring(ranks, bucket.bytes, beta, share) for ranks, beta in each) for each in self.rings]
+        return 0.0, sum(slowest) / len(slowest)
 
     def _ring(self, ranks: int, nbytes: int, beta: float, share: float | None) -> float:
         if share is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any, get_args
+from typing import Any, NamedTuple, Self, get_args
 
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile.fit import fit, rounds_and_share
@@ -69,7 +69,7 @@ def read(data: bytes, where: str, created: str) -> Profile:
 def _read_table(data: bytes, where: str) -> tuple[list[Sample], int, OpName, dict[str, str]]:
     text = data.decode("utf-8", errors="replace")
     samples: list[Sample] = []
-    ratios: list[float] = []  # bus to algorithm bandwidth
+    ratios: list[_Ratio] = []
     columns = 0
     lines = text.rstrip().split("\n")
     for number, line in enumerate(lines, start=1):
@@ -97,9 +97,12 @@ def _read_table(data: bytes, where: str) -> tuple[list[Sample], int, OpName, dic
             )
         if int(row[1]) > 0:
             samples.append(Sample(bytes=int(row[1]), seconds=values[0] / 1e6))
-            ratios.append(values[2] / values[1] if values[1] else math.nan)
-    ranks = _ranks_of_table(text, where)
-    op = _op_named(text, where) or _op_from_ratio(ratios, ranks, where)
+            ratios.append(_Ratio.of(*words[1:3]))
+    op = _op_named(text, where)
+    listed = _ranks_listed(text)
+    if op is None:
+        op = _op_from_ratio(ratios, listed, where)
+    ranks = _ranks(ratios, op, listed, where)
     versions = {"nccl" if nccl else "nccl-tests": tests or nccl for tests, nccl in _VERSION.findall(text)}
     return samples, ranks, op, versions
 
@@ -140,16 +143,55 @@ def _number(word: str) -> float:
         return math.nan
 
 
-def _ranks_of_table(text: str, where: str) -> int:
+class _Ratio(NamedTuple):
+    """Bus to algorithm bandwidth: between which values, as both are printed rounded."""
+
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, algorithm: str, bus: str) -> Self:
+        """The ratio of two printed numbers."""
+        (least, most), (least_bus, most_bus) = (
+            (_number(word) - _half_digit(word), _number(word) + _half_digit(word)) for word in (algorithm, bus)
+        )
+        return cls(least_bus / most if most > 0 else 0.0, most_bus / least if least > 0 else math.inf)
+
+
+def _half_digit(word: str) -> float:
+    """Half of the last digit that is printed."""
+    return 0.5 * 10.0 ** -len(word.partition(".")[2]) if word.replace(".", "").isdigit() else 0.0
+
+
+def _ranks_listed(text: str) -> int | None:
+    """The ranks of the device lines, or of the layout; None without either."""
     listed = _RANK.findall(text)
     if listed:
         return len({rank for rank, group in listed if group == listed[0][1]})
     layout = _LAYOUT.search(text)
-    if layout:
-        return int(layout[1]) * int(layout[2])
+    return int(layout[1]) * int(layout[2]) if layout else None
+
+
+def _ranks(ratios: list[_Ratio], op: OpName, listed: int | None, where: str) -> int:
+    """The listed ranks, if every row's bandwidths may be theirs; else the only ones whose they may be.
+
+    A line of a device may be lost, and programs under MPI may print none.
+    """
+    least = max((ratio.least for ratio in ratios), default=0.0) * (1 - 1e-9)
+    most = min((ratio.most for ratio in ratios), default=math.inf) * (1 + 1e-9)
+    fits = [ranks for ranks in range(2, MAX_RANKS + 1) if least <= rounds_and_share(op, ranks)[1] <= most]
+    if listed is not None and (listed in fits or not fits):
+        return listed
+    if len(fits) == 1:
+        return fits[0]
+    bandwidths = f"; the bandwidths may be those of {fits[0]} to {fits[-1]}" if ratios and fits else ""
+    if listed is not None:
+        raise ProfileError(
+            f"{where}: lists {listed} ranks{bandwidths}.\n  Cure: keep all '# Rank' lines above the table."
+        )
     raise ProfileError(
-        f"{where}: has neither '# Rank  0 Group …' lines nor 'nThread 1 nGpus 8'; the ranks are unknown.\n"
-        "  Cure: keep the lines above the table."
+        f"{where}: has neither '# Rank  0 Group …' lines nor 'nThread 1 nGpus 8'; the ranks are unknown{bandwidths}.\n"
+        "  Cure: keep the lines above the table, or give larger sizes, whose bandwidths have more digits."
     )
 
 
@@ -163,10 +205,9 @@ def _op_named(text: str, where: str) -> OpName | None:
     return named.pop() if named else None
 
 
-def _op_from_ratio(ratios: list[float], ranks: int, where: str) -> OpName:
+def _op_from_ratio(ratios: list[_Ratio], ranks: int | None, where: str) -> OpName:
     """Older tables do not name the program; its bus bandwidth does: 2(n-1)/n of the other for all_reduce alone."""
-    _, share = rounds_and_share("all_reduce", ranks)
-    if ranks > 2 and ratios and math.isclose(ratios[-1], share, rel_tol=0.02):
+    if ratios and ratios[-1].least > 1 and (ranks is None or ranks > 2):  # no other collective's is above 1
         return "all_reduce"
     raise ProfileError(
         f"{where}: does not say which collective was timed.\n  Cure: put the command above the table, "

@@ -1,0 +1,109 @@
+"""Which program or message lists a call of so many ranks and bytes runs, and their compilation.
+
+Calls without a plan need nothing of what plans need, pydantic above all.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from jaxcomm import ffi, schedules
+from jaxcomm.log import say_once
+from jaxcomm.program.message_verifier import verify_messages
+from jaxcomm.program.messages import compile_messages
+from jaxcomm.program.program import compile
+from jaxcomm.program.verifier import verify_program
+from jaxcomm.schedules import Schedule
+
+if TYPE_CHECKING:
+    from jaxcomm.plan import Plan
+
+PLANS: Final[dict[str, Plan]] = {}  # that this process has loaded, by their hashes
+_FLAT_BYTES: Final = 16 << 10  # up to which all ranks of several processes send all they have to all others
+
+
+class Choice(NamedTuple):
+    """The program or the message lists of a call, by their name in the core, and the plan they came from, for messages.
+
+    Those of plans are named by their content. Those of no plan are "all_reduce/8", "reduce_scatter/8" and
+    "all_gather/8", or, between processes, "all_reduce/flat/8" and the like, which the core makes itself in every
+    process.
+    """
+
+    program: str
+    plan: str
+
+
+def choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> Choice:
+    """The program that a call runs.
+
+    Args:
+      kind: "all_reduce", "reduce_scatter" or "all_gather"; only the first follows plans.
+      ranks: ranks in each group.
+      nbytes: bytes of one rank's operands.
+      dtype: their element type; None if they have several.
+      plan: what `plan_hash` returned. If it is for another number of ranks, the direct schedule runs.
+      where: the call, for messages: "psum over 'data'".
+    """
+    schedule, source = (None, "direct")
+    if kind == "all_reduce":
+        schedule, source = choose_schedule(ranks, nbytes, dtype, plan, where)
+    return Choice(f"{kind}/{ranks}" if source == "direct" else _compiled(schedule), source)
+
+
+def choose_messages(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> Choice:
+    """The message lists that a call between processes runs. Args as in `choose`."""
+    schedule, source = (None, "direct")
+    if kind == "all_reduce":
+        schedule, source = choose_schedule(ranks, nbytes, dtype, plan, where)
+    if source != "direct":
+        return Choice(_compiled_messages(schedule), source)
+    way = "flat" if kind == "all_reduce" and nbytes <= _FLAT_BYTES else "direct"
+    return Choice(f"{kind}/{way}/{ranks}", "direct")
+
+
+def choose_schedule(ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> tuple[Schedule, str]:
+    """The schedule that an all-reduce runs, and the plan it came from, for messages.
+
+    Args as in `choose`.
+    """
+    if not plan:
+        return schedules.direct(ranks), "direct"
+    chosen = PLANS[plan]
+    if chosen.ranks != ranks:
+        say_once(
+            f"{where}: the active plan {plan[:8]} is for {chosen.ranks} ranks; a call of {ranks} runs the direct "
+            "schedule.\n  Cure: name the axis that it is for, as in jaxcomm.use_plan({'data': plan})."
+        )
+        return schedules.direct(ranks), "direct"
+    schedule = chosen.schedule_for(nbytes, dtype)
+    return (schedules.direct(ranks), "direct") if schedule is None else (schedule, plan[:8])
+
+
+def uses_nccl(ranks: int, nbytes: int, dtype: str | None, plan: str) -> bool:
+    """Whether a plan is for such calls, as described in `choose`, and has NCCL carry them on GPUs."""
+    if not plan or PLANS[plan].ranks != ranks or PLANS[plan].schedule_for(nbytes, dtype) is None:
+        return False
+    return PLANS[plan].nccl_seconds(nbytes) is not None
+
+
+def compile_plan(plan: str) -> None:
+    """Hands all programs of a plan to the core, for executables whose choice among them was made in another process."""
+    if plan:
+        for schedule in PLANS[plan].schedules:
+            _compiled(schedule)
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(schedule: Schedule) -> str:
+    program = compile(schedule)
+    verify_program(program, schedule)
+    return ffi.register_program(program)
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled_messages(schedule: Schedule) -> str:
+    lists = compile_messages(schedule)
+    verify_messages(lists, "all_reduce")
+    return ffi.register_messages(tuple(each.encode() for each in lists))
