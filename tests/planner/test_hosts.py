@@ -78,7 +78,7 @@ def test_whatever_the_delay_it_is_near_the_limit(hosts: int, per_host: int, nic:
 
 
 # Where chunks of both kinds share NICs, a run is further from the limit.
-NEAR = {(4, "host", 1.0): 1.35, (4, "rank", 4.0): 1.2, (4, "host", 9.0): 1.2}
+NEAR = {(2, "host", 1.0): 1.2, (4, "host", 1.0): 1.35, (4, "rank", 4.0): 1.2, (4, "host", 9.0): 1.2}
 
 
 @pytest.mark.parametrize(
@@ -184,12 +184,6 @@ def check_no_rival_is_faster(seed: int) -> None:
             assert model == pytest.approx(ran, rel=0.03)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(12))
 def test_no_plan_is_slower_than_what_else_there_is(seed: int) -> None:
-    check_no_rival_is_faster(seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(6, 300))
-def test_no_plan_is_slower_than_what_else_there_is_on_any_cluster(seed: int) -> None:
     check_no_rival_is_faster(seed)

@@ -50,7 +50,7 @@ EXPECTED: dict[str, tuple[Profile, dict[str, Any], list[str]]] = {
     "many ranks, one late": (made(1024, [10.0] * 9), {}, ["broadcast", "straggler"]),
     "no gain is enough": (made(4), {"min_gain": 0.5}, ["direct"]),
     "two ranks": (made(2), {}, ["broadcast", "direct"]),
-    "hardly any latency": (made(4, alpha=1e-8), {}, ["direct", "straggler", "hybrid", "direct"]),
+    "hardly any latency": (made(4, alpha=1e-8), {}, ["direct", "direct_join", "straggler", "hybrid", "direct"]),
 }
 
 
