@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.cluster import Topology
+from jaxcomm.cluster import Cluster, Topology
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate.events import Simulation
 from jaxcomm.simulate.network import Network
@@ -111,15 +111,17 @@ def _rounds_seconds(phase: Schedule, per_byte: float, alpha: float, topology: To
 
 @lru_cache(maxsize=1024)
 def _busiest(schedule: Schedule, topology: Topology) -> float:
-    """What the busiest port of every round carries, summed over the rounds, in chunks over a fast link."""
-    table, hosts = schedule.table(), np.array(topology.hosts)
-    within = hosts[table[:, 1]] == hosts[table[:, 2]]
-    rounds, ranks = schedule.num_rounds, len(hosts)
-    most = np.zeros(rounds)
-    for column in (1, 2):
-        nic = hosts if topology.nic == "host" else np.arange(ranks)
-        for used, place, cost in ((within, np.arange(ranks), 1.0), (~within, nic, topology.slow)):
-            port = table[used, 0].astype(np.int64) * ranks + place[table[used, column]]
-            chunks = np.bincount(port, minlength=rounds * ranks).reshape(rounds, ranks)
-            most = np.maximum(most, chunks.max(axis=1) * cost)
+    """What the busiest port or uplink of every round carries, summed over the rounds, in chunks over a fast link."""
+    round_, src, dst = schedule.table()[:, :3].T.astype(np.int64)
+    cluster = Cluster(0.0, 1.0, topology)
+    remote, beta = cluster.remote(src, dst), cluster.port_beta(src, dst)
+    most = np.zeros(schedule.num_rounds)
+    for port, cost in [
+        (2 * src + remote, beta),
+        (2 * dst + remote, beta),
+        *zip(*cluster.shared(src, dst), strict=True),
+    ]:
+        used, width = port >= 0, int(port.max(initial=-1)) + 1
+        load = np.bincount(round_[used] * width + port[used], cost[used], minlength=len(most) * width)
+        most = np.maximum(most, load.reshape(len(most), width).max(axis=1, initial=0))
     return float(most.sum())

@@ -113,12 +113,16 @@ def test_explain_names_the_racks_and_what_is_approximated() -> None:
 @pytest.mark.parametrize("nic", ["rank", "host"])
 def test_volume_of_many_ranks_is_that_of_the_busiest_ports(schedule: schedules.Schedule, nic: Any) -> None:
     hosts = tuple(rank // 4 for rank in range(12))
-    network = Topology(hosts=hosts, nic=nic, slow=3.0)
-    rounds: dict[int, dict[Port, float]] = {}
+    network = Topology(hosts=hosts, nic=nic, slow=3.0, racks=(0, 0, 1), uplinks=(2.0, 5.0))
+    rounds: dict[int, dict[Port | tuple[str, int], float]] = {}
     for transfer in schedule.transfers():
         loads = rounds.setdefault(transfer.round, {})
         for port in network.ports(transfer.src, transfer.dst):
             loads[port] = loads.get(port, 0.0) + network.cost(transfer.src, transfer.dst)
+        out, into = (network.racks[hosts[rank]] for rank in (transfer.src, transfer.dst))
+        for way, rack in (("out", out), ("in", into)):
+            if out != into:
+                loads[way, rack] = loads.get((way, rack), 0.0) + 3.0 * network.uplinks[rack]
     assert clock._busiest(schedule, network) == sum(max(loads.values()) for loads in rounds.values())
     assert clock._busiest(schedule, Topology(hosts=(0,) * 12, nic=nic, slow=3.0)) == schedule.volume
 
