@@ -1,12 +1,17 @@
 """Eight CPU devices for every test; must come before the first import of JAX.
 
+Hypothesis draws the same examples in every run; `--hypothesis-profile=default` draws others.
 On a machine with a GPU, `JAX_PLATFORMS=cuda,cpu python -m pytest -m gpu` runs the tests that need one.
 """
 
 import os
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("same examples", derandomize=True)
+hypothesis.settings.load_profile("same examples")
 
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
 os.environ.setdefault("PJRT_NPROC", "32")  # XLA's own threads: fewer can hang programs of eight devices on two cores

@@ -121,9 +121,9 @@ def _solve(
                 model.add(total == sums[-1] + cp_model.LinearExpr.weighted_sum(literals, seconds))
                 sums.append(total)
             left.append(sums[::-1])
-        for row, column in np.ndindex(queue.time.shape):
+        for (row, column), time in np.ndenumerate(queue.time):
             work = sum(sums[first] for sums, first in zip(left, queue.first[:, row, column], strict=True))
-            model.add(step_ends[column] >= ticks(float(queue.time[row, column])) + work)
+            model.add(step_ends[column] >= ticks(float(time)) + work)
     steps = int(weights.sum())
     departures = [
         ticks(jobs.due(run) * steps) * literal for run, own in zip(jobs.runs, take, strict=True) for literal in own[1:]

@@ -21,11 +21,12 @@ Ints = NDArray[np.int64]
 class StepQueue(NamedTuple):
     """The queue for several steps: one row per τ and one column per step.
 
-    `time` is τ; `first` is, for every stage, the first bucket of which it enters at τ or later. `last` is when the last
-    of the late ranks has the last bucket.
+    `last` is when the last of the late ranks has the last bucket, `from_last` is τ - `last`: beside a long delay, a τ
+    of its own would round away what the work takes. `first` is, for every stage, the first bucket of which it enters at
+    τ or later.
     """
 
-    time: Floats
+    from_last: Floats
     first: Ints
     last: Floats
 
@@ -39,24 +40,30 @@ class StepQueue(NamedTuple):
         """
         column = ready[:, None]
         first = [np.concatenate([np.searchsorted(ready, column + (now - then)) for now in stages]) for then in stages]
-        return cls(np.concatenate([column + now for now in stages]), np.array(first), ready[-1] + stages[-1])
+        from_last = np.concatenate([(column - ready[-1]) + (now - stages[-1]) for now in stages])
+        return cls(from_last, np.array(first), ready[-1] + stages[-1])
+
+    @property
+    def time(self) -> Floats:
+        """τ, for every step."""
+        return self.from_last + self.last
 
     def ends(self, work: Floats) -> Floats:
-        """τ and all that enters from then on, for every τ and step: E is the greatest of a column.
+        """τ and all that enters from then on, less `last`, for every τ and step: the greatest of a column is E's.
 
         Args:
           work: seconds of network time, one row per stage and one column per bucket.
         """
-        ends = self.time
+        ends = self.from_last
         for first, part in zip(self.first, work, strict=True):
             ends = ends + np.append(np.cumsum(part[::-1])[::-1], 0.0)[first]
         return ends
 
     def exposed(self, work: Floats) -> Floats:
         """E - `last` for each step: how long it waits for the network after its last gradient."""
-        return np.asarray(self.ends(work).max(axis=0) - self.last)
+        return np.asarray(self.ends(work).max(axis=0))
 
     def pruned(self, least: Floats, most: Floats) -> Self:
         """The queue without those τ that cannot decide E, whatever the work between `least` and `most`."""
         keep = (self.ends(most) >= self.ends(least).max(axis=0)).any(axis=1)
-        return self._replace(time=self.time[keep], first=self.first[:, keep])
+        return self._replace(from_last=self.from_last[keep], first=self.first[:, keep])
