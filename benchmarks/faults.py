@@ -1,0 +1,120 @@
+"""Random faults in a testbed of four hosts: each is one clear error or none, never a wrong sum, never a hang. Root.
+
+    python benchmarks/faults.py                       # 40 jobs of five faults, about 25 minutes
+    python benchmarks/faults.py --first 17 --jobs 1   # the job of one seed again, with what its processes printed
+
+The faults of a job come one after the other, the last one ends it; `benchmarks/fault_job.py` draws them and carries
+them out. After each of them but the last, calls must work again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxcomm import testbed
+from jaxcomm.distributed import launch
+from jaxcomm.report.tables import table
+from jaxcomm.testbed import Layout, Testbed
+
+FAULTS = 5
+TIMEOUT_S = 300
+PROGRAM = Path(__file__).with_name("fault_job.py")
+HOSTS = Testbed.model_validate(
+    {"rails": [{"name": "eth0", "mbit": 1000}], "hosts": [{"name": name} for name in "abcd"]}
+)
+# Short enough, nobody notices; else it is an error, whose words depend on what was under way.
+MAY_PASS = ("interface down", "packets dropped", "one direction", "is stopped", "is late")
+
+
+def run(layout: Layout, seed: int) -> tuple[list[list[dict[str, Any]]], str]:
+    """What each process of the seed's job reported, and what all of them printed."""
+    own = testbed.environments(layout)
+    command = testbed.on_its_host([sys.executable, str(PROGRAM), str(seed), str(FAULTS)])
+    with contextlib.ExitStack() as stack:
+        children, outputs = [], []
+        for process, environment in enumerate(own):
+            outputs.append(stack.enter_context(tempfile.TemporaryFile("w+")))
+            job = {"devices": 1, "coordinator": testbed.coordinator(layout), "transport": None}
+            variables = launch.variables(process, len(own), **job, environment={"XLA_FLAGS": ""})
+            everything = launch.inherited(os.environ) | variables | environment
+            children.append(subprocess.Popen(command, stdout=outputs[-1], stderr=subprocess.STDOUT, env=everything))
+        deadline = time.monotonic() + TIMEOUT_S
+        for child in children:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(max(0.0, deadline - time.monotonic()))
+            child.kill()
+            child.wait()
+        texts = []
+        for output in outputs:
+            output.seek(0)
+            texts.append(output.read())
+    reports = [
+        [json.loads(line.removeprefix("@report ")) for line in text.splitlines() if line.startswith("@report ")]
+        for text in texts
+    ]
+    return reports, "\n".join(f"[{process}] {line}" for process, text in enumerate(texts) for line in text.splitlines())
+
+
+def judge(reports: Sequence[Sequence[dict[str, Any]]]) -> Iterator[tuple[str, str]]:
+    """The kind of each fault, and what is wrong with how the job took it; nothing, if all is as it should be."""
+    for number in range(FAULTS):
+        found = [own[number] if number < len(own) else {} for own in reports]
+        known = next((each["fault"] for each in found if "hangs" not in each and each), None)
+        if known is None:
+            yield "?", f"no process tells of fault {number}"
+            return
+        kind, victim, *_ = known
+        last = number == FAULTS - 1
+        wrong = [f"process {rank}: {text}" for rank, each in enumerate(found) for text in _faults(each, last)]
+        silent = [rank for rank, each in enumerate(found) if not each and not (last and rank == victim)]
+        if silent:
+            wrong.append(f"processes {silent} tell nothing")
+        others = [each.get("said", "") for rank, each in enumerate(found) if rank != victim]
+        if kind not in MAY_PASS and not all(f"ank {victim}" in said for said in others):
+            wrong.append(f"a process does not name rank {victim}: {others}")
+        yield kind, "; ".join(wrong)
+
+
+def _faults(each: dict[str, Any], last: bool) -> Iterator[str]:
+    if "hangs" in each:
+        yield f"waits for {each['hangs']}"
+    if each.get("said") == "WRONG" or "WRONG" in each.get("after", ()):
+        yield "a wrong sum"
+    if not last and each and each.get("after", [None])[-1] != "":
+        yield f"no call works after it: {each.get('after')}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first job; default 0")
+    parser.add_argument("--jobs", type=int, default=40, help="how many; default 40")
+    args = parser.parse_args()
+    count, bad = collections.Counter[str](), collections.Counter[str]()
+    with testbed.up(HOSTS) as layout:
+        for seed in range(args.first, args.first + args.jobs):
+            reports, output = run(layout, seed)
+            if args.jobs == 1:
+                print(output)
+            for kind, wrong in judge(reports):
+                count[kind] += 1
+                bad[kind] += bool(wrong)
+                if wrong:
+                    print(f"seed {seed}, {kind}: {wrong}", flush=True)
+            print(f"{seed + 1 - args.first} of {args.jobs} jobs", file=sys.stderr, flush=True)
+    print(table(["fault", "times", "not as it should be"], [[kind, count[kind], bad[kind]] for kind in sorted(count)]))
+    sys.exit(bool(sum(bad.values())))
+
+
+if __name__ == "__main__":
+    main()
