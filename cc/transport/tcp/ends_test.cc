@@ -1,0 +1,147 @@
+// Processes that leave, die, do not read, or send what does not belong.
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <string>
+
+#include "cc/transport/tcp/testing/node.h"
+#include "gtest/gtest.h"
+
+namespace jaxcomm {
+namespace {
+
+TEST(EndsTest, OneThatIsDestroyedHasLeftAndItsMessagesArrive) {
+  Node b(1);
+  Bytes into(1 << 20);
+  const Bytes data = Pattern(into.size(), 1);
+  {
+    Node a(0);
+    Connect(a, b);
+    b.transport->Notify(0, "which nobody reads any more");
+    a.transport->Send({{1, Id(1, 0, 1, 0)}}, All(data), a.OnSent());
+    b.transport->Flush();
+  }
+  EXPECT_EQ(b.AwaitGone(0), "process 0 has left");
+  b.transport->Post(0, Id(1, 0, 1, 0), All(into), false, b.OnReceived());
+  b.Await([&] { return b.received == 1; });
+  EXPECT_EQ(into, data);
+  b.transport->Post(0, Id(1, 0, 1, 1), All(into), false, b.OnReceived());
+  b.transport->Send({{0, Id(1, 1, 0, 0)}}, All(data), b.OnSent());
+  b.Await([&] { return b.failed == 2; });
+  EXPECT_EQ(b.last_error, "process 0 has left");
+}
+
+TEST(EndsTest, OneThatDiesIsGoneAndFailsWhatItOwes) {
+  for (const bool reset : {false, true}) {
+    Node a(0);
+    Raw raw(a, 1);
+    Bytes into(100);
+    const Bytes data(Transport::kMaxMessage);
+    raw.Send({FrameType::kMessage, 100, Id(1, 1, 0, 0)}, Bytes(50));
+    a.transport->Post(1, Id(1, 1, 0, 1), All(into), false, a.OnReceived());
+    for (uint32_t i = 0; i < 50; ++i) a.transport->Send({{1, Id(1, 0, 1, i)}}, All(data), a.OnSent());
+    a.transport->Flush();
+    if (reset) {
+      raw.Reset();
+      EXPECT_EQ(a.AwaitGone(1), "process 1 is gone: connection reset");
+    } else {
+      raw.Close();
+      EXPECT_EQ(a.AwaitGone(1).find("process 1 is gone: connection "), 0u);
+    }
+    a.Await([&] { return a.sent + a.failed == 51; });
+    EXPECT_GE(a.failed, 2);
+    a.transport->Post(1, Id(1, 1, 0, 0), All(into), false, a.OnReceived());
+    a.Await([&] { return a.sent + a.failed == 52; });
+  }
+}
+
+TEST(EndsTest, WhatAProcessSentBeforeItsEndComesBeforeTheNewsOfIt) {
+  for (const bool reset : {false, true}) {
+    Node a(0);
+    Raw raw(a, 1);
+    Bytes into(1000), early(1000);
+    const Bytes data = Pattern(1000, 1);
+    a.transport->Post(1, Id(1, 1, 0, 0), All(into), false, a.OnReceived());
+    a.transport->Notify(1, "which nobody reads");  // so that a close is a reset, too
+    a.transport->Flush();
+    raw.Send({FrameType::kNotice, 0, {}});
+    raw.Send({FrameType::kMessage, 1000, Id(1, 1, 0, 1)}, data);
+    raw.Send({FrameType::kMessage, 1000, Id(1, 1, 0, 0)}, data);
+    reset ? raw.Reset() : raw.Close();
+    a.AwaitGone(1);
+    EXPECT_EQ(a.received, 1);
+    EXPECT_EQ(into, data);
+    EXPECT_EQ(a.AwaitNotices(1, 1).size(), 1u);
+    a.transport->Post(1, Id(1, 1, 0, 1), All(early), false, a.OnReceived());
+    a.Await([&] { return a.received + a.failed == 2; });
+    EXPECT_EQ(early, data);
+  }
+}
+
+TEST(EndsTest, AProcessThatDoesNotReadOwesNoAnswer) {
+  const auto [ours, its] = Connection();
+  ASSERT_TRUE(PrepareSocket(ours).ok());
+  int timeout = 0;
+  socklen_t length = sizeof(timeout);
+  ASSERT_EQ(getsockopt(ours, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, &length), 0);
+  EXPECT_EQ(timeout, 0);  // with one, the kernel would end the connection
+  const Bytes data(1 << 20);
+  tcp_info info{};
+  do {  // until a second has passed since the other kernel took something
+    while (send(ours, data.data(), data.size(), MSG_NOSIGNAL) > 0) {
+    }
+    EXPECT_FALSE(IsUnanswered(ours));
+    length = sizeof(info);
+    ASSERT_EQ(getsockopt(ours, IPPROTO_TCP, TCP_INFO, &info, &length), 0);
+    pollfd writable{ours, POLLOUT, 0};
+    poll(&writable, 1, /*milliseconds=*/100);
+  } while (info.tcpi_last_data_sent < 1500);
+  EXPECT_FALSE(IsUnanswered(ours));
+  close(ours);
+  close(its);
+}
+
+TEST(EndsTest, OneThatClosesWithoutAGoodbyeIsGone) {
+  Node a(0);
+  Raw raw(a, 1);
+  raw.Close();
+  EXPECT_EQ(a.AwaitGone(1), "process 1 is gone: connection closed");
+}
+
+TEST(EndsTest, OneThatSendsWhatDoesNotBelongIsCutOffAndTheOthersAreNot) {
+  Node a(0), b(1);
+  Connect(a, b);
+  Bytes into(10);
+  a.transport->Post(2, Id(1, 2, 0, 0), All(into), false, a.OnReceived());
+  a.Await([&] { return a.failed == 1; });
+  EXPECT_EQ(a.last_error, "process 2 is not connected to process 0");
+  Raw garbage(a, 2), oversize(a, 3), size(a, 4), stranger(a, 5), early(a, 6);
+  garbage.Send(Bytes(100, std::byte{0x20}));
+  EXPECT_EQ(a.AwaitGone(2), "process 2 has been cut off: it sent a frame of the unknown type 0x20202020");
+  oversize.Send({FrameType::kMessage, Transport::kMaxMessage + 1, {}});
+  EXPECT_EQ(a.AwaitGone(3), "process 3 has been cut off: it sent a message of 1048577 bytes, more than 1048576");
+  a.transport->Post(4, Id(1, 4, 0, 0), All(into), false, a.OnReceived());
+  size.Send({FrameType::kMessage, 11, Id(1, 4, 0, 0)});
+  EXPECT_NE(a.AwaitGone(4).find("with 11 bytes where 10 are expected"), std::string::npos);
+  a.transport->Post(1, Id(1, 1, 0, 0), All(into), false, a.OnReceived());
+  stranger.Send({FrameType::kMessage, 10, Id(1, 1, 0, 0)});
+  EXPECT_NE(a.AwaitGone(5).find("which is process 1's to send"), std::string::npos);
+  early.Send({FrameType::kMessage, 11, Id(1, 6, 0, 0)}, Bytes(11));
+  early.Send({FrameType::kNotice, 0, {}});
+  a.AwaitNotices(6, 1);
+  a.transport->Post(6, Id(1, 6, 0, 0), All(into), false, a.OnReceived());
+  EXPECT_NE(a.AwaitGone(6).find("with 11 bytes where 10 are expected"), std::string::npos);
+  a.Await([&] { return a.failed == 3; });
+  EXPECT_EQ(into, Bytes(10));
+
+  const Bytes data = Pattern(10, 1);
+  b.transport->Send({{0, Id(1, 1, 0, 0)}}, All(data), b.OnSent());
+  b.transport->Flush();
+  a.Await([&] { return a.received == 1; });
+  EXPECT_EQ(into, data);
+}
+
+}  // namespace
+}  // namespace jaxcomm
