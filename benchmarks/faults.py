@@ -1,7 +1,7 @@
 """Random faults in a testbed of four hosts: each is one clear error or none, never a wrong sum, never a hang. Root.
 
     python benchmarks/faults.py                       # 40 jobs of five faults, about 25 minutes
-    python benchmarks/faults.py --first 17 --jobs 1   # the job of one seed again, with what its processes printed
+    python benchmarks/faults.py --first 17 --jobs 1   # the job of one seed, and what its processes printed
 
 The faults of a job come one after the other, the last one ends it; `benchmarks/fault_job.py` draws them and carries
 them out. After each of them but the last, calls must work again.
@@ -104,9 +104,10 @@ def main() -> None:
     with testbed.up(HOSTS) as layout:
         for seed in range(args.first, args.first + args.jobs):
             reports, output = run(layout, seed)
-            if args.jobs == 1:
+            judged = list(judge(reports))
+            if args.jobs == 1 or any(wrong for _, wrong in judged):
                 print(output)
-            for kind, wrong in judge(reports):
+            for kind, wrong in judged:
                 count[kind] += 1
                 bad[kind] += bool(wrong)
                 if wrong:
