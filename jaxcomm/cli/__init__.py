@@ -28,7 +28,7 @@ COMMANDS = {
     "export": "write a plan's schedules as files of MSCCL++ or MSCCL",
     "simulate": "predict the time of every schedule over sizes, delays and ranks",
     "what-if": "predict what a change would do to a profile: no straggler, slower links, another late rank",
-    "bench": "measure jaxcomm.psum beside lax.psum on this machine's host devices",
+    "bench": "measure jaxcomm.psum beside lax.psum, on host devices or between a job's processes",
     "launch": "start the processes of a job on this machine; when one fails, end all",
     "testbed run": "run a command on hosts, racks and rails made on this machine, with delay, loss and cuts",
     "testbed check": "say whether this machine can carry a testbed: Linux, root, ip, tc, nft",

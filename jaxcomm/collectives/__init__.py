@@ -3,8 +3,10 @@
 The public functions (api, and buckets for a step's gradients) trace lax's and bind primitives of ours in place of lax's
 (reroute, primitive). Compiled (lowering), those are requests, and these custom calls of a core (request, custom_call),
 also where XLA still partitions the step (partition); replacement does the same for layers that call lax. gradients (and
-split) are for steps that leave the collectives to jax.jit.
-May be imported by cli, gpu, measure and train; imports communicator, ffi and jax_compat.
+batch_split) are for steps that leave the collectives to jax.jit, bounded and loss for sums that leave something out,
+and grouped for groups that are data.
+May be imported by cli, gpu, measure and train; imports choice, communicator, ffi and jax_compat, types of plan and
+profile, and gpu and distributed when a step needs them.
 """
 
 from jaxcomm.collectives import lowering

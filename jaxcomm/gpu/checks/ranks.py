@@ -46,7 +46,7 @@ def main(part: str, seconds: float, out: Path) -> int:
     else:
         program, extra = "hosts_rank", environment(nccl.version())
         head = f"{RANKS} ranks, NCCL {'.'.join(map(str, nccl.version()))}"
-    found = run(part, RANKS, seconds, [rendezvous(), *extra], [sys.executable, "-m", f"jaxcomm.gpu.checks.{program}"])
+    found = run(part, RANKS, seconds, [coordinator(), *extra], [sys.executable, "-m", f"jaxcomm.gpu.checks.{program}"])
     if found.cannot:
         print(found.cannot)
         return CANNOT
@@ -61,8 +61,8 @@ def why_off(part: str) -> str | None:
     return nccl.why_off() if part != "processes" else None
 
 
-def rendezvous() -> dict[str, str]:
-    """Where the processes of `jax.distributed` meet."""
+def coordinator() -> dict[str, str]:
+    """Where `jax.distributed` connects the processes."""
     with socket.create_server(("localhost", 0)) as free:
         return {"JAXCOMM_COORDINATOR": f"localhost:{free.getsockname()[1]}"}
 

@@ -5,8 +5,8 @@ limits of commit 00668b4a (execution_common.hpp).
 
 Thread block i of every GPU moves the same chunks, so that no two blocks of a GPU share data. A message is a `put` into
 a place of its own in the receiver's scratch buffer and a `signal`; the receiver does `wait`, then `re` (reduce) or
-`copy`. Nobody writes to another GPU's buffers before it has heard from it in this call, as that GPU may still be in its
-last call: whoever would be written to before it sends anything announces itself with a signal at its start.
+`copy`. Nobody writes to another GPU's buffers before that one has sent it a signal in this call, as that GPU may still
+be in its last call: whoever would be written to before it sends anything announces itself with a signal at its start.
 
 Only memory channels are used: all GPUs must reach each other's memory (NVLink or PCIe peers). A schedule gets a
 thread block per chunk up to 32 of them, and more only if its operations need more.
@@ -26,7 +26,7 @@ from jaxcomm.schedules import Op, Schedule
 LANES: Final = 32  # thread blocks of a schedule that has the chunks: as many as NCCL has channels
 OPERATIONS: Final = 64  # per thread block
 CHANNELS: Final = 16  # per thread block
-FAN: Final = 8  # channels per operation
+CHANNELS_AT_ONCE: Final = 8  # per operation
 ALIGNMENT: Final = 16  # bytes
 OFFSETS: Final = 2**32 - 1  # bytes: the executor holds offsets in 32 bits
 SMALLEST: Final = 2**31 - 1  # bytes: it reads the smallest size into 32 bits with a sign
@@ -101,8 +101,8 @@ class _Block:
     def __init__(self) -> None:
         self.peers: list[int] = []  # one channel each
         self.written: list[int] = []  # peers whose scratch it puts into
-        self.heard: set[int] = set()  # peers that are known to be in this call
-        self.announced: list[int] = []  # peers that must hear from this block before they send
+        self.arrived: set[int] = set()  # peers that are known to be in this call
+        self.announced: list[int] = []  # peers that wait for a signal of this block before they send
         self._ops: list[dict[str, Any]] = []
         self._loose: set[str] = set()  # kinds of operations that some threads may not have finished
         self._sum: tuple[dict[str, Any], dict[str, Any]] | None = None  # the `wait` and `re` that more can join
@@ -112,7 +112,7 @@ class _Block:
 
     def wait(self, peers: Sequence[int]) -> None:
         self._sum = None
-        self.heard.update(peers)
+        self.arrived.update(peers)
         self._ops += self._token("wait", peers)
         if peers:
             self._loose.add("wait")
@@ -135,10 +135,10 @@ class _Block:
         if self._sum:
             wait, sum_ = self._sum
             ids, channel = wait["channel_ids"], _place(self.peers, peer)
-            if sum_["dst_buff"] == [own] and channel not in ids and len(ids) < FAN:
+            if sum_["dst_buff"] == [own] and channel not in ids and len(ids) < CHANNELS_AT_ONCE:
                 ids.append(channel)
                 sum_["src_buff"].append(place)
-                self.heard.add(peer)
+                self.arrived.add(peer)
                 return
         self.wait([peer])
         wait = self._ops[-1]
@@ -157,7 +157,7 @@ class _Block:
         self._loose.clear()
 
     def _token(self, name: str, peers: Sequence[int]) -> Iterator[dict[str, Any]]:
-        for some in _by(FAN, peers):
+        for some in _by(CHANNELS_AT_ONCE, peers):
             ids = [_place(self.peers, peer) for peer in some]
             yield {"name": name, "channel_ids": ids, "channel_type": "memory"}
 
@@ -223,12 +223,12 @@ class _Plan:
         for src, group in groupby(sorted(moved.messages), key=lambda message: message.src):
             messages = list(group)
             block = blocks[src]
-            strangers = [message.dst for message in messages if message.dst not in block.heard]
+            strangers = [message.dst for message in messages if message.dst not in block.arrived]
             for peer in strangers:
                 blocks[peer].announced.append(src)
                 _place(blocks[peer].peers, src)
             block.wait(strangers)
-            for some in _by(FAN, messages):
+            for some in _by(CHANNELS_AT_ONCE, messages):
                 to = [block.remote(message.dst, slot[message]) for message in some]
                 block.data("put", [own] * len(some), to, channel_type="memory")
                 block.signal([message.dst for message in some])

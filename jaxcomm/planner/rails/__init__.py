@@ -1,7 +1,7 @@
 """The decision about rails: how a buffer of any size is split over interfaces that differ.
 
 `times` reads the measured tables, `split` finds the shares for one size, and `search` the ranges of sizes that share a
-split. `links` says what a schedule takes on a split.
+split. `link_times` says what a schedule takes on a split.
 Imports no other decision.
 """
 
