@@ -29,8 +29,8 @@ import numpy as np
 
 import jaxcomm
 from jaxcomm import ffi, planner, profile, train
-from jaxcomm.cli import spmd
-from jaxcomm.cli.timing import Side, take_turns
+from jaxcomm.cli.common import spmd
+from jaxcomm.cli.common.timing import Side, take_turns
 from jaxcomm.collectives.buckets import in_backward
 from jaxcomm.ffi import marks
 from jaxcomm.measure import measure_devices, measure_gradients

@@ -13,7 +13,7 @@ import itertools
 import statistics
 
 from jaxcomm import ffi
-from jaxcomm.cli.arguments import size
+from jaxcomm.cli.common.arguments import size
 from jaxcomm.report.tables import table
 
 RANKS = 8

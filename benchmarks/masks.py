@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxcomm.cli.arguments import size
+from jaxcomm.cli.common.arguments import size
 from jaxcomm.ffi import segments
 from jaxcomm.report.tables import table
 

@@ -27,7 +27,7 @@ from programs_patterns import CLASSES, FEATURES, PROGRAMS, Program
 from programs_ways import WAYS, Way, batch_of, placed, started
 
 import jaxcomm
-from jaxcomm.cli.timing import Side, take_turns
+from jaxcomm.cli.common.timing import Side, take_turns
 from jaxcomm.report.tables import bytes_text
 
 MEASURED = ("shard_map", "jit")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jaxcomm import files, plan
-from jaxcomm.cli import arguments, job, output, progress
+from jaxcomm.cli.common import arguments, job, output, progress
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 

@@ -13,8 +13,8 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxcomm import collectives, ffi, planner, schedules
-from jaxcomm.cli import job, spmd
-from jaxcomm.cli.arguments import Late
+from jaxcomm.cli.common import job, spmd
+from jaxcomm.cli.common.arguments import Late
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan
 from jaxcomm.plan.values import Broadcast, Plain, Spec, StragglerSpec

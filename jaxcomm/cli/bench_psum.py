@@ -12,8 +12,8 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxcomm import collectives, ffi
-from jaxcomm.cli import job, spmd
-from jaxcomm.cli.timing import Side, take_turns
+from jaxcomm.cli.common import job, spmd
+from jaxcomm.cli.common.timing import Side, take_turns
 from jaxcomm.plan import Plan
 
 SMALL = 1024  # bytes of each of several calls in one jit

@@ -8,7 +8,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from jaxcomm.cli import output, progress
+from jaxcomm.cli.common import output, progress
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report.tables import table
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxcomm.cli.host_devices import use_host_devices
+from jaxcomm.cli.common.host_devices import use_host_devices
 
 SECTIONS = {
     "exact": "every collective and element type against jax.lax, and the same bits on all ranks",
@@ -176,7 +176,7 @@ def _over(call: Callable[[Any], Any]) -> Callable[[np.ndarray], Any]:
     """A jitted call with a row of its operand on each device."""
     import jax
 
-    from jaxcomm.cli import spmd
+    from jaxcomm.cli.common import spmd
 
     mesh = spmd.mesh(RANKS)
     step = jax.jit(jax.shard_map(call, mesh=mesh, in_specs=spmd.SPLIT, out_specs=spmd.SPLIT, check_vma=False))

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from jaxcomm import files, plan, planner, profile, simulate
-from jaxcomm.cli import arguments, output, progress
-from jaxcomm.cli.arguments import Late
-from jaxcomm.cli.host_devices import use_host_devices
+from jaxcomm.cli.common import arguments, output, progress
+from jaxcomm.cli.common.arguments import Late
+from jaxcomm.cli.common.host_devices import use_host_devices
 from jaxcomm.errors import JaxcommError
 from jaxcomm.measure.devices import SIZES, measure_devices
 from jaxcomm.plan import Plan
@@ -119,7 +119,7 @@ def _train(args: Namespace, made: Plan) -> dict[str, Any]:
     import jax.numpy as jnp
 
     from jaxcomm import collectives, ffi
-    from jaxcomm.cli import digits, spmd
+    from jaxcomm.cli.common import digits, spmd
 
     def delay(gradient: Any) -> Any:
         late = jax.lax.axis_index(spmd.AXIS) == args.late.rank

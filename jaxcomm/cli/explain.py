@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from jaxcomm import files, plan
-from jaxcomm.cli import arguments, output
+from jaxcomm.cli.common import arguments, output
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report import considered, explanation, timeline, trace
 from jaxcomm.report.step_report import gantt

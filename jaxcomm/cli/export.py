@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxcomm import files, plan
-from jaxcomm.cli import arguments, output
+from jaxcomm.cli.common import arguments, output
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.plan import exporters
 from jaxcomm.report.tables import bytes_text

@@ -9,7 +9,7 @@ import signal
 import sys
 from argparse import ArgumentParser, Namespace
 
-from jaxcomm.cli import arguments, output
+from jaxcomm.cli.common import arguments, output
 from jaxcomm.distributed import launch, supervise
 from jaxcomm.distributed.settings import TRANSPORTS
 from jaxcomm.distributed.supervise import Failure

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
 from jaxcomm import files, plan, planner, profile, simulate
-from jaxcomm.cli import arguments, network_options, output, progress
+from jaxcomm.cli.common import arguments, network_options, output, progress
 from jaxcomm.report import considered, explanation
 from jaxcomm.report.groups_report import groups_headline
 from jaxcomm.report.loss_report import loss_headline

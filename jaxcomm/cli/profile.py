@@ -6,8 +6,9 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from jaxcomm import files, profile
-from jaxcomm.cli import arguments, job, output, profile_job, progress
-from jaxcomm.cli.host_devices import use_host_devices
+from jaxcomm.cli import profile_job
+from jaxcomm.cli.common import arguments, job, output, progress
+from jaxcomm.cli.common.host_devices import use_host_devices
 from jaxcomm.distributed.job import is_job
 from jaxcomm.errors import JaxcommError
 from jaxcomm.measure.devices import CALLS_PER_SIZE, LOOPS, SIZES, measure_devices

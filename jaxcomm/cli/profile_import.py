@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from typing import get_args
 
 from jaxcomm import files, profile
-from jaxcomm.cli import arguments, output
+from jaxcomm.cli.common import arguments, output
 from jaxcomm.errors import JaxcommError
 from jaxcomm.profile.schema import ExecutorName
 from jaxcomm.report import measurements

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Callable
 
-from jaxcomm.cli import job, output, progress
+from jaxcomm.cli.common import job, output, progress
 from jaxcomm.measure import placement
 from jaxcomm.measure.processes import SECONDS, SIZES, Measured, measure_processes
 from jaxcomm.report.tables import bytes_text, seconds_text, table

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxcomm import files, profile
-from jaxcomm.cli import arguments, functions, output, progress
-from jaxcomm.cli.host_devices import use_host_devices
+from jaxcomm.cli.common import arguments, functions, output, progress
+from jaxcomm.cli.common.host_devices import use_host_devices
 from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.measure.training import Train, TrainingKey, Trainings, rounds_to_target
 from jaxcomm.planner.loss import gradients

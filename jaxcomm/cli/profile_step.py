@@ -6,8 +6,8 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from jaxcomm import files, profile
-from jaxcomm.cli import functions, output, progress
-from jaxcomm.cli.host_devices import use_host_devices
+from jaxcomm.cli.common import functions, output, progress
+from jaxcomm.cli.common.host_devices import use_host_devices
 from jaxcomm.errors import JaxcommError
 from jaxcomm.measure import measure_gradients
 from jaxcomm.profile import Bucket

@@ -8,7 +8,8 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
 from jaxcomm import files, plan, profile, simulate
-from jaxcomm.cli import arguments, output, progress, simulate_events
+from jaxcomm.cli import simulate_events
+from jaxcomm.cli.common import arguments, output, progress
 from jaxcomm.errors import JaxcommError
 from jaxcomm.planner.schedules import choose_executor
 from jaxcomm.report import plots

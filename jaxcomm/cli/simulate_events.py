@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxcomm import profile, schedules, simulate
-from jaxcomm.cli import output, progress
+from jaxcomm.cli.common import output, progress
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan
 from jaxcomm.planner.schedules import choose_executor

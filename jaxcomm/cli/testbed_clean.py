@@ -5,7 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from jaxcomm import testbed
-from jaxcomm.cli import OK, output
+from jaxcomm.cli import OK
+from jaxcomm.cli.common import output
 
 EXAMPLE = """
     jaxcomm testbed clean

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from jaxcomm import plan, schedules
-from jaxcomm.cli import arguments, output, progress
+from jaxcomm.cli.common import arguments, output, progress
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.plan import proof
 from jaxcomm.program import program, verifier

@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from jaxcomm import planner, profile, simulate
-from jaxcomm.cli import arguments, network_options, output, progress
-from jaxcomm.cli.arguments import Late
-from jaxcomm.cli.change import Change
+from jaxcomm.cli.common import arguments, network_options, output, progress
+from jaxcomm.cli.common.arguments import Late
+from jaxcomm.cli.common.change import Change
 from jaxcomm.planner import rails
 from jaxcomm.profile import Profile, Straggler
 from jaxcomm.report.explanation import entry_for

@@ -2,7 +2,7 @@
 
 `core` loads and calls a shared object, `cpu` names what the core for CPUs has. Other back ends register themselves, by
 `add_backend` and, for the custom calls on segments, `segments.add_platform`. Importing it loads nothing; the first call
-does. It may import errors and files, and what statistics are shown with.
+does. It may import errors and statistics.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from jaxcomm.errors import PlanError
 from jaxcomm.ffi.cpu import CPU
-from jaxcomm.ffi.statistics import Stats
+from jaxcomm.statistics import Stats
 
 if TYPE_CHECKING:
     import jax

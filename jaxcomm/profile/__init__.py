@@ -26,7 +26,7 @@ from jaxcomm.profile.lateness import Straggler, late_ranks, straggler
 from jaxcomm.profile.loss_study import Excess, Trial, Trials
 from jaxcomm.profile.numbers import Sample
 from jaxcomm.profile.racks_and_rails import Channels, CoreRate, PacketLoss, Rack, Rail
-from jaxcomm.profile.recorded import from_stats
+from jaxcomm.profile.run_statistics import from_stats
 from jaxcomm.profile.schema import (
     Bucket,
     Collective,

@@ -16,7 +16,8 @@ from absl import flags
 
 import jaxcomm
 from jaxcomm import plan, planner, profile, schedules
-from jaxcomm.cli import COMMANDS, arguments, main
+from jaxcomm.cli import COMMANDS, main
+from jaxcomm.cli.common import arguments
 from jaxcomm.cluster import Topology
 from jaxcomm.profile import Link, Profile, Provenance
 
@@ -86,7 +87,7 @@ def test_no_command_imports_jax_before_it_has_set_the_number_of_devices() -> Non
 
 def test_host_devices_keep_the_users_flags() -> None:
     code = (
-        "import os; from jaxcomm.cli.host_devices import use_host_devices; use_host_devices(3); import jax; "
+        "import os; from jaxcomm.cli.common.host_devices import use_host_devices; use_host_devices(3); import jax; "
         "print(len(jax.devices()), os.environ['PJRT_NPROC'], os.environ['XLA_FLAGS'])"
     )
     flags = "--xla_cpu_enable_fast_math=false --xla_force_host_platform_device_count=5"

@@ -16,8 +16,8 @@ from jaxcomm import planner, profile, schedules, simulate
 from jaxcomm.cli import main
 from jaxcomm.cluster import Topology
 from jaxcomm.errors import ProfileError
-from jaxcomm.ffi.statistics import Stats
 from jaxcomm.report import trace
+from jaxcomm.statistics import Stats
 
 Capture = pytest.CaptureFixture[str]
 RANKS = 4

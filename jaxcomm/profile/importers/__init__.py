@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from jaxcomm.errors import ProfileError
-from jaxcomm.profile import files, recorded
+from jaxcomm.profile import files, run_statistics
 from jaxcomm.profile.importers import nccl_tests, training_log, xplane
 from jaxcomm.profile.schema import Profile
 
@@ -28,7 +28,7 @@ class _Importer(Protocol):
     def read(self, data: bytes, where: str, created: str) -> Profile: ...
 
 
-_IMPORTERS: tuple[_Importer, ...] = (recorded, nccl_tests, training_log, xplane)
+_IMPORTERS: tuple[_Importer, ...] = (run_statistics, nccl_tests, training_log, xplane)
 
 
 def read_any(path: str | os.PathLike[str]) -> Profile:

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from jaxcomm import profile
-from jaxcomm.cli import arguments
+from jaxcomm.cli.common import arguments
 from jaxcomm.errors import JaxcommError
 from jaxcomm.profile import Profile
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from jaxcomm import profile
-from jaxcomm.cli.arguments import Late, NicRate, PartRate
+from jaxcomm.cli.common.arguments import Late, NicRate, PartRate
 from jaxcomm.profile import Profile
 from jaxcomm.report.tables import seconds_text
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxcomm.cli.host_devices import use_host_devices
+from jaxcomm.cli.common.host_devices import use_host_devices
 from jaxcomm.distributed.job import is_job
 
 

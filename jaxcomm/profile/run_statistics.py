@@ -15,12 +15,12 @@ from pydantic import Field
 
 from jaxcomm import files
 from jaxcomm.errors import ProfileError
-from jaxcomm.ffi.statistics import FORMAT, VERSION
 from jaxcomm.profile import schema
 from jaxcomm.profile.files import read_bytes, validate
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.numbers import Count, Sample, Seconds, Text
 from jaxcomm.profile.schema import MAX_RANKS, Collective, Profile, Provenance
+from jaxcomm.statistics import FORMAT, VERSION
 from jaxcomm.values import Value
 
 NAME: Final = "a run's statistics"

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jaxcomm.cli import job, spmd
+from jaxcomm.cli.common import job, spmd
 
 _BLOCK_S = 0.1
 _MOST_CALLS = 50

@@ -13,8 +13,8 @@ import numpy as np
 import optax
 from sklearn.datasets import load_digits
 
-from jaxcomm.cli import spmd
-from jaxcomm.cli.spmd import SAME, SPLIT
+from jaxcomm.cli.common import spmd
+from jaxcomm.cli.common.spmd import SAME, SPLIT
 
 _CLASSES = 10
 
