@@ -78,7 +78,7 @@ Call::Call(std::shared_ptr<const Site> site, Names names, int64_t number, Clock:
   ops_left_ = static_cast<uint32_t>(program.ops().size());
   blockers_.reserve(ops_left_);
   for (const Op& op : program.ops()) blockers_.push_back(static_cast<uint32_t>(op.touches.size()) + op.num_waits);
-  pieces_left_.resize(ops_left_);
+  slices_left_.resize(ops_left_);
   for (uint32_t rank = 0; rank < program.ranks(); ++rank) {
     ranks_[rank].ops_left = static_cast<uint32_t>(program.ops_of(rank).size());
   }
@@ -104,7 +104,7 @@ Progress Call::Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_poi
     return progress;
   }
   for (const uint32_t op : site_->program().ops_of(rank)) {
-    if (--blockers_[op] == 0) Split(op, progress.pieces);
+    if (--blockers_[op] == 0) Split(op, progress.slices);
   }
   // A rank that no op touches (a group of one) is done when it comes.
   if (me.ops_left == 0) {
@@ -114,44 +114,44 @@ Progress Call::Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_poi
   return progress;
 }
 
-void Call::Split(uint32_t op, std::vector<Piece>& pieces) {
+void Call::Split(uint32_t op, std::vector<OpSlice>& slices) {
   const Op& it = site_->program().ops()[op];
   int64_t begin = site_->Begin(it);
   const int64_t end = site_->End(it);
-  do {  // an empty op is one empty piece, so that it finishes like any other
+  do {  // an empty op is one empty slice, so that it finishes like any other
     const int64_t next = std::min(begin + kPieceBytes, end);
-    pieces.push_back({op, begin, next});
-    ++pieces_left_[op];
+    slices.push_back({op, begin, next});
+    ++slices_left_[op];
     begin = next;
   } while (begin < end);
 }
 
-Progress Call::Run(const Piece& piece) {
+Progress Call::Run(const OpSlice& slice) {
   Progress progress;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!failure_.ok()) return progress;
     ++running_;
     if (!everyone_arrived()) {
-      const Op& op = site_->program().ops()[piece.op];
-      early_work_ += (piece.end - piece.begin) * static_cast<int64_t>(op.reads.size() + op.writes.size());
+      const Op& op = site_->program().ops()[slice.op];
+      early_work_ += (slice.end - slice.begin) * static_cast<int64_t>(op.reads.size() + op.writes.size());
     }
   }
-  Reduce(piece);
+  Reduce(slice);
   std::lock_guard<std::mutex> lock(mutex_);
   --running_;
   if (!failure_.ok()) {
     if (running_ == 0) progress.completions = TakeWaiting();
     return progress;
   }
-  if (--pieces_left_[piece.op] == 0) FinishOp(piece.op, progress);
+  if (--slices_left_[slice.op] == 0) FinishOp(slice.op, progress);
   return progress;
 }
 
 void Call::FinishOp(uint32_t op, Progress& progress) {
   const Op& it = site_->program().ops()[op];
   for (const uint32_t next : it.successors) {
-    if (--blockers_[next] == 0) Split(next, progress.pieces);
+    if (--blockers_[next] == 0) Split(next, progress.slices);
   }
   for (const uint32_t rank : it.touches) {
     if (--ranks_[rank].ops_left == 0) {
@@ -162,8 +162,8 @@ void Call::FinishOp(uint32_t op, Progress& progress) {
 }
 
 // Pointers into every rank's buffers for one part of one leaf, then one pass over them.
-void Call::Reduce(const Piece& piece) const {
-  const Op& op = site_->program().ops()[piece.op];
+void Call::Reduce(const OpSlice& slice) const {
+  const Op& op = site_->program().ops()[slice.op];
   const Layout& layout = site_->layout();
   const Kind kind = site_->kind();
   const XlaFloatMode mode;  // a sum's bits do not depend on the thread that a rank came on
@@ -177,7 +177,7 @@ void Call::Reduce(const Piece& piece) const {
   const size_t num_cached = site_->streams() ? in_place : op.writes.size();
   // One source is copied byte by byte: a float lane would quieten its signalling NaNs.
   static const ReduceFn copy = FindReduce(DType::kU8, Reduction::kSum);
-  layout.ForEach(piece.begin, piece.end, [&](size_t leaf, int64_t offset, int64_t bytes) {
+  layout.ForEach(slice.begin, slice.end, [&](size_t leaf, int64_t offset, int64_t bytes) {
     const int64_t slice = op.chunk * layout.leaves()[leaf].bytes;
     const int64_t read_at = offset + (kind == Kind::kReduceScatter ? slice : 0);
     const int64_t write_at = offset + (kind == Kind::kAllGather ? slice : 0);

@@ -1,12 +1,12 @@
 // One collective in flight: who has arrived, which ops may run, who is done.
 //
 //   Call call(site, /*names=*/nullptr, 412, Clock::now());
-//   std::vector<Piece> pieces = call.Arrive(rank, buffers, done, now);   // ops that this arrival made ready
-//   Progress progress = call.Run(pieces[0]);                             // more pieces, and ranks that are done
+//   std::vector<OpSlice> slices = call.Arrive(rank, buffers, done, now);   // ops that this arrival made ready
+//   Progress progress = call.Run(slices[0]);                             // more slices, and ranks that are done
 //
-// Thread-safe; pieces of different ops may run on different threads. The caller runs every piece it is given exactly
+// Thread-safe; slices of different ops may run on different threads. The caller runs every slice it is given exactly
 // once and invokes every completion it is given. After Fail nothing of any rank's memory is touched any more once the
-// completions that Fail or the last running piece returns are invoked.
+// completions that Fail or the last running slice returns are invoked.
 #pragma once
 
 #include <atomic>
@@ -74,13 +74,13 @@ class Site {
   bool streams_ = false;
 };
 
-struct Piece {
+struct OpSlice {
   uint32_t op;
   int64_t begin, end;
 };
 
 struct Progress {
-  std::vector<Piece> pieces;
+  std::vector<OpSlice> slices;
   std::vector<Completion> completions;
 };
 
@@ -96,7 +96,7 @@ class Call {
 
   // A rank brings its buffers. If the call has failed, the only completion is this rank's.
   Progress Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_point now);
-  Progress Run(const Piece& piece);
+  Progress Run(const OpSlice& slice);
 
   // Ends the call with an error that names the ranks that are missing. Returns nothing if it is over already.
   Progress Expire(Clock::time_point now);
@@ -107,8 +107,8 @@ class Call {
   bool everyone_arrived() const { return everyone_arrived_.load(std::memory_order_acquire); }
 
  private:
-  void Reduce(const Piece& piece) const;
-  void Split(uint32_t op, std::vector<Piece>& pieces);
+  void Reduce(const OpSlice& slice) const;
+  void Split(uint32_t op, std::vector<OpSlice>& slices);
   void FinishOp(uint32_t op, Progress& progress);
   void Close(Clock::time_point now);
   Progress End(Status why);
@@ -131,7 +131,7 @@ class Call {
   };
   std::vector<Rank> ranks_;
   std::vector<uint32_t> blockers_;     // per op: ranks to arrive and ops to finish before it may run
-  std::vector<uint32_t> pieces_left_;  // per op
+  std::vector<uint32_t> slices_left_;  // per op
   uint32_t arrived_ = 0;
   uint32_t ops_left_;
   uint32_t running_ = 0;

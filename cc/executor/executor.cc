@@ -95,12 +95,12 @@ void Executor::Abort(const Key& key, const std::shared_ptr<Site>& site, Status w
 }
 
 void Executor::RunHere(const std::shared_ptr<Call>& call, Progress& progress) {
-  while (!progress.pieces.empty()) {
-    std::vector<Piece> pieces = std::move(progress.pieces);
-    progress.pieces.clear();
-    for (const Piece& piece : pieces) {
-      Progress more = call->Run(piece);
-      std::move(more.pieces.begin(), more.pieces.end(), std::back_inserter(progress.pieces));
+  while (!progress.slices.empty()) {
+    std::vector<OpSlice> slices = std::move(progress.slices);
+    progress.slices.clear();
+    for (const OpSlice& slice : slices) {
+      Progress more = call->Run(slice);
+      std::move(more.slices.begin(), more.slices.end(), std::back_inserter(progress.slices));
       std::move(more.completions.begin(), more.completions.end(), std::back_inserter(progress.completions));
     }
   }
@@ -108,9 +108,9 @@ void Executor::RunHere(const std::shared_ptr<Call>& call, Progress& progress) {
 
 void Executor::Advance(const std::shared_ptr<Call>& call, Progress progress) {
   std::vector<std::function<void()>> jobs;
-  jobs.reserve(progress.pieces.size());
-  for (const Piece& piece : progress.pieces) {
-    jobs.push_back([this, call, piece] { Advance(call, call->Run(piece)); });
+  jobs.reserve(progress.slices.size());
+  for (const OpSlice& slice : progress.slices) {
+    jobs.push_back([this, call, slice] { Advance(call, call->Run(slice)); });
   }
   if (!jobs.empty()) pool_.Submit(std::move(jobs));
   for (Completion& completion : progress.completions) {

@@ -26,11 +26,11 @@ std::vector<std::vector<std::byte>> Leaves(size_t slices) {
 }
 
 void RunAll(Call& call, Progress progress) {
-  while (!progress.pieces.empty()) {
-    const Piece piece = progress.pieces.back();
-    progress.pieces.pop_back();
-    Progress more = call.Run(piece);
-    progress.pieces.insert(progress.pieces.end(), more.pieces.begin(), more.pieces.end());
+  while (!progress.slices.empty()) {
+    const OpSlice slice = progress.slices.back();
+    progress.slices.pop_back();
+    Progress more = call.Run(slice);
+    progress.slices.insert(progress.slices.end(), more.slices.begin(), more.slices.end());
     for (Completion& end : more.completions) progress.completions.push_back(std::move(end));
   }
   for (const Completion& end : progress.completions) end.done(end.status);

@@ -158,7 +158,7 @@ def test_the_solver_finds_the_best_buckets(
     packing = found.packing
     mine = cost([(run.first, run.last) for run in packing.runs], packing.choice)
     assert best - 1e-9 <= mine <= best + 1e-4 * best + 1e-5
-    assert found.seconds == pytest.approx(mine - jobs.dues(packing), abs=1e-9)
+    assert found.seconds == pytest.approx(mine - jobs.min_savings(packing), abs=1e-9)
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=80))

@@ -55,11 +55,11 @@ def assign(jobs: Jobs, stages: Floats, *, time_limit: float, seed: int, log: Log
     if len(jobs.runs) > len(packing.runs) or any(len(options) > 1 for options in jobs.options.values()):
         start = greedy(jobs, queues, weights)
         packing, status, gap = _solve(jobs, queues, weights, start, time_limit, seed, log)
-        packing = _modest(jobs, queues, weights, packing)
+        packing = _with_first_options(jobs, queues, weights, packing)
     return Assignment(packing, jobs.seconds(stages, packing), status, gap)
 
 
-def _modest(jobs: Jobs, queues: Sequence[StepQueue], weights: Ints, packing: Packing) -> Packing:
+def _with_first_options(jobs: Jobs, queues: Sequence[StepQueue], weights: Ints, packing: Packing) -> Packing:
     """The packing with the first option wherever the step ends as soon with it: the solver takes any of equals."""
 
     def ends(packing: Packing) -> float:
@@ -126,7 +126,9 @@ def _solve(
             model.add(step_ends[column] >= ticks(float(time)) + work)
     steps = int(weights.sum())
     departures = [
-        ticks(jobs.due(run) * steps) * literal for run, own in zip(jobs.runs, take, strict=True) for literal in own[1:]
+        ticks(jobs.min_saving(run) * steps) * literal
+        for run, own in zip(jobs.runs, take, strict=True)
+        for literal in own[1:]
     ]
     model.minimize(cp_model.LinearExpr.weighted_sum(step_ends, weights.tolist()) + sum(departures))
 

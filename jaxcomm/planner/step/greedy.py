@@ -21,7 +21,7 @@ def greedy(jobs: Jobs, queues: Sequence[StepQueue], weights: Ints) -> Packing:
     """
 
     def cost(packing: Packing) -> float:
-        return float(np.average(jobs.exposed(queues, packing), weights=weights)) + jobs.dues(packing)
+        return float(np.average(jobs.exposed(queues, packing), weights=weights)) + jobs.min_savings(packing)
 
     runs = {(run.begin, run.end): run for run in jobs.runs}
     packing = jobs.single

@@ -119,13 +119,13 @@ class Jobs(NamedTuple):
         some = np.array_split(stages, -(-stages.shape[1] // AT_ONCE), axis=1)
         return float(np.concatenate([self.exposed(self.queues(each), packing) for each in some]).mean())
 
-    def due(self, run: BucketRange) -> float:
+    def min_saving(self, run: BucketRange) -> float:
         """What a bucket must save to take another option than the first."""
         return self.min_gain * max(self.options[run.bytes][0].after)
 
-    def dues(self, packing: Packing) -> float:
+    def min_savings(self, packing: Packing) -> float:
         """What all buckets must save together."""
-        return sum(self.due(run) for run in packing.runs if packing.choice[run.bytes])
+        return sum(self.min_saving(run) for run in packing.runs if packing.choice[run.bytes])
 
 
 class Atoms(NamedTuple):
