@@ -21,22 +21,23 @@ MULTIPLES: Final = (1, 4, 16)  # chunks per rank of hierarchical schedules: more
 SHARES: Final = (0.25, 0.5, 0.75, 1.0)  # of the longest delay that is of use, those that schedules are made for
 
 
-def halving_doubling_specs(setting: Setting, nbytes: int) -> list[Spec]:
-    """Halving and doubling in the best of the orders; empty where there are no hosts."""
+def halving_doubling_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> list[Spec]:
+    """Halving and doubling in the best of the orders; empty where there are no hosts; for `limit` see `fastest`."""
     topology = setting.links.topology
     if not topology or len({*topology.hosts}) < 2:
         return []
     distinct = {order: name for name, order in schedules.orders_by_host(topology.hosts).items()}
     distinct.pop(tuple(range(setting.ranks)), None)  # the usual one
-    return fastest(setting, [HalvingDoubling.model_validate({"order": name}) for name in distinct.values()], nbytes)
+    specs = [HalvingDoubling.model_validate({"order": name}) for name in distinct.values()]
+    return fastest(setting, specs, nbytes, limit)
 
 
-def hierarchical_specs(setting: Setting, nbytes: int) -> list[Spec]:
+def hierarchical_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> list[Spec]:
     """The best hierarchical schedule that cannot use a delay; empty where there is but one tier."""
-    return fastest(setting, [Hierarchical(chunks=chunks) for chunks in _counts(setting, nbytes)], nbytes)
+    return fastest(setting, [Hierarchical(chunks=chunks) for chunks in _counts(setting, nbytes)], nbytes, limit)
 
 
-def late_hierarchical_specs(setting: Setting, nbytes: int) -> list[Spec]:
+def late_hierarchical_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> list[Spec]:
     """The best hierarchical schedule for the late rank.
 
     Each tier has its own share of chunks whose sums the others make before, which is all that it can hide behind the
@@ -54,23 +55,24 @@ def late_hierarchical_specs(setting: Setting, nbytes: int) -> list[Spec]:
         longer = [pair for delay, pair in shares if delay > usual]
         chosen = dict.fromkeys([*shorter[-2:], *longer[:1]])
         found += [Hierarchical(chunks=chunks, late=(ROLE,), within=w, across=a) for w, a in chosen]
-    return fastest(setting, found, nbytes)
+    return fastest(setting, found, nbytes, limit)
 
 
-def late_set_specs(setting: Setting, nbytes: int, late: Sequence[str]) -> list[Spec]:
+def late_set_specs(setting: Setting, nbytes: int, late: Sequence[str], limit: float = np.inf) -> list[Spec]:
     """The best hierarchical schedule for several late ranks that come together."""
     if not setting.links.topology:
         return []
     counts = _counts(setting, nbytes)
-    return fastest(setting, [Hierarchical(chunks=k, late=tuple(late), within=k, across=k) for k in counts], nbytes)
+    specs = [Hierarchical(chunks=k, late=tuple(late), within=k, across=k) for k in counts]
+    return fastest(setting, specs, nbytes, limit)
 
 
-def fastest(setting: Setting, specs: Sequence[Spec], nbytes: int) -> list[Spec]:
-    """The spec that takes the least time, as a list that is empty if there are none.
+def fastest(setting: Setting, specs: Sequence[Spec], nbytes: int, limit: float = np.inf) -> list[Spec]:
+    """The spec that takes the least time, as a list that is empty if there are none, or all take `limit` or longer.
 
-    One whose busiest port alone takes longer than another in all is not timed.
+    One whose busiest port alone takes longer than that, or than another in all, is not timed.
     """
-    links, least = setting.links, np.inf
+    links, least = setting.links, limit
     best: list[Spec] = []
     if not specs:
         return []
@@ -80,7 +82,7 @@ def fastest(setting: Setting, specs: Sequence[Spec], nbytes: int) -> list[Spec]:
         rounds, volume = _port_loads(setting.schedule(spec), links.topology)
         bounds.append(float((rounds * links.alpha + volume * nbytes * links.beta).max()))
     for _, index in sorted(zip(bounds, range(len(specs)), strict=True)):
-        if not best or bounds[index] < least:
+        if bounds[index] < least:
             seconds = setting.seconds(specs[index], nbytes)
             if seconds < least:
                 best, least = [specs[index]], seconds

@@ -33,11 +33,15 @@ class Setting:
     template: Template | None = None
     solved: tuple[Solved, ...] = ()
     executors: Executors | None = None
+    _built: dict[Spec, Schedule] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _timed: dict[tuple[Spec, int], float] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def schedule(self, spec: Spec) -> Schedule:
         """The schedule of a spec, for some late rank where nobody is known to be late."""
-        roles = self.late.roles or {ROLE: 0}
-        return build(spec, self.ranks, roles, self.template, self.solved, self.links.topology)
+        if spec not in self._built:
+            roles = self.late.roles or {ROLE: 0}
+            self._built[spec] = build(spec, self.ranks, roles, self.template, self.solved, self.links.topology)
+        return self._built[spec]
 
     def cost(self, spec: Spec, nbytes: int) -> tuple[float, float]:
         """Seconds before and after the late rank's arrival."""
@@ -52,6 +56,11 @@ class Setting:
 
     def seconds(self, spec: Spec, nbytes: int) -> float:
         """Mean seconds from the last late rank's arrival on."""
+        if (spec, nbytes) not in self._timed:
+            self._timed[spec, nbytes] = self._seconds(spec, nbytes)
+        return self._timed[spec, nbytes]
+
+    def _seconds(self, spec: Spec, nbytes: int) -> float:
         if isinstance(spec, Stragglers | Chain) or (isinstance(spec, Hierarchical) and len(spec.late) > 1):
             links = self.links
             alike = None if links.topology else _schedule(spec.kind, self.ranks, len(spec.late), spec.chunks)
