@@ -61,7 +61,11 @@ def left_seconds(
 def phase_seconds(schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology) -> tuple[float, ...]:
     """What each phase adds to the time that starts when its ranks are there and ends with the schedule."""
     comers = tuple(phase.late_ranks for phase in schedule.phases[1:])
-    left = left_seconds(schedule, nbytes, alpha, beta, topology, comers)
+    return differences(left_seconds(schedule, nbytes, alpha, beta, topology, comers))
+
+
+def differences(left: tuple[float, ...]) -> tuple[float, ...]:
+    """What each stage adds to the time that is left when the last one begins."""
     return tuple(here - after for here, after in itertools.pairwise((*left, 0.0)))
 
 
@@ -122,17 +126,18 @@ class _Curve:
         return self._known[share]
 
     def _run(self, share: float) -> Floats:
-        simulation = _simulation(self._schedule, self._topology).scaled(share, 1 - share)
-        found = [float(simulation.run().finish_s.max())]
+        scaled = simulation(self._schedule, self._topology).scaled(share, 1 - share)
+        found = [float(scaled.run().finish_s.max())]
         for late in self._comers:
             arrivals = np.zeros(self._schedule.ranks)
             arrivals[sorted(late)] = found[0]  # by then the others have done what they can without them
-            found.append(float(simulation.run(arrivals.tolist()).finish_s.max()) - found[0])
+            found.append(float(scaled.run(arrivals.tolist()).finish_s.max()) - found[0])
         return np.minimum.accumulate(np.array(found))
 
 
-@lru_cache(maxsize=8)
-def _simulation(schedule: Schedule, topology: Topology) -> Simulation:
+@lru_cache(maxsize=32)
+def simulation(schedule: Schedule, topology: Topology) -> Simulation:
+    """The schedule on a topology, for a buffer and links of one unit each."""
     return Simulation(schedule, 1, Network(1.0, 1.0, topology))
 
 

@@ -70,17 +70,19 @@ def late_set_specs(setting: Setting, nbytes: int, late: Sequence[str], limit: fl
 def fastest(setting: Setting, specs: Sequence[Spec], nbytes: int, limit: float = np.inf) -> list[Spec]:
     """The spec that takes the least time, as a list that is empty if there are none, or all take `limit` or longer.
 
-    One whose busiest port alone takes longer than that, or than another in all, is not timed.
+    One whose busiest port alone takes longer after the last rank's arrival than that, or than another in all, is not
+    timed.
     """
     links, least = setting.links, limit
     best: list[Spec] = []
     if not specs:
         return []
     assert links.topology
-    bounds = []
-    for spec in specs:
-        rounds, volume = _port_loads(setting.schedule(spec), links.topology)
-        bounds.append(float((rounds * links.alpha + volume * nbytes * links.beta).max()))
+    bounds = [0.0] * len(specs)
+    if setting.ranks <= clock.TIMED:
+        for index, spec in enumerate(specs):
+            rounds, volume = _port_loads(setting.schedule(spec), links.topology, setting.late.ranks[-1:])
+            bounds[index] = float((rounds * links.alpha + volume * nbytes * links.beta).max())
     for _, index in sorted(zip(bounds, range(len(specs)), strict=True)):
         if bounds[index] < least:
             seconds = setting.seconds(specs[index], nbytes)
@@ -125,22 +127,31 @@ def _unit(topology: Topology, sizes: Sequence[int]) -> float:
 
 
 @lru_cache(maxsize=1024)
-def _port_loads(schedule: Schedule, topology: Topology) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """By port and shared link, in how many rounds it serves somebody, and how many buffers' time it is busy."""
-    table = schedule.table().astype(np.int64)
-    round_, src, dst = table[:, 0], table[:, 1], table[:, 2]
+def _port_loads(
+    schedule: Schedule, topology: Topology, last: tuple[int, ...]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """By port and shared link, in how many rounds it serves somebody, and how many buffers' time it is busy, with what
+    cannot run before the last rank is there."""
     network = Cluster(0.0, 1.0, topology)
-    remote, beta = network.remote(src, dst), network.port_beta(src, dst)
+    arrivals = [-np.inf if last and rank not in last else 0.0 for rank in range(schedule.ranks)]
+    phases = clock.simulation(schedule, topology).run(arrivals).phases
+    late = [messages.end_s > -np.inf for messages in phases]
+    round_, src, dst, chunks = (
+        np.concatenate([getattr(messages, name)[after] for messages, after in zip(phases, late, strict=True)])
+        for name in ("round", "src", "dst", "chunks")
+    )
+    phase = np.repeat(range(len(phases)), [after.sum() for after in late])
+    remote, beta = network.remote(src, dst), network.port_beta(src, dst) * chunks
     rounds: list[NDArray[np.float64]] = []
     volumes: list[NDArray[np.float64]] = []
     for rank in (src, dst):
         port = 2 * rank + remote
-        own = np.unique(np.stack([port, round_], axis=1), axis=0)[:, 0]
+        own = np.unique(np.stack([port, phase, round_], axis=1), axis=0)[:, 0]
         rounds.append(np.bincount(own, minlength=2 * schedule.ranks).astype(np.float64))
         volumes.append(np.bincount(port, beta, minlength=2 * schedule.ranks).astype(np.float64))
     for link, link_beta in zip(*network.shared(src, dst), strict=True):
         if (link >= 0).any():
-            volumes.append(np.bincount(link[link >= 0], link_beta[link >= 0]).astype(np.float64))
+            volumes.append(np.bincount(link[link >= 0], (link_beta * chunks)[link >= 0]).astype(np.float64))
             rounds.append(np.zeros(len(volumes[-1])))
     loads: NDArray[np.float64] = np.unique(np.stack([np.concatenate(rounds), np.concatenate(volumes)], axis=1), axis=0)
     return loads[:, 0], loads[:, 1] / schedule.num_chunks
