@@ -23,7 +23,8 @@ STRAIGHT: Final = 2e-3  # how far a time may be from the line between its neighb
 ALIKE: Final = 1e-2  # how much times may differ that have only lines between them
 LARGE, LOOSE = 4096, 10.0  # from so many transfers on, both may be so many times as much
 TIMED: Final = 128  # ranks up to which a schedule is run message by message
-DEPTH: Final = 20  # halvings at most
+JUMPS: Final = 2.5  # where links are shared, so many times: who overtakes whom changes times by about a hundredth
+DEPTH, COARSE = 20, 10  # halvings at most, and where times jump
 
 Floats = NDArray[np.float64]
 Comers = tuple[frozenset[int], ...]
@@ -93,13 +94,14 @@ class _Curve:
         self._schedule, self._topology, self._comers = schedule, topology, comers
         self._known: dict[float, Floats] = {}
         self._lines: dict[tuple[float, float], bool] = {}
-        self._loose = LOOSE if sum(len(phase.table()) for phase in schedule.phases) > LARGE else 1.0
         self._jumps = topology.nic == "host" or bool(topology.racks)
+        large = sum(len(phase.table()) for phase in schedule.phases) > LARGE
+        self._loose = LOOSE if large else JUMPS if self._jumps else 1.0
 
     def at(self, share: float) -> Floats:
         """The seconds for a share in [0, 1]; equal however often, and in whatever order, it is asked."""
         low, high = 0.0, 1.0
-        for _ in range(DEPTH):
+        for _ in range(COARSE if self._jumps else DEPTH):
             straight, middle = self._is_line(low, high), (low + high) / 2
             low, high = (low, middle) if share < middle else (middle, high)
             if straight:
