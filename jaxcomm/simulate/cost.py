@@ -154,11 +154,12 @@ def lower_bound(
     ports: int = PORTS,
     topology: Topology | None = None,
 ) -> float:
-    """Mean time that no allreduce can beat after the late rank's arrival.
+    """Mean time that no allreduce can beat after the late rank's arrival, if ranks send and receive through one port.
 
-    With p ports, what a rank knows reaches at most p+1 times as many ranks per round, so log_{p+1}(n) rounds are
-    needed. For a delay of d·sβ the volume is at least max(1, (n-1)(2-d)/n) buffers: the late rank's port moves the
-    buffer once, and all ports together move 2(n-1) buffers, of which the delay hides what fits into it.
+    If that port drives p peers at once, what a rank knows reaches at most p+1 times as many ranks per round, so
+    log_{p+1}(n) rounds are needed. For a delay of d·sβ the volume is at least max(1, (n-1)(2-d)/n) buffers: the late
+    rank's port moves the buffer once, and all ports together move 2(n-1) buffers, of which the delay hides what fits
+    into it.
 
     Args:
       ranks: number of ranks n.
