@@ -187,17 +187,17 @@ def _predict(given: Profile, sizes: list[int], ports: int, model: int) -> list[P
     late = _straggler(given)
     arrivals = given.arrivals or [[0.0] * given.ranks]
     wait = float(np.max(given.arrivals, axis=1).mean()) if given.arrivals else 0.0
+    order = [made.roles[name] for name in sorted(made.roles, reverse=True)]  # as they come: "straggler" is the last
     link = made.assumptions.alpha_s, made.assumptions.beta_s_per_byte
     found = []
     for nbytes in sizes:
         schedule = made.schedule_for(nbytes)
         assert schedule is not None  # without a dtype a plan has a schedule for every size
-        times = simulate.phase_seconds(schedule, nbytes, *link, given.network)
         releases = simulate.releases(schedule, arrivals)
         nccl = made.nccl_seconds(nbytes)
-        seconds = simulate.staggered(times, releases) if nccl is None else nccl
+        seconds = nccl or simulate.mean_seconds(schedule, nbytes, *link, given.network, order, arrivals)
         # Where several are late, the others have longer than until the last but one is there.
-        delays = simulate.Delays(-releases[0] if len(times) > 1 else late.delays if late else ())
+        delays = simulate.Delays(-releases[0] if len(releases) > 1 else late.delays if late else ())
         bound = simulate.lower_bound(given.ranks, nbytes, delays, *link, ports, given.network)
         if made.executors and made.executors.nccl:
             bound = min(bound, made.executors.nccl_seconds(nbytes))  # its switches may add

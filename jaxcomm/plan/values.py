@@ -170,7 +170,10 @@ class Alternative(Value):
 
 
 class Predicted(Value):
-    """Predicted seconds of one call of `reference_bytes`, mean over the delays, from the late rank's arrival on."""
+    """Predicted seconds of one call of `reference_bytes`, mean over the delays, from the late rank's arrival on.
+
+    No allreduce takes less than `lower_bound` with one port per rank, which reaches `Assumptions.ports` peers at once.
+    """
 
     reference_bytes: Count
     seconds: Seconds

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from jaxcomm.plan.values import MAX_TOGETHER, Hierarchical, Spec, Stragglers
 from jaxcomm.profile import Profile, late_ranks, straggler
-from jaxcomm.simulate import Delays
+from jaxcomm.simulate import Delays, stages
 
 ROLE: Final = "straggler"
 
@@ -43,11 +43,21 @@ class LateRanks:
         if len(ranks) < 2:
             return cls({ROLE: last.rank}, Delays(last.delays))
         names = [ROLE, *(f"{ROLE}_{place}" for place in range(2, len(ranks) + 1))]
-        arrivals = np.array(profile.arrivals)
-        ends = arrivals.max(axis=1)
-        there = [np.delete(arrivals, ranks[place:], axis=1).max(axis=1) - ends for place in range(len(ranks) + 1)]
         roles = dict(zip(names, reversed(ranks), strict=True))
-        return cls(roles, Delays(last.delays), tuple(reversed(names)), np.array(there))
+        return cls(roles, Delays(last.delays), tuple(reversed(names)), stages(ranks, profile.arrivals))
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The late ranks, in the order in which they come."""
+        return tuple(self.roles[name] for name in (self.order or self.roles))
+
+    @property
+    def arrivals(self) -> NDArray[np.float64]:
+        """When those are there that are not late, then each of the late ranks, in seconds after the last one's arrival;
+        one column per step."""
+        if self.order or not self.roles:
+            return self.releases if self.order else np.zeros((1, 1))
+        return np.array([-self.delays.seconds, np.zeros_like(self.delays.seconds)])
 
     @property
     def window(self) -> Delays:

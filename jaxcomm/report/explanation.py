@@ -36,7 +36,8 @@ def explanation(plan: Plan) -> str:
         [
             f"Plan {plan.hash[:12]} for {plan.ranks} ranks{_late(plan)}.",
             "What runs, by bytes of one rank's buffer, and its predicted time from the late rank's arrival on\n"
-            + textwrap.indent(summary(plan), "  "),
+            + textwrap.indent(summary(plan), "  ")
+            + f"\n\n  {_bound(plan)}",
             "What that rests on\n" + _list(_assumptions(plan)),
             *([_step(plan, "The step", plan.step)] if plan.step else []),
             *([_rail_step(plan, plan.rail_step)] if plan.rail_step else []),
@@ -73,6 +74,12 @@ def summary(plan: Plan) -> str:
             ]
         )
     return table(["bytes", "runs", "at", "time", "ring", "halving/doubling", "broadcast", "bound", "saves"], rows)
+
+
+def _bound(plan: Plan) -> str:
+    ports = plan.assumptions.ports
+    peers = "one peer" if ports == 1 else f"{ports} peers"
+    return f"bound: with one port per rank, at the speed below, that reaches {peers} at once, no allreduce takes less."
 
 
 def _ranges(plan: Plan) -> Iterator[tuple[Entry, Schedule]]:

@@ -42,7 +42,8 @@ def step_lines(step: Step) -> Iterator[str]:
     else:
         yield "Its buckets stay as they are: no others that were considered save enough."
     yield (
-        f"No boundaries, order or schedules take less than {seconds_text(step.lower_bound_seconds)}, "
+        "With one port per rank no boundaries, order or schedules take less than "
+        f"{seconds_text(step.lower_bound_seconds)}, "
         f"{1 - step.lower_bound_seconds / step.seconds if step.seconds else 0:.0%} below; among those considered "
         f"{step.status.lower()}, gap {step.gap:.2%}."
     )

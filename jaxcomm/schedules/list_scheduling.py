@@ -56,35 +56,46 @@ def in_rounds(moves: Sequence[PendingMove]) -> Table:
 
 
 def _starts(moves: Sequence[PendingMove]) -> list[float]:
+    """When each move starts; moves that need the same ports wait in one queue, numbered as those appear."""
     waits, after = _awaited(moves)
-    start = [0.0] * len(moves)
-    free: defaultdict[Port, float] = defaultdict(float)
-    queues: defaultdict[tuple[Port, ...], list[tuple[tuple[float, int], int]]] = defaultdict(list)
-    sharing: defaultdict[Port, set[tuple[Port, ...]]] = defaultdict(set)
+    order = sorted(range(len(moves)), key=lambda index: (moves[index].priority, index))
+    importance = [0] * len(moves)
+    for place, index in enumerate(order):
+        importance[index] = place
+    numbers: dict[Port, int] = {}
+    for move in moves:
+        for port in move.ports:
+            numbers.setdefault(port, len(numbers))
+    keys = {ports: number for number, ports in enumerate(dict.fromkeys(move.ports for move in moves))}
+    queue_of, ports_of = [keys[move.ports] for move in moves], [[numbers[port] for port in ports] for ports in keys]
+    sharing: list[list[int]] = [[] for _ in numbers]
+    for key, ports in enumerate(ports_of):
+        for number in {*ports}:
+            sharing[number].append(key)
+    queues: list[list[int]] = [[] for _ in keys]  # of moves that wait for their ports only, by importance
+    start, free = [0.0] * len(moves), [0.0] * len(numbers)
     ends: list[tuple[float, int]] = []
-    now, ready, freed = 0.0, [index for index, count in enumerate(waits) if not count], set[Port]()
+    now, ready, freed = 0.0, [index for index, count in enumerate(waits) if not count], set[int]()
     while ready or freed or ends:
         looked_at = {key for port in freed for key in sharing[port] if queues[key]}
         for index in ready:
-            key = moves[index].ports
-            if key not in queues:
-                for port in key:
-                    sharing[port].add(key)
-            heapq.heappush(queues[key], (moves[index].priority, index))
-            looked_at.add(key)
-        for head, key in sorted((queues[key][0], key) for key in looked_at):
-            if all(free[port] <= now for port in key):
+            heapq.heappush(queues[queue_of[index]], importance[index])
+            looked_at.add(queue_of[index])
+        for first, key in sorted([(queues[key][0], key) for key in looked_at]):
+            if max([free[number] for number in ports_of[key]]) <= now:
                 heapq.heappop(queues[key])
-                start[head[1]] = now
-                end = now + moves[head[1]].seconds
-                free.update(dict.fromkeys(key, end))
-                heapq.heappush(ends, (end, head[1]))
+                index = order[first]
+                start[index] = now
+                end = now + moves[index].seconds
+                for number in ports_of[key]:
+                    free[number] = end
+                heapq.heappush(ends, (end, index))
         ready, freed = [], set()
         if ends:
             now = ends[0][0]
         while ends and ends[0][0] <= now:
             _, over = heapq.heappop(ends)
-            freed.update(moves[over].ports)
+            freed.update(ports_of[queue_of[over]])
             for index in after[over]:
                 waits[index] -= 1
                 if not waits[index]:

@@ -17,8 +17,9 @@ from jaxcomm.schedules.template import Template, TemplateStep
 def straggler(ranks: int, straggler: int, chunks: int, template: Template | None = None) -> Schedule:
     """AllReduce in which one late rank joins after the others have reduce-scattered.
 
-    Takes `chunks - 1 + ceil(log2(ranks))` rounds after the late rank's arrival, which no schedule can beat. Rounds are
-    pairwise when the template is.
+    Takes `chunks - 1 + ceil(log2(ranks))` rounds after the late rank's arrival, which no schedule can beat in which
+    a rank has one port, that is one peer to send to and one to receive from in a round. Rounds are pairwise when the
+    template is.
 
     Args:
       ranks: number of ranks n, at least 2.

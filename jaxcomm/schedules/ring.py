@@ -1,4 +1,4 @@
-"""Ring: bandwidth-optimal among ranks that arrive together."""
+"""Ring: bandwidth-optimal among ranks with one port each that arrive together."""
 
 from __future__ import annotations
 

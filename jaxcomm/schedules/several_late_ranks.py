@@ -18,9 +18,9 @@ def stragglers(ranks: int, late: Sequence[int], chunks: int) -> Schedule:
 
     Of each n chunks every rank is the root of one: it adds up what the late ranks (and, if it is late itself, the owner
     of the others' partial sum) send, and the sum is passed on so that every rank sends and receives n − 1 + q messages
-    per n chunks. So the time tends to (n−1+q)/n of the buffer's with many chunks, which no schedule can beat. The
-    first n chunks take up to three times as long as later n (3.3 times with 82 ranks and one late), and half of them
-    hardly less: fewer than n chunks do not pay. One late rank alone is better off with `straggler`.
+    per n chunks. So the time tends to (n−1+q)/n of the buffer's with many chunks, which no schedule with one port per
+    rank can beat. The first n chunks take up to three times as long as later n (3.3 times with 82 ranks and one late),
+    and half of them hardly less: fewer than n chunks do not pay. One late rank alone is better off with `straggler`.
 
     Args:
       ranks: number of ranks n, at least 2.

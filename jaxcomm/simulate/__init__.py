@@ -3,7 +3,19 @@
 Pure numpy, no JAX. Imports schedules, program, cluster, profile and plan; imported by planner, report and cli.
 """
 
-from jaxcomm.simulate.cost import PORTS, Delays, lower_bound, phase_seconds, phases, releases, seconds, staggered
+from jaxcomm.simulate.cost import (
+    PORTS,
+    Delays,
+    lower_bound,
+    mean_seconds,
+    phase_seconds,
+    phases,
+    releases,
+    seconds,
+    stage_seconds,
+    stages,
+    staggered,
+)
 from jaxcomm.simulate.critical_path import Parts, critical_path
 from jaxcomm.simulate.events import Messages, Run, Simulation, run
 from jaxcomm.simulate.forecast import Forecast, forecast, repetitions
@@ -29,6 +41,7 @@ __all__ = [
     "forecast",
     "hybrid",
     "lower_bound",
+    "mean_seconds",
     "phase_seconds",
     "phases",
     "ports",
@@ -36,6 +49,8 @@ __all__ = [
     "repetitions",
     "run",
     "seconds",
+    "stage_seconds",
+    "stages",
     "staggered",
     "straggler",
     "sweep",

@@ -7,6 +7,7 @@ takes as long as its busiest port, and ends before the next one begins.
 
 from __future__ import annotations
 
+import itertools
 from functools import lru_cache
 from typing import Final
 
@@ -22,86 +23,123 @@ STRAIGHT: Final = 2e-3  # how far a time may be from the line between its neighb
 ALIKE: Final = 1e-2  # how much times may differ that have only lines between them
 LARGE, LOOSE = 4096, 10.0  # from so many transfers on, both may be so many times as much
 TIMED: Final = 128  # ranks up to which a schedule is run message by message
-DEPTH: Final = 20  # halvings at most
+JUMPS: Final = 2.5  # where links are shared, so many times: who overtakes whom changes times by about a hundredth
+DEPTH, COARSE = 20, 10  # halvings at most, and where times jump
 
 Floats = NDArray[np.float64]
+Comers = tuple[frozenset[int], ...]
 
 
-def phase_seconds(schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology) -> tuple[float, ...]:
-    """What each phase adds to the time that starts when its ranks are there and ends with the schedule.
-
-    Of two phases, the first takes what all ranks need that come together, less what they need when the late rank comes
-    last, and the second takes the latter; so `exposed` of the first plus the second is the time for every delay, as
-    long as no message of a late rank waits at a shared link for one that is not late.
+def left_seconds(
+    schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology, comers: Comers
+) -> tuple[float, ...]:
+    """Seconds to the end from when all are there, and from the arrival of each of some sets of ranks.
 
     Args:
-      schedule: any schedule.
+      schedule: any schedule; also one that does not wait for late ranks has messages that do not depend on them.
       nbytes: size of the buffer.
       alpha: seconds per message.
       beta: seconds per byte within a host.
       topology: the hosts and racks.
+      comers: late ranks; each set is part of the one before. By its arrival the others have done what they can.
+
+    Returns:
+      One time more than there are sets, none longer than the one before. So if the i-th set's last rank, or before all
+      sets the last of the others, comes at `r[i]`, the schedule ends at the greatest of `r[i] + time[i]`, as long as no
+      message of a late rank waits at a shared link for one that is not late.
     """
     per_byte = nbytes * beta
     if not alpha + per_byte:
-        return (0.0,) * len(schedule.phases)
+        return (0.0,) * (1 + len(comers))
     if schedule.ranks > TIMED:
-        return tuple(_rounds_seconds(phase, per_byte, alpha, topology) for phase in schedule.phases)
-    left = (alpha + per_byte) * _curve(schedule, topology).at(per_byte / (alpha + per_byte))
-    return tuple((left - np.append(left[1:], 0.0)).tolist())
+        times = [_rounds_seconds(phase, per_byte, alpha, topology) for phase in schedule.phases]
+        first = [_first_phase(schedule, late) for late in (frozenset[int](), *comers)]
+        return tuple(sum(times[phase:]) for phase in first)
+    left = (alpha + per_byte) * _curve(schedule, topology, comers).at(per_byte / (alpha + per_byte))
+    return tuple(left.tolist())
+
+
+def phase_seconds(schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology) -> tuple[float, ...]:
+    """What each phase adds to the time that starts when its ranks are there and ends with the schedule."""
+    comers = tuple(phase.late_ranks for phase in schedule.phases[1:])
+    return differences(left_seconds(schedule, nbytes, alpha, beta, topology, comers))
+
+
+def differences(left: tuple[float, ...]) -> tuple[float, ...]:
+    """What each stage adds to the time that is left when the last one begins."""
+    return tuple(here - after for here, after in itertools.pairwise((*left, 0.0)))
+
+
+def _first_phase(schedule: Schedule, late: frozenset[int]) -> int:
+    """The first phase that needs any of the late ranks."""
+    absent = [phase.late_ranks for phase in schedule.phases[1:]]
+    return sum(late <= each for each in absent) if late else 0
 
 
 @lru_cache(maxsize=4096)
-def _curve(schedule: Schedule, topology: Topology) -> _Curve:
-    return _Curve(schedule, topology)
+def _curve(schedule: Schedule, topology: Topology, comers: Comers) -> _Curve:
+    return _Curve(schedule, topology, comers)
 
 
 class _Curve:
-    """Seconds from the arrival of each phase's ranks to the end, where a message of the whole buffer takes 1 second.
+    """`left_seconds` where a message of the whole buffer takes 1 second.
 
-    `share` is what of that second the bytes take; the rest is α. As times are sums along the longest chain, they are
-    almost the greatest of some linear functions of it, so lines between a few points are close.
+    `share` is what of that second the bytes take; the rest is α. Where no link is shared, times are sums along the
+    longest chain: the greatest of some linear functions of the share. A line between two points is then as close as in
+    its middle. Where messages overtake each other on the way to a shared link times may jump, so the quarters count,
+    too.
     """
 
-    def __init__(self, schedule: Schedule, topology: Topology) -> None:
-        self._schedule, self._topology = schedule, topology
+    def __init__(self, schedule: Schedule, topology: Topology, comers: Comers) -> None:
+        self._schedule, self._topology, self._comers = schedule, topology, comers
         self._known: dict[float, Floats] = {}
-        self._loose = LOOSE if sum(len(phase.table()) for phase in schedule.phases) > LARGE else 1.0
+        self._lines: dict[tuple[float, float], bool] = {}
+        self._jumps = topology.nic == "host" or bool(topology.racks)
+        large = sum(len(phase.table()) for phase in schedule.phases) > LARGE
+        self._loose = LOOSE if large else JUMPS if self._jumps else 1.0
 
     def at(self, share: float) -> Floats:
         """The seconds for a share in [0, 1]; equal however often, and in whatever order, it is asked."""
-        if share in (0.0, 1.0):
-            return self._point(share)
         low, high = 0.0, 1.0
-        for _ in range(DEPTH):
-            middle = (low + high) / 2
-            below, here, above = (self._point(each) for each in (low, middle, high))
+        for _ in range(COARSE if self._jumps else DEPTH):
+            straight, middle = self._is_line(low, high), (low + high) / 2
             low, high = (low, middle) if share < middle else (middle, high)
-            bend, change = np.abs(here - (below + above) / 2), np.maximum(np.abs(here - below), np.abs(here - above))
-            if ((bend <= self._loose * STRAIGHT * here) | (change <= self._loose * ALIKE * here)).all():
+            if straight:
                 break
         weight = (share - low) / (high - low)
         found: Floats = (1 - weight) * self._point(low) + weight * self._point(high)
         return found
 
+    def _is_line(self, low: float, high: float) -> bool:
+        if (low, high) not in self._lines:
+            middle = (low + high) / 2
+            halves = [(low, middle), (middle, high)] if self._jumps else []
+            self._lines[low, high] = all(self._is_straight(*part) for part in [(low, high), *halves])
+        return self._lines[low, high]
+
+    def _is_straight(self, low: float, high: float) -> bool:
+        below, here, above = (self._point(each) for each in (low, (low + high) / 2, high))
+        bend, change = np.abs(here - (below + above) / 2), np.maximum(np.abs(here - below), np.abs(here - above))
+        return bool(((bend <= self._loose * STRAIGHT * here) | (change <= self._loose * ALIKE * here)).all())
+
     def _point(self, share: float) -> Floats:
         if share not in self._known:
-            self._known[share] = _left(self._schedule, self._topology, share)
+            self._known[share] = self._run(share)
         return self._known[share]
 
-
-def _left(schedule: Schedule, topology: Topology, share: float) -> Floats:
-    """By phase, the seconds from its ranks' arrival to the end when all that are not late for it were there before."""
-    simulation = _simulation(schedule, topology).scaled(share, 1 - share)
-    found = [float(simulation.run().finish_s.max())]
-    for phase in schedule.phases[1:]:
-        arrivals = np.zeros(schedule.ranks)
-        arrivals[sorted(phase.late_ranks)] = found[0]  # by then the others have done what they can without them
-        found.append(float(simulation.run(arrivals.tolist()).finish_s.max()) - found[0])
-    return np.minimum.accumulate(np.array(found))
+    def _run(self, share: float) -> Floats:
+        scaled = simulation(self._schedule, self._topology).scaled(share, 1 - share)
+        found = [float(scaled.run().finish_s.max())]
+        for late in self._comers:
+            arrivals = np.zeros(self._schedule.ranks)
+            arrivals[sorted(late)] = found[0]  # by then the others have done what they can without them
+            found.append(float(scaled.run(arrivals.tolist()).finish_s.max()) - found[0])
+        return np.minimum.accumulate(np.array(found))
 
 
-@lru_cache(maxsize=8)
-def _simulation(schedule: Schedule, topology: Topology) -> Simulation:
+@lru_cache(maxsize=32)
+def simulation(schedule: Schedule, topology: Topology) -> Simulation:
+    """The schedule on a topology, for a buffer and links of one unit each."""
     return Simulation(schedule, 1, Network(1.0, 1.0, topology))
 
 

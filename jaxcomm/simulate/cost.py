@@ -70,6 +70,40 @@ def phase_seconds(
     return tuple(phase.seconds(nbytes, alpha, beta) for phase in schedule.phases)
 
 
+def stage_seconds(
+    schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology, late: Sequence[int]
+) -> tuple[float, ...]:
+    """What each stage of arrivals adds on hosts, for `staggered`: the ranks that are not late, then the late ones.
+
+    Args:
+      schedule: any schedule; one that does not wait for late ranks, too, does before their arrival what it can.
+      nbytes: size of the buffer.
+      alpha: seconds per message.
+      beta: seconds per byte within a host.
+      topology: the hosts and racks.
+      late: the late ranks, in the order in which they come.
+    """
+    comers = tuple(frozenset(late[place:]) for place in range(len(late)))
+    return clock.differences(clock.left_seconds(schedule, nbytes, alpha, beta, topology, comers))
+
+
+def mean_seconds(
+    schedule: Schedule,
+    nbytes: int,
+    alpha: float,
+    beta: float,
+    topology: Topology | None,
+    late: Sequence[int],
+    arrivals: ArrayLike,
+) -> float:
+    """Mean time from the last rank's arrival on; `late` are the late ranks in the order in which they come, `arrivals`
+    has one row per step and one column per rank, and the other arguments are those of `seconds`."""
+    if topology:
+        times = stage_seconds(schedule, nbytes, alpha, beta, topology, late)
+        return staggered(times, stages(late, arrivals))
+    return staggered(phase_seconds(schedule, nbytes, alpha, beta), releases(schedule, arrivals))
+
+
 def staggered(times: Sequence[float], releases: ArrayLike) -> float:
     """Mean time of phases that wait for more and more ranks, from the last rank's arrival on.
 
@@ -96,9 +130,17 @@ def releases(schedule: Schedule, arrivals: ArrayLike) -> NDArray[np.float64]:
     Returns:
       One row per phase and one column per step.
     """
+    return _there([sorted(after.late_ranks) for after in schedule.phases[1:]], arrivals)
+
+
+def stages(late: Sequence[int], arrivals: ArrayLike) -> NDArray[np.float64]:
+    """As `releases`, for stages of arrivals: when those are there that are not late, then each of the late ones."""
+    return _there([late[place:] for place in range(len(late))], arrivals)
+
+
+def _there(absent: Sequence[Sequence[int]], arrivals: ArrayLike) -> NDArray[np.float64]:
     times = np.asarray(arrivals, np.float64)
-    absent = [sorted(after.late_ranks) for after in schedule.phases[1:]] + [[]]
-    there: NDArray[np.float64] = np.array([np.delete(times, late, axis=1).max(axis=1) for late in absent])
+    there: NDArray[np.float64] = np.array([np.delete(times, late, axis=1).max(axis=1) for late in (*absent, [])])
     there -= times.max(axis=1)
     return there
 
@@ -112,11 +154,12 @@ def lower_bound(
     ports: int = PORTS,
     topology: Topology | None = None,
 ) -> float:
-    """Mean time that no allreduce can beat after the late rank's arrival.
+    """Mean time that no allreduce can beat after the late rank's arrival, if ranks send and receive through one port.
 
-    With p ports, what a rank knows reaches at most p+1 times as many ranks per round, so log_{p+1}(n) rounds are
-    needed. For a delay of d·sβ the volume is at least max(1, (n-1)(2-d)/n) buffers: the late rank's port moves the
-    buffer once, and all ports together move 2(n-1) buffers, of which the delay hides what fits into it.
+    If that port drives p peers at once, what a rank knows reaches at most p+1 times as many ranks per round, so
+    log_{p+1}(n) rounds are needed. For a delay of d·sβ the volume is at least max(1, (n-1)(2-d)/n) buffers: the late
+    rank's port moves the buffer once, and all ports together move 2(n-1) buffers, of which the delay hides what fits
+    into it.
 
     Args:
       ranks: number of ranks n.

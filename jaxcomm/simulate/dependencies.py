@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -15,18 +16,22 @@ READS, ADDS, WRITES = 1, 2, 4  # what a message does with a chunk at one of its 
 Ints = NDArray[np.int64]
 
 
-class Followers(NamedTuple):
-    """What waits for each of some: for the i-th these are `followers[first[i] : first[i + 1]]`."""
+class Lists(NamedTuple):
+    """A list for each of some: the i-th is `members[first[i] : first[i + 1]]`."""
 
-    followers: list[int]
+    members: list[int]
     first: list[int]
 
     @classmethod
-    def of(cls, edges: Ints, count: int) -> Followers:
-        """Of so many, by rows (before, after)."""
-        edges = edges[np.argsort(edges[:, 0], kind="stable")]
-        ends = np.cumsum(np.bincount(edges[:, 0], minlength=count))
-        return cls(edges[:, 1].tolist(), [0, *ends.tolist()])
+    def of(cls, pairs: Ints, count: int) -> Lists:
+        """Of so many, from rows (whose list, member)."""
+        pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
+        ends = np.cumsum(np.bincount(pairs[:, 0], minlength=count))
+        return cls(pairs[:, 1].tolist(), [0, *ends.tolist()])
+
+    def each(self) -> list[list[int]]:
+        """The lists."""
+        return [self.members[first:end] for first, end in itertools.pairwise(self.first)]
 
 
 class Dependencies(NamedTuple):
@@ -38,17 +43,17 @@ class Dependencies(NamedTuple):
     to. What others add to the same chunk it need not await: sums are made of what has come.
 
     After the messages come points that take no time: where many messages wait for all of many others, these wait for a
-    point between. `waits` counts, for each message and point, what must be over before it; `after_end` are those that
-    wait for its arrival, `after_free` those that wait only for its ports.
+    point between. `on_end` are rows (before, after) of those that wait for an arrival, `on_free` of those that wait
+    only for ports. What is before has the smaller index, points aside.
     """
 
     round: Ints
     src: Ints
     dst: Ints
     chunks: Ints
-    waits: list[int]
-    after_end: Followers
-    after_free: Followers
+    points: int
+    on_end: Ints
+    on_free: Ints
 
     @classmethod
     def of(cls, schedule: Schedule, network: Cluster) -> Dependencies:
@@ -72,8 +77,21 @@ class Dependencies(NamedTuple):
         ports = np.stack([before, after], axis=1)[same]
         count = len(keys) + points
         known = np.stack(np.divmod(np.unique(known[:, 0] * count + known[:, 1]), count), axis=1)
-        waits = np.bincount(known[:, 1], minlength=count) + np.bincount(ports[:, 1], minlength=count)
-        return cls(round_, src, dst, chunks, waits.tolist(), Followers.of(known, count), Followers.of(ports, count))
+        return cls(round_, src, dst, chunks, points, known, ports)
+
+    @property
+    def nodes(self) -> int:
+        """How many messages and points there are."""
+        return len(self.src) + self.points
+
+    def order(self) -> Ints:
+        """Messages and points, each after what it awaits."""
+        messages = len(self.src)
+        last = np.zeros(self.points, np.int64)  # that each point awaits
+        before, after = self.on_end[self.on_end[:, 1] >= messages].T
+        np.maximum.at(last, after - messages, before)
+        found: Ints = np.argsort(np.concatenate([np.arange(messages), last + 0.5]), kind="stable")
+        return found
 
 
 def _chunk_edges(touched: Ints, uses: Ints, message: Ints, rounds: int, messages: int) -> tuple[Ints, int]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate.dependencies import Dependencies
-from jaxcomm.simulate.links import Pass, times
+from jaxcomm.simulate.links import Shared, Unshared
 from jaxcomm.simulate.network import Network
 from jaxcomm.simulate.packet_loss import repairs
 
@@ -105,7 +105,8 @@ class _Phase:
         self._needs = needs = Dependencies.of(schedule, network)
         self._share = needs.chunks / schedule.num_chunks
         self._beta = network.port_beta(needs.src, needs.dst)
-        self._link, self._link_beta = network.shared(needs.src, needs.dst)
+        link, self._link_beta = network.shared(needs.src, needs.dst)
+        self._order = Shared(needs, link) if (link >= 0).any() else Unshared(needs)
 
     def run(self, ready: Floats, nbytes: float, alpha: float, rng: np.random.Generator) -> Messages:
         needs, network, sizes = self._needs, self._network, self._share * nbytes
@@ -118,8 +119,7 @@ class _Phase:
             resent = (again * np.minimum(size, sizes)).astype(np.float64)
         clean_s, port_s = sizes * self._beta, (sizes + resent) * self._beta
         there = np.maximum(ready[needs.src], ready[needs.dst])
-        ways = self._ways((sizes + resent) * self._link_beta, port_s)
-        start_s, free_s, end_s = times(needs, there, port_s, alpha + wait_s, ways)
+        start_s, free_s, end_s = self._order.times(there, port_s, alpha + wait_s, (sizes + resent) * self._link_beta)
         return Messages(
             needs.round,
             needs.src,
@@ -132,14 +132,3 @@ class _Phase:
             port_s - clean_s,
             wait_s,
         )
-
-    def _ways(self, link_s: Floats, port_s: Floats) -> list[list[Pass]] | None:
-        """The shared links of every message."""
-        if (self._link < 0).all():
-            return None
-        ways: list[list[Pass]] = [[] for _ in port_s]
-        slowest_s = np.maximum(link_s, port_s)
-        for stage, messages in zip(*(each.tolist() for each in np.nonzero(self._link >= 0)), strict=True):
-            link = int(self._link[stage, messages])
-            ways[messages].append(Pass(link, float(link_s[stage, messages]), float(slowest_s[stage, messages])))
-        return ways

@@ -3,72 +3,108 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.simulate.dependencies import Dependencies
+from jaxcomm.simulate.dependencies import Dependencies, Lists
 
+Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-class Pass(NamedTuple):
-    """A shared link on a message's way: it is taken for `link_s`, and the message is through no sooner than `slowest_s`
-    after it has begun."""
+class Times(NamedTuple):
+    """When every message starts, frees its ports, and has arrived."""
 
-    link: int
-    link_s: float
-    slowest_s: float
+    start: Floats
+    free: Floats
+    end: Floats
 
 
-def times(
-    needs: Dependencies, ready: Floats, port_s: Floats, lag_s: Floats, ways: Sequence[Sequence[Pass]] | None
-) -> tuple[Floats, Floats, Floats]:
-    """When every message starts, frees its ports, and has arrived.
+class Unshared:
+    """Messages whose ports are all they need: what each awaits is over before it in one fixed order."""
 
-    Shared links serve first come, first served. A message passes a link as its bytes come in: its first byte goes on to
-    the next link at once.
+    def __init__(self, needs: Dependencies) -> None:
+        self._points = needs.points
+        ends, frees = (Lists.of(edges[:, ::-1], needs.nodes).each() for edges in (needs.on_end, needs.on_free))
+        self._order = [(each, ends[each], frees[each]) for each in needs.order().tolist()]
 
-    Args:
-      needs: the messages and what they await.
-      ready: when the ranks of each are there.
-      port_s: seconds that each takes of its ports.
-      lag_s: seconds from its ports' being free to its arrival.
-      ways: the shared links of each message, None if nothing is shared.
+    def times(self, ready: Floats, port_s: Floats, lag_s: Floats, link_s: Floats) -> Times:
+        """The times of a run.
+
+        Args:
+          ready: when the ranks of each message are there.
+          port_s: seconds that each takes of its ports.
+          lag_s: seconds from its ports' being free to its arrival.
+          link_s: seconds that each takes of the shared links on its way, as [stages, messages]; here there are none.
+        """
+        start = [*ready.tolist(), *[-np.inf] * self._points]
+        free, end = [*port_s.tolist(), *[0.0] * self._points], [*lag_s.tolist(), *[0.0] * self._points]
+        for now, ends, frees in self._order:
+            begin = start[now]
+            for each in ends:
+                if end[each] > begin:
+                    begin = end[each]
+            for each in frees:
+                if free[each] > begin:
+                    begin = free[each]
+            start[now] = begin
+            free[now] += begin
+            end[now] += free[now]
+        return Times(*(np.array(each[: len(ready)]) for each in (start, free, end)))
+
+
+class Shared:
+    """Messages that also pass links which they share with others: first come, first served.
+
+    A message passes a link as its bytes come in: its first byte goes on to the next link at once.
     """
-    points = len(needs.waits) - len(port_s)
-    start = [*ready.tolist(), *[-np.inf] * points]
-    free, lag = [*port_s.tolist(), *[0.0] * points], [*lag_s.tolist(), *[0.0] * points]
-    end, waits = [0.0] * len(start), needs.waits.copy()
-    idle: dict[int, float] = {}  # when each shared link is
-    on_the_way: list[tuple[float, int, int]] = []  # the head's arrival at its next link, message, number of the link
-    can_start = [index for index, count in enumerate(waits) if not count]
-    while can_start or on_the_way:
-        if can_start:
-            now = can_start.pop()
-            free[now] += start[now]
-            if ways and now < len(ways) and ways[now]:
-                heapq.heappush(on_the_way, (start[now], now, 0))
-                continue
-        else:  # nobody can overtake the first: whatever starts from here on does so later
-            head, now, place = heapq.heappop(on_the_way)
-            assert ways
-            link, link_s, slowest_s = ways[now][place]
-            head = max(head, idle.get(link, -np.inf))
-            idle[link] = head + link_s
-            free[now] = max(free[now], head + slowest_s)
-            if place + 1 < len(ways[now]):
-                heapq.heappush(on_the_way, (head, now, place + 1))
-                continue
-        end[now] = arrival = free[now] + lag[now]
-        for (followers, first), when in ((needs.after_end, arrival), (needs.after_free, free[now])):
-            for after in followers[first[now] : first[now + 1]]:
-                if when > start[after]:
-                    start[after] = when
-                waits[after] -= 1
-                if not waits[after]:
-                    can_start.append(after)
-    count = len(port_s)
-    return np.array(start[:count]), np.array(free[:count]), np.array(end[:count])
+
+    def __init__(self, needs: Dependencies, link: Ints) -> None:
+        """Takes the shared links on the way of each message, as [stages, messages]; -1: none."""
+        self._points = needs.points
+        self._after_end, self._after_free = (
+            Lists.of(edges, needs.nodes).each() for edges in (needs.on_end, needs.on_free)
+        )
+        self._waits = np.bincount(np.concatenate([needs.on_end, needs.on_free])[:, 1], minlength=needs.nodes).tolist()
+        stages = np.stack(np.nonzero(link.T >= 0), axis=1)
+        self._ways, self._links = Lists.of(stages, needs.nodes).each(), link.tolist()
+
+    def times(self, ready: Floats, port_s: Floats, lag_s: Floats, link_s: Floats) -> Times:
+        """As `Unshared.times`."""
+        start = [*ready.tolist(), *[-np.inf] * self._points]
+        free, end = [*port_s.tolist(), *[0.0] * self._points], [*lag_s.tolist(), *[0.0] * self._points]
+        taken, slowest = link_s.tolist(), np.maximum(link_s, port_s).tolist()
+        links, ways, waits = self._links, self._ways, self._waits.copy()
+        idle: dict[int, float] = {}  # when each shared link is
+        on_the_way: list[
+            tuple[float, int, int]
+        ] = []  # the head's arrival at its next link, message, number of the link
+        can_start = [index for index, awaited in enumerate(waits) if not awaited]
+        while can_start or on_the_way:
+            if can_start:
+                now = can_start.pop()
+                free[now] += start[now]
+                if ways[now]:
+                    heapq.heappush(on_the_way, (start[now], now, 0))
+                    continue
+            else:  # nobody can overtake the first: whatever starts from here on does so later
+                head, now, place = heapq.heappop(on_the_way)
+                stage = ways[now][place]
+                link = links[stage][now]
+                head = max(head, idle.get(link, -np.inf))
+                idle[link] = head + taken[stage][now]
+                free[now] = max(free[now], head + slowest[stage][now])
+                if place + 1 < len(ways[now]):
+                    heapq.heappush(on_the_way, (head, now, place + 1))
+                    continue
+            end[now] = arrival = free[now] + end[now]
+            for followers, when in ((self._after_end[now], arrival), (self._after_free[now], free[now])):
+                for after in followers:
+                    if when > start[after]:
+                        start[after] = when
+                    waits[after] -= 1
+                    if not waits[after]:
+                        can_start.append(after)
+        return Times(*(np.array(each[: len(ready)]) for each in (start, free, end)))

@@ -167,6 +167,25 @@ def test_what_is_beyond_a_limit_is_refused(write: Callable[..., Any], schedule: 
         write(schedule, "test", 0, None)
 
 
+@pytest.mark.parametrize("ranks", [20, 34, 64])
+def test_the_others_sum_goes_around_a_ring_where_owners_would_have_too_many_peers(ranks: int) -> None:
+    """Beyond 16 peers for MSCCL++, 32 for MSCCL; a ring adds every chunk as often as straight sums do."""
+    schedule = schedules.straggler(ranks, ranks - 1, 3)
+    text = mscclpp_text(schedule)
+    check_mscclpp(text)
+    if ranks < 64:
+        executed(Mscclpp, text, seed=ranks)
+    document = json.loads(text)
+    channels = [len(block["channels"][0]["channel_ids"]) for gpu in document["gpus"] for block in gpu["threadblocks"]]
+    assert max(channels) <= 16
+    rows = len(schedule.table()) + len(schedule.precondition.table())
+    assert sum(gpu["scratch_chunks"] for gpu in document["gpus"]) == rows
+    text = xml_text(schedule)
+    root = check_xml(text)
+    executed(MscclXml, text, seed=ranks)
+    assert [step.attrib["type"] for step in root.iter("step")].count("s") == rows
+
+
 def test_chunks_are_dealt_out_until_the_limits_are_kept() -> None:
     for chunks, channels in ((40, 1), (64, 1), (65, 2), (200, 4)):
         assert check_xml(xml_text(schedules.straggler(2, 1, chunks))).attrib["nchannels"] == str(channels)

@@ -122,7 +122,7 @@ def served(jobs: list[tuple[float, float]]) -> float:
 def test_times_are_those_of_a_network_that_serves_one_bucket_at_a_time(
     sizes: list[int], delays: list[float], apart: float, budget: float
 ) -> None:
-    result = planner.plan(cluster(sizes, delays, apart), loss_bound=0.1, loss_budget=budget, time_limit=0.5)
+    result = planner.plan(cluster(sizes, delays, apart), loss_bound=0.1, loss_budget=budget, time_limit=0.1)
     step, policy = result.step, result.loss
     assert step and policy
     ends = []
@@ -180,7 +180,7 @@ def source() -> Profile:
 
 @pytest.fixture(scope="module")
 def whole(source: Profile) -> plan.Plan:
-    return planner.plan(source, loss_bound=0.1, time_limit=1.0)
+    return planner.plan(source, loss_bound=0.1, time_limit=0.3)
 
 
 def test_what_could_be_accepted_is_told(whole: plan.Plan) -> None:
@@ -198,7 +198,7 @@ def test_commands_have_a_line_for_every_decision(
 ) -> None:
     given_, out = tmp_path / "profile.json", tmp_path / "plan.json"
     profile.save(source, given_)
-    assert main(["plan", str(given_), "--out", str(out), "--loss-bound", "10%", "--time-limit", "1"]) == 0
+    assert main(["plan", str(given_), "--out", str(out), "--loss-bound", "10%", "--time-limit", "0.3"]) == 0
     lines = capsys.readouterr().out.splitlines()
     decided = (
         "Rails fast (tcp), slow (tcp): split from",

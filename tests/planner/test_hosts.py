@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-import random
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from jaxcomm import planner, profile, schedules, simulate
+from jaxcomm import schedules, simulate
 from jaxcomm.cluster import Topology
-from jaxcomm.planner.late_ranks import LateRanks
-from jaxcomm.profile import Profile
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import Network
+from tests.planner.random_hosts import compared
 
 SHAPES = [(2, 4), (4, 4)]
 SLOW = [1.0, 2.0, 4.0, 9.0]
@@ -69,12 +67,13 @@ def test_whatever_the_delay_it_is_near_the_limit(hosts: int, per_host: int, nic:
     chunks = 16 * ranks
     for delay in DELAYS:
         rule = shares(hosts, per_host, nic, slow, delay)
-        offers = [took(schedules.hierarchical(topology.hosts, nic, slow, chunks), topology, 0.0)]
-        for part in (0.75, 1.0, 1.25):
-            within, across = (round(min(1.0, part * share) * chunks) for share in rule)
-            late = schedules.hierarchical(topology.hosts, nic, slow, chunks, [per_host - 1], within, across)
-            offers.append(took(late, topology, delay))
-        assert min(offers) <= NEAR.get((hosts, nic, slow), 1.15) * limit(hosts, per_host, nic, slow, delay), delay
+        shared = [[round(min(1.0, part * share) * chunks) for share in rule] for part in (1.0, 1.25, 0.75)]
+        offers: Iterator[Schedule] = (
+            schedules.hierarchical(topology.hosts, nic, slow, chunks, late, *before)
+            for late, before in [([per_host - 1], each) for each in shared] + [([], [])]
+        )
+        near = NEAR.get((hosts, nic, slow), 1.15) * limit(hosts, per_host, nic, slow, delay)
+        assert any(took(offer, topology, delay) <= near for offer in offers), delay
 
 
 # Where chunks of both kinds share NICs, a run is further from the limit.
@@ -107,83 +106,19 @@ def test_racks_are_a_third_tier() -> None:
     assert with_racks < 0.8 * without
 
 
-def random_cluster(seed: int) -> Profile:
-    """Hosts, racks, NICs, late ranks and delays from none on."""
-    dice = random.Random(seed)
-    sizes = [dice.randrange(1, 5) for _ in range(dice.randrange(2, 4))]
-    hosts = [host for host, size in enumerate(sizes) for _ in range(size)]
-    ranks = len(hosts)
-    beta = 10 ** dice.uniform(-11, -9)
-    row = [0.0] * ranks
-    if dice.random() < 0.7:
-        for rank in dice.sample(range(1, ranks), dice.randrange(1, min(3, ranks))):
-            row[rank] = dice.choice([0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1.0])
-    racks = []
-    if len(sizes) > 2 and dice.random() < 0.4:
-        parts = [[r for r in range(ranks) if (hosts[r] < 2) == first] for first in (True, False)]
-        racks = [
-            {"name": f"{i}", "ranks": part, "uplink": dice.choice([1.0, 2.0, 4.0])} for i, part in enumerate(parts)
-        ]
-    nic, slow = dice.choice(["rank", "host"]), dice.choice([1.0, 2.0, 4.0, 9.0])
-    return profile.validate(
-        {
-            "format": "jaxcomm-profile",
-            "version": 1,
-            "ranks": ranks,
-            "link": {"alpha_s": 10 ** dice.uniform(-6, -5), "beta_s_per_byte": beta, "source": "a test"},
-            "arrivals": [row] * 3 if any(row) else [],
-            "topology": {"hosts": hosts, "nic": nic, "slow": slow},
-            "racks": racks,
-            "provenance": {"source": "a test", "tool": "pytest"},
-        },
-        "a test",
-    )
-
-
-def rivals(topology: Topology, late: tuple[int, ...]) -> list[Schedule]:
-    """What no plan may be slower than: the usual schedules, and those for hosts, with and without the late ranks."""
-    ranks, network = len(topology.hosts), (topology.hosts, topology.nic, topology.slow)
-    orders = schedules.orders_by_host(topology.hosts).values()
-    found = [schedules.ring(ranks), schedules.direct(ranks), *(schedules.halving_doubling(ranks, o) for o in orders)]
-    tiers = len({*topology.hosts}) < ranks or topology.racks
-    if tiers:
-        found += [schedules.hierarchical(*network, k * ranks, racks=topology.racks) for k in (1, 4, 16)]
-    if late:
-        found += [schedules.broadcast(ranks, late[-1]), schedules.straggler(ranks, late[-1], ranks - 1)]
-        found += [schedules.direct_join(ranks, late[-1], m * (ranks - 1)) for m in (1, 4)] if ranks > 2 else []
-        for k in (4 * ranks, 16 * ranks) if tiers else ():
-            found.append(schedules.hierarchical(*network, k, late[-1:], k, k, topology.racks))
-    return found
-
-
-def check_no_rival_is_faster(seed: int) -> None:
-    cluster = random_cluster(seed)
-    assert cluster.network
-    made = planner.plan(cluster, time_limit=0.2, model_bytes=2**20)
-    late = LateRanks.of(cluster)
-    bound = tuple(made.roles[name] for name in (late.order or late.roles))
-    link = cluster.link.alpha_s, cluster.link.beta_s_per_byte
-    row = cluster.arrivals[0] if cluster.arrivals else [0.0] * cluster.ranks
-    network = Network(*link, cluster.network)
-    for nbytes, schedule in itertools.product((2**14, 2**20, 2**26), rivals(cluster.network, bound)):
-        chosen = made.schedule_for(nbytes)
-        assert chosen is not None
-        ran, other = (
-            float(simulate.run(each, nbytes, network, row).finish_s.max()) - max(row) for each in (chosen, schedule)
-        )
-        # A range's choice may take 2 % longer for a size in it, and gains below 2 % are not taken.
-        assert ran <= other * 1.03 * 1.02, (seed, nbytes, chosen, schedule)
-        model, rival = (
-            simulate.staggered(
-                simulate.phase_seconds(each, nbytes, *link, cluster.network), simulate.releases(each, [row])
-            )
-            for each in (chosen, schedule)
-        )
-        assert model <= rival * 1.03 * 1.02, (seed, nbytes, chosen, schedule)
-        if cluster.network.nic == "rank" and not cluster.network.racks:  # shared links serve whoever comes first
-            assert model == pytest.approx(ran, rel=0.03)
-
-
-@pytest.mark.parametrize("seed", range(12))
+# Cheap ones of the 300 in benchmarks/hosts.py: with nobody late, NICs of ranks and of hosts, racks, and plain schedules
+# that are faster than they look as all but the late ranks have begun.
+@pytest.mark.parametrize("seed", [1, 2, 4, 8, 99, 108, 163, 233, 261, 284])
 def test_no_plan_is_slower_than_what_else_there_is(seed: int) -> None:
-    check_no_rival_is_faster(seed)
+    for comparison in compared(seed):
+        assert comparison.passes, comparison
+
+
+def test_times_that_jump_where_messages_overtake_are_those_of_runs() -> None:
+    """Halfway the time lies between the ends, but not at the quarters."""
+    topology = Topology(hosts=(0, 0, 0, 1, 1, 1, 2, 2), nic="host", slow=2.0, racks=(0, 0, 1), uplinks=(4.0, 2.0))
+    schedule, link = schedules.direct_join(8, 7, 7), (4.53e-6, 7.72e-11)
+    row = [0.0] * 7 + [1.0]
+    for nbytes in (2**12, 2**14, 2**15, 2**16, 2**17, 2**20):
+        ran = float(simulate.run(schedule, nbytes, Network(*link, topology), row).finish_s.max()) - 1.0
+        assert simulate.mean_seconds(schedule, nbytes, *link, topology, (7,), [row]) == pytest.approx(ran, rel=0.02)

@@ -140,8 +140,7 @@ def test_late_ranks_on_hosts_with_slow_links_between(first: float, last: float) 
 
     def on_network(schedule: schedules.Schedule, nbytes: int) -> float:
         link = source.link.alpha_s, source.link.beta_s_per_byte
-        times = simulate.phase_seconds(schedule, nbytes, *link, network)
-        return simulate.staggered(times, simulate.releases(schedule, source.arrivals))
+        return simulate.mean_seconds(schedule, nbytes, *link, network, (6, 7), source.arrivals)
 
     bucket = Bucket(name="all", bytes=2**28, ready_s=0.0)
     source = two_late(8, first, last).model_copy(update={"topology": network, "buckets": [bucket]})

@@ -69,7 +69,7 @@ def clusters(draw):
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cluster=clusters(), min_gain=st.sampled_from([0.02, 0.0]))
 def test_every_plan_is_proved_and_never_slower_than_the_best_baseline(cluster: Profile, min_gain: float) -> None:
-    made = planner.plan(cluster, min_gain=min_gain, time_limit=0.1)
+    made = planner.plan(cluster, min_gain=min_gain, time_limit=0.02)
     plan.verify(made)
     buckets = {bucket.bytes for bucket in (*made.step.planned, *made.step.gradients)} if made.step else set()
     for entry in made.collectives:

@@ -92,7 +92,7 @@ def test_the_step_is_explained(shared: plan.Plan) -> None:
     for words in (
         "The 7 gradient buckets of a step, 22 MiB together",
         f"That is with {len(made_step.planned)} buckets; as they are, 7 buckets take",
-        "No boundaries, order or schedules take less than",
+        "With one port per rank no boundaries, order or schedules take less than",
         "The step, if the late rank is late by 5 ms",
     ):
         assert words in text

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxcomm.errors import PlanError
 from jaxcomm.schedules import Op, Schedule
-from jaxcomm.schedules.schedule import Table
+from jaxcomm.schedules.schedule import Table, join, rows
 
 THREAD_BLOCKS: Final = 108  # they wait for each other, so all must run at once: one per multiprocessor of an A100
 
@@ -50,18 +50,57 @@ class TooMuchError(PlanError):
         self.factor = factor
 
 
-def phases(schedule: Schedule) -> list[list[ChunkRound]]:
+def phases(schedule: Schedule, around: bool = False) -> list[list[ChunkRound]]:
     """The messages of every precondition, and last those of the schedule, by round and chunk.
 
     When every thread block keeps this order, none waits for ever, even if a link holds only one message: what the first
     unfinished step waits for always comes earlier in the order.
+
+    Args:
+      schedule: any schedule.
+      around: a precondition in which the owner of a chunk hears from everybody else sends the chunk around a ring that
+        ends there, as long and with as many bytes: so every rank has two peers, but a sum adds in another order.
     """
-    return [list(_rounds(phase.table())) for phase in schedule.phases]
+    before, after = schedule.phases[:-1], schedule.table()
+    tables = [_around(phase) if around else phase.table() for phase in before]
+    return [list(_rounds(table)) for table in (*tables, after)]
+
+
+def _around(phase: Schedule) -> Table:
+    """The table with rings for stars: where a chunk is only added, by the ranks that take part, to one of them."""
+    table = phase.table()
+    there = np.array([rank for rank in range(phase.ranks) if rank not in phase.late_ranks])
+    rings, rest = [], []
+    for chunk in np.unique(table[:, 3]):
+        own = table[table[:, 3] == chunk]
+        owner = own[0, 2]
+        if (own[:, 4] == Op.REDUCE).all() and sorted((*own[:, 1], *own[:1, 2])) == there.tolist():
+            hop = np.arange(len(there) - 1)
+            place = np.searchsorted(there, owner) + 1 + hop
+            src, dst = there[place % len(there)], there[(place + 1) % len(there)]
+            rings.append(rows(hop, src, dst, chunk, Op.REDUCE))
+        else:
+            rest.append(own)
+    return join([*rings, *rest])
+
+
+def fitting(schedule: Schedule, build: Callable[[list[list[ChunkRound]]], Built]) -> Built:
+    """What `build` makes of the schedule's phases, with rings for preconditions if the limits allow no stars.
+
+    Raises:
+      PlanError: it can make nothing of either; the message is about the latter.
+    """
+    try:
+        return build(phases(schedule))
+    except TooMuchError:
+        if len(schedule.phases) == 1:
+            raise
+        return build(phases(schedule, around=True))
 
 
 def _rounds(table: Table) -> Iterator[ChunkRound]:
-    rows = table[np.lexsort((table[:, 3], table[:, 0]))].tolist()
-    for (_, chunk), together in groupby(rows, key=itemgetter(0, 3)):
+    ordered = table[np.lexsort((table[:, 3], table[:, 0]))].tolist()
+    for (_, chunk), together in groupby(ordered, key=itemgetter(0, 3)):
         yield ChunkRound(chunk, tuple(Message(src, dst, Op(op)) for _, src, dst, _, op in together))
 
 

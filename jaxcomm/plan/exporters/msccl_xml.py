@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.exporters.chunk_rounds import THREAD_BLOCKS, ChunkRound, Exported, check, phases, split
+from jaxcomm.plan.exporters.chunk_rounds import THREAD_BLOCKS, ChunkRound, Exported, check, fitting, split
 from jaxcomm.schedules import Op, Schedule
 
 STEPS: Final = 64  # per thread block, `nop` included
@@ -48,8 +48,13 @@ def msccl_xml(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | No
     if max_bytes == 0:
         raise PlanError("the byte range ends at 0, which MSCCL reads as no limit.\n  Cure: export another byte range.")
     check("the number of chunks", schedule.num_chunks, CHUNKS, "MSCCL allows", _FEWER_CHUNKS)
-    order = [each for phase in phases(schedule) for each in phase]
-    gpus = split(1, min(schedule.num_chunks, CHANNELS), lambda channels: _checked(_gpus(schedule, order, channels)))
+    most = min(schedule.num_chunks, CHANNELS)
+
+    def build(order: list[list[ChunkRound]]) -> list[_Gpu]:
+        moved = [each for phase in order for each in phase]
+        return split(1, most, lambda channels: _checked(_gpus(schedule, moved, channels)))
+
+    gpus = fitting(schedule, build)
     channels = 1 + max(block.channel for gpu in gpus for block in gpu.blocks)
     lines = [
         f'<algo name="{name}" proto="Simple" nchannels="{channels}" nchunksperloop="{schedule.num_chunks}" '

@@ -20,7 +20,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.exporters.chunk_rounds import THREAD_BLOCKS, ChunkRound, Exported, check, phases, split
+from jaxcomm.plan.exporters.chunk_rounds import THREAD_BLOCKS, ChunkRound, Exported, check, fitting, split
 from jaxcomm.schedules import Op, Schedule
 
 LANES: Final = 32  # thread blocks of a schedule that has the chunks: as many as NCCL has channels
@@ -52,9 +52,8 @@ def mscclpp(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | None
       PlanError: a limit of MSCCL++ that the schedule does not keep however its chunks are dealt out to thread blocks,
         or no size of the range that the executor takes.
     """
-    order = phases(schedule)
     first, last = min(schedule.num_chunks, LANES), min(schedule.num_chunks, THREAD_BLOCKS)
-    plan = split(first, last, lambda lanes: _checked(_Plan(schedule, order, lanes)))
+    plan = fitting(schedule, lambda order: split(first, last, lambda lanes: _checked(_Plan(schedule, order, lanes))))
     low, high = _sizes(schedule.num_chunks, max(*plan.slots, schedule.num_chunks), min_bytes, max_bytes)
     document = {
         "name": name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from jaxcomm import simulate
@@ -30,8 +31,8 @@ def choose(setting: Setting, nbytes: int) -> Spec:
     One that uses the delay must gain `min_gain` to be taken, and one for several late ranks as much over the best then.
     """
     choice: Spec = plain(setting, nbytes)
-    for rivals in (late_specs(setting, nbytes), late_sets(setting, nbytes)):
-        if rivals:
+    for offers in (late_specs, late_sets):
+        if rivals := offers(setting, nbytes, setting.seconds(choice, nbytes)):
             rival = min(rivals, key=lambda spec: setting.seconds(spec, nbytes))
             pays = setting.seconds(rival, nbytes) < (1 - setting.min_gain) * setting.seconds(choice, nbytes)
             choice = rival if pays else choice
@@ -41,15 +42,17 @@ def choose(setting: Setting, nbytes: int) -> Spec:
 def plain(setting: Setting, nbytes: int) -> Spec:
     """The fastest of what cannot use a delay: a schedule, or NCCL's own allreduce."""
     usual = plain_schedule(setting, nbytes)
-    best = min([usual, *host_specs(setting, nbytes)], key=lambda spec: setting.seconds(spec, nbytes))
+    offers = [usual, *host_specs(setting, nbytes, setting.seconds(usual, nbytes))]
+    best = min(offers, key=lambda spec: setting.seconds(spec, nbytes))
     if setting.nccl_seconds(nbytes) < setting.seconds(best, nbytes):
         return Nccl(otherwise=usual.kind)
     return best
 
 
-def host_specs(setting: Setting, nbytes: int) -> list[Spec]:
-    """The best of every kind that is made for hosts and cannot use a delay."""
-    return [*on_hosts.halving_doubling_specs(setting, nbytes), *on_hosts.hierarchical_specs(setting, nbytes)]
+def host_specs(setting: Setting, nbytes: int, limit: float = math.inf) -> list[Spec]:
+    """The best of every kind that is made for hosts and cannot use a delay, as far as it may take less than `limit`."""
+    call = setting, nbytes, limit
+    return [*on_hosts.halving_doubling_specs(*call), *on_hosts.hierarchical_specs(*call)]
 
 
 def plain_schedule(setting: Setting, nbytes: int) -> Plain:
@@ -66,10 +69,11 @@ def call_lower_bound(setting: Setting, nbytes: int) -> float:
     return min(simulate.lower_bound(*call), setting.nccl_seconds(nbytes))
 
 
-def late_specs(setting: Setting, nbytes: int) -> list[Spec]:
+def late_specs(setting: Setting, nbytes: int, limit: float = math.inf) -> list[Spec]:
     """The best of every kind that uses the delay of the late rank; empty if nobody is known to be late.
 
-    Chunks and coverage are tuned for links that are alike; where they differ, the solver's schedules take that place.
+    Where links differ, kinds that take `limit` seconds or longer may be left out. Chunks and coverage are tuned for
+    links that are alike; where they differ, the solver's schedules take that place.
     """
     if not setting.late.roles:
         return []
@@ -79,28 +83,31 @@ def late_specs(setting: Setting, nbytes: int) -> list[Spec]:
         ]
         counts = dict.fromkeys(multiple * (setting.ranks - 1) for multiple in _multiples(setting, nbytes))
         flat = [StragglerSpec(late=ROLE, chunks=chunks) for chunks in counts]
-        tiers = on_hosts.late_hierarchical_specs(setting, nbytes)
-        usual = [Broadcast(late=ROLE), *on_hosts.fastest(setting, flat, nbytes), *tiers]
-        return [*usual, *direct_joins(setting, nbytes, [*usual, *solved]), *solved]
+        usual = [
+            *on_hosts.fastest(setting, [Broadcast(late=ROLE)], nbytes, limit),
+            *on_hosts.fastest(setting, flat, nbytes, limit),
+            *on_hosts.late_hierarchical_specs(setting, nbytes, limit),
+        ]
+        return [*usual, *direct_joins(setting, nbytes, [*usual, *solved], limit), *solved]
     call = setting.ranks, nbytes, setting.late.delays, setting.links.alpha, setting.links.beta
     members = simulate.straggler(*call), simulate.hybrid(*call)
     specs: list[Spec] = [Broadcast(late=ROLE), *(tuned_spec(member) for member in members if member)]
     return [*specs, *direct_joins(setting, nbytes, specs)]
 
 
-def direct_joins(setting: Setting, nbytes: int, rivals: Sequence[Spec]) -> list[Spec]:
+def direct_joins(setting: Setting, nbytes: int, rivals: Sequence[Spec], limit: float = math.inf) -> list[Spec]:
     """The best direct join: the late rank exchanges with all others at once, if a rank has so many ports. As it asks
-    more of the network, it must save `min_gain` of the others' least time."""
+    more of the network, it must save `min_gain` of the others' least time, at most `limit`."""
     others = setting.ranks - 1
     if others > setting.ports or others < 2:  # of two ranks it is the straggler schedule
         return []
-    specs = [DirectJoin(late=ROLE, chunks=multiple * others) for multiple in _multiples(setting, nbytes)]
+    specs: list[Spec] = [DirectJoin(late=ROLE, chunks=multiple * others) for multiple in _multiples(setting, nbytes)]
     if setting.links.topology:
-        (best,) = on_hosts.fastest(setting, specs, nbytes)
+        specs = on_hosts.fastest(setting, specs, nbytes, limit)
     else:
-        best = min(specs, key=lambda spec: setting.seconds(spec, nbytes))
-    least = min(setting.seconds(spec, nbytes) for spec in rivals)
-    return [best] if setting.seconds(best, nbytes) < (1 - setting.min_gain) * least else []
+        specs = [min(specs, key=lambda spec: setting.seconds(spec, nbytes))]
+    least = min([limit, *(setting.seconds(spec, nbytes) for spec in rivals)])
+    return [spec for spec in specs if setting.seconds(spec, nbytes) < (1 - setting.min_gain) * least]
 
 
 def _multiples(setting: Setting, nbytes: int) -> list[int]:
@@ -110,11 +117,12 @@ def _multiples(setting: Setting, nbytes: int) -> list[int]:
     return [1 << exponent for exponent in range(max(1, most.bit_length()))]
 
 
-def late_sets(setting: Setting, nbytes: int) -> list[Spec]:
+def late_sets(setting: Setting, nbytes: int, limit: float = math.inf) -> list[Spec]:
     """The best of every kind for the last two late ranks, the last three, ...; empty if at most one is late.
 
     Chunk counts are 1, 2, 4, ... times those with which every rank has as much to do, and where links
-    differ, so that every transfer must be timed, at most 4 times those.
+    differ, so that every transfer must be timed, at most 4 times those; there, kinds that take `limit` seconds or
+    longer may be left out.
     """
     specs: list[Spec] = []
     order, limit = setting.late.order, simulate.tune.max_chunks(setting.ranks, nbytes)
@@ -123,8 +131,11 @@ def late_sets(setting: Setting, nbytes: int) -> list[Spec]:
         for kind, period in ((Stragglers, setting.ranks), (Chain, setting.ranks - 1)):
             times = max(1, min(limit // period, 4 if setting.links.topology else limit)).bit_length()
             members: list[Spec] = [kind(late=late, chunks=period << exponent) for exponent in range(times)]
-            specs.append(min(members, key=lambda spec: setting.seconds(spec, nbytes)))
-        specs += on_hosts.late_set_specs(setting, nbytes, late)
+            if setting.links.topology:
+                specs += on_hosts.fastest(setting, members, nbytes, limit)
+            else:
+                specs.append(min(members, key=lambda spec: setting.seconds(spec, nbytes)))
+        specs += on_hosts.late_set_specs(setting, nbytes, late, limit)
     return specs
 
 

@@ -21,22 +21,23 @@ MULTIPLES: Final = (1, 4, 16)  # chunks per rank of hierarchical schedules: more
 SHARES: Final = (0.25, 0.5, 0.75, 1.0)  # of the longest delay that is of use, those that schedules are made for
 
 
-def halving_doubling_specs(setting: Setting, nbytes: int) -> list[Spec]:
-    """Halving and doubling in the best of the orders; empty where there are no hosts."""
+def halving_doubling_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> list[Spec]:
+    """Halving and doubling in the best of the orders; empty where there are no hosts; for `limit` see `fastest`."""
     topology = setting.links.topology
     if not topology or len({*topology.hosts}) < 2:
         return []
     distinct = {order: name for name, order in schedules.orders_by_host(topology.hosts).items()}
     distinct.pop(tuple(range(setting.ranks)), None)  # the usual one
-    return fastest(setting, [HalvingDoubling.model_validate({"order": name}) for name in distinct.values()], nbytes)
+    specs = [HalvingDoubling.model_validate({"order": name}) for name in distinct.values()]
+    return fastest(setting, specs, nbytes, limit)
 
 
-def hierarchical_specs(setting: Setting, nbytes: int) -> list[Spec]:
+def hierarchical_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> list[Spec]:
     """The best hierarchical schedule that cannot use a delay; empty where there is but one tier."""
-    return fastest(setting, [Hierarchical(chunks=chunks) for chunks in _counts(setting, nbytes)], nbytes)
+    return fastest(setting, [Hierarchical(chunks=chunks) for chunks in _counts(setting, nbytes)], nbytes, limit)
 
 
-def late_hierarchical_specs(setting: Setting, nbytes: int) -> list[Spec]:
+def late_hierarchical_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> list[Spec]:
     """The best hierarchical schedule for the late rank.
 
     Each tier has its own share of chunks whose sums the others make before, which is all that it can hide behind the
@@ -54,33 +55,36 @@ def late_hierarchical_specs(setting: Setting, nbytes: int) -> list[Spec]:
         longer = [pair for delay, pair in shares if delay > usual]
         chosen = dict.fromkeys([*shorter[-2:], *longer[:1]])
         found += [Hierarchical(chunks=chunks, late=(ROLE,), within=w, across=a) for w, a in chosen]
-    return fastest(setting, found, nbytes)
+    return fastest(setting, found, nbytes, limit)
 
 
-def late_set_specs(setting: Setting, nbytes: int, late: Sequence[str]) -> list[Spec]:
+def late_set_specs(setting: Setting, nbytes: int, late: Sequence[str], limit: float = np.inf) -> list[Spec]:
     """The best hierarchical schedule for several late ranks that come together."""
     if not setting.links.topology:
         return []
     counts = _counts(setting, nbytes)
-    return fastest(setting, [Hierarchical(chunks=k, late=tuple(late), within=k, across=k) for k in counts], nbytes)
+    specs = [Hierarchical(chunks=k, late=tuple(late), within=k, across=k) for k in counts]
+    return fastest(setting, specs, nbytes, limit)
 
 
-def fastest(setting: Setting, specs: Sequence[Spec], nbytes: int) -> list[Spec]:
-    """The spec that takes the least time, as a list that is empty if there are none.
+def fastest(setting: Setting, specs: Sequence[Spec], nbytes: int, limit: float = np.inf) -> list[Spec]:
+    """The spec that takes the least time, as a list that is empty if there are none, or all take `limit` or longer.
 
-    One whose busiest port alone takes longer than another in all is not timed.
+    One whose busiest port alone takes longer after the last rank's arrival than that, or than another in all, is not
+    timed.
     """
-    links, least = setting.links, np.inf
+    links, least = setting.links, limit
     best: list[Spec] = []
     if not specs:
         return []
     assert links.topology
-    bounds = []
-    for spec in specs:
-        rounds, volume = _port_loads(setting.schedule(spec), links.topology)
-        bounds.append(float((rounds * links.alpha + volume * nbytes * links.beta).max()))
+    bounds = [0.0] * len(specs)
+    if setting.ranks <= clock.TIMED:
+        for index, spec in enumerate(specs):
+            rounds, volume = _port_loads(setting.schedule(spec), links.topology, setting.late.ranks[-1:])
+            bounds[index] = float((rounds * links.alpha + volume * nbytes * links.beta).max())
     for _, index in sorted(zip(bounds, range(len(specs)), strict=True)):
-        if not best or bounds[index] < least:
+        if bounds[index] < least:
             seconds = setting.seconds(specs[index], nbytes)
             if seconds < least:
                 best, least = [specs[index]], seconds
@@ -123,22 +127,31 @@ def _unit(topology: Topology, sizes: Sequence[int]) -> float:
 
 
 @lru_cache(maxsize=1024)
-def _port_loads(schedule: Schedule, topology: Topology) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """By port and shared link, in how many rounds it serves somebody, and how many buffers' time it is busy."""
-    table = schedule.table().astype(np.int64)
-    round_, src, dst = table[:, 0], table[:, 1], table[:, 2]
+def _port_loads(
+    schedule: Schedule, topology: Topology, last: tuple[int, ...]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """By port and shared link, in how many rounds it serves somebody, and how many buffers' time it is busy, with what
+    cannot run before the last rank is there."""
     network = Cluster(0.0, 1.0, topology)
-    remote, beta = network.remote(src, dst), network.port_beta(src, dst)
+    arrivals = [-np.inf if last and rank not in last else 0.0 for rank in range(schedule.ranks)]
+    phases = clock.simulation(schedule, topology).run(arrivals).phases
+    late = [messages.end_s > -np.inf for messages in phases]
+    round_, src, dst, chunks = (
+        np.concatenate([getattr(messages, name)[after] for messages, after in zip(phases, late, strict=True)])
+        for name in ("round", "src", "dst", "chunks")
+    )
+    phase = np.repeat(range(len(phases)), [after.sum() for after in late])
+    remote, beta = network.remote(src, dst), network.port_beta(src, dst) * chunks
     rounds: list[NDArray[np.float64]] = []
     volumes: list[NDArray[np.float64]] = []
     for rank in (src, dst):
         port = 2 * rank + remote
-        own = np.unique(np.stack([port, round_], axis=1), axis=0)[:, 0]
+        own = np.unique(np.stack([port, phase, round_], axis=1), axis=0)[:, 0]
         rounds.append(np.bincount(own, minlength=2 * schedule.ranks).astype(np.float64))
         volumes.append(np.bincount(port, beta, minlength=2 * schedule.ranks).astype(np.float64))
     for link, link_beta in zip(*network.shared(src, dst), strict=True):
         if (link >= 0).any():
-            volumes.append(np.bincount(link[link >= 0], link_beta[link >= 0]).astype(np.float64))
+            volumes.append(np.bincount(link[link >= 0], (link_beta * chunks)[link >= 0]).astype(np.float64))
             rounds.append(np.zeros(len(volumes[-1])))
     loads: NDArray[np.float64] = np.unique(np.stack([np.concatenate(rounds), np.concatenate(volumes)], axis=1), axis=0)
     return loads[:, 0], loads[:, 1] / schedule.num_chunks

@@ -10,9 +10,10 @@ from jaxcomm import schedules, simulate
 from jaxcomm.cluster import Cluster
 from jaxcomm.plan import build
 from jaxcomm.plan.executors import Executors
-from jaxcomm.plan.values import Chain, Hierarchical, Nccl, Solved, Spec, Stragglers
+from jaxcomm.plan.values import Chain, Nccl, Solved, Spec, Stragglers
 from jaxcomm.planner.late_ranks import ROLE, LateRanks
 from jaxcomm.schedules import Schedule, Template
+from jaxcomm.simulate import clock
 
 
 @dataclass(frozen=True)
@@ -33,18 +34,27 @@ class Setting:
     template: Template | None = None
     solved: tuple[Solved, ...] = ()
     executors: Executors | None = None
+    _built: dict[Spec, Schedule] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _timed: dict[tuple[Spec, int], float] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def schedule(self, spec: Spec) -> Schedule:
         """The schedule of a spec, for some late rank where nobody is known to be late."""
-        roles = self.late.roles or {ROLE: 0}
-        return build(spec, self.ranks, roles, self.template, self.solved, self.links.topology)
+        if spec not in self._built:
+            roles = self.late.roles or {ROLE: 0}
+            self._built[spec] = build(spec, self.ranks, roles, self.template, self.solved, self.links.topology)
+        return self._built[spec]
 
     def cost(self, spec: Spec, nbytes: int) -> tuple[float, float]:
-        """Seconds before and after the late rank's arrival."""
+        """Seconds before and after the arrival of the late ranks: of those that the schedule waits for, or the last."""
         if isinstance(spec, Nccl):
             return 0.0, self.nccl_seconds(nbytes)
-        links = self.links
-        return simulate.phases(self.schedule(spec), nbytes, links.alpha, links.beta, links.topology)
+        schedule, links = self.schedule(spec), self.links
+        call = schedule, nbytes, links.alpha, links.beta
+        if not links.topology:
+            return simulate.phases(*call)
+        late = schedule.late_ranks or frozenset(self.late.ranks[-1:])
+        left = clock.left_seconds(*call, links.topology, (late,) if late else ())
+        return left[0] - left[-1], left[-1]
 
     def nccl_seconds(self, nbytes: int) -> float:
         """Seconds of NCCL's own allreduce; infinite if it was not timed."""
@@ -52,11 +62,18 @@ class Setting:
 
     def seconds(self, spec: Spec, nbytes: int) -> float:
         """Mean seconds from the last late rank's arrival on."""
-        if isinstance(spec, Stragglers | Chain) or (isinstance(spec, Hierarchical) and len(spec.late) > 1):
-            links = self.links
-            alike = None if links.topology else _schedule(spec.kind, self.ranks, len(spec.late), spec.chunks)
-            schedule = alike or self.schedule(spec)
-            times = simulate.phase_seconds(schedule, nbytes, links.alpha, links.beta, links.topology)
+        if (spec, nbytes) not in self._timed:
+            self._timed[spec, nbytes] = self._seconds(spec, nbytes)
+        return self._timed[spec, nbytes]
+
+    def _seconds(self, spec: Spec, nbytes: int) -> float:
+        links = self.links
+        if links.topology and not isinstance(spec, Nccl):
+            call = self.schedule(spec), nbytes, links.alpha, links.beta, links.topology
+            return simulate.staggered(simulate.stage_seconds(*call, self.late.ranks), self.late.arrivals)
+        if isinstance(spec, Stragglers | Chain):
+            schedule = _schedule(spec.kind, self.ranks, len(spec.late), spec.chunks)
+            times = simulate.phase_seconds(schedule, nbytes, links.alpha, links.beta)
             needed = range(-1 - len(spec.late), 0) if isinstance(spec, Chain) else (-1 - len(spec.late), -1)
             return simulate.staggered(times, self.late.releases[list(needed)])
         before, after = self.cost(spec, nbytes)

@@ -1,0 +1,120 @@
+"""Clusters of hosts and racks at random, and what no plan for them may be slower than; also for benchmarks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from jaxcomm import planner, profile, schedules, simulate
+from jaxcomm.cluster import Topology
+from jaxcomm.planner.late_ranks import LateRanks
+from jaxcomm.profile import Profile
+from jaxcomm.schedules import Schedule
+from jaxcomm.simulate import Network
+
+SIZES = (2**14, 2**20, 2**26)
+# A range's choice may take 2 % longer for a size in it, and gains below 2 % are not taken.
+SLOWER = 1.03 * 1.02
+APART = 0.03  # how far model and run may differ where no link is shared: shared ones serve whoever comes first
+
+
+class Comparison(NamedTuple):
+    """A plan's choice for a size, in times of its fastest rival by runs and by the planner's model, and by how much its
+    model differs from its run where no link is shared, else 0."""
+
+    seed: int
+    nbytes: int
+    chosen: str
+    rival_by_run: str
+    by_run: float
+    rival_by_model: str
+    by_model: float
+    apart: float
+
+    @property
+    def passes(self) -> bool:
+        """Whether no rival is faster, and the model fits."""
+        return max(self.by_run, self.by_model) <= SLOWER and self.apart <= APART
+
+
+def random_cluster(seed: int) -> Profile:
+    """Hosts, racks, NICs, late ranks and delays from none on."""
+    dice = random.Random(seed)
+    sizes = [dice.randrange(1, 5) for _ in range(dice.randrange(2, 4))]
+    hosts = [host for host, size in enumerate(sizes) for _ in range(size)]
+    ranks = len(hosts)
+    beta = 10 ** dice.uniform(-11, -9)
+    row = [0.0] * ranks
+    if dice.random() < 0.7:
+        for rank in dice.sample(range(1, ranks), dice.randrange(1, min(3, ranks))):
+            row[rank] = dice.choice([0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1.0])
+    racks = []
+    if len(sizes) > 2 and dice.random() < 0.4:
+        parts = [[r for r in range(ranks) if (hosts[r] < 2) == first] for first in (True, False)]
+        racks = [
+            {"name": f"{i}", "ranks": part, "uplink": dice.choice([1.0, 2.0, 4.0])} for i, part in enumerate(parts)
+        ]
+    nic, slow = dice.choice(["rank", "host"]), dice.choice([1.0, 2.0, 4.0, 9.0])
+    return profile.validate(
+        {
+            "format": "jaxcomm-profile",
+            "version": 1,
+            "ranks": ranks,
+            "link": {"alpha_s": 10 ** dice.uniform(-6, -5), "beta_s_per_byte": beta, "source": "a test"},
+            "arrivals": [row] * 3 if any(row) else [],
+            "topology": {"hosts": hosts, "nic": nic, "slow": slow},
+            "racks": racks,
+            "provenance": {"source": "a test", "tool": "pytest"},
+        },
+        "a test",
+    )
+
+
+def rivals(topology: Topology, late: tuple[int, ...]) -> list[Schedule]:
+    """What no plan may be slower than: the usual schedules, and those for hosts, with and without the late ranks."""
+    ranks, network = len(topology.hosts), (topology.hosts, topology.nic, topology.slow)
+    orders = schedules.orders_by_host(topology.hosts).values()
+    found = [schedules.ring(ranks), schedules.direct(ranks), *(schedules.halving_doubling(ranks, o) for o in orders)]
+    tiers = len({*topology.hosts}) < ranks or topology.racks
+    if tiers:
+        found += [schedules.hierarchical(*network, k * ranks, racks=topology.racks) for k in (1, 4, 16)]
+    if late:
+        found += [schedules.broadcast(ranks, late[-1]), schedules.straggler(ranks, late[-1], ranks - 1)]
+        found += [schedules.direct_join(ranks, late[-1], m * (ranks - 1)) for m in (1, 4)] if ranks > 2 else []
+        for k in (4 * ranks, 16 * ranks) if tiers else ():
+            found.append(schedules.hierarchical(*network, k, late[-1:], k, k, topology.racks))
+    return found
+
+
+def compared(seed: int) -> Iterator[Comparison]:
+    """Plans for a cluster, and compares the plan's choices with their rivals."""
+    cluster = random_cluster(seed)
+    assert cluster.network
+    made = planner.plan(cluster, time_limit=0.2, model_bytes=2**20)
+    late, link = LateRanks.of(cluster).ranks, (cluster.link.alpha_s, cluster.link.beta_s_per_byte)
+    row = cluster.arrivals[0] if cluster.arrivals else [0.0] * cluster.ranks
+    network = Network(*link, cluster.network)
+
+    def seconds(schedule: Schedule, nbytes: int) -> tuple[float, float]:
+        run = float(simulate.run(schedule, nbytes, network, row).finish_s.max()) - max(row)
+        return run, simulate.mean_seconds(schedule, nbytes, *link, cluster.network, late, [row])
+
+    offers = rivals(cluster.network, late)
+    for nbytes in SIZES:
+        chosen = made.schedule_for(nbytes)
+        assert chosen is not None
+        run, model = seconds(chosen, nbytes)
+        times = {f"{offer.kind}, {offer.num_chunks} chunks": seconds(offer, nbytes) for offer in offers}
+        first, second = (min(times, key=lambda name: times[name][by]) for by in range(2))
+        shared = cluster.network.nic == "host" or cluster.network.racks
+        yield Comparison(
+            seed,
+            nbytes,
+            f"{chosen.kind}, {chosen.num_chunks} chunks",
+            first,
+            run / times[first][0],
+            second,
+            model / times[second][1],
+            0.0 if shared else abs(model / run - 1),
+        )
