@@ -110,7 +110,10 @@ class Cases:
             return ops.all_gather(x, "d", axis_index_groups=[[*range(0, n, 2)], [*range(1, n, 2)]], tiled=True)
 
         return {
-            **{f"psum_scatter, {dtype}": Case(scatter, self.array((3, 5), dtype)) for dtype in ("float32", "int32", "bfloat16")},
+            **{
+                f"psum_scatter, {dtype}": Case(scatter, self.array((3, 5), dtype))
+                for dtype in ("float32", "int32", "bfloat16")
+            },
             **{
                 f"all_gather, {dtype}": Case(gather, self.array((3, 5), dtype))
                 for dtype in ("float32", "int8", "complex64", "bool")
