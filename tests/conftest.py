@@ -20,7 +20,9 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # LLVM's: what tes
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips what needs a GPU where there is none, and says why."""
+    """Files with slow tests come first, and what needs a GPU is skipped where there is none."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)  # of two workers none is left alone with a long file
     needing = [item for item in items if item.get_closest_marker("gpu")]
     if not needing:
         return
