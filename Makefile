@@ -55,7 +55,7 @@ wheel: .venv/.installed
 
 test: setup
 	@tools/setup.sh testbed
-	@tools/each.sh 'make test' '$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)' '$(BAZEL) test //...'
+	@tools/each.sh 'make test' '$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)' '$(BAZEL) test //...'
 
 sanitize: setup
 	@tools/each.sh 'make sanitize' $(foreach kind,asan ubsan tsan,'$(BAZEL) test --config=$(kind) //...')

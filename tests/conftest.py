@@ -16,10 +16,13 @@ hypothesis.settings.load_profile("same examples")
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
 os.environ.setdefault("PJRT_NPROC", "32")  # XLA's own threads: fewer can hang programs of eight devices on two cores
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # LLVM's: what tests compile runs once or twice
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips what needs a GPU where there is none, and says why."""
+    """Files with slow tests come first, and what needs a GPU is skipped where there is none."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)  # of two workers none is left alone with a long file
     needing = [item for item in items if item.get_closest_marker("gpu")]
     if not needing:
         return

@@ -35,6 +35,7 @@ def report(benchmarks):
     return convergence_report
 
 
+@pytest.mark.slow
 def test_an_interrupted_study_goes_on(tmp_path):
     words = [f"--out={tmp_path}", "--tasks=digits", "--schemes=ds-sync", "--seeds=2", "--steps=3", "--rates=0.05"]
     results = tmp_path / "results.jsonl"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -151,24 +152,29 @@ CASES = {
 }
 
 
+def jitted(case: Case, differentiate: Callable[..., Any]) -> Any:
+    def run(params: Any, x: Any, y: Any) -> Any:
+        args, kwargs = case.arguments(params, x, y)
+        return differentiate(*args, **kwargs)
+
+    return jax.jit(run)
+
+
+@functools.cache
+def by_jax(name: str) -> Any:
+    case = CASES[name]
+    return jitted(case, jax.value_and_grad(case.loss, **case.options))(PARAMS, X, Y)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_those_of_jax(name: str, mesh: Any) -> None:
-    case = CASES[name]
-
-    def step(differentiate: Callable[..., Any]) -> Any:
-        def run(params: Any, x: Any, y: Any) -> Any:
-            args, kwargs = case.arguments(params, x, y)
-            return differentiate(*args, **kwargs)
-
-        return jax.jit(run)
-
-    expected = step(jax.value_and_grad(case.loss, **case.options))(PARAMS, X, Y)
+    case, expected = CASES[name], by_jax(name)
     ours = jaxcomm.value_and_grad(case.loss, "data", **case.options)
     values = (placed(mesh), put(mesh, X, "data"), put(mesh, Y, "data"))
-    found = step(ours)(*values)
+    found = jitted(case, ours)(*values)
     equal(found, expected, case.tolerance)
     with jax.set_mesh(mesh):
-        equal(step(jaxcomm.grad(case.loss, "data", **case.options))(*values), _grads(found, case), 0)
+        equal(jitted(case, jaxcomm.grad(case.loss, "data", **case.options))(*values), _grads(found, case), 0)
         args, kwargs = case.arguments(*values)
         equal(ours(*args, **kwargs), expected, case.tolerance)
     # All ranks have the same bits of the value and of the gradients.

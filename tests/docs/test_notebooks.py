@@ -62,6 +62,7 @@ def executed(tool: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield {text: pool.submit(tool.execute, text, tmp_path_factory.mktemp(text.stem)) for text in TEXTS}
 
 
+@pytest.mark.slow
 @each_notebook
 def test_every_cell_runs(executed: dict[Path, Future[Any]], text: Path) -> None:
     found = executed[text].result()

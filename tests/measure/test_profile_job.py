@@ -58,19 +58,21 @@ def dying(*arguments):
         os._exit(0)
     return run(*arguments)
 calls.run = dying
-sys.exit(main(["profile", "--seconds", "1", "--out", "profile.json"]))
+code = main(["profile", "--seconds", "1", "--out", "profile.json"])
+sys.stdout.flush()
+os._exit(code)  # without JAX's own wait for all processes
 """
 
 
-def launch(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "jaxcomm.cli", "launch", "-n", "4", *words]
+def launch(folder: Path, processes: int, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "jaxcomm.cli", "launch", "-n", f"{processes}", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, env=ENVIRONMENT, cwd=folder)
 
 
 @pytest.mark.slow
 def test_a_job_is_profiled_and_runs_the_plan_of_its_profile(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(PROFILE_PLAN_AND_SUM)
-    done = launch(tmp_path, "script.py")
+    done = launch(tmp_path, 4, "script.py")
     assert done.returncode == 0, done.stderr
     found = profile.load(tmp_path / "profile.json")
     assert found.ranks == 4 and len({*found.hosts}) == 1 and not found.racks and found.topology is None
@@ -90,7 +92,7 @@ def test_a_job_is_profiled_and_runs_the_plan_of_its_profile(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_a_process_that_dies_while_measuring_is_named(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(ONE_DIES)
-    done = launch(tmp_path, "script.py")
+    done = launch(tmp_path, 3, "script.py")
     assert done.returncode != 0  # JAX may abort the first process, in which its coordinator misses one
     assert "is gone: process 2" in done.stderr and "Cure: see what process 2 wrote last" in done.stderr
     assert not (tmp_path / "profile.json").exists()
@@ -99,10 +101,10 @@ def test_a_process_that_dies_while_measuring_is_named(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_trial_says_what_would_be_measured(tmp_path: Path) -> None:
     words = ("--", sys.executable, "-m", "jaxcomm.cli", "profile", "--dry-run", "--sizes", "1KiB,1MiB")
-    done = launch(tmp_path, *words)
+    done = launch(tmp_path, 2, *words)
     assert done.returncode == 0, done.stderr
     assert sorted(line for line in done.stdout.splitlines() if "Gloo" not in line) == [
-        "[0] Would time exchanges between 4 ranks, all at once and one pair at a time, for 20 s,",
+        "[0] Would time exchanges between 2 ranks, all at once and one pair at a time, for 20 s,",
         "[0] at up to 2 sizes from 1 KiB to 1 MiB;",
         "[0] then record who arrives when in 50 steps; then write profile.json.",
     ]

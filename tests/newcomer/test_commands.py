@@ -14,6 +14,8 @@ from jaxcomm import testbed
 from jaxcomm.cli import COMMANDS
 from tests.newcomer.newcomer import ROOT, blocks, commands, shell
 
+pytestmark = pytest.mark.slow
+
 FIXTURES = ROOT / "tests" / "fixtures"
 
 # The user's own files of which the examples speak.

@@ -7,7 +7,7 @@ import re
 from typing import Any
 from xml.etree import ElementTree
 
-import jsonschema
+import fastjsonschema
 
 
 def number(low: int, high: int) -> dict[str, Any]:
@@ -75,6 +75,7 @@ MSCCLPP_SCHEMA = record(
     min_message_size=number(16, 2**31 - 1),
     max_message_size=number(16, 2**32 - 1),
 )
+_validate_mscclpp = fastjsonschema.compile(MSCCLPP_SCHEMA)
 
 ATTRIBUTES = {
     "algo": "name proto nchannels nchunksperloop ngpus coll inplace outofplace minBytes maxBytes",
@@ -88,7 +89,7 @@ WORDS = {"name": r"[\w-]+", "proto": "Simple", "coll": "allreduce", "type": "s|r
 def check_mscclpp(text: str) -> dict[str, Any]:
     """What MSCCL++'s parser and executor expect of a plan."""
     document = json.loads(text)
-    jsonschema.validate(document, MSCCLPP_SCHEMA)
+    _validate_mscclpp(document)
     for rank, gpu in enumerate(document["gpus"]):
         assert gpu["id"] == rank
         assert [block["id"] for block in gpu["threadblocks"]] == list(range(len(gpu["threadblocks"])))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,11 +25,18 @@ INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 FLOATS = ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
 SIZES = [0, 1, 1237, 16 << 10, 3 << 18]
 
-Case = Callable[[Any], Any]
+Step = Callable[[Any], Any]
+
+
+class Case(NamedTuple):
+    """A function of `ops`, jax.lax or jaxcomm, and of a rank's operand, that returns a tree of arrays; the operand."""
+
+    body: Callable[[Any, Any], Any]
+    operand: Any
 
 
 class Cases:
-    """The table; each case calls functions of `ops`, jax.lax or jaxcomm, and returns a tree of arrays."""
+    """The tables."""
 
     def __init__(self) -> None:
         devices = np.array(jax.devices())
@@ -54,98 +61,124 @@ class Cases:
         spec = P(mesh.axis_names)
         return jax.jit(jax.shard_map(body, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False), **options)
 
+    def together(self, cases: dict[str, Case], mesh: Mesh | None = None) -> Callable[[Any], dict[str, Any]]:
+        """A function of `ops` that runs all of them in one step, which is compiled once."""
+        operands = {name: case.operand for name, case in cases.items()}
+
+        def run(ops: Any) -> dict[str, Any]:
+            return self.step(lambda x: {name: case.body(ops, x[name]) for name, case in cases.items()}, mesh)(operands)
+
+        return run
+
     def sums(self) -> dict[str, Case]:
         """Those that follow plans."""
 
         def each(dtype: str) -> Case:
             reductions = ["psum", "pmean"] + ["pmax", "pmin"] * (not dtype.startswith("complex"))
-            return lambda ops: self.step(lambda x: [getattr(ops, name)(x, "d") for name in reductions])(
-                self.array((37,), dtype)
-            )
+            return Case(lambda ops, x: [getattr(ops, name)(x, "d") for name in reductions], self.array((37,), dtype))
 
-        def of_size(size: int) -> Case:
-            return lambda ops: self.step(lambda x: ops.psum(x, "d"))(self.array((size,)))
+        def total(ops: Any, x: Any) -> Any:
+            return ops.psum(x, "d")
 
-        def tree(ops: Any) -> Any:
-            leaves = {f"leaf {i}": self.array((i % 7, 3), ["float32", "int8", "bfloat16"][i % 3]) for i in range(1, 40)}
-            return self.step(lambda x: ops.psum(x, "d"))(leaves)
-
+        leaves = {f"leaf {i}": self.array((i % 7, 3), ["float32", "int8", "bfloat16"][i % 3]) for i in range(1, 40)}
         return {
             **{dtype: each(dtype) for dtype in ["bool", *INTEGERS, *FLOATS]},
-            **{f"{size} elements": of_size(size) for size in SIZES},
-            "many leaves": tree,
+            **{f"{size} elements": Case(total, self.array((size,))) for size in SIZES},
+            "many leaves": Case(total, leaves),
         }
 
     def collectives(self) -> dict[str, Case]:
         n = self.ranks
 
-        def scatter(ops: Any) -> Any:
-            def body(x: Any) -> Any:
-                whole = [ops.psum_scatter(jnp.tile(x, (n, 1)), "d", scatter_dimension=0, tiled=True)]
-                return [*whole, ops.psum_scatter(jnp.tile(x, (1, n)), "d", scatter_dimension=1, tiled=True)]
+        def scatter(ops: Any, x: Any) -> Any:
+            whole = [ops.psum_scatter(jnp.tile(x, (n, 1)), "d", scatter_dimension=0, tiled=True)]
+            return [*whole, ops.psum_scatter(jnp.tile(x, (1, n)), "d", scatter_dimension=1, tiled=True)]
 
-            return [self.step(body)(self.array((3, 5), dtype)) for dtype in ("float32", "int32", "bfloat16")]
+        def gather(ops: Any, x: Any) -> Any:
+            return [ops.all_gather(x, "d", axis=axis, tiled=tiled) for tiled in (False, True) for axis in (0, 1, -1)]
 
-        def gather(tiled: bool) -> Case:
-            def body(ops: Any) -> Any:
-                return lambda x: [ops.all_gather(x, "d", axis=axis, tiled=tiled) for axis in (0, 1, -1)]
-
-            return lambda ops: [
-                self.step(body(ops))(self.array((3, 5), dtype)) for dtype in ("float32", "int8", "complex64", "bool")
-            ]
-
-        def large(ops: Any) -> Any:
-            def body(x: Any) -> Any:
-                return ops.all_gather(x, "d", tiled=True), ops.psum_scatter(jnp.tile(x, n), "d", tiled=True)
-
-            return self.step(body)(self.array((100_003,)))
+        def large(ops: Any, x: Any) -> Any:
+            return ops.all_gather(x, "d", tiled=True), ops.psum_scatter(jnp.tile(x, n), "d", tiled=True)
 
         def groups(*groups: list[int]) -> Case:
-            def body(ops: Any) -> Any:
-                return lambda x: [getattr(ops, name)(x, "d", axis_index_groups=[*groups]) for name in ("psum", "pmax")]
+            def body(ops: Any, x: Any) -> Any:
+                return [getattr(ops, name)(x, "d", axis_index_groups=[*groups]) for name in ("psum", "pmax")]
 
-            return lambda ops: self.step(body(ops))(self.array((5,)))
+            return Case(body, self.array((5,)))
 
-        def grouped_gather(ops: Any) -> Any:
-            halves = [[*range(0, n, 2)], [*range(1, n, 2)]]
-            body = lambda x: ops.all_gather(x, "d", axis_index_groups=halves, tiled=True)  # noqa: E731
-            return self.step(body)(self.array((5,)))
-
-        def over(grid: Mesh) -> Case:
-            def body(ops: Any) -> Any:
-                return lambda x: [
-                    ops.psum(x * 2, "a"),
-                    ops.psum(x, "b"),
-                    ops.psum(x, ("a", "b")),
-                    ops.psum(x, ("b", "a")),
-                ]
-
-            return lambda ops: self.step(body(ops), grid)(self.array((4, 3), mesh=grid))
-
-        def gather_over(ops: Any) -> Any:
-            body = lambda x: [ops.all_gather(x, axes) for axes in ("a", "b", ("a", "b"), ("b", "a"))]  # noqa: E731
-            return [self.step(body, grid)(self.array((4, 3), mesh=grid)) for grid in (self.grid, self.grid_across)]
-
-        def permuted(ops: Any) -> Any:
-            body = lambda x: [ops.psum(x * lax.axis_index("d"), "d"), ops.all_gather(x, "d")]  # noqa: E731
-            return self.step(body, self.permuted)(self.array((4, 3), mesh=self.permuted))
+        def grouped_gather(ops: Any, x: Any) -> Any:
+            return ops.all_gather(x, "d", axis_index_groups=[[*range(0, n, 2)], [*range(1, n, 2)]], tiled=True)
 
         return {
-            "psum_scatter": scatter,
-            "all_gather, stacked": gather(False),
-            "all_gather, tiled": gather(True),
-            "large gather and scatter": large,
+            **{
+                f"psum_scatter, {dtype}": Case(scatter, self.array((3, 5), dtype))
+                for dtype in ("float32", "int32", "bfloat16")
+            },
+            **{
+                f"all_gather, {dtype}": Case(gather, self.array((3, 5), dtype))
+                for dtype in ("float32", "int8", "complex64", "bool")
+            },
+            "large gather and scatter": Case(large, self.array((100_003,))),
             "groups of one size": groups([*range(1, n, 2)], [*range(0, n, 2)]),
             "groups of unlike sizes": groups([n - 1, *range(1, n - 1)], [0]),
             "groups of unlike sizes across": groups([0, n - 2, n - 1], [*range(1, n - 2)]),
-            "all_gather in groups": grouped_gather,
-            "grid": over(self.grid),
-            "grid, other axis across": over(self.grid_across),
-            "all_gather over a grid": gather_over,
-            "permuted devices": permuted,
+            "all_gather in groups": Case(grouped_gather, self.array((5,))),
         }
 
-    def steps(self) -> dict[str, Case]:
+    def over_a_grid(self, grid: Mesh) -> dict[str, Case]:
+        def sums(ops: Any, x: Any) -> Any:
+            return [ops.psum(x * 2, "a"), ops.psum(x, "b"), ops.psum(x, ("a", "b")), ops.psum(x, ("b", "a"))]
+
+        def gather(ops: Any, x: Any) -> Any:
+            return [ops.all_gather(x, axes) for axes in ("a", "b", ("a", "b"), ("b", "a"))]
+
+        ids = f"{grid.device_ids.tolist()}"
+        x = self.array((4, 3), mesh=grid)
+        return {f"sums over {ids}": Case(sums, x), f"all_gather over {ids}": Case(gather, x)}
+
+    def over_permuted_devices(self) -> dict[str, Case]:
+        def body(ops: Any, x: Any) -> Any:
+            return [ops.psum(x * lax.axis_index("d"), "d"), ops.all_gather(x, "d")]
+
+        return {"permuted devices": Case(body, self.array((4, 3), mesh=self.permuted))}
+
+    def transformed(self) -> dict[str, Case]:
+        """Functions of functions."""
+        n = self.ranks
+
+        def grad_inside(ops: Any, x: Any) -> Any:
+            return jax.grad(lambda x: jnp.sum(jnp.sin(ops.psum(x, "d"))))(x)
+
+        def mapped(ops: Any, x: Any) -> Any:
+            return jax.vmap(lambda x: [ops.psum(x, "d"), ops.all_gather(x, "d")], in_axes=1, out_axes=1)(x)
+
+        def scanned(ops: Any, x: Any) -> Any:
+            return lax.scan(lambda c, _: (ops.pmean(c * x, "d") + x, ops.pmax(c, "d")), x, None, length=7)
+
+        def rematerialised(ops: Any, x: Any) -> Any:
+            return jax.grad(jax.checkpoint(lambda x: jnp.sum(jnp.sin(ops.psum(jnp.sin(x), "d")))))(x)
+
+        def branches(ops: Any, x: Any) -> Any:
+            for i in range(2):
+                x = lax.cond(i == jnp.int32(x[0, 0] * 0), lambda x: ops.psum(x, "d"), lambda x: ops.pmean(x, "d"), x)
+            return x
+
+        def copied(ops: Any, x: Any) -> Any:
+            inner = jax.jit(lambda x: ops.psum(x, "d") / n)
+            return inner(inner(x) + x) + inner(2 * x)
+
+        bodies = {
+            "gradients inside": grad_inside,
+            "vmap": mapped,
+            "scan": scanned,
+            "remat": rematerialised,
+            "cond": branches,
+            "a function called three times": copied,
+        }
+        return {name: Case(body, self.array((3, 5))) for name, body in bodies.items()}
+
+    def steps(self) -> dict[str, Step]:
+        """Functions of `ops` with steps of their own."""
         n = self.ranks
 
         def losses(ops: Any) -> Any:
@@ -153,46 +186,14 @@ class Cases:
                 return ops.psum(jnp.sum(jnp.tanh(x @ w) ** 2), "d")
 
             body = jax.shard_map(loss, mesh=self.mesh, in_specs=(P(), P("d")), out_specs=P())
-            return jax.jit(jax.value_and_grad(body, argnums=(0, 1)))(jnp.ones((5, 2)) / 9, self.array((3, 5)))
-
-        def grad_inside(ops: Any) -> Any:
-            body = lambda x: jax.grad(lambda x: jnp.sum(jnp.sin(ops.psum(x, "d"))))(x)  # noqa: E731
-            return self.step(body)(self.array((3, 5)))
-
-        def mapped(ops: Any) -> Any:
-            body = jax.vmap(lambda x: [ops.psum(x, "d"), ops.all_gather(x, "d")], in_axes=1, out_axes=1)
-            return self.step(body)(self.array((3, 5)))
-
-        def scanned(ops: Any) -> Any:
-            def body(x: Any) -> Any:
-                return lax.scan(lambda c, _: (ops.pmean(c * x, "d") + x, ops.pmax(c, "d")), x, None, length=7)
-
-            return self.step(body)(self.array((3, 5)))
-
-        def rematerialised(ops: Any) -> Any:
-            body = jax.grad(jax.checkpoint(lambda x: jnp.sum(jnp.sin(ops.psum(jnp.sin(x), "d")))))
-            return self.step(body)(self.array((3, 5)))
-
-        def branches(ops: Any) -> Any:
-            def body(x: Any) -> Any:
-                for i in range(2):
-                    x = lax.cond(
-                        i == jnp.int32(x[0, 0] * 0), lambda x: ops.psum(x, "d"), lambda x: ops.pmean(x, "d"), x
-                    )
-                return x
-
-            return self.step(body)(self.array((3, 5)))
-
-        def copied(ops: Any) -> Any:
-            inner = jax.jit(lambda x: ops.psum(x, "d") / n)
-            return self.step(lambda x: inner(inner(x) + x) + inner(2 * x))(self.array((3, 5)))
+            return jax.jit(jax.value_and_grad(body, argnums=(0, 1)))(np.ones((5, 2)) / 9, self.array((3, 5)))
 
         def interleaved(ops: Any) -> Any:
-            one, other = (self.step(lambda x, f=f: f(x, "d") / n) for f in (ops.psum, ops.pmin))
+            one, other = (self.step(lambda x, f=f: f(x, "d") / n + x) for f in (ops.psum, ops.pmin))
             x = self.array((3, 5))
             for _ in range(5):
-                x = other(one(x) + x) + one(x)
-            return x
+                x = other(one(x))
+            return one(x)
 
         def ahead(ops: Any) -> Any:
             step, x = self.step(lambda x: ops.pmean(x, "d") * 0.9 + 1), self.array((1000,))
@@ -233,16 +234,10 @@ class Cases:
             specs = P(), P("d")
             manual = jax.shard_map(plain, mesh=self.mesh, in_specs=specs, out_specs=P())
             step = manual if ops is lax else jaxcomm.value_and_grad(loss, "d", in_specs=specs, mesh=self.mesh)
-            return jax.jit(step)({"w": jnp.ones((5, 2)) / 9, "b": jnp.ones(2)}, self.array((3, 5)))
+            return jax.jit(step)({"w": np.ones((5, 2)) / 9, "b": np.ones(2)}, self.array((3, 5)))
 
         return {
             "gradients": losses,
-            "gradients inside": grad_inside,
-            "vmap": mapped,
-            "scan": scanned,
-            "remat": rematerialised,
-            "cond": branches,
-            "a function called three times": copied,
             "two functions in turns": interleaved,
             "sixty steps ahead": ahead,
             "donation": donated,
@@ -252,24 +247,26 @@ class Cases:
         }
 
 
-def compare(name: str, case: Case) -> None:
+def ours(run: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    with jaxcomm.errors.translated():
+        return jax.block_until_ready(run(jaxcomm))
+
+
+def compare(name: str, found: Any, expected: Any) -> None:
     """Reports whether both agree on this process's devices, and the digests of what each device has."""
     error = ""
     digests: dict[str, list[list[str]]] = {"ours": [], "lax": []}
     try:
-        with jaxcomm.errors.translated():
-            ours = jax.block_until_ready(jax.tree.leaves(case(jaxcomm)))
-        theirs = jax.block_until_ready(jax.tree.leaves(case(lax)))
-        for one, other in zip(ours, theirs, strict=True):
+        for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
             assert jax.typeof(one) == jax.typeof(other), f"{jax.typeof(one)} is not {jax.typeof(other)}"
             mine, laxs = ([np.asarray(shard.data) for shard in leaf.addressable_shards] for leaf in (one, other))
             wide, tolerance = np.complex128, TOLERANCE.get(other.dtype.name, 1e-12 * (other.dtype.kind in "fc"))
-            for part, expected in zip(mine, laxs, strict=True):
-                np.testing.assert_allclose(part.astype(wide), expected.astype(wide), rtol=tolerance, atol=tolerance)
+            for part, same in zip(mine, laxs, strict=True):
+                np.testing.assert_allclose(part.astype(wide), same.astype(wide), rtol=tolerance, atol=tolerance)
             for key, parts in (("ours", mine), ("lax", laxs)):
                 digests[key].append([hashlib.sha256(part.tobytes()).hexdigest()[:16] for part in parts])
-    except Exception as found:
-        error = f"{type(found).__name__}: {found}"[:3000]
+    except Exception as mistake:
+        error = f"{type(mistake).__name__}: {mistake}"[:3000]
     jobs.report(name, error=error, **digests)
 
 
@@ -277,13 +274,26 @@ def main(plans: list[str]) -> None:
     jax.distributed.initialize()
     jax.config.update("jax_enable_x64", True)
     cases = Cases()
-    for name, case in (cases.sums() | cases.collectives() | cases.steps()).items():
-        compare(name, case)
+    sums = cases.together(cases.sums())
+    runs = [
+        sums,
+        cases.together(cases.collectives() | cases.transformed()),
+        cases.together(cases.over_a_grid(cases.grid), cases.grid),
+        cases.together(cases.over_a_grid(cases.grid_across), cases.grid_across),
+        cases.together(cases.over_permuted_devices(), cases.permuted),
+        *(lambda ops, name=name, step=step: {name: step(ops)} for name, step in cases.steps().items()),
+    ]
+    by_lax: dict[str, Any] = {}
+    for run in runs:
+        found = ours(run)
+        by_lax |= jax.block_until_ready(run(lax))
+        for name, result in found.items():
+            compare(name, result, by_lax[name])
     for i, plan in enumerate(plans):
         jaxcomm.reset_stats()
         with jaxcomm.use_plan(plan):
-            for name, case in cases.sums().items():
-                compare(f"plan {i}: {name}", case)
+            for name, result in ours(sums).items():
+                compare(f"plan {i}: {name}", result, by_lax[name])
         jobs.report(f"plan {i}", plans=sorted({site["plan"] for site in jaxcomm.stats() if site["calls"]}))
 
 

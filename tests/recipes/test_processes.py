@@ -44,7 +44,7 @@ def test_two_processes_train_as_one_and_go_on(
 
 def test_a_process_that_is_late_is_found_and_planned_for(tmp_path: Path, cache: Path) -> None:
     words = ["--units=128", "--late_rank=2", "--late_ms=200", "--steps=16", "--every=8", "--plan_at=8"]
-    printed = run(RECIPES / "late_rank.py", [*words, f"--out={tmp_path}"], cache, launch=("-n", "4"))
+    printed = run(RECIPES / "late_rank.py", [*words, f"--out={tmp_path}"], cache, launch=TWO_BY_TWO)
     assert "worker 2 comes last in" in printed
     assert float(re.search(r"parameters differ by at most (\S+)", printed)[1]) < 1e-6
     assert jaxcomm.plan.load(tmp_path / "plan.json", ranks=4).roles["straggler"] == 2

@@ -43,6 +43,7 @@ def rows(folder):
         return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path, cache):
     words = ["--sync=ds-sync", "--steps=21", "--every=2"]
     whole, halves = tmp_path / "whole", tmp_path / "halves"
@@ -66,17 +67,14 @@ def test_a_killed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path, cache
     assert [path.stat().st_size > 100 for path in (whole / "tensorboard").iterdir()] == [True]
 
 
-def test_a_mistake_of_the_users_is_one_message(tmp_path, cache):
-    printed = run(RECIPES / "language.py", [f"--plan={tmp_path}/plan.json", f"--out={tmp_path}"], cache, code=1)
+def test_a_mistake_of_the_users_is_one_message_and_a_plan_of_ones_own_needs_no_two_racks(tmp_path, cache, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=3")
+    words = [f"--plan={tmp_path}/plan.json", f"--out={tmp_path}"]
+    printed = run(RECIPES / "two_racks.py", words, cache, code=1)
     assert printed.startswith("error: ") and f"{tmp_path}/plan.json" in printed and "Traceback" not in printed
 
 
-def test_a_plan_of_ones_own_needs_no_two_racks(tmp_path, cache, monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=3")
-    words = [f"--plan={tmp_path}/plan.json", f"--out={tmp_path}"]
-    assert f"{tmp_path}/plan.json" in run(RECIPES / "two_racks.py", words, cache, code=1)
-
-
+@pytest.mark.slow
 def test_the_language_model_learns_round_by_round(recipes):
     import language
 
@@ -164,6 +162,7 @@ def same_bits(one, other):
     jax.tree.map(lambda one, other: np.testing.assert_array_equal(one, other, strict=True), one, other)
 
 
+@pytest.mark.slow
 def test_a_run_finds_its_late_worker_and_goes_on_under_a_plan_for_it(tmp_path, cache):
     words = ["--units=128", "--late_ms=60", "--steps=24", "--every=8", "--plan_at=8"]
     printed = run(RECIPES / "late_rank.py", [*words, f"--out={tmp_path / 'whole'}"], cache)
@@ -186,6 +185,7 @@ def test_a_run_finds_its_late_worker_and_goes_on_under_a_plan_for_it(tmp_path, c
     assert [row["planned"] for row in rows(again)] == [0, 1, 1]
 
 
+@pytest.mark.slow
 def test_groups_follow_a_busy_link_and_are_in_the_checkpoint(tmp_path, cache):
     words = ["--contend=6", "--contend_from=8", "--steps=32", "--every=8"]
     compiled = {path.name for path in cache.glob("jit_run-*")}
@@ -204,6 +204,7 @@ def test_groups_follow_a_busy_link_and_are_in_the_checkpoint(tmp_path, cache):
     same_bits(trained(tmp_path / "whole", 32), trained(again, 32))
 
 
+@pytest.mark.slow
 def test_a_step_that_jit_partitions_is_that_of_xla_and_goes_on_after_an_interruption(tmp_path, cache):
     words = ["--units=64", "--steps=12", "--every=4"]
     for sync in ("jaxcomm", "bsp"):
