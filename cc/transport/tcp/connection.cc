@@ -72,6 +72,7 @@ void TcpTransport::CheckReader(Lock& lock, Peer& peer, const Status& status) {
   if (!status.ok()) {
     Fail(lock, peer, CutOff(peer.process, status));
   } else if (peer.reader.at_end()) {
+    peer.left = true;
     Fail(lock, peer, Status(Code::kInternal, "process " + std::to_string(peer.process) + " has left"));
   } else {
     SetInterest(peer);
@@ -126,8 +127,9 @@ void TcpTransport::Fail(Lock& lock, Peer& peer, const Status& why) {
       message->status = why;
       Finish(std::move(message));
     }
-    callbacks_.Push(std::nullopt,
-                    [events = events_, process = peer.process, why] { events->OnPeerGone(process, why); });
+    callbacks_.Push(std::nullopt, [events = events_, process = peer.process, left = peer.left, why] {
+      left ? events->OnPeerLeft(process, why) : events->OnPeerGone(process, why);
+    });
     Wake();
   }
   gate_.Open();

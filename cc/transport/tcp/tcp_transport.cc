@@ -61,7 +61,9 @@ void TcpTransport::Leave() {
   Lock lock(mutex_);
   stopping_ = false;
   for (const auto& [process, peer] : peers_) {
-    if (peer->gone.ok()) Fail(lock, *peer, Status(Code::kInternal, "this process has left the job"));
+    if (!peer->gone.ok()) continue;
+    peer->left = true;
+    Fail(lock, *peer, Status(Code::kInternal, "this process has left the job"));
   }
   RunCallbacks(lock);
 }
@@ -200,6 +202,14 @@ void TcpTransport::Cancel(const CallId& call) {
   }
   if (resumes_) Wake();
   gate_.Open();
+}
+
+void TcpTransport::Disconnect(uint32_t process) {
+  Lock lock(mutex_);
+  const Result<Peer*> peer = Find(process);
+  if (!peer.ok()) return;
+  peer.value()->outbox.PushCopy({FrameType::kGoodbye, 0, MessageId()}, {});
+  Write(lock, *peer.value());
 }
 
 // The process, if something can be sent to it.

@@ -49,6 +49,7 @@ class TcpTransport : public Transport {
   void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
   void Flush() override;
   void Cancel(const CallId& call) override;
+  void Disconnect(uint32_t process) override;
   void Expect() override;
   void EndExpecting() override;
   void Help(std::chrono::nanoseconds limit, const std::function<bool()>& over) override;
