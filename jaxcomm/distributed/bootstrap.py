@@ -120,6 +120,12 @@ def connect(
         outcome = _connected[1]
     if isinstance(outcome, Exception):
         raise outcome
+    if named and [rail.name for rail in named] != [rail.name for rail in outcome.ends]:
+        raise JaxcommError(
+            f"this process is connected already, by {', '.join(rail.name or 'one rail' for rail in outcome.ends)}; "
+            f"{', '.join(rail.name for rail in named)} come too late.\n"
+            "  Cure: call jaxcomm.init(rails=…) before the first collective, in all processes."
+        )
     return outcome
 
 

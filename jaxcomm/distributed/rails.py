@@ -17,6 +17,7 @@ from jaxcomm.distributed.settings import Settings
 from jaxcomm.errors import JaxcommError
 from jaxcomm.shares import SharesFrom, in_units
 
+ANY_HOST: Final = "192.0.2.1:1"  # for documents only, RFC 5737: nothing is sent there, but there is a way to it
 DEFAULT: Final = ""  # the name of the one rail, if nobody names rails: hosts may call its interface differently
 
 
@@ -100,6 +101,23 @@ def shares(
         units = in_units(weights if any(weights) else [*rates.values()])
         ranges.append(SharesFrom(low, dict(zip(lead, units, strict=True))))
     return ranges
+
+
+def source(own: Sequence[Rail], planned: Sequence[SharesFrom], *, is_named: bool) -> str:
+    """Where the shares come from, in words.
+
+    Args:
+      own: the rails of this process.
+      planned: the plan's shares; () for none.
+      is_named: JAXCOMM_RAILS gives rates.
+    """
+    if len(own) == 1:
+        return "one rail carries all"
+    if any(each.get(rail.name) for _, each in planned for rail in own):
+        return "those of the plan"
+    if unknown := [rail.name or rail.address for rail in own if not rail.rate]:
+        return f"alike, as the kernel does not say how fast {', '.join(unknown)} is"
+    return "by the rates of JAXCOMM_RAILS" if is_named else "by the interfaces' speeds"
 
 
 def _named(name: str, rate: int, there: dict[str, Interface]) -> Rail:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 import pytest
 
+from jaxcomm.cli import main
 from jaxcomm.distributed import rails
 from jaxcomm.distributed.interfaces import Interface
 from jaxcomm.distributed.rails import Rail
@@ -82,6 +84,23 @@ def test_shares_are_planned_or_by_rate_or_even(
     found = rails.shares(lead, own, peer, [SharesFrom(*each) for each in planned])
     assert [tuple(each) for each in found] == expected
     assert found == rails.shares(lead, peer, own, [SharesFrom(*each) for each in planned])
+
+
+def test_the_command_shows_rails_and_where_their_shares_come_from(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAXCOMM_RAILS", "127.0.0.1:4,127.0.0.2:1")
+    assert main(["rails", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [(row["rail"], row["share"], row["peers"]) for row in document["rails"]] == [
+        ("127.0.0.1", 819, []),
+        ("127.0.0.2", 205, []),
+    ]
+    assert document["shares_from"] == "by the rates of JAXCOMM_RAILS" and document["of"] == 1024
+    monkeypatch.setenv("JAXCOMM_RAILS", "127.0.0.1,127.0.0.2")
+    assert main(["rails"]) == 0
+    assert "50.0%" in (shown := capsys.readouterr().out)
+    assert shown.endswith(": alike, as the kernel does not say how fast 127.0.0.1, 127.0.0.2 is.\n")
 
 
 def test_shares_sum_to_a_whole() -> None:

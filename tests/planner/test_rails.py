@@ -408,4 +408,4 @@ def test_a_plan_with_rails_is_read_as_it_was_written_and_explained(tmp_path: Pat
     assert "Who carries how much of a buffer" in text and "\n\nWhat that takes\n" in text
     assert max(map(len, (rail_table(made.rails) + "\n" + rail_times_table(made.rails)).splitlines())) <= 100
     assert "eth0 66.7%, eth1 33.3%" in text
-    assert "No psum is split over rails yet: this part of the plan is not used" in text
+    assert "carries the shares out, without their channels and cores" in text
