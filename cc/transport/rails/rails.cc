@@ -58,15 +58,15 @@ void Rails::Disconnect(uint32_t process) {
 }
 
 void Rails::Expect() {
-  for (Transport* const rail : rails_) rail->Expect();
+  if (helped()) rails_[*first_]->Expect();
 }
 
 void Rails::EndExpecting() {
-  for (Transport* const rail : rails_) rail->EndExpecting();
+  if (helped()) rails_[*first_]->EndExpecting();
 }
 
 void Rails::Help(std::chrono::nanoseconds limit, const std::function<bool()>& over) {
-  if (!have_one_first_ || !first_) return Flush();
+  if (!helped()) return Flush();
   rails_[*first_]->Help(limit, [&] {
     const bool is_over = over();
     for (uint32_t rail = 0; rail < rails_.size(); ++rail) {

@@ -68,6 +68,8 @@ class Rails : public Transport {
 
   uint32_t RailTo(uint32_t process, const MessageId& id) const;
   uint32_t FirstRailTo(uint32_t process) const { return RailTo(process, MessageId()); }
+  // Whether a thread may help, on the first rail; the others need not hear when somebody waits.
+  bool helped() const { return first_ && have_one_first_; }
   void End(uint32_t process, uint32_t rail, const Status& why, bool left);
 
   Events* const events_;
