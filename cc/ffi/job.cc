@@ -29,8 +29,9 @@ Status Job::Open(uint32_t process, uint32_t processes) {
   return Status();
 }
 
-Status Job::OpenRails(uint32_t rails) {
+Status Job::OpenRails(const std::vector<std::string>& names) {
   std::lock_guard<std::mutex> lock(mutex_);
+  const auto rails = static_cast<uint32_t>(names.size());
   if (!tcp_.empty()) return InvalidArgument("the rails are opened once");
   if (rails < 1 || rails > RailTable::kMaxRails) {
     return InvalidArgument(std::to_string(rails) + " rails: there are 1 to " + std::to_string(RailTable::kMaxRails));
@@ -38,7 +39,9 @@ Status Job::OpenRails(uint32_t rails) {
   if (rails > 1) rails_ = std::make_unique<Rails>(static_cast<uint32_t>(routes_.size()), rails, events_);
   std::vector<Transport*> transports;
   for (uint32_t rail = 0; rail < rails; ++rail) {
-    Result<std::unique_ptr<TcpTransport>> tcp = TcpTransport::Create(process_, rails_ ? rails_->events(rail) : events_);
+    Result<std::unique_ptr<TcpTransport>> tcp = rails_
+                                                    ? TcpTransport::Create(process_, rails_->events(rail), names[rail])
+                                                    : TcpTransport::Create(process_, events_);
     if (!tcp.ok()) return tcp.status();
     tcp_.push_back(std::move(tcp.value()));
     transports.push_back(tcp_.back().get());

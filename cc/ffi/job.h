@@ -2,7 +2,7 @@
 //
 //   Status status = TheJob().Open(/*process=*/0, /*processes=*/4);
 //   ... publish TheJob().shm(), connect ...
-//   status = TheJob().OpenRails(1);
+//   status = TheJob().OpenRails({"eth0"});
 //   status = TheJob().AddTcp(1, /*rail=*/0, socket);   // or AddShm, for each other process
 //   status = TheJob().Start();             // from now on calls between processes may run
 //   TheJob().Close();                      // before the process ends: what is on its way gets out
@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "cc/base/status.h"
@@ -32,8 +33,8 @@ class Job {
   Status Open(uint32_t process, uint32_t processes);
   // The shared-memory transport, made when first asked for.
   Result<ShmTransport*> Shm();
-  // So many over TCP; once.
-  Status OpenRails(uint32_t rails);
+  // Over TCP, by their names; once.
+  Status OpenRails(const std::vector<std::string>& names);
   // How messages for a process are cut over the rails that lead to it, before they are added; where there are several.
   Status SetRails(uint32_t process, const std::vector<RailTable::Range>& ranges, std::vector<uint32_t> connected);
   // The two own the descriptor.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <future>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,8 +61,14 @@ JAXCOMM_EXPORT int jaxcomm_job_open(int64_t process, int64_t processes, char* er
                 [&] { return TheJob().Open(static_cast<uint32_t>(process), static_cast<uint32_t>(processes)); });
 }
 
-JAXCOMM_EXPORT int jaxcomm_job_open_rails(int64_t rails, char* error, int64_t capacity) {
-  return Answer(error, capacity, [&] { return TheJob().OpenRails(static_cast<uint32_t>(rails)); });
+// `names`: one in a line.
+JAXCOMM_EXPORT int jaxcomm_job_open_rails(const char* names, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] {
+    std::vector<std::string> rails;
+    std::istringstream lines(names);
+    for (std::string name; std::getline(lines, name);) rails.push_back(name);
+    return TheJob().OpenRails(rails);
+  });
 }
 
 // Of a job of several rails: those that lead to a process, and their shares of calls of at least `min_bytes[i]` bytes:

@@ -42,8 +42,8 @@ class MessageCore(Protocol):
     def add_shm(self, process: int, fd: int, number: int) -> None:
         """Takes the descriptor of another process's file, which must bear this number."""
 
-    def open_rails(self, rails: int) -> None:
-        """So many lead from this process to others, numbered in an order that is the same in all processes."""
+    def open_rails(self, names: list[str]) -> None:
+        """These lead from this process to others, numbered in an order that is the same in all processes."""
 
     def set_rails(self, process: int, connected: list[int], shares: list[tuple[int, list[int]]]) -> None:
         """Where there are several: those that lead to a process, and every rail's share from so many bytes on."""
@@ -212,7 +212,7 @@ def _add_rails(
     every = rails.names([record.rails for record in sorted((own, *peers.values()))])
     used = [name for name in every if any(name in lead for lead in leads.values())]
     shares = {other: rails.shares(lead, own.rails, peers[other].rails, planned) for other, lead in leads.items()}
-    core.open_rails(max(1, len(used)))
+    core.open_rails(used or [rails.DEFAULT])
     for other, lead in leads.items():
         if len(used) > 1:
             table = [(each.min_bytes, [each.shares.get(name, 0) for name in used]) for each in shares[other]]

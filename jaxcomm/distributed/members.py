@@ -41,9 +41,9 @@ class Connections:
         """Takes the descriptor of another process's file, which must bear this number."""
         CPU.call("job_add_shm", process, fd, nonce)
 
-    def open_rails(self, rails: int) -> None:
-        """So many lead from this process to others."""
-        CPU.call("job_open_rails", rails)
+    def open_rails(self, names: list[str]) -> None:
+        """These lead from this process to others."""
+        CPU.call("job_open_rails", "".join(f"{name}\n" for name in names).encode())
 
     def set_rails(self, process: int, connected: list[int], shares: list[tuple[int, list[int]]]) -> None:
         """Those that lead to a process, and every rail's share from so many bytes on."""

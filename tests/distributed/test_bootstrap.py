@@ -36,7 +36,7 @@ class Core:
         self.files: dict[int, int] = {}
         self.sockets: dict[int, socket.socket] = {}  # of the first rail
         self.others: dict[tuple[int, int], socket.socket] = {}
-        self.rails = 0
+        self.rails: list[str] = []
         self.shares: dict[int, tuple[list[int], list[tuple[int, list[int]]]]] = {}
         self.started = False
 
@@ -47,8 +47,8 @@ class Core:
         assert number == NUMBER
         self.files[process] = fd
 
-    def open_rails(self, rails: int) -> None:
-        self.rails = rails
+    def open_rails(self, names: list[str]) -> None:
+        self.rails = names
 
     def set_rails(self, process: int, connected: list[int], shares: list[tuple[int, list[int]]]) -> None:
         self.shares[process] = connected, shares
@@ -207,7 +207,8 @@ def on_rails(*words: str) -> Settings:
 def test_each_pair_is_connected_by_every_rail_that_both_have(cores: list[Core]) -> None:
     both = on_rails("127.0.0.1:4", "127.0.0.2:1")
     found = members(connect_all(cores, [both, both, on_rails("127.0.0.2:1")]))
-    assert [core.rails for core in cores[:3]] == [2, 2, 1]
+    every = ["127.0.0.1", "127.0.0.2"]
+    assert [core.rails for core in cores[:3]] == [every, every, every[1:]]
     for i, j in ((0, 1), (1, 0)):
         assert cores[i].shares[j] == ([0, 1], [(0, [819, 205])])
         assert cores[i].shares[2] == ([1], [(0, [0, 1024])])

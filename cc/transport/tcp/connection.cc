@@ -21,11 +21,12 @@ namespace {
 constexpr int kReads = 8;  // of one process before the others have their turn
 constexpr std::chrono::seconds kDeparture(2);
 
-Status Gone(uint32_t process, const std::string& why) {
-  return Status(Code::kInternal, "process " + std::to_string(process) + " is gone: " + why);
-}
-
 }  // namespace
+
+Status TcpTransport::Gone(uint32_t process, const std::string& why) const {
+  const std::string on = rail_.empty() ? "" : " on rail " + rail_;
+  return Status(Code::kInternal, "process " + std::to_string(process) + " is gone" + on + ": " + why);
+}
 
 void TcpTransport::Read(Lock& lock, Peer& peer) {
   iovec vectors[FrameReader::kMaxVectors];

@@ -22,15 +22,15 @@ constexpr size_t kMaxCopied = 1 << 20;  // bytes of copies that wait for one pro
 
 }  // namespace
 
-Result<std::unique_ptr<TcpTransport>> TcpTransport::Create(uint32_t process, Events* events) {
-  std::unique_ptr<TcpTransport> transport(new TcpTransport(process, events));
+Result<std::unique_ptr<TcpTransport>> TcpTransport::Create(uint32_t process, Events* events, std::string rail) {
+  std::unique_ptr<TcpTransport> transport(new TcpTransport(process, events, std::move(rail)));
   Status status = transport->Start();
   if (!status.ok()) return status;
   return transport;
 }
 
-TcpTransport::TcpTransport(uint32_t process, Events* events)
-    : process_(process), events_(events), inbox_(events, &callbacks_) {}
+TcpTransport::TcpTransport(uint32_t process, Events* events, std::string rail)
+    : process_(process), events_(events), rail_(std::move(rail)), inbox_(events, &callbacks_) {}
 
 Status TcpTransport::Start() {
   epoll_ = epoll_create1(EPOLL_CLOEXEC);
