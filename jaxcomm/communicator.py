@@ -10,7 +10,7 @@ import itertools
 import math
 import os
 import threading
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
@@ -41,7 +41,7 @@ def init(
     mesh: jax.sharding.Mesh | None = None,
     *,
     plan: PlanLike = None,
-    rails: object = None,
+    rails: str | Sequence[str] | None = None,
     deadline_s: float | None = None,
 ) -> None:
     """Prepares this process. Optional: without it, the first collective does so with the defaults.
@@ -54,17 +54,21 @@ def init(
       mesh: if given, `plan` must fit one of its axes, or several together; plans by axes must fit theirs.
       plan: what all-reduces follow from now on, in all threads; as for `use_plan`, but None leaves what is active and
         {} ends it.
-      rails: None; this build has one rail.
+      rails: the network interfaces that connect hosts, as JAXCOMM_RAILS names them and in its place: ["eth0", "eth1"],
+        or with their rates "eth0:4,eth1:1". What each carries is the plan's to say, if it has rails.
       deadline_s: seconds that a collective waits for its last rank before it fails; None leaves it: at first it is the
         environment's JAXCOMM_DEADLINE_S, or 60.
 
     Raises:
       PlanError: the plan cannot be read, or fits no axis of the mesh.
-      JaxcommError: rails were given, a deadline that is no positive number, or a plan that is none; or the processes
+      JaxcommError: rails that are none, a deadline that is no positive number, or a plan that is none; or the processes
         cannot be connected. Nothing has been changed then.
     """
+    named: Sequence[Any] = ()
     if rails is not None:
-        raise JaxcommError(f"rails is {rails!r}, but this build has one rail.\n  Cure: leave `rails` out.")
+        from jaxcomm.distributed.settings import named_rails
+
+        named = named_rails("rails", rails.split(",") if isinstance(rails, str) else [*rails])
     deadline = None if deadline_s is None else _seconds("deadline_s", deadline_s)
     hashes = _load(plan)
     if mesh is not None:
@@ -73,7 +77,8 @@ def init(
     if jax_compat.is_job() and jax.default_backend() == "cpu":
         from jaxcomm.distributed import members
 
-        members.connected()
+        planned = next((found for _, digest in hashes if digest and (found := PLANS[digest].rails)), None)
+        members.connected(named, planned.in_units() if planned else ())
     if deadline is not None:
         ffi.set_deadline(deadline)
     if plan is not None:

@@ -14,6 +14,7 @@
 
 #include "cc/executor/executor.h"
 #include "cc/program/message_registry.h"
+#include "cc/transport/rails/rails.h"
 #include "cc/transport/simulated/simulated.h"
 #include "gtest/gtest.h"
 
@@ -23,17 +24,25 @@ namespace {
 using std::chrono::milliseconds;
 using Bytes = std::vector<std::byte>;
 
-// Processes with the same number of ranks each; a rank's device is its number times ten.
+// Processes with the same number of ranks each; a rank's device is its number times ten. On two rails all arrivals go
+// over the first, and most messages, which may overtake them, over the second.
 class Job {
  public:
-  Job(uint32_t processes, uint32_t ranks_of_each, uint32_t seed = 1) : each_(ranks_of_each), network_(processes, seed) {
+  Job(uint32_t processes, uint32_t ranks_of_each, uint32_t seed = 1, bool on_two_rails = false)
+      : each_(ranks_of_each), network_(processes, seed), second_(processes, seed + 1) {
     for (uint32_t process = 0; process < processes; ++process) {
       executors_.push_back(std::make_unique<Executor>(2));
-      network_.Connect(process, &executors_[process]->events());
-      executors_[process]->Connect(&network_.transport(process));
+      Transport::Events* const events = &executors_[process]->events();
+      rails_.push_back(std::make_unique<Rails>(processes, 2, events));
+      if (on_two_rails) Connect(process, *rails_.back());
+      if (!on_two_rails) network_.Connect(process, events);
+      executors_[process]->Connect(on_two_rails ? rails_.back().get() : &network_.transport(process));
     }
   }
-  ~Job() { network_.Stop(); }
+  ~Job() {
+    network_.Stop();
+    second_.Stop();
+  }
 
   uint32_t ranks() const { return static_cast<uint32_t>(executors_.size()) * each_; }
   uint32_t ProcessOf(uint32_t rank) const { return rank / each_; }
@@ -85,8 +94,19 @@ class Job {
   }
 
  private:
+  void Connect(uint32_t process, Rails& rails) {
+    network_.Connect(process, rails.events(0));
+    second_.Connect(process, rails.events(1));
+    rails.Connect({&network_.transport(process), &second_.transport(process)});
+    const RailTable table = RailTable::Make({{0, {1024, 0}}, {1, {256, 768}}}).value();
+    for (uint32_t other = 0; other < network_.processes(); ++other) {
+      EXPECT_TRUE(rails.AddProcess(other, table, {0, 1}).ok());
+    }
+  }
+
   const uint32_t each_;
-  SimulatedNetwork network_;
+  SimulatedNetwork network_, second_;
+  std::vector<std::unique_ptr<Rails>> rails_;
   std::vector<std::unique_ptr<Executor>> executors_;
   MessageRegistry registry_;
 };
@@ -146,7 +166,7 @@ class ListTest : public testing::TestWithParam<std::tuple<const char*, uint32_t,
 TEST_P(ListTest, AllRanksEndWithTheSum) {
   const auto [list, processes, each] = GetParam();
   for (uint32_t seed = 0; seed < kLayouts.size(); ++seed) {
-    Job job(processes, each, seed);
+    Job job(processes, each, seed, /*on_two_rails=*/seed % 2 == 1);
     const std::vector<Leaf>& leaves = kLayouts[seed];
     const auto site = job.MakeSite(list, leaves);
     for (int64_t run = 1; run <= 3; ++run) {
@@ -443,7 +463,7 @@ TEST(AcrossTest, ArrivalsAtCallsThatNeverBeginAreForgottenFromTheOldest) {
 TEST(AcrossTest, ProcessesThatEndAtAnyMomentLeaveTheRanksTheirMemory) {
   const std::vector<Leaf> leaves = {{DType::kF32, 4 * 300000}};
   for (uint32_t seed = 0; seed < 10; ++seed) {
-    Job job(4, 1, seed);
+    Job job(4, 1, seed, /*on_two_rails=*/seed % 4 > 1);
     const auto site = job.MakeSite(seed % 2 == 0 ? "all_reduce/ring" : "all_reduce/direct", leaves);
     std::vector<std::promise<void>> done(4);
     for (uint32_t rank = 0; rank < 4; ++rank) {

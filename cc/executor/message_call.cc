@@ -49,7 +49,7 @@ MessageId MessageCall::Id(const MessageStep& step, const MessageTask::Peer& peer
   const bool sends = it.kind == MessageTask::Kind::kSend;
   // Ranks that are in different calls by one name must not take each other's messages, whose sizes may differ.
   const uint32_t index = peer.index ^ static_cast<uint32_t>(site_->fingerprint());
-  return {id_, sends ? self : other, sends ? other : self, index, it.segment};
+  return {id_, sends ? self : other, sends ? other : self, index, it.segment, site_->layout().payload()};
 }
 
 MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_point now) {

@@ -22,13 +22,31 @@ Status Job::Open(uint32_t process, uint32_t processes) {
   if (process >= processes) {
     return InvalidArgument("process " + std::to_string(process) + " is none of " + std::to_string(processes));
   }
-  Result<std::unique_ptr<TcpTransport>> tcp = TcpTransport::Create(process, events_);
-  if (!tcp.ok()) return tcp.status();
-  tcp_ = std::move(tcp.value());
   local_ = std::make_unique<LocalTransport>();
   process_ = process;
   routes_.assign(processes, kNone);
   routes_[process] = kLocal;
+  return Status();
+}
+
+Status Job::OpenRails(const std::vector<std::string>& names) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto rails = static_cast<uint32_t>(names.size());
+  if (!tcp_.empty()) return InvalidArgument("the rails are opened once");
+  if (rails < 1 || rails > RailTable::kMaxRails) {
+    return InvalidArgument(std::to_string(rails) + " rails: there are 1 to " + std::to_string(RailTable::kMaxRails));
+  }
+  if (rails > 1) rails_ = std::make_unique<Rails>(static_cast<uint32_t>(routes_.size()), rails, events_);
+  std::vector<Transport*> transports;
+  for (uint32_t rail = 0; rail < rails; ++rail) {
+    Result<std::unique_ptr<TcpTransport>> tcp = rails_
+                                                    ? TcpTransport::Create(process_, rails_->events(rail), names[rail])
+                                                    : TcpTransport::Create(process_, events_);
+    if (!tcp.ok()) return tcp.status();
+    tcp_.push_back(std::move(tcp.value()));
+    transports.push_back(tcp_.back().get());
+  }
+  if (rails_) rails_->Connect(std::move(transports));
   return Status();
 }
 
@@ -62,12 +80,18 @@ Status Job::AddShm(uint32_t process, uint64_t nonce, int fd) {
   return shm.value()->AddPeer(process, nonce, fd);
 }
 
-Status Job::AddTcp(uint32_t process, int socket) {
-  if (Status status = Add(process, kTcp); !status.ok()) {
-    close(socket);
-    return status;
-  }
-  return tcp_->AddPeer(process, socket);
+Status Job::SetRails(uint32_t process, const std::vector<RailTable::Range>& ranges, std::vector<uint32_t> connected) {
+  Result<RailTable> table = RailTable::Make(ranges);
+  Status status = table.ok() ? Add(process, kTcp) : table.status();
+  if (status.ok() && !rails_) return InvalidArgument("this process has one rail");
+  return status.ok() ? rails_->AddProcess(process, std::move(table.value()), std::move(connected)) : status;
+}
+
+Status Job::AddTcp(uint32_t process, uint32_t rail, int socket) {
+  Status status = rails_ ? Status() : Add(process, kTcp);
+  if (status.ok() && rail < tcp_.size()) return tcp_[rail]->AddPeer(process, socket);
+  close(socket);
+  return status.ok() ? InvalidArgument("rail " + std::to_string(rail) + " is none of this process") : status;
 }
 
 Status Job::Start() {
@@ -77,8 +101,9 @@ Status Job::Start() {
       return InvalidArgument("process " + std::to_string(process) + " has not been added");
     }
   }
-  if (router_ || routes_.empty()) return InvalidArgument("the job is started once, after Open");
-  std::vector<Transport*> transports = {local_.get(), tcp_.get()};
+  if (router_ || tcp_.empty()) return InvalidArgument("the job is started once, after OpenRails");
+  Transport* const tcp = rails_ ? static_cast<Transport*>(rails_.get()) : tcp_[0].get();
+  std::vector<Transport*> transports = {local_.get(), tcp};
   if (shm_) transports.push_back(shm_.get());
   router_ = std::make_unique<Router>(std::move(transports), routes_);
   return Status();
@@ -87,7 +112,7 @@ Status Job::Start() {
 void Job::Close() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (shm_) shm_->Leave();
-  if (tcp_) tcp_->Leave();
+  for (const auto& tcp : tcp_) tcp->Leave();
 }
 
 bool Job::started() const {

@@ -2,7 +2,8 @@
 //
 //   Status status = TheJob().Open(/*process=*/0, /*processes=*/4);
 //   ... publish TheJob().shm(), connect ...
-//   status = TheJob().AddTcp(1, socket);   // or AddShm, for each other process
+//   status = TheJob().OpenRails({"eth0"});
+//   status = TheJob().AddTcp(1, /*rail=*/0, socket);   // or AddShm, for each other process
 //   status = TheJob().Start();             // from now on calls between processes may run
 //   TheJob().Close();                      // before the process ends: what is on its way gets out
 //
@@ -12,10 +13,12 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "cc/base/status.h"
 #include "cc/transport/local/local.h"
+#include "cc/transport/rails/rails.h"
 #include "cc/transport/router.h"
 #include "cc/transport/shm/shm_transport.h"
 #include "cc/transport/tcp/tcp_transport.h"
@@ -30,9 +33,13 @@ class Job {
   Status Open(uint32_t process, uint32_t processes);
   // The shared-memory transport, made when first asked for.
   Result<ShmTransport*> Shm();
+  // Over TCP, by their names; once.
+  Status OpenRails(const std::vector<std::string>& names);
+  // How messages for a process are cut over the rails that lead to it, before they are added; where there are several.
+  Status SetRails(uint32_t process, const std::vector<RailTable::Range>& ranges, std::vector<uint32_t> connected);
   // The two own the descriptor.
   Status AddShm(uint32_t process, uint64_t nonce, int fd);
-  Status AddTcp(uint32_t process, int socket);
+  Status AddTcp(uint32_t process, uint32_t rail, int socket);
   // An error: a process has not been added.
   Status Start();
 
@@ -55,7 +62,8 @@ class Job {
   std::vector<uint32_t> routes_;  // by process
   std::unique_ptr<Transport> local_;
   std::unique_ptr<ShmTransport> shm_;
-  std::unique_ptr<TcpTransport> tcp_;
+  std::unique_ptr<Rails> rails_;                    // where there are several
+  std::vector<std::unique_ptr<TcpTransport>> tcp_;  // by rail
   std::unique_ptr<Router> router_;
 };
 

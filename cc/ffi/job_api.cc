@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <future>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,6 +61,30 @@ JAXCOMM_EXPORT int jaxcomm_job_open(int64_t process, int64_t processes, char* er
                 [&] { return TheJob().Open(static_cast<uint32_t>(process), static_cast<uint32_t>(processes)); });
 }
 
+// `names`: one in a line.
+JAXCOMM_EXPORT int jaxcomm_job_open_rails(const char* names, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] {
+    std::vector<std::string> rails;
+    std::istringstream lines(names);
+    for (std::string name; std::getline(lines, name);) rails.push_back(name);
+    return TheJob().OpenRails(rails);
+  });
+}
+
+// Of a job of several rails: those that lead to a process, and their shares of calls of at least `min_bytes[i]` bytes:
+// `rails` numbers of 1024, for each of the `ranges`.
+JAXCOMM_EXPORT int jaxcomm_job_set_rails(int64_t process, const uint32_t* connected, int64_t num_connected,
+                                         const int64_t* min_bytes, const uint32_t* shares, int64_t ranges,
+                                         int64_t rails, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] {
+    std::vector<RailTable::Range> table;
+    for (int64_t i = 0; i < ranges; ++i) {
+      table.push_back({min_bytes[i], {shares + i * rails, shares + (i + 1) * rails}});
+    }
+    return TheJob().SetRails(static_cast<uint32_t>(process), table, {connected, connected + num_connected});
+  });
+}
+
 // The descriptor of this process's shared-memory file, which stays ours, and the number that it bears.
 JAXCOMM_EXPORT int jaxcomm_job_shm_file(int* fd, uint64_t* nonce, char* error, int64_t capacity) {
   return Answer(error, capacity, [&]() -> Status {
@@ -75,8 +100,9 @@ JAXCOMM_EXPORT int jaxcomm_job_add_shm(int64_t process, int fd, uint64_t nonce, 
   return Answer(error, capacity, [&] { return TheJob().AddShm(static_cast<uint32_t>(process), nonce, fd); });
 }
 
-JAXCOMM_EXPORT int jaxcomm_job_add_tcp(int64_t process, int socket, char* error, int64_t capacity) {
-  return Answer(error, capacity, [&] { return TheJob().AddTcp(static_cast<uint32_t>(process), socket); });
+JAXCOMM_EXPORT int jaxcomm_job_add_tcp(int64_t process, int64_t rail, int socket, char* error, int64_t capacity) {
+  return Answer(error, capacity,
+                [&] { return TheJob().AddTcp(static_cast<uint32_t>(process), static_cast<uint32_t>(rail), socket); });
 }
 
 JAXCOMM_EXPORT int jaxcomm_job_start(char* error, int64_t capacity) {

@@ -1,33 +1,10 @@
 #include "cc/transport/router.h"
 
-#include <mutex>
 #include <set>
 
+#include "cc/transport/joined_sends.h"
+
 namespace jaxcomm {
-namespace {
-
-// Calls back when all transports have: with the first error that one of them tells.
-class Joined {
- public:
-  Joined(size_t left, Sent done) : left_(left), done_(std::move(done)) {}
-
-  void Tell(const Status& status) {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      if (status_.ok()) status_ = status;
-      if (--left_ > 0) return;
-    }
-    done_(status_);
-  }
-
- private:
-  std::mutex mutex_;
-  size_t left_;
-  Status status_;
-  const Sent done_;
-};
-
-}  // namespace
 
 void Router::Notify(uint32_t process, std::string_view notice) {
   transports_[routes_[process]]->Notify(process, notice);
@@ -39,19 +16,8 @@ void Router::Post(uint32_t process, const MessageId& id, std::vector<Span> spans
 
 void Router::Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) {
   std::vector<std::vector<Receiver>> parts(transports_.size());
-  size_t count = 0;
-  for (const Receiver& receiver : to) {
-    std::vector<Receiver>& part = parts[routes_[receiver.process]];
-    count += part.empty() ? 1 : 0;
-    part.push_back(receiver);
-  }
-  if (count == 0) return done(Status());
-  if (count == 1) return transports_[routes_[to[0].process]]->Send(to, std::move(spans), std::move(done));
-  const auto joined = std::make_shared<Joined>(count, std::move(done));
-  for (size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].empty()) continue;
-    transports_[i]->Send(parts[i], spans, [joined](const Status& status) { joined->Tell(status); });
-  }
+  for (const Receiver& receiver : to) parts[routes_[receiver.process]].push_back(receiver);
+  SendParts(transports_, parts, std::move(spans), std::move(done));
 }
 
 void Router::Flush() {
@@ -61,6 +27,8 @@ void Router::Flush() {
 void Router::Cancel(const CallId& call) {
   for (Transport* transport : transports_) transport->Cancel(call);
 }
+
+void Router::Disconnect(uint32_t process) { transports_[routes_[process]]->Disconnect(process); }
 
 void Router::Expect() {
   for (Transport* transport : transports_) transport->Expect();

@@ -52,6 +52,7 @@ struct MessageId {
   uint32_t from = 0, to = 0;
   uint32_t index = 0;
   uint32_t segment = 0;
+  int64_t call_bytes = 0;  // no part of the name: how much each rank brings to the call
 
   bool operator==(const MessageId& other) const {
     return std::tie(call, from, to, index, segment) ==
@@ -96,12 +97,14 @@ class Transport {
   class Events {
    public:
     virtual ~Events() = default;
-    // Those of one process come in the order in which it sent them, and before messages that it sent later.
+    // Those of one process come in the order in which it sent them. Messages that it sent later may come before them.
     virtual void OnNotice(uint32_t process, std::string_view notice) = 0;
     // Nothing comes from it any more; `why` says what happened, in words for the user. Once for each process, after all
     // notices and messages that have come of it. Those that came before their Post can still be posted; what has been
     // posted or is sent otherwise ends with an error.
     virtual void OnPeerGone(uint32_t process, const Status& why) = 0;
+    // In its place, where the process itself, or this one, has said that nothing more will come.
+    virtual void OnPeerLeft(uint32_t process, const Status& why) { OnPeerGone(process, why); }
   };
 
   virtual ~Transport() = default;
@@ -116,6 +119,10 @@ class Transport {
   // Waits for a copy of its bytes that is being made, never for another process. Not to be called from a callback of
   // the same call.
   virtual void Cancel(const CallId& call) = 0;
+
+  // Nothing more will be sent to the process; the other side is told, behind what is queued, and the process is gone as
+  // soon as that side has said the same or ended. Does nothing where a process can only be gone from all of its rails.
+  virtual void Disconnect(uint32_t /*process*/) {}
 
   // Somebody waits for what comes of a call, and waits no more; in either order.
   virtual void Expect() {}

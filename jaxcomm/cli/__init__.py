@@ -30,6 +30,7 @@ COMMANDS = {
     "what-if": "predict what a change would do to a profile: no straggler, slower links, another late rank",
     "bench": "measure jaxcomm.psum beside lax.psum, on host devices or between a job's processes",
     "launch": "start the processes of a job on this machine; when one fails, end all",
+    "rails": "list the network interfaces that connect hosts, and what each of them carries",
     "testbed run": "run a command on hosts, racks and rails made on this machine, with delay, loss and cuts",
     "testbed check": "say whether this machine can carry a testbed: Linux, root, ip, tc, nft",
     "testbed clean": "remove what is left of testbeds whose `jaxcomm testbed run` was killed",

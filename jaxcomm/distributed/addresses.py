@@ -54,12 +54,12 @@ def bound_socket(address: str, interface: str) -> socket.socket:
         except OSError as error:
             made.close()
             cure = (
-                "the right CAP_NET_RAW, or a kernel from 5.7 on, or no JAXCOMM_INTERFACE"
+                "the right CAP_NET_RAW, or a kernel from 5.7 on, or neither JAXCOMM_INTERFACE nor JAXCOMM_RAILS"
                 if error.errno == errno.EPERM
                 else "an interface that `ip link` shows"
             )
             raise JaxcommError(
-                f"a socket cannot be bound to JAXCOMM_INTERFACE {interface!r}: {error.strerror}.\n  Cure: {cure}."
+                f"a socket cannot be bound to the interface {interface!r}: {error.strerror}.\n  Cure: {cure}."
             ) from error
     return made
 

@@ -1,32 +1,34 @@
 """Connects this process with every other one of its job, once for each `jax.distributed.initialize`.
 
 Each process publishes a signed record of itself and looks up the others'. Processes of one host open each other's
-shared memory; of two on different hosts the lower listens and the higher connects. All publish how that went, so that
-either all processes are connected or each raises an error that says which are not.
+shared memory; of two on different hosts the lower listens and the higher connects, on every rail that both have. All
+publish how that went, so that either all processes are connected or each raises an error that says which are not.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
+import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
 
 from jaxcomm import jax_compat
-from jaxcomm.distributed import host, names, records, secret, settings, store
-from jaxcomm.distributed.addresses import bound_socket, local_address
-from jaxcomm.distributed.connector import connect_to
+from jaxcomm.distributed import host, names, rails, records, secret, settings, store
 from jaxcomm.distributed.listener import Listener
+from jaxcomm.distributed.rail_connections import connect_rails, listen, rails_between
+from jaxcomm.distributed.rails import Rail
 from jaxcomm.distributed.records import Record
-from jaxcomm.distributed.settings import Settings
+from jaxcomm.distributed.settings import NamedRail, Settings
 from jaxcomm.errors import JaxcommError
+from jaxcomm.shares import SharesFrom
 
-_RAIL = 0
 _FAILED = "failed: "
 _CURE = "run the same steps in all processes; JAXCOMM_CONNECT_TIMEOUT_S=600 gives them more time."
 
@@ -40,7 +42,13 @@ class MessageCore(Protocol):
     def add_shm(self, process: int, fd: int, number: int) -> None:
         """Takes the descriptor of another process's file, which must bear this number."""
 
-    def add_tcp(self, process: int, fd: int) -> None:
+    def open_rails(self, names: list[str]) -> None:
+        """These lead from this process to others, numbered in an order that is the same in all processes."""
+
+    def set_rails(self, process: int, connected: list[int], shares: list[tuple[int, list[int]]]) -> None:
+        """Where there are several: those that lead to a process, and every rail's share from so many bytes on."""
+
+    def add_tcp(self, process: int, rail: int, fd: int) -> None:
         """Takes a connected, authenticated, non-blocking socket."""
 
     def start(self) -> None:
@@ -56,6 +64,8 @@ class Membership(NamedTuple):
       transports: of each process "shm" or "tcp", and "" for this one.
       strangers: connections that were closed because they did not belong to the job.
       core: carries messages between the processes.
+      ends: the rails of this process.
+      shares: of each process that is reached over TCP, what its rails carry.
     """
 
     generation: int
@@ -63,6 +73,8 @@ class Membership(NamedTuple):
     transports: tuple[str, ...]
     strangers: int
     core: MessageCore
+    ends: tuple[Rail, ...]
+    shares: Mapping[int, Sequence[SharesFrom]]
 
 
 _lock = threading.Lock()
@@ -70,13 +82,17 @@ _connected: tuple[Any, Membership | Exception] | None = None  # with the store t
 _generation = 0
 
 
-def connect(new_core: Callable[[], MessageCore]) -> Membership:
+def connect(
+    new_core: Callable[[], MessageCore], named: Sequence[NamedRail] = (), planned: Sequence[SharesFrom] = ()
+) -> Membership:
     """Connects this process with every other one; the second call returns what the first one did.
 
     All processes must call it. How they are connected is for `jaxcomm.distributed.settings` to say.
 
     Args:
       new_core: makes the core, which is started when this returns.
+      named: the rails, in place of those of the settings; () leaves them.
+      planned: the shares of rails in a plan.
 
     Raises:
       JaxcommError: `jax.distributed` has not been initialized, or a process does not come or cannot be connected. Then
@@ -88,13 +104,15 @@ def connect(new_core: Callable[[], MessageCore]) -> Membership:
         if _connected is None or _connected[0] is not client:
             _generation += 1
             try:
+                chosen = settings.from_environment()
                 made: Membership | Exception = connect_as(
                     jax.process_index(),
                     jax.process_count(),
                     new_core(),
-                    settings.from_environment(),
+                    chosen._replace(rails=tuple(named) or chosen.rails),
                     jax_compat.coordinator_address(),
                     _generation,
+                    planned,
                 )
             except Exception as error:
                 made = error
@@ -102,17 +120,30 @@ def connect(new_core: Callable[[], MessageCore]) -> Membership:
         outcome = _connected[1]
     if isinstance(outcome, Exception):
         raise outcome
+    if named and [rail.name for rail in named] != [rail.name for rail in outcome.ends]:
+        raise JaxcommError(
+            f"this process is connected already, by {', '.join(rail.name or 'one rail' for rail in outcome.ends)}; "
+            f"{', '.join(rail.name for rail in named)} come too late.\n"
+            "  Cure: call jaxcomm.init(rails=…) before the first collective, in all processes."
+        )
     return outcome
 
 
 def connect_as(
-    process: int, processes: int, core: MessageCore, chosen: Settings, coordinator: str, generation: int
+    process: int,
+    processes: int,
+    core: MessageCore,
+    chosen: Settings,
+    coordinator: str,
+    generation: int,
+    planned: Sequence[SharesFrom] = (),
 ) -> Membership:
     """Connects the process of this number with the others.
 
     Args:
       coordinator: "host:port" of `jax.distributed`.
       generation: counted by each process; that of process 0 holds.
+      planned: as for `connect`.
 
     Raises:
       JaxcommError: as `connect`.
@@ -122,52 +153,76 @@ def connect_as(
     try:
         generation, key = _agree_on_key(process, chosen, generation, deadline)
         with contextlib.ExitStack() as after_failure:
-            listener = None
-            if chosen.transport != "shm":
-                listener = _listen(process, processes, chosen, coordinator, key)
-                after_failure.callback(listener.abandon)
-            own = _own_record(process, chosen, core, listener)
+            listeners: list[Listener] = []
+            own_rails = [] if chosen.transport == "shm" else rails.own_rails(chosen, coordinator)
+            for number, rail in enumerate(own_rails):
+                listeners.append(listen(process, processes, rail, number, key))
+                after_failure.callback(listeners[-1].abandon)
+                own_rails[number] = rail._replace(port=listeners[-1].address[1])
+            own = _own_record(process, chosen, core, own_rails, planned)
             store.publish(f"record/{process}", records.signed(own, key))
             peers = {
                 other: records.verified(text, other, key)
                 for other, text in _lookup_all("record", others, deadline, "come").items()
             }
             transports = {other: host.transport(own, peer) for other, peer in peers.items()}
-            files, sockets = {}, {}
+            leads = {other: rails_between(own, peers[other]) for other, each in transports.items() if each == "tcp"}
+            files = {}
             for other, transport in transports.items():
                 if transport == "shm":
                     files[other] = host.open_shared_memory(peers[other])
                     after_failure.callback(os.close, files[other])
-                elif other < process:
-                    sockets[other] = connect_to(
-                        peers[other],
-                        key,
-                        process=process,
-                        rail=_RAIL,
-                        interface=chosen.interface,
-                        deadline=deadline,
-                    )
-                    after_failure.callback(sockets[other].close)
-            store.publish(f"connected/{process}", "")
-            _lookup_all("connected", others, deadline, "connected")
+            sockets, lacking = connect_rails(own, peers, leads, key, deadline, after_failure)
+            store.publish(f"connected/{process}", json.dumps(lacking))
+            stages = _lookup_all("connected", others, deadline, "connected")
             after_failure.pop_all()
     except Exception as error:
         for stage in ("generation", "record", "connected"):  # as far as it has not been published
             store.publish(f"{stage}/{process}", f"{_FAILED}{error}")
         raise
-    sockets |= listener.close() if listener else {}
+    for number, listener in enumerate(listeners):
+        for other, connection in listener.close().items():
+            sockets[other, own.rails[number].name] = connection
+    lacking_somewhere = {*lacking}.union(*map(json.loads, stages.values()))
+    leads = {other: [name for name in lead if name not in lacking_somewhere] for other, lead in leads.items()}
     for other, file in files.items():
         core.add_shm(other, file, peers[other].number)
-    for other, connection in sockets.items():
-        core.add_tcp(other, connection.detach())
+    shares = _add_rails(core, own, peers, leads, sockets, planned)
     core.start()
     return Membership(
         generation,
         process,
         tuple(transports.get(other, "") for other in range(processes)),
-        listener.strangers if listener else 0,
+        sum(listener.strangers for listener in listeners),
         core,
+        own.rails,
+        shares,
     )
+
+
+def _add_rails(
+    core: MessageCore,
+    own: Record,
+    peers: Mapping[int, Record],
+    leads: Mapping[int, list[str]],
+    sockets: Mapping[tuple[int, str], socket.socket],
+    planned: Sequence[SharesFrom],
+) -> dict[int, list[SharesFrom]]:
+    """Gives the core its rails and their connections; what the rails to each process carry."""
+    every = rails.names([record.rails for record in sorted((own, *peers.values()))])
+    used = [name for name in every if any(name in lead for lead in leads.values())]
+    shares = {other: rails.shares(lead, own.rails, peers[other].rails, planned) for other, lead in leads.items()}
+    core.open_rails(used or [rails.DEFAULT])
+    for other, lead in leads.items():
+        if len(used) > 1:
+            table = [(each.min_bytes, [each.shares.get(name, 0) for name in used]) for each in shares[other]]
+            core.set_rails(other, [used.index(name) for name in lead], table)
+    for (other, name), connection in sockets.items():
+        if name in leads[other]:
+            core.add_tcp(other, used.index(name), connection.detach())
+        else:
+            connection.close()
+    return shares
 
 
 def _agree_on_key(process: int, chosen: Settings, generation: int, deadline: float) -> tuple[int, bytes]:
@@ -185,23 +240,13 @@ def _agree_on_key(process: int, chosen: Settings, generation: int, deadline: flo
     return generation, secret.key(bytes.fromhex(published) or own, names.job(), generation)
 
 
-def _listen(process: int, processes: int, chosen: Settings, coordinator: str, key: bytes) -> Listener:
-    address = local_address(coordinator, chosen.interface)
-    bound = bound_socket(address, chosen.interface)
-    bound.bind((address, 0))
-    return Listener(bound, key, process=process, processes=processes, rail=_RAIL)
-
-
-def _own_record(process: int, chosen: Settings, core: MessageCore, listener: Listener | None) -> Record:
+def _own_record(
+    process: int, chosen: Settings, core: MessageCore, own_rails: list[Rail], planned: Sequence[SharesFrom]
+) -> Record:
     shared = (-1, 0) if chosen.transport == "tcp" else core.shm_file()
-    return Record(
-        process,
-        chosen.transport,
-        chosen.host or host.identity(),
-        os.getpid(),
-        *shared,
-        *(listener.address if listener else ("", 0)),
-    )
+    digest = hashlib.sha256(json.dumps(planned).encode()).hexdigest()[:16] if planned else ""
+    identity = chosen.host or host.identity()
+    return Record(process, chosen.transport, identity, os.getpid(), *shared, tuple(own_rails), digest)
 
 
 def _lookup_all(stage: str, others: list[int], deadline: float, verb: str) -> dict[int, str]:

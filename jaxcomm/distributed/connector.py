@@ -9,19 +9,22 @@ from jaxcomm.distributed import handshake
 from jaxcomm.distributed.addresses import bound_socket
 from jaxcomm.distributed.handshake import Refused
 from jaxcomm.distributed.listener import HANDSHAKE_S
-from jaxcomm.distributed.records import Record
+from jaxcomm.distributed.rails import DEFAULT, Rail
 from jaxcomm.errors import JaxcommError
 
 _PAUSE_S = 0.02  # before it is tried again
 
 
-def connect_to(peer: Record, key: bytes, *, process: int, rail: int, interface: str, deadline: float) -> socket.socket:
+def connect_to(
+    peer: int, end: Rail, key: bytes, *, process: int, rail: int, interface: str, deadline: float
+) -> socket.socket:
     """A connection with a process, authenticated on both sides, non-blocking.
 
     Tries again where the listener gave this connection up for others, and where packets are lost.
 
     Args:
       peer: whose listener it is.
+      end: the peer's end of the rail.
       key: of the generation.
       process: this one, higher than the peer.
       rail: number of the rail.
@@ -31,17 +34,18 @@ def connect_to(peer: Record, key: bytes, *, process: int, rail: int, interface: 
     Raises:
       JaxcommError: nobody listens there, or somebody else, or the deadline has passed.
     """
-    where = f"process {peer.process} at {peer.address}:{peer.port}"
+    on = "" if end.name == DEFAULT else f" on rail {end.name}"
+    where = f"process {peer} at {end.address}:{end.port}{on}"
     while True:
-        side = handshake.ConnectorSide(key, process=process, listener=peer.process, rail=rail)
-        made = bound_socket(peer.address, interface)
+        side = handshake.ConnectorSide(key, process=process, listener=peer, rail=rail)
+        made = bound_socket(end.address, interface)
         try:
-            _connect(made, side, (peer.address, peer.port), min(deadline, time.monotonic() + HANDSHAKE_S))
+            _connect(made, side, (end.address, end.port), min(deadline, time.monotonic() + HANDSHAKE_S))
             made.setblocking(False)
             return made
         except ConnectionRefusedError as error:
             made.close()
-            raise JaxcommError(f"{where} refuses connections: {error.strerror}.\n  Cure: {_cure(peer)}") from error
+            raise JaxcommError(f"{where} refuses connections: {error.strerror}.\n  Cure: {_cure(end)}") from error
         except Refused as error:
             made.close()
             raise JaxcommError(
@@ -51,7 +55,7 @@ def connect_to(peer: Record, key: bytes, *, process: int, rail: int, interface: 
             made.close()
             if time.monotonic() + _PAUSE_S >= deadline:
                 raise JaxcommError(
-                    f"{where} cannot be reached: {error.strerror or error}.\n  Cure: {_cure(peer)}"
+                    f"{where} cannot be reached: {error.strerror or error}.\n  Cure: {_cure(end)}"
                 ) from error
         time.sleep(_PAUSE_S)
 
@@ -75,10 +79,9 @@ def _receive(made: socket.socket, count: int, deadline: float) -> bytes:
     return received
 
 
-def _cure(peer: Record) -> str:
-    loopback = peer.address.startswith("127.") or peer.address == "::1"
-    return (
-        f"{peer.address} is reached from its own host only: set JAXCOMM_INTERFACE to the interface between the hosts."
-        if loopback
-        else "see whether that process has ended, and let its host's firewall accept this one's connections."
-    )
+def _cure(end: Rail) -> str:
+    if end.address.startswith("127.") or end.address == "::1":
+        words = "is reached from its own host only: set JAXCOMM_INTERFACE to the interface between the hosts"
+        return f"{end.address} {words}."
+    firewall = "see whether that process has ended, and let its host's firewall accept this one's connections"
+    return firewall + ("." if end.name == DEFAULT else f"; or leave {end.name} out of JAXCOMM_RAILS everywhere.")

@@ -5,20 +5,23 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+from collections.abc import Sequence
 
 import jax
 
 from jaxcomm.distributed import bootstrap
+from jaxcomm.distributed.settings import NamedRail
 from jaxcomm.ffi.cpu import CPU
+from jaxcomm.shares import SharesFrom
 
 
-def connected() -> bootstrap.Membership:
-    """The processes that this one is connected with, which the first call does.
+def connected(named: Sequence[NamedRail] = (), planned: Sequence[SharesFrom] = ()) -> bootstrap.Membership:
+    """The processes that this one is connected with, which the first call does. Args as for `bootstrap.connect`.
 
     Raises:
       JaxcommError: `jax.distributed` has not been initialized, or not all processes come.
     """
-    return bootstrap.connect(Connections)
+    return bootstrap.connect(Connections, named, planned)
 
 
 class Connections:
@@ -38,9 +41,28 @@ class Connections:
         """Takes the descriptor of another process's file, which must bear this number."""
         CPU.call("job_add_shm", process, fd, nonce)
 
-    def add_tcp(self, process: int, fd: int) -> None:
+    def open_rails(self, names: list[str]) -> None:
+        """These lead from this process to others."""
+        CPU.call("job_open_rails", "".join(f"{name}\n" for name in names).encode())
+
+    def set_rails(self, process: int, connected: list[int], shares: list[tuple[int, list[int]]]) -> None:
+        """Those that lead to a process, and every rail's share from so many bytes on."""
+        lows = [low for low, _ in shares]
+        units = [unit for _, each in shares for unit in each]
+        CPU.call(
+            "job_set_rails",
+            process,
+            (ctypes.c_uint32 * len(connected))(*connected),
+            len(connected),
+            (ctypes.c_int64 * len(lows))(*lows),
+            (ctypes.c_uint32 * len(units))(*units),
+            len(lows),
+            len(units) // len(lows),
+        )
+
+    def add_tcp(self, process: int, rail: int, fd: int) -> None:
         """Takes a connected, authenticated socket."""
-        CPU.call("job_add_tcp", process, fd)
+        CPU.call("job_add_tcp", process, rail, fd)
 
     def start(self) -> None:
         """All others have been added."""

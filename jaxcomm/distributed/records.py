@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
+from jaxcomm.distributed.rails import Rail
 from jaxcomm.distributed.secret import is_mac, mac
 from jaxcomm.errors import JaxcommError
 
-_MOST_BYTES = 4096
+_MOST_BYTES = 8192
 
 
 class Record(NamedTuple):
@@ -21,8 +22,8 @@ class Record(NamedTuple):
       pid: of the process in its PID namespace.
       fd: of its shared-memory file there; -1 for none.
       number: that the file bears, by which it is known when it is opened.
-      address: IP address of its listener; "" for none.
-      port: of its listener.
+      rails: over which it listens; none, if it only shares memory.
+      planned: a digest of the shares that its plan gives rails; "" for none.
     """
 
     process: int
@@ -31,8 +32,8 @@ class Record(NamedTuple):
     pid: int
     fd: int
     number: int
-    address: str
-    port: int
+    rails: tuple[Rail, ...]
+    planned: str = ""
 
 
 def signed(record: Record, key: bytes) -> str:
@@ -54,6 +55,7 @@ def verified(text: str, process: int, key: bytes) -> Record:
             "  Cure: the same file JAXCOMM_SECRET_FILE, or none, for all processes."
         )
     record = Record(*json.loads(content))
+    record = record._replace(rails=tuple(Rail(*each) for each in record.rails))
     if record.process != process:
         raise JaxcommError(
             f"process {process} published the record of process {record.process}.\n  Cure: start the job anew."

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 from jaxcomm.errors import JaxcommError
 
 TRANSPORTS = ("auto", "shm", "tcp")
+MOST_RAILS: Final = 16
+_MOST_RATE: Final = 10**9
+
+
+class NamedRail(NamedTuple):
+    """A rail that somebody names: an interface or an IPv4 address, and its rate beside the others'; 0: not said."""
+
+    name: str
+    rate: int = 0
 
 
 class Settings(NamedTuple):
@@ -21,6 +30,8 @@ class Settings(NamedTuple):
       host: JAXCOMM_HOST: processes with the same name share memory; "" finds out which can.
       secret_file: JAXCOMM_SECRET_FILE: holds the job's secret; "" for one that process 0 makes and publishes.
       timeout_s: JAXCOMM_CONNECT_TIMEOUT_S: for all processes to come and to connect; others may still be compiling.
+      rails: JAXCOMM_RAILS: interfaces in place of the one, such as "eth0,eth1", with rates "eth0:4,eth1:1"; () finds
+        them.
     """
 
     transport: str = "auto"
@@ -28,6 +39,7 @@ class Settings(NamedTuple):
     host: str = ""
     secret_file: str = ""
     timeout_s: float = 300.0
+    rails: tuple[NamedRail, ...] = ()
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
@@ -56,4 +68,32 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         environment.get("JAXCOMM_HOST", ""),
         environment.get("JAXCOMM_SECRET_FILE", ""),
         timeout_s,
+        named_rails("JAXCOMM_RAILS", environment.get("JAXCOMM_RAILS", "").split(",")),
     )
+
+
+def named_rails(source: str, words: Sequence[str]) -> tuple[NamedRail, ...]:
+    """Rails, each written "eth0" or "eth0:4"; none for [""].
+
+    Args:
+      source: what says so, for errors.
+      words: one for each rail.
+
+    Raises:
+      JaxcommError: a word is no rail, a rail is named twice, or some have rates and others have none.
+    """
+    rails = []
+    for word in words if any(words) else ():
+        name, colon, rate = word.strip().partition(":")
+        if not name or (colon and not (rate.isdecimal() and 0 < int(rate) <= _MOST_RATE)):
+            raise _wrong(f"{source} names the rail {word!r}", "a rail is an interface, or an interface and its rate")
+        rails.append(NamedRail(name, int(rate or 0)))
+    if len({rail.name for rail in rails}) < len(rails) or len(rails) > MOST_RAILS:
+        raise _wrong(f"{source} names {', '.join(rail.name for rail in rails)}", f"up to {MOST_RAILS}, each once")
+    if any(rail.rate for rail in rails) and not all(rail.rate for rail in rails):
+        raise _wrong(f"{source} gives a rate to some rails", "it belongs to all of them, or to none")
+    return tuple(rails)
+
+
+def _wrong(found: str, wanted: str) -> JaxcommError:
+    return JaxcommError(f"{found}; {wanted}.\n  Cure: write for example eth0,eth1 or eth0:4,eth1:1.")

@@ -15,9 +15,14 @@ CPU: Final = Core(
         "register_program": (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64),
         "register_messages": (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64),
         "job_open": (ctypes.c_int64, ctypes.c_int64),
+        "job_open_rails": (ctypes.c_char_p,),
+        "job_set_rails": (
+            *(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64),
+            *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64),
+        ),
         "job_shm_file": (ctypes.c_void_p, ctypes.c_void_p),
         "job_add_shm": (ctypes.c_int64, ctypes.c_int, ctypes.c_uint64),
-        "job_add_tcp": (ctypes.c_int64, ctypes.c_int),
+        "job_add_tcp": (ctypes.c_int64, ctypes.c_int64, ctypes.c_int),
         "job_start": (),
         "job_close": (),
         "job_run": (

@@ -5,16 +5,16 @@ from __future__ import annotations
 import bisect
 import math
 from collections import Counter
-from typing import Annotated, Final, Literal, NamedTuple, Self
+from typing import Annotated, Final, Literal, Self
 
 import pydantic
 from pydantic import Field
 
 from jaxcomm.plan.values import Count, Number, Seconds
+from jaxcomm.shares import SharesFrom, in_units
 from jaxcomm.values import Value
 
 MAX_RANGES: Final = 256
-ALIGN: Final = 16  # bytes: a multiple of every element's size
 TOLERANCE: Final = 1e-9  # of a sum of shares
 ROUNDED: Final = 1e-6  # relative: stored figures are rounded
 
@@ -80,14 +80,6 @@ class RailRange(Value):
     predicted: SplitTimes
 
 
-class RailSlice(NamedTuple):
-    """The bytes from `begin` to before `end` of a buffer, and the share that carries them."""
-
-    share: Share
-    begin: int
-    end: int
-
-
 class Rails(Value):
     """The rails of a plan, and how a buffer of any size is split over them.
 
@@ -110,23 +102,21 @@ class Rails(Value):
         """The shares of a buffer of so many bytes."""
         return self.range_for(nbytes).shares
 
-    def parts(self, nbytes: int, align: int = ALIGN) -> tuple[RailSlice, ...]:
-        """The buffer in contiguous parts, one for each rail that gets any byte of it.
-
-        Args:
-          nbytes: bytes of the buffer, at least 0.
-          align: every part begins at a multiple of it; the last one ends with the buffer.
-        """
-        found, begin, total = [], 0, 0.0
-        shares = self.split_for(nbytes)
-        for i, share in enumerate(shares):
-            total += share.share
-            last = i + 1 == len(shares)
-            end = nbytes if last else max(begin, min(nbytes, math.floor(total * nbytes / align) * align))
-            if end > begin:
-                found.append(RailSlice(share, begin, end))
-                begin = end
-        return tuple(found)
+    def in_units(self) -> tuple[SharesFrom, ...]:
+        """The shares of all ranges, as those who cut messages over rails take them."""
+        return tuple(
+            SharesFrom(
+                each.min_bytes,
+                dict(
+                    zip(
+                        (share.rail for share in each.shares),
+                        in_units([share.share for share in each.shares]),
+                        strict=True,
+                    )
+                ),
+            )
+            for each in self.ranges
+        )
 
     @pydantic.model_validator(mode="after")
     def _covers_every_size(self) -> Self:

@@ -282,8 +282,8 @@ def _step(plan: Plan, what: str, step: Step) -> str:
 
 def _rail_step(plan: Plan, step: Step) -> str:
     words = [
-        "No psum is split over rails yet: the step above is what runs. Each rail takes as long as beside others all "
-        "the time.",
+        "The step above is what runs, each call in the shares of its size. Here each rail takes as long as beside "
+        "others all the time.",
         *step_lines(step),
     ]
     return f"{_step(plan, 'The step on the rails', step)}\n{_list(iter(words))}"

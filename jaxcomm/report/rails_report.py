@@ -88,7 +88,7 @@ def rail_notes(rails: Rails) -> Iterator[str]:
         "fixed ratio: shares by nominal bandwidth; slices: 64 KiB each, or 1/1024, to the rail that is idle first; "
         "bound: every rail at its best rate, none slowed down by others."
     )
-    yield "No psum is split over rails yet: this part of the plan is not used."
+    yield "Between processes on CPUs `jaxcomm.init(plan=…)` carries the shares out, without their channels and cores."
 
 
 def _range_text(each: RailRange) -> str:

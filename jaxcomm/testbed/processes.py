@@ -30,7 +30,7 @@ def environments(layout: Layout) -> list[dict[str, str]]:
         own = {
             "JAXCOMM_TESTBED": layout.id,
             "JAXCOMM_HOST": host.name,
-            "JAXCOMM_INTERFACE": testbed.rails[0].name,
+            "JAXCOMM_RAILS": ",".join(f"{rail.name}:{round(rail.mbit)}" for rail in testbed.rails),
             "JAXCOMM_TESTBED_DELAY_S": f"{host.delay_s:g}",
         }
         found += [own] * host.processes

@@ -371,7 +371,7 @@ def test_init_takes_a_plan_that_fits_the_mesh() -> None:
             jaxcomm.PlanError,
             "is for 3 ranks, but the mesh's axes have",
         ),
-        ({"rails": ["eth0"]}, jaxcomm.JaxcommError, r"rails is \['eth0'\], but this build has one rail"),
+        ({"rails": ["eth0", "eth1:"]}, jaxcomm.JaxcommError, "rails names the rail 'eth1:'; a rail is an interface"),
         (
             {"deadline_s": 0},
             jaxcomm.JaxcommError,

@@ -15,8 +15,9 @@ import pytest
 from jaxcomm import jax_compat
 from jaxcomm.distributed import bootstrap, host, records, secret
 from jaxcomm.distributed.bootstrap import Membership, connect_as
+from jaxcomm.distributed.rails import Rail
 from jaxcomm.distributed.records import Record
-from jaxcomm.distributed.settings import Settings
+from jaxcomm.distributed.settings import NamedRail, Settings
 from jaxcomm.errors import JaxcommError
 from tests.distributed.stores import Store
 
@@ -33,7 +34,10 @@ class Core:
     def __init__(self) -> None:
         self.file = os.memfd_create("jaxcomm")
         self.files: dict[int, int] = {}
-        self.sockets: dict[int, socket.socket] = {}
+        self.sockets: dict[int, socket.socket] = {}  # of the first rail
+        self.others: dict[tuple[int, int], socket.socket] = {}
+        self.rails: list[str] = []
+        self.shares: dict[int, tuple[list[int], list[tuple[int, list[int]]]]] = {}
         self.started = False
 
     def shm_file(self) -> tuple[int, int]:
@@ -43,8 +47,18 @@ class Core:
         assert number == NUMBER
         self.files[process] = fd
 
-    def add_tcp(self, process: int, fd: int) -> None:
-        self.sockets[process] = socket.socket(fileno=fd)
+    def open_rails(self, names: list[str]) -> None:
+        self.rails = names
+
+    def set_rails(self, process: int, connected: list[int], shares: list[tuple[int, list[int]]]) -> None:
+        self.shares[process] = connected, shares
+
+    def add_tcp(self, process: int, rail: int, fd: int) -> None:
+        made = socket.socket(fileno=fd)
+        if rail == 0:
+            self.sockets[process] = made
+        else:
+            self.others[process, rail] = made
 
     def start(self) -> None:
         self.started = True
@@ -62,7 +76,7 @@ def cores() -> Iterator[list[Core]]:
     made = [Core() for _ in range(6)]
     yield made
     for core in made:
-        for connection in core.sockets.values():
+        for connection in (*core.sockets.values(), *core.others.values()):
             connection.close()
         for file in (core.file, *core.files.values()):
             os.close(file)
@@ -185,6 +199,32 @@ def test_sockets_are_bound_to_the_interface(cores: list[Core]) -> None:
             assert connection.getsockname()[0] == "127.0.0.1"
 
 
+def on_rails(*words: str) -> Settings:
+    return TCP._replace(rails=tuple(NamedRail(name, int(rate)) for name, rate in (word.split(":") for word in words)))
+
+
+@pytest.mark.usefixtures("store")
+def test_each_pair_is_connected_by_every_rail_that_both_have(cores: list[Core]) -> None:
+    both = on_rails("127.0.0.1:4", "127.0.0.2:1")
+    found = members(connect_all(cores, [both, both, on_rails("127.0.0.2:1")]))
+    every = ["127.0.0.1", "127.0.0.2"]
+    assert [core.rails for core in cores[:3]] == [every, every, every[1:]]
+    for i, j in ((0, 1), (1, 0)):
+        assert cores[i].shares[j] == ([0, 1], [(0, [819, 205])])
+        assert cores[i].shares[2] == ([1], [(0, [0, 1024])])
+        for rail, connection in enumerate((cores[i].sockets[j], cores[i].others[j, 1])):
+            assert {connection.getsockname()[0]} | {connection.getpeername()[0]} >= {f"127.0.0.{rail + 1}"}
+        assert found[i].shares[j][0].shares == {"127.0.0.1": 819, "127.0.0.2": 205}
+        assert [rail.name for rail in found[i].ends] == ["127.0.0.1", "127.0.0.2"]
+    assert not cores[2].shares and sorted(cores[2].sockets) == [0, 1]  # of one rail nothing need be said
+
+
+@pytest.mark.usefixtures("store")
+def test_processes_without_a_common_rail_are_named(cores: list[Core]) -> None:
+    for text in errors(connect_all(cores, [on_rails("127.0.0.1:0"), on_rails("127.0.0.2:0")])):
+        assert "process 0 has 127.0.0.1 and process 1 has 127.0.0.2: no rail is common to both.\n  Cure: the" in text
+
+
 def secret_file(folder: Path, content: bytes) -> str:
     file = folder / content[:1].decode()
     file.write_bytes(content)
@@ -216,13 +256,13 @@ def test_all_processes_have_a_secret_file_or_none(cores: list[Core], tmp_path: P
 
 
 def record(**changes: Any) -> Record:
-    return Record(1, "tcp", "a", os.getpid(), 5, 6, "127.0.0.1", 7)._replace(**changes)
+    return Record(1, "tcp", "a", os.getpid(), 5, 6, (Rail("", "", "127.0.0.1", 7, 0, ""),))._replace(**changes)
 
 
 def test_a_record_is_its_process_and_signed() -> None:
     text = records.signed(record(), KEY)
     assert records.verified(text, 1, KEY) == record()
-    for bad in ("", "x", text[1:], text.replace("127.0.0.1", "127.0.0.2"), text + " ", "é" + text, text + "x" * 5000):
+    for bad in ("", "x", text[1:], text.replace("127.0.0.1", "127.0.0.2"), text + " ", "é" + text, text + "x" * 9000):
         with pytest.raises(JaxcommError, match=r"record of process 1 is not signed with this job's secret.\n  Cure"):
             records.verified(bad, 1, KEY)
     with pytest.raises(JaxcommError, match="process 2 published the record of process 1"):

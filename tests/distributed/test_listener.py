@@ -13,7 +13,7 @@ import pytest
 from jaxcomm.distributed import listener, secret
 from jaxcomm.distributed.connector import connect_to
 from jaxcomm.distributed.handshake import CHALLENGE_BYTES, HELLO_BYTES, ConnectorSide
-from jaxcomm.distributed.records import Record
+from jaxcomm.distributed.rails import Rail
 from jaxcomm.errors import JaxcommError
 
 KEY = secret.key(bytes(32), "job", 1)
@@ -32,7 +32,8 @@ def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[listener.Listener]:
 def connected(door: listener.Listener, key: bytes = KEY, seconds: float = 20) -> socket.socket:
     address, port = door.address
     return connect_to(
-        Record(0, "tcp", "", 0, -1, -1, address, port),
+        0,
+        Rail("", "", address, port, 0, ""),
         key,
         process=1,
         rail=0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jaxcomm.distributed.settings import Settings, from_environment
+from jaxcomm.distributed.settings import NamedRail, Settings, from_environment
 from jaxcomm.errors import JaxcommError
 
 
@@ -20,8 +20,27 @@ def test_all_is_read() -> None:
         "JAXCOMM_HOST": "left",
         "JAXCOMM_SECRET_FILE": "/secret",
         "JAXCOMM_CONNECT_TIMEOUT_S": "2.5",
+        "JAXCOMM_RAILS": "eth0:4, eth1:1",
     }
-    assert from_environment(environment) == Settings("tcp", "eth1", "left", "/secret", 2.5)
+    rails = (NamedRail("eth0", 4), NamedRail("eth1", 1))
+    assert from_environment(environment) == Settings("tcp", "eth1", "left", "/secret", 2.5, rails)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("eth0,,eth1", "JAXCOMM_RAILS names the rail ''; a rail is an interface, or an interface and its rate."),
+        ("eth0:0", "JAXCOMM_RAILS names the rail 'eth0:0'; a rail is"),
+        ("eth0:fast", "JAXCOMM_RAILS names the rail 'eth0:fast'; a rail is"),
+        ("eth0,eth0", "JAXCOMM_RAILS names eth0, eth0; up to 16, each once."),
+        ("eth0:4,eth1", "JAXCOMM_RAILS gives a rate to some rails; it belongs to all of them, or to none."),
+    ],
+)
+def test_rails_that_cannot_be_meant_are_named(value: str, message: str) -> None:
+    with pytest.raises(JaxcommError) as found:
+        from_environment({"JAXCOMM_RAILS": value})
+    assert str(found.value).startswith(message)
+    assert str(found.value).endswith("\n  Cure: write for example eth0,eth1 or eth0:4,eth1:1.")
 
 
 @pytest.mark.parametrize(

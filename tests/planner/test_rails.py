@@ -17,11 +17,12 @@ from jaxcomm import plan, planner, profile, schedules, simulate
 from jaxcomm.errors import PlanError, ProfileError
 from jaxcomm.plan.rail_shares import Rails, Share
 from jaxcomm.planner import rails
-from jaxcomm.planner.rails.split import TIE, UNITS, Load, best_split, fastest_rail, lower_bound, split_seconds
+from jaxcomm.planner.rails.split import TIE, Load, best_split, fastest_rail, lower_bound, split_seconds
 from jaxcomm.planner.rails.times import RailOption, options
 from jaxcomm.profile import Channels, CoreRate, Link, Profile, Provenance, Rail, Sample
 from jaxcomm.report.explanation import explanation
 from jaxcomm.report.rails_report import rail_table, rail_times_table
+from jaxcomm.shares import UNITS
 from tests.plan.documents import PLAN, load, replaced, sealed
 
 KB, MB = 2**10, 2**20
@@ -208,12 +209,9 @@ def test_every_split_keeps_its_promises(given: Profile, min_gain: float, sizes: 
     for nbytes in sizes:
         seconds = rails.seconds(given, found.split_for(nbytes), nbytes)
         assert seconds > 0
-        parts = found.parts(nbytes)
-        assert (parts[0].begin, parts[-1].end) == (0, nbytes)
-        assert all(part.begin < part.end and part.begin % 16 == 0 for part in parts)
-        assert all(before.end == after.begin for before, after in itertools.pairwise(parts))
-        for part in parts:
-            assert abs(part.end - part.begin - part.share.share * nbytes) <= 32
+    for each, (low, units) in zip(found.ranges, found.in_units(), strict=True):
+        assert each.min_bytes == low
+        assert units == {share.rail: UNITS * share.share for share in each.shares}
 
 
 @settings(max_examples=8, deadline=None)
@@ -232,30 +230,6 @@ def test_with_a_rail_gone_the_others_carry_all_and_nothing_is_faster(given: Prof
         assert fastest_rail(ways, nbytes).seconds(nbytes) <= fastest_rail(ways[1:], nbytes).seconds(nbytes)
     gone = rails.decide(left)
     assert "eth0" not in {share.rail for each in gone.ranges for share in each.shares}
-
-
-@given(st.lists(st.integers(0, 1024), max_size=4), st.integers(0, 2**20), st.sampled_from([1, 16, 256]))
-def test_parts_of_any_shares_cover_every_byte_once(cuts: list[int], nbytes: int, align: int) -> None:
-    bounds = [0, *sorted(cuts), 1024]
-    shares = [(f"eth{i}", (high - low) / 1024) for i, (low, high) in enumerate(itertools.pairwise(bounds))]
-    every = {
-        "min_bytes": 0,
-        "max_bytes": None,
-        "reason": "split" if cuts else "cold",
-        "shares": split(*shares),
-        "predicted": {"reference_bytes": 4096, "seconds": 9e-4, **TIMES},
-        **RANGE,
-    }
-    members = [{"name": name, "transport": "tcp"} for name, _ in shares]
-    threshold = 0 if cuts else None
-    found = Rails.model_validate({**RAILS, "members": members, "threshold_bytes": threshold, "ranges": [every]})
-    parts = found.parts(nbytes, align)
-    assert [part.begin for part in parts] + [nbytes] == ([0] if parts else []) + [part.end for part in parts] + [0] * (
-        not parts
-    )
-    for part in parts:
-        assert part.begin < part.end and part.begin % align == 0
-        assert abs(part.end - part.begin - part.share.share * nbytes) < 2 * align
 
 
 def test_equal_rails_split_in_halves_from_the_threshold_on() -> None:
@@ -434,4 +408,4 @@ def test_a_plan_with_rails_is_read_as_it_was_written_and_explained(tmp_path: Pat
     assert "Who carries how much of a buffer" in text and "\n\nWhat that takes\n" in text
     assert max(map(len, (rail_table(made.rails) + "\n" + rail_times_table(made.rails)).splitlines())) <= 100
     assert "eth0 66.7%, eth1 33.3%" in text
-    assert "No psum is split over rails yet: this part of the plan is not used" in text
+    assert "carries the shares out, without their channels and cores" in text

@@ -166,7 +166,7 @@ def test_buckets_choose_their_rails(railed: plan.Plan) -> None:
     assert validate(railed.model_dump(mode="json", exclude={"hash"}), "again") == railed
     text = explanation.explanation(railed)
     assert "The step on the rails, if the late rank is late by" in text
-    assert "No psum is split over rails yet: the step above is what runs" in " ".join(text.split())
+    assert "The step above is what runs, each call in the shares of its size" in " ".join(text.split())
     assert "slow" in gantt(railed, step)
     assert considered(railed)["rail_step"]["seconds"] == step.seconds
 

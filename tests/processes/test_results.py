@@ -18,21 +18,26 @@ PLANS = [
 
 
 @pytest.mark.parametrize(
-    ("devices", "transport", "planned"),
+    ("devices", "transport", "rails", "planned"),
     [
-        pytest.param(1, "shm", True),
-        pytest.param(1, "tcp", True, marks=pytest.mark.slow),
-        pytest.param(2, "tcp", False),
+        pytest.param(1, "shm", "", True),
+        pytest.param(1, "tcp", "", True, marks=pytest.mark.slow),
+        pytest.param(2, "tcp", "127.0.0.1,127.0.0.2", False),
     ],
 )
 def test_processes_agree_with_lax(
-    devices: int, transport: str, planned: bool, tmp_path_factory: pytest.TempPathFactory
+    devices: int, transport: str, rails: str, planned: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     files = [tmp_path_factory.mktemp("plans") / "plan.json" for _ in PLANS]
     for file, each in zip(files, PLANS, strict=True):
         save(each, file)
     found = jobs.run(
-        "tests.processes.results", *map(str, files * planned), processes=4, devices=devices, transport=transport
+        "tests.processes.results",
+        *map(str, files * planned),
+        processes=4,
+        devices=devices,
+        transport=transport,
+        JAXCOMM_RAILS=rails,
     )
     for process in found:
         assert process.status == 0, process.output

@@ -135,7 +135,7 @@ def test_processes_know_their_host(file: Path) -> None:
     found = testbed.environments(layout)
     assert testbed.coordinator(layout) == "10.77.255.1:7600"  # of the control network
     assert [each["JAXCOMM_HOST"] for each in found] == ["a", "b", "b"]
-    assert [each["JAXCOMM_INTERFACE"] for each in found] == ["eth0"] * 3
+    assert [each["JAXCOMM_RAILS"] for each in found] == ["eth0:500,eth1:125"] * 3
     assert [each["JAXCOMM_TESTBED_DELAY_S"] for each in found] == ["0", "0.25", "0.25"]
 
 

@@ -113,6 +113,11 @@ class SimulatedNetwork::Endpoint : public Transport {
     read_.wait(lock, [&] { return reading_[call] == 0; });
   }
 
+  void Disconnect(uint32_t process) override {
+    network_.endpoints_[process]->Lose(self_, "process " + std::to_string(self_) + " has left");
+    Lose(process, "process " + std::to_string(process) + " has left");
+  }
+
   void Stop() {
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -181,6 +186,10 @@ class SimulatedNetwork::Endpoint : public Transport {
       if (item.outgoing) item.outgoing->Lose(self_);
       return;
     }
+    Queue(from, std::move(item));
+  }
+
+  void Queue(uint32_t from, Item item) {
     item.from = from;
     Clock::time_point due = Clock::now() + std::chrono::microseconds(random_() % kLongestDelay);
     due = std::max(due, last_notice_[from]);
@@ -192,11 +201,11 @@ class SimulatedNetwork::Endpoint : public Transport {
   void Lose(uint32_t from, const std::string& why) {
     Item item;
     item.gone = why;
-    Take(from, std::move(item));
     std::vector<std::shared_ptr<Outgoing>> dropped;
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      lost_.insert(from);
+      if (!lost_.insert(from).second) return;
+      Queue(from, std::move(item));
       for (auto at = queue_.begin(); at != queue_.end();) {
         const bool drop = at->second.from == from && at->second.outgoing;
         if (drop) dropped.push_back(at->second.outgoing);

@@ -31,6 +31,7 @@ class SimulatedNetwork {
 
   void Connect(uint32_t process, Transport::Events* events);
   Transport& transport(uint32_t process);
+  uint32_t processes() const { return static_cast<uint32_t>(endpoints_.size()); }
   void Kill(uint32_t process);
   void Stop();
 

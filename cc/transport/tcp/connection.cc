@@ -21,11 +21,12 @@ namespace {
 constexpr int kReads = 8;  // of one process before the others have their turn
 constexpr std::chrono::seconds kDeparture(2);
 
-Status Gone(uint32_t process, const std::string& why) {
-  return Status(Code::kInternal, "process " + std::to_string(process) + " is gone: " + why);
-}
-
 }  // namespace
+
+Status TcpTransport::Gone(uint32_t process, const std::string& why) const {
+  const std::string on = rail_.empty() ? "" : " on rail " + rail_;
+  return Status(Code::kInternal, "process " + std::to_string(process) + " is gone" + on + ": " + why);
+}
 
 void TcpTransport::Read(Lock& lock, Peer& peer) {
   iovec vectors[FrameReader::kMaxVectors];
@@ -72,6 +73,7 @@ void TcpTransport::CheckReader(Lock& lock, Peer& peer, const Status& status) {
   if (!status.ok()) {
     Fail(lock, peer, CutOff(peer.process, status));
   } else if (peer.reader.at_end()) {
+    peer.left = true;
     Fail(lock, peer, Status(Code::kInternal, "process " + std::to_string(peer.process) + " has left"));
   } else {
     SetInterest(peer);
@@ -126,8 +128,9 @@ void TcpTransport::Fail(Lock& lock, Peer& peer, const Status& why) {
       message->status = why;
       Finish(std::move(message));
     }
-    callbacks_.Push(std::nullopt,
-                    [events = events_, process = peer.process, why] { events->OnPeerGone(process, why); });
+    callbacks_.Push(std::nullopt, [events = events_, process = peer.process, left = peer.left, why] {
+      left ? events->OnPeerLeft(process, why) : events->OnPeerGone(process, why);
+    });
     Wake();
   }
   gate_.Open();

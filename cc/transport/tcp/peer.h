@@ -24,6 +24,7 @@ struct TcpTransport::Peer {
   bool blocked = false;  // the kernel takes no more for now
   int write_error = 0;   // then nothing is written; what has come already is still read
   int unanswered = 0;    // looks in a row, of this process's own time: it may have been stopped itself
+  bool left = false;     // one side has said goodbye
   Status gone;           // ok: it is not
 };
 

@@ -22,15 +22,15 @@ constexpr size_t kMaxCopied = 1 << 20;  // bytes of copies that wait for one pro
 
 }  // namespace
 
-Result<std::unique_ptr<TcpTransport>> TcpTransport::Create(uint32_t process, Events* events) {
-  std::unique_ptr<TcpTransport> transport(new TcpTransport(process, events));
+Result<std::unique_ptr<TcpTransport>> TcpTransport::Create(uint32_t process, Events* events, std::string rail) {
+  std::unique_ptr<TcpTransport> transport(new TcpTransport(process, events, std::move(rail)));
   Status status = transport->Start();
   if (!status.ok()) return status;
   return transport;
 }
 
-TcpTransport::TcpTransport(uint32_t process, Events* events)
-    : process_(process), events_(events), inbox_(events, &callbacks_) {}
+TcpTransport::TcpTransport(uint32_t process, Events* events, std::string rail)
+    : process_(process), events_(events), rail_(std::move(rail)), inbox_(events, &callbacks_) {}
 
 Status TcpTransport::Start() {
   epoll_ = epoll_create1(EPOLL_CLOEXEC);
@@ -61,7 +61,9 @@ void TcpTransport::Leave() {
   Lock lock(mutex_);
   stopping_ = false;
   for (const auto& [process, peer] : peers_) {
-    if (peer->gone.ok()) Fail(lock, *peer, Status(Code::kInternal, "this process has left the job"));
+    if (!peer->gone.ok()) continue;
+    peer->left = true;
+    Fail(lock, *peer, Status(Code::kInternal, "this process has left the job"));
   }
   RunCallbacks(lock);
 }
@@ -200,6 +202,14 @@ void TcpTransport::Cancel(const CallId& call) {
   }
   if (resumes_) Wake();
   gate_.Open();
+}
+
+void TcpTransport::Disconnect(uint32_t process) {
+  Lock lock(mutex_);
+  const Result<Peer*> peer = Find(process);
+  if (!peer.ok()) return;
+  peer.value()->outbox.PushCopy({FrameType::kGoodbye, 0, MessageId()}, {});
+  Write(lock, *peer.value());
 }
 
 // The process, if something can be sent to it.

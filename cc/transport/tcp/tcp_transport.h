@@ -23,6 +23,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -38,7 +39,8 @@ namespace jaxcomm {
 
 class TcpTransport : public Transport {
  public:
-  static Result<std::unique_ptr<TcpTransport>> Create(uint32_t process, Events* events);
+  // `rail`: its name for errors, if there are several.
+  static Result<std::unique_ptr<TcpTransport>> Create(uint32_t process, Events* events, std::string rail = "");
   ~TcpTransport() override;
 
   // Each process once. After an error the socket is closed.
@@ -49,6 +51,7 @@ class TcpTransport : public Transport {
   void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
   void Flush() override;
   void Cancel(const CallId& call) override;
+  void Disconnect(uint32_t process) override;
   void Expect() override;
   void EndExpecting() override;
   void Help(std::chrono::nanoseconds limit, const std::function<bool()>& over) override;
@@ -59,7 +62,7 @@ class TcpTransport : public Transport {
   struct Peer;
   using Lock = std::unique_lock<std::mutex>;
 
-  TcpTransport(uint32_t process, Events* events);
+  TcpTransport(uint32_t process, Events* events, std::string rail);
   Status Start();
 
   static constexpr uint64_t kWake = UINT64_MAX;    // among the events of epoll, beside the processes
@@ -89,10 +92,12 @@ class TcpTransport : public Transport {
   void Fail(Lock& lock, Peer& peer, const Status& why);
   void Depart(Lock& lock);
   bool HasDeparted(Lock& lock, Peer& peer);
+  Status Gone(uint32_t process, const std::string& why) const;
   void SetInterest(Peer& peer);
 
   const uint32_t process_;
   Events* const events_;
+  const std::string rail_;
   int epoll_ = -1, wake_ = -1;
 
   std::mutex mutex_;  // of all below; not held in system calls that carry messages, nor in callbacks

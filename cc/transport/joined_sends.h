@@ -1,0 +1,16 @@
+// One message over several transports.
+//
+//   SendParts({&shm, &tcp}, {{{1, id}}, {{2, id}, {3, id}}}, spans, done);   // by transport, its receivers
+#pragma once
+
+#include <vector>
+
+#include "cc/transport/transport.h"
+
+namespace jaxcomm {
+
+// Calls back once, when all transports have: with the first error that one of them tells.
+void SendParts(const std::vector<Transport*>& transports, const std::vector<std::vector<Receiver>>& parts,
+               std::vector<ConstSpan> spans, Sent done);
+
+}  // namespace jaxcomm

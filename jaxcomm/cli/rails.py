@@ -1,0 +1,90 @@
+"""`jaxcomm rails`: the rails of this machine, or of a job's first process, and what each of them carries."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from jaxcomm import plan
+from jaxcomm.cli import OK
+from jaxcomm.cli.common import job, output
+from jaxcomm.distributed import rails, settings
+from jaxcomm.distributed.interfaces import interfaces
+from jaxcomm.distributed.job import is_job
+from jaxcomm.distributed.rails import Rail
+from jaxcomm.report.tables import table
+from jaxcomm.shares import UNITS, SharesFrom
+
+EXAMPLE = """
+    jaxcomm rails
+    JAXCOMM_RAILS=eth0:4,eth1:1 jaxcomm rails --json
+    jaxcomm launch -n 2 --transport tcp -- jaxcomm rails --plan plan.json
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declares the command's options."""
+    parser.add_argument("--plan", metavar="PLAN", help="shares are those of this plan's rails")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(args: Namespace) -> int:
+    """Prints the rails; in a job the processes are connected first, and the first one prints."""
+    loaded = plan.load(args.plan).rails if args.plan else None
+    planned = loaded.in_units() if loaded else ()
+    chosen = settings.from_environment()
+    if is_job():
+        job.use_devices(1)
+        from jaxcomm.distributed import members
+
+        membership = members.connected(planned=planned)
+        job.barrier()  # nobody leaves while others connect
+        if not job.is_first():
+            return OK
+        ends, by_process = list(membership.ends), dict(membership.shares)
+    else:
+        ends = rails.own_rails(chosen, os.environ.get("JAX_COORDINATOR_ADDRESS", rails.ANY_HOST))
+        by_process = {}
+    # With a process that has the same rails, if there is one.
+    shares = max(by_process.values(), key=lambda each: len(each[0].shares), default=None)
+    shares = shares or rails.shares([rail.name for rail in ends], ends, ends, planned)
+    rows = [_row(rail, shares[-1], by_process) for rail in ends]
+    source = rails.source(ends, planned, is_named=any(each.rate for each in chosen.rails))
+    if args.json:
+        ranges = [{"min_bytes": low, "shares": dict(each)} for low, each in shares]
+        output.print_json({"rails": rows, "shares_from": source, "ranges": ranges, "of": UNITS})
+    else:
+        print(_table(rows))
+        print(f"Shares, here of the largest calls: {source}.")
+    return OK
+
+
+def _row(rail: Rail, largest: SharesFrom, by_process: dict[int, Any]) -> dict[str, Any]:
+    there = next((each for each in interfaces() if each.address == rail.address), None)
+    return {
+        "rail": rail.name or (there.name if there else rail.address),
+        "interface": there.name if there else None,
+        "address": rail.address,
+        "mbit": (there.mbit if there else 0) or None,
+        "state": there.state if there else None,
+        "share": largest.shares.get(rail.name, 0),
+        "peers": sorted(process for process, ranges in by_process.items() if rail.name in ranges[0].shares),
+    }
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    head = ["rail", "interface", "address", "Mbit/s", "state", "share", "peers"]
+    cells = [
+        [
+            row["rail"],
+            row["interface"] or "-",
+            row["address"],
+            row["mbit"] or "-",
+            row["state"] or "-",
+            f"{row['share'] / UNITS:.1%}",
+            ", ".join(map(str, row["peers"])) or "-",
+        ]
+        for row in rows
+    ]
+    return table(head, cells)

@@ -1,0 +1,82 @@
+"""The connections of this process with others, over every rail that two have in common."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Mapping
+
+from jaxcomm.distributed import rails
+from jaxcomm.distributed.addresses import bound_socket
+from jaxcomm.distributed.connector import connect_to
+from jaxcomm.distributed.listener import HANDSHAKE_S, Listener
+from jaxcomm.distributed.rails import Rail
+from jaxcomm.distributed.records import Record
+from jaxcomm.errors import JaxcommError
+from jaxcomm.log import say_once
+
+
+def listen(process: int, processes: int, rail: Rail, number: int, key: bytes) -> Listener:
+    """Lets in the higher processes over a rail of this one, which has this number among its own."""
+    bound = bound_socket(rail.address, rail.interface)
+    bound.bind((rail.address, 0))
+    return Listener(bound, key, process=process, processes=processes, rail=number)
+
+
+def rails_between(own: Record, peer: Record) -> list[str]:
+    """The rails that lead to another process.
+
+    Raises:
+      JaxcommError: there is none, or the two have different plans for them.
+    """
+    lower, higher = sorted((own, peer))
+    if lower.planned != higher.planned:
+        raise JaxcommError(
+            f"process {lower.process} and process {higher.process} have plans with different shares of rails.\n"
+            "  Cure: jaxcomm.init(plan=…) with the same plan in all processes, or in none."
+        )
+    lead = rails.common(lower.rails, higher.rails)
+    if not lead:
+        have = " and ".join(
+            f"process {each.process} has {', '.join(rail.name or 'the way to the coordinator' for rail in each.rails)}"
+            for each in (lower, higher)
+        )
+        raise JaxcommError(f"{have}: no rail is common to both.\n  Cure: the same JAXCOMM_RAILS for all processes.")
+    return lead
+
+
+def connect_rails(
+    own: Record,
+    peers: Mapping[int, Record],
+    leads: Mapping[int, list[str]],
+    key: bytes,
+    deadline: float,
+    after_failure: contextlib.ExitStack,
+) -> tuple[dict[tuple[int, str], socket.socket], list[str]]:
+    """The connections with lower processes, by process and rail, and the rails without which it must go."""
+    sockets: dict[tuple[int, str], socket.socket] = {}
+    lacking: list[str] = []
+    interfaces = {rail.name: rail.interface for rail in own.rails}
+    for other in (other for other in leads if other < own.process):
+        for number, end in enumerate(peers[other].rails):
+            if end.name not in leads[other] or end.name in lacking:
+                continue
+            soon = time.monotonic() + HANDSHAKE_S
+            try:
+                sockets[other, end.name] = connect_to(
+                    other,
+                    end,
+                    key,
+                    process=own.process,
+                    rail=number,
+                    interface=interfaces[end.name],
+                    deadline=min(deadline, soon) if end.network else deadline,
+                )
+                after_failure.callback(sockets[other, end.name].close)
+            except JaxcommError as error:
+                if not end.network:
+                    raise
+                lacking.append(end.name)  # nobody has asked for this one
+                say_once(f"no process uses the rail {end.name}: {error}")
+    return sockets, lacking

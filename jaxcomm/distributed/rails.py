@@ -1,0 +1,138 @@
+"""The rails of this process, those that it has in common with another one, and what each of them carries.
+
+A rail is a network interface between hosts, by a name that is the same on all of them. JAXCOMM_RAILS or
+`jaxcomm.init(rails=…)` names them; else they are found: the way to the coordinator, and the other devices of the
+machine whose speed the kernel knows, where both hosts have one of the same name in the same network.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from jaxcomm.distributed.addresses import local_address
+from jaxcomm.distributed.interfaces import Interface, interfaces
+from jaxcomm.distributed.settings import Settings
+from jaxcomm.errors import JaxcommError
+from jaxcomm.shares import SharesFrom, in_units
+
+ANY_HOST: Final = "192.0.2.1:1"  # for documents only, RFC 5737: nothing is sent there, but there is a way to it
+DEFAULT: Final = ""  # the name of the one rail, if nobody names rails: hosts may call its interface differently
+
+
+class Rail(NamedTuple):
+    """One rail, as a process has it.
+
+    Attributes:
+      name: the same in all processes.
+      interface: that its sockets are bound to; "" for none.
+      address: of its listener.
+      port: of its listener; 0 before there is one.
+      rate: in Mbit/s, or by what JAXCOMM_RAILS says in relation to the others; 0: unknown.
+      network: that its other end must be in, too; "" for one that somebody has named.
+    """
+
+    name: str
+    interface: str
+    address: str
+    port: int
+    rate: int
+    network: str
+
+
+def own_rails(chosen: Settings, coordinator: str, found: Sequence[Interface] | None = None) -> list[Rail]:
+    """The rails of this process; one at least.
+
+    Args:
+      chosen: of the settings.
+      coordinator: "host:port" of `jax.distributed`.
+      found: the machine's interfaces; None looks.
+
+    Raises:
+      JaxcommError: a rail has no interface here, or the coordinator cannot be reached.
+    """
+    there = {each.name: each for each in (interfaces() if found is None else found)}
+    if chosen.rails:
+        return [_named(each.name, each.rate, there) for each in chosen.rails]
+    address = local_address(coordinator, chosen.interface)
+    default = next((each for each in there.values() if each.address == address), None)
+    first = Rail(DEFAULT, chosen.interface, address, 0, default.mbit if default else 0, "")
+    if chosen.interface or default is None or not _may_be_found(default):
+        return [first]
+    others = [each for each in there.values() if each is not default and _may_be_found(each)]
+    return [first, *(Rail(each.name, each.name, each.address, 0, each.mbit, each.network) for each in others)]
+
+
+def names(all_rails: Sequence[Sequence[Rail]]) -> list[str]:
+    """The rails of the job: those of the first process, then what others have beside them."""
+    return list(dict.fromkeys(rail.name for rails in all_rails for rail in rails))
+
+
+def common(own: Sequence[Rail], peer: Sequence[Rail]) -> list[str]:
+    """The rails that lead from one process to another, in the order of the lower one; the same for both."""
+    there = {rail.name: rail for rail in peer}
+    return [
+        rail.name
+        for rail in own
+        if (other := there.get(rail.name)) is not None
+        and rail.network == other.network
+        and (not rail.network or rail.address != other.address)  # such as those of bridges, alike on all machines
+    ]
+
+
+def shares(
+    lead: Sequence[str], own: Sequence[Rail], peer: Sequence[Rail], planned: Sequence[SharesFrom]
+) -> list[SharesFrom]:
+    """What each rail between two processes carries: as planned, by their rates, or, where one is unknown, evenly.
+
+    Args:
+      lead: the rails that lead from one to the other.
+      own: all of one process.
+      peer: all of the other.
+      planned: the plan's shares; () for none. Where it gives none of these rails a share, their rates count.
+    """
+    rates = {name: min(rail.rate for rail in (*own, *peer) if rail.name == name) for name in lead}
+    if not all(rates.values()):
+        rates = dict.fromkeys(lead, 1)
+    ranges = []
+    for low, each in planned or [SharesFrom(0, rates)]:
+        weights = [each.get(name, 0) for name in lead]
+        units = in_units(weights if any(weights) else [*rates.values()])
+        ranges.append(SharesFrom(low, dict(zip(lead, units, strict=True))))
+    return ranges
+
+
+def source(own: Sequence[Rail], planned: Sequence[SharesFrom], *, is_named: bool) -> str:
+    """Where the shares come from, in words.
+
+    Args:
+      own: the rails of this process.
+      planned: the plan's shares; () for none.
+      is_named: JAXCOMM_RAILS gives rates.
+    """
+    if len(own) == 1:
+        return "one rail carries all"
+    if any(each.get(rail.name) for _, each in planned for rail in own):
+        return "those of the plan"
+    if unknown := [rail.name or rail.address for rail in own if not rail.rate]:
+        return f"alike, as the kernel does not say how fast {', '.join(unknown)} is"
+    return "by the rates of JAXCOMM_RAILS" if is_named else "by the interfaces' speeds"
+
+
+def _named(name: str, rate: int, there: dict[str, Interface]) -> Rail:
+    if (interface := there.get(name)) is not None:
+        return Rail(name, name, interface.address, 0, rate or interface.mbit, "")
+    try:
+        address = str(ipaddress.IPv4Address(name))
+    except ValueError as error:
+        listed = ", ".join(there) or "none"
+        raise JaxcommError(
+            f"the rail {name!r} is no interface with an IPv4 address; here are: {listed}.\n"
+            "  Cure: name interfaces that `jaxcomm rails` shows on all hosts, as in JAXCOMM_RAILS=eth0,eth1."
+        ) from error
+    return Rail(name, "", address, 0, rate, "")
+
+
+def _may_be_found(interface: Interface) -> bool:
+    return interface.is_physical and interface.state == "up" and interface.mbit > 0

@@ -1,0 +1,111 @@
+"""Which rails a process has, which lead to another one, and what each carries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from jaxcomm.cli import main
+from jaxcomm.distributed import rails
+from jaxcomm.distributed.interfaces import Interface
+from jaxcomm.distributed.rails import Rail
+from jaxcomm.distributed.settings import NamedRail, Settings
+from jaxcomm.errors import JaxcommError
+from jaxcomm.shares import UNITS, SharesFrom, in_units
+
+COORDINATOR = "127.0.0.1:1"
+
+
+def interface(name: str, address: str = "127.0.0.1", mbit: int = 1000, **other: object) -> Interface:
+    return Interface(name, address, f"{address.rsplit('.', 1)[0]}.0/24", mbit, "up", True)._replace(**other)  # type: ignore[arg-type]
+
+
+def rail(name: str, rate: int = 0, address: str = "10.0.0.1", network: str = "") -> Rail:
+    return Rail(name, name, address, 1, rate, network)
+
+
+def test_named_rails_are_interfaces_or_addresses() -> None:
+    chosen = Settings(rails=(NamedRail("eth1", 3), NamedRail("eth0"), NamedRail("127.0.0.9", 1)))
+    there = [interface("eth0", mbit=25_000), interface("eth1", "10.1.0.7"), interface("eth2", "10.2.0.7")]
+    assert rails.own_rails(chosen, COORDINATOR, there) == [
+        Rail("eth1", "eth1", "10.1.0.7", 0, 3, ""),
+        Rail("eth0", "eth0", "127.0.0.1", 0, 25_000, ""),
+        Rail("127.0.0.9", "", "127.0.0.9", 0, 1, ""),
+    ]
+    with pytest.raises(JaxcommError, match="the rail 'ib0' is no interface with an IPv4 address; here are: eth0, eth1"):
+        rails.own_rails(Settings(rails=(NamedRail("ib0"),)), COORDINATOR, there[:2])
+
+
+def test_without_names_it_is_the_way_to_the_coordinator_and_devices_like_it() -> None:
+    way, other = interface("eth0"), interface("eth1", "10.1.0.7", 4000)
+    first = Rail(rails.DEFAULT, "", "127.0.0.1", 0, 1000, "")
+    found = [way, other, interface("docker0", is_physical=False), interface("eth2", state="down")]
+    assert rails.own_rails(Settings(), COORDINATOR, found) == [
+        first,
+        Rail("eth1", "eth1", "10.1.0.7", 0, 4000, "10.1.0.0/24"),
+    ]
+    one_rail = [[], [way], [other], [way, other._replace(mbit=0)], [way._replace(mbit=0), other]]
+    assert [len(rails.own_rails(Settings(), COORDINATOR, each)) for each in one_rail] == [1] * 5
+
+
+def test_found_rails_are_common_where_they_lead_to_the_same_network() -> None:
+    own = [rail(""), rail("eth1", network="10.0.0.0/24"), rail("eth2", network="10.2.0.0/24"), rail("br0", network="x")]
+    peer = [
+        rail("br0", network="x"),
+        rail("eth2", address="10.0.0.2", network="10.3.0.0/24"),
+        rail("eth1", address="10.0.0.2", network="10.0.0.0/24"),
+        rail(""),
+    ]
+    assert rails.common(own, peer) == ["", "eth1"]
+    assert rails.names([own, [rail("eth9")], peer]) == ["", "eth1", "eth2", "br0", "eth9"]
+
+
+@pytest.mark.parametrize(
+    ("lead", "planned", "expected"),
+    [
+        (["a", "b"], [], [(0, {"a": 819, "b": 205})]),
+        (["a", "c"], [], [(0, {"a": 512, "c": 512})]),  # the rate of one is unknown
+        (["b"], [], [(0, {"b": 1024})]),
+        (
+            ["a", "b"],
+            [(0, {"b": 1024}), (99, {"a": 512, "b": 512})],
+            [(0, {"a": 0, "b": 1024}), (99, {"a": 512, "b": 512})],
+        ),
+        (["a", "b"], [(0, {"c": 1024})], [(0, {"a": 819, "b": 205})]),
+        (["a", "b"], [(0, {"a": 256, "b": 256, "c": 512})], [(0, {"a": 512, "b": 512})]),
+    ],
+)
+def test_shares_are_planned_or_by_rate_or_even(
+    lead: list[str], planned: list[tuple[int, Mapping[str, int]]], expected: list[tuple[int, Mapping[str, int]]]
+) -> None:
+    own, peer = [rail("a", 500), rail("b", 1000), rail("c")], [rail("c", 7), rail("b", 125), rail("a", 9000)]
+    found = rails.shares(lead, own, peer, [SharesFrom(*each) for each in planned])
+    assert [tuple(each) for each in found] == expected
+    assert found == rails.shares(lead, peer, own, [SharesFrom(*each) for each in planned])
+
+
+def test_the_command_shows_rails_and_where_their_shares_come_from(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAXCOMM_RAILS", "127.0.0.1:4,127.0.0.2:1")
+    assert main(["rails", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [(row["rail"], row["share"], row["peers"]) for row in document["rails"]] == [
+        ("127.0.0.1", 819, []),
+        ("127.0.0.2", 205, []),
+    ]
+    assert document["shares_from"] == "by the rates of JAXCOMM_RAILS" and document["of"] == 1024
+    monkeypatch.setenv("JAXCOMM_RAILS", "127.0.0.1,127.0.0.2")
+    assert main(["rails"]) == 0
+    assert "50.0%" in (shown := capsys.readouterr().out)
+    assert shown.endswith(": alike, as the kernel does not say how fast 127.0.0.1, 127.0.0.2 is.\n")
+
+
+def test_shares_sum_to_a_whole() -> None:
+    for weights in ([1], [500, 125], [1, 1, 1], [0.1, 0.2, 0.7], [0, 5], [1e9, 1, 1e9]):
+        units = in_units(weights)
+        assert sum(units) == UNITS
+        for unit, weight in zip(units, weights, strict=True):
+            assert abs(unit - UNITS * weight / sum(weights)) < 1
