@@ -12,7 +12,7 @@ from jaxcomm.cli.common import job, output
 from jaxcomm.distributed import rails, settings
 from jaxcomm.distributed.interfaces import interfaces
 from jaxcomm.distributed.job import is_job
-from jaxcomm.distributed.rails import Rail
+from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.report.tables import table
 from jaxcomm.shares import UNITS, SharesFrom
 
@@ -60,7 +60,7 @@ def run(args: Namespace) -> int:
     return OK
 
 
-def _row(rail: Rail, largest: SharesFrom, by_process: dict[int, Any]) -> dict[str, Any]:
+def _row(rail: RailEnd, largest: SharesFrom, by_process: dict[int, Any]) -> dict[str, Any]:
     there = next((each for each in interfaces() if each.address == rail.address), None)
     return {
         "rail": rail.name or (there.name if there else rail.address),

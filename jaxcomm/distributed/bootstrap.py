@@ -23,7 +23,7 @@ from jaxcomm import jax_compat
 from jaxcomm.distributed import host, names, rails, records, secret, settings, store
 from jaxcomm.distributed.listener import Listener
 from jaxcomm.distributed.rail_connections import connect_rails, listen, rails_between
-from jaxcomm.distributed.rails import Rail
+from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.records import Record
 from jaxcomm.distributed.settings import NamedRail, Settings
 from jaxcomm.errors import JaxcommError
@@ -73,7 +73,7 @@ class Membership(NamedTuple):
     transports: tuple[str, ...]
     strangers: int
     core: MessageCore
-    ends: tuple[Rail, ...]
+    ends: tuple[RailEnd, ...]
     shares: Mapping[int, Sequence[SharesFrom]]
 
 
@@ -241,7 +241,7 @@ def _agree_on_key(process: int, chosen: Settings, generation: int, deadline: flo
 
 
 def _own_record(
-    process: int, chosen: Settings, core: MessageCore, own_rails: list[Rail], planned: Sequence[SharesFrom]
+    process: int, chosen: Settings, core: MessageCore, own_rails: list[RailEnd], planned: Sequence[SharesFrom]
 ) -> Record:
     shared = (-1, 0) if chosen.transport == "tcp" else core.shm_file()
     digest = hashlib.sha256(json.dumps(planned).encode()).hexdigest()[:16] if planned else ""

@@ -9,14 +9,14 @@ from jaxcomm.distributed import handshake
 from jaxcomm.distributed.addresses import bound_socket
 from jaxcomm.distributed.handshake import Refused
 from jaxcomm.distributed.listener import HANDSHAKE_S
-from jaxcomm.distributed.rails import DEFAULT, Rail
+from jaxcomm.distributed.rails import DEFAULT, RailEnd
 from jaxcomm.errors import JaxcommError
 
 _PAUSE_S = 0.02  # before it is tried again
 
 
 def connect_to(
-    peer: int, end: Rail, key: bytes, *, process: int, rail: int, interface: str, deadline: float
+    peer: int, end: RailEnd, key: bytes, *, process: int, rail: int, interface: str, deadline: float
 ) -> socket.socket:
     """A connection with a process, authenticated on both sides, non-blocking.
 
@@ -79,7 +79,7 @@ def _receive(made: socket.socket, count: int, deadline: float) -> bytes:
     return received
 
 
-def _cure(end: Rail) -> str:
+def _cure(end: RailEnd) -> str:
     if end.address.startswith("127.") or end.address == "::1":
         words = "is reached from its own host only: set JAXCOMM_INTERFACE to the interface between the hosts"
         return f"{end.address} {words}."

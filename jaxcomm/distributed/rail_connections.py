@@ -11,13 +11,13 @@ from jaxcomm.distributed import rails
 from jaxcomm.distributed.addresses import bound_socket
 from jaxcomm.distributed.connector import connect_to
 from jaxcomm.distributed.listener import HANDSHAKE_S, Listener
-from jaxcomm.distributed.rails import Rail
+from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.records import Record
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say_once
 
 
-def listen(process: int, processes: int, rail: Rail, number: int, key: bytes) -> Listener:
+def listen(process: int, processes: int, rail: RailEnd, number: int, key: bytes) -> Listener:
     """Lets in the higher processes over a rail of this one, which has this number among its own."""
     bound = bound_socket(rail.address, rail.interface)
     bound.bind((rail.address, 0))

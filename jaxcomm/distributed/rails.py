@@ -21,7 +21,7 @@ ANY_HOST: Final = "192.0.2.1:1"  # for documents only, RFC 5737: nothing is sent
 DEFAULT: Final = ""  # the name of the one rail, if nobody names rails: hosts may call its interface differently
 
 
-class Rail(NamedTuple):
+class RailEnd(NamedTuple):
     """One rail, as a process has it.
 
     Attributes:
@@ -41,7 +41,7 @@ class Rail(NamedTuple):
     network: str
 
 
-def own_rails(chosen: Settings, coordinator: str, found: Sequence[Interface] | None = None) -> list[Rail]:
+def own_rails(chosen: Settings, coordinator: str, found: Sequence[Interface] | None = None) -> list[RailEnd]:
     """The rails of this process; one at least.
 
     Args:
@@ -57,19 +57,19 @@ def own_rails(chosen: Settings, coordinator: str, found: Sequence[Interface] | N
         return [_named(each.name, each.rate, there) for each in chosen.rails]
     address = local_address(coordinator, chosen.interface)
     default = next((each for each in there.values() if each.address == address), None)
-    first = Rail(DEFAULT, chosen.interface, address, 0, default.mbit if default else 0, "")
+    first = RailEnd(DEFAULT, chosen.interface, address, 0, default.mbit if default else 0, "")
     if chosen.interface or default is None or not _may_be_found(default):
         return [first]
     others = [each for each in there.values() if each is not default and _may_be_found(each)]
-    return [first, *(Rail(each.name, each.name, each.address, 0, each.mbit, each.network) for each in others)]
+    return [first, *(RailEnd(each.name, each.name, each.address, 0, each.mbit, each.network) for each in others)]
 
 
-def names(all_rails: Sequence[Sequence[Rail]]) -> list[str]:
+def names(all_rails: Sequence[Sequence[RailEnd]]) -> list[str]:
     """The rails of the job: those of the first process, then what others have beside them."""
     return list(dict.fromkeys(rail.name for rails in all_rails for rail in rails))
 
 
-def common(own: Sequence[Rail], peer: Sequence[Rail]) -> list[str]:
+def common(own: Sequence[RailEnd], peer: Sequence[RailEnd]) -> list[str]:
     """The rails that lead from one process to another, in the order of the lower one; the same for both."""
     there = {rail.name: rail for rail in peer}
     return [
@@ -82,7 +82,7 @@ def common(own: Sequence[Rail], peer: Sequence[Rail]) -> list[str]:
 
 
 def shares(
-    lead: Sequence[str], own: Sequence[Rail], peer: Sequence[Rail], planned: Sequence[SharesFrom]
+    lead: Sequence[str], own: Sequence[RailEnd], peer: Sequence[RailEnd], planned: Sequence[SharesFrom]
 ) -> list[SharesFrom]:
     """What each rail between two processes carries: as planned, by their rates, or, where one is unknown, evenly.
 
@@ -103,7 +103,7 @@ def shares(
     return ranges
 
 
-def source(own: Sequence[Rail], planned: Sequence[SharesFrom], *, is_named: bool) -> str:
+def source(own: Sequence[RailEnd], planned: Sequence[SharesFrom], *, is_named: bool) -> str:
     """Where the shares come from, in words.
 
     Args:
@@ -120,9 +120,9 @@ def source(own: Sequence[Rail], planned: Sequence[SharesFrom], *, is_named: bool
     return "by the rates of JAXCOMM_RAILS" if is_named else "by the interfaces' speeds"
 
 
-def _named(name: str, rate: int, there: dict[str, Interface]) -> Rail:
+def _named(name: str, rate: int, there: dict[str, Interface]) -> RailEnd:
     if (interface := there.get(name)) is not None:
-        return Rail(name, name, interface.address, 0, rate or interface.mbit, "")
+        return RailEnd(name, name, interface.address, 0, rate or interface.mbit, "")
     try:
         address = str(ipaddress.IPv4Address(name))
     except ValueError as error:
@@ -131,7 +131,7 @@ def _named(name: str, rate: int, there: dict[str, Interface]) -> Rail:
             f"the rail {name!r} is no interface with an IPv4 address; here are: {listed}.\n"
             "  Cure: name interfaces that `jaxcomm rails` shows on all hosts, as in JAXCOMM_RAILS=eth0,eth1."
         ) from error
-    return Rail(name, "", address, 0, rate, "")
+    return RailEnd(name, "", address, 0, rate, "")
 
 
 def _may_be_found(interface: Interface) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from jaxcomm.distributed.rails import Rail
+from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.secret import is_mac, mac
 from jaxcomm.errors import JaxcommError
 
@@ -32,7 +32,7 @@ class Record(NamedTuple):
     pid: int
     fd: int
     number: int
-    rails: tuple[Rail, ...]
+    rails: tuple[RailEnd, ...]
     planned: str = ""
 
 
@@ -55,7 +55,7 @@ def verified(text: str, process: int, key: bytes) -> Record:
             "  Cure: the same file JAXCOMM_SECRET_FILE, or none, for all processes."
         )
     record = Record(*json.loads(content))
-    record = record._replace(rails=tuple(Rail(*each) for each in record.rails))
+    record = record._replace(rails=tuple(RailEnd(*each) for each in record.rails))
     if record.process != process:
         raise JaxcommError(
             f"process {process} published the record of process {record.process}.\n  Cure: start the job anew."

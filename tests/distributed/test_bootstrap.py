@@ -15,7 +15,7 @@ import pytest
 from jaxcomm import jax_compat
 from jaxcomm.distributed import bootstrap, host, records, secret
 from jaxcomm.distributed.bootstrap import Membership, connect_as
-from jaxcomm.distributed.rails import Rail
+from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.records import Record
 from jaxcomm.distributed.settings import NamedRail, Settings
 from jaxcomm.errors import JaxcommError
@@ -256,7 +256,7 @@ def test_all_processes_have_a_secret_file_or_none(cores: list[Core], tmp_path: P
 
 
 def record(**changes: Any) -> Record:
-    return Record(1, "tcp", "a", os.getpid(), 5, 6, (Rail("", "", "127.0.0.1", 7, 0, ""),))._replace(**changes)
+    return Record(1, "tcp", "a", os.getpid(), 5, 6, (RailEnd("", "", "127.0.0.1", 7, 0, ""),))._replace(**changes)
 
 
 def test_a_record_is_its_process_and_signed() -> None:

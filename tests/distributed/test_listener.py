@@ -13,7 +13,7 @@ import pytest
 from jaxcomm.distributed import listener, secret
 from jaxcomm.distributed.connector import connect_to
 from jaxcomm.distributed.handshake import CHALLENGE_BYTES, HELLO_BYTES, ConnectorSide
-from jaxcomm.distributed.rails import Rail
+from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.errors import JaxcommError
 
 KEY = secret.key(bytes(32), "job", 1)
@@ -33,7 +33,7 @@ def connected(door: listener.Listener, key: bytes = KEY, seconds: float = 20) ->
     address, port = door.address
     return connect_to(
         0,
-        Rail("", "", address, port, 0, ""),
+        RailEnd("", "", address, port, 0, ""),
         key,
         process=1,
         rail=0,

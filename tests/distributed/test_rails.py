@@ -10,7 +10,7 @@ import pytest
 from jaxcomm.cli import main
 from jaxcomm.distributed import rails
 from jaxcomm.distributed.interfaces import Interface
-from jaxcomm.distributed.rails import Rail
+from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.settings import NamedRail, Settings
 from jaxcomm.errors import JaxcommError
 from jaxcomm.shares import UNITS, SharesFrom, in_units
@@ -22,17 +22,17 @@ def interface(name: str, address: str = "127.0.0.1", mbit: int = 1000, **other: 
     return Interface(name, address, f"{address.rsplit('.', 1)[0]}.0/24", mbit, "up", True)._replace(**other)  # type: ignore[arg-type]
 
 
-def rail(name: str, rate: int = 0, address: str = "10.0.0.1", network: str = "") -> Rail:
-    return Rail(name, name, address, 1, rate, network)
+def rail(name: str, rate: int = 0, address: str = "10.0.0.1", network: str = "") -> RailEnd:
+    return RailEnd(name, name, address, 1, rate, network)
 
 
 def test_named_rails_are_interfaces_or_addresses() -> None:
     chosen = Settings(rails=(NamedRail("eth1", 3), NamedRail("eth0"), NamedRail("127.0.0.9", 1)))
     there = [interface("eth0", mbit=25_000), interface("eth1", "10.1.0.7"), interface("eth2", "10.2.0.7")]
     assert rails.own_rails(chosen, COORDINATOR, there) == [
-        Rail("eth1", "eth1", "10.1.0.7", 0, 3, ""),
-        Rail("eth0", "eth0", "127.0.0.1", 0, 25_000, ""),
-        Rail("127.0.0.9", "", "127.0.0.9", 0, 1, ""),
+        RailEnd("eth1", "eth1", "10.1.0.7", 0, 3, ""),
+        RailEnd("eth0", "eth0", "127.0.0.1", 0, 25_000, ""),
+        RailEnd("127.0.0.9", "", "127.0.0.9", 0, 1, ""),
     ]
     with pytest.raises(JaxcommError, match="the rail 'ib0' is no interface with an IPv4 address; here are: eth0, eth1"):
         rails.own_rails(Settings(rails=(NamedRail("ib0"),)), COORDINATOR, there[:2])
@@ -40,11 +40,11 @@ def test_named_rails_are_interfaces_or_addresses() -> None:
 
 def test_without_names_it_is_the_way_to_the_coordinator_and_devices_like_it() -> None:
     way, other = interface("eth0"), interface("eth1", "10.1.0.7", 4000)
-    first = Rail(rails.DEFAULT, "", "127.0.0.1", 0, 1000, "")
+    first = RailEnd(rails.DEFAULT, "", "127.0.0.1", 0, 1000, "")
     found = [way, other, interface("docker0", is_physical=False), interface("eth2", state="down")]
     assert rails.own_rails(Settings(), COORDINATOR, found) == [
         first,
-        Rail("eth1", "eth1", "10.1.0.7", 0, 4000, "10.1.0.0/24"),
+        RailEnd("eth1", "eth1", "10.1.0.7", 0, 4000, "10.1.0.0/24"),
     ]
     one_rail = [[], [way], [other], [way, other._replace(mbit=0)], [way._replace(mbit=0), other]]
     assert [len(rails.own_rails(Settings(), COORDINATOR, each)) for each in one_rail] == [1] * 5

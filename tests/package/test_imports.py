@@ -25,8 +25,9 @@ MAY_IMPORT = {
     "cluster": "schedules",
     "files": "",
     "curve": "",
-    "distributed": "ffi jax_compat",
-    "plan": "program schedules cluster files curve",
+    "shares": "",
+    "distributed": "ffi jax_compat shares",
+    "plan": "program schedules cluster files curve shares",
     "profile": "ffi cluster files statistics",
     "statistics": "files report",
     "ffi": "statistics",
@@ -37,12 +38,12 @@ MAY_IMPORT = {
     "gpu": "choice collectives communicator distributed ffi plan planner profile program schedules",
     "measure": "collectives communicator distributed ffi gpu profile program files",
     "simulate": "plan profile program schedules cluster",
-    "planner": "curve files plan profile program schedules simulate cluster",
+    "planner": "curve files plan profile program schedules shares simulate cluster",
     "testbed": "files",
     "train": "collectives communicator ffi plan planner profile",
     "report": "plan profile schedules cluster simulate",
-    "cli": "collectives distributed ffi files gpu measure plan planner profile program report schedules simulate "
-    "testbed train",
+    "cli": "collectives distributed ffi files gpu measure plan planner profile program report schedules shares "
+    "simulate testbed train",
     "jax_compat": "",
     "jaxcomm": "collectives communicator ffi lax plan planner profile report schedules train",
 }
