@@ -125,11 +125,11 @@ def late_sets(setting: Setting, nbytes: int, limit: float = math.inf) -> list[Sp
     longer may be left out.
     """
     specs: list[Spec] = []
-    order, limit = setting.late.order, simulate.tune.max_chunks(setting.ranks, nbytes)
+    order, most = setting.late.order, simulate.tune.max_chunks(setting.ranks, nbytes)
     for count in range(2, len(order) + 1):
         late = order[-count:]
         for kind, period in ((Stragglers, setting.ranks), (Chain, setting.ranks - 1)):
-            times = max(1, min(limit // period, 4 if setting.links.topology else limit)).bit_length()
+            times = max(1, min(most // period, 4 if setting.links.topology else most)).bit_length()
             members: list[Spec] = [kind(late=late, chunks=period << exponent) for exponent in range(times)]
             if setting.links.topology:
                 specs += on_hosts.fastest(setting, members, nbytes, limit)
