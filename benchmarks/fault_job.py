@@ -148,7 +148,7 @@ def barrier(name: str, rank: int) -> None:
 
 def start(fault: Fault) -> None:
     """Has a process of its own carry out a fault on this one."""
-    words = {"pid": os.getpid(), "lasts": fault.lasts, "interface": os.environ["JAXCOMM_INTERFACE"]}
+    words = {"pid": os.getpid(), "lasts": fault.lasts, "interface": os.environ["JAXCOMM_RAILS"].partition(":")[0]}
     subprocess.Popen(["sh", "-c", f"sleep {fault.before}; {COMMANDS[fault.kind].format(**words)}"])
 
 
