@@ -6,6 +6,7 @@ Prints one line of JSON per fault: what came of the calls during it, and whether
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import json
 import os
 import random
@@ -27,6 +28,7 @@ from jaxcomm.errors import JaxcommError
 RANKS = 4
 DEADLINE_S, PATIENCE_S = 3.0, 60.0
 CALLS, TRIES = 5, 6
+HANGS_S = 100  # then each process says where it is
 SIZES = (1, 1_000, 65_536, 300_001, 1 << 20, 1 << 22)  # elements of four bytes
 _DROPS = {
     way: (
@@ -157,6 +159,7 @@ def report(**found: Any) -> None:
 
 
 def main(seed: int, count: int) -> None:
+    faulthandler.dump_traceback_later(HANGS_S)
     jax.distributed.initialize()
     atexit.register(os._exit, 0)  # without JAX's wait for all processes, of which one is dead
     job, (*faults, last) = Job(), draw(seed, count)
