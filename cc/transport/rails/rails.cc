@@ -67,11 +67,15 @@ void Rails::EndExpecting() {
 
 void Rails::Help(std::chrono::nanoseconds limit, const std::function<bool()>& over) {
   if (!helped()) return Flush();
-  rails_[*first_]->Help(limit, [&] {
-    const bool is_over = over();
+  const auto flush_others = [this] {
     for (uint32_t rail = 0; rail < rails_.size(); ++rail) {
       if (rail != *first_) rails_[rail]->Flush();
     }
+  };
+  flush_others();  // the first rail asks nothing while its own thread serves it
+  rails_[*first_]->Help(limit, [&] {
+    const bool is_over = over();
+    flush_others();
     return is_over;
   });
 }

@@ -1,5 +1,6 @@
 #include "cc/transport/rails/rails.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -31,6 +32,7 @@ class Instant : public Transport {
     events_ = events;
   }
   int carried() const { return carried_; }
+  int flushed() const { return flushed_; }
 
   void Notify(uint32_t process, std::string_view notice) override { all_[process]->events_->OnNotice(self_, notice); }
   void Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool, Received done) override {
@@ -53,7 +55,7 @@ class Instant : public Transport {
     }
     done(Status());
   }
-  void Flush() override {}
+  void Flush() override { ++flushed_; }
   void Cancel(const CallId& call) override {
     std::lock_guard<std::mutex> lock(mutex_);
     cancelled_.insert(call);
@@ -107,7 +109,7 @@ class Instant : public Transport {
   std::vector<Instant*> all_;
   uint32_t self_ = 0;
   Events* events_ = nullptr;
-  int carried_ = 0;
+  int carried_ = 0, flushed_ = 0;
   std::mutex mutex_;
   std::map<MessageId, Posted> posted_;
   std::map<MessageId, Bytes> early_;
@@ -231,6 +233,15 @@ TEST_F(RailsTest, NoticesAndSmallCallsAreOnTheFirstRail) {
   nodes_[1].Await([&] { return nodes_[1].received == 8 && nodes_[1].notices.size() == expected.size(); });
   EXPECT_EQ(nodes_[1].notices, expected);
   EXPECT_EQ(nodes_[0].instant.carried(), 0);
+}
+
+// As over TCP, where the thread of the first rail may be serving it.
+TEST_F(RailsTest, AllRailsAreFlushedWhereTheFirstNeedsNoHelp) {
+  nodes_[0].rails.Help(std::chrono::seconds(60), [] {
+    ADD_FAILURE() << "a simulated rail lets nobody help";
+    return true;
+  });
+  EXPECT_EQ(nodes_[0].instant.flushed(), 1);
 }
 
 TEST_F(RailsTest, NothingComesOfACancelledCall) {
