@@ -53,8 +53,8 @@ void Rails::Cancel(const CallId& call) {
   for (Transport* const rail : rails_) rail->Cancel(call);
 }
 
-void Rails::Disconnect(uint32_t process) {
-  for (Transport* const rail : rails_) rail->Disconnect(process);
+void Rails::Disconnect(uint32_t process, const Status& why) {
+  for (Transport* const rail : rails_) rail->Disconnect(process, why);
 }
 
 void Rails::Expect() {
@@ -94,7 +94,7 @@ void Rails::End(uint32_t process, uint32_t rail, const Status& why, bool left) {
   }
   if (open.empty()) return events_->OnPeerGone(process, gone);
   if (left) return;
-  for (const uint32_t other : open) rails_[other]->Disconnect(process);
+  for (const uint32_t other : open) rails_[other]->Disconnect(process, gone);
 }
 
 }  // namespace jaxcomm

@@ -61,9 +61,9 @@ class Instant : public Transport {
     cancelled_.insert(call);
     for (auto at = posted_.begin(); at != posted_.end();) at = at->first.call == call ? posted_.erase(at) : ++at;
   }
-  void Disconnect(uint32_t process) override {
-    all_[process]->End(self_);
-    End(process);
+  void Disconnect(uint32_t process, const Status& why) override {
+    all_[process]->End(self_, Status(Code::kInternal, "process " + std::to_string(self_) + " has left"));
+    End(process, why);
   }
 
  private:
@@ -93,7 +93,7 @@ class Instant : public Transport {
     }
     Give(bytes, posted.spans, posted.done);
   }
-  void End(uint32_t process) {
+  void End(uint32_t process, const Status& why) {
     std::vector<Received> ended;
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -102,8 +102,8 @@ class Instant : public Transport {
         if (entry.second.process == process) ended.push_back(entry.second.done);
       }
     }
-    for (const Received& done : ended) Give({}, {}, done);
-    events_->OnPeerLeft(process, Status(Code::kInternal, "process " + std::to_string(process) + " has left"));
+    for (const Received& done : ended) done(why, nullptr);
+    events_->OnPeerLeft(process, why);
   }
 
   std::vector<Instant*> all_;
@@ -265,6 +265,16 @@ TEST_F(RailsTest, WhereARailFailsTheProcessIsGoneAndAllPostsEnd) {
   nodes_[0].Await([&] { return nodes_[0].gone.size() == 2; });
   Send(2, {1}, 4, kMiB);
   nodes_[1].Await([&] { return nodes_[1].received == 4; });
+}
+
+TEST_F(RailsTest, WhatWaitsOnAnotherRailEndsForTheReasonOfTheOneThatFailed) {
+  Bytes memory(kSegment);
+  std::string error;
+  nodes_[1].rails.Post(0, Id(0, 1, /*segment=*/3, kMiB), {{memory.data(), kSegment, 0}}, false,
+                       [&](const Status& status, auto) { error = status.message(); });
+  nodes_[1].rails.events(0)->OnPeerGone(0, Status(Code::kInternal, "it is silent"));
+  EXPECT_EQ(error, "it is silent");
+  EXPECT_EQ(nodes_[1].gone[0], "it is silent");
 }
 
 TEST_F(RailsTest, RailsOfAProcessThatLeavesEndOneByOne) {
