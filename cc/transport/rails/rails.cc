@@ -53,8 +53,8 @@ void Rails::Cancel(const CallId& call) {
   for (Transport* const rail : rails_) rail->Cancel(call);
 }
 
-void Rails::Disconnect(uint32_t process) {
-  for (Transport* const rail : rails_) rail->Disconnect(process);
+void Rails::Disconnect(uint32_t process, const Status& why) {
+  for (Transport* const rail : rails_) rail->Disconnect(process, why);
 }
 
 void Rails::Expect() {
@@ -67,11 +67,15 @@ void Rails::EndExpecting() {
 
 void Rails::Help(std::chrono::nanoseconds limit, const std::function<bool()>& over) {
   if (!helped()) return Flush();
-  rails_[*first_]->Help(limit, [&] {
-    const bool is_over = over();
+  const auto flush_others = [this] {
     for (uint32_t rail = 0; rail < rails_.size(); ++rail) {
       if (rail != *first_) rails_[rail]->Flush();
     }
+  };
+  flush_others();  // the first rail asks nothing while its own thread serves it
+  rails_[*first_]->Help(limit, [&] {
+    const bool is_over = over();
+    flush_others();
     return is_over;
   });
 }
@@ -90,7 +94,7 @@ void Rails::End(uint32_t process, uint32_t rail, const Status& why, bool left) {
   }
   if (open.empty()) return events_->OnPeerGone(process, gone);
   if (left) return;
-  for (const uint32_t other : open) rails_[other]->Disconnect(process);
+  for (const uint32_t other : open) rails_[other]->Disconnect(process, gone);
 }
 
 }  // namespace jaxcomm

@@ -43,7 +43,7 @@ class Rails : public Transport {
   void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
   void Flush() override;
   void Cancel(const CallId& call) override;
-  void Disconnect(uint32_t process) override;
+  void Disconnect(uint32_t process, const Status& why) override;
   void Expect() override;
   void EndExpecting() override;
   // Only if all processes have one first rail, on which small calls are: a thread cannot sleep on two.

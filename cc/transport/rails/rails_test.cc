@@ -1,5 +1,6 @@
 #include "cc/transport/rails/rails.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -31,6 +32,7 @@ class Instant : public Transport {
     events_ = events;
   }
   int carried() const { return carried_; }
+  int flushed() const { return flushed_; }
 
   void Notify(uint32_t process, std::string_view notice) override { all_[process]->events_->OnNotice(self_, notice); }
   void Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool, Received done) override {
@@ -53,15 +55,15 @@ class Instant : public Transport {
     }
     done(Status());
   }
-  void Flush() override {}
+  void Flush() override { ++flushed_; }
   void Cancel(const CallId& call) override {
     std::lock_guard<std::mutex> lock(mutex_);
     cancelled_.insert(call);
     for (auto at = posted_.begin(); at != posted_.end();) at = at->first.call == call ? posted_.erase(at) : ++at;
   }
-  void Disconnect(uint32_t process) override {
-    all_[process]->End(self_);
-    End(process);
+  void Disconnect(uint32_t process, const Status& why) override {
+    all_[process]->End(self_, Status(Code::kInternal, "process " + std::to_string(self_) + " has left"));
+    End(process, why);
   }
 
  private:
@@ -91,7 +93,7 @@ class Instant : public Transport {
     }
     Give(bytes, posted.spans, posted.done);
   }
-  void End(uint32_t process) {
+  void End(uint32_t process, const Status& why) {
     std::vector<Received> ended;
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -100,14 +102,14 @@ class Instant : public Transport {
         if (entry.second.process == process) ended.push_back(entry.second.done);
       }
     }
-    for (const Received& done : ended) Give({}, {}, done);
-    events_->OnPeerLeft(process, Status(Code::kInternal, "process " + std::to_string(process) + " has left"));
+    for (const Received& done : ended) done(why, nullptr);
+    events_->OnPeerLeft(process, why);
   }
 
   std::vector<Instant*> all_;
   uint32_t self_ = 0;
   Events* events_ = nullptr;
-  int carried_ = 0;
+  int carried_ = 0, flushed_ = 0;
   std::mutex mutex_;
   std::map<MessageId, Posted> posted_;
   std::map<MessageId, Bytes> early_;
@@ -233,6 +235,15 @@ TEST_F(RailsTest, NoticesAndSmallCallsAreOnTheFirstRail) {
   EXPECT_EQ(nodes_[0].instant.carried(), 0);
 }
 
+// As over TCP, where the thread of the first rail may be serving it.
+TEST_F(RailsTest, AllRailsAreFlushedWhereTheFirstNeedsNoHelp) {
+  nodes_[0].rails.Help(std::chrono::seconds(60), [] {
+    ADD_FAILURE() << "a simulated rail lets nobody help";
+    return true;
+  });
+  EXPECT_EQ(nodes_[0].instant.flushed(), 1);
+}
+
 TEST_F(RailsTest, NothingComesOfACancelledCall) {
   Bytes memory(40 * kSegment);
   Post(0, 1, memory, kMiB);
@@ -254,6 +265,16 @@ TEST_F(RailsTest, WhereARailFailsTheProcessIsGoneAndAllPostsEnd) {
   nodes_[0].Await([&] { return nodes_[0].gone.size() == 2; });
   Send(2, {1}, 4, kMiB);
   nodes_[1].Await([&] { return nodes_[1].received == 4; });
+}
+
+TEST_F(RailsTest, WhatWaitsOnAnotherRailEndsForTheReasonOfTheOneThatFailed) {
+  Bytes memory(kSegment);
+  std::string error;
+  nodes_[1].rails.Post(0, Id(0, 1, /*segment=*/3, kMiB), {{memory.data(), kSegment, 0}}, false,
+                       [&](const Status& status, auto) { error = status.message(); });
+  nodes_[1].rails.events(0)->OnPeerGone(0, Status(Code::kInternal, "it is silent"));
+  EXPECT_EQ(error, "it is silent");
+  EXPECT_EQ(nodes_[1].gone[0], "it is silent");
 }
 
 TEST_F(RailsTest, RailsOfAProcessThatLeavesEndOneByOne) {

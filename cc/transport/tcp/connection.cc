@@ -116,9 +116,10 @@ void TcpTransport::Write(Lock& lock, Peer& peer) {
   if (!callbacks_.empty() || (peer.blocked && server_ == std::thread::id())) Wake();
 }
 
-void TcpTransport::Fail(Lock& lock, Peer& peer, const Status& why) {
+void TcpTransport::Fail(Lock& lock, Peer& peer, const Status& end) {
   gate_.Close(lock);
   if (peer.gone.ok()) {
+    const Status why = peer.disconnected.ok() ? end : peer.disconnected;
     peer.gone = why;
     epoll_ctl(epoll_, EPOLL_CTL_DEL, peer.socket, nullptr);
     shutdown(peer.socket, SHUT_RDWR);

@@ -111,6 +111,20 @@ TEST(EndsTest, OneThatClosesWithoutAGoodbyeIsGone) {
   EXPECT_EQ(a.AwaitGone(1), "process 1 is gone: connection closed");
 }
 
+TEST(EndsTest, OneThatIsDisconnectedIsGoneForThatReasonOnceItAnswers) {
+  Node a(0), b(1);
+  Connect(a, b);
+  Bytes into(10);
+  a.transport->Post(1, Id(1, 1, 0, 0), All(into), false, a.OnReceived());
+  a.transport->Notify(1, "before");
+  a.transport->Disconnect(1, Status(Code::kInternal, "another rail has failed"));
+  EXPECT_EQ(b.AwaitGone(0), "process 0 has left");
+  EXPECT_EQ(b.AwaitNotices(0, 1)[0], "before");
+  EXPECT_EQ(a.AwaitGone(1), "another rail has failed");
+  EXPECT_EQ(a.failed, 1);
+  EXPECT_EQ(a.last_error, "another rail has failed");
+}
+
 TEST(EndsTest, OneThatSendsWhatDoesNotBelongIsCutOffAndTheOthersAreNot) {
   Node a(0), b(1);
   Connect(a, b);

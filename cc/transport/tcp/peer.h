@@ -25,6 +25,7 @@ struct TcpTransport::Peer {
   int write_error = 0;   // then nothing is written; what has come already is still read
   int unanswered = 0;    // looks in a row, of this process's own time: it may have been stopped itself
   bool left = false;     // one side has said goodbye
+  Status disconnected;   // why this one did, where it was to
   Status gone;           // ok: it is not
 };
 

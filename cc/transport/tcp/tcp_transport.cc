@@ -204,10 +204,11 @@ void TcpTransport::Cancel(const CallId& call) {
   gate_.Open();
 }
 
-void TcpTransport::Disconnect(uint32_t process) {
+void TcpTransport::Disconnect(uint32_t process, const Status& why) {
   Lock lock(mutex_);
   const Result<Peer*> peer = Find(process);
-  if (!peer.ok()) return;
+  if (!peer.ok() || !peer.value()->disconnected.ok()) return;
+  peer.value()->disconnected = why;
   peer.value()->outbox.PushCopy({FrameType::kGoodbye, 0, MessageId()}, {});
   Write(lock, *peer.value());
 }

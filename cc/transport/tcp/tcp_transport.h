@@ -51,7 +51,7 @@ class TcpTransport : public Transport {
   void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
   void Flush() override;
   void Cancel(const CallId& call) override;
-  void Disconnect(uint32_t process) override;
+  void Disconnect(uint32_t process, const Status& why) override;
   void Expect() override;
   void EndExpecting() override;
   void Help(std::chrono::nanoseconds limit, const std::function<bool()>& over) override;
@@ -89,7 +89,7 @@ class TcpTransport : public Transport {
   void FindSilent(Lock& lock);
   void Write(Lock& lock, Peer& peer);
   void CheckReader(Lock& lock, Peer& peer, const Status& status);
-  void Fail(Lock& lock, Peer& peer, const Status& why);
+  void Fail(Lock& lock, Peer& peer, const Status& end);
   void Depart(Lock& lock);
   bool HasDeparted(Lock& lock, Peer& peer);
   Status Gone(uint32_t process, const std::string& why) const;
