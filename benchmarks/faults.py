@@ -101,18 +101,18 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=40, help="how many; default 40")
     args = parser.parse_args()
     count, bad = collections.Counter[str](), collections.Counter[str]()
-    with testbed.up(HOSTS) as layout:
-        for seed in range(args.first, args.first + args.jobs):
+    for seed in range(args.first, args.first + args.jobs):
+        with testbed.up(HOSTS) as layout:  # one of its own, as the last fault may cut a host off for good
             reports, output = run(layout, seed)
-            judged = list(judge(reports))
-            if args.jobs == 1 or any(wrong for _, wrong in judged):
-                print(output)
-            for kind, wrong in judged:
-                count[kind] += 1
-                bad[kind] += bool(wrong)
-                if wrong:
-                    print(f"seed {seed}, {kind}: {wrong}", flush=True)
-            print(f"{seed + 1 - args.first} of {args.jobs} jobs", file=sys.stderr, flush=True)
+        judged = list(judge(reports))
+        if args.jobs == 1 or any(wrong for _, wrong in judged):
+            print(output)
+        for kind, wrong in judged:
+            count[kind] += 1
+            bad[kind] += bool(wrong)
+            if wrong:
+                print(f"seed {seed}, {kind}: {wrong}", flush=True)
+        print(f"{seed + 1 - args.first} of {args.jobs} jobs", file=sys.stderr, flush=True)
     print(table(["fault", "times", "not as it should be"], [[kind, count[kind], bad[kind]] for kind in sorted(count)]))
     sys.exit(bool(sum(bad.values())))
 
