@@ -24,7 +24,8 @@ constexpr std::chrono::seconds kDeparture(2);
 }  // namespace
 
 Status TcpTransport::Gone(uint32_t process, const std::string& why) const {
-  const std::string on = rail_.empty() ? "" : " on rail " + rail_;
+  // Other processes are told so, too.
+  const std::string on = rail_.empty() ? "" : " on rail " + rail_ + " to process " + std::to_string(process_);
   return Status(Code::kInternal, "process " + std::to_string(process) + " is gone" + on + ": " + why);
 }
 
