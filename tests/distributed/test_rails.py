@@ -12,6 +12,7 @@ from jaxcomm.distributed import rails
 from jaxcomm.distributed.interfaces import Interface, interfaces
 from jaxcomm.distributed.rail_connections import listen
 from jaxcomm.distributed.rails import RailEnd
+from jaxcomm.distributed.records import Record, signed
 from jaxcomm.distributed.settings import MOST_RAILS, NamedRail, Settings
 from jaxcomm.errors import JaxcommError
 from jaxcomm.shares import UNITS, SharesFrom, in_units
@@ -53,6 +54,13 @@ def test_named_rails_that_lead_nowhere_are_refused(names: list[str], message: st
     with pytest.raises(JaxcommError) as found:
         rails.own_rails(chosen, COORDINATOR, [interface("lo0")])
     assert str(found.value).startswith(f"{message}\n  Cure: name")
+
+
+def test_a_record_that_others_would_not_read_is_not_published() -> None:
+    ends = tuple(rail("e" * 15, 10**9, "255.255.255.255") for _ in range(MOST_RAILS))
+    assert len(signed(Record(0, "tcp", "host", 1, -1, 0, ends), b"key")) < 4096
+    with pytest.raises(JaxcommError, match=r"^the record of process 3 has 9\d\d\d bytes; 8192 is the most\.\n  Cure: "):
+        signed(Record(3, "tcp", 9000 * "x", 1, -1, 0, ()), b"key")
 
 
 def test_an_address_that_goes_before_it_is_bound_is_named() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from jaxcomm.distributed.job import is_job
 from jaxcomm.distributed.settings import NamedRail, Settings, from_environment, named_rails
 from jaxcomm.errors import JaxcommError
 
@@ -46,6 +47,12 @@ def test_rails_that_cannot_be_meant_are_named(value: str, message: str) -> None:
         from_environment({"JAXCOMM_RAILS": value})
     assert str(found.value).startswith(message)
     assert str(found.value).endswith("\n  Cure: write for example eth0,eth1 or eth0:4,eth1:1.")
+
+
+def test_a_number_of_processes_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_NTASKS", "x")
+    with pytest.raises(JaxcommError, match=r"^SLURM_NTASKS is 'x'; .*\n  Cure: "):
+        is_job()
 
 
 @pytest.mark.parametrize("value", [5, [5], b"eth0", [None], [], {"eth0": 4}, {"eth0", "eth1"}])
