@@ -68,7 +68,7 @@ def init(
     if rails is not None:
         from jaxcomm.distributed.settings import named_rails
 
-        named = named_rails("rails", rails.split(",") if isinstance(rails, str) else [*rails])
+        named = named_rails("rails", rails)
     deadline = None if deadline_s is None else _seconds("deadline_s", deadline_s)
     hashes = _load(plan)
     if mesh is not None:

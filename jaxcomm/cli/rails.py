@@ -13,6 +13,7 @@ from jaxcomm.distributed import rails, settings
 from jaxcomm.distributed.interfaces import interfaces
 from jaxcomm.distributed.job import is_job
 from jaxcomm.distributed.rails import RailEnd
+from jaxcomm.errors import JaxcommError
 from jaxcomm.report.tables import table
 from jaxcomm.shares import UNITS, SharesFrom
 
@@ -31,8 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Prints the rails; in a job the processes are connected first, and the first one prints."""
-    loaded = plan.load(args.plan).rails if args.plan else None
-    planned = loaded.in_units() if loaded else ()
+    planned = _planned(args.plan) if args.plan else ()
     chosen = settings.from_environment()
     if is_job():
         job.use_devices(1)
@@ -44,11 +44,11 @@ def run(args: Namespace) -> int:
             return OK
         ends, by_process = list(membership.ends), dict(membership.shares)
     else:
-        ends = rails.own_rails(chosen, os.environ.get("JAX_COORDINATOR_ADDRESS", rails.ANY_HOST))
+        ends = _of_this_machine(chosen)
         by_process = {}
     # With a process that has the same rails, if there is one.
     shares = max(by_process.values(), key=lambda each: len(each[0].shares), default=None)
-    shares = shares or rails.shares([rail.name for rail in ends], ends, ends, planned)
+    shares = shares or (rails.shares([rail.name for rail in ends], ends, ends, planned) if ends else [])
     rows = [_row(rail, shares[-1], by_process) for rail in ends]
     source = rails.source(ends, planned, is_named=any(each.rate for each in chosen.rails))
     if args.json:
@@ -58,6 +58,28 @@ def run(args: Namespace) -> int:
         print(_table(rows))
         print(f"Shares, here of the largest calls: {source}.")
     return OK
+
+
+def _planned(path: str) -> tuple[SharesFrom, ...]:
+    found = plan.load(path).rails
+    if found is None:
+        raise JaxcommError(f"{path}: has no rails.\n  Cure: leave out --plan, or plan from a profile with rails.")
+    return found.in_units()
+
+
+def _of_this_machine(chosen: settings.Settings) -> list[RailEnd]:
+    if coordinator := os.environ.get("JAX_COORDINATOR_ADDRESS"):
+        return rails.own_rails(chosen, coordinator)
+    try:
+        return rails.own_rails(chosen, rails.ANY_HOST)
+    except JaxcommError as error:
+        if chosen.rails or chosen.interface:
+            raise
+        listed = ", ".join(each.name for each in interfaces()) or "none"
+        raise JaxcommError(
+            f"this machine has no way to other hosts in general; its interfaces are: {listed}.\n"
+            "  Cure: name those between the hosts, as in JAXCOMM_RAILS=eth0,eth1, or set JAX_COORDINATOR_ADDRESS."
+        ) from error
 
 
 def _row(rail: RailEnd, largest: SharesFrom, by_process: dict[int, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import ipaddress
+import os
 import socket
 import struct
 
@@ -32,9 +33,10 @@ def local_address(coordinator: str, interface: str) -> str:
         with socket.socket(family, kind) as probe:
             probe.connect(address)  # of a datagram socket: sends nothing, only chooses the route
             name: str = probe.getsockname()[0]
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no host and port, such as 10.0.0.1:1234"
         raise JaxcommError(
-            f"no local address reaches the coordinator {coordinator}: {error.strerror}.\n"
+            f"no local address reaches the coordinator {coordinator!r}: {why}.\n"
             "  Cure: JAXCOMM_INTERFACE=eth0, or what the interface between the hosts is called."
         ) from error
     return name
@@ -50,7 +52,7 @@ def bound_socket(address: str, interface: str) -> socket.socket:
     made = socket.socket(family, socket.SOCK_STREAM)
     if interface:
         try:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, os.fsencode(interface))
         except OSError as error:
             made.close()
             cure = (
@@ -64,10 +66,29 @@ def bound_socket(address: str, interface: str) -> socket.socket:
     return made
 
 
+def listening_socket(address: str, interface: str) -> socket.socket:
+    """As `bound_socket`, bound to a free port of the address, too.
+
+    Raises:
+      JaxcommError: the process may not bind it, or the address is none of this machine.
+    """
+    made = bound_socket(address, interface)
+    try:
+        made.bind((address, 0))
+    except OSError as error:
+        made.close()
+        on = f" of the interface {interface}" if interface else ""
+        raise JaxcommError(
+            f"this process cannot listen at {address}{on}: {error.strerror}.\n"
+            "  Cure: see with `ip address` whether this machine still has that address, and whether it is up."
+        ) from error
+    return made
+
+
 def _interface_address(interface: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         try:
-            request = struct.pack("256s", interface.encode()[:15])
+            request = struct.pack("256s", os.fsencode(interface)[:15])
             answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, request)
         except OSError as error:
             names = ", ".join(name for _, name in socket.if_nameindex())

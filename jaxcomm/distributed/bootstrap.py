@@ -27,6 +27,7 @@ from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.records import Record
 from jaxcomm.distributed.settings import NamedRail, Settings
 from jaxcomm.errors import JaxcommError
+from jaxcomm.log import say_once
 from jaxcomm.shares import SharesFrom
 
 _FAILED = "failed: "
@@ -78,7 +79,8 @@ class Membership(NamedTuple):
 
 
 _lock = threading.Lock()
-_connected: tuple[Any, Membership | Exception] | None = None  # with the store that it was made through
+# With the store that it was made through, the rails that somebody had named, and their planned shares.
+_connected: tuple[Any, Membership | Exception, tuple[NamedRail, ...], tuple[SharesFrom, ...]] | None = None
 _generation = 0
 
 
@@ -103,28 +105,31 @@ def connect(
         client = store.client()
         if _connected is None or _connected[0] is not client:
             _generation += 1
+            chosen = Settings()
             try:
                 chosen = settings.from_environment()
+                chosen = chosen._replace(rails=tuple(named) or chosen.rails)
+                core, coordinator = new_core(), jax_compat.coordinator_address()
                 made: Membership | Exception = connect_as(
-                    jax.process_index(),
-                    jax.process_count(),
-                    new_core(),
-                    chosen._replace(rails=tuple(named) or chosen.rails),
-                    jax_compat.coordinator_address(),
-                    _generation,
-                    planned,
+                    jax.process_index(), jax.process_count(), core, chosen, coordinator, _generation, planned
                 )
             except Exception as error:
+                _publish_failure(jax.process_index(), error)
                 made = error
-            _connected = client, made
-        outcome = _connected[1]
+            _connected = client, made, chosen.rails, tuple(planned)
+        _, outcome, used, followed = _connected
     if isinstance(outcome, Exception):
         raise outcome
-    if named and [rail.name for rail in named] != [rail.name for rail in outcome.ends]:
+    if named and tuple(named) != used:
         raise JaxcommError(
-            f"this process is connected already, by {', '.join(rail.name or 'one rail' for rail in outcome.ends)}; "
-            f"{', '.join(rail.name for rail in named)} come too late.\n"
+            f"this process is connected already, by {_words(used) or 'rails that nobody named'}; "
+            f"{_words(named)} come too late.\n"
             "  Cure: call jaxcomm.init(rails=…) before the first collective, in all processes."
+        )
+    if planned and tuple(planned) != followed and any(len(each[0].shares) > 1 for each in outcome.shares.values()):
+        say_once(
+            "the processes are connected already: the rails keep the shares that they have, in place of the plan's. "
+            "Call jaxcomm.init(plan=…) before the first collective."
         )
     return outcome
 
@@ -177,8 +182,7 @@ def connect_as(
             stages = _lookup_all("connected", others, deadline, "connected")
             after_failure.pop_all()
     except Exception as error:
-        for stage in ("generation", "record", "connected"):  # as far as it has not been published
-            store.publish(f"{stage}/{process}", f"{_FAILED}{error}")
+        _publish_failure(process, error)
         raise
     for number, listener in enumerate(listeners):
         for other, connection in listener.close().items():
@@ -200,6 +204,15 @@ def connect_as(
     )
 
 
+def _publish_failure(process: int, error: Exception) -> None:
+    for stage in ("generation", "record", "connected"):  # as far as it has not been published
+        store.publish(f"{stage}/{process}", f"{_FAILED}{error}")
+
+
+def _words(named: Sequence[NamedRail]) -> str:
+    return ", ".join(f"{rail.name}:{rail.rate}" if rail.rate else rail.name for rail in named)
+
+
 def _add_rails(
     core: MessageCore,
     own: Record,
@@ -212,6 +225,11 @@ def _add_rails(
     every = rails.names([record.rails for record in sorted((own, *peers.values()))])
     used = [name for name in every if any(name in lead for lead in leads.values())]
     shares = {other: rails.shares(lead, own.rails, peers[other].rails, planned) for other, lead in leads.items()}
+    for other, lead in leads.items():
+        if lacking := [rail.name for rail in own.rails if not rail.network and rail.name not in lead]:
+            say_once(f"process {other} is not reached over the rails {', '.join(lacking)}, which it has not named.")
+    if planned and leads and not any(each.get(rail.name) for _, each in planned for rail in own.rails):
+        say_once(f"the plan's shares are not followed: {rails.source(own.rails, planned, is_named=False)}.")
     core.open_rails(used or [rails.DEFAULT])
     for other, lead in leads.items():
         if len(used) > 1:

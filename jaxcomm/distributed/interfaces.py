@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import ipaddress
+import os
 import socket
 import struct
 from pathlib import Path
@@ -39,7 +40,7 @@ def interfaces() -> list[Interface]:
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():
-            request = struct.pack("256s", name.encode()[:15])
+            request = struct.pack("256s", os.fsencode(name)[:15])
             try:
                 address, mask = (
                     socket.inet_ntoa(fcntl.ioctl(any_socket, each, request)[20:24])

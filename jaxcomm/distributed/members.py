@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import os
 from collections.abc import Sequence
 
 import jax
@@ -43,7 +44,7 @@ class Connections:
 
     def open_rails(self, names: list[str]) -> None:
         """These lead from this process to others."""
-        CPU.call("job_open_rails", "".join(f"{name}\n" for name in names).encode())
+        CPU.call("job_open_rails", os.fsencode("".join(f"{name}\n" for name in names)))
 
     def set_rails(self, process: int, connected: list[int], shares: list[tuple[int, list[int]]]) -> None:
         """Those that lead to a process, and every rail's share from so many bytes on."""

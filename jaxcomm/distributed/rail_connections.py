@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 
 from jaxcomm.distributed import rails
-from jaxcomm.distributed.addresses import bound_socket
+from jaxcomm.distributed.addresses import listening_socket
 from jaxcomm.distributed.connector import connect_to
 from jaxcomm.distributed.listener import HANDSHAKE_S, Listener
 from jaxcomm.distributed.rails import RailEnd
@@ -19,8 +19,7 @@ from jaxcomm.log import say_once
 
 def listen(process: int, processes: int, rail: RailEnd, number: int, key: bytes) -> Listener:
     """Lets in the higher processes over a rail of this one, which has this number among its own."""
-    bound = bound_socket(rail.address, rail.interface)
-    bound.bind((rail.address, 0))
+    bound = listening_socket(rail.address, rail.interface)
     return Listener(bound, key, process=process, processes=processes, rail=number)
 
 

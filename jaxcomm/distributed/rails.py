@@ -8,12 +8,13 @@ machine whose speed the kernel knows, where both hosts have one of the same name
 from __future__ import annotations
 
 import ipaddress
+import itertools
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from jaxcomm.distributed.addresses import local_address
+from jaxcomm.distributed.addresses import listening_socket, local_address
 from jaxcomm.distributed.interfaces import Interface, interfaces
-from jaxcomm.distributed.settings import Settings
+from jaxcomm.distributed.settings import MOST_RAILS, Settings
 from jaxcomm.errors import JaxcommError
 from jaxcomm.shares import SharesFrom, in_units
 
@@ -54,14 +55,22 @@ def own_rails(chosen: Settings, coordinator: str, found: Sequence[Interface] | N
     """
     there = {each.name: each for each in (interfaces() if found is None else found)}
     if chosen.rails:
-        return [_named(each.name, each.rate, there) for each in chosen.rails]
+        named = [_named(each.name, each.rate, there) for each in chosen.rails]
+        for one, other in itertools.combinations(named, 2):
+            if one.address == other.address:
+                raise JaxcommError(
+                    f"the rails {one.name!r} and {other.name!r} are the same interface, at {one.address}.\n"
+                    "  Cure: name one of them in JAXCOMM_RAILS."
+                )
+        return named
     address = local_address(coordinator, chosen.interface)
     default = next((each for each in there.values() if each.address == address), None)
     first = RailEnd(DEFAULT, chosen.interface, address, 0, default.mbit if default else 0, "")
     if chosen.interface or default is None or not _may_be_found(default):
         return [first]
     others = [each for each in there.values() if each is not default and _may_be_found(each)]
-    return [first, *(RailEnd(each.name, each.name, each.address, 0, each.mbit, each.network) for each in others)]
+    ends = (RailEnd(each.name, each.name, each.address, 0, each.mbit, each.network) for each in others)
+    return [first, *itertools.islice(ends, MOST_RAILS - 1)]
 
 
 def names(all_rails: Sequence[Sequence[RailEnd]]) -> list[str]:
@@ -111,27 +120,41 @@ def source(own: Sequence[RailEnd], planned: Sequence[SharesFrom], *, is_named: b
       planned: the plan's shares; () for none.
       is_named: JAXCOMM_RAILS gives rates.
     """
-    if len(own) == 1:
-        return "one rail carries all"
+    if len(own) <= 1:
+        return "one rail carries all" if own else "none, as the processes share memory only"
     if any(each.get(rail.name) for _, each in planned for rail in own):
         return "those of the plan"
+    others = ", ".join(dict.fromkeys(name for _, each in planned for name in each))
+    but = f"the plan's rails, {others}, are none of these; so " if others else ""
     if unknown := [rail.name or rail.address for rail in own if not rail.rate]:
-        return f"alike, as the kernel does not say how fast {', '.join(unknown)} is"
-    return "by the rates of JAXCOMM_RAILS" if is_named else "by the interfaces' speeds"
+        return f"{but}alike, as the kernel does not say how fast {', '.join(unknown)} is"
+    return but + ("by the rates of JAXCOMM_RAILS" if is_named else "by the interfaces' speeds")
 
 
 def _named(name: str, rate: int, there: dict[str, Interface]) -> RailEnd:
     if (interface := there.get(name)) is not None:
         return RailEnd(name, name, interface.address, 0, rate or interface.mbit, "")
     try:
-        address = str(ipaddress.IPv4Address(name))
+        address = ipaddress.IPv4Address(name)
     except ValueError as error:
         listed = ", ".join(there) or "none"
         raise JaxcommError(
             f"the rail {name!r} is no interface with an IPv4 address; here are: {listed}.\n"
             "  Cure: name interfaces that `jaxcomm rails` shows on all hosts, as in JAXCOMM_RAILS=eth0,eth1."
         ) from error
-    return RailEnd(name, "", address, 0, rate, "")
+    if address.is_unspecified or address.is_multicast or address == ipaddress.IPv4Address("255.255.255.255"):
+        raise JaxcommError(
+            f"the rail {name!r} is no machine's address.\n  Cure: name an interface, as in JAXCOMM_RAILS=eth0,eth1."
+        )
+    try:
+        listening_socket(name, "").close()
+    except JaxcommError as error:
+        listed = ", ".join(f"{each.name} {each.address}" for each in there.values()) or "none"
+        raise JaxcommError(
+            f"the rail {name!r} is no address of this machine; its interfaces are: {listed}.\n"
+            "  Cure: name interfaces, which are called alike on all hosts, as in JAXCOMM_RAILS=eth0,eth1."
+        ) from error
+    return RailEnd(name, "", name, 0, rate, "")
 
 
 def _may_be_found(interface: Interface) -> bool:

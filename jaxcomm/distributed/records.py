@@ -37,9 +37,19 @@ class Record(NamedTuple):
 
 
 def signed(record: Record, key: bytes) -> str:
-    """The text to publish."""
+    """The text to publish.
+
+    Raises:
+      JaxcommError: it is longer than others would read.
+    """
     content = json.dumps(record)
-    return f"{mac(key, 'record', content.encode()).hex()} {content}"
+    text = f"{mac(key, 'record', content.encode()).hex()} {content}"
+    if len(text) > _MOST_BYTES:
+        raise JaxcommError(
+            f"the record of process {record.process} has {len(text)} bytes; {_MOST_BYTES} is the most.\n"
+            "  Cure: a shorter JAXCOMM_HOST, or fewer rails in JAXCOMM_RAILS."
+        )
+    return text
 
 
 def verified(text: str, process: int, key: bytes) -> Record:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -12,6 +13,7 @@ from jaxcomm.errors import JaxcommError
 TRANSPORTS = ("auto", "shm", "tcp")
 MOST_RAILS: Final = 16
 _MOST_RATE: Final = 10**9
+_RATE: Final = re.compile("[0-9]{1,10}")
 
 
 class NamedRail(NamedTuple):
@@ -68,24 +70,27 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         environment.get("JAXCOMM_HOST", ""),
         environment.get("JAXCOMM_SECRET_FILE", ""),
         timeout_s,
-        named_rails("JAXCOMM_RAILS", environment.get("JAXCOMM_RAILS", "").split(",")),
+        named_rails("JAXCOMM_RAILS", rails) if (rails := environment.get("JAXCOMM_RAILS")) else (),
     )
 
 
-def named_rails(source: str, words: Sequence[str]) -> tuple[NamedRail, ...]:
-    """Rails, each written "eth0" or "eth0:4"; none for [""].
+def named_rails(source: str, words: str | Sequence[str]) -> tuple[NamedRail, ...]:
+    """Rails, each written "eth0" or "eth0:4".
 
     Args:
       source: what says so, for errors.
-      words: one for each rail.
+      words: one for each rail, or one string with commas between them.
 
     Raises:
-      JaxcommError: a word is no rail, a rail is named twice, or some have rates and others have none.
+      JaxcommError: a word is no rail, there is none, one is named twice, or some have rates and others have none.
     """
+    each_word = words.split(",") if isinstance(words, str) else words
+    if not isinstance(each_word, Sequence) or not all(isinstance(word, str) for word in each_word) or not each_word:
+        raise _wrong(f"{source} is {words!r}", "it is a string, or a list with a string for each rail")
     rails = []
-    for word in words if any(words) else ():
+    for word in each_word:
         name, colon, rate = word.strip().partition(":")
-        if not name or (colon and not (rate.isdecimal() and 0 < int(rate) <= _MOST_RATE)):
+        if not name or (colon and not (_RATE.fullmatch(rate) and 0 < int(rate) <= _MOST_RATE)):
             raise _wrong(f"{source} names the rail {word!r}", "a rail is an interface, or an interface and its rate")
         rails.append(NamedRail(name, int(rate or 0)))
     if len({rail.name for rail in rails}) < len(rails) or len(rails) > MOST_RAILS:

@@ -204,7 +204,9 @@ def on_rails(*words: str) -> Settings:
 
 
 @pytest.mark.usefixtures("store")
-def test_each_pair_is_connected_by_every_rail_that_both_have(cores: list[Core]) -> None:
+def test_each_pair_is_connected_by_every_rail_that_both_have(
+    cores: list[Core], caplog: pytest.LogCaptureFixture
+) -> None:
     both = on_rails("127.0.0.1:4", "127.0.0.2:1")
     found = members(connect_all(cores, [both, both, on_rails("127.0.0.2:1")]))
     every = ["127.0.0.1", "127.0.0.2"]
@@ -217,6 +219,7 @@ def test_each_pair_is_connected_by_every_rail_that_both_have(cores: list[Core]) 
         assert found[i].shares[j][0].shares == {"127.0.0.1": 819, "127.0.0.2": 205}
         assert [rail.name for rail in found[i].ends] == ["127.0.0.1", "127.0.0.2"]
     assert not cores[2].shares and sorted(cores[2].sockets) == [0, 1]  # of one rail nothing need be said
+    assert "process 2 is not reached over the rails 127.0.0.1, which it has not named." in caplog.text
 
 
 @pytest.mark.usefixtures("store")

@@ -9,9 +9,11 @@ import pytest
 
 from jaxcomm.cli import main
 from jaxcomm.distributed import rails
-from jaxcomm.distributed.interfaces import Interface
+from jaxcomm.distributed.interfaces import Interface, interfaces
+from jaxcomm.distributed.rail_connections import listen
 from jaxcomm.distributed.rails import RailEnd
-from jaxcomm.distributed.settings import NamedRail, Settings
+from jaxcomm.distributed.records import Record, signed
+from jaxcomm.distributed.settings import MOST_RAILS, NamedRail, Settings
 from jaxcomm.errors import JaxcommError
 from jaxcomm.shares import UNITS, SharesFrom, in_units
 
@@ -36,6 +38,52 @@ def test_named_rails_are_interfaces_or_addresses() -> None:
     ]
     with pytest.raises(JaxcommError, match="the rail 'ib0' is no interface with an IPv4 address; here are: eth0, eth1"):
         rails.own_rails(Settings(rails=(NamedRail("ib0"),)), COORDINATOR, there[:2])
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["192.0.2.99"], "the rail '192.0.2.99' is no address of this machine; its interfaces are: lo0 127.0.0.1."),
+        (["0.0.0.0"], "the rail '0.0.0.0' is no machine's address."),
+        (["224.0.0.1"], "the rail '224.0.0.1' is no machine's address."),
+        (["lo0", "127.0.0.1"], "the rails 'lo0' and '127.0.0.1' are the same interface, at 127.0.0.1."),
+    ],
+)
+def test_named_rails_that_lead_nowhere_are_refused(names: list[str], message: str) -> None:
+    chosen = Settings(rails=tuple(map(NamedRail, names)))
+    with pytest.raises(JaxcommError) as found:
+        rails.own_rails(chosen, COORDINATOR, [interface("lo0")])
+    assert str(found.value).startswith(f"{message}\n  Cure: name")
+
+
+def test_a_record_that_others_would_not_read_is_not_published() -> None:
+    ends = tuple(rail("e" * 15, 10**9, "255.255.255.255") for _ in range(MOST_RAILS))
+    assert len(signed(Record(0, "tcp", "host", 1, -1, 0, ends), b"key")) < 4096
+    with pytest.raises(JaxcommError, match=r"^the record of process 3 has 9\d\d\d bytes; 8192 is the most\.\n  Cure: "):
+        signed(Record(3, "tcp", 9000 * "x", 1, -1, 0, ()), b"key")
+
+
+def test_an_address_that_goes_before_it_is_bound_is_named() -> None:
+    with pytest.raises(
+        JaxcommError, match=r"cannot listen at 192\.0\.2\.99: Cannot assign requested address\.\n  Cure: "
+    ):
+        listen(0, 2, rail("eth0", address="192.0.2.99")._replace(interface=""), 0, b"")
+
+
+@pytest.mark.parametrize("coordinator", ["", "here", "a..b:1", "127.0.0.1:http"])
+def test_a_coordinator_without_host_or_port_is_named(coordinator: str) -> None:
+    with pytest.raises(JaxcommError, match=f"reaches the coordinator '{coordinator}': it is no host and port"):
+        rails.own_rails(Settings(), coordinator, [])
+
+
+def test_an_interface_may_have_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.if_nameindex", lambda: [(1, "a\udcff"), (2, "\u00e9\u00e9")])
+    assert interfaces() == []  # there is none of these
+
+
+def test_no_more_rails_are_found_than_may_be_named() -> None:
+    found = [interface(f"eth{i}", f"127.0.{i}.1") for i in range(40)]
+    assert len(rails.own_rails(Settings(), "127.0.0.1:1", found)) == MOST_RAILS
 
 
 def test_without_names_it_is_the_way_to_the_coordinator_and_devices_like_it() -> None:
@@ -101,6 +149,13 @@ def test_the_command_shows_rails_and_where_their_shares_come_from(
     assert main(["rails"]) == 0
     assert "50.0%" in (shown := capsys.readouterr().out)
     assert shown.endswith(": alike, as the kernel does not say how fast 127.0.0.1, 127.0.0.2 is.\n")
+
+
+def test_where_shares_come_from_says_what_is_not_followed() -> None:
+    planned = [SharesFrom(0, {"ib0": 512, "ib1": 512})]
+    said = rails.source([rail("a", 1), rail("b", 1)], planned, is_named=True)
+    assert said == "the plan's rails, ib0, ib1, are none of these; so by the rates of JAXCOMM_RAILS"
+    assert rails.source([], [], is_named=False) == "none, as the processes share memory only"
 
 
 def test_shares_sum_to_a_whole() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from jaxcomm.distributed.settings import NamedRail, Settings, from_environment
+from jaxcomm.distributed.job import is_job
+from jaxcomm.distributed.settings import NamedRail, Settings, from_environment, named_rails
 from jaxcomm.errors import JaxcommError
 
 
@@ -32,6 +35,9 @@ def test_all_is_read() -> None:
         ("eth0,,eth1", "JAXCOMM_RAILS names the rail ''; a rail is an interface, or an interface and its rate."),
         ("eth0:0", "JAXCOMM_RAILS names the rail 'eth0:0'; a rail is"),
         ("eth0:fast", "JAXCOMM_RAILS names the rail 'eth0:fast'; a rail is"),
+        ("eth0:\u0663", "JAXCOMM_RAILS names the rail 'eth0:\u0663'; a rail is"),  # a digit, though not ours
+        ("eth0:" + 5000 * "9", "JAXCOMM_RAILS names the rail 'eth0:9"),  # more digits than Python takes
+        (",", "JAXCOMM_RAILS names the rail ''; a rail is"),
         ("eth0,eth0", "JAXCOMM_RAILS names eth0, eth0; up to 16, each once."),
         ("eth0:4,eth1", "JAXCOMM_RAILS gives a rate to some rails; it belongs to all of them, or to none."),
     ],
@@ -41,6 +47,18 @@ def test_rails_that_cannot_be_meant_are_named(value: str, message: str) -> None:
         from_environment({"JAXCOMM_RAILS": value})
     assert str(found.value).startswith(message)
     assert str(found.value).endswith("\n  Cure: write for example eth0,eth1 or eth0:4,eth1:1.")
+
+
+def test_a_number_of_processes_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_NTASKS", "x")
+    with pytest.raises(JaxcommError, match=r"^SLURM_NTASKS is 'x'; .*\n  Cure: "):
+        is_job()
+
+
+@pytest.mark.parametrize("value", [5, [5], b"eth0", [None], [], {"eth0": 4}, {"eth0", "eth1"}])
+def test_rails_are_words(value: Any) -> None:
+    with pytest.raises(JaxcommError, match=r"^rails is .*; it is a string, or a list with a string for each rail"):
+        named_rails("rails", value)
 
 
 @pytest.mark.parametrize(

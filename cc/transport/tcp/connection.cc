@@ -24,7 +24,8 @@ constexpr std::chrono::seconds kDeparture(2);
 }  // namespace
 
 Status TcpTransport::Gone(uint32_t process, const std::string& why) const {
-  const std::string on = rail_.empty() ? "" : " on rail " + rail_;
+  // Other processes are told so, too.
+  const std::string on = rail_.empty() ? "" : " on rail " + rail_ + " to process " + std::to_string(process_);
   return Status(Code::kInternal, "process " + std::to_string(process) + " is gone" + on + ": " + why);
 }
 
@@ -74,7 +75,9 @@ void TcpTransport::CheckReader(Lock& lock, Peer& peer, const Status& status) {
     Fail(lock, peer, CutOff(peer.process, status));
   } else if (peer.reader.at_end()) {
     peer.left = true;
-    Fail(lock, peer, Status(Code::kInternal, "process " + std::to_string(peer.process) + " has left"));
+    // A process that has lost one of its rails to this one closes the others, too.
+    const std::string or_lost = rail_.empty() ? "" : " rail " + rail_ + ", or has lost another rail to this process";
+    Fail(lock, peer, Status(Code::kInternal, "process " + std::to_string(peer.process) + " has left" + or_lost));
   } else {
     SetInterest(peer);
   }
