@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jaxcomm import profile
 from jaxcomm.errors import ProfileError
-from jaxcomm.profile import importers, recorded
+from jaxcomm.profile import importers, run_statistics
 from jaxcomm.profile.importers import nccl_tests, training_log, xplane
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -56,7 +56,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 @settings(max_examples=300, deadline=None)
 @given(data=mutated() | st.binary(max_size=200))
 def test_text_parsers_raise_nothing_else(data: bytes) -> None:
-    for importer in (training_log, nccl_tests, recorded):
+    for importer in (training_log, nccl_tests, run_statistics):
         importer.sniff(data)
         try:
             measured = importer.read(data, "mutated", "")
@@ -80,11 +80,11 @@ def test_trace_parser_raises_nothing_else(cut: int, at: int, byte: int) -> None:
 
 
 def test_saved_statistics_are_read_and_contradictions_in_them_refused() -> None:
-    assert recorded.read(STATS.encode(), "stats", "").ranks == 4
+    assert run_statistics.read(STATS.encode(), "stats", "").ranks == 4
     for wrong in ({"arrivals": [[0.0, 0.1]] * 3}, {"arrivals": [[0.1] * 4] * 3}, {"after_arrival_s": []}):
         document = {"format": "jaxcomm-stats", "version": 1, "sites": [{**SITE, **wrong}]}
         with pytest.raises(ProfileError, match="stats: "):
-            recorded.read(json.dumps(document).encode(), "stats", "")
+            run_statistics.read(json.dumps(document).encode(), "stats", "")
 
 
 def test_each_format_is_sniffed_by_one_importer_only() -> None:
