@@ -67,7 +67,7 @@ def draw(seed: int, count: int) -> list[Fault]:
     return [
         Fault(
             kind=drawn.choice(kinds if i < count - 1 else FATAL),
-            victim=drawn.randrange(RANKS),
+            victim=drawn.randrange(int(i == count - 1), RANKS),  # with process 0 JAX ends all others
             elements=drawn.choice(SIZES),
             before=round(drawn.choice((0.0, drawn.uniform(0, 0.5))), 3),
             lasts=round(drawn.choice((drawn.uniform(0.01, 1.0), drawn.uniform(4.0, 6.0))), 3),
