@@ -1,8 +1,5 @@
 // Processes that end as soon as their last call has ended there, over the transports of real jobs.
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <future>
@@ -17,6 +14,7 @@
 #include "cc/program/message_registry.h"
 #include "cc/transport/shm/shm_transport.h"
 #include "cc/transport/tcp/tcp_transport.h"
+#include "cc/transport/tcp/testing/node.h"
 #include "gtest/gtest.h"
 
 namespace jaxcomm {
@@ -39,20 +37,6 @@ std::vector<std::unique_ptr<Transport>> ConnectShm(const std::vector<Transport::
   std::vector<std::unique_ptr<Transport>> transports;
   for (auto& one : made) transports.push_back(std::move(one));
   return transports;
-}
-
-std::pair<int, int> Connection() {
-  const int listener = socket(AF_INET, SOCK_STREAM, 0), a = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  auto* const any = reinterpret_cast<sockaddr*>(&address);
-  EXPECT_TRUE(bind(listener, any, length) == 0 && listen(listener, 1) == 0 && getsockname(listener, any, &length) == 0);
-  EXPECT_EQ(connect(a, any, length), 0);
-  const int b = accept(listener, nullptr, nullptr);
-  close(listener);
-  return {a, b};
 }
 
 std::vector<std::unique_ptr<Transport>> ConnectTcp(const std::vector<Transport::Events*>& events) {

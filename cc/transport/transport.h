@@ -121,8 +121,8 @@ class Transport {
   virtual void Cancel(const CallId& call) = 0;
 
   // Nothing more will be sent to the process; the other side is told, behind what is queued, and the process is gone,
-  // for this reason, as soon as that side has said the same or ended. Does nothing where a process can only be gone
-  // from all of its rails.
+  // for this reason, as soon as that side has said the same or ended. Does nothing in kinds that are never one of
+  // several rails.
   virtual void Disconnect(uint32_t /*process*/, const Status& /*why*/) {}
 
   // Somebody waits for what comes of a call, and waits no more; in either order.

@@ -8,13 +8,13 @@ import shlex
 import signal
 import sys
 import threading
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from jaxcomm import testbed
 from jaxcomm.cli import INTERRUPTED, OK
-from jaxcomm.cli.common import output
+from jaxcomm.cli.common import arguments, output
 from jaxcomm.distributed import launch, supervise
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report.tables import table
@@ -26,14 +26,13 @@ EXAMPLE = """
 """
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_LONGEST_S: Final = 86_400
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     parser.add_argument("file", help="the testbed, in TOML")
     parser.add_argument("command", nargs="+", help="after --: what every process of the testbed runs")
-    parser.add_argument("--time-limit", type=_seconds, default=600.0, metavar="S", help="seconds; default 600")
+    parser.add_argument("--time-limit", type=arguments.seconds, default=600.0, metavar="S", help="seconds; default 600")
     parser.add_argument("--dry-run", action="store_true", help="print the commands that it would run, and run none")
     parser.add_argument("--json", action="store_true", help="print JSON; the processes' output goes to standard error")
 
@@ -186,13 +185,3 @@ def _interruptible() -> Iterator[None]:
 def _ignore_signals() -> None:
     for each in _SIGNALS:
         signal.signal(each, signal.SIG_IGN)
-
-
-def _seconds(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = 0.0
-    if not 0 < found <= _LONGEST_S:
-        raise ArgumentTypeError(f"{text!r} is not a time limit; write seconds above 0, at most {_LONGEST_S}")
-    return found

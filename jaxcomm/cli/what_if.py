@@ -14,6 +14,7 @@ from jaxcomm.cli.common import arguments, network_options, output, progress
 from jaxcomm.cli.common.arguments import Late
 from jaxcomm.cli.common.change import Change
 from jaxcomm.planner import rails
+from jaxcomm.planner.late_ranks import LateRanks
 from jaxcomm.profile import Profile, Straggler
 from jaxcomm.report.explanation import entry_for
 from jaxcomm.report.rails_report import shares_text
@@ -184,10 +185,9 @@ def _predict(given: Profile, sizes: list[int], ports: int, model: int) -> list[P
     made = planner.plan(given, ports=ports, model_bytes=model)
     turns = made.groups
     grouped = (max(turns.seconds), turns.rho, turns.period) if turns else (None, None, None)
-    late = _straggler(given)
+    late, late_ranks = _straggler(given), LateRanks.of(given).ranks
     arrivals = given.arrivals or [[0.0] * given.ranks]
     wait = float(np.max(given.arrivals, axis=1).mean()) if given.arrivals else 0.0
-    order = [made.roles[name] for name in sorted(made.roles, reverse=True)]  # as they come: "straggler" is the last
     link = made.assumptions.alpha_s, made.assumptions.beta_s_per_byte
     found = []
     for nbytes in sizes:
@@ -195,7 +195,7 @@ def _predict(given: Profile, sizes: list[int], ports: int, model: int) -> list[P
         assert schedule is not None  # without a dtype a plan has a schedule for every size
         releases = simulate.releases(schedule, arrivals)
         nccl = made.nccl_seconds(nbytes)
-        seconds = nccl or simulate.mean_seconds(schedule, nbytes, *link, given.network, order, arrivals)
+        seconds = nccl or simulate.mean_seconds(schedule, nbytes, *link, given.network, late_ranks, arrivals)
         # Where several are late, the others have longer than until the last but one is there.
         delays = simulate.Delays(-releases[0] if len(releases) > 1 else late.delays if late else ())
         bound = simulate.lower_bound(given.ranks, nbytes, delays, *link, ports, given.network)

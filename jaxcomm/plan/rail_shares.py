@@ -104,19 +104,12 @@ class Rails(Value):
 
     def in_units(self) -> tuple[SharesFrom, ...]:
         """The shares of all ranges, as those who cut messages over rails take them."""
-        return tuple(
-            SharesFrom(
-                each.min_bytes,
-                dict(
-                    zip(
-                        (share.rail for share in each.shares),
-                        in_units([share.share for share in each.shares]),
-                        strict=True,
-                    )
-                ),
-            )
-            for each in self.ranges
-        )
+        found = []
+        for each in self.ranges:
+            units = in_units([share.share for share in each.shares])
+            by_rail = {share.rail: unit for share, unit in zip(each.shares, units, strict=True)}
+            found.append(SharesFrom(each.min_bytes, by_rail))
+        return tuple(found)
 
     @pydantic.model_validator(mode="after")
     def _covers_every_size(self) -> Self:

@@ -55,8 +55,10 @@ class LateRanks:
     def arrivals(self) -> NDArray[np.float64]:
         """When those are there that are not late, then each of the late ranks, in seconds after the last one's arrival;
         one column per step."""
-        if self.order or not self.roles:
-            return self.releases if self.order else np.zeros((1, 1))
+        if self.order:
+            return self.releases
+        if not self.roles:
+            return np.zeros((1, 1))
         return np.array([-self.delays.seconds, np.zeros_like(self.delays.seconds)])
 
     @property

@@ -78,9 +78,8 @@ class Shared:
         taken, slowest = link_s.tolist(), np.maximum(link_s, port_s).tolist()
         links, ways, waits = self._links, self._ways, self._waits.copy()
         idle: dict[int, float] = {}  # when each shared link is
-        on_the_way: list[
-            tuple[float, int, int]
-        ] = []  # the head's arrival at its next link, message, number of the link
+        # The head's arrival at its next link, the message, the number of the link.
+        on_the_way: list[tuple[float, int, int]] = []
         can_start = [index for index, awaited in enumerate(waits) if not awaited]
         while can_start or on_the_way:
             if can_start:

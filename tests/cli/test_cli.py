@@ -142,13 +142,13 @@ def test_dry_run_writes_nothing(profiled: Path, capsys: Capture) -> None:
 
 
 def test_options_may_stand_in_a_file_and_have_the_names_of_a_users_flags(profiled: Path) -> None:
-    flags.DEFINE_string("out", "", "a flag of the program that calls the command")
+    flags.DEFINE_string("nic", "", "a flag of the program that calls the command")
     options = profiled.with_name("options")
-    options.write_text(f"--out\n{profiled.with_name('named.json')}\n")
+    options.write_text(f"--out\n{profiled.with_name('named.json')}\n--hosts\n4+4\n--nic\nhost\n")
     try:
         assert main(["plan", str(profiled), f"--flagfile={options}"]) == 0
     finally:
-        delattr(flags.FLAGS, "out")
+        delattr(flags.FLAGS, "nic")
     assert profiled.with_name("named.json").exists()
 
 

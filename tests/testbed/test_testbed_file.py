@@ -177,7 +177,7 @@ def test_bad_usage(capsys: Capture) -> None:
     assert main(["testbed", "run", "x.toml"]) == 2
     assert "the following arguments are required: command" in capsys.readouterr().err
     assert main(["testbed", "run", "x.toml", "--time-limit", "0", "--", "true"]) == 2
-    assert "'0' is not a time limit; write seconds above 0, at most 86400" in capsys.readouterr().err
+    assert "'0' is not a number of seconds above 0, at most 86400; write for example 20" in capsys.readouterr().err
 
 
 def test_the_file_in_the_guide_is_a_testbed() -> None:

@@ -6,6 +6,7 @@ Each names the bad word and shows a good one.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable
@@ -91,10 +92,7 @@ def whole(low: int, high: int) -> Callable[[str], int]:
 
 def seconds(text: str) -> float:
     """A time above 0, at most a day."""
-    try:
-        found = float(text)
-    except ValueError:
-        found = 0.0
+    found = _number(text)
     if not 0 < found <= 86400:
         raise ArgumentTypeError(f"{text!r} is not a number of seconds above 0, at most 86400; write for example 20")
     return found
@@ -102,10 +100,7 @@ def seconds(text: str) -> float:
 
 def slowness(text: str) -> float:
     """How many times as long a byte takes, at least 1."""
-    try:
-        found = float(text)
-    except ValueError:
-        found = 0.0
+    found = _number(text)
     if not 1 <= found <= 1e6:
         raise ArgumentTypeError(f"{text!r} is not how many times as long a byte takes, 1 to 1e6; write for example 4")
     return found
@@ -215,3 +210,11 @@ def late(text: str) -> Late:
     if match is None or not float(match[2]):
         raise ArgumentTypeError(f"{text!r} is not a late rank; write for example rank=3,ms=20")
     return Late(int(match[1]), float(match[2]) / 1e3)
+
+
+def _number(text: str) -> float:
+    """Not a number for what is none: it is in no range."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
