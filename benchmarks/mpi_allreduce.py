@@ -1,4 +1,4 @@
-"""Medians of MPI's own allreduce of float32, by size, without JAX: what `jaxcomm bench` between processes stands beside.
+"""Medians of MPI's own allreduce of float32, by size, without JAX, to stand beside `jaxcomm bench` between processes.
 
 pip install mpi4py
 mpirun -n 4 python benchmarks/mpi_allreduce.py
