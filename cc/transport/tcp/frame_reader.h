@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "cc/base/status.h"
-#include "cc/transport/tcp/frame.h"
-#include "cc/transport/tcp/inbox.h"
+#include "cc/transport/frame.h"
+#include "cc/transport/inbox.h"
 
 namespace jaxcomm {
 

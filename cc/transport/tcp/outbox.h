@@ -15,20 +15,11 @@
 #include <memory>
 #include <vector>
 
-#include "cc/base/status.h"
-#include "cc/transport/tcp/frame.h"
+#include "cc/transport/frame.h"
+#include "cc/transport/outgoing.h"
 #include "cc/transport/transport.h"
 
 namespace jaxcomm {
-
-// The same bytes for several processes.
-struct Outgoing {
-  CallId call;
-  std::vector<ConstSpan> spans;
-  size_t receivers;  // that it waits for
-  Status status;     // of those that are done
-  Sent done;
-};
 
 class Outbox {
  public:

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "cc/transport/tcp/callbacks.h"
+#include "cc/transport/callbacks.h"
+#include "cc/transport/inbox.h"
 #include "cc/transport/tcp/frame_reader.h"
-#include "cc/transport/tcp/inbox.h"
 
 namespace jaxcomm {
 namespace {

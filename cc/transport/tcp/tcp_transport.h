@@ -29,9 +29,9 @@
 #include <vector>
 
 #include "cc/base/status.h"
-#include "cc/transport/tcp/callbacks.h"
+#include "cc/transport/callbacks.h"
+#include "cc/transport/inbox.h"
 #include "cc/transport/tcp/gate.h"
-#include "cc/transport/tcp/inbox.h"
 #include "cc/transport/tcp/outbox.h"
 #include "cc/transport/transport.h"
 

@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "cc/base/status.h"
-#include "cc/transport/tcp/frame.h"
+#include "cc/transport/frame.h"
 #include "cc/transport/tcp/tcp_transport.h"
 #include "cc/transport/transport.h"
 #include "gtest/gtest.h"

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "cc/base/status.h"
-#include "cc/transport/tcp/callbacks.h"
+#include "cc/transport/callbacks.h"
 #include "cc/transport/transport.h"
 
 namespace jaxcomm {

@@ -1,4 +1,4 @@
-#include "cc/transport/tcp/frame.h"
+#include "cc/transport/frame.h"
 
 #include <cstdio>
 #include <string>

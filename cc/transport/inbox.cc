@@ -1,4 +1,4 @@
-#include "cc/transport/tcp/inbox.h"
+#include "cc/transport/inbox.h"
 
 #include <utility>
 
