@@ -50,6 +50,11 @@ struct Refusal {
   Received done;
 };
 
+// Why it is cut off.
+inline Status CutOff(uint32_t process, const Status& why) {
+  return Status(why.code(), "process " + std::to_string(process) + " has been cut off: it sent " + why.message());
+}
+
 class Inbox {
  public:
   Inbox(Transport::Events* events, Callbacks* callbacks) : events_(events), callbacks_(callbacks) {}

@@ -29,9 +29,4 @@ struct TcpTransport::Peer {
   Status gone;           // ok: it is not
 };
 
-// Why it is cut off.
-inline Status CutOff(uint32_t process, const Status& why) {
-  return Status(why.code(), "process " + std::to_string(process) + " has been cut off: it sent " + why.message());
-}
-
 }  // namespace jaxcomm

@@ -12,48 +12,18 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
-#include <string>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "cc/base/status.h"
 #include "cc/transport/frame.h"
 #include "cc/transport/tcp/tcp_transport.h"
-#include "cc/transport/transport.h"
+#include "cc/transport/testing/heard.h"
 #include "gtest/gtest.h"
 
 namespace jaxcomm {
-
-using Bytes = std::vector<std::byte>;
-
-inline MessageId Id(uint32_t call, uint32_t from, uint32_t to, uint32_t index) {
-  return {{1, call, 0, 0}, from, to, index, 0};
-}
-
-inline Bytes Pattern(size_t size, size_t seed) {
-  Bytes bytes(size);
-  for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(seed + 31 * i + i / 251);
-  return bytes;
-}
-
-// Element by element, which == does, takes long under sanitizers.
-inline bool Same(const Bytes& a, const Bytes& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
-}
-
-inline std::vector<Span> All(Bytes& bytes) { return {{bytes.data(), static_cast<int64_t>(bytes.size()), 0}}; }
-inline std::vector<ConstSpan> All(const Bytes& bytes) {
-  return {{bytes.data(), static_cast<int64_t>(bytes.size()), 0}};
-}
 
 inline std::pair<int, int> Connection() {
   const int listener = socket(AF_INET, SOCK_STREAM, 0), a = socket(AF_INET, SOCK_STREAM, 0);
@@ -72,65 +42,16 @@ inline std::pair<int, int> Connection() {
 }
 
 // A process, and what it has heard of the others.
-class Node : public Transport::Events {
+class Node : public Heard {
  public:
-  explicit Node(uint32_t process) : process(process) {
+  explicit Node(uint32_t process) : Heard(process) {
     Result<std::unique_ptr<TcpTransport>> made = TcpTransport::Create(process, this);
     EXPECT_TRUE(made.ok()) << made.status().message();
     transport = std::move(made.value());
   }
   ~Node() override { transport.reset(); }
 
-  void OnNotice(uint32_t from, std::string_view notice) override {
-    Record([&] { notices_[from].emplace_back(notice); });
-  }
-  void OnPeerGone(uint32_t from, const Status& why) override {
-    Record([&] { EXPECT_TRUE(gone_.emplace(from, why.message()).second) << "gone twice"; });
-  }
-  Received OnReceived() {
-    return [this](const Status& status, std::shared_ptr<const std::byte>) {
-      Record([&] { ++(status.ok() ? received : failed), last_error = status.message(); });
-    };
-  }
-  Sent OnSent() {
-    return [this](const Status& status) {
-      Record([&] { ++(status.ok() ? sent : failed), last_error = status.message(); });
-    };
-  }
-
-  void Await(const std::function<bool()>& condition) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, condition);
-  }
-  std::string AwaitGone(uint32_t from) {
-    Await([&] { return gone_.count(from) > 0; });
-    std::lock_guard<std::mutex> lock(mutex_);
-    return gone_[from];
-  }
-  std::vector<std::string> AwaitNotices(uint32_t from, size_t count) {
-    Await([&] { return notices_[from].size() >= count; });
-    std::lock_guard<std::mutex> lock(mutex_);
-    return notices_[from];
-  }
-
-  const uint32_t process;
   std::unique_ptr<TcpTransport> transport;
-  int received = 0, sent = 0, failed = 0;
-  std::string last_error;
-
- private:
-  void Record(const std::function<void()>& change) {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      change();
-    }
-    changed_.notify_all();
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<uint32_t, std::vector<std::string>> notices_;
-  std::map<uint32_t, std::string> gone_;
 };
 
 inline void Connect(Node& a, Node& b) {

@@ -1,0 +1,194 @@
+#include "cc/transport/udp/assembler.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "cc/transport/spans.h"
+
+namespace jaxcomm {
+
+Status Assembler::Take(const PacketHeader& header, const std::byte* bytes, size_t size, int64_t arrived) {
+  if (Status status = Check(header, size); !status.ok()) return status;
+  if (!window_.IsNew(header.number)) {
+    ++duplicates_;
+    return Status();
+  }
+  window_.See(header.number);
+  if (header.number == window_.newest()) newest_arrived_ = arrived;
+  ++unanswered_;
+  is_asked_ |= header.asks;
+  if (header.kind != PacketKind::kProbe) {
+    const Result<bool> taken = TakePiece(header, bytes, size);
+    if (!taken.ok()) return taken.status();
+    if (!taken.value()) return Status();
+  }
+  window_.Take(header.number);
+  return Status();
+}
+
+Status Assembler::Check(const PacketHeader& header, size_t size) const {
+  const auto wrong = [&](const std::string& what) {
+    return InvalidArgument("a packet with " + std::to_string(size) + " bytes at " + std::to_string(header.offset) +
+                           " of a frame of " + std::to_string(header.bytes) + what);
+  };
+  if (header.kind == PacketKind::kProbe) return size == 0 && header.bytes == 0 ? Status() : wrong(" as a probe");
+  const bool is_message = header.kind == PacketKind::kMessage;
+  const size_t most = kHeaderBytes + (is_message ? static_cast<size_t>(Transport::kMaxMessage) : Transport::kMaxNotice);
+  if (header.bytes < kHeaderBytes || header.bytes > most) {
+    return wrong(", which has " + std::to_string(kHeaderBytes) + " to " + std::to_string(most));
+  }
+  if (header.offset % piece_ != 0 || header.offset >= header.bytes ||
+      size != std::min<size_t>(piece_, header.bytes - header.offset)) {
+    return wrong(", which is sent in pieces of " + std::to_string(piece_));
+  }
+  const Stream& stream = is_message ? messages_ : ordered_;
+  if (header.frame >= stream.oldest + kMaxFrames) return wrong(", too far ahead of others");
+  return Status();
+}
+
+// Whether it was taken; if not, it must be sent again.
+Result<bool> Assembler::TakePiece(const PacketHeader& header, const std::byte* bytes, size_t size) {
+  Stream& stream = header.kind == PacketKind::kMessage ? messages_ : ordered_;
+  if (header.frame < stream.oldest || stream.whole.count(header.frame)) return true;
+  Arrival& arrival = stream.arrivals[header.frame];
+  if (arrival.bytes == 0) {
+    arrival.bytes = header.bytes;
+    arrival.missing = (header.bytes + piece_ - 1) / piece_;
+    arrival.has.resize(arrival.missing);
+  }
+  if (arrival.bytes != header.bytes) return InvalidArgument("a frame that changed its size");
+  const size_t piece = header.offset / piece_;
+  if (arrival.has[piece]) return true;
+  if (header.kind == PacketKind::kMessage && piece == 0) {
+    const Result<bool> named = Name(header, bytes, arrival);
+    if (!named.ok() || !named.value()) return named;
+  } else if (!arrival.message && !Keep(header.kind, arrival)) {
+    return false;
+  }
+  Place(arrival, header.offset, bytes, size);
+  arrival.has[piece] = true;
+  if (--arrival.missing > 0) return true;
+  if (header.kind == PacketKind::kMessage) {
+    Finish(header.frame);
+  } else if (Status status = DeliverOrdered(); !status.ok()) {
+    return status;
+  }
+  return true;
+}
+
+// The first piece says which message it is: now what has been kept goes where it belongs.
+Result<bool> Assembler::Name(const PacketHeader& header, const std::byte* bytes, Arrival& arrival) {
+  const Result<Header> frame = DecodeHeader(bytes);
+  if (!frame.ok()) return frame.status();
+  if (frame.value().type != FrameType::kMessage || kHeaderBytes + frame.value().bytes != header.bytes) {
+    return InvalidArgument("a frame that is not the message that its packets say");
+  }
+  Result<std::optional<Incoming>> begun = inbox_->Begin(process_, frame.value().id, frame.value().bytes);
+  if (!begun.ok()) return begun.status();
+  if (!begun.value()) {
+    waits_ = true;
+    return false;
+  }
+  arrival.message = std::move(*begun.value());
+  if (const std::unique_ptr<std::byte[]> kept = std::move(arrival.kept)) {
+    kept_ -= arrival.bytes;
+    for (size_t piece = 1; piece < arrival.has.size(); ++piece) {
+      const size_t offset = piece * piece_;
+      if (arrival.has[piece]) {
+        Place(arrival, static_cast<uint32_t>(offset), kept.get() + offset, std::min(piece_, arrival.bytes - offset));
+      }
+    }
+  }
+  return true;
+}
+
+bool Assembler::Keep(PacketKind kind, Arrival& arrival) {
+  if (arrival.kept) return true;
+  if (kind == PacketKind::kMessage) {
+    if (kept_ + arrival.bytes > kMaxKept) return false;
+    kept_ += arrival.bytes;
+  }
+  arrival.kept = std::make_unique<std::byte[]>(arrival.bytes);
+  return true;
+}
+
+void Assembler::Place(Arrival& arrival, uint32_t offset, const std::byte* bytes, size_t size) {
+  if (!arrival.message) {
+    std::memcpy(arrival.kept.get() + offset, bytes, size);
+    return;
+  }
+  const size_t skipped = offset == 0 ? kHeaderBytes : 0;
+  bytes += skipped;
+  VisitPacked(arrival.message->spans, static_cast<int64_t>(offset + skipped - kHeaderBytes),
+              static_cast<int64_t>(size - skipped), &arrival.cursor, [&bytes](std::byte* data, int64_t part) {
+                CopyBytes(data, bytes, part);
+                bytes += part;
+              });
+}
+
+void Assembler::Finish(uint64_t frame) {
+  const auto found = messages_.arrivals.find(frame);
+  inbox_->End(std::move(*found->second.message));
+  messages_.arrivals.erase(found);
+  messages_.whole.insert(frame);
+  while (messages_.whole.erase(messages_.oldest) > 0) ++messages_.oldest;
+}
+
+Status Assembler::DeliverOrdered() {
+  while (!ordered_.arrivals.empty() && !at_end_) {
+    const auto& [number, arrival] = *ordered_.arrivals.begin();
+    if (number != ordered_.oldest || arrival.missing > 0) break;
+    const Result<Header> frame = DecodeHeader(arrival.kept.get());
+    if (!frame.ok()) return frame.status();
+    const size_t bytes = frame.value().bytes;
+    if (frame.value().type == FrameType::kMessage || kHeaderBytes + bytes != arrival.bytes) {
+      return InvalidArgument("a frame that is not the notice that its packets say");
+    }
+    at_end_ = frame.value().type == FrameType::kGoodbye;
+    if (!at_end_) {
+      inbox_->Notice(process_, {reinterpret_cast<const char*>(arrival.kept.get() + kHeaderBytes), bytes});
+    }
+    ordered_.arrivals.erase(ordered_.arrivals.begin());
+    ++ordered_.oldest;
+  }
+  return Status();
+}
+
+void Assembler::Answer(int64_t now, PacketHeader* header, std::byte (&bits)[kAnswerBytes]) {
+  const int64_t since = std::clamp<int64_t>(now - newest_arrived_, 0, UINT32_MAX);
+  *header = {PacketKind::kAnswer, waits_, ++answers_, window_.newest(), static_cast<uint32_t>(since), 0};
+  window_.Bits(bits);
+  unanswered_ = 0;
+  is_asked_ = false;
+}
+
+void Assembler::Resume() {
+  waits_ = false;
+  is_asked_ = true;
+  ++unanswered_;
+}
+
+void Assembler::Cancel(const CallId& call) {
+  for (auto& [number, arrival] : messages_.arrivals) {
+    if (!arrival.message || !(arrival.message->id.call == call)) continue;
+    arrival.message->spans.clear();
+    arrival.message->posted.reset();
+    arrival.message->early.reset();
+    arrival.cursor = PackedCursor();
+  }
+}
+
+std::vector<Incoming> Assembler::TakeArrivals() {
+  std::vector<Incoming> taken;
+  for (auto& [number, arrival] : messages_.arrivals) {
+    if (arrival.message) taken.push_back(std::move(*arrival.message));
+  }
+  messages_.arrivals.clear();
+  ordered_.arrivals.clear();
+  kept_ = 0;
+  return taken;
+}
+
+}  // namespace jaxcomm

@@ -1,0 +1,94 @@
+// Puts the frames that one process sends together, from packets in any order, some of them twice.
+//
+//   Status status = assembler.Take(header, bytes, size, arrived);   // a packet that OpenPacket has let in
+//   if (assembler.owes_answer()) ... assembler.Answer(now, &header, bits) ...
+//
+// The bytes of a message go straight into its spans as soon as the packet has come that names it; until then they are
+// kept. An error says what the process has done wrong, after "it sent"; nothing more may be taken from it. Memory is
+// bounded: what finds no room is not taken, and the process sends it again. Not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/transport/frame.h"
+#include "cc/transport/inbox.h"
+#include "cc/transport/udp/packed.h"
+#include "cc/transport/udp/packet.h"
+#include "cc/transport/udp/replay_window.h"
+
+namespace jaxcomm {
+
+class Assembler {
+ public:
+  static constexpr int64_t kMaxKept = int64_t{8} << 20;  // bytes of messages that are not named yet
+
+  // `piece`: bytes of a frame that each of its packets carries, but the last; no less than kHeaderBytes.
+  Assembler(uint32_t process, size_t piece, Inbox* inbox) : process_(process), piece_(piece), inbox_(inbox) {}
+
+  // `arrived`: when, in nanoseconds of the clock that Answer is given.
+  Status Take(const PacketHeader& header, const std::byte* bytes, size_t size, int64_t arrived);
+
+  // Packets have come since the last answer; so many, or one that asks for it.
+  bool owes_answer() const { return unanswered_ > 0; }
+  bool owes_answer_now() const { return is_asked_ || unanswered_ >= kUnanswered; }
+  int64_t newest_arrived() const { return newest_arrived_; }
+  void Answer(int64_t now, PacketHeader* header, std::byte (&bits)[kAnswerBytes]);
+
+  // A message found no room among those that came early.
+  bool waits() const { return waits_; }
+  // There may be room now: asks for an answer that says so.
+  void Resume();
+
+  bool at_end() const { return at_end_; }  // it has said goodbye
+  int64_t duplicates() const { return duplicates_; }
+
+  // What is missing of messages of this call goes nowhere.
+  void Cancel(const CallId& call);
+  std::vector<Incoming> TakeArrivals();
+
+ private:
+  struct Arrival {
+    uint32_t bytes = 0;
+    std::vector<bool> has;  // by piece
+    size_t missing = 0;     // pieces
+    std::optional<Incoming> message;
+    std::unique_ptr<std::byte[]> kept;  // the frame, as far as it has come; none: it goes to the message's spans
+    PackedCursor cursor;
+  };
+  // The frames of one kind.
+  struct Stream {
+    uint64_t oldest = 0;  // that is not whole
+    std::set<uint64_t> whole;
+    std::map<uint64_t, Arrival> arrivals;
+  };
+
+  static constexpr int kUnanswered = 16;
+
+  Status Check(const PacketHeader& header, size_t size) const;
+  Result<bool> TakePiece(const PacketHeader& header, const std::byte* bytes, size_t size);
+  Result<bool> Name(const PacketHeader& header, const std::byte* bytes, Arrival& arrival);
+  bool Keep(PacketKind kind, Arrival& arrival);
+  void Place(Arrival& arrival, uint32_t offset, const std::byte* bytes, size_t size);
+  void Finish(uint64_t frame);
+  Status DeliverOrdered();
+
+  const uint32_t process_;
+  const size_t piece_;
+  Inbox* const inbox_;
+  ReplayWindow window_;
+  Stream messages_, ordered_;
+  int64_t kept_ = 0;  // bytes
+  int unanswered_ = 0;
+  bool is_asked_ = false, waits_ = false, at_end_ = false;
+  uint64_t answers_ = 0;
+  int64_t newest_arrived_ = 0, duplicates_ = 0;
+};
+
+}  // namespace jaxcomm

@@ -1,0 +1,122 @@
+// Calls that are given up: no byte of them is stored or sent any more.
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "cc/transport/udp/testing/node.h"
+#include "gtest/gtest.h"
+
+namespace jaxcomm {
+namespace {
+
+constexpr uint32_t kPiece = 1400 - kPacketHeaderBytes;
+
+TEST(UdpCancelTest, AfterCancelNoByteIsStored) {
+  UdpNode a(0);
+  RawUdp raw(a, 1);
+  Bytes into(3 * kPiece - kHeaderBytes);
+  a.transport->Post(1, Id(1, 1, 0, 0), All(into), false, a.OnReceived());
+  Bytes first(kPiece, std::byte{1});
+  EncodeHeader({FrameType::kMessage, static_cast<uint32_t>(into.size()), Id(1, 1, 0, 0)}, first.data());
+  raw.SendBytes(raw.Seal(PacketKind::kMessage, 0, 0, 3 * kPiece, first));
+  raw.SendBytes(raw.Seal(PacketKind::kOrdered, 0, {FrameType::kNotice, 0, {}}));
+  a.AwaitNotices(1, 1);
+  EXPECT_EQ(into[0], std::byte{1});
+  a.transport->Cancel(Id(1, 1, 0, 0).call);
+  const Bytes then = into;
+  into = then;  // a race, to a sanitizer, if the memory were still somebody's
+  for (const uint32_t piece : {2u, 1u}) {
+    raw.SendBytes(raw.Seal(PacketKind::kMessage, 0, piece * kPiece, 3 * kPiece, Bytes(kPiece, std::byte{2})));
+  }
+  raw.SendBytes(raw.Seal(PacketKind::kMessage, 1, {FrameType::kMessage, 10, Id(1, 1, 0, 1)}, Bytes(10)));
+  a.transport->Post(1, Id(1, 1, 0, 1), All(into), false, a.OnReceived());
+  raw.SendBytes(raw.Seal(PacketKind::kOrdered, 1, {FrameType::kNotice, 0, {}}));
+  a.AwaitNotices(1, 2);
+  EXPECT_EQ(into, then);
+  EXPECT_EQ(a.received + a.failed, 0);
+}
+
+TEST(UdpCancelTest, AfterCancelNoByteIsSentFromTheCaller) {
+  UdpNode a(0);
+  RawUdp raw(a, 1);
+  Bytes data = Pattern(Transport::kMaxMessage, 1);
+  const Bytes original = data;
+  for (uint32_t i = 0; i < 3; ++i) {
+    a.transport->Send({{1, Id(1, 0, 1, i)}}, All(std::as_const(data)), a.OnSent());
+  }
+  a.transport->Flush();  // half a message, as nobody answers
+  a.transport->Cancel(Id(1, 0, 0, 0).call);
+  data.assign(data.size(), std::byte{9});
+  a.transport->Notify(1, "next");
+  a.transport->Flush();
+  for (;;) {
+    const auto [header, packet] = raw.Read();
+    if (header.kind == PacketKind::kProbe) break;
+    ASSERT_EQ(header.kind, PacketKind::kMessage);
+    ASSERT_EQ(header.frame, 0u);
+    const size_t own = header.offset == 0 ? kHeaderBytes : 0;
+    const Bytes part(packet.begin() + kPacketHeaderBytes + static_cast<ptrdiff_t>(own), packet.end());
+    const size_t at = header.offset + own - kHeaderBytes;
+    ASSERT_TRUE(Same(part, {original.begin() + static_cast<ptrdiff_t>(at),
+                            original.begin() + static_cast<ptrdiff_t>(at + part.size())}));
+  }
+  EXPECT_EQ(a.sent + a.failed, 0);
+}
+
+// One side of calls that one or both sides give up at any moment; every third call is carried through.
+void RunAndCancel(UdpNode& node, uint32_t peer, unsigned seed) {
+  constexpr uint32_t kCalls = 60, kMessages = 6;
+  std::mt19937 random(seed);
+  for (uint32_t call = 0; call < kCalls; ++call) {
+    const bool whole = call % 3 == 2;
+    std::vector<Bytes> out, in;
+    for (uint32_t i = 0; i < kMessages; ++i) {
+      out.push_back(Pattern(i % 2 ? 300 : 100000, call + i));
+      in.emplace_back(out[i].size());
+    }
+    struct Ends {  // stays as long as a callback that has begun before the cancel
+      std::mutex mutex;
+      std::condition_variable changed;
+      uint32_t count = 0;
+    };
+    auto ends = std::make_shared<Ends>();
+    const auto end = [ends](const Status& status) {
+      EXPECT_TRUE(status.ok()) << status.message();
+      std::lock_guard<std::mutex> lock(ends->mutex);
+      ++ends->count;
+      ends->changed.notify_all();
+    };
+    for (uint32_t i = 0; i < kMessages; ++i) {
+      node.transport->Post(peer, Id(call, peer, node.process, i), All(in[i]), false,
+                           [end](const Status& status, std::shared_ptr<const std::byte>) { end(status); });
+      node.transport->Send({{peer, Id(call, node.process, peer, i)}}, All(std::as_const(out[i])), end);
+      if (random() % 3 == 0) node.transport->Flush();
+    }
+    node.transport->Flush();
+    if (whole) {
+      std::unique_lock<std::mutex> lock(ends->mutex);
+      ends->changed.wait(lock, [&] { return ends->count == 2 * kMessages; });
+      for (uint32_t i = 0; i < kMessages; ++i) EXPECT_TRUE(Same(in[i], out[i]));
+    } else {
+      for (auto rounds = random() % 20; rounds > 0; --rounds) std::this_thread::yield();
+      node.transport->Cancel(Id(call, 0, 0, 0).call);  // then the memory is given back
+    }
+  }
+}
+
+TEST(UdpCancelTest, CancelsInTheMidstOfTraffic) {
+  for (const double share : {0.0, 0.05}) {
+    BadLine line({1, share, share, share});
+    UdpNode a(0), b(1);
+    Connect(a, b, share > 0 ? &line : nullptr);
+    std::thread other([&] { RunAndCancel(b, 0, 2); });
+    RunAndCancel(a, 1, 1);
+    other.join();
+  }
+}
+
+}  // namespace
+}  // namespace jaxcomm

@@ -1,0 +1,56 @@
+// Many packets with one system call, over a connected UDP socket.
+//
+//   Status status = PrepareDatagrams(socket);
+//   const size_t taken = SendDatagrams(socket, bytes, sizes, &may_batch);   // packets lie one behind the other
+//   for (const Datagram& packet : received.Receive(socket)) ...             // valid until the next call
+//
+// What the kernel can cut into packets, or join from packets (UDP_SEGMENT, UDP_GRO), goes as one through it. Nothing
+// blocks.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cc/base/status.h"
+
+namespace jaxcomm {
+
+// An error: it is no connected UDP socket.
+Status PrepareDatagrams(int socket);
+
+// How many packets are gone: all, unless the kernel takes no more for now. Those that it refuses for another reason are
+// lost. `may_batch` becomes false where it cannot cut.
+size_t SendDatagrams(int socket, const std::byte* bytes, const std::vector<size_t>& sizes, bool* may_batch);
+
+struct Datagram {
+  const std::byte* bytes;
+  size_t size;
+  int64_t arrived;  // as WallClock() says
+};
+
+class ReceivedDatagrams {
+ public:
+  ReceivedDatagrams();
+
+  // Some of those that have come; none: no more have.
+  const std::vector<Datagram>& Receive(int socket);
+  // Whether more may have come than the last call returned.
+  bool may_have_more() const { return may_have_more_; }
+
+ private:
+  static constexpr size_t kSlots = 16, kSlotBytes = 65536, kControlBytes = 128;
+
+  const std::unique_ptr<std::byte[]> memory_;
+  std::vector<Datagram> datagrams_;
+  bool may_have_more_ = false;
+};
+
+// Nanoseconds, of the clock by which the kernel says when packets came.
+int64_t WallClock();
+
+}  // namespace jaxcomm

@@ -1,0 +1,173 @@
+// Processes that leave, die, are silent, or send what does not belong.
+#include <string>
+
+#include "cc/transport/udp/testing/node.h"
+#include "gtest/gtest.h"
+
+namespace jaxcomm {
+namespace {
+
+TEST(UdpEndsTest, OneThatIsDestroyedHasLeftAndItsMessagesArrive) {
+  for (const double lost : {0.0, 0.2}) {
+    BadLine line({1, lost, 0, lost});
+    UdpNode b(1);
+    Bytes into(1 << 20);
+    const Bytes data = Pattern(into.size(), 1);
+    {
+      UdpNode a(0);
+      Connect(a, b, &line);
+      b.transport->Notify(0, "which nobody reads any more");
+      b.transport->Flush();
+      a.transport->Send({{1, Id(1, 0, 1, 0)}}, All(data), a.OnSent());
+    }
+    EXPECT_EQ(b.AwaitGone(0), "process 0 has left");
+    b.transport->Post(0, Id(1, 0, 1, 0), All(into), false, b.OnReceived());
+    b.Await([&] { return b.received == 1; });
+    EXPECT_TRUE(Same(into, data));
+    b.transport->Post(0, Id(1, 0, 1, 1), All(into), false, b.OnReceived());
+    b.transport->Send({{0, Id(1, 1, 0, 0)}}, All(data), b.OnSent());
+    b.Await([&] { return b.failed == 2; });
+    EXPECT_EQ(b.last_error, "process 0 has left");
+  }
+}
+
+TEST(UdpEndsTest, OneThatLeavesIsToldSoItself) {
+  UdpNode a(0), b(1);
+  Connect(a, b);
+  a.transport->Notify(1, "last");
+  a.transport->Leave();
+  EXPECT_EQ(a.AwaitGone(1), "this process has left the job");
+  EXPECT_EQ(b.AwaitGone(0), "process 0 has left");
+  EXPECT_EQ(b.AwaitNotices(0, 1)[0], "last");
+}
+
+TEST(UdpEndsTest, OneThatDiesIsGoneAndFailsWhatItOwes) {
+  UdpNode a(0);
+  RawUdp raw(a, 1);
+  Bytes into(100);
+  const Bytes data(Transport::kMaxMessage), part(50);
+  // Half of a message, and one that is never answered.
+  const Bytes half = raw.Seal(PacketKind::kMessage, 0, {FrameType::kMessage, 50, Id(1, 1, 0, 0)}, part);
+  a.transport->Post(1, Id(1, 1, 0, 1), All(into), false, a.OnReceived());
+  a.transport->Send({{1, Id(1, 0, 1, 0)}}, All(data), a.OnSent());
+  a.transport->Flush();
+  raw.SendBytes(half);
+  raw.Close();
+  EXPECT_EQ(a.AwaitGone(1).find("process 1 is gone: connection "), 0u);
+  a.Await([&] { return a.failed == 2; });
+  Bytes early(50);
+  a.transport->Post(1, Id(1, 1, 0, 0), All(early), false, a.OnReceived());
+  a.Await([&] { return a.received + a.failed == 3; });
+  EXPECT_EQ(a.received, 1);  // it had come whole
+}
+
+TEST(UdpEndsTest, OneThatAnswersNothingStaysAndIsAskedAgain) {
+  UdpNode a(0);
+  RawUdp raw(a, 1);
+  a.transport->Notify(1, "is anybody there");
+  a.transport->Flush();
+  const auto [first, packet] = raw.Read();
+  EXPECT_EQ(first.kind, PacketKind::kOrdered);
+  for (int i = 0; i < 10; ++i) {
+    const auto [header, probe] = raw.Read();
+    EXPECT_EQ(header.kind, PacketKind::kProbe);
+    EXPECT_TRUE(header.asks);
+  }
+}
+
+TEST(UdpEndsTest, OneThatSendsWhatDoesNotBelongIsCutOffAndTheOthersAreNot) {
+  const Header message{FrameType::kMessage, 11, Id(1, 4, 0, 0)};
+  Bytes encoded(kHeaderBytes + 11);
+  EncodeHeader(message, encoded.data());
+  const Bytes ten(10);
+  struct Case {
+    uint32_t process;
+    Bytes (*packet)(RawUdp& raw);
+    const char* words;
+  } const cases[] = {
+      {2, [](RawUdp& raw) { return raw.Seal(PacketKind::kMessage, 0, 0, 100, Bytes(100, std::byte{0x20})); },
+       "a frame of the unknown type 0x20202020"},
+      {3, [](RawUdp& raw) { return raw.Seal(PacketKind::kMessage, 0, 0, 1 << 30, Bytes(1368)); },
+       "a packet with 1368 bytes at 0 of a frame of 1073741824, which has 44 to 1048620"},
+      {4,
+       [](RawUdp& raw) {
+         return raw.Seal(PacketKind::kMessage, 0, {FrameType::kMessage, 11, Id(1, 4, 0, 0)}, Bytes(11));
+       },
+       "with 11 bytes where 10 are expected"},
+      {5,
+       [](RawUdp& raw) {
+         return raw.Seal(PacketKind::kMessage, 0, {FrameType::kMessage, 10, Id(1, 1, 0, 0)}, Bytes(10));
+       },
+       "which is process 1's to send"},
+      {6, [](RawUdp& raw) { return raw.Seal(PacketKind::kMessage, 0, 1369, 3000, Bytes(1368)); },
+       "a packet with 1368 bytes at 1369 of a frame of 3000, which is sent in pieces of 1368"},
+      {7, [](RawUdp& raw) { return raw.Seal(PacketKind::kMessage, 4096, 0, 100, Bytes(100)); }, "too far ahead"},
+      {8,
+       [](RawUdp& raw) {
+         return raw.Seal(PacketKind::kOrdered, 0, {FrameType::kMessage, 0, Id(1, 8, 0, 0)});
+       },
+       "a frame that is not the notice that its packets say"},
+      {9,
+       [](RawUdp& raw) {
+         return raw.Seal(PacketKind::kMessage, 0, {FrameType::kGoodbye, 0, {}});
+       },
+       "a frame that is not the message that its packets say"},
+      {10, [](RawUdp& raw) { return raw.Seal(PacketKind::kProbe, 0, 0, 0, Bytes(1)); }, "as a probe"},
+      {11, [](RawUdp& raw) { return raw.Seal(PacketKind::kAnswer, 0, 0, 0, Bytes(kAnswerBytes)); },
+       "an answer to packet 0, which was never sent to it"},
+      {12, [](RawUdp& raw) { return raw.Seal(PacketKind::kAnswer, 0, 0, 0, Bytes(1)); }, "an answer of 1 bytes"},
+  };
+  UdpNode a(0), b(1);
+  Connect(a, b);
+  Bytes into(10);
+  a.transport->Post(4, Id(1, 4, 0, 0), All(into), false, a.OnReceived());
+  a.Await([&] { return a.failed == 1; });
+  EXPECT_EQ(a.last_error, "process 4 is not connected to process 0");
+  a.transport->Post(1, Id(1, 1, 0, 0), All(into), false, a.OnReceived());
+  for (const Case& each : cases) {
+    RawUdp raw(a, each.process);
+    if (each.process == 4) a.transport->Post(4, Id(1, 4, 0, 0), All(into), false, a.OnReceived());
+    raw.SendBytes(each.packet(raw));
+    const std::string why = a.AwaitGone(each.process);
+    EXPECT_EQ(why.find("process " + std::to_string(each.process) + " has been cut off: it sent "), 0u) << why;
+    EXPECT_NE(why.find(each.words), std::string::npos) << why;
+  }
+  EXPECT_EQ(into, ten);
+  const Bytes data = Pattern(10, 1);
+  b.transport->Send({{0, Id(1, 1, 0, 0)}}, All(data), b.OnSent());
+  b.transport->Flush();
+  a.Await([&] { return a.received == 1; });
+  EXPECT_EQ(into, data);
+}
+
+TEST(UdpEndsTest, BytesOverTheConnectionAreNone) {
+  UdpNode a(0);
+  RawUdp raw(a, 1);
+  ASSERT_EQ(send(raw.connection(), "x", 1, MSG_NOSIGNAL), 1);
+  EXPECT_EQ(a.AwaitGone(1), "process 1 has been cut off: it sent bytes over the connection that shows that it lives");
+}
+
+TEST(UdpEndsTest, ForgedAndRepeatedPacketsAreCountedAndDropped) {
+  UdpNode a(0);
+  RawUdp raw(a, 1);
+  Bytes into(10);
+  a.transport->Post(1, Id(1, 1, 0, 0), All(into), false, a.OnReceived());
+  const Bytes data = Pattern(10, 1);
+  const Bytes good = raw.Seal(PacketKind::kMessage, 0, {FrameType::kMessage, 10, Id(1, 1, 0, 0)}, data);
+  Bytes wrong_tag = good, wrong_byte = good, cut(good.begin(), good.end() - 1);
+  wrong_tag[24] ^= std::byte{1};
+  wrong_byte.back() ^= std::byte{1};
+  const Bytes oversize(60000, std::byte{1}), noise(500, std::byte{7}), small(5), empty;
+  for (const Bytes& forged : {wrong_tag, wrong_byte, cut, oversize, noise, small, empty}) raw.SendBytes(forged);
+  raw.SendBytes(good);
+  for (int i = 0; i < 5; ++i) raw.SendBytes(good);
+  raw.SendBytes(raw.Seal(PacketKind::kOrdered, 0, {FrameType::kNotice, 0, {}}));
+  a.AwaitNotices(1, 1);
+  EXPECT_EQ(a.received, 1);
+  EXPECT_EQ(into, data);
+  EXPECT_EQ(a.transport->dropped(1).forged, 7);
+  EXPECT_EQ(a.transport->dropped(1).repeated, 5);
+}
+
+}  // namespace
+}  // namespace jaxcomm

@@ -1,0 +1,45 @@
+// What goes between two processes over UDP: packets, each a header of fixed size and a part of a frame (frame.h).
+//
+//   SealPacket(header, key, packet, size);     // its bytes from kPacketHeaderBytes on are there already
+//   std::optional<PacketHeader> header = OpenPacket(packet, size, key);   // none: it comes from nobody who has the key
+//
+// A packet says by itself where its bytes belong, so their order does not matter. Its tag covers all of it; no field
+// is believed before. All numbers are little-endian. Each direction of a connection has a key of its own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "cc/transport/udp/siphash.h"
+
+namespace jaxcomm {
+
+enum class PacketKind : uint8_t {
+  kMessage = 1,  // a part of a message's frame
+  kOrdered = 2,  // a part of a notice's or a goodbye: these are taken in the order of their numbers
+  kProbe = 3,    // asks for an answer
+  kAnswer = 4,   // which packets have come: kAnswerBytes of bits, the i-th of packet `frame` - i
+};
+
+struct PacketHeader {
+  PacketKind kind = PacketKind::kMessage;
+  bool asks = false;    // for an answer at once; of an answer: nothing but a probe is welcome until the next one
+  uint64_t number = 0;  // below 2^56; answers have numbers of their own. None is used twice
+  uint64_t frame = 0;   // the frame's number among those of its kind
+  uint32_t offset = 0;  // in the frame; of an answer: nanoseconds since packet `frame` came
+  uint32_t bytes = 0;   // of the whole frame
+
+  bool operator==(const PacketHeader& other) const;
+};
+
+constexpr size_t kPacketHeaderBytes = 32;
+constexpr size_t kAnswerBytes = 128;
+// A process has no more frames of a kind under way than this, counted from the oldest that is not whole.
+constexpr uint64_t kMaxFrames = 4096;
+constexpr uint64_t kAnsweredPackets = 8 * kAnswerBytes;
+
+void SealPacket(const PacketHeader& header, const SipKey& key, std::byte* packet, size_t size);
+std::optional<PacketHeader> OpenPacket(const std::byte* packet, size_t size, const SipKey& key);
+
+}  // namespace jaxcomm

@@ -1,0 +1,221 @@
+// One path of UdpTransport: reading, answering, writing, and its ends.
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "cc/transport/tcp/socket.h"
+#include "cc/transport/udp/peer.h"
+#include "cc/transport/udp/udp_transport.h"
+
+namespace jaxcomm {
+namespace {
+
+constexpr int kReads = 8;                  // of one process before the others have their turn
+constexpr int64_t kAnswerDelay = 1000000;  // nanoseconds that an answer may wait for more to tell
+constexpr int64_t kHold = 50000000;        // nanoseconds until a process that had no room is asked again
+constexpr size_t kMaxBatchPackets = 64;
+
+Status Gone(uint32_t process, int error) {
+  return Status(Code::kInternal, "process " + std::to_string(process) + " is gone: " + DescribeEnd(error));
+}
+
+}  // namespace
+
+void UdpTransport::Read(Lock& lock, Peer& peer) {
+  struct Opened {
+    PacketHeader header;
+    const Datagram* datagram;
+  };
+  std::vector<Opened> opened;
+  for (int i = 0; i < kReads && peer.gone.ok(); ++i) {
+    ++peer.users;
+    lock.unlock();
+    const std::vector<Datagram>& datagrams = received_.Receive(peer.path.socket);
+    opened.clear();
+    for (const Datagram& datagram : datagrams) {
+      if (datagram.size > peer.path.packet_bytes) continue;
+      const std::optional<PacketHeader> header = OpenPacket(datagram.bytes, datagram.size, peer.path.receives);
+      if (header) opened.push_back({*header, &datagram});
+    }
+    lock.lock();
+    --peer.users;
+    peer.forged += static_cast<int64_t>(datagrams.size() - opened.size());
+    for (const auto& [header, datagram] : opened) {
+      if (!peer.gone.ok()) break;
+      const Status status = Take(peer, header, datagram->bytes + kPacketHeaderBytes,
+                                 datagram->size - kPacketHeaderBytes, datagram->arrived);
+      if (!status.ok()) Fail(peer, CutOff(peer.process, status));
+    }
+    if (!peer.gone.ok()) break;
+    if (peer.assembler.owes_answer_now() || peer.assembler.at_end()) {
+      Answer(peer);
+    } else if (peer.assembler.owes_answer() && peer.answer_at == 0) {
+      peer.answer_at = NowNanoseconds() + kAnswerDelay;
+    }
+    if (peer.assembler.at_end()) {
+      peer.left = true;
+      Fail(peer, Status(Code::kInternal, "process " + std::to_string(peer.process) + " has left"));
+      break;
+    }
+    RunCallbacks(lock);
+    Write(lock, peer);
+    if (!received_.may_have_more()) break;
+  }
+  CloseUnused(peer);
+  RunCallbacks(lock);
+}
+
+Status UdpTransport::Take(Peer& peer, const PacketHeader& header, const std::byte* bytes, size_t size,
+                          int64_t arrived) {
+  if (header.kind == PacketKind::kAnswer) return TakeAnswer(peer, header, bytes, size, arrived);
+  return peer.assembler.Take(header, bytes, size, arrived);
+}
+
+Status UdpTransport::TakeAnswer(Peer& peer, const PacketHeader& header, const std::byte* bytes, size_t size,
+                                int64_t arrived) {
+  if (size != kAnswerBytes) return InvalidArgument("an answer of " + std::to_string(size) + " bytes");
+  std::vector<std::shared_ptr<Outgoing>> done;
+  const Result<Answered> answered = peer.queue.Take(header, bytes, &done);
+  if (!answered.ok()) return answered.status();
+  for (std::shared_ptr<Outgoing>& message : done) Finish(std::move(message));
+  const int64_t now = NowNanoseconds();
+  peer.held_until = header.asks ? now + kHold : 0;
+  if (answered.value().packets == 0) return Status();
+  peer.heard = now;
+  peer.unanswered = 0;
+  if (answered.value().sent == 0 || arrived < answered.value().sent) return Status();  // or the clock has been set
+  const int64_t response = arrived - answered.value().sent;
+  peer.response = peer.response == 0 ? response : (7 * peer.response + response) / 8;
+  Answered counted = answered.value();
+  if (header.asks) counted.lost = 0;  // not on the way
+  peer.rate.Take(counted, std::max<int64_t>(0, response - header.offset), now);
+  return Status();
+}
+
+// Not sent again: whoever needs it asks for another.
+void UdpTransport::Answer(Peer& peer) {
+  std::byte packet[kPacketHeaderBytes + kAnswerBytes], bits[kAnswerBytes];
+  PacketHeader header;
+  peer.assembler.Answer(WallClock(), &header, bits);
+  peer.answer_at = 0;
+  std::copy(bits, bits + kAnswerBytes, packet + kPacketHeaderBytes);
+  SealPacket(header, peer.path.sends, packet, sizeof(packet));
+  SendDatagrams(peer.path.socket, packet, {sizeof(packet)}, &peer.may_batch);
+}
+
+void UdpTransport::Probe(Peer& peer) {
+  std::byte packet[kPacketHeaderBytes];
+  ++peer.unanswered;
+  peer.heard = NowNanoseconds();
+  SealPacket(peer.queue.Probe(WallClock()), peer.path.sends, packet, sizeof(packet));
+  SendDatagrams(peer.path.socket, packet, {sizeof(packet)}, &peer.may_batch);
+}
+
+void UdpTransport::Write(Lock& lock, Peer& peer) {
+  if (peer.writing || peer.blocked) return;  // who does, or the event, will also write what has been added
+  peer.writing = true;
+  ++peer.users;
+  while (peer.gone.ok() && !peer.blocked && FillBatch(peer)) {
+    lock.unlock();
+    std::byte* packet = peer.bytes.data();
+    for (size_t i = 0; i < peer.sizes.size(); packet += peer.sizes[i++]) {
+      SealPacket(peer.headers[i], peer.path.sends, packet, peer.sizes[i]);
+    }
+    const size_t taken = SendDatagrams(peer.path.socket, peer.bytes.data(), peer.sizes, &peer.may_batch);
+    lock.lock();
+    peer.blocked = taken < peer.sizes.size();
+    if (peer.blocked && peer.gone.ok()) peer.queue.Unsend(peer.sizes.size() - taken);
+  }
+  peer.writing = false;
+  --peer.users;
+  CloseUnused(peer);
+  if (peer.blocked) SetInterest(peer);
+  if (!callbacks_.empty() || (peer.blocked && server_ == std::thread::id())) Wake();
+  // An answer would wake who serves; this is for those that get lost.
+  constexpr int64_t kSlack = 4000000;
+  if (peer.queue.is_under_way() && NowNanoseconds() + peer.AnswerTimeout() + kSlack < sleeps_until_) Wake();
+  if (peer.queue.has_next() && peer.rate.NextAt() < sleeps_until_) Wake();
+}
+
+// Copies what may go now, so that nothing of the callers' memory is read without the lock.
+bool UdpTransport::FillBatch(Peer& peer) {
+  const int64_t now = NowNanoseconds();
+  if (now < peer.held_until || !peer.queue.has_next()) return false;
+  const int64_t most = std::min(peer.rate.batch(), peer.rate.Allowance(now));
+  if (!peer.queue.is_under_way()) peer.heard = now;
+  peer.sizes.clear();
+  peer.headers.clear();
+  int64_t bytes = 0;
+  while (bytes < most && peer.sizes.size() < kMaxBatchPackets) {
+    peer.bytes.resize(std::max(peer.bytes.size(), static_cast<size_t>(bytes) + peer.path.packet_bytes));
+    size_t size;
+    const std::optional<PacketHeader> header =
+        peer.queue.Next(WallClock(), peer.bytes.data() + bytes + kPacketHeaderBytes, &size);
+    if (!header) break;
+    peer.headers.push_back(*header);
+    peer.sizes.push_back(kPacketHeaderBytes + size);
+    bytes += static_cast<int64_t>(peer.sizes.back());
+  }
+  peer.rate.Spend(bytes);
+  return bytes > 0;
+}
+
+// Nothing comes over it but its end.
+void UdpTransport::ReadConnection(Lock& lock, Peer& peer) {
+  std::byte ignored;
+  ++peer.users;
+  const ssize_t bytes = recv(peer.path.connection, &ignored, 1, MSG_DONTWAIT);
+  const int error = bytes < 0 ? errno : 0;
+  --peer.users;
+  if (error == EAGAIN || error == EINTR) return;
+  Read(lock, peer);  // what it sent before
+  if (!peer.gone.ok()) return;
+  Fail(peer, bytes > 0 ? CutOff(peer.process, InvalidArgument("bytes over the connection that shows that it lives"))
+                       : Gone(peer.process, error));
+  CloseUnused(peer);
+  RunCallbacks(lock);
+}
+
+void UdpTransport::Fail(Peer& peer, const Status& end) {
+  if (!peer.gone.ok()) return;
+  peer.left |= stopping_;
+  const Status why = stopping_ ? Status(Code::kInternal, "this process has left the job") : end;
+  peer.gone = why;
+  for (const int socket : {peer.path.socket, peer.path.connection}) epoll_ctl(epoll_, EPOLL_CTL_DEL, socket, nullptr);
+  for (Incoming& arrival : peer.assembler.TakeArrivals()) inbox_.Fail(peer.process, why, std::move(arrival));
+  inbox_.Fail(peer.process, why, std::nullopt);
+  for (std::shared_ptr<Outgoing>& message : peer.queue.Clear()) {
+    message->status = why;
+    Finish(std::move(message));
+  }
+  callbacks_.Push(std::nullopt, [events = events_, process = peer.process, left = peer.left, why] {
+    left ? events->OnPeerLeft(process, why) : events->OnPeerGone(process, why);
+  });
+  CloseUnused(peer);
+  Wake();
+}
+
+// The sockets of a process that is gone, once no thread uses them.
+void UdpTransport::CloseUnused(Peer& peer) {
+  if (peer.gone.ok() || peer.users > 0) return;
+  for (int* const socket : {&peer.path.socket, &peer.path.connection}) {
+    if (*socket >= 0) close(std::exchange(*socket, -1));
+  }
+}
+
+void UdpTransport::SetInterest(Peer& peer) {
+  if (!peer.gone.ok()) return;
+  epoll_event event{};
+  event.events = EPOLLIN | (peer.blocked ? EPOLLOUT : 0u);
+  event.data.u64 = KeyOf(peer.process, /*is_connection=*/false);
+  epoll_ctl(epoll_, EPOLL_CTL_MOD, peer.path.socket, &event);
+}
+
+}  // namespace jaxcomm

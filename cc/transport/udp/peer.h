@@ -1,0 +1,63 @@
+// Another process, as UdpTransport sees it.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/transport/udp/assembler.h"
+#include "cc/transport/udp/packet.h"
+#include "cc/transport/udp/rate_control.h"
+#include "cc/transport/udp/send_queue.h"
+#include "cc/transport/udp/udp_transport.h"
+
+namespace jaxcomm {
+
+struct UdpTransport::Peer {
+  Peer(uint32_t process, const UdpPath& path, Inbox* inbox)
+      : process(process),
+        path(path),
+        assembler(process, path.packet_bytes - kPacketHeaderBytes, inbox),
+        queue(path.packet_bytes - kPacketHeaderBytes, path.window),
+        rate(path.packet_bytes) {}
+
+  // After so long without an answer to what is under way, one is asked for: longer each time that none comes.
+  int64_t AnswerTimeout() const {
+    constexpr int64_t kLeast = 2000000, kMost = 200000000;  // nanoseconds
+    return std::min(kMost, (4 * response + kLeast) << std::min(unanswered, 6));
+  }
+
+  const uint32_t process;
+  UdpPath path;
+  Assembler assembler;
+  SendQueue queue;
+  RateControl rate;
+  bool queued = false;
+  bool writing = false;    // a thread does
+  bool blocked = false;    // the kernel takes no more for now
+  bool may_batch = true;   // the kernel cuts and joins packets
+  int users = 0;           // threads in system calls with its sockets
+  int64_t held_until = 0;  // the process has no room
+  // Of the batch that is being written.
+  std::vector<std::byte> bytes;
+  std::vector<size_t> sizes;
+  std::vector<PacketHeader> headers;
+  // Nanoseconds of the steady clock.
+  int64_t heard = 0;     // when the last answer came, or the first packet after it was sent
+  int64_t response = 0;  // until an answer comes, smoothed
+  int64_t answer_at = 0;
+  int unanswered = 0;  // probes in a row
+  int64_t forged = 0;
+  bool left = false;  // one side has said goodbye
+  Status gone;        // ok: it is not
+};
+
+// Of the steady clock.
+inline int64_t NowNanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace jaxcomm

@@ -1,0 +1,56 @@
+// Which packets have come, by number: none is taken twice, and the other side is told which are missing.
+//
+//   if (window.IsNew(number)) { window.See(number); ... window.Take(number); }   // seen, and then kept
+//   window.Bits(bits);                                                         // bit i: newest() - i has been taken
+//
+// Remembers the kRemembered packets up to the newest; older ones are not new.
+#pragma once
+
+#include <bitset>
+#include <cstddef>
+#include <cstdint>
+
+#include "cc/transport/udp/packet.h"
+
+namespace jaxcomm {
+
+class ReplayWindow {
+ public:
+  static constexpr uint64_t kRemembered = 8192;
+
+  bool IsNew(uint64_t number) const {
+    if (!any_ || number > newest_) return true;
+    return newest_ - number < kRemembered && !taken_[number % kRemembered];
+  }
+  // It need not be taken: its bytes may have found no room.
+  void See(uint64_t number) {
+    if (any_ && number <= newest_) return;
+    const uint64_t steps = any_ ? number - newest_ : kRemembered;
+    if (steps >= kRemembered) {
+      taken_.reset();
+    } else {
+      for (uint64_t i = 0; i < steps; ++i) taken_[(number - i) % kRemembered] = false;
+    }
+    newest_ = number;
+    any_ = true;
+  }
+  void Take(uint64_t number) { taken_[number % kRemembered] = true; }
+
+  uint64_t newest() const { return newest_; }
+  bool any() const { return any_; }
+
+  // The kAnsweredPackets up to the newest.
+  void Bits(std::byte (&bits)[kAnswerBytes]) const {
+    for (size_t i = 0; i < kAnsweredPackets; ++i) {
+      if (i % 8 == 0) bits[i / 8] = std::byte{0};
+      if (i <= newest_ && taken_[(newest_ - i) % kRemembered]) bits[i / 8] |= static_cast<std::byte>(1 << (i % 8));
+    }
+  }
+
+ private:
+  std::bitset<kRemembered> taken_;
+  uint64_t newest_ = 0;
+  bool any_ = false;
+};
+
+}  // namespace jaxcomm

@@ -1,0 +1,188 @@
+#include "cc/transport/udp/send_queue.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "cc/transport/spans.h"
+
+namespace jaxcomm {
+
+void SendQueue::Push(const Header& header, std::shared_ptr<Outgoing> message) {
+  PushCopy(header, {});
+  unsent_.back()->message = std::move(message);
+}
+
+void SendQueue::PushCopy(const Header& header, const std::vector<ConstSpan>& payload) {
+  auto frame = std::make_shared<Frame>();
+  frame->header = header;
+  frame->bytes = kHeaderBytes + header.bytes;
+  frame->own.reserve(payload.empty() ? kHeaderBytes : frame->bytes);
+  frame->own.resize(kHeaderBytes);
+  EncodeHeader(header, frame->own.data());
+  for (const ConstSpan& span : payload) frame->own.insert(frame->own.end(), span.data, span.data + span.bytes);
+  copied_bytes_ += frame->own.size();
+  unsent_.push_back(std::move(frame));
+}
+
+bool SendQueue::has_next() const {
+  if (under_way_.size() + 1 >= kAnsweredPackets) return false;
+  if (under_way_bytes_ > 0 && under_way_bytes_ + static_cast<int64_t>(piece_) > window_) return false;
+  return !lost_.empty() || (!unsent_.empty() && MayBegin(*unsent_.front()));
+}
+
+bool SendQueue::MayBegin(const Frame& frame) const {
+  const size_t kind = KindOf(frame);
+  return frame.sent > 0 || frames_[kind].empty() || next_frame_[kind] - *frames_[kind].begin() < kMaxFrames;
+}
+
+std::optional<PacketHeader> SendQueue::Next(int64_t now, std::byte* bytes, size_t* size) {
+  if (!has_next()) return std::nullopt;
+  Piece piece;
+  if (!lost_.empty()) {
+    piece = std::move(lost_.front());
+    lost_.pop_front();
+  } else {
+    piece.frame = unsent_.front();
+    Frame& frame = *piece.frame;
+    if (frame.sent == 0) {
+      frame.number = next_frame_[KindOf(frame)]++;
+      frame.missing = static_cast<uint32_t>((frame.bytes + piece_ - 1) / piece_);
+      frames_[KindOf(frame)].insert(frame.number);
+    }
+    piece.offset = frame.sent;
+    frame.sent += static_cast<uint32_t>(Size(piece));
+    if (frame.sent == frame.bytes) unsent_.pop_front();
+  }
+  Frame& frame = *piece.frame;
+  *size = Size(piece);
+  Read(frame, piece.offset, *size, bytes);
+  piece.sent = now;
+  const uint64_t number = oldest_ + under_way_.size();
+  const PacketKind kind = KindOf(frame) == 0 ? PacketKind::kMessage : PacketKind::kOrdered;
+  const uint32_t offset = piece.offset;
+  under_way_bytes_ += static_cast<int64_t>(*size);
+  under_way_.push_back(std::move(piece));
+  // Somebody waits for the end of a message that has not been copied; the others' answers may take their time.
+  return PacketHeader{kind, frame.message != nullptr && !has_next(), number, frame.number, offset, frame.bytes};
+}
+
+size_t SendQueue::Size(const Piece& piece) const {
+  return piece.frame ? std::min<size_t>(piece_, piece.frame->bytes - piece.offset) : 0;
+}
+
+void SendQueue::Read(Frame& frame, uint32_t offset, size_t size, std::byte* out) {
+  const size_t own = offset < frame.own.size() ? std::min(size, frame.own.size() - offset) : 0;
+  if (own > 0) std::memcpy(out, frame.own.data() + offset, own);
+  if (own == size) return;
+  out += own;
+  VisitPacked(frame.message->spans, static_cast<int64_t>(offset + own - frame.own.size()),
+              static_cast<int64_t>(size - own), &frame.cursor, [&out](const std::byte* data, int64_t part) {
+                CopyBytes(out, data, part);
+                out += part;
+              });
+}
+
+PacketHeader SendQueue::Probe(int64_t now) {
+  while (under_way_.size() + 1 >= kAnsweredPackets) {  // no answer would tell of them
+    under_way_bytes_ -= static_cast<int64_t>(Size(under_way_.front()));
+    if (under_way_.front().frame) lost_.push_back(std::move(under_way_.front()));
+    under_way_.pop_front();
+    ++oldest_;
+  }
+  under_way_.push_back({nullptr, 0, now});
+  return {PacketKind::kProbe, /*asks=*/true, oldest_ + under_way_.size() - 1, 0, 0, 0};
+}
+
+void SendQueue::Unsend(size_t count) {
+  for (; count > 0; --count) {
+    under_way_bytes_ -= static_cast<int64_t>(Size(under_way_.back()));
+    if (under_way_.back().frame) lost_.push_front(std::move(under_way_.back()));
+    under_way_.pop_back();
+  }
+}
+
+Result<Answered> SendQueue::Take(const PacketHeader& answer, const std::byte* bits,
+                                 std::vector<std::shared_ptr<Outgoing>>* done) {
+  if (answer.frame >= oldest_ + under_way_.size()) {
+    return InvalidArgument("an answer to packet " + std::to_string(answer.frame) + ", which was never sent to it");
+  }
+  Answered answered;
+  if (answer.number <= newest_answer_) return answered;
+  newest_answer_ = answer.number;
+  for (; oldest_ <= answer.frame && !under_way_.empty(); ++oldest_) {
+    Piece piece = std::move(under_way_.front());
+    under_way_.pop_front();
+    const uint64_t bit = answer.frame - oldest_;
+    const size_t size = Size(piece);
+    const bool has_come =
+        bit < kAnsweredPackets && (bits[bit / 8] & static_cast<std::byte>(1 << (bit % 8))) != std::byte{0};
+    under_way_bytes_ -= static_cast<int64_t>(size);
+    ++answered.packets;
+    if (bit == 0) answered.sent = piece.sent;
+    if (!has_come) ++answered.lost;
+    if (!piece.frame) continue;
+    if (has_come) {
+      answered.bytes += static_cast<int64_t>(size);
+      Come(*piece.frame, done);
+    } else {
+      lost_.push_back(std::move(piece));
+    }
+  }
+  return answered;
+}
+
+void SendQueue::Come(Frame& frame, std::vector<std::shared_ptr<Outgoing>>* done) {
+  if (--frame.missing > 0) return;
+  frames_[KindOf(frame)].erase(frame.number);
+  copied_bytes_ -= frame.own.size();
+  if (frame.message) done->push_back(std::move(frame.message));
+}
+
+void SendQueue::Cancel(const CallId& call) {
+  std::deque<std::shared_ptr<Frame>> kept;
+  for (std::shared_ptr<Frame>& frame : unsent_) {
+    const bool is_begun = frame->sent > 0;
+    if (is_begun) Detach(*frame, call);
+    if (is_begun || KindOf(*frame) != 0 || !(frame->header.id.call == call)) {
+      kept.push_back(std::move(frame));
+    } else {
+      copied_bytes_ -= frame->own.size();
+    }
+  }
+  unsent_.swap(kept);
+  for (const std::deque<Piece>* const pieces : {&under_way_, &lost_}) {
+    for (const Piece& piece : *pieces) {
+      if (piece.frame) Detach(*piece.frame, call);
+    }
+  }
+}
+
+void SendQueue::Detach(Frame& frame, const CallId& call) {
+  if (!frame.message || !(frame.header.id.call == call)) return;
+  copied_bytes_ += frame.header.bytes;
+  frame.own.reserve(frame.bytes);
+  for (const ConstSpan& span : frame.message->spans) {
+    frame.own.insert(frame.own.end(), span.data, span.data + span.bytes);
+  }
+  frame.message.reset();
+}
+
+std::vector<std::shared_ptr<Outgoing>> SendQueue::Clear() {
+  std::vector<std::shared_ptr<Outgoing>> lost;
+  const auto take = [&lost](const std::shared_ptr<Frame>& frame) {
+    if (frame && frame->message) lost.push_back(std::move(frame->message));
+  };
+  for (const std::shared_ptr<Frame>& frame : unsent_) take(frame);
+  for (const Piece& piece : under_way_) take(piece.frame);
+  for (const Piece& piece : lost_) take(piece.frame);
+  unsent_.clear();
+  under_way_.clear();
+  lost_.clear();
+  for (std::set<uint64_t>& numbers : frames_) numbers.clear();
+  under_way_bytes_ = 0;
+  copied_bytes_ = 0;
+  return lost;
+}
+
+}  // namespace jaxcomm

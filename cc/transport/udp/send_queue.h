@@ -1,0 +1,104 @@
+// What goes to one process, in packets, until the process has answered that it has them.
+//
+//   queue.Push(header, message);                          // or PushCopy
+//   const PacketHeader packet = *queue.Next(now, bytes, &size);   // the next one's bytes, to be sealed and sent
+//   Result<Answered> answered = queue.Take(answer, bits, &done);  // `done`: the messages that have come whole
+//
+// Packets that were sent before one that the answer knows, and have not come, go out again, with new numbers. Not
+// thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/transport/frame.h"
+#include "cc/transport/outgoing.h"
+#include "cc/transport/transport.h"
+#include "cc/transport/udp/packed.h"
+#include "cc/transport/udp/packet.h"
+
+namespace jaxcomm {
+
+// What an answer says of the packets that were under way.
+struct Answered {
+  int64_t sent = 0;               // when the newest was, in nanoseconds; 0: the answer is older than one before
+  int64_t bytes = 0;              // that have come
+  int64_t packets = 0, lost = 0;  // of all that it tells about
+};
+
+class SendQueue {
+ public:
+  // `piece`: bytes of a frame in each of its packets, but the last. `window`: bytes that may be under way.
+  SendQueue(size_t piece, int64_t window) : piece_(piece), window_(window) {}
+
+  // The payload is read until it has come, and must stay until then.
+  void Push(const Header& header, std::shared_ptr<Outgoing> message);
+  void PushCopy(const Header& header, const std::vector<ConstSpan>& payload);
+
+  // Writes up to a piece to `bytes`; none: nothing waits, or no more may be under way. `now`: in nanoseconds.
+  std::optional<PacketHeader> Next(int64_t now, std::byte* bytes, size_t* size);
+  bool has_next() const;
+  // A packet of no frame, so that there is an answer.
+  PacketHeader Probe(int64_t now);
+  // The newest packets have not been sent after all.
+  void Unsend(size_t count);
+
+  Result<Answered> Take(const PacketHeader& answer, const std::byte* bits,
+                        std::vector<std::shared_ptr<Outgoing>>* done);
+
+  // Takes messages of the call away. What others have begun to receive is copied, and goes on.
+  void Cancel(const CallId& call);
+  // Takes everything away: the messages that will never come whole.
+  std::vector<std::shared_ptr<Outgoing>> Clear();
+
+  bool empty() const { return unsent_.empty() && frames_[0].empty() && frames_[1].empty(); }
+  bool is_under_way() const { return !under_way_.empty(); }
+  size_t copied_bytes() const { return copied_bytes_; }
+
+ private:
+  // First `own`, then the bytes of `message`.
+  struct Frame {
+    Header header;
+    std::vector<std::byte> own;
+    std::shared_ptr<Outgoing> message;
+    uint32_t bytes;
+    uint64_t number = 0;   // once it has been begun
+    uint32_t sent = 0;     // bytes, for the first time
+    uint32_t missing = 0;  // pieces that have not come
+    PackedCursor cursor;
+  };
+  // A packet that is under way; of no frame: a probe.
+  struct Piece {
+    std::shared_ptr<Frame> frame;
+    uint32_t offset = 0;
+    int64_t sent = 0;
+  };
+
+  // Of frames_ and next_frame_.
+  static size_t KindOf(const Frame& frame) { return frame.header.type == FrameType::kMessage ? 0 : 1; }
+  bool MayBegin(const Frame& frame) const;
+  size_t Size(const Piece& piece) const;
+  static void Read(Frame& frame, uint32_t offset, size_t size, std::byte* out);
+  void Come(Frame& frame, std::vector<std::shared_ptr<Outgoing>>* done);
+  void Detach(Frame& frame, const CallId& call);
+
+  const size_t piece_;
+  const int64_t window_;
+  std::deque<std::shared_ptr<Frame>> unsent_;  // of the first a part may have been sent
+  std::deque<Piece> lost_;
+  std::deque<Piece> under_way_;  // by number, from oldest_
+  uint64_t oldest_ = 0;
+  int64_t under_way_bytes_ = 0;
+  uint64_t newest_answer_ = 0;
+  std::set<uint64_t> frames_[2];  // numbers of those begun and not whole: messages; others
+  uint64_t next_frame_[2] = {0, 0};
+  size_t copied_bytes_ = 0;
+};
+
+}  // namespace jaxcomm

@@ -1,0 +1,114 @@
+// Processes that tests connect by UDP within one, and what they hear of each other.
+//
+//   UdpNode a(0), b(1);
+//   Connect(a, b);                    // or over a BadLine
+//   a.transport->Notify(1, "here");
+//   RawUdp raw(a, 2);                 // the test itself is process 2, and sends a what it likes
+#pragma once
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "cc/transport/tcp/testing/node.h"
+#include "cc/transport/testing/heard.h"
+#include "cc/transport/udp/packet.h"
+#include "cc/transport/udp/testing/bad_line.h"
+#include "cc/transport/udp/udp_transport.h"
+#include "gtest/gtest.h"
+
+namespace jaxcomm {
+
+class UdpNode : public Heard {
+ public:
+  explicit UdpNode(uint32_t process) : Heard(process) {
+    Result<std::unique_ptr<UdpTransport>> made = UdpTransport::Create(process, this);
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    transport = std::move(made.value());
+  }
+  ~UdpNode() override { transport.reset(); }
+
+  std::unique_ptr<UdpTransport> transport;
+};
+
+constexpr SipKey kUpKey = {1, 2, 3}, kDownKey = {4, 5, 6};  // from the first of two, and to it
+
+// Both ends of a path; the line, if there is one, is between its UDP sockets.
+inline std::pair<UdpPath, UdpPath> Paths(BadLine* line = nullptr, uint32_t packet_bytes = 1400) {
+  constexpr uint32_t kWindow = 512 << 10;
+  const auto [one, other] = Connection();
+  const int a = LoopbackUdp(), b = LoopbackUdp();
+  if (line) {
+    line->Between(a, b);
+  } else {
+    ConnectUdp(a, b);
+    ConnectUdp(b, a);
+  }
+  return {{one, a, kUpKey, kDownKey, packet_bytes, kWindow}, {other, b, kDownKey, kUpKey, packet_bytes, kWindow}};
+}
+
+inline void Connect(UdpNode& a, UdpNode& b, BadLine* line = nullptr, uint32_t packet_bytes = 1400) {
+  const auto [to_b, to_a] = Paths(line, packet_bytes);
+  EXPECT_TRUE(a.transport->AddPeer(b.process, to_b).ok());
+  EXPECT_TRUE(b.transport->AddPeer(a.process, to_a).ok());
+}
+
+// A process whose end of the path the test plays itself.
+class RawUdp {
+ public:
+  RawUdp(UdpNode& node, uint32_t process) {
+    UdpPath its;
+    std::tie(path_, its) = Paths();
+    EXPECT_TRUE(node.transport->AddPeer(process, its).ok());
+  }
+  ~RawUdp() { Close(); }
+
+  void SendBytes(const Bytes& packet) {
+    ASSERT_EQ(send(path_.socket, packet.data(), packet.size(), MSG_NOSIGNAL), static_cast<ssize_t>(packet.size()));
+  }
+  // A packet with the next number, sealed.
+  Bytes Seal(PacketKind kind, uint64_t frame, uint32_t offset, uint32_t bytes, const Bytes& payload) {
+    Bytes packet(kPacketHeaderBytes);
+    packet.insert(packet.end(), payload.begin(), payload.end());
+    SealPacket({kind, /*asks=*/true, number_++, frame, offset, bytes}, path_.sends, packet.data(), packet.size());
+    return packet;
+  }
+  // A whole frame that fits a packet.
+  Bytes Seal(PacketKind kind, uint64_t frame, const Header& header, const Bytes& payload = {}) {
+    Bytes bytes(kHeaderBytes);
+    EncodeHeader(header, bytes.data());
+    bytes.insert(bytes.end(), payload.begin(), payload.end());
+    return Seal(kind, frame, 0, static_cast<uint32_t>(bytes.size()), bytes);
+  }
+  // The next packet that comes, of those that are no answers.
+  std::pair<PacketHeader, Bytes> Read() {
+    for (;;) {
+      Bytes packet(65536);
+      const ssize_t size = recv(path_.socket, packet.data(), packet.size(), 0);
+      EXPECT_GT(size, 0);
+      packet.resize(static_cast<size_t>(size));
+      const std::optional<PacketHeader> header = OpenPacket(packet.data(), packet.size(), path_.receives);
+      EXPECT_TRUE(header.has_value());
+      if (header->kind != PacketKind::kAnswer) return {*header, packet};
+    }
+  }
+  // Ends the connection that shows that the process lives.
+  void Close() {
+    for (int* const socket : {&path_.connection, &path_.socket}) {
+      if (*socket >= 0) close(std::exchange(*socket, -1));
+    }
+  }
+  int connection() const { return path_.connection; }
+
+ private:
+  UdpPath path_;
+  uint64_t number_ = 0;
+};
+
+}  // namespace jaxcomm
