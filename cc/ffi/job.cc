@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -94,6 +95,26 @@ Status Job::AddTcp(uint32_t process, uint32_t rail, int socket) {
   return status.ok() ? InvalidArgument("rail " + std::to_string(rail) + " is none of this process") : status;
 }
 
+// Made when first asked for.
+Result<UdpTransport*> Job::Udp() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!udp_) {
+    Result<std::unique_ptr<UdpTransport>> made = UdpTransport::Create(process_, events_);
+    if (!made.ok()) return made.status();
+    udp_ = std::move(made.value());
+  }
+  return udp_.get();
+}
+
+Status Job::AddUdp(uint32_t process, const UdpPath& path) {
+  const Result<UdpTransport*> udp = Udp();
+  Status status = udp.ok() ? Add(process, kUdp) : udp.status();
+  if (status.ok()) return udp.value()->AddPeer(process, path);
+  close(path.connection);
+  close(path.socket);
+  return status;
+}
+
 Status Job::Start() {
   std::lock_guard<std::mutex> lock(mutex_);
   for (size_t process = 0; process < routes_.size(); ++process) {
@@ -103,15 +124,22 @@ Status Job::Start() {
   }
   if (router_ || tcp_.empty()) return InvalidArgument("the job is started once, after OpenRails");
   Transport* const tcp = rails_ ? static_cast<Transport*>(rails_.get()) : tcp_[0].get();
-  std::vector<Transport*> transports = {local_.get(), tcp};
-  if (shm_) transports.push_back(shm_.get());
-  router_ = std::make_unique<Router>(std::move(transports), routes_);
+  std::vector<Transport*> transports;
+  std::vector<uint32_t> routes = routes_;
+  for (const auto& [route, transport] : std::initializer_list<std::pair<uint32_t, Transport*>>{
+           {kLocal, local_.get()}, {kTcp, tcp}, {kShm, shm_.get()}, {kUdp, udp_.get()}}) {
+    if (!transport) continue;
+    std::replace(routes.begin(), routes.end(), route, static_cast<uint32_t>(transports.size()));
+    transports.push_back(transport);
+  }
+  router_ = std::make_unique<Router>(std::move(transports), std::move(routes));
   return Status();
 }
 
 void Job::Close() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (shm_) shm_->Leave();
+  if (udp_) udp_->Leave();
   for (const auto& tcp : tcp_) tcp->Leave();
 }
 

@@ -3,7 +3,7 @@
 //   Status status = TheJob().Open(/*process=*/0, /*processes=*/4);
 //   ... publish TheJob().shm(), connect ...
 //   status = TheJob().OpenRails({"eth0"});
-//   status = TheJob().AddTcp(1, /*rail=*/0, socket);   // or AddShm, for each other process
+//   status = TheJob().AddTcp(1, /*rail=*/0, socket);   // or AddUdp, or AddShm, for each other process
 //   status = TheJob().Start();             // from now on calls between processes may run
 //   TheJob().Close();                      // before the process ends: what is on its way gets out
 //
@@ -23,6 +23,7 @@
 #include "cc/transport/shm/shm_transport.h"
 #include "cc/transport/tcp/tcp_transport.h"
 #include "cc/transport/transport.h"
+#include "cc/transport/udp/udp_transport.h"
 
 namespace jaxcomm {
 
@@ -37,9 +38,10 @@ class Job {
   Status OpenRails(const std::vector<std::string>& names);
   // How messages for a process are cut over the rails that lead to it, before they are added; where there are several.
   Status SetRails(uint32_t process, const std::vector<RailTable::Range>& ranges, std::vector<uint32_t> connected);
-  // The two own the descriptor.
+  // They own the descriptors.
   Status AddShm(uint32_t process, uint64_t nonce, int fd);
   Status AddTcp(uint32_t process, uint32_t rail, int socket);
+  Status AddUdp(uint32_t process, const UdpPath& path);
   // An error: a process has not been added.
   Status Start();
 
@@ -52,9 +54,10 @@ class Job {
   uint32_t process() const { return process_; }
 
  private:
-  enum Route : uint32_t { kLocal, kTcp, kShm, kNone };
+  enum Route : uint32_t { kLocal, kTcp, kShm, kUdp, kNone };
 
   Status Add(uint32_t process, Route route);
+  Result<UdpTransport*> Udp();
 
   Transport::Events* const events_;
   mutable std::mutex mutex_;
@@ -64,6 +67,7 @@ class Job {
   std::unique_ptr<ShmTransport> shm_;
   std::unique_ptr<Rails> rails_;                    // where there are several
   std::vector<std::unique_ptr<TcpTransport>> tcp_;  // by rail
+  std::unique_ptr<UdpTransport> udp_;
   std::unique_ptr<Router> router_;
 };
 

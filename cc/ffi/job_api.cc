@@ -105,6 +105,18 @@ JAXCOMM_EXPORT int jaxcomm_job_add_tcp(int64_t process, int64_t rail, int socket
                 [&] { return TheJob().AddTcp(static_cast<uint32_t>(process), static_cast<uint32_t>(rail), socket); });
 }
 
+// `connection` is a TCP socket and `socket` a UDP one; each of the keys has 16 bytes.
+JAXCOMM_EXPORT int jaxcomm_job_add_udp(int64_t process, int connection, int socket, const uint8_t* sends,
+                                       const uint8_t* receives, int64_t packet_bytes, int64_t window, char* error,
+                                       int64_t capacity) {
+  return Answer(error, capacity, [&] {
+    UdpPath path{connection, socket, {}, {}, static_cast<uint32_t>(packet_bytes), static_cast<uint32_t>(window)};
+    std::copy_n(sends, path.sends.size(), path.sends.begin());
+    std::copy_n(receives, path.receives.size(), path.receives.begin());
+    return TheJob().AddUdp(static_cast<uint32_t>(process), path);
+  });
+}
+
 JAXCOMM_EXPORT int jaxcomm_job_start(char* error, int64_t capacity) {
   return Answer(error, capacity, [&]() -> Status {
     Status status = TheJob().Start();

@@ -42,14 +42,14 @@ def local_address(coordinator: str, interface: str) -> str:
     return name
 
 
-def bound_socket(address: str, interface: str) -> socket.socket:
-    """A TCP socket of the address's family, bound to the interface unless that is "".
+def bound_socket(address: str, interface: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
+    """A socket of the address's family, TCP's by default, bound to the interface unless that is "".
 
     Raises:
       JaxcommError: the process may not bind it.
     """
     family = socket.AF_INET6 if ipaddress.ip_address(address.partition("%")[0]).version == 6 else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
+    made = socket.socket(family, kind)
     if interface:
         try:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, os.fsencode(interface))

@@ -20,12 +20,13 @@ from typing import Any, NamedTuple, Protocol
 import jax
 
 from jaxcomm import jax_compat
-from jaxcomm.distributed import host, names, rails, records, secret, settings, store
+from jaxcomm.distributed import host, names, rails, records, secret, settings, store, udp_paths
 from jaxcomm.distributed.listener import Listener
 from jaxcomm.distributed.rail_connections import connect_rails, listen, rails_between
 from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.records import Record
 from jaxcomm.distributed.settings import NamedRail, Settings
+from jaxcomm.distributed.udp_paths import UdpPath
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say_once
 from jaxcomm.shares import SharesFrom
@@ -52,6 +53,9 @@ class MessageCore(Protocol):
     def add_tcp(self, process: int, rail: int, fd: int) -> None:
         """Takes a connected, authenticated, non-blocking socket."""
 
+    def add_udp(self, process: int, path: UdpPath) -> None:
+        """Takes the sockets of a path."""
+
     def start(self) -> None:
         """All others have been added."""
 
@@ -62,7 +66,7 @@ class Membership(NamedTuple):
     Attributes:
       generation: counts the times that this job's processes were connected.
       process: this one.
-      transports: of each process "shm" or "tcp", and "" for this one.
+      transports: of each process "shm", "tcp" or "udp", and "" for this one.
       strangers: connections that were closed because they did not belong to the job.
       core: carries messages between the processes.
       ends: the rails of this process.
@@ -160,6 +164,8 @@ def connect_as(
         with contextlib.ExitStack() as after_failure:
             listeners: list[Listener] = []
             own_rails = [] if chosen.transport == "shm" else rails.own_rails(chosen, coordinator)
+            if chosen.transport == "udp":
+                own_rails = _one_rail(own_rails, chosen)
             for number, rail in enumerate(own_rails):
                 listeners.append(listen(process, processes, rail, number, key))
                 after_failure.callback(listeners[-1].abandon)
@@ -171,7 +177,7 @@ def connect_as(
                 for other, text in _lookup_all("record", others, deadline, "come").items()
             }
             transports = {other: host.transport(own, peer) for other, peer in peers.items()}
-            leads = {other: rails_between(own, peers[other]) for other, each in transports.items() if each == "tcp"}
+            leads = {other: rails_between(own, peers[other]) for other, each in transports.items() if each != "shm"}
             files = {}
             for other, transport in transports.items():
                 if transport == "shm":
@@ -180,17 +186,26 @@ def connect_as(
             sockets, lacking = connect_rails(own, peers, leads, key, deadline, after_failure)
             store.publish(f"connected/{process}", json.dumps(lacking))
             stages = _lookup_all("connected", others, deadline, "connected")
+            for number, listener in enumerate(listeners):
+                for other, connection in listener.close().items():
+                    after_failure.callback(connection.close)
+                    sockets[other, own.rails[number].name] = connection
+            paths: dict[int, UdpPath] = {}
+            if chosen.transport == "udp":
+                connections = {other: sockets.pop((other, name)) for other, name in [*sockets]}
+                paths = udp_paths.agree(process, connections, own.rails[0].interface, key, deadline, after_failure)
+                store.publish(f"udp/{process}", "")
+                _lookup_all("udp", others, deadline, "connected")
             after_failure.pop_all()
     except Exception as error:
         _publish_failure(process, error)
         raise
-    for number, listener in enumerate(listeners):
-        for other, connection in listener.close().items():
-            sockets[other, own.rails[number].name] = connection
     lacking_somewhere = {*lacking}.union(*map(json.loads, stages.values()))
     leads = {other: [name for name in lead if name not in lacking_somewhere] for other, lead in leads.items()}
     for other, file in files.items():
         core.add_shm(other, file, peers[other].number)
+    for other, path in paths.items():
+        core.add_udp(other, path)
     shares = _add_rails(core, own, peers, leads, sockets, planned)
     core.start()
     return Membership(
@@ -204,8 +219,17 @@ def connect_as(
     )
 
 
+def _one_rail(own_rails: list[RailEnd], chosen: Settings) -> list[RailEnd]:
+    if len(chosen.rails) > 1:
+        raise JaxcommError(
+            f"JAXCOMM_TRANSPORT is udp, which takes one rail, and {_words(chosen.rails)} are named.\n"
+            "  Cure: name one of them, or JAXCOMM_TRANSPORT=tcp."
+        )
+    return own_rails[:1]
+
+
 def _publish_failure(process: int, error: Exception) -> None:
-    for stage in ("generation", "record", "connected"):  # as far as it has not been published
+    for stage in ("generation", "record", "connected", "udp"):  # as far as it has not been published
         store.publish(f"{stage}/{process}", f"{_FAILED}{error}")
 
 
@@ -261,7 +285,7 @@ def _agree_on_key(process: int, chosen: Settings, generation: int, deadline: flo
 def _own_record(
     process: int, chosen: Settings, core: MessageCore, own_rails: list[RailEnd], planned: Sequence[SharesFrom]
 ) -> Record:
-    shared = (-1, 0) if chosen.transport == "tcp" else core.shm_file()
+    shared = (-1, 0) if chosen.transport in ("tcp", "udp") else core.shm_file()
     digest = hashlib.sha256(json.dumps(planned).encode()).hexdigest()[:16] if planned else ""
     identity = chosen.host or host.identity()
     return Record(process, chosen.transport, identity, os.getpid(), *shared, tuple(own_rails), digest)

@@ -16,7 +16,7 @@ def identity() -> str:
 
 
 def transport(one: Record, other: Record) -> str:
-    """ "shm" or "tcp", between two processes; the same whichever of them asks.
+    """ "shm", "tcp" or "udp", between two processes; the same whichever of them asks.
 
     Raises:
       JaxcommError: they were told different things, or to share memory that they do not have in common.
@@ -32,7 +32,9 @@ def transport(one: Record, other: Record) -> str:
             f"JAXCOMM_TRANSPORT is shm, but process {first.process} (host {first.host}) and process {second.process} "
             f"(host {second.host}) share no memory.\n  Cure: JAXCOMM_TRANSPORT=auto, or tcp."
         )
-    return "shm" if first.transport != "tcp" and first.host == second.host else "tcp"
+    if first.transport in ("tcp", "udp"):
+        return first.transport
+    return "shm" if first.host == second.host else "tcp"
 
 
 def open_shared_memory(peer: Record) -> int:

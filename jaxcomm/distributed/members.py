@@ -12,6 +12,7 @@ import jax
 
 from jaxcomm.distributed import bootstrap
 from jaxcomm.distributed.settings import NamedRail
+from jaxcomm.distributed.udp_paths import UdpPath
 from jaxcomm.ffi.cpu import CPU
 from jaxcomm.shares import SharesFrom
 
@@ -64,6 +65,11 @@ class Connections:
     def add_tcp(self, process: int, rail: int, fd: int) -> None:
         """Takes a connected, authenticated socket."""
         CPU.call("job_add_tcp", process, rail, fd)
+
+    def add_udp(self, process: int, path: UdpPath) -> None:
+        """Takes the sockets of a path."""
+        connection, made = path.connection.detach(), path.socket.detach()
+        CPU.call("job_add_udp", process, connection, made, path.sends, path.receives, path.packet_bytes, path.window)
 
     def start(self) -> None:
         """All others have been added."""

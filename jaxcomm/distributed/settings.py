@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from jaxcomm.errors import JaxcommError
 
-TRANSPORTS = ("auto", "shm", "tcp")
+TRANSPORTS = ("auto", "shm", "tcp", "udp")
 MOST_RAILS: Final = 16
 _MOST_RATE: Final = 10**9
 _RATE: Final = re.compile("[0-9]{1,10}")
@@ -27,7 +27,7 @@ class Settings(NamedTuple):
     """How this process is to be connected with the others.
 
     Attributes:
-      transport: JAXCOMM_TRANSPORT: "shm", "tcp", or "auto", which is shm within a host and tcp between hosts.
+      transport: JAXCOMM_TRANSPORT: "shm", "tcp", "udp", or "auto", which is shm within a host and tcp between hosts.
       interface: JAXCOMM_INTERFACE: the network interface that sockets are bound to; "" for the way to the coordinator.
       host: JAXCOMM_HOST: processes with the same name share memory; "" finds out which can.
       secret_file: JAXCOMM_SECRET_FILE: holds the job's secret; "" for one that process 0 makes and publishes.

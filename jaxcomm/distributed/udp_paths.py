@@ -1,0 +1,189 @@
+"""The UDP paths to other processes: agreed on over authenticated connections, and tried with packets of full size.
+
+    each side                        the other
+    hello    port, packet size, room, nonce, MAC     over the connection, at the same time
+    trial    a packet of full size                   over UDP, again and again
+    heard    one byte                                over the connection, once a trial has come
+
+The keys of a path come from the generation's key and both hellos, so no packet of another path or time passes. The
+connection stays open, with nothing more sent over it: by its end a process hears that the other one has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from jaxcomm.distributed.addresses import bound_socket
+from jaxcomm.distributed.secret import MAC_BYTES, is_mac, mac
+from jaxcomm.errors import JaxcommError
+
+_PARTIES: Final = struct.Struct("<II")
+_HELLO: Final = struct.Struct("<HII32s")  # port, packet size, room, nonce
+_HELLO_BYTES: Final = _HELLO.size + MAC_BYTES
+_HEARD: Final = b"\x01"
+_IP_MTU, _IPV6_MTU, _SO_RCVBUFFORCE = 14, 24, 33  # of the kernel's headers
+_MOST_MTU, _LEAST_MTU = 9000, 576  # larger packets gain nothing, as they go in batches
+_ROOM: Final = 4 << 20  # bytes of packets that have come and not been read
+_EACH_S: Final = 0.02  # between two trials
+_ALL_S: Final = 20.0  # until they are given up
+
+
+class UdpPath(NamedTuple):
+    """The way to another process, as both have agreed on it.
+
+    Attributes:
+      connection: a TCP connection over which nothing is sent.
+      socket: a connected UDP socket.
+      sends: key of the packets to the process, 16 bytes.
+      receives: key of those that come.
+      packet_bytes: of a full packet, without the headers of UDP and IP.
+      window: bytes that may be under way to the process.
+    """
+
+    connection: socket.socket
+    socket: socket.socket
+    sends: bytes
+    receives: bytes
+    packet_bytes: int
+    window: int
+
+
+def agree(
+    process: int,
+    connections: Mapping[int, socket.socket],
+    interface: str,
+    key: bytes,
+    deadline: float,
+    after_failure: contextlib.ExitStack,
+) -> dict[int, UdpPath]:
+    """The paths to processes that do the same.
+
+    Args:
+      process: this one.
+      connections: authenticated and non-blocking, by process; of a path from now on.
+      interface: that sockets are bound to, or "".
+      key: of the generation.
+      deadline: on the clock of `time.monotonic`.
+      after_failure: closes the UDP sockets.
+
+    Raises:
+      JaxcommError: no packets of full size come through, or a process is gone, or has another key.
+    """
+    deadline = min(deadline, time.monotonic() + _ALL_S)
+    sides = [_Side(process, other, made, interface, key) for other, made in connections.items()]
+    for side in sides:
+        after_failure.callback(side.udp.close)
+    with selectors.DefaultSelector() as selector:
+        for side in sides:
+            selector.register(side.connection, selectors.EVENT_READ, side.read_connection)
+            selector.register(side.udp, selectors.EVENT_READ, side.read_packet)
+        while late := [side for side in sides if not side.is_done]:
+            if time.monotonic() > deadline:
+                raise late[0].unreachable()
+            for side in late:
+                side.try_packet()
+            for event, _ in selector.select(_EACH_S):
+                event.data()
+    return {side.other: side.path() for side in sides}
+
+
+class _Side:
+    """This process's side of the agreement with another one."""
+
+    def __init__(self, process: int, other: int, connection: socket.socket, interface: str, key: bytes) -> None:
+        self.other, self.connection = other, connection
+        self._process, self._key = process, key
+        own, self._peer = connection.getsockname(), connection.getpeername()
+        self.udp = bound_socket(own[0], interface, socket.SOCK_DGRAM)
+        self.udp.setblocking(False)
+        self.udp.bind((own[0], 0, *own[2:]))
+        self.udp.connect(self._peer)  # for the MTU of the way there; its port follows
+        for option in (_SO_RCVBUFFORCE, socket.SO_RCVBUF):
+            with contextlib.suppress(PermissionError):
+                self.udp.setsockopt(socket.SOL_SOCKET, option, _ROOM)
+                break
+        room = self.udp.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 4  # the kernel counts its own bytes, too
+        content = _HELLO.pack(self.udp.getsockname()[1], _packet_bytes(self.udp), room, secrets.token_bytes(32))
+        self._hello, self._received, self._theirs = content, b"", b""
+        self._is_heard = self._has_heard = False
+        connection.send(content + mac(key, "udp hello", _PARTIES.pack(process, other) + content))
+
+    @property
+    def is_done(self) -> bool:
+        return self._is_heard and self._has_heard
+
+    def read_connection(self) -> None:
+        """Their hello, then that they have heard."""
+        awaited = len(_HEARD) if self._theirs else _HELLO_BYTES
+        try:
+            part = self.connection.recv(awaited - len(self._received))
+        except BlockingIOError:
+            return
+        except OSError:
+            part = b""
+        if not part:
+            raise JaxcommError(
+                f"process {self.other} hung up while the UDP path to it was tried.\n  Cure: see its error."
+            )
+        self._received += part
+        if len(self._received) < awaited:
+            return
+        message, self._received = self._received, b""
+        if self._theirs:
+            self._is_heard = True
+            return
+        content, signature = message[: _HELLO.size], message[_HELLO.size :]
+        if not is_mac(signature, self._key, "udp hello", _PARTIES.pack(self.other, self._process) + content):
+            raise JaxcommError(f"process {self.other} does not sign with this job's key.\n  Cure: start the job anew.")
+        self._theirs = content
+        port, packet_bytes, self._window, _ = _HELLO.unpack(content)
+        self._packet_bytes = min(packet_bytes, _packet_bytes(self.udp))
+        self.udp.connect((self._peer[0], port, *self._peer[2:]))
+        first, second = sorted([(self._process, self._hello), (self.other, content)])
+        self._session = mac(self._key, "udp session", _PARTIES.pack(first[0], second[0]) + first[1] + second[1])
+
+    def read_packet(self) -> None:
+        with contextlib.suppress(OSError):  # what the network says of earlier ones
+            packet = self.udp.recv(1 << 16)
+            if self._theirs and packet == self._trial(self.other) and not self._has_heard:
+                self._has_heard = True
+                self.connection.send(_HEARD)
+
+    def try_packet(self) -> None:
+        if self._theirs and not self._is_heard:
+            with contextlib.suppress(OSError):
+                self.udp.send(self._trial(self._process))
+
+    def unreachable(self) -> JaxcommError:
+        if not self._theirs:
+            return JaxcommError(f"process {self.other} does not agree on a UDP path in time.\n  Cure: see its error.")
+        way = f"from process {self.other}" if self._is_heard else f"to process {self.other} at {self._peer[0]}"
+        return JaxcommError(
+            f"no UDP packets of {self._packet_bytes} bytes come through {way}.\n"
+            "  Cure: let the hosts' firewalls pass UDP between them, see whether the interfaces' MTU holds all the "
+            "way, or JAXCOMM_TRANSPORT=tcp."
+        )
+
+    def path(self) -> UdpPath:
+        sends, receives = (
+            mac(self._session, "udp packets", _PARTIES.pack(*direction))[:16]
+            for direction in ((self._process, self.other), (self.other, self._process))
+        )
+        return UdpPath(self.connection, self.udp, sends, receives, self._packet_bytes, self._window)
+
+    def _trial(self, sender: int) -> bytes:
+        return mac(self._session, "udp trial", _PARTIES.pack(sender, 0)).ljust(self._packet_bytes, b"\0")
+
+
+def _packet_bytes(connected: socket.socket) -> int:
+    """What a packet to the other side may carry, by the MTU that the kernel knows."""
+    is_v6 = connected.family == socket.AF_INET6
+    level, option, headers = (socket.IPPROTO_IPV6, _IPV6_MTU, 48) if is_v6 else (socket.IPPROTO_IP, _IP_MTU, 28)
+    return min(max(connected.getsockopt(level, option), _LEAST_MTU), _MOST_MTU) - headers

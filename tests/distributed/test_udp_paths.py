@@ -1,0 +1,96 @@
+"""UDP paths: both sides agree on their keys and sizes, and what does not come through is an error."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from jaxcomm.distributed import secret, udp_paths
+from jaxcomm.distributed.udp_paths import UdpPath
+from jaxcomm.errors import JaxcommError
+
+KEY = secret.key(bytes(32), "job", 1)
+
+
+@pytest.fixture
+def connections() -> Iterator[tuple[socket.socket, socket.socket]]:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as one:
+        other = server.accept()[0]
+        with other:
+            one.setblocking(False)
+            other.setblocking(False)
+            yield one, other
+
+
+def agreed(connections: tuple[socket.socket, socket.socket], keys: tuple[bytes, bytes]) -> list[UdpPath | str]:
+    """What processes 3 and 7 end with."""
+
+    def one(process: int) -> UdpPath | str:
+        mine = connections[process == 7]
+        with contextlib.ExitStack() as stack:
+            try:
+                other = 10 - process
+                path = udp_paths.agree(process, {other: mine}, "", keys[process == 7], time.monotonic() + 30, stack)[
+                    other
+                ]
+                stack.pop_all()
+                return path
+            except JaxcommError as error:
+                return str(error)
+
+    with ThreadPoolExecutor(2) as pool:
+        return [*pool.map(one, (3, 7))]
+
+
+def test_both_sides_agree_and_packets_pass(connections: tuple[socket.socket, socket.socket]) -> None:
+    one, other = agreed(connections, (KEY, KEY))
+    assert isinstance(one, UdpPath)
+    assert isinstance(other, UdpPath)
+    with one.socket, other.socket:
+        assert one.sends == other.receives != one.receives == other.sends
+        assert len(one.sends) == 16
+        assert one.packet_bytes == other.packet_bytes == 9000 - 28  # of the loopback, whose MTU is more
+        assert min(one.window, other.window) >= 50_000
+        one.socket.setblocking(True)
+        other.socket.send(b"x" * one.packet_bytes)
+        while (packet := one.socket.recv(1 << 16)) != b"x" * one.packet_bytes:
+            assert len(packet) == one.packet_bytes  # a trial that came late
+        for connection in connections:
+            with pytest.raises(BlockingIOError):
+                connection.recv(1)
+
+
+def test_each_path_has_keys_of_its_own(connections: tuple[socket.socket, socket.socket]) -> None:
+    keys = set()
+    for _ in range(2):
+        for path in agreed(connections, (KEY, KEY)):
+            assert isinstance(path, UdpPath)
+            keys.add(path.sends)
+            path.socket.close()
+    assert len(keys) == 4
+
+
+def test_a_process_with_another_key_is_refused(connections: tuple[socket.socket, socket.socket]) -> None:
+    found = agreed(connections, (KEY, secret.key(bytes(32), "job", 2)))
+    assert "process 7 does not sign with this job's key.\n  Cure: " in str(found[0])
+
+
+def test_packets_that_never_come_are_an_error_that_names_their_size(
+    connections: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(udp_paths, "_ALL_S", 0.3)
+    monkeypatch.setattr(udp_paths._Side, "try_packet", lambda side: None)
+    for found, other in zip(agreed(connections, (KEY, KEY)), (7, 3), strict=True):
+        assert f"no UDP packets of 8972 bytes come through to process {other} at 127.0.0.1." in str(found)
+        assert "JAXCOMM_TRANSPORT=tcp" in str(found)
+
+
+def test_a_process_that_hangs_up_is_an_error(connections: tuple[socket.socket, socket.socket]) -> None:
+    connections[1].close()
+    with pytest.raises(JaxcommError, match="process 7 hung up"), contextlib.ExitStack() as stack:
+        udp_paths.agree(3, {7: connections[0]}, "", KEY, time.monotonic() + 30, stack)
