@@ -1,13 +1,18 @@
 #include "cc/transport/udp/siphash.h"
 
+#include <cstring>
+
 namespace jaxcomm {
 namespace {
 
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
+
 uint64_t Rotate(uint64_t word, int bits) { return word << bits | word >> (64 - bits); }
 
-uint64_t Load(const uint8_t* from, size_t size) {
+// Up to 8 bytes, the first one lowest.
+uint64_t Load(const void* from, size_t size) {
   uint64_t word = 0;
-  for (size_t i = 0; i < size; ++i) word |= uint64_t{from[i]} << (8 * i);
+  std::memcpy(&word, from, size);
   return word;
 }
 
@@ -40,12 +45,10 @@ uint64_t SipHash(const SipKey& key, const std::byte* head, size_t head_bytes, co
                  size_t body_bytes) {
   const uint64_t low = Load(key.data(), 8), high = Load(key.data() + 8, 8);
   State state{low ^ 0x736f6d6570736575, high ^ 0x646f72616e646f6d, low ^ 0x6c7967656e657261, high ^ 0x7465646279746573};
-  const auto* const first = reinterpret_cast<const uint8_t*>(head);
-  const auto* const second = reinterpret_cast<const uint8_t*>(body);
-  for (size_t at = 0; at < head_bytes; at += 8) state.Take(Load(first + at, 8));
+  for (size_t at = 0; at < head_bytes; at += 8) state.Take(Load(head + at, 8));
   size_t at = 0;
-  for (; at + 8 <= body_bytes; at += 8) state.Take(Load(second + at, 8));
-  state.Take(Load(second + at, body_bytes - at) | static_cast<uint64_t>(head_bytes + body_bytes) << 56);
+  for (; at + 8 <= body_bytes; at += 8) state.Take(Load(body + at, 8));
+  state.Take(Load(body + at, body_bytes - at) | static_cast<uint64_t>(head_bytes + body_bytes) << 56);
   state.c ^= 0xff;
   for (int i = 0; i < 4; ++i) state.Round();
   return state.a ^ state.b ^ state.c ^ state.d;
