@@ -1,0 +1,75 @@
+#include "cc/transport/udp/packet.h"
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "cc/transport/udp/replay_window.h"
+#include "gtest/gtest.h"
+
+namespace jaxcomm {
+namespace {
+
+constexpr SipKey kKey = {1, 2, 3};
+
+TEST(PacketTest, WhatIsSealedIsOpened) {
+  for (const size_t payload : {size_t{0}, size_t{1}, size_t{7}, size_t{8}, size_t{1368}}) {
+    std::vector<std::byte> packet(kPacketHeaderBytes + payload, std::byte{9});
+    const PacketHeader header{PacketKind::kOrdered, payload % 2 == 0, (uint64_t{1} << 56) - 1, UINT64_MAX, 77, 1 << 20};
+    SealPacket(header, kKey, packet.data(), packet.size());
+    EXPECT_EQ(OpenPacket(packet.data(), packet.size(), kKey), header);
+    SipKey other = kKey;
+    other[15] ^= 1;
+    EXPECT_FALSE(OpenPacket(packet.data(), packet.size(), other));
+    EXPECT_FALSE(OpenPacket(packet.data(), packet.size() - 1, kKey));
+    for (size_t i = 0; i < packet.size(); ++i) {
+      packet[i] ^= std::byte{0x10};
+      EXPECT_FALSE(OpenPacket(packet.data(), packet.size(), kKey)) << i;
+      packet[i] ^= std::byte{0x10};
+    }
+  }
+}
+
+TEST(PacketTest, UnknownKindsAreNone) {
+  std::vector<std::byte> packet(kPacketHeaderBytes);
+  for (const int kind : {0, 5, 127}) {
+    SealPacket({static_cast<PacketKind>(kind), false, 1, 0, 0, 0}, kKey, packet.data(), packet.size());
+    EXPECT_FALSE(OpenPacket(packet.data(), packet.size(), kKey)) << kind;
+  }
+}
+
+// Beside a list of all that has been taken.
+TEST(ReplayWindowTest, TakesEachNumberOnce) {
+  for (const unsigned seed : {1u, 2u, 3u}) {
+    std::mt19937_64 random(seed);
+    ReplayWindow window;
+    std::vector<bool> taken(200000);
+    uint64_t newest = 0;
+    bool any = false;
+    for (int i = 0; i < 50000; ++i) {
+      const uint64_t back = random() % 20000, ahead = random() % (random() % 50 ? 8 : 9000);
+      const uint64_t number = random() % 2 ? newest + ahead : newest - std::min(newest, back);
+      if (number >= taken.size()) break;
+      const bool is_new = !any || number > newest || (newest - number < ReplayWindow::kRemembered && !taken[number]);
+      ASSERT_EQ(window.IsNew(number), is_new) << number << " after " << newest;
+      if (!is_new) continue;
+      window.See(number);
+      newest = std::max(newest, number);
+      any = true;
+      if (random() % 5) {
+        window.Take(number);
+        taken[number] = true;
+      }
+    }
+    EXPECT_EQ(window.newest(), newest);
+    std::byte bits[kAnswerBytes];
+    window.Bits(bits);
+    for (uint64_t i = 0; i < kAnsweredPackets; ++i) {
+      const bool bit = (bits[i / 8] & static_cast<std::byte>(1 << (i % 8))) != std::byte{0};
+      EXPECT_EQ(bit, i <= newest && taken[newest - i]) << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace jaxcomm
