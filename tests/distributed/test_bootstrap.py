@@ -18,6 +18,7 @@ from jaxcomm.distributed.bootstrap import Membership, connect_as
 from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.records import Record
 from jaxcomm.distributed.settings import NamedRail, Settings
+from jaxcomm.distributed.udp_paths import UdpPath
 from jaxcomm.errors import JaxcommError
 from tests.distributed.stores import Store
 
@@ -36,6 +37,7 @@ class Core:
         self.files: dict[int, int] = {}
         self.sockets: dict[int, socket.socket] = {}  # of the first rail
         self.others: dict[tuple[int, int], socket.socket] = {}
+        self.paths: dict[int, UdpPath] = {}
         self.rails: list[str] = []
         self.shares: dict[int, tuple[list[int], list[tuple[int, list[int]]]]] = {}
         self.started = False
@@ -60,6 +62,9 @@ class Core:
         else:
             self.others[process, rail] = made
 
+    def add_udp(self, process: int, path: UdpPath) -> None:
+        self.paths[process] = path
+
     def start(self) -> None:
         self.started = True
 
@@ -78,6 +83,9 @@ def cores() -> Iterator[list[Core]]:
     for core in made:
         for connection in (*core.sockets.values(), *core.others.values()):
             connection.close()
+        for path in core.paths.values():
+            path.connection.close()
+            path.socket.close()
         for file in (core.file, *core.files.values()):
             os.close(file)
 
@@ -125,6 +133,25 @@ def test_each_pair_has_one_connection(cores: list[Core]) -> None:
         for j, connection in core.sockets.items():
             connection.settimeout(10)
             assert connection.recv(100) == bytes([j, i])
+
+
+@pytest.mark.usefixtures("store")
+def test_each_pair_has_one_udp_path(cores: list[Core]) -> None:
+    found = members(connect_all(cores, [Settings("udp", timeout_s=20)] * 4))
+    assert found[1].transports == ("udp", "", "udp", "udp")
+    for i, core in enumerate(cores[:4]):
+        assert sorted(core.paths) == [j for j in range(4) if j != i]
+        assert not core.sockets
+        for j, path in core.paths.items():
+            assert path.sends == cores[j].paths[i].receives
+            assert path.socket.getpeername() == cores[j].paths[i].socket.getsockname()
+
+
+@pytest.mark.usefixtures("store")
+def test_udp_takes_one_rail(cores: list[Core]) -> None:
+    rails = (NamedRail("127.0.0.1"), NamedRail("127.0.0.2"))
+    for error in errors(connect_all(cores, [Settings("udp", timeout_s=20, rails=rails)] * 2)):
+        assert "JAXCOMM_TRANSPORT is udp, which takes one rail, and 127.0.0.1, 127.0.0.2 are named" in error
 
 
 @pytest.mark.usefixtures("store")

@@ -63,7 +63,7 @@ def test_rails_are_words(value: Any) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("TRANSPORT", "udp"), *(("CONNECT_TIMEOUT_S", value) for value in ("0", "-1", "nan", "inf", "soon", "1e9"))],
+    [("TRANSPORT", "ucx"), *(("CONNECT_TIMEOUT_S", value) for value in ("0", "-1", "nan", "inf", "soon", "1e9"))],
 )
 def test_what_cannot_be_meant_is_named(name: str, value: str) -> None:
     with pytest.raises(JaxcommError, match=rf"^JAXCOMM_{name} is '{value}'.*\n  Cure: "):

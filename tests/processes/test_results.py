@@ -23,6 +23,7 @@ PLANS = [
         pytest.param(1, "shm", "", True),
         pytest.param(1, "tcp", "", True, marks=pytest.mark.slow),
         pytest.param(2, "tcp", "127.0.0.1,127.0.0.2", False),
+        pytest.param(1, "udp", "", False, marks=pytest.mark.slow),
     ],
 )
 def test_processes_agree_with_lax(
