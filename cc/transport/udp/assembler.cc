@@ -110,7 +110,7 @@ bool Assembler::Keep(PacketKind kind, Arrival& arrival) {
     if (kept_ + arrival.bytes > kMaxKept) return false;
     kept_ += arrival.bytes;
   }
-  arrival.kept = std::make_unique<std::byte[]>(arrival.bytes);
+  arrival.kept.reset(new std::byte[arrival.bytes]);  // not zeroed
   return true;
 }
 

@@ -90,12 +90,12 @@ Status UdpTransport::TakeAnswer(Peer& peer, const PacketHeader& header, const st
   if (answered.value().packets == 0) return Status();
   peer.heard = now;
   peer.unanswered = 0;
-  if (answered.value().sent == 0 || arrived < answered.value().sent) return Status();  // or the clock has been set
   const int64_t response = arrived - answered.value().sent;
+  if (answered.value().sent == 0 || response < header.offset) return Status();  // the second: a clock has been set
   peer.response = peer.response == 0 ? response : (7 * peer.response + response) / 8;
   Answered counted = answered.value();
   if (header.asks) counted.lost = 0;  // not on the way
-  peer.rate.Take(counted, std::max<int64_t>(0, response - header.offset), now);
+  peer.rate.Take(counted, response - header.offset, now);
   return Status();
 }
 

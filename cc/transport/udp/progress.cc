@@ -116,7 +116,7 @@ void UdpTransport::RunTimers(Lock& lock) {
         sleeps_until_ = std::min(sleeps_until_, std::max(peer->rate.NextAt(), peer->held_until));
       }
     }
-    if (peer->gone.ok() && peer->queue.is_under_way()) {
+    if (peer->gone.ok() && !peer->writing && peer->queue.is_under_way()) {
       if (peer->heard + peer->AnswerTimeout() <= NowNanoseconds()) Probe(*peer);
       sleeps_until_ = std::min(sleeps_until_, peer->heard + peer->AnswerTimeout());
     }

@@ -95,7 +95,7 @@ PacketHeader SendQueue::Probe(int64_t now) {
 }
 
 void SendQueue::Unsend(size_t count) {
-  for (; count > 0; --count) {
+  for (; count > 0 && !under_way_.empty(); --count) {  // fewer, if the process has answered what it never got
     under_way_bytes_ -= static_cast<int64_t>(Size(under_way_.back()));
     if (under_way_.back().frame) lost_.push_front(std::move(under_way_.back()));
     under_way_.pop_back();
