@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <sstream>
 #include <string>
 #include <utility>
 
+#include "cc/base/json.h"
 #include "cc/ffi/runtime.h"
 
 namespace jaxcomm {
@@ -36,6 +38,7 @@ Status Job::OpenRails(const std::vector<std::string>& names) {
   if (rails < 1 || rails > RailTable::kMaxRails) {
     return InvalidArgument(std::to_string(rails) + " rails: there are 1 to " + std::to_string(RailTable::kMaxRails));
   }
+  rail_names_ = names;
   if (rails > 1) rails_ = std::make_unique<Rails>(static_cast<uint32_t>(routes_.size()), rails, events_);
   std::vector<Transport*> transports;
   for (uint32_t rail = 0; rail < rails; ++rail) {
@@ -97,6 +100,26 @@ Status Job::AddTcp(uint32_t process, uint32_t rail, int socket) {
 std::vector<Rails::Lost> Job::lost_rails() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return router_ && rails_ ? rails_->lost() : std::vector<Rails::Lost>();
+}
+
+std::string Job::RailsJson() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::ostringstream out;
+  const char* comma = "";
+  out << "[";
+  for (const Rails::State& rail : router_&& rails_ ? rails_->states() : std::vector<Rails::State>()) {
+    out << std::exchange(comma, ",") << "{\"process\":" << rail.process << ",\"rail\":";
+    WriteJsonString(out, rail_names_[rail.rail]);
+    out << ",\"is_open\":" << (rail.is_open ? "true" : "false") << ",\"fences\":" << rail.fences
+        << ",\"bytes\":" << rail.bytes << ",\"shares\":[";
+    const char* between = "";
+    for (const auto& [min_bytes, share] : rail.shares) {
+      out << std::exchange(between, ",") << "[" << min_bytes << "," << share << "]";
+    }
+    out << "]}";
+  }
+  out << "]";
+  return out.str();
 }
 
 Status Job::RestoreRail(const Rails::Lost& lost, int socket) {

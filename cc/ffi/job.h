@@ -45,6 +45,8 @@ class Job {
   Status Start();
   // After it: what the rails have lost, and a new connection for one of them, which it owns. An error: not now.
   std::vector<Rails::Lost> lost_rails() const;
+  // All rails to other processes, as JSON; none where there is one to each.
+  std::string RailsJson() const;
   Status RestoreRail(const Rails::Lost& lost, int socket);
 
   // Sends what is queued, for some seconds at most, and says goodbye. Calls in flight fail, and so do later ones.
@@ -66,6 +68,7 @@ class Job {
   std::vector<uint32_t> routes_;  // by process
   std::unique_ptr<Transport> local_;
   std::unique_ptr<ShmTransport> shm_;
+  std::vector<std::string> rail_names_;
   std::unique_ptr<Rails> rails_;                    // where there are several
   std::vector<std::unique_ptr<TcpTransport>> tcp_;  // by rail
   std::unique_ptr<Router> router_;

@@ -105,6 +105,10 @@ JAXCOMM_EXPORT int jaxcomm_job_add_tcp(int64_t process, int64_t rail, int socket
                 [&] { return TheJob().AddTcp(static_cast<uint32_t>(process), static_cast<uint32_t>(rail), socket); });
 }
 
+JAXCOMM_EXPORT int jaxcomm_job_rails(char* json, int64_t json_capacity, int64_t* size, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] { CopyText(TheJob().RailsJson(), json, json_capacity, size); });
+}
+
 // Rails that may be restored, `capacity` of them at most: of each the process, the rail, and how often it was fenced.
 JAXCOMM_EXPORT int jaxcomm_job_lost_rails(uint32_t* triples, int64_t capacity, int64_t* count, char* error,
                                           int64_t error_capacity) {

@@ -42,6 +42,7 @@ struct Rails::Peer {
     State state = State::kNone;
     uint32_t fences = 0, their_fences = 0;
     uint32_t sends = 0;  // calls of its transport that have not returned
+    int64_t bytes = 0;   // that the other side is known to have
   };
   struct Posted {
     std::vector<Span> spans;

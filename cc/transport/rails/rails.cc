@@ -209,6 +209,7 @@ std::vector<Sent> Rails::Confirm(Peer& peer, std::string_view ids) {
     const auto found = peer.unconfirmed.find(GetMessageId(in));
     if (found == peer.unconfirmed.end()) continue;
     peer.Release(found->first, found->second);
+    peer.rails[found->second.rail].bytes += found->second.bytes;
     Outgoing& message = *found->second.message;
     if (--message.receivers == 0 && message.done) {
       sent.push_back([done = std::move(message.done), status = message.status](const Status&) { done(status); });
@@ -216,6 +217,23 @@ std::vector<Sent> Rails::Confirm(Peer& peer, std::string_view ids) {
     peer.unconfirmed.erase(found);
   }
   return sent;
+}
+
+std::vector<Rails::State> Rails::states() const {
+  std::vector<State> states;
+  Lock lock(mutex_);
+  for (uint32_t process = 0; process < peers_.size(); ++process) {
+    for (uint32_t rail = 0; peers_[process] && rail < listeners_.size(); ++rail) {
+      const Peer::Rail& it = peers_[process]->rails[rail];
+      if (it.state == Peer::State::kNone) continue;
+      State state{process, rail, it.fences, it.state == Peer::State::kOpen, it.bytes, {}};
+      for (const RailTable::Range& range : peers_[process]->balance.shares()) {
+        state.shares.emplace_back(range.min_bytes, range.shares[rail]);
+      }
+      states.push_back(std::move(state));
+    }
+  }
+  return states;
 }
 
 void Rails::Flush() {

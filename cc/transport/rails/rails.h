@@ -59,6 +59,14 @@ class Rails : public Transport {
   // From now on a thread looks for silent rails, as long as something is on its way.
   Status Start();
 
+  // All rails that lead to processes.
+  struct State {
+    uint32_t process, rail, fences;
+    bool is_open;
+    int64_t bytes;                                     // that the other side is known to have
+    std::vector<std::pair<int64_t, uint32_t>> shares;  // of calls of at least so many bytes, while it is open
+  };
+  std::vector<State> states() const;
   // Those that may be restored.
   std::vector<Lost> lost() const;
   // `connect` gives the rail's transport a new connection with the process. An error: it may not be restored now.
