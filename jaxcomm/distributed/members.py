@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import jax
 
 from jaxcomm.distributed import bootstrap
-from jaxcomm.distributed.settings import NamedRail
+from jaxcomm.distributed.settings import MOST_RAILS, NamedRail
 from jaxcomm.ffi.cpu import CPU
 from jaxcomm.shares import SharesFrom
 
@@ -64,6 +64,17 @@ class Connections:
     def add_tcp(self, process: int, rail: int, fd: int) -> None:
         """Takes a connected, authenticated socket."""
         CPU.call("job_add_tcp", process, rail, fd)
+
+    def lost_rails(self) -> list[tuple[int, int, int]]:
+        """The rails that are cut and can be restored: process, number of the rail, how often it was cut so far."""
+        most = jax.process_count() * MOST_RAILS
+        triples, count = (ctypes.c_uint32 * 3 * most)(), ctypes.c_int64()
+        CPU.call("job_lost_rails", triples, most, ctypes.byref(count))
+        return [(process, rail, cuts) for process, rail, cuts in triples[: count.value]]
+
+    def restore_rail(self, process: int, rail: int, cuts: int, fd: int) -> None:
+        """Takes a connected, authenticated socket for one of them, or closes it."""
+        CPU.call("job_restore_rail", process, rail, cuts, fd)
 
     def start(self) -> None:
         """All others have been added."""

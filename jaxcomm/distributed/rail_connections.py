@@ -8,19 +8,11 @@ import time
 from collections.abc import Mapping
 
 from jaxcomm.distributed import rails
-from jaxcomm.distributed.addresses import listening_socket
 from jaxcomm.distributed.connector import connect_to
-from jaxcomm.distributed.listener import HANDSHAKE_S, Listener
-from jaxcomm.distributed.rails import RailEnd
+from jaxcomm.distributed.listener import HANDSHAKE_S
 from jaxcomm.distributed.records import Record
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say_once
-
-
-def listen(process: int, processes: int, rail: RailEnd, number: int, key: bytes) -> Listener:
-    """Lets in the higher processes over a rail of this one, which has this number among its own."""
-    bound = listening_socket(rail.address, rail.interface)
-    return Listener(bound, key, process=process, processes=processes, rail=number)
 
 
 def rails_between(own: Record, peer: Record) -> list[str]:
@@ -43,6 +35,12 @@ def rails_between(own: Record, peer: Record) -> list[str]:
         )
         raise JaxcommError(f"{have}: no rail is common to both.\n  Cure: the same JAXCOMM_RAILS for all processes.")
     return lead
+
+
+def used_rails(own: Record, peers: Mapping[int, Record], leads: Mapping[int, list[str]]) -> list[str]:
+    """The rails that lead from this process to others, in an order that is the same in all processes."""
+    every = rails.names([record.rails for record in sorted((own, *peers.values()))])
+    return [name for name in every if any(name in lead for lead in leads.values())]
 
 
 def connect_rails(

@@ -60,6 +60,12 @@ class Core:
         else:
             self.others[process, rail] = made
 
+    def lost_rails(self) -> list[tuple[int, int, int]]:
+        return []
+
+    def restore_rail(self, process: int, rail: int, cuts: int, fd: int) -> None:
+        raise AssertionError("no rail is lost")
+
     def start(self) -> None:
         self.started = True
 
@@ -218,6 +224,10 @@ def test_each_pair_is_connected_by_every_rail_that_both_have(
             assert {connection.getsockname()[0]} | {connection.getpeername()[0]} >= {f"127.0.0.{rail + 1}"}
         assert found[i].shares[j][0].shares == {"127.0.0.1": 819, "127.0.0.2": 205}
         assert [rail.name for rail in found[i].ends] == ["127.0.0.1", "127.0.0.2"]
+        repair = found[i].repair
+        assert repair is not None
+        repair.close()
+    assert found[2].repair is None
     assert not cores[2].shares and sorted(cores[2].sockets) == [0, 1]  # of one rail nothing need be said
     assert "process 2 is not reached over the rails 127.0.0.1, which it has not named." in caplog.text
 
