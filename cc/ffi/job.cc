@@ -80,11 +80,11 @@ Status Job::AddShm(uint32_t process, uint64_t nonce, int fd) {
   return shm.value()->AddPeer(process, nonce, fd);
 }
 
-Status Job::SetRails(uint32_t process, const std::vector<RailTable::Range>& ranges, std::vector<uint32_t> connected) {
-  Result<RailTable> table = RailTable::Make(ranges);
-  Status status = table.ok() ? Add(process, kTcp) : table.status();
-  if (status.ok() && !rails_) return InvalidArgument("this process has one rail");
-  return status.ok() ? rails_->AddProcess(process, std::move(table.value()), std::move(connected)) : status;
+Status Job::SetRails(uint32_t process, const std::vector<RailTable::Range>& ranges,
+                     const std::vector<uint32_t>& connected) {
+  if (!rails_) return InvalidArgument("this process has one rail");
+  Status status = Add(process, kTcp);
+  return status.ok() ? rails_->AddProcess(process, ranges, connected) : status;
 }
 
 Status Job::AddTcp(uint32_t process, uint32_t rail, int socket) {
@@ -92,6 +92,24 @@ Status Job::AddTcp(uint32_t process, uint32_t rail, int socket) {
   if (status.ok() && rail < tcp_.size()) return tcp_[rail]->AddPeer(process, socket);
   close(socket);
   return status.ok() ? InvalidArgument("rail " + std::to_string(rail) + " is none of this process") : status;
+}
+
+std::vector<Rails::Lost> Job::lost_rails() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return router_ && rails_ ? rails_->lost() : std::vector<Rails::Lost>();
+}
+
+Status Job::RestoreRail(const Rails::Lost& lost, int socket) {
+  bool is_given = false;
+  const Status status =
+      rails_ ? rails_->Restore(lost,
+                               [&] {
+                                 is_given = true;
+                                 return tcp_[lost.rail]->AddPeer(lost.process, socket);
+                               })
+             : InvalidArgument("this process has one rail");
+  if (!is_given) close(socket);
+  return status;
 }
 
 Status Job::Start() {
@@ -103,6 +121,7 @@ Status Job::Start() {
   }
   if (router_ || tcp_.empty()) return InvalidArgument("the job is started once, after OpenRails");
   Transport* const tcp = rails_ ? static_cast<Transport*>(rails_.get()) : tcp_[0].get();
+  if (Status status = rails_ ? rails_->Start() : Status(); !status.ok()) return status;
   std::vector<Transport*> transports = {local_.get(), tcp};
   if (shm_) transports.push_back(shm_.get());
   router_ = std::make_unique<Router>(std::move(transports), routes_);
