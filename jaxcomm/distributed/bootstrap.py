@@ -198,10 +198,10 @@ def connect_as(
     leads = {other: [name for name in lead if name not in lacking_somewhere] for other, lead in leads.items()}
     for other, file in files.items():
         core.add_shm(other, file, peers[other].number)
-    used = used_rails(own, peers, leads)
+    used = used_rails([own, *peers.values()], lacking_somewhere)
     shares = _add_rails(core, own, peers, used, leads, sockets, planned)
     core.start()
-    repair = Repair(core, own, peers, used, key, bound) if len(used) > 1 else None
+    repair = Repair(core, own, peers, used, key, bound) if len(used) > 1 and leads else None
     if repair is None:
         for each in bound.values():
             each.close()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
-from jaxcomm.distributed import rails
+from jaxcomm.distributed import host, rails
 from jaxcomm.distributed.connector import connect_to
 from jaxcomm.distributed.listener import HANDSHAKE_S
 from jaxcomm.distributed.records import Record
@@ -37,10 +38,20 @@ def rails_between(own: Record, peer: Record) -> list[str]:
     return lead
 
 
-def used_rails(own: Record, peers: Mapping[int, Record], leads: Mapping[int, list[str]]) -> list[str]:
-    """The rails that lead from this process to others, in an order that is the same in all processes."""
-    every = rails.names([record.rails for record in sorted((own, *peers.values()))])
-    return [name for name in every if any(name in lead for lead in leads.values())]
+def used_rails(records: Sequence[Record], lacking: Collection[str]) -> list[str]:
+    """The rails that lead from some process to another one, which are the same in all processes, in this order.
+
+    Args:
+      records: of all processes.
+      lacking: the rails without which it must go.
+    """
+    records = sorted(records)
+    pairs = [each for each in itertools.combinations(records, 2) if host.transport(*each) == "tcp"]
+    return [
+        name
+        for name in rails.names([record.rails for record in records])
+        if name not in lacking and any(name in rails.common(one.rails, other.rails) for one, other in pairs)
+    ]
 
 
 def connect_rails(

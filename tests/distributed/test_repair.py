@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -151,11 +152,10 @@ def test_nobody_is_answered_while_no_rail_is_cut(job: Job) -> None:
     job.assert_connected(0, 1, 0)
     job.cores[0].wait_for(lambda: not job.repairs[0]._listeners)
     side = ConnectorSide(KEY, process=1, listener=0, rail=0, cuts=1)
-    with socket.create_connection((NAMES[0], port)) as late:
+    with socket.create_connection((NAMES[0], port)) as late, contextlib.suppress(TimeoutError, ConnectionResetError):
         late.sendall(side.hello)
         late.settimeout(0.1)
-        with pytest.raises(TimeoutError):
-            late.recv(CHALLENGE_BYTES)
+        assert not late.recv(CHALLENGE_BYTES)
     for each in held:
         each.close()
 
