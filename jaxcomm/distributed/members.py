@@ -30,7 +30,8 @@ class Connections:
 
     def __init__(self) -> None:
         """Makes them; the core has them once in a process."""
-        CPU.call("job_open", jax.process_index(), jax.process_count())
+        self._processes = jax.process_count()  # JAX is not to be asked by a thread of ours
+        CPU.call("job_open", jax.process_index(), self._processes)
 
     def shm_file(self) -> tuple[int, int]:
         """The descriptor of this process's shared-memory file, and the number that it bears."""
@@ -67,7 +68,7 @@ class Connections:
 
     def lost_rails(self) -> list[tuple[int, int, int]]:
         """The rails that are cut and can be restored: process, number of the rail, how often it was cut so far."""
-        most = jax.process_count() * MOST_RAILS
+        most = self._processes * MOST_RAILS
         triples, count = (ctypes.c_uint32 * 3 * most)(), ctypes.c_int64()
         CPU.call("job_lost_rails", triples, most, ctypes.byref(count))
         return [(process, rail, cuts) for process, rail, cuts in triples[: count.value]]
