@@ -101,13 +101,12 @@ std::vector<Rails::Lost> Job::lost_rails() const {
 
 Status Job::RestoreRail(const Rails::Lost& lost, int socket) {
   bool is_given = false;
-  const Status status =
-      rails_ ? rails_->Restore(lost,
-                               [&] {
-                                 is_given = true;
-                                 return tcp_[lost.rail]->AddPeer(lost.process, socket);
-                               })
-             : InvalidArgument("this process has one rail");
+  const Status status = rails_ ? rails_->Restore(lost,
+                                                 [&] {
+                                                   is_given = true;
+                                                   return tcp_[lost.rail]->AddPeer(lost.process, socket);
+                                                 })
+                               : InvalidArgument("this process has one rail");
   if (!is_given) close(socket);
   return status;
 }

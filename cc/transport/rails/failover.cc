@@ -27,8 +27,9 @@ void Rails::Hear(uint32_t process, uint32_t rail, std::string_view bytes) {
     Result<std::vector<NumberedNotices::Notice>> due = peer.notices.Take(bytes);
     if (!due.ok()) {
       lock.unlock();
-      return End(process, rail, Status(due.status().code(), "process " + std::to_string(process) +
-                                                                " has been cut off: it sent " + due.status().message()),
+      return End(process, rail,
+                 Status(due.status().code(),
+                        "process " + std::to_string(process) + " has been cut off: it sent " + due.status().message()),
                  /*left=*/false);
     }
     for (NumberedNotices::Notice& notice : due.value()) {
@@ -37,8 +38,7 @@ void Rails::Hear(uint32_t process, uint32_t rail, std::string_view bytes) {
       } else if (notice.kind == kAgain) {
         again = true;
       } else {
-        peer.deliveries.push_back(
-            [this, process, text = std::move(notice.text)] { events_->OnNotice(process, text); });
+        peer.deliveries.push_back([this, process, text = std::move(notice.text)] { events_->OnNotice(process, text); });
       }
     }
     if (peer.notices.unconfirmed() >= Peer::kMaxReceived) {
@@ -145,22 +145,21 @@ void Rails::AskAgain(uint32_t process) {
 
 // What went over rails that have been fenced since, and the other side does not have.
 void Rails::SendAgain(uint32_t process) {
-  std::vector<std::pair<uint32_t, MessageId>> sends;
-  std::vector<std::shared_ptr<Outgoing>> messages;
+  std::vector<std::pair<MessageId, Peer::Unconfirmed>> lost;
+  std::vector<uint32_t> rails;
   {
     Lock lock(mutex_);
     Peer& peer = *peers_[process];
     if (!peer.FirstRail()) return;
-    for (auto& [id, message] : peer.unconfirmed) {
-      if (peer.rails[message.rail].fences == message.fences) continue;
-      message.rail = peer.table.RailOf(id.call_bytes, id.segment);
-      message.fences = peer.rails[message.rail].fences;
-      ++peer.rails[message.rail].sends;
-      sends.emplace_back(message.rail, id);
-      messages.push_back(message.message);
+    for (const auto& [id, message] : peer.unconfirmed) {
+      if (peer.rails[message.rail].fences != message.fences) lost.emplace_back(id, message);
+    }
+    for (const auto& [id, message] : lost) {
+      peer.Release(id, message);
+      rails.push_back(peer.Keep(id, message.message, message.bytes));
     }
   }
-  for (size_t i = 0; i < sends.size(); ++i) SendOn(sends[i].first, {{process, sends[i].second}}, messages[i]);
+  for (size_t i = 0; i < lost.size(); ++i) SendOn(rails[i], {{process, lost[i].first}}, lost[i].second.message);
   Flush();
 }
 

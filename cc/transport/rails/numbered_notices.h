@@ -2,7 +2,8 @@
 //
 //   std::string first = notices.Add(kind, text);           // to be sent, over any connection
 //   Result<std::vector<Notice>> due = notices.Take(bytes);  // of what has come: those whose turn it is
-//   for (const std::string& lost : notices.After(told)) ...  // to be sent again, where the other side has taken so many
+//   for (const std::string& lost : notices.After(told)) ...  // to be sent again, where the other side has taken so
+//   many
 //
 // Each has a number, and says how many have been taken of the other side's: those need not be kept any longer. Not
 // thread-safe.

@@ -1,7 +1,6 @@
 #include "cc/transport/rails/peer.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "cc/transport/rails/messages.h"
@@ -20,34 +19,39 @@ bool Rails::Peer::Agrees() const {
 }
 
 void Rails::Peer::Divide() {
-  std::vector<RailTable::Range> divided = shares;
+  std::vector<RailTable::Range> divided = balance.shares();
+  std::vector<double> open;
+  for (const Rail& rail : rails) open.push_back(rail.state == State::kOpen ? 1 : 0);
+  if (std::count(open.begin(), open.end(), 1) == 0) return;
   for (RailTable::Range& range : divided) {
-    std::vector<uint64_t> weights;
-    for (size_t i = 0; i < rails.size(); ++i) weights.push_back(rails[i].state == State::kOpen ? range.shares[i] : 0);
-    if (std::accumulate(weights.begin(), weights.end(), uint64_t{0}) == 0) {
-      for (size_t i = 0; i < rails.size(); ++i) weights[i] = rails[i].state == State::kOpen ? 1 : 0;
-    }
-    const uint64_t total = std::accumulate(weights.begin(), weights.end(), uint64_t{0});
-    if (total == 0) return;  // none is open
-    uint64_t sum = 0, begin = 0;
-    for (size_t i = 0; i < rails.size(); ++i) {
-      sum += weights[i];
-      const uint64_t end = (RailTable::kUnits * sum + total / 2) / total;
-      range.shares[i] = static_cast<uint32_t>(end - begin);
-      begin = end;
-    }
+    std::vector<double> weights;
+    for (size_t i = 0; i < rails.size(); ++i) weights.push_back(open[i] * range.shares[i]);
+    const bool has_share = std::any_of(weights.begin(), weights.end(), [](double weight) { return weight > 0; });
+    range.shares = SharesOf(has_share ? weights : open);
   }
   table = RailTable::Make(divided).value();
 }
 
-void Rails::Peer::Keep(const MessageId& id, Unconfirmed message) {
-  const bool is_copied = message.message->done == nullptr;
-  unconfirmed.insert_or_assign(id, std::move(message));
-  if (!is_copied) return;
+uint32_t Rails::Peer::Keep(const MessageId& id, const std::shared_ptr<Outgoing>& message, int64_t bytes) {
+  const std::optional<uint32_t> trial = balance.Trial(id);
+  const bool tries = trial && rails[*trial].state == State::kOpen;
+  const uint32_t rail = tries ? *trial : table.RailOf(id.call_bytes, id.segment);
+  ++rails[rail].sends;
+  unconfirmed.insert_or_assign(id, Unconfirmed{message, rail, rails[rail].fences, bytes});
+  if (bytes > kMaxCopied) {
+    if (balance.Begin(id, rail, bytes, Silence::Clock::now())) Divide();
+    return rail;
+  }
   copies.push_back(id);
-  if (copies.size() <= kMaxCopies) return;
-  unconfirmed.erase(copies.front());
-  copies.pop_front();
+  if (copies.size() > kMaxCopies) {
+    unconfirmed.erase(copies.front());
+    copies.pop_front();
+  }
+  return rail;
+}
+
+void Rails::Peer::Release(const MessageId& id, const Unconfirmed& message) {
+  if (message.bytes > kMaxCopied) balance.End(id, message.rail, message.bytes, Silence::Clock::now());
 }
 
 std::string Rails::Peer::TakeReceived() {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cc/base/status.h"
+#include "cc/transport/rails/balance.h"
 #include "cc/transport/rails/numbered_notices.h"
 #include "cc/transport/rails/rail_table.h"
 #include "cc/transport/rails/rails.h"
@@ -30,7 +31,7 @@ struct Rails::Outgoing {
 
 struct Rails::Peer {
   enum class State {
-    kNone,     // does not lead to it
+    kNone,  // does not lead to it
     kOpen,
     kLeft,     // nothing more goes over it, but what has come can be taken
     kFencing,  // its transport may still bring something
@@ -52,28 +53,31 @@ struct Rails::Peer {
   struct Unconfirmed {
     std::shared_ptr<Outgoing> message;
     uint32_t rail, fences;
+    int64_t bytes;
   };
 
   Peer(uint32_t rails, std::vector<RailTable::Range> shares, RailTable table)
-      : shares(std::move(shares)), table(std::move(table)), rails(rails), silence(rails) {}
+      : balance(std::move(shares)), table(std::move(table)), rails(rails), silence(rails) {}
 
   std::optional<uint32_t> FirstRail() const;  // that is open
   bool Agrees() const;                        // the other side has fenced the same rails
   void Divide();                              // the shares, among the rails that are open
-  void Keep(const MessageId& id, Unconfirmed message);
+  // A message goes out, over the rail that this returns; until it is released.
+  uint32_t Keep(const MessageId& id, const std::shared_ptr<Outgoing>& message, int64_t bytes);
+  void Release(const MessageId& id, const Unconfirmed& message);
   // What tells it the messages that it need not keep.
   std::string TakeReceived();
 
   static constexpr size_t kMaxCopies = 4096;  // that may wait to be confirmed: after a call that failed, none is
   static constexpr size_t kMaxReceived = 32;  // that it is not told at once; none of them keeps a call from ending
 
-  std::vector<RailTable::Range> shares;
+  Balance balance;
   RailTable table;  // of the rails that are open
   std::vector<Rail> rails;
   Silence silence;
   std::map<MessageId, Posted> posted;
   std::map<MessageId, Unconfirmed> unconfirmed;
-  std::deque<MessageId> copies;    // of those, by age
+  std::deque<MessageId> copies;     // of those, by age
   std::vector<MessageId> received;  // and not told
   NumberedNotices notices;
   uint64_t their_taken = 0;

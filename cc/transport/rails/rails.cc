@@ -88,7 +88,8 @@ void Rails::Post(uint32_t process, const MessageId& id, std::vector<Span> spans,
     }
     if (error.ok() && on == 0) error = peer.gone;
     if (error.ok() && peer.posted.count(id) > 0) error = InvalidArgument("a message has been posted twice");
-    if (error.ok()) peer.posted.emplace(id, Peer::Posted{std::move(spans), accepts_view, std::move(done), bytes.value(), on});
+    if (error.ok())
+      peer.posted.emplace(id, Peer::Posted{std::move(spans), accepts_view, std::move(done), bytes.value(), on});
   }
   if (!error.ok()) return done(error, nullptr);
   PostOn(process, id, on);
@@ -183,11 +184,8 @@ void Rails::Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, 
         status = message->status = peer.gone;
         continue;
       }
-      const uint32_t rail = peer.table.RailOf(receiver.id.call_bytes, receiver.id.segment);
-      peer.Keep(receiver.id, {message, rail, peer.rails[rail].fences});
       ++message->receivers;
-      ++peer.rails[rail].sends;
-      parts[rail].push_back(receiver);
+      parts[peer.Keep(receiver.id, message, bytes.value())].push_back(receiver);
     }
   }
   for (uint32_t rail = 0; rail < rails_.size(); ++rail) {
@@ -210,6 +208,7 @@ std::vector<Sent> Rails::Confirm(Peer& peer, std::string_view ids) {
   while (in.rest().size() >= kMessageIdBytes) {
     const auto found = peer.unconfirmed.find(GetMessageId(in));
     if (found == peer.unconfirmed.end()) continue;
+    peer.Release(found->first, found->second);
     Outgoing& message = *found->second.message;
     if (--message.receivers == 0 && message.done) {
       sent.push_back([done = std::move(message.done), status = message.status](const Status&) { done(status); });
@@ -239,6 +238,7 @@ void Rails::Cancel(const CallId& call) {
       }
       auto& sends = peer->unconfirmed;
       for (auto at = sends.lower_bound(first); at != sends.end() && at->first.call == call; at = sends.erase(at)) {
+        peer->Release(at->first, at->second);
         sent.push_back(std::exchange(at->second.message->done, nullptr));
       }
     }

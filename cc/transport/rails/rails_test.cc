@@ -234,7 +234,8 @@ TEST_F(RailsTest, ASilentRailIsFencedAfter100Milliseconds) {
     Send(message);
   }
   Wait(std::chrono::milliseconds(60));
-  EXPECT_TRUE(std::any_of(messages_.begin(), messages_.end(), [](const Message& it) { return it.received.first == 0; }));
+  EXPECT_TRUE(
+      std::any_of(messages_.begin(), messages_.end(), [](const Message& it) { return it.received.first == 0; }));
   EXPECT_TRUE(nodes_[0].rails.lost().empty());
   Wait(std::chrono::milliseconds(120));
   ExpectAll();
@@ -405,8 +406,8 @@ TEST_P(RailsFaultTest, EveryMessageComesOnceAndNoticesInOrder) {
   for (int i = 0; i < 300; ++i) {
     const uint32_t one = random_() % processes, other = (one + 1 + random_() % (processes - 1)) % processes;
     const std::pair<uint32_t, uint32_t> pair = std::minmax(one, other);
-    const bool is_whole = silent.count(pair) == 0 && nodes_[one].rails.lost().empty() &&
-                          nodes_[other].rails.lost().empty();
+    const bool is_whole =
+        silent.count(pair) == 0 && nodes_[one].rails.lost().empty() && nodes_[other].rails.lost().empty();
     switch (random_() % 8) {
       case 0:
       case 1:

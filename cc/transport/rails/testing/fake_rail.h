@@ -131,8 +131,7 @@ class FakeRail {
       if (rail_->silent_.count({self_, process}) == 0) rail_->ends_[process]->Lose(self_);
     }
     SendProgress ProgressTo(uint32_t process) override {
-      return {rail_->confirmed_[{self_, process}],
-              static_cast<uint32_t>(2 * rail_->queues_[{self_, process}].size())};
+      return {rail_->confirmed_[{self_, process}], static_cast<uint32_t>(2 * rail_->queues_[{self_, process}].size())};
     }
 
     void Take(uint32_t from, const Item& item) {
@@ -183,7 +182,8 @@ class FakeRail {
       }
     }
     void Forget(uint32_t process) {
-      for (auto at = posted_.begin(); at != posted_.end();) at = at->second.process == process ? posted_.erase(at) : ++at;
+      for (auto at = posted_.begin(); at != posted_.end();)
+        at = at->second.process == process ? posted_.erase(at) : ++at;
       for (auto at = early_.begin(); at != early_.end();) at = at->second.from == process ? early_.erase(at) : ++at;
     }
 
