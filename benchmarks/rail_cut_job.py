@@ -1,7 +1,7 @@
 """What each process of `benchmarks/rail_cuts.py` does: one all-reduce after the other, until the first says the end.
 
-Prints a line per call, "@call BEGIN END RIGHT", and one whenever the number of its lost rails changes, "@lost AT COUNT".
-Seconds are of the monotonic clock, which is one on all hosts of a testbed.
+Prints "@call BEGIN END RIGHT" after each, and "@lost AT COUNT" whenever the number of its lost rails changes. Seconds
+are of the monotonic clock, which is one on all hosts of a testbed.
 """
 
 from __future__ import annotations
