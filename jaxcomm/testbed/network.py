@@ -15,8 +15,9 @@ Command = tuple[str, ...]
 
 TABLE: Final = "loss"  # of nftables, in a namespace of ours
 _CUT_TABLE: Final = "cut"
-_SLOW_MBIT: Final = 0.008
+_SLOW_RATE: Final = "8kbit"
 _QUEUE_BYTES: Final = 512 * 1024  # of each shaped link
+_FIFO: Final = ("10:", "bfifo", "limit", str(_QUEUE_BYTES))
 _LEAST_BURST: Final = 16 * 1024  # bytes; HTB falls short of its rate with less
 _BURST_S: Final = 100e-6  # by how much a timer may be late
 _BRIDGE: Final = ("type", "bridge", "stp_state", "0", "forward_delay", "0", "mcast_snooping", "0")
@@ -56,7 +57,9 @@ def cut(layout: Layout, cut: Cut) -> list[Command]:
         case "down":
             return [("ip", "-n", layout.switch, "link", "set", port, "down")]
         case "slow":
-            return [_rate(*end, "change", _SLOW_MBIT) for end in _ends(layout, cut.host, rail)]
+            # A class with a lower rate would be in debt for what it has sent, also once it is repaired.
+            slow = ("11:", "tbf", "rate", _SLOW_RATE, "burst", "1600", "limit", str(_QUEUE_BYTES))
+            return [_queue(*end, "replace", *slow) for end in _ends(layout, cut.host, rail)]
         case "one-way":
             hook = f'type filter hook ingress device "{rail}" priority 0; policy drop;'
             chain = f"netdev {_CUT_TABLE} {rail}"
@@ -78,8 +81,7 @@ def repair(layout: Layout, cut: Cut) -> list[Command]:
         case "down":
             return [("ip", "-n", layout.switch, "link", "set", port, "up")]
         case "slow":
-            mbit = next(each.mbit for each in layout.testbed.rails if each.name == rail)
-            return [_rate(*end, "change", mbit) for end in _ends(layout, cut.host, rail)]
+            return [_queue(*end, "replace", *_FIFO) for end in _ends(layout, cut.host, rail)]
         case "one-way":
             return [within(namespace, "nft", f"delete chain netdev {_CUT_TABLE} {rail}")]
         case "reset":
@@ -128,16 +130,16 @@ def _shaped(layout: Layout, host: TestbedHost, rail: TestbedRail) -> Iterator[Co
 
 
 def _shape(namespace: str, device: str, mbit: float) -> Iterator[Command]:
+    rate, burst = f"{round(mbit * 1e6)}bit", str(max(_LEAST_BURST, round(mbit * 1e6 / 8 * _BURST_S)))
     tc, to = ("tc", "-n", namespace), ("dev", device)
     yield *tc, "qdisc", "add", *to, "root", "handle", "1:", "htb", "default", "1"
-    yield _rate(namespace, device, "add", mbit)
-    yield *tc, "qdisc", "add", *to, "parent", "1:1", "handle", "10:", "bfifo", "limit", str(_QUEUE_BYTES)
-
-
-def _rate(namespace: str, device: str, verb: str, mbit: float) -> Command:
-    rate, burst = f"{round(mbit * 1e6)}bit", str(max(_LEAST_BURST, round(mbit * 1e6 / 8 * _BURST_S)))
     limits = ("rate", rate, "ceil", rate, "burst", burst, "cburst", burst, "quantum", "60000")
-    return "tc", "-n", namespace, "class", verb, "dev", device, "parent", "1:", "classid", "1:1", "htb", *limits
+    yield *tc, "class", "add", *to, "parent", "1:", "classid", "1:1", "htb", *limits
+    yield _queue(namespace, device, "add", *_FIFO)
+
+
+def _queue(namespace: str, device: str, verb: str, handle: str, *kind: str) -> Command:
+    return "tc", "-n", namespace, "qdisc", verb, "dev", device, "parent", "1:1", "handle", handle, *kind
 
 
 def _ends(layout: Layout, host: str, rail: str) -> list[tuple[str, str]]:

@@ -143,7 +143,7 @@ def test_a_link_resets_connections_or_is_slow() -> None:
         reset, slow = layout.testbed.cuts
         address, shaper = (
             layout.address("b", "eth0"),
-            ("tc", "-n", layout.namespace("b"), "class", "show", "dev", "eth0"),
+            ("tc", "-n", layout.namespace("b"), "qdisc", "show", "dev", "eth0"),
         )
 
         def run(commands: list[network.Command]) -> None:
@@ -161,7 +161,7 @@ def test_a_link_resets_connections_or_is_slow() -> None:
         run(network.cut(layout, slow))
         assert "rate 8Kbit" in subprocess.run(shaper, check=True, capture_output=True, text=True).stdout
         run(network.repair(layout, slow))
-        assert "rate 100Mbit" in subprocess.run(shaper, check=True, capture_output=True, text=True).stdout
+        assert "rate" not in subprocess.run(shaper, check=True, capture_output=True, text=True).stdout
 
 
 def test_events_happen_while_the_processes_run(capfd: pytest.CaptureFixture[str]) -> None:
