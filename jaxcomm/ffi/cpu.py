@@ -24,6 +24,8 @@ CPU: Final = Core(
         "job_add_shm": (ctypes.c_int64, ctypes.c_int, ctypes.c_uint64),
         "job_add_tcp": (ctypes.c_int64, ctypes.c_int64, ctypes.c_int),
         "job_rails": TEXT,
+        "job_lost_rails": (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p),
+        "job_restore_rail": (ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int),
         "job_start": (),
         "job_close": (),
         "job_run": (

@@ -13,6 +13,7 @@ from jaxcomm.values import Value
 
 Mbit = Annotated[float, Field(ge=1, le=10_000, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
+CutKind = Literal["silent", "one-way", "down", "slow", "reset"]
 
 CONTROL: Final = "control"  # the network of the coordinator, which nothing shapes
 _NAME: Final = re.compile(r"[a-z][a-z0-9]{0,8}")  # an interface's name has at most 15 letters
@@ -55,14 +56,15 @@ class LossyLink(Value):
 class Cut(Value):
     """A link that is cut `at_s` seconds after the start and repaired at `repaired_s`; without that, it stays cut.
 
-    "silent": packets disappear, and neither end is told. "down": the host's interface loses its carrier.
+    "silent": packets disappear, and neither end is told. "one-way": so do those to the host. "down": the host's
+    interface loses its carrier. "slow": the link has 8 kbit/s. "reset": the host resets what comes by TCP.
     """
 
     host: str
     rail: str | None = None
     at_s: Seconds
     repaired_s: Seconds | None = None
-    kind: Literal["silent", "down"] = "silent"
+    kind: CutKind = "silent"
 
 
 class Flow(Value):
