@@ -22,7 +22,7 @@ class Stats(list[dict[str, Any]]):
       rails: one record per rail to another process; none where one rail leads to each.
     """
 
-    def __init__(self, sites: Iterable[dict[str, Any]], rails: Iterable[dict[str, Any]] = ()) -> None:
+    def __init__(self, sites: Iterable[dict[str, Any]] = (), rails: Iterable[dict[str, Any]] = ()) -> None:
         super().__init__(sites)
         self.rails = list(rails)
 
