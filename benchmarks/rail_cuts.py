@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import random
 import statistics
@@ -145,8 +146,9 @@ def carry_out(commands: Sequence[network.Command]) -> float:
 
 
 class Figures(NamedTuple):
-    """Seconds: of an undisturbed call; of one on one rail; and of each cut's hit call beyond the first, beyond both."""
+    """Seconds: of undisturbed calls; of one on one rail; and of each cut's hit call beyond the first, beyond both."""
 
+    calm: list[float]
     whole: float
     half: float
     beyond_whole: list[float]
@@ -165,7 +167,7 @@ def figures(calls: Sequence[Sequence[Call]], happened: Sequence[Happened]) -> Fi
         if any(each.noticed and each.noticed + 0.1 < call.begin and call.end < each.repaired for each in happened)
     ]
     whole, half = statistics.median(calm[5:]), statistics.median(alone)
-    found = Figures(whole, half, [], [])
+    found = Figures(calm[5:], whole, half, [], [])
     for each in happened:
         number = next((i for i, call in enumerate(rounds) if call.end > each.at), None)
         if number is None:
@@ -174,6 +176,13 @@ def figures(calls: Sequence[Sequence[Call]], happened: Sequence[Happened]) -> Fi
         found.beyond_whole.append(seconds[number] - whole)
         found.beyond_both.append(seconds[number] - whole - left * (half - whole))
     return found
+
+
+def other_losses(job_lost: Sequence[Sequence[tuple[float, int]]], happened: Sequence[Happened]) -> int:
+    """How often a process lost a rail though none was cut, and none had been shortly before."""
+    spans = [(each.at, each.repaired + BACK_S if each.back is None else each.back + 0.5) for each in happened]
+    losses = [when for own in job_lost for (_, was), (when, now) in itertools.pairwise([(0.0, 0), *own]) if now > was]
+    return sum(not any(begin <= when <= end for begin, end in spans) for when in losses)
 
 
 def percentile(values: Sequence[float], part: float) -> str:
@@ -216,15 +225,21 @@ def main() -> None:
                 print(f"{len(happened)} of {args.cuts}: {happened[-1]}", file=sys.stderr, flush=True)
         finally:
             job.finish()
-        lines, calls = job.lines(), job.calls()
+        lines, calls, others = job.lines(), job.calls(), other_losses(job.lost(), happened)
     ended = sum("@end" in own for own in lines)
     wrong = sum(not call.is_right for own in calls for call in own)
     if args.cuts < 6 or ended < len(lines) or wrong:
         print("\n".join(f"[{process}] {line}" for process, own in enumerate(lines) for line in own))
-    print(f"{min(map(len, calls))} calls, {wrong} wrong sums, {ended} of {len(lines)} processes came to the end")
+    print(
+        f"{min(map(len, calls))} calls, {wrong} wrong sums, {ended} of {len(lines)} processes came to the end, "
+        f"{others} rails lost without a cut"
+    )
     if happened and calls:
         found = figures(calls, happened)
-        print(f"an undisturbed call takes {1e3 * found.whole:.0f} ms, one on one rail {1e3 * found.half:.0f} ms")
+        print(
+            f"an undisturbed call takes {1e3 * found.whole:.0f} ms, at the 95th percentile "
+            f"{percentile(found.calm, 0.95)}, one on one rail {1e3 * found.half:.0f} ms"
+        )
         head = ["cut", "times", "unnoticed", "hit call longer by", "95 %", "beyond one rail's", "95 %"]
         print(table([*head, "back after", "at most", "not back"], [*rows(found, happened)]))
     sys.exit(wrong > 0 or ended < len(lines))

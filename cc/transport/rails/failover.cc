@@ -104,6 +104,7 @@ void Rails::TellFences(uint32_t process) {
 
 void Rails::HearFences(uint32_t process, std::string_view bytes) {
   std::vector<uint32_t> fenced;
+  bool counted = false;
   const Status why(Code::kInternal, "process " + std::to_string(process) + " has lost a rail to this one");
   {
     Lock lock(mutex_);
@@ -115,6 +116,7 @@ void Rails::HearFences(uint32_t process, std::string_view bytes) {
       it.their_fences = std::max(it.their_fences, in.Get<uint32_t>());
       if (it.their_fences <= it.fences) continue;
       it.fences = it.their_fences;
+      counted = true;  // also where it was fenced already: the other side has to hear that both agree
       if (it.state != Peer::State::kOpen && it.state != Peer::State::kOpening) continue;
       it.state = Peer::State::kFencing;
       fenced.push_back(rail);
@@ -122,8 +124,8 @@ void Rails::HearFences(uint32_t process, std::string_view bytes) {
     peer.failure = fenced.empty() ? peer.failure : why;
     peer.Divide();
   }
-  if (fenced.empty()) return AskAgain(process);
-  Fence(process, fenced, why);
+  if (!counted) return AskAgain(process);
+  if (!fenced.empty()) Fence(process, fenced, why);
   TellFences(process);
 }
 

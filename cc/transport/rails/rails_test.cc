@@ -328,6 +328,25 @@ TEST_F(RailsTest, ARestoredRailCarriesItsShareAgain) {
   EXPECT_GE(rails_[1].carried() - carried, 10);
 }
 
+TEST_F(RailsTest, ARailThatOneSideAloneHasTakenBackIsLostAgainOnBoth) {
+  MakeTwo();
+  rails_[1].Reset(0, 1);
+  Run();
+  const Rails::Lost lost = nodes_[0].rails.lost().at(0);
+  rails_[1].Reconnect(0, 1);
+  EXPECT_TRUE(nodes_[0].rails.Restore(lost, [] { return Status(); }).ok());
+  Message& message = New(0, 1, kLarge, kMiB);
+  Post(message);
+  Send(message);
+  rails_[1].Reset(0, 1);
+  Run();
+  ExpectAll();
+  for (const Node& node : nodes_) {
+    ASSERT_EQ(node.rails.lost().size(), 1u);
+    EXPECT_EQ(node.rails.lost()[0].fences, lost.fences + 1);
+  }
+}
+
 TEST_F(RailsTest, AProcessIsGoneOnceAllItsRailsHaveFailed) {
   Make(3, {{0, {1024, 0}}, {kMiB, {768, 256}}});
   Message &posted = New(0, 1, kLarge, kMiB), &sent = New(1, 0, kLarge, kMiB), &other = New(2, 1, kLarge, kMiB);

@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "cc/base/thread.h"
@@ -17,8 +19,9 @@
 namespace jaxcomm {
 namespace {
 
-constexpr int64_t kCopied = 8 << 10;    // bytes up to which a message is copied rather than waited for
-constexpr size_t kMaxCopied = 1 << 20;  // bytes of copies that wait for one process
+constexpr int64_t kCopied = 8 << 10;               // bytes up to which a message is copied rather than waited for
+constexpr size_t kMaxCopied = 1 << 20;             // bytes of copies that wait for one process
+constexpr std::chrono::milliseconds kEnding(200);  // that a new connection waits for the last one's end
 
 }  // namespace
 
@@ -85,11 +88,24 @@ Status TcpTransport::AddPeer(uint32_t process, int socket) {
   Status status = PrepareSocket(socket);
   if (status.ok()) {
     Lock lock(mutex_);
+    const auto limit = std::chrono::steady_clock::now() + kEnding;
+    while (IsEnding(process) && std::chrono::steady_clock::now() < limit) {
+      lock.unlock();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      lock.lock();
+    }
     status = process == process_ ? InvalidArgument("it is this process") : Connect(process, socket);
     if (status.ok()) return status;
   }
   close(socket);
   return Status(status.code(), "process " + std::to_string(process) + " cannot be connected: " + status.message());
+}
+
+// Its last connection has ended, but what it had to say is still under way, and may be behind others' callbacks.
+bool TcpTransport::IsEnding(uint32_t process) const {
+  const auto found = peers_.find(process);
+  if (found == peers_.end() || found->second->gone.ok()) return false;
+  return found->second->writing || !callbacks_.empty() || callbacks_.running();
 }
 
 Status TcpTransport::Connect(uint32_t process, int socket) {
@@ -98,7 +114,7 @@ Status TcpTransport::Connect(uint32_t process, int socket) {
     peer = std::make_unique<Peer>(process, &inbox_);
   } else if (peer->gone.ok()) {
     return InvalidArgument("it has been connected already");
-  } else if (peer->writing || !callbacks_.empty() || callbacks_.running()) {
+  } else if (IsEnding(process)) {
     return InvalidArgument("its last connection has not ended yet");
   } else {
     peer->Restart();

@@ -72,6 +72,7 @@ class TcpTransport : public Transport {
 
   bool Stop();
   Status Connect(uint32_t process, int socket);
+  bool IsEnding(uint32_t process) const;
   Result<Peer*> Find(uint32_t process);
   void Queue(Peer& peer);
   void WriteQueued(Lock& lock);
