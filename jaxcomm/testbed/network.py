@@ -15,7 +15,7 @@ Command = tuple[str, ...]
 
 TABLE: Final = "loss"  # of nftables, in a namespace of ours
 _CUT_TABLE: Final = "cut"
-_SLOW_RATE: Final = "8kbit"
+_SLOWEST: Final = ("8kbit", "1600")  # a packet, and no more
 _QUEUE_BYTES: Final = 512 * 1024  # of each shaped link
 _FIFO: Final = ("10:", "bfifo", "limit", str(_QUEUE_BYTES))
 _LEAST_BURST: Final = 16 * 1024  # bytes; HTB falls short of its rate with less
@@ -58,7 +58,8 @@ def cut(layout: Layout, cut: Cut) -> list[Command]:
             return [("ip", "-n", layout.switch, "link", "set", port, "down")]
         case "slow":
             # A class with a lower rate would be in debt for what it has sent, also once it is repaired.
-            slow = ("11:", "tbf", "rate", _SLOW_RATE, "burst", "1600", "limit", str(_QUEUE_BYTES))
+            rate, burst = _SLOWEST if cut.mbit is None else _rate(cut.mbit)
+            slow = ("11:", "tbf", "rate", rate, "burst", burst, "limit", str(_QUEUE_BYTES))
             return [_queue(*end, "replace", *slow) for end in _ends(layout, cut.host, rail)]
         case "one-way":
             hook = f'type filter hook ingress device "{rail}" priority 0; policy drop;'
@@ -130,12 +131,17 @@ def _shaped(layout: Layout, host: TestbedHost, rail: TestbedRail) -> Iterator[Co
 
 
 def _shape(namespace: str, device: str, mbit: float) -> Iterator[Command]:
-    rate, burst = f"{round(mbit * 1e6)}bit", str(max(_LEAST_BURST, round(mbit * 1e6 / 8 * _BURST_S)))
+    rate, burst = _rate(mbit)
     tc, to = ("tc", "-n", namespace), ("dev", device)
     yield *tc, "qdisc", "add", *to, "root", "handle", "1:", "htb", "default", "1"
     limits = ("rate", rate, "ceil", rate, "burst", burst, "cburst", burst, "quantum", "60000")
     yield *tc, "class", "add", *to, "parent", "1:", "classid", "1:1", "htb", *limits
     yield _queue(namespace, device, "add", *_FIFO)
+
+
+def _rate(mbit: float) -> tuple[str, str]:
+    """A rate, and how many bytes may go at once."""
+    return f"{round(mbit * 1e6)}bit", str(max(_LEAST_BURST, round(mbit * 1e6 / 8 * _BURST_S)))
 
 
 def _queue(namespace: str, device: str, verb: str, handle: str, *kind: str) -> Command:

@@ -57,7 +57,7 @@ class Cut(Value):
     """A link that is cut `at_s` seconds after the start and repaired at `repaired_s`; without that, it stays cut.
 
     "silent": packets disappear, and neither end is told. "one-way": so do those to the host. "down": the host's
-    interface loses its carrier. "slow": the link has 8 kbit/s. "reset": the host resets what comes by TCP.
+    interface loses its carrier. "slow": `mbit` are left, or 8 kbit/s. "reset": the host resets what comes by TCP.
     """
 
     host: str
@@ -65,6 +65,7 @@ class Cut(Value):
     at_s: Seconds
     repaired_s: Seconds | None = None
     kind: CutKind = "silent"
+    mbit: Mbit | None = None
 
 
 class Flow(Value):
@@ -151,6 +152,8 @@ class Testbed(Value):
     @pydantic.model_validator(mode="after")
     def _times_ascend(self) -> Self:
         for i, cut in enumerate(self.cuts):
+            if cut.mbit is not None and cut.kind != "slow":
+                raise ValueError(f'cuts[{i}].mbit is {cut.mbit:g}; only a link whose cut is "slow" has something left')
             if cut.repaired_s is not None and cut.repaired_s <= cut.at_s:
                 raise ValueError(f"cuts[{i}].repaired_s is {cut.repaired_s:g}; it must come after at_s, {cut.at_s:g}")
         for i, flow in enumerate(self.flows):
