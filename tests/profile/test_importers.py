@@ -210,6 +210,13 @@ def test_lost_device_lines_are_made_up_for_by_the_bandwidths(tmp_path: Path) -> 
         assert profile.read_any(tmp_path / str(number)).ranks == 8
 
 
+@pytest.mark.parametrize("line", ["#  Rank  0", "#  Rank  3", "#  Rank  7", "#       size", "# nThread"])
+def test_a_line_that_lost_its_number_sign_is_still_read(line: str, tmp_path: Path) -> None:
+    small = without(" +[0-9]{5} +| +[0-9]{6}")  # whose bandwidths have too few digits to tell the ranks
+    (tmp_path / "table").write_text(small.replace(line, line.replace("#", " ", 1)))
+    assert profile.read_any(tmp_path / "table").ranks == 8
+
+
 def test_own_calls_in_a_trace_are_found_by_their_target() -> None:
     config = 'axes = "data", groups = array<i32: 0, 1, 2, 3>, kind = "all_reduce", sizes = array<i32: 2, 2>'
     own = message(

@@ -16,9 +16,9 @@ NAME = "nccl-tests output"
 LOOKED_FOR = "a '# size count type … time algbw busbw' header, or JSON with 'nccl_version' and 'results'"
 
 _OPS: dict[str, OpName] = {name.replace("_", ""): name for name in get_args(OpName)}
-_HEADER = re.compile(r"#\s+size\s.*?\b((?:cpu)?time\s+algbw\s+busbw\b.*)")
+_HEADER = re.compile(r"(?:#|^)[ \t]*size\s.*?\b((?:cpu)?time\s+algbw\s+busbw\b.*)")
 _ROW = re.compile(r"(?:\s*\d+:)?\s*(\d{1,18})\s+\d+\s+[a-z]\w*\s+(.*)")  # `srun -l` puts "0:" before each line
-_RANK = re.compile(r"#\s*Rank\s+(\d{1,6})\s+(?:Group\s+(\d{1,6})\s)?.*\bdevice\b")
+_RANK = re.compile(r"(?m)(?:#|^(?:[ \t]*\d+:)?)[ \t]*Rank\s+(\d{1,6})\s+(?:Group\s+(\d{1,6})\s)?.*\bdevice\b")
 _LAYOUT = re.compile(r"nThread\s+(\d{1,6})\s+nGpus\s+(\d{1,6})\b")
 _PROGRAM = re.compile(r"\b([a-z_]+)_perf\b")
 _VERSION = re.compile(r"nccl-tests version (\S{1,64})|NCCL version (\S{1,64})")
@@ -28,7 +28,7 @@ def sniff(data: bytes) -> bool:
     """Whether the table's header is there, or the JSON's keys."""
     if data.lstrip()[:1] == b"{":
         return b'"nccl_version"' in data and b'"results"' in data
-    return re.search(rb"#\s+size\s[^\n]*time\s+algbw\s+busbw\b", data) is not None
+    return re.search(rb"(?m)(?:#|^)[ \t]*size\s[^\n]*time\s+algbw\s+busbw\b", data) is not None
 
 
 def read(data: bytes, where: str, created: str) -> Profile:
