@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from bisect import bisect_left, bisect_right
 from typing import Any, NamedTuple, Self, get_args
 
 from jaxcomm.errors import ProfileError
@@ -179,7 +180,9 @@ def _ranks(ratios: list[_Ratio], op: OpName, listed: int | None, where: str) -> 
     """
     least = max((ratio.least for ratio in ratios), default=0.0) * (1 - 1e-9)
     most = min((ratio.most for ratio in ratios), default=math.inf) * (1 + 1e-9)
-    fits = [ranks for ranks in range(2, MAX_RANKS + 1) if least <= rounds_and_share(op, ranks)[1] <= most]
+    counts = range(2, MAX_RANKS + 1)  # the more ranks, the higher the ratio
+    first = bisect_left(counts, least, key=lambda ranks: rounds_and_share(op, ranks)[1])
+    fits = counts[first : bisect_right(counts, most, key=lambda ranks: rounds_and_share(op, ranks)[1])]
     if listed is not None and (listed in fits or not fits):
         return listed
     if len(fits) == 1:
