@@ -9,7 +9,8 @@ from bisect import bisect_left, bisect_right
 from typing import Any, NamedTuple, Self, get_args
 
 from jaxcomm.errors import ProfileError
-from jaxcomm.profile.fit import fit, rounds_and_share
+from jaxcomm.profile.fit import rounds_and_share
+from jaxcomm.profile.importers.nccl_choices import choices, fit_of_ring
 from jaxcomm.profile.numbers import Sample
 from jaxcomm.profile.schema import MAX_RANKS, Collective, OpName, Profile, Provenance
 
@@ -35,7 +36,8 @@ def sniff(data: bytes) -> bool:
 def read(data: bytes, where: str, created: str) -> Profile:
     """The profile of the link that nccl-tests timed: α and β, and no arrivals.
 
-    The out-of-place times are used, or the in-place ones where there are no others. Sizes of 0 are skipped.
+    The out-of-place times are used, or the in-place ones where there are no others. Sizes of 0 are skipped. Where the
+    log says which algorithm and protocol NCCL took, α and β are those of the ring's largest sizes.
 
     Args:
       data: the table or the JSON.
@@ -59,9 +61,10 @@ def read(data: bytes, where: str, created: str) -> Profile:
             f"{where}: {ranks} ranks took part; a link needs 2 to {MAX_RANKS}.\n  Cure: run it with -g 2 or more."
         )
     largest = max(samples, key=lambda sample: sample.bytes)
+    taken = choices(data.decode("utf-8", errors="replace"))
     return Profile(
         ranks=ranks,
-        link=fit(samples, op, ranks, f"{where}: nccl-tests {op} on {ranks} ranks"),
+        link=fit_of_ring(samples, taken, op, ranks, f"{where}: nccl-tests {op} on {ranks} ranks"),
         collective=Collective(bytes=largest.bytes, seconds=largest.seconds) if op == "all_reduce" else None,
         provenance=Provenance(source=where, tool="nccl-tests", versions=versions, created=created),
     )
