@@ -1,4 +1,4 @@
-"""What a user is told once, and not as an error: the logger `jaxcomm`."""
+"""What a user is told, and not as an error: the logger `jaxcomm`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ import logging
 _logger = logging.getLogger("jaxcomm")
 
 
-@functools.cache
-def say_once(message: str) -> None:
+def say(message: str) -> None:
     """Logs it as a warning."""
     _logger.warning("%s", message)
+
+
+@functools.cache
+def say_once(message: str) -> None:
+    """As `say`, unless it was said before."""
+    say(message)

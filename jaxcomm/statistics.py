@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from statistics import median
 from typing import Any, Final
 
@@ -15,16 +16,24 @@ VERSION: Final = 1
 
 
 class Stats(list[dict[str, Any]]):
-    """One record per call site, which prints as a table."""
+    """One record per call site, which prints as a table.
+
+    Attributes:
+      rails: one record per rail to another process; none where one rail leads to each.
+    """
+
+    def __init__(self, sites: Iterable[dict[str, Any]] = (), rails: Iterable[dict[str, Any]] = ()) -> None:
+        super().__init__(sites)
+        self.rails = list(rails)
 
     def __repr__(self) -> str:
         from jaxcomm.report import sites
 
-        return sites.sites_table(self)
+        return sites.sites_table(self) + (f"\n\n{sites.rails_table(self.rails)}" if self.rails else "")
 
     def json(self) -> str:
         """The records as JSON, which `jaxcomm profile` and `jaxcomm.profile.from_stats` read."""
-        return json.dumps({"format": FORMAT, "version": VERSION, "sites": self})
+        return json.dumps({"format": FORMAT, "version": VERSION, "sites": self, "rails": self.rails})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes `json()` to a file, whole or not at all.

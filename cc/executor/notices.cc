@@ -63,7 +63,7 @@ class Reader {
 
 }  // namespace
 
-static_assert(Failure::kMaxText + 64 <= Transport::kMaxNotice);
+static_assert(Failure::kMaxText + 128 <= Transport::kMaxNotice);  // with what rails put before it
 
 std::string Encode(const Arrival& arrival) {
   Writer out(kArrival, arrival.call);

@@ -3,21 +3,10 @@
 #include <sstream>
 #include <utility>
 
+#include "cc/base/json.h"
+
 namespace jaxcomm {
 namespace {
-
-void WriteString(std::ostream& out, const std::string& text) {
-  out << '"';
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) < 0x20) {
-      out << "\\u00" << (c >> 4) << "0123456789abcdef"[c & 0xf];
-    } else {
-      if (c == '"' || c == '\\') out << '\\';
-      out << c;
-    }
-  }
-  out << '"';
-}
 
 template <typename T>
 void WriteList(std::ostream& out, const std::vector<T>& values) {
@@ -69,11 +58,11 @@ std::string SiteStats::Json(const SiteLabel& label) const {
   std::ostringstream out;
   out.precision(9);
   out << "{\"name\":";
-  WriteString(out, label.name);
+  WriteJsonString(out, label.name);
   out << ",\"axes\":";
-  WriteString(out, label.axes);
+  WriteJsonString(out, label.axes);
   out << ",\"plan\":";
-  WriteString(out, label.plan);
+  WriteJsonString(out, label.plan);
   out << ",\"ranks\":" << label.ranks << ",\"bytes\":" << label.bytes << ",\"calls\":" << calls_
       << ",\"failed\":" << failed_ << ",\"transfer_s\":" << transfer_
       << ",\"early_bytes_share\":" << (calls_ ? early_share_ / static_cast<double>(calls_) : 0) << ",\"wait_s\":";

@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <sstream>
 #include <string>
 #include <utility>
 
+#include "cc/base/json.h"
 #include "cc/ffi/runtime.h"
 
 namespace jaxcomm {
@@ -37,6 +39,7 @@ Status Job::OpenRails(const std::vector<std::string>& names) {
   if (rails < 1 || rails > RailTable::kMaxRails) {
     return InvalidArgument(std::to_string(rails) + " rails: there are 1 to " + std::to_string(RailTable::kMaxRails));
   }
+  rail_names_ = names;
   if (rails > 1) rails_ = std::make_unique<Rails>(static_cast<uint32_t>(routes_.size()), rails, events_);
   std::vector<Transport*> transports;
   for (uint32_t rail = 0; rail < rails; ++rail) {
@@ -81,11 +84,11 @@ Status Job::AddShm(uint32_t process, uint64_t nonce, int fd) {
   return shm.value()->AddPeer(process, nonce, fd);
 }
 
-Status Job::SetRails(uint32_t process, const std::vector<RailTable::Range>& ranges, std::vector<uint32_t> connected) {
-  Result<RailTable> table = RailTable::Make(ranges);
-  Status status = table.ok() ? Add(process, kTcp) : table.status();
-  if (status.ok() && !rails_) return InvalidArgument("this process has one rail");
-  return status.ok() ? rails_->AddProcess(process, std::move(table.value()), std::move(connected)) : status;
+Status Job::SetRails(uint32_t process, const std::vector<RailTable::Range>& ranges,
+                     const std::vector<uint32_t>& connected) {
+  if (!rails_) return InvalidArgument("this process has one rail");
+  Status status = Add(process, kTcp);
+  return status.ok() ? rails_->AddProcess(process, ranges, connected) : status;
 }
 
 Status Job::AddTcp(uint32_t process, uint32_t rail, int socket) {
@@ -115,6 +118,43 @@ Status Job::AddUdp(uint32_t process, const UdpPath& path) {
   return status;
 }
 
+std::vector<Rails::Lost> Job::lost_rails() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return router_ && rails_ ? rails_->lost() : std::vector<Rails::Lost>();
+}
+
+std::string Job::RailsJson() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::ostringstream out;
+  const char* comma = "";
+  out << "[";
+  for (const Rails::State& rail : router_&& rails_ ? rails_->states() : std::vector<Rails::State>()) {
+    out << std::exchange(comma, ",") << "{\"process\":" << rail.process << ",\"rail\":";
+    WriteJsonString(out, rail_names_[rail.rail]);
+    out << ",\"is_open\":" << (rail.is_open ? "true" : "false") << ",\"fences\":" << rail.fences
+        << ",\"bytes\":" << rail.bytes << ",\"shares\":[";
+    const char* between = "";
+    for (const auto& [min_bytes, share] : rail.shares) {
+      out << std::exchange(between, ",") << "[" << min_bytes << "," << share << "]";
+    }
+    out << "]}";
+  }
+  out << "]";
+  return out.str();
+}
+
+Status Job::RestoreRail(const Rails::Lost& lost, int socket) {
+  bool is_given = false;
+  const Status status = rails_ ? rails_->Restore(lost,
+                                                 [&] {
+                                                   is_given = true;
+                                                   return tcp_[lost.rail]->AddPeer(lost.process, socket);
+                                                 })
+                               : InvalidArgument("this process has one rail");
+  if (!is_given) close(socket);
+  return status;
+}
+
 Status Job::Start() {
   std::lock_guard<std::mutex> lock(mutex_);
   for (size_t process = 0; process < routes_.size(); ++process) {
@@ -124,6 +164,7 @@ Status Job::Start() {
   }
   if (router_ || tcp_.empty()) return InvalidArgument("the job is started once, after OpenRails");
   Transport* const tcp = rails_ ? static_cast<Transport*>(rails_.get()) : tcp_[0].get();
+  if (Status status = rails_ ? rails_->Start() : Status(); !status.ok()) return status;
   std::vector<Transport*> transports;
   std::vector<uint32_t> routes = routes_;
   for (const auto& [route, transport] : std::initializer_list<std::pair<uint32_t, Transport*>>{

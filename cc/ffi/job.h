@@ -37,13 +37,19 @@ class Job {
   // Over TCP, by their names; once.
   Status OpenRails(const std::vector<std::string>& names);
   // How messages for a process are cut over the rails that lead to it, before they are added; where there are several.
-  Status SetRails(uint32_t process, const std::vector<RailTable::Range>& ranges, std::vector<uint32_t> connected);
+  Status SetRails(uint32_t process, const std::vector<RailTable::Range>& ranges,
+                  const std::vector<uint32_t>& connected);
   // They own the descriptors.
   Status AddShm(uint32_t process, uint64_t nonce, int fd);
   Status AddTcp(uint32_t process, uint32_t rail, int socket);
   Status AddUdp(uint32_t process, const UdpPath& path);
   // An error: a process has not been added.
   Status Start();
+  // After it: what the rails have lost, and a new connection for one of them, which it owns. An error: not now.
+  std::vector<Rails::Lost> lost_rails() const;
+  // All rails to other processes, as JSON; none where there is one to each.
+  std::string RailsJson() const;
+  Status RestoreRail(const Rails::Lost& lost, int socket);
 
   // Sends what is queued, for some seconds at most, and says goodbye. Calls in flight fail, and so do later ones.
   void Close();
@@ -65,6 +71,7 @@ class Job {
   std::vector<uint32_t> routes_;  // by process
   std::unique_ptr<Transport> local_;
   std::unique_ptr<ShmTransport> shm_;
+  std::vector<std::string> rail_names_;
   std::unique_ptr<Rails> rails_;                    // where there are several
   std::vector<std::unique_ptr<TcpTransport>> tcp_;  // by rail
   std::unique_ptr<UdpTransport> udp_;

@@ -117,6 +117,35 @@ JAXCOMM_EXPORT int jaxcomm_job_add_udp(int64_t process, int connection, int sock
   });
 }
 
+JAXCOMM_EXPORT int jaxcomm_job_rails(char* json, int64_t json_capacity, int64_t* size, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] { CopyText(TheJob().RailsJson(), json, json_capacity, size); });
+}
+
+// Rails that may be restored, `capacity` of them at most: of each the process, the rail, and how often it was fenced.
+JAXCOMM_EXPORT int jaxcomm_job_lost_rails(uint32_t* triples, int64_t capacity, int64_t* count, char* error,
+                                          int64_t error_capacity) {
+  return Answer(error, error_capacity, [&] {
+    *count = 0;
+    for (const Rails::Lost& lost : TheJob().lost_rails()) {
+      if (*count == capacity) break;
+      uint32_t* const triple = triples + 3 * (*count)++;
+      triple[0] = lost.process;
+      triple[1] = lost.rail;
+      triple[2] = lost.fences;
+    }
+    return Status();
+  });
+}
+
+// Takes a new connection, which is closed where it comes too early or too late.
+JAXCOMM_EXPORT int jaxcomm_job_restore_rail(int64_t process, int64_t rail, int64_t fences, int socket, char* error,
+                                            int64_t capacity) {
+  return Answer(error, capacity, [&] {
+    const Rails::Lost lost{static_cast<uint32_t>(process), static_cast<uint32_t>(rail), static_cast<uint32_t>(fences)};
+    return TheJob().RestoreRail(lost, socket);
+  });
+}
+
 JAXCOMM_EXPORT int jaxcomm_job_start(char* error, int64_t capacity) {
   return Answer(error, capacity, [&]() -> Status {
     Status status = TheJob().Start();

@@ -96,6 +96,11 @@ std::optional<Refusal> Inbox::Post(const MessageId& id, Posted posted, const Sta
   return std::nullopt;
 }
 
+void Inbox::Withdraw(uint32_t process, const MessageId& id) {
+  const auto found = posted_.find(id);
+  if (found != posted_.end() && found->second.process == process) posted_.erase(found);
+}
+
 void Inbox::Cancel(const CallId& call) {
   if (cancelled_.insert(call).second) cancelled_in_order_.push_back(call);
   if (cancelled_in_order_.size() > kMaxCancelled) {
@@ -124,6 +129,13 @@ void Inbox::Fail(uint32_t process, const Status& why, std::optional<Incoming> ar
   for (auto at = early_.begin(); at != early_.end();) {
     at = at->second.process == process && !at->second.complete ? Forget(at) : std::next(at);
   }
+}
+
+void Inbox::Drop(uint32_t process) {
+  for (auto at = posted_.begin(); at != posted_.end();) {
+    at = at->second.process == process ? posted_.erase(at) : std::next(at);
+  }
+  for (auto at = early_.begin(); at != early_.end();) at = at->second.process == process ? Forget(at) : std::next(at);
 }
 
 void Inbox::Deliver(const MessageId& id, Posted posted, const std::shared_ptr<std::byte>& data) {

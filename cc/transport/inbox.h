@@ -67,11 +67,14 @@ class Inbox {
   // `gone`: nothing can come any more, only what is there already can be taken.
   std::optional<Refusal> Post(const MessageId& id, Posted posted, const Status& gone);
 
+  void Withdraw(uint32_t process, const MessageId& id);
   void Cancel(const CallId& call);
   bool IsCancelled(const CallId& call) const { return cancelled_.count(call) > 0; }
 
   // Ends what has been posted for the process. What has come from it already stays.
   void Fail(uint32_t process, const Status& why, std::optional<Incoming> arrival);
+  // Forgets all of the process; no callback runs.
+  void Drop(uint32_t process);
 
  private:
   struct Early {

@@ -28,10 +28,6 @@ void Router::Cancel(const CallId& call) {
   for (Transport* transport : transports_) transport->Cancel(call);
 }
 
-void Router::Disconnect(uint32_t process, const Status& why) {
-  transports_[routes_[process]]->Disconnect(process, why);
-}
-
 void Router::Expect() {
   for (Transport* transport : transports_) transport->Expect();
 }

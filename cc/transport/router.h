@@ -27,7 +27,6 @@ class Router : public Transport {
   void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
   void Flush() override;
   void Cancel(const CallId& call) override;
-  void Disconnect(uint32_t process, const Status& why) override;
   void Expect() override;
   void EndExpecting() override;
   // Only if all other processes are reached over one transport: a thread cannot sleep on two.

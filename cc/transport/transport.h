@@ -87,6 +87,12 @@ using Received = std::function<void(const Status&, std::shared_ptr<const std::by
 // The spans may be used again: the message has been copied or has left. An error: the process is gone.
 using Sent = std::function<void(const Status&)>;
 
+// How far what has been sent to a process has come, as its host has answered.
+struct SendProgress {
+  uint64_t confirmed = 0;   // grows with what it has
+  uint32_t unanswered = 0;  // packets that it could take, and has not said to have
+};
+
 class Transport {
  public:
   static constexpr size_t kMaxNotice = 4096;                // bytes
@@ -120,10 +126,15 @@ class Transport {
   // the same call.
   virtual void Cancel(const CallId& call) = 0;
 
-  // Nothing more will be sent to the process; the other side is told, behind what is queued, and the process is gone,
-  // for this reason, as soon as that side has said the same or ended. Does nothing in kinds that are never one of
-  // several rails.
-  virtual void Disconnect(uint32_t /*process*/, const Status& /*why*/) {}
+  // What kinds do that may be one of several rails; in others nothing.
+  //
+  // Forgets what has been posted under this id, whose bytes have not begun to come.
+  virtual void Withdraw(uint32_t /*process*/, const MessageId& /*id*/) {}
+  // Ends the connection with the process on this side, at once and without a word to the other. Once this returns, no
+  // byte of it is read or stored any more; what came early is dropped, and no event says that the process is gone.
+  // Callbacks and notices that were due may still run. The process may be connected again.
+  virtual void Fence(uint32_t /*process*/, const Status& /*why*/) {}
+  virtual SendProgress ProgressTo(uint32_t /*process*/) { return {}; }
 
   // Somebody waits for what comes of a call, and waits no more; in either order.
   virtual void Expect() {}

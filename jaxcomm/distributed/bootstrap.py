@@ -21,10 +21,12 @@ import jax
 
 from jaxcomm import jax_compat
 from jaxcomm.distributed import host, names, rails, records, secret, settings, store, udp_paths
+from jaxcomm.distributed.addresses import listening_socket
 from jaxcomm.distributed.listener import Listener
-from jaxcomm.distributed.rail_connections import connect_rails, listen, rails_between
+from jaxcomm.distributed.rail_connections import connect_rails, rails_between, used_rails
 from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.records import Record
+from jaxcomm.distributed.repair import RailsCore, Repair
 from jaxcomm.distributed.settings import NamedRail, Settings
 from jaxcomm.distributed.udp_paths import UdpPath
 from jaxcomm.errors import JaxcommError
@@ -35,7 +37,7 @@ _FAILED = "failed: "
 _CURE = "run the same steps in all processes; JAXCOMM_CONNECT_TIMEOUT_S=600 gives them more time."
 
 
-class MessageCore(Protocol):
+class MessageCore(RailsCore, Protocol):
     """What carries messages between processes once they are connected; one for each generation."""
 
     def shm_file(self) -> tuple[int, int]:
@@ -71,6 +73,7 @@ class Membership(NamedTuple):
       core: carries messages between the processes.
       ends: the rails of this process.
       shares: of each process that is reached over TCP, what its rails carry.
+      repair: reconnects rails that are cut; None where there are not several.
     """
 
     generation: int
@@ -80,6 +83,7 @@ class Membership(NamedTuple):
     core: MessageCore
     ends: tuple[RailEnd, ...]
     shares: Mapping[int, Sequence[SharesFrom]]
+    repair: Repair | None
 
 
 _lock = threading.Lock()
@@ -163,11 +167,14 @@ def connect_as(
         generation, key = _agree_on_key(process, chosen, generation, deadline)
         with contextlib.ExitStack() as after_failure:
             listeners: list[Listener] = []
+            bound: dict[str, socket.socket] = {}
             own_rails = [] if chosen.transport == "shm" else rails.own_rails(chosen, coordinator)
             if chosen.transport == "udp":
                 own_rails = _one_rail(own_rails, chosen)
             for number, rail in enumerate(own_rails):
-                listeners.append(listen(process, processes, rail, number, key))
+                bound[rail.name] = listening_socket(rail.address, rail.interface)
+                after_failure.callback(bound[rail.name].close)
+                listeners.append(Listener(bound[rail.name], key, process=process, processes=processes, rail=number))
                 after_failure.callback(listeners[-1].abandon)
                 own_rails[number] = rail._replace(port=listeners[-1].address[1])
             own = _own_record(process, chosen, core, own_rails, planned)
@@ -206,8 +213,13 @@ def connect_as(
         core.add_shm(other, file, peers[other].number)
     for other, path in paths.items():
         core.add_udp(other, path)
-    shares = _add_rails(core, own, peers, leads, sockets, planned)
+    used = used_rails([own, *peers.values()], lacking_somewhere)
+    shares = _add_rails(core, own, peers, used, leads, sockets, planned)
     core.start()
+    repair = Repair(core, own, peers, used, key, bound) if len(used) > 1 and leads else None
+    if repair is None:
+        for each in bound.values():
+            each.close()
     return Membership(
         generation,
         process,
@@ -216,6 +228,7 @@ def connect_as(
         core,
         own.rails,
         shares,
+        repair,
     )
 
 
@@ -241,13 +254,12 @@ def _add_rails(
     core: MessageCore,
     own: Record,
     peers: Mapping[int, Record],
+    used: list[str],
     leads: Mapping[int, list[str]],
     sockets: Mapping[tuple[int, str], socket.socket],
     planned: Sequence[SharesFrom],
 ) -> dict[int, list[SharesFrom]]:
     """Gives the core its rails and their connections; what the rails to each process carry."""
-    every = rails.names([record.rails for record in sorted((own, *peers.values()))])
-    used = [name for name in every if any(name in lead for lead in leads.values())]
     shares = {other: rails.shares(lead, own.rails, peers[other].rails, planned) for other, lead in leads.items()}
     for other, lead in leads.items():
         if lacking := [rail.name for rail in own.rails if not rail.network and rail.name not in lead]:

@@ -37,27 +37,39 @@ def connect_to(
     on = "" if end.name == DEFAULT else f" on rail {end.name}"
     where = f"process {peer} at {end.address}:{end.port}{on}"
     while True:
-        side = handshake.ConnectorSide(key, process=process, listener=peer, rail=rail)
-        made = bound_socket(end.address, interface)
+        side = handshake.ConnectorSide(key, process=process, listener=peer, rail=rail, cuts=0)
         try:
-            _connect(made, side, (end.address, end.port), min(deadline, time.monotonic() + HANDSHAKE_S))
-            made.setblocking(False)
-            return made
+            return connect_once(side, end, interface, min(deadline, time.monotonic() + HANDSHAKE_S))
         except ConnectionRefusedError as error:
-            made.close()
             raise JaxcommError(f"{where} refuses connections: {error.strerror}.\n  Cure: {_cure(end)}") from error
         except Refused as error:
-            made.close()
             raise JaxcommError(
                 f"somebody else answers for {where}: {error}.\n  Cure: start the job anew; its process may have ended."
             ) from error
         except OSError as error:
-            made.close()
             if time.monotonic() + _PAUSE_S >= deadline:
                 raise JaxcommError(
                     f"{where} cannot be reached: {error.strerror or error}.\n  Cure: {_cure(end)}"
                 ) from error
         time.sleep(_PAUSE_S)
+
+
+def connect_once(side: handshake.ConnectorSide, end: RailEnd, interface: str, deadline: float) -> socket.socket:
+    """As `connect_to`, tried once.
+
+    Raises:
+      Refused: somebody else listens there.
+      OSError: nobody does, the listener gave the connection up, or the deadline has passed.
+      JaxcommError: no socket can be bound to the interface.
+    """
+    made = bound_socket(end.address, interface)
+    try:
+        _connect(made, side, (end.address, end.port), deadline)
+        made.setblocking(False)
+    except (OSError, Refused):
+        made.close()
+        raise
+    return made
 
 
 def _connect(made: socket.socket, side: handshake.ConnectorSide, address: tuple[str, int], deadline: float) -> None:

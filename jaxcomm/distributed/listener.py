@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from jaxcomm.distributed import handshake
-from jaxcomm.distributed.handshake import Refused
+from jaxcomm.distributed.handshake import NotExpected, Refused
 from jaxcomm.log import say_once
 
 HANDSHAKE_S = 5.0  # for a connection to be authenticated
@@ -20,28 +20,56 @@ _BACKLOG = 1024
 
 
 class Listener:
-    """A listening socket, and a thread that lets in who passes the handshake, until `close`.
+    """A thread that lets in who passes the handshake, until `close`.
 
     listener = Listener(bound, key, process=0, processes=4, rail=0)
     sockets = listener.close()
 
     Connections without a valid hello are bounded in number and time, so a flood of them keeps no process out: at worst
-    its hello comes too late, and it connects again. Of its connections the newest counts.
+    its hello comes too late, and it connects again. Of a process's connections the newest counts.
 
     Attributes:
       address: IP address and port.
       strangers: connections that were closed because they did not pass.
     """
 
-    def __init__(self, bound: socket.socket, key: bytes, *, process: int, processes: int, rail: int) -> None:
-        """`bound` is a TCP socket, bound to an address; this owns it."""
+    def __init__(
+        self,
+        bound: socket.socket,
+        key: bytes,
+        *,
+        process: int,
+        processes: int,
+        rail: int,
+        expects: Callable[[int, int], bool] = lambda peer, cuts: cuts == 0,
+        accept: Callable[[int, int, socket.socket], None] | None = None,
+    ) -> None:
+        """Begins to listen.
+
+        Args:
+          bound: a TCP socket, bound to an address, which stays the caller's and open.
+          key: of the generation.
+          process: this one.
+          processes: of the job.
+          rail: number of the rail.
+          expects: whether a connection of this process, after this count of cuts, is expected; asked on the thread.
+          accept: is given each process, its count of cuts and its connection, non-blocking, on the thread; None keeps
+            them for `close`.
+        """
         self.strangers = 0
         self.address: tuple[str, int] = bound.getsockname()[:2]
         self._socket = bound
         self._process = process
         self._side: Callable[[], handshake.ListenerSide] = functools.partial(
-            handshake.ListenerSide, key, process=process, processes=processes, rail=rail, used=set()
+            handshake.ListenerSide,
+            key,
+            process=process,
+            processes=processes,
+            rail=rail,
+            newest={},
+            expects=expects,
         )
+        self._accept = accept or self._keep
         self._pending: dict[int, _Pending] = {}  # by descriptor, in the order in which they came
         self._accepted: dict[int, socket.socket] = {}
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -55,7 +83,7 @@ class Listener:
         self._thread.start()
 
     def close(self) -> dict[int, socket.socket]:
-        """Stops listening, and returns each process's connection, non-blocking; whoever calls this owns them."""
+        """Ends the thread, and returns the connections that it kept, non-blocking; whoever calls this owns them."""
         if not self._closing:
             self._closing = True
             os.eventfd_write(self._wake, 1)
@@ -65,7 +93,7 @@ class Listener:
         return accepted
 
     def abandon(self) -> None:
-        """Stops listening, and closes what was accepted."""
+        """Ends the thread, and closes what it kept."""
         for connection in self.close().values():
             connection.close()
 
@@ -75,7 +103,7 @@ class Listener:
             timeout = None if oldest is None else max(0.0, oldest.expires - time.monotonic())
             for key, _ in self._selector.select(timeout):
                 if key.fileobj is self._socket:
-                    self._accept()
+                    self._begin()
                 elif (pending := self._pending.get(key.fd)) is not None:
                     self._advance(pending)
             for pending in [*self._pending.values()]:
@@ -85,9 +113,8 @@ class Listener:
         for pending in self._pending.values():
             pending.connection.close()
         self._selector.close()
-        self._socket.close()
 
-    def _accept(self) -> None:
+    def _begin(self) -> None:
         try:
             connection, _ = self._socket.accept()
         except OSError:
@@ -110,24 +137,41 @@ class Listener:
     def _advance(self, pending: _Pending) -> None:
         try:
             answer = pending.advance()
-            if pending.is_done:
-                self._forget(pending)
-                if (earlier := self._accepted.pop(pending.side.peer, None)) is not None:
-                    earlier.close()
-                self._accepted[pending.side.peer] = pending.connection
-            pending.connection.send(answer)
+            if answer and pending.connection.send(answer) < len(answer):
+                raise Refused("it does not read")
+        except NotExpected:
+            self._drop(pending)
         except (Refused, OSError) as error:
-            if not pending.is_done:  # else its process will connect again
-                self._refuse(pending, str(error))
+            self._refuse(pending, str(error))
+        else:
+            if answer:
+                self._answered(pending)
+
+    def _answered(self, pending: _Pending) -> None:
+        peer = pending.side.peer
+        for other in [*self._pending.values()]:
+            if other.side.peer == peer and other is not pending:  # its process has given it up, and connects again
+                self._drop(other)
+        if pending.is_done:
+            self._forget(pending)
+            self._accept(peer, pending.side.cuts, pending.connection)
+
+    def _keep(self, peer: int, _: int, connection: socket.socket) -> None:
+        if (earlier := self._accepted.pop(peer, None)) is not None:
+            earlier.close()
+        self._accepted[peer] = connection
 
     def _refuse(self, pending: _Pending, reason: str) -> None:
-        self._forget(pending)
         self.strangers += 1
         if self.strangers == 1:
             say_once(
                 f"process {self._process} closed a connection from {_peer(pending.connection)} to its port "
                 f"{self.address[1]}: {reason}. It counts others like that, and does not log them."
             )
+        self._drop(pending)
+
+    def _drop(self, pending: _Pending) -> None:
+        self._forget(pending)
         pending.connection.close()
 
     def _forget(self, pending: _Pending) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import jax
 
 from jaxcomm.distributed import bootstrap
-from jaxcomm.distributed.settings import NamedRail
+from jaxcomm.distributed.settings import MOST_RAILS, NamedRail
 from jaxcomm.distributed.udp_paths import UdpPath
 from jaxcomm.ffi.cpu import CPU
 from jaxcomm.shares import SharesFrom
@@ -31,7 +31,8 @@ class Connections:
 
     def __init__(self) -> None:
         """Makes them; the core has them once in a process."""
-        CPU.call("job_open", jax.process_index(), jax.process_count())
+        self._processes = jax.process_count()  # JAX is not to be asked by a thread of ours
+        CPU.call("job_open", jax.process_index(), self._processes)
 
     def shm_file(self) -> tuple[int, int]:
         """The descriptor of this process's shared-memory file, and the number that it bears."""
@@ -70,6 +71,17 @@ class Connections:
         """Takes the sockets of a path."""
         connection, made = path.connection.detach(), path.socket.detach()
         CPU.call("job_add_udp", process, connection, made, path.sends, path.receives, path.packet_bytes, path.window)
+
+    def lost_rails(self) -> list[tuple[int, int, int]]:
+        """The rails that are cut and can be restored: process, number of the rail, how often it was cut so far."""
+        most = self._processes * MOST_RAILS
+        triples, count = (ctypes.c_uint32 * 3 * most)(), ctypes.c_int64()
+        CPU.call("job_lost_rails", triples, most, ctypes.byref(count))
+        return [(process, rail, cuts) for process, rail, cuts in triples[: count.value]]
+
+    def restore_rail(self, process: int, rail: int, cuts: int, fd: int) -> None:
+        """Takes a connected, authenticated socket for one of them, or closes it."""
+        CPU.call("job_restore_rail", process, rail, cuts, fd)
 
     def start(self) -> None:
         """All others have been added."""

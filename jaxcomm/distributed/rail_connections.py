@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
-from jaxcomm.distributed import rails
-from jaxcomm.distributed.addresses import listening_socket
+from jaxcomm.distributed import host, rails
 from jaxcomm.distributed.connector import connect_to
-from jaxcomm.distributed.listener import HANDSHAKE_S, Listener
-from jaxcomm.distributed.rails import RailEnd
+from jaxcomm.distributed.listener import HANDSHAKE_S
 from jaxcomm.distributed.records import Record
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say_once
-
-
-def listen(process: int, processes: int, rail: RailEnd, number: int, key: bytes) -> Listener:
-    """Lets in the higher processes over a rail of this one, which has this number among its own."""
-    bound = listening_socket(rail.address, rail.interface)
-    return Listener(bound, key, process=process, processes=processes, rail=number)
 
 
 def rails_between(own: Record, peer: Record) -> list[str]:
@@ -43,6 +36,22 @@ def rails_between(own: Record, peer: Record) -> list[str]:
         )
         raise JaxcommError(f"{have}: no rail is common to both.\n  Cure: the same JAXCOMM_RAILS for all processes.")
     return lead
+
+
+def used_rails(records: Sequence[Record], lacking: Collection[str]) -> list[str]:
+    """The rails that lead from some process to another one, which are the same in all processes, in this order.
+
+    Args:
+      records: of all processes.
+      lacking: the rails without which it must go.
+    """
+    records = sorted(records)
+    pairs = [each for each in itertools.combinations(records, 2) if host.transport(*each) == "tcp"]
+    return [
+        name
+        for name in rails.names([record.rails for record in records])
+        if name not in lacking and any(name in rails.common(one.rails, other.rails) for one, other in pairs)
+    ]
 
 
 def connect_rails(

@@ -126,9 +126,14 @@ def stats() -> Stats:
     its group and may be that, `after_arrival_s` is the slowest group's, and `own_s` has for each of the last calls the
     seconds since each rank's call before ended, by rank. It is empty for other sites. Between processes `arrivals` has
     None for ranks of groups that no rank of this process is in, and `own_s` for ranks of other processes.
+
+    `rails`, an attribute of what is returned, has a record for each rail to each other process, if there are several:
+    process, rail, `is_open`, `fences` (how often it was taken out of service), `bytes` that the process has received
+    over it, and `shares`, its part of 1024 in calls from so many bytes on.
     """
     sites: list[dict[str, Any]] = json.loads(CPU.text("stats"))
-    return Stats(sites + [site for backend in _backends for site in backend.stats()])
+    sites += [site for backend in _backends for site in backend.stats()]
+    return Stats(sites, json.loads(CPU.text("job_rails")))
 
 
 def reset_stats() -> None:

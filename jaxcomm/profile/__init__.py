@@ -24,6 +24,7 @@ from jaxcomm.profile.fit import fit
 from jaxcomm.profile.importers import read_any
 from jaxcomm.profile.lateness import Straggler, late_ranks, straggler
 from jaxcomm.profile.loss_study import Excess, Trial, Trials
+from jaxcomm.profile.networks import on_hosts, with_network
 from jaxcomm.profile.numbers import Sample
 from jaxcomm.profile.racks_and_rails import Channels, CoreRate, PacketLoss, Rack, Rail
 from jaxcomm.profile.run_statistics import from_stats
@@ -64,6 +65,7 @@ __all__ = [
     "late_ranks",
     "load",
     "nic_at_rate",
+    "on_hosts",
     "rail_at_rate",
     "read_any",
     "save",
@@ -74,6 +76,7 @@ __all__ = [
     "with_gradients",
     "with_late_rank",
     "with_layers",
+    "with_network",
     "with_rail",
     "without_rail",
     "without_straggler",

@@ -48,12 +48,24 @@ class _Site(Value):
     after_arrival_s: list[Seconds]
 
 
+class _Rail(Value):
+    """A record of `jaxcomm.stats().rails`."""
+
+    process: Count
+    rail: Text
+    is_open: bool
+    fences: Count
+    bytes: Count
+    shares: list[tuple[Count, Count]]
+
+
 class _Run(Value):
     """The file's content."""
 
     format: Literal["jaxcomm-stats"]
     version: Literal[1]
     sites: list[_Site]
+    rails: list[_Rail] = []
 
 
 _KIND: Final = files.Kind("stats", VERSION, _Run, ProfileError, "`jaxcomm.stats().save(path)`")

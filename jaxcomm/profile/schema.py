@@ -31,9 +31,9 @@ ExecutorName = Literal["fused", "messages", "nccl"]
 class Link(Value):
     """The α–β model of one hop: a round that moves b bytes takes alpha_s + b * beta_s_per_byte.
 
-    `residual` is the rms of what the fit leaves of the logarithms of the `samples`' times (0 when nothing was left to
-    fit), `op` the collective that they timed, `schedule` what it is taken to have run, and `source` says in words how
-    the two numbers were found, and which of them was assumed.
+    `residual` is the rms of what the fit leaves of the logarithms of the `samples`' times, or of those that `source`
+    says were fitted (0 when nothing was left to fit), `op` the collective that they timed, `schedule` what it is taken
+    to have run, and `source` says in words how the two numbers were found, and which of them was assumed.
     """
 
     alpha_s: Seconds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import pairwise
 from typing import NoReturn
 
 import numpy as np
@@ -10,10 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from jaxcomm.errors import PlanError
 from jaxcomm.schedules import Op
-from jaxcomm.schedules.schedule import Table
+from jaxcomm.schedules.schedule import Table, group_starts
 
 CURE = "\n  Cure: do not run it; make the plan again with `jaxcomm plan`."
 _WORD = 64
+Cells = NDArray[np.int64]  # rank · count + chunk - first
 
 
 class Contributions:
@@ -31,7 +33,7 @@ class Contributions:
         self._held[:] = np.packbits(alone, axis=1, bitorder="little").view(np.uint64)[:, None]
         self._garbage = np.zeros((ranks, count), bool)
         self._added = np.zeros((ranks, count), bool)  # whether somebody has added this value to its own
-        self._last = np.zeros((ranks, count), np.int32)  # scratch: the last transfer of a round into each chunk
+        self._last = np.zeros(ranks * count, np.int32)  # scratch: the last transfer of a round into each cell
 
     def reduce_scatter(self, late: int) -> None:
         """Does what a ReduceScatter of the others does: chunk c is complete on the (c mod N)-th of them only."""
@@ -58,9 +60,11 @@ class Contributions:
         Raises:
           PlanError: a transfer reads garbage, adds a contribution a second time, or overwrites another of its round.
         """
-        starts = np.flatnonzero(np.diff(table[:, 0], prepend=-1))
-        for transfers in np.split(table, starts[1:]):
-            self._round(transfers)
+        rounds, src, dst, chunk, op = table.T.astype(np.int64)
+        chunk -= self._first
+        src, dst, adds = src * self._count + chunk, dst * self._count + chunk, np.equal(op, Op.REDUCE)
+        for first, end in pairwise((*group_starts(rounds), len(table))):
+            self._round(table[first:end], src[first:end], dst[first:end], adds[first:end])
 
     def check_complete(self) -> None:
         """Raises PlanError unless every rank holds every chunk with the contribution of every rank."""
@@ -73,49 +77,44 @@ class Contributions:
                 f"contribution of ranks {missing}.{CURE}"
             )
 
-    def _round(self, transfers: Table) -> None:
-        _, src, dst, chunk, op = transfers.T
-        chunk = chunk - self._first
-        self._refuse(transfers, self._garbage[src, chunk], "reads what a ReduceScatter left as garbage")
-        adds = op == Op.REDUCE
-        self._added[src[adds], chunk[adds]] = True
-        arriving = self._held[src, chunk]
+    def _round(self, transfers: Table, src: Cells, dst: Cells, adds: NDArray[np.bool_]) -> None:
+        held = self._held.reshape(-1, len(self._full))
+        garbage = self._garbage.reshape(-1)
+        self._refuse(transfers, garbage[src], "reads what a ReduceScatter left as garbage")
+        self._added.reshape(-1)[src[adds]] = True
+        arriving = held.take(src, axis=0)
         position = np.arange(len(transfers), dtype=np.int32)
-        self._last[dst, chunk] = position
-        last = self._last[dst, chunk] == position
-        if not last.all():
-            transfers, arriving = self._gather(transfers, arriving)
-            _, src, dst, chunk, op = transfers.T
-            chunk = chunk - self._first
+        self._last[dst] = position
+        if not (self._last[dst] == position).all():
+            chosen, arriving = self._gather(transfers, dst, adds, arriving)
+            transfers, dst, adds = transfers[chosen], dst[chosen], adds[chosen]
 
-        copy = op == Op.COPY
-        self._refuse(transfers, self._garbage[dst, chunk] & ~copy, "adds to what a ReduceScatter left as garbage")
-        held = self._held[dst, chunk]
-        held[copy] = 0
-        again = held & arriving
+        self._refuse(transfers, adds & garbage[dst], "adds to what a ReduceScatter left as garbage")
+        before = held.take(dst, axis=0)
+        before[~adds] = 0
+        again = before & arriving
         if again.any():
-            bad = again.any(axis=1)
+            bad = np.asarray(again.any(axis=1))
             ranks = self._members(again[bad.argmax()])
             self._refuse(transfers, bad, f"adds the contribution of ranks {ranks} a second time")
-        self._held[dst, chunk] = held | arriving
-        self._garbage[dst, chunk] = False
+        held[dst] = before | arriving
+        garbage[dst] = False
 
-    def _gather(self, transfers: Table, arriving: NDArray[np.uint64]) -> tuple[Table, NDArray[np.uint64]]:
-        """One transfer for each chunk that is written, and the union of what all transfers into it bring."""
-        cell = transfers[:, 2].astype(np.int64) * self._count + transfers[:, 3]
-        order = np.argsort(cell, kind="stable")
+    def _gather(
+        self, transfers: Table, dst: Cells, adds: NDArray[np.bool_], arriving: NDArray[np.uint64]
+    ) -> tuple[NDArray[np.int_], NDArray[np.uint64]]:
+        """The first transfer into each cell that is written, and the union of what all transfers into it bring."""
+        order = np.argsort(dst, kind="stable")
         transfers, arriving = transfers[order], arriving[order]
-        starts = np.flatnonzero(np.diff(cell[order], prepend=-1))
-        number = np.diff(starts, append=len(cell))
+        starts = group_starts(dst[order])
+        number = np.diff(starts, append=len(dst))
         alone = np.repeat(number == 1, number)
-        self._refuse(
-            transfers, ~alone & (transfers[:, 4] == Op.COPY), "is not the only one into this chunk in its round"
-        )
+        self._refuse(transfers, ~alone & ~adds[order], "is not the only one into this chunk in its round")
         sizes = np.add.reduceat(np.bitwise_count(arriving).sum(axis=1, dtype=np.int64), starts)
         union = np.bitwise_or.reduceat(arriving, starts, axis=0)
         twice = np.bitwise_count(union).sum(axis=1, dtype=np.int64) != sizes
         self._refuse(transfers[starts], twice, "brings what another one of its round brings, too")
-        return transfers[starts], union
+        return order[starts], union
 
     def _refuse(self, transfers: Table, bad: NDArray[np.bool_], problem: str) -> None:
         if bad.any():

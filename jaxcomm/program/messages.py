@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxcomm.program.lowering import all_rounds, sums
 from jaxcomm.schedules import Op, Schedule
+from jaxcomm.schedules.schedule import group_starts
 
 MAGIC, VERSION = 0x474D434A, 1  # "JCMG" in little-endian bytes
 BUFFER = 0  # the place of a chunk in the rank's own buffer; place i above it is the scratch slot i - 1
@@ -82,8 +83,7 @@ def compile_messages(schedule: Schedule) -> tuple[RankMessages, ...]:
     ranks = [_Rank() for _ in range(schedule.ranks)]
     waiting = iter([*sums(schedule), None])
     due = next(waiting)
-    starts = np.flatnonzero(np.diff(table[:, 0], prepend=-1))
-    for rows in np.split(table, starts[1:]):
+    for rows in np.split(table, group_starts(table[:, 0])[1:]):
         transfers = rows.tolist()
         sent = {(src, chunk) for _, src, _, chunk, _ in transfers}
         for _, src, dst, chunk, op in transfers:

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxcomm.profile import lateness
 from jaxcomm.report.tables import bytes_text, seconds_text, table
+from jaxcomm.shares import UNITS
 
 _HEADER = ("site", "axes", "plan", "ranks", "bytes", "calls", "failed", "wait", "transfer", "who is late")
 _NOTE = (
@@ -28,6 +29,29 @@ def sites_table(sites: Sequence[Mapping[str, Any]]) -> str:
     """
     rows = [_row(site) for site in sites if site["calls"] or site["failed"]]
     return f"{table(_HEADER, rows)}\n{_NOTE}" if rows else "no call yet"
+
+
+def rails_table(rails: Sequence[Mapping[str, Any]]) -> str:
+    """One row per rail to another process; its share is that of the largest calls.
+
+    Args:
+      rails: as in `jaxcomm.stats().rails`.
+
+    Returns:
+      Lines without a trailing newline.
+    """
+    rows = [
+        [
+            rail["process"],
+            rail["rail"],
+            "open" if rail["is_open"] else "fenced",
+            rail["fences"],
+            f"{rail['shares'][-1][1] / UNITS:.1%}",
+            bytes_text(rail["bytes"]),
+        ]
+        for rail in rails
+    ]
+    return table(("process", "rail", "state", "fences", "share", "sent"), rows)
 
 
 def _row(site: Mapping[str, Any]) -> list[object]:

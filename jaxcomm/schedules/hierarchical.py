@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
 from functools import lru_cache
@@ -148,6 +147,7 @@ class _Tiers:
     ) -> None:
         self.before: list[PendingMove] = []
         self.after: list[PendingMove] = []
+        self._known_ports: dict[tuple[int, int, bool], tuple[Port, ...]] = {}
         self._hosts, self._per_rank, self._slow, self._chunks = hosts, nic == "rank", slow, chunks
         self._late, self._within, self._across = late, within, across
         self._members = [[r for r, host in enumerate(hosts) if host == g] for g in range(max(hosts) + 1)]
@@ -293,18 +293,17 @@ class _Tiers:
         early: bool,
         exchange: bool = False,
     ) -> None:
-        crosses = self._hosts[src] != self._hosts[dst]
-        ports = tuple(
-            itertools.chain.from_iterable(
-                self._ports(*link, crosses) for link in [(src, dst), (dst, src)][: 1 + exchange]
-            )
-        )
-        seconds = self._slow if crosses else 1.0
+        if (src, dst, exchange) not in self._known_ports:
+            links = [(src, dst), (dst, src)][: 1 + exchange]
+            self._known_ports[src, dst, exchange] = tuple(port for link in links for port in self._ports(*link))
+        seconds = self._slow if self._hosts[src] != self._hosts[dst] else 1.0
         moves = self.before if early else self.after
-        moves.append(PendingMove(priority, src, dst, chunk, op, exchange, seconds, ports))
+        moves.append(
+            PendingMove(priority, src, dst, chunk, op, exchange, seconds, self._known_ports[src, dst, exchange])
+        )
 
-    def _ports(self, src: int, dst: int, crosses: bool) -> Iterable[Port]:
-        if not crosses:
+    def _ports(self, src: int, dst: int) -> Iterable[Port]:
+        if self._hosts[src] == self._hosts[dst]:
             return ("send", src), ("receive", dst)
         if self._per_rank:
             return ("NIC out", src), ("NIC in", dst)

@@ -40,12 +40,13 @@ def in_rounds(moves: Sequence[PendingMove]) -> Table:
     used: defaultdict[Port, int] = defaultdict(lambda: -1)
     written, read = (defaultdict[tuple[int, int], int](lambda: -1) for _ in range(2))
     table = []
-    for index in sorted(range(len(moves)), key=lambda index: (starts[index], index)):
+    for index in sorted(range(len(moves)), key=starts.__getitem__):
         move = moves[index]
         src, dst = (move.src, move.chunk), (move.dst, move.chunk)
         values = (written[src], written[dst], read[dst], read[src] if move.exchange else -1)
-        round_ = 1 + max(*values, *(used[port] for port in move.ports))
-        used.update(dict.fromkeys(move.ports, round_))
+        round_ = 1 + max(*values, *map(used.__getitem__, move.ports))
+        for port in move.ports:
+            used[port] = round_
         read[src], written[dst] = max(read[src], round_), round_
         if move.exchange:
             read[dst], written[src] = max(read[dst], round_), round_
@@ -58,7 +59,7 @@ def in_rounds(moves: Sequence[PendingMove]) -> Table:
 def _starts(moves: Sequence[PendingMove]) -> list[float]:
     """When each move starts; moves that need the same ports wait in one queue, numbered as those appear."""
     waits, after = _awaited(moves)
-    order = sorted(range(len(moves)), key=lambda index: (moves[index].priority, index))
+    order = sorted(range(len(moves)), key=lambda index: moves[index].priority)
     importance = [0] * len(moves)
     for place, index in enumerate(order):
         importance[index] = place

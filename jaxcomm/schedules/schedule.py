@@ -166,10 +166,10 @@ def loads(table: Table) -> tuple[PortLoad, PortLoad]:
 
     def load(own: int, other: int) -> PortLoad:
         links = np.sort((table[:, 0].astype(np.int64) * ranks + table[:, own]) * ranks + table[:, other])
-        another = np.diff(links, prepend=-1) != 0
+        ports = links[group_starts(links)] // ranks
+        peers = np.diff(group_starts(ports), append=len(ports)).astype(np.int32)
         ports = links // ranks
-        starts = np.flatnonzero(np.diff(ports, prepend=-1))
-        peers = np.add.reduceat(another, starts, dtype=np.int32) if len(starts) else np.empty(0, np.int32)
+        starts = group_starts(ports)
         chunks = np.diff(starts, append=len(ports)).astype(np.int32)
         ports = ports[starts]
         return PortLoad((ports // ranks).astype(np.int32), (ports % ranks).astype(np.int32), peers, chunks)
@@ -181,10 +181,15 @@ def measure(sends: PortLoad, receives: PortLoad) -> tuple[int, int]:
     """Rounds that the loads span, and their volume in chunks (see `Schedule`)."""
     if not len(sends.round):
         return 0, 0
-    busiest = [
-        np.maximum.reduceat(load.chunks, np.flatnonzero(np.diff(load.round, prepend=-1))) for load in (sends, receives)
-    ]
+    busiest = [np.maximum.reduceat(load.chunks, group_starts(load.round)) for load in (sends, receives)]
     return int(sends.round[-1]) + 1, int(np.maximum(*busiest).sum())
+
+
+def group_starts(numbers: NDArray[np.integer]) -> NDArray[np.int_]:
+    """Where each run of equal numbers begins."""
+    return (
+        np.flatnonzero(np.concatenate(([True], numbers[1:] != numbers[:-1]))) if len(numbers) else np.empty(0, np.int_)
+    )
 
 
 def rows(round_: ArrayLike, src: ArrayLike, dst: ArrayLike, chunk: ArrayLike, op: Op) -> Table:

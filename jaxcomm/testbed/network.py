@@ -14,7 +14,10 @@ from jaxcomm.testbed.schema import CONTROL, Cut, LossyLink, TestbedHost, Testbed
 Command = tuple[str, ...]
 
 TABLE: Final = "loss"  # of nftables, in a namespace of ours
+_CUT_TABLE: Final = "cut"
+_SLOWEST: Final = ("8kbit", "1600")  # a packet, and no more
 _QUEUE_BYTES: Final = 512 * 1024  # of each shaped link
+_FIFO: Final = ("10:", "bfifo", "limit", str(_QUEUE_BYTES))
 _LEAST_BURST: Final = 16 * 1024  # bytes; HTB falls short of its rate with less
 _BURST_S: Final = 100e-6  # by how much a timer may be late
 _BRIDGE: Final = ("type", "bridge", "stp_state", "0", "forward_delay", "0", "mcast_snooping", "0")
@@ -46,18 +49,44 @@ def build(layout: Layout) -> Iterator[Command]:
 
 def cut(layout: Layout, cut: Cut) -> list[Command]:
     """Cuts a host's link."""
-    port = layout.port(cut.host, layout.testbed.rail_of(cut))
-    if cut.kind == "down":
-        return [("ip", "-n", layout.switch, "link", "set", port, "down")]
-    return [("bridge", "-n", layout.switch, "link", "set", "dev", port, "state", _DISABLED)]
+    rail, namespace = layout.testbed.rail_of(cut), layout.namespace(cut.host)
+    port = layout.port(cut.host, rail)
+    match cut.kind:
+        case "silent":
+            return [("bridge", "-n", layout.switch, "link", "set", "dev", port, "state", _DISABLED)]
+        case "down":
+            return [("ip", "-n", layout.switch, "link", "set", port, "down")]
+        case "slow":
+            # A class with a lower rate would be in debt for what it has sent, also once it is repaired.
+            rate, burst = _SLOWEST if cut.mbit is None else _rate(cut.mbit)
+            slow = ("11:", "tbf", "rate", rate, "burst", burst, "limit", str(_QUEUE_BYTES))
+            return [_queue(*end, "replace", *slow) for end in _ends(layout, cut.host, rail)]
+        case "one-way":
+            hook = f'type filter hook ingress device "{rail}" priority 0; policy drop;'
+            chain = f"netdev {_CUT_TABLE} {rail}"
+            return [within(namespace, "nft", f"add table netdev {_CUT_TABLE}; add chain {chain} {{ {hook} }}")]
+        case "reset":
+            hook = "type filter hook input priority 0; policy accept;"
+            chain = f"inet {_CUT_TABLE} {rail}"
+            rule = f'add rule {chain} iifname "{rail}" meta l4proto tcp reject with tcp reset'
+            return [within(namespace, "nft", f"add table inet {_CUT_TABLE}; add chain {chain} {{ {hook} }}; {rule}")]
 
 
 def repair(layout: Layout, cut: Cut) -> list[Command]:
     """Repairs it."""
-    port = layout.port(cut.host, layout.testbed.rail_of(cut))
-    if cut.kind == "down":
-        return [("ip", "-n", layout.switch, "link", "set", port, "up")]
-    return [("bridge", "-n", layout.switch, "link", "set", "dev", port, "state", _FORWARDING)]
+    rail, namespace = layout.testbed.rail_of(cut), layout.namespace(cut.host)
+    port = layout.port(cut.host, rail)
+    match cut.kind:
+        case "silent":
+            return [("bridge", "-n", layout.switch, "link", "set", "dev", port, "state", _FORWARDING)]
+        case "down":
+            return [("ip", "-n", layout.switch, "link", "set", port, "up")]
+        case "slow":
+            return [_queue(*end, "replace", *_FIFO) for end in _ends(layout, cut.host, rail)]
+        case "one-way":
+            return [within(namespace, "nft", f"delete chain netdev {_CUT_TABLE} {rail}")]
+        case "reset":
+            return [within(namespace, "nft", f"delete chain inet {_CUT_TABLE} {rail}")]
 
 
 def within(namespace: str, *command: str) -> Command:
@@ -97,25 +126,36 @@ def _shaped(layout: Layout, host: TestbedHost, rail: TestbedRail) -> Iterator[Co
     # A route may have a congestion control that the machine's settings keep from other namespaces.
     source = ("src", layout.address(host.name, rail.name), "congctl", layout.testbed.congestion_control)
     yield "ip", "-n", namespace, "route", "change", layout.subnet(rail.name), "dev", rail.name, *source
-    yield from _shape(namespace, rail.name, rail.mbit)
-    yield from _shape(layout.switch, layout.port(host.name, rail.name), rail.mbit)
+    for end in _ends(layout, host.name, rail.name):
+        yield from _shape(*end, rail.mbit)
 
 
 def _shape(namespace: str, device: str, mbit: float) -> Iterator[Command]:
-    rate, burst = f"{round(mbit * 1e6)}bit", str(max(_LEAST_BURST, round(mbit * 1e6 / 8 * _BURST_S)))
+    rate, burst = _rate(mbit)
     tc, to = ("tc", "-n", namespace), ("dev", device)
     yield *tc, "qdisc", "add", *to, "root", "handle", "1:", "htb", "default", "1"
     limits = ("rate", rate, "ceil", rate, "burst", burst, "cburst", burst, "quantum", "60000")
     yield *tc, "class", "add", *to, "parent", "1:", "classid", "1:1", "htb", *limits
-    yield *tc, "qdisc", "add", *to, "parent", "1:1", "handle", "10:", "bfifo", "limit", str(_QUEUE_BYTES)
+    yield _queue(namespace, device, "add", *_FIFO)
+
+
+def _rate(mbit: float) -> tuple[str, str]:
+    """A rate, and how many bytes may go at once."""
+    return f"{round(mbit * 1e6)}bit", str(max(_LEAST_BURST, round(mbit * 1e6 / 8 * _BURST_S)))
+
+
+def _queue(namespace: str, device: str, verb: str, handle: str, *kind: str) -> Command:
+    return "tc", "-n", namespace, "qdisc", verb, "dev", device, "parent", "1:1", "handle", handle, *kind
+
+
+def _ends(layout: Layout, host: str, rail: str) -> list[tuple[str, str]]:
+    """The interfaces of a host's link to a rail, by namespace."""
+    return [(layout.namespace(host), rail), (layout.switch, layout.port(host, rail))]
 
 
 def _lossy(layout: Layout, loss: LossyLink) -> Iterator[Command]:
     rail = layout.testbed.rail_of(loss)
-    for namespace, device in (
-        (layout.namespace(loss.host), rail),
-        (layout.switch, layout.port(loss.host, rail)),
-    ):
+    for namespace, device in _ends(layout, loss.host, rail):
         # Else one that is lost may be an offloaded frame of 64 KiB, 45 packets.
         yield "ip", "-n", namespace, "link", "set", "dev", device, "gso_max_segs", "1"
         hook = f'type filter hook ingress device "{device}" priority 0; policy accept;'

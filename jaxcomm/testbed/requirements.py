@@ -35,6 +35,7 @@ _LOSS: Final = (
     'add chain netdev t c { type filter hook ingress device "one" priority 0; policy accept; }; '
     "add rule netdev t c numgen random mod 100 < 1 counter drop'"
 )
+_BY_NFT: Final = ("one-way", "reset")
 _CONGESTION_CONTROLS: Final = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
 
@@ -50,7 +51,7 @@ def requirements(testbed: Testbed | None = None) -> list[Requirement]:
 
     The kernel's abilities are tried in a namespace without a name, which ends with the trial.
     """
-    with_loss = testbed is None or bool(testbed.losses)
+    with_loss = testbed is None or bool(testbed.losses) or any(cut.kind in _BY_NFT for cut in testbed.cuts)
     tools = {tool: package for tool, package in _PACKAGES.items() if with_loss or tool != "nft"}
     linux = sys.platform == "linux"
     root = linux and os.geteuid() == 0

@@ -13,6 +13,7 @@ from jaxcomm.values import Value
 
 Mbit = Annotated[float, Field(ge=1, le=10_000, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
+CutKind = Literal["silent", "one-way", "down", "slow", "reset"]
 
 CONTROL: Final = "control"  # the network of the coordinator, which nothing shapes
 _NAME: Final = re.compile(r"[a-z][a-z0-9]{0,8}")  # an interface's name has at most 15 letters
@@ -55,14 +56,16 @@ class LossyLink(Value):
 class Cut(Value):
     """A link that is cut `at_s` seconds after the start and repaired at `repaired_s`; without that, it stays cut.
 
-    "silent": packets disappear, and neither end is told. "down": the host's interface loses its carrier.
+    "silent": packets disappear, and neither end is told. "one-way": so do those to the host. "down": the host's
+    interface loses its carrier. "slow": `mbit` are left, or 8 kbit/s. "reset": the host resets what comes by TCP.
     """
 
     host: str
     rail: str | None = None
     at_s: Seconds
     repaired_s: Seconds | None = None
-    kind: Literal["silent", "down"] = "silent"
+    kind: CutKind = "silent"
+    mbit: Mbit | None = None
 
 
 class Flow(Value):
@@ -149,6 +152,8 @@ class Testbed(Value):
     @pydantic.model_validator(mode="after")
     def _times_ascend(self) -> Self:
         for i, cut in enumerate(self.cuts):
+            if cut.mbit is not None and cut.kind != "slow":
+                raise ValueError(f'cuts[{i}].mbit is {cut.mbit:g}; only a link whose cut is "slow" has something left')
             if cut.repaired_s is not None and cut.repaired_s <= cut.at_s:
                 raise ValueError(f"cuts[{i}].repaired_s is {cut.repaired_s:g}; it must come after at_s, {cut.at_s:g}")
         for i, flow in enumerate(self.flows):

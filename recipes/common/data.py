@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pickle
+from importlib.util import find_spec
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 _SPLIT_SEED = 0  # of the order in which digits are divided, the same for every training
 
@@ -30,7 +30,12 @@ class Text(NamedTuple):
 
 def digits() -> tuple[Images, Images]:
     """scikit-learn's 1797 handwritten digits of 8 × 8 pixels: three quarters to train on, one to test on."""
-    images, labels = load_digits(return_X_y=True)
+    package = find_spec("sklearn")
+    if package is None or package.origin is None:
+        raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn")
+    # Its `load_digits` reads this file, too; but to import it takes longer than to import JAX.
+    numbers = np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
+    images, labels = numbers[:, :-1], numbers[:, -1]
     pixels = np.minimum(images * 16, 255).astype(np.uint8).reshape(-1, 8, 8, 1)
     order = np.random.default_rng(_SPLIT_SEED).permutation(len(labels))
     train, test = np.split(order, [3 * len(order) // 4])

@@ -90,7 +90,7 @@ def test_bad_usage_is_2_and_says_what(words: list[str], said: str, capsys: Captu
         (["bench", "--out", "."], "error: .: cannot be written: Is a directory."),
         (["profile", "--out", "/nowhere/x"], "error: /nowhere/x: cannot be written: No such file or directory."),
         (["simulate", "--alpha-us", "inf"], "error: --alpha-us is inf, "),
-        (["profile", "import", "x.txt", "--rail", "eth1=tcp"], "error: --into needs either --executor or --rail"),
+        (["profile", "import", "x.txt", "--rail", "eth1=tcp"], "error: --executor or --rail needs --into"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

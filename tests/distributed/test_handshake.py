@@ -15,20 +15,28 @@ from jaxcomm.distributed.handshake import (
     WELCOME_BYTES,
     ConnectorSide,
     ListenerSide,
+    NotExpected,
     Refused,
 )
 
 KEY = secret.key(b"a secret of this job", "job", 1)
 
 
-def connector(key: bytes = KEY, *, process: int = 2, listener: int = 0, rail: int = 0) -> ConnectorSide:
-    return ConnectorSide(key, process=process, listener=listener, rail=rail)
+def connector(key: bytes = KEY, *, process: int = 2, listener: int = 0, rail: int = 0, cuts: int = 0) -> ConnectorSide:
+    return ConnectorSide(key, process=process, listener=listener, rail=rail, cuts=cuts)
 
 
 def listener(
-    key: bytes = KEY, *, process: int = 0, processes: int = 4, rail: int = 0, used: set[bytes] | None = None
+    key: bytes = KEY, *, process: int = 0, cuts: int = 0, newest: dict[int, int] | None = None
 ) -> ListenerSide:
-    return ListenerSide(key, process=process, processes=processes, rail=rail, used=set() if used is None else used)
+    return ListenerSide(
+        key,
+        process=process,
+        processes=4,
+        rail=0,
+        newest={} if newest is None else newest,
+        expects=lambda _, count: count == cuts,
+    )
 
 
 def test_a_process_of_the_job_is_accepted() -> None:
@@ -70,11 +78,24 @@ def test_a_lower_process_does_not_connect() -> None:
 
 
 def test_a_hello_counts_once() -> None:
-    used: set[bytes] = set()
-    one = connector()
-    listener(used=used).challenge(one.hello)
-    with pytest.raises(Refused, match="its hello was used before"):
-        listener(used=used).challenge(one.hello)
+    newest: dict[int, int] = {}
+    older, one, other = connector(), connector(), connector(process=3)
+    listener(newest=newest).challenge(one.hello)
+    for each in (one, older):
+        with pytest.raises(Refused, match="its hello was used before, or a newer one was"):
+            listener(newest=newest).challenge(each.hello)
+    listener(newest=newest).challenge(other.hello)
+    listener(newest=newest).challenge(connector().hello)
+    assert sorted(newest) == [2, 3]  # and no more with more hellos
+
+
+def test_a_connection_after_another_count_of_cuts_is_refused() -> None:
+    for cuts in (0, 6, 8):
+        with pytest.raises(NotExpected, match=f"process 2 connects after {cuts} cuts of the rail, which is not exp"):
+            listener(cuts=7).challenge(connector(cuts=cuts).hello)
+    side = listener(cuts=7)
+    side.challenge(connector(cuts=7).hello)
+    assert (side.peer, side.cuts) == (2, 7)
 
 
 def test_a_whole_conversation_that_is_replayed_is_refused() -> None:

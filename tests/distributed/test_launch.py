@@ -80,7 +80,7 @@ def command(*words: object) -> list[str]:
     return [sys.executable, "-m", "jaxcomm.cli", "launch", *map(str, words)]
 
 
-ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]), "XLA_FLAGS": ""}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
 
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:

@@ -24,9 +24,10 @@ def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[listener.Listener]:
     monkeypatch.setattr(listener, "HANDSHAKE_S", 0.3)
     bound = socket.socket()
     bound.bind(("127.0.0.1", 0))
-    made = listener.Listener(bound, KEY, process=0, processes=2, rail=0)
-    yield made
-    made.abandon()
+    with bound:
+        made = listener.Listener(bound, KEY, process=0, processes=2, rail=0)
+        yield made
+        made.abandon()
 
 
 def connected(door: listener.Listener, key: bytes = KEY, seconds: float = 20) -> socket.socket:
@@ -73,7 +74,7 @@ def test_one_that_says_garbage_is_closed_and_logged_once(
 
 def test_one_that_hangs_up_halfway_keeps_nobody_out(door: listener.Listener) -> None:
     for length in (0, 1, 50, HELLO_BYTES):
-        side = ConnectorSide(KEY, process=1, listener=0, rail=0)
+        side = ConnectorSide(KEY, process=1, listener=0, rail=0, cuts=0)
         with socket.create_connection(door.address) as half:
             half.sendall(side.hello[:length])
     with connected(door) as made:
@@ -84,7 +85,7 @@ def test_one_that_hangs_up_halfway_keeps_nobody_out(door: listener.Listener) -> 
 
 
 def test_a_replayed_hello_is_closed(door: listener.Listener) -> None:
-    hello = ConnectorSide(KEY, process=1, listener=0, rail=0).hello
+    hello = ConnectorSide(KEY, process=1, listener=0, rail=0, cuts=0).hello
     with socket.create_connection(door.address) as first, socket.create_connection(door.address) as second:
         first.sendall(hello)
         assert len(first.recv(1000)) == CHALLENGE_BYTES
@@ -139,6 +140,7 @@ def test_a_flood_of_strangers_keeps_no_process_out(door: listener.Listener) -> N
 
 def test_nobody_listens(door: listener.Listener) -> None:
     door.close()
+    door._socket.close()
     with pytest.raises(JaxcommError, match=r"process 0 at 127.0.0.1:\d+ refuses connections: .*\n  Cure: 127.0.0.1 is"):
         connected(door)
 

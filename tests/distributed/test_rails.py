@@ -9,8 +9,8 @@ import pytest
 
 from jaxcomm.cli import main
 from jaxcomm.distributed import rails
+from jaxcomm.distributed.addresses import listening_socket
 from jaxcomm.distributed.interfaces import Interface, interfaces
-from jaxcomm.distributed.rail_connections import listen
 from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.records import Record, signed
 from jaxcomm.distributed.settings import MOST_RAILS, NamedRail, Settings
@@ -67,7 +67,7 @@ def test_an_address_that_goes_before_it_is_bound_is_named() -> None:
     with pytest.raises(
         JaxcommError, match=r"cannot listen at 192\.0\.2\.99: Cannot assign requested address\.\n  Cure: "
     ):
-        listen(0, 2, rail("eth0", address="192.0.2.99")._replace(interface=""), 0, b"")
+        listening_socket("192.0.2.99", "")
 
 
 @pytest.mark.parametrize("coordinator", ["", "here", "a..b:1", "127.0.0.1:http"])

@@ -51,6 +51,26 @@ def test_stats_print_as_a_table_and_stay_a_list() -> None:
     assert str(Stats([NEVER])) == str(Stats()) == "no call yet"
 
 
+def test_rails_are_a_table_of_their_own() -> None:
+    rails = [
+        {
+            "process": 1,
+            "rail": "eth0",
+            "is_open": True,
+            "fences": 0,
+            "bytes": 2**20,
+            "shares": [[0, 1024], [2**20, 768]],
+        },
+        {"process": 1, "rail": "eth1", "is_open": False, "fences": 3, "bytes": 0, "shares": [[0, 0], [2**20, 256]]},
+    ]
+    stats = Stats([site()], rails)
+    assert [line.split() for line in str(stats).splitlines()[-2:]] == [
+        ["1", "eth0", "open", "0", "75.0%", "1", "MiB"],
+        ["1", "eth1", "fenced", "3", "25.0%", "0", "B"],
+    ]
+    assert json.loads(stats.json())["rails"] == rails
+
+
 def test_scalars_are_flat_and_finite() -> None:
     scalars = Stats([site(), GROUPED, NEVER]).scalars()
     assert scalars["psum/data/direct/4x4096/wait_s"] == 0.02
@@ -158,7 +178,7 @@ def test_a_run_of_this_process_is_recorded_and_profiled(tmp_path: Path) -> None:
     mesh, spec = jax.sharding.Mesh(np.array(jax.devices()[:RANKS]), ("data",)), jax.sharding.PartitionSpec("data")
     mapped = jax.shard_map(lambda x: jaxcomm.psum(x, "data"), mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
     total = jax.jit(mapped)
-    jaxcomm.ffi.reset_stats()
+    jaxcomm.reset_stats()
     for elements in (RANKS * 1000, RANKS * 10**6):
         for _ in range(5):
             total(np.ones(elements, np.float32)).block_until_ready()

@@ -13,12 +13,12 @@ from jaxcomm.measure.placement import (
     ExchangeRound,
     Exchanges,
     describe,
-    find_racks,
     kinds,
     matchings,
     shuffled_matchings,
 )
 from jaxcomm.profile.files import validate
+from jaxcomm.profile.find_racks import find_racks
 
 ALPHA, BETA = 20e-6, 1e-9
 SIZES = (1024, 65536, 4194304)

@@ -20,7 +20,6 @@ ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if name != "PJRT_NPROC"},
     "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
-    "XLA_FLAGS": "",
     "JAXCOMM_DEADLINE_S": "100",
 }
 

@@ -31,6 +31,10 @@ def shell(line: str, folder: Path) -> str:
         program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" {words}"$@"\n')
         program.chmod(0o755)
     bare = {"HOME": str(folder), "PATH": os.pathsep.join([str(programs), "/usr/bin", "/bin", "/usr/sbin", "/sbin"])}
+    bare |= {
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+        "XLA_FLAGS": "--xla_cpu_use_fusion_emitters=false",
+    }  # as in conftest.py
     found = subprocess.run(
         ["bash", "-c", line], cwd=folder, env=bare, capture_output=True, text=True, timeout=DEADLINE_S
     )

@@ -112,7 +112,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert {path.suffix for path in here.iterdir() if path.is_file()} == {".json", ".svg"}
     (here / "train.py").write_text(MODEL)
     (here / "run.py").write_text(RUN)
-    shell("XLA_FLAGS=--xla_force_host_platform_device_count=8 PJRT_NPROC=32 python run.py", here)
+    shell('XLA_FLAGS="$XLA_FLAGS --xla_force_host_platform_device_count=8" PJRT_NPROC=32 python run.py', here)
     shell("jaxcomm profile --inject rank=3,ms=30 --sizes 4KiB,64KiB --steps 10 --out late.json", here)
     (here / "mine").mkdir()
     (here / "mine" / "text.py").write_text(MODEL)

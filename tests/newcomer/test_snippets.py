@@ -19,7 +19,7 @@ pytest.importorskip("flax", reason="a snippet uses Flax's BatchNorm")
 HEAD = """
 import os
 
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+os.environ["XLA_FLAGS"] += " --xla_force_host_platform_device_count=8"
 os.environ["PJRT_NPROC"] = "32"
 import jax
 import jax.numpy as jnp

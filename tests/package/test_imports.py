@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "planner": "curve files plan profile program schedules shares simulate cluster",
     "testbed": "files",
     "train": "collectives communicator ffi plan planner profile",
-    "report": "plan profile schedules cluster simulate",
+    "report": "plan profile schedules shares cluster simulate",
     "cli": "collectives distributed ffi files gpu measure plan planner profile program report schedules shares "
     "simulate testbed train",
     "jax_compat": "",

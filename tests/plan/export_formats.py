@@ -26,16 +26,14 @@ MEMORY = {"const": "memory"}
 LOCAL = record(type={"enum": ["i", "s"]}, index=number(0, 2**20), size={"const": 1})
 REMOTE = record(buffer_id=number(0, 15), index=number(0, 2**20), size={"const": 1})
 TOKEN = {"channel_ids": {**array(number(0, 15), 1, 8), "uniqueItems": True}, "channel_type": MEMORY}
-OPERATION = {
-    "oneOf": [
-        record(name={"const": "nop"}),
-        record(name={"enum": ["signal", "wait"]}, **TOKEN),
-        record(name={"const": "put"}, src_buff=array(LOCAL, 1, 8), dst_buff=array(REMOTE, 1, 8), channel_type=MEMORY),
-        record(
-            name={"const": "re"}, src_buff=array(LOCAL, 2, 9), dst_buff=array(LOCAL, 1, 1), reduce_op={"const": "sum"}
-        ),
-        record(name={"const": "copy"}, src_buff=array(LOCAL, 1, 1), dst_buff=array(LOCAL, 1, 1)),
-    ]
+NAME = {"type": "string"}
+OPERATIONS = {
+    "nop": record(name=NAME),
+    "signal": record(name=NAME, **TOKEN),
+    "wait": record(name=NAME, **TOKEN),
+    "put": record(name=NAME, src_buff=array(LOCAL, 1, 8), dst_buff=array(REMOTE, 1, 8), channel_type=MEMORY),
+    "re": record(name=NAME, src_buff=array(LOCAL, 2, 9), dst_buff=array(LOCAL, 1, 1), reduce_op={"const": "sum"}),
+    "copy": record(name=NAME, src_buff=array(LOCAL, 1, 1), dst_buff=array(LOCAL, 1, 1)),
 }
 MSCCLPP_SCHEMA = record(
     name={"type": "string"},
@@ -52,7 +50,7 @@ MSCCLPP_SCHEMA = record(
             threadblocks=array(
                 record(
                     id=number(0, 107),
-                    ops=array(OPERATION, 1, 64),
+                    ops=array({"type": "object"}, 1, 64),
                     channels=array(record(channel_type=MEMORY, channel_ids=array(number(0, 2**20), 1, 16)), 1, 1),
                     remote_buffer_refs=array(
                         record(access_channel_type=MEMORY, remote_buffer_ids=array(number(0, 4096), 1, 16)), 0, 1
@@ -76,6 +74,7 @@ MSCCLPP_SCHEMA = record(
     max_message_size=number(16, 2**32 - 1),
 )
 _validate_mscclpp = fastjsonschema.compile(MSCCLPP_SCHEMA)
+_validate_operation = {name: fastjsonschema.compile(schema) for name, schema in OPERATIONS.items()}
 
 ATTRIBUTES = {
     "algo": "name proto nchannels nchunksperloop ngpus coll inplace outofplace minBytes maxBytes",
@@ -96,6 +95,8 @@ def check_mscclpp(text: str) -> dict[str, Any]:
         ids = [i for block in gpu["threadblocks"] for i in block["channels"][0]["channel_ids"]]
         assert ids == list(range(len(gpu["channels"][0]["connected_to"]))), "a channel belongs to one block"
         for block in gpu["threadblocks"]:
+            for op in block["ops"]:
+                _validate_operation[op["name"]](op)
             channels = len(block["channels"][0]["channel_ids"])
             assert all(i < channels for op in block["ops"] for i in op.get("channel_ids", []))
     assert document["min_message_size"] % (16 * document["gpus"][0]["input_chunks"]) == 0

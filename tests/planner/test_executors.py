@@ -286,7 +286,7 @@ def test_from_the_output_of_nccl_tests_to_a_run_on_cpus(tmp_path: Path, capsys: 
     ]
 
     assert main(["profile", "import", str(table), "--executor", "nccl"]) == 1
-    assert "--into needs either --executor or --rail" in capsys.readouterr().err
+    assert "--executor or --rail needs --into" in capsys.readouterr().err
 
 
 def test_an_executor_of_other_ranks_is_refused() -> None:

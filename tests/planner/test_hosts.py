@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from jaxcomm import schedules, simulate
-from jaxcomm.cluster import Topology
+from jaxcomm.cluster import Cluster, Topology
+from jaxcomm.planner.schedules import Setting
+from jaxcomm.planner.schedules.on_hosts import hierarchical_specs
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import Network
 from tests.planner.random_hosts import compared
@@ -41,6 +43,13 @@ def took(schedule: Schedule, topology: Topology, delay: float) -> float:
     arrivals = [delay * (rank in schedule.late_ranks) for rank in range(schedule.ranks)]
     run = simulate.run(schedule, 1, Network(0.0, 1.0, topology), arrivals)
     return float(run.finish_s.max()) - max(arrivals)
+
+
+def test_some_sizes_are_cut_twice_per_rank() -> None:
+    topology = Topology(hosts=(0,) * 4 + (1,) * 4, nic="rank", slow=4.0)
+    setting = Setting(ranks=8, links=Cluster(1e-5, 1e-10, topology), ports=16, min_gain=0.02)
+    counts = [spec.chunks for size in (2**20, 2**24, 2**28) for spec in hierarchical_specs(setting, size)]
+    assert counts == [8, 16, 32], "at 16 MiB the others take 9 and 33 % longer"
 
 
 @pytest.mark.parametrize(("hosts", "per_host"), SHAPES)

@@ -70,7 +70,7 @@ def run(
                 devices=devices,
                 coordinator=coordinator,
                 transport=transport,
-                environment={"XLA_FLAGS": ""},
+                environment=os.environ,
             )
             children.append(
                 stack.enter_context(

@@ -210,6 +210,34 @@ def test_lost_device_lines_are_made_up_for_by_the_bandwidths(tmp_path: Path) -> 
         assert profile.read_any(tmp_path / str(number)).ranks == 8
 
 
+@pytest.mark.parametrize("line", ["#  Rank  0", "#  Rank  3", "#  Rank  7", "#       size", "# nThread"])
+def test_a_line_that_lost_its_number_sign_is_still_read(line: str, tmp_path: Path) -> None:
+    small = without(" +[0-9]{5} +| +[0-9]{6}")  # whose bandwidths have too few digits to tell the ranks
+    (tmp_path / "table").write_text(small.replace(line, line.replace("#", " ", 1)))
+    assert profile.read_any(tmp_path / "table").ranks == 8
+
+
+@pytest.mark.parametrize("names", [("TREE", "RING", "LL", "SIMPLE"), ("0", "1", "0", "2")], ids=["names", "numbers"])
+def test_alpha_and_beta_are_those_of_the_ring_with_one_protocol(names: tuple[str, ...], tmp_path: Path) -> None:
+    tree, ring, low, simple = names
+    sizes = [2**power for power in range(10, 31, 2)]
+    took = [(tree, low)] * 3 + [(ring, low)] * 3 + [(ring, simple)] * 5
+    lines = [
+        f"n:1:1 [0] NCCL INFO AllReduce: {size} Bytes -> Algo {algorithm} proto {protocol} channel{{Lo..Hi}}={{0..0}}"
+        for size, (algorithm, protocol) in zip(sizes, took, strict=True)
+    ]
+    table = TABLE
+    for size in sizes[:6]:  # a tree and low latency, as no ring of 2 µs and 200 GB/s has it
+        table = re.sub(rf"(?m)^( +{size} .*? -1) +[0-9.]+ ", r"\1     9.00 ", table)
+    (tmp_path / "table").write_text("\n".join([*lines, table]))
+    link = profile.read_any(tmp_path / "table").link
+    assert (link.alpha_s, link.beta_s_per_byte) == (pytest.approx(2e-6, rel=0.02), pytest.approx(5e-12, rel=1e-3))
+    assert link.residual < 1e-3 and len(link.samples) == 11
+    assert "Ring with SIMPLE" in link.source and "; with LL, α 0.643 µs" in link.source
+    (tmp_path / "table").write_text(table)
+    assert profile.read_any(tmp_path / "table").link.residual > 0.2
+
+
 def test_own_calls_in_a_trace_are_found_by_their_target() -> None:
     config = 'axes = "data", groups = array<i32: 0, 1, 2, 3>, kind = "all_reduce", sizes = array<i32: 2, 2>'
     own = message(

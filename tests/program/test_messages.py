@@ -22,7 +22,7 @@ SOURCES += ["program/messages.cc", "executor/layout.cc", "program/program.cc", "
 def simulator(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program that runs messages between simulated ranks."""
     binary = tmp_path_factory.mktemp("simulation") / "simulate"
-    command = ["c++", "-std=c++17", "-O0", "-ffp-contract=off", f"-I{CC.parent}", *(str(CC / s) for s in SOURCES)]
+    command = ["c++", "-std=c++17", "-O1", "-ffp-contract=off", f"-I{CC.parent}", *(str(CC / s) for s in SOURCES)]
     subprocess.run([*command, "-o", str(binary)], check=True, timeout=300)
     return binary
 

@@ -17,7 +17,10 @@ DEADLINE_S = 300
 def start(script: Path, words: Sequence[str], cache: Path, launch: Sequence[str] = ()) -> subprocess.Popen[str]:
     """A script in a process of its own, or, given the options of `jaxcomm launch`, in several."""
     launcher = ["-m", "jaxcomm.cli", "launch", *launch] if launch else []
-    quick = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"  # to compile; they run briefly
+    # To compile; they run briefly.
+    quick = " ".join(
+        [os.environ.get("XLA_FLAGS", ""), "--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=false"]
+    )
     kept = {"JAX_COMPILATION_CACHE_DIR": str(cache), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     return subprocess.Popen(

@@ -65,7 +65,7 @@ def cut(*fields: str) -> str:
         (RAIL + SECOND + HOSTS + cut("at_s = 1"), "cuts[0].rail is missing; there are several, eth0, eth1"),
         (RAIL + HOSTS + cut("at_s = 1", 'rail = "eth7"'), 'cuts[0].rail is "eth7"; the rails are eth0'),
         (RAIL + HOSTS + cut("at_s = 1", "repaired_s = 1"), "cuts[0].repaired_s is 1; it must come after at_s, 1"),
-        (RAIL + HOSTS + cut("at_s = 1", 'kind = "loud"'), "cuts[0].kind is 'loud'; it must be 'silent' or 'down'"),
+        (RAIL + HOSTS + cut("at_s = 1", 'kind = "loud"'), "cuts[0].kind is 'loud'; it must be 'silent', 'one-way'"),
         (RAIL + HOSTS + 2 * cut("at_s = 1"), "cuts[1] begins before the link of cuts[0], which is the same"),
         (RAIL + HOSTS + '[[flows]]\nsrc = "a"\ndst = "a"', 'flows[0].dst is "a", its src'),
         (RAIL + HOSTS + '[[flows]]\nsrc = "a"\ndst = "b"\nstop_s = 0', "flows[0].stop_s is 0; it must come after"),

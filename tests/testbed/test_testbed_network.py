@@ -120,7 +120,7 @@ def test_connections_use_the_congestion_control_of_the_file() -> None:
                 assert (first_line(sender), first_line(server)) == ("cubic", "cubic")
 
 
-@pytest.mark.parametrize("kind", ["silent", "down"])
+@pytest.mark.parametrize("kind", ["silent", "one-way", "down"])
 def test_a_link_is_cut_and_repaired(kind: str) -> None:
     wanted = made(cuts=[{"host": "b", "at_s": 0, "repaired_s": 0.1, "kind": kind}])
     with testbed.up(wanted) as layout:
@@ -133,6 +133,35 @@ def test_a_link_is_cut_and_repaired(kind: str) -> None:
             for command in network.repair(layout, wanted.cuts[0]):
                 subprocess.run(command, check=True)
             assert first_line(ping) == "reached"
+
+
+def test_a_link_resets_connections_or_is_slow() -> None:
+    cuts = [{"host": "b", "at_s": at, "repaired_s": at + 1, "kind": kind} for at, kind in enumerate(("reset", "slow"))]
+    server = "import socket, sys; s = socket.create_server((sys.argv[1], 7001)); print('ready', flush=True); s.accept()"
+    client = "import socket, sys; s = socket.create_connection((sys.argv[1], 7001), 20); print('connected')"
+    with testbed.up(made(cuts=cuts)) as layout:
+        reset, slow = layout.testbed.cuts
+        address, shaper = (
+            layout.address("b", "eth0"),
+            ("tc", "-n", layout.namespace("b"), "qdisc", "show", "dev", "eth0"),
+        )
+
+        def run(commands: list[network.Command]) -> None:
+            for command in commands:
+                subprocess.run(command, check=True)
+
+        with python(layout, "b", "-c", server, address) as listening:
+            assert first_line(listening) == "ready"
+            run(network.cut(layout, reset))
+            with python(layout, "a", "-c", client, address) as refused:
+                assert first_line(refused) == ""
+            run(network.repair(layout, reset))
+            with python(layout, "a", "-c", client, address) as accepted:
+                assert first_line(accepted) == "connected"
+        run(network.cut(layout, slow))
+        assert "rate 8Kbit" in subprocess.run(shaper, check=True, capture_output=True, text=True).stdout
+        run(network.repair(layout, slow))
+        assert "rate" not in subprocess.run(shaper, check=True, capture_output=True, text=True).stdout
 
 
 def test_events_happen_while_the_processes_run(capfd: pytest.CaptureFixture[str]) -> None:

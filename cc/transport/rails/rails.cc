@@ -3,46 +3,237 @@
 #include <algorithm>
 #include <string>
 
-#include "cc/transport/joined_sends.h"
+#include "cc/base/thread.h"
+#include "cc/transport/rails/messages.h"
+#include "cc/transport/rails/peer.h"
+#include "cc/transport/spans.h"
 
 namespace jaxcomm {
 
 Rails::Rails(uint32_t processes, uint32_t rails, Events* events)
-    : events_(events), listeners_(rails), processes_(processes) {
+    : events_(events), listeners_(rails), peers_(processes) {
   for (uint32_t rail = 0; rail < rails; ++rail) {
     listeners_[rail].owner = this;
     listeners_[rail].rail = rail;
   }
 }
 
-Status Rails::AddProcess(uint32_t process, RailTable table, std::vector<uint32_t> connected) {
-  for (const uint32_t rail : table.rails()) {
+Rails::~Rails() {
+  {
+    std::lock_guard<std::mutex> lock(watch_mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_one();
+  if (watch_.joinable()) watch_.join();
+}
+
+Status Rails::AddProcess(uint32_t process, const std::vector<RailTable::Range>& shares,
+                         const std::vector<uint32_t>& connected) {
+  Result<RailTable> table = RailTable::Make(shares);
+  if (!table.ok()) return table.status();
+  for (const uint32_t rail : table.value().rails()) {
     if (std::find(connected.begin(), connected.end(), rail) == connected.end()) {
       return InvalidArgument("process " + std::to_string(process) + " has a share on rail " + std::to_string(rail) +
                              ", which does not lead to it");
     }
   }
-  processes_[process].emplace(Process{std::move(table), std::move(connected), /*failed=*/false, Status()});
-  const uint32_t first = FirstRailTo(process);
+  auto peer = std::make_unique<Peer>(static_cast<uint32_t>(listeners_.size()), shares, std::move(table.value()));
+  for (const uint32_t rail : connected) peer->rails[rail].state = Peer::State::kOpen;
+  const uint32_t first = *peer->FirstRail();
   have_one_first_ = have_one_first_ && first == first_.value_or(first);
   first_ = first;
+  std::lock_guard<std::mutex> lock(mutex_);
+  peers_[process] = std::move(peer);
   return Status();
 }
 
-uint32_t Rails::RailTo(uint32_t process, const MessageId& id) const {
-  return processes_[process]->table.RailOf(id.call_bytes, id.segment);
+Status Rails::Start() {
+  std::optional<std::thread> thread = StartThread([this] { Watch(); });
+  if (!thread) return Status(Code::kInternal, "no rails can be made: the system has no thread to give");
+  watch_ = std::move(*thread);
+  return Status();
 }
 
-void Rails::Notify(uint32_t process, std::string_view notice) { rails_[FirstRailTo(process)]->Notify(process, notice); }
+void Rails::Notify(uint32_t process, std::string_view notice) {
+  std::string bytes;
+  std::optional<uint32_t> rail;
+  {
+    Lock lock(mutex_);
+    Peer& peer = *peers_[process];
+    if (!peer.gone.ok()) return;
+    bytes = peer.notices.Add(kNotice, notice);
+    rail = peer.FirstRail();
+  }
+  SendNotice(process, rail, bytes);
+}
+
+// None is open: it is kept, and goes over the one that will be.
+void Rails::SendNotice(uint32_t process, std::optional<uint32_t> rail, const std::string& bytes) {
+  if (!rail) return;
+  rails_[*rail]->Notify(process, bytes);
+  Wake();
+}
 
 void Rails::Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view, Received done) {
-  rails_[RailTo(process, id)]->Post(process, id, std::move(spans), accepts_view, std::move(done));
+  const Result<int64_t> bytes = CheckSpans(spans);
+  Status error = bytes.status();
+  uint64_t on = 0;
+  {
+    Lock lock(mutex_);
+    if (cancelled_.Contains(id.call)) return;
+    Peer& peer = *peers_[process];
+    for (size_t rail = 0; rail < peer.rails.size(); ++rail) {
+      const Peer::State state = peer.rails[rail].state;
+      if (state == Peer::State::kOpen || state == Peer::State::kLeft) on |= uint64_t{1} << rail;
+    }
+    if (error.ok() && on == 0) error = peer.gone;
+    if (error.ok() && peer.posted.count(id) > 0) error = InvalidArgument("a message has been posted twice");
+    if (error.ok())
+      peer.posted.emplace(id, Peer::Posted{std::move(spans), accepts_view, std::move(done), bytes.value(), on});
+  }
+  if (!error.ok()) return done(error, nullptr);
+  PostOn(process, id, on);
+}
+
+// One of the rails may bring it before it has been posted on all.
+void Rails::PostOn(uint32_t process, const MessageId& id, uint64_t on) {
+  const auto each = [this, on](const std::function<void(uint32_t)>& run) {
+    for (uint32_t rail = 0; rail < rails_.size(); ++rail) {
+      if (on >> rail & 1) run(rail);
+    }
+  };
+  const auto is_posted = [&] { return peers_[process]->posted.count(id) > 0; };
+  each([&](uint32_t rail) {
+    Lock lock(mutex_);
+    if (!is_posted()) return;
+    const Peer::Posted& posted = peers_[process]->posted.at(id);
+    const std::vector<Span> spans = posted.spans;
+    const bool accepts_view = posted.accepts_view;
+    const uint32_t fences = peers_[process]->rails[rail].fences;
+    lock.unlock();
+    rails_[rail]->Post(process, id, spans, accepts_view,
+                       [this, process, id, rail, fences](const Status& status, std::shared_ptr<const std::byte> view) {
+                         Receive(process, id, rail, fences, status, std::move(view));
+                       });
+  });
+  Lock lock(mutex_);
+  if (is_posted()) return;
+  lock.unlock();
+  each([&](uint32_t rail) { rails_[rail]->Withdraw(process, id); });
+}
+
+// A rail has brought it, or will not.
+void Rails::Receive(uint32_t process, const MessageId& id, uint32_t rail, uint32_t fences, const Status& status,
+                    std::shared_ptr<const std::byte> view) {
+  Received done;
+  Status end = status;
+  uint64_t others = 0;
+  std::string received;
+  std::optional<uint32_t> first;
+  {
+    Lock lock(mutex_);
+    Peer& peer = *peers_[process];
+    const auto at = peer.posted.find(id);
+    if (peer.rails[rail].fences != fences || at == peer.posted.end()) return;  // what a fenced rail brought comes again
+    Peer::Posted& posted = at->second;
+    posted.on &= ~(uint64_t{1} << rail);
+    if (!status.ok()) {
+      if (posted.on != 0 || peer.gone.ok()) return;
+      end = peer.gone;
+    } else {
+      others = posted.on;
+      peer.received.push_back(id);
+      if (posted.bytes > kMaxCopied || peer.received.size() >= Peer::kMaxReceived) {
+        received = peer.TakeReceived();
+        first = peer.FirstRail();
+      }
+    }
+    done = std::move(posted.done);
+    peer.posted.erase(at);
+  }
+  for (uint32_t other = 0; other < rails_.size(); ++other) {
+    if (others >> other & 1) rails_[other]->Withdraw(process, id);
+  }
+  SendNotice(process, first, received);
+  done(end, std::move(view));
+  if (first) rails_[*first]->Flush();
 }
 
 void Rails::Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) {
+  const Result<int64_t> bytes = CheckSpans(spans);
+  if (!bytes.ok()) return done(bytes.status());
+  const auto message = std::make_shared<Outgoing>(Outgoing{std::move(spans), {}, 0, Status(), nullptr});
+  const bool is_copied = bytes.value() <= kMaxCopied;
+  if (is_copied) {
+    message->copy.reserve(static_cast<size_t>(bytes.value()));
+    for (ConstSpan& span : message->spans) {
+      message->copy.insert(message->copy.end(), span.data, span.data + span.bytes);
+      span.data = message->copy.data() + message->copy.size() - span.bytes;
+    }
+  }
+  Status status;
   std::vector<std::vector<Receiver>> parts(rails_.size());
-  for (const Receiver& receiver : to) parts[RailTo(receiver.process, receiver.id)].push_back(receiver);
-  SendParts(rails_, parts, std::move(spans), std::move(done));
+  {
+    Lock lock(mutex_);
+    if (!to.empty() && cancelled_.Contains(to[0].id.call)) return;
+    const auto is_here = [this](const Receiver& receiver) { return peers_[receiver.process]->gone.ok(); };
+    if (!is_copied && std::any_of(to.begin(), to.end(), is_here)) message->done = std::exchange(done, nullptr);
+    for (const Receiver& receiver : to) {
+      Peer& peer = *peers_[receiver.process];
+      if (!peer.gone.ok()) {
+        status = message->status = peer.gone;
+        continue;
+      }
+      ++message->receivers;
+      parts[peer.Keep(receiver.id, message, bytes.value())].push_back(receiver);
+    }
+  }
+  for (uint32_t rail = 0; rail < rails_.size(); ++rail) {
+    if (!parts[rail].empty()) SendOn(rail, parts[rail], message);
+  }
+  if (done) done(status);
+}
+
+void Rails::SendOn(uint32_t rail, const std::vector<Receiver>& to, const std::shared_ptr<Outgoing>& message) {
+  rails_[rail]->Send(to, message->spans, [message](const Status&) {});  // where it fails, the rail does
+  Wake();
+  Lock lock(mutex_);
+  for (const Receiver& receiver : to) --peers_[receiver.process]->rails[rail].sends;
+}
+
+// The process has these messages; what is to be told that they have been sent.
+std::vector<Sent> Rails::Confirm(Peer& peer, std::string_view ids) {
+  std::vector<Sent> sent;
+  NumberReader in(ids);
+  while (in.rest().size() >= kMessageIdBytes) {
+    const auto found = peer.unconfirmed.find(GetMessageId(in));
+    if (found == peer.unconfirmed.end()) continue;
+    peer.Release(found->first, found->second);
+    peer.rails[found->second.rail].bytes += found->second.bytes;
+    Outgoing& message = *found->second.message;
+    if (--message.receivers == 0 && message.done) {
+      sent.push_back([done = std::move(message.done), status = message.status](const Status&) { done(status); });
+    }
+    peer.unconfirmed.erase(found);
+  }
+  return sent;
+}
+
+std::vector<Rails::State> Rails::states() const {
+  std::vector<State> states;
+  Lock lock(mutex_);
+  for (uint32_t process = 0; process < peers_.size(); ++process) {
+    for (uint32_t rail = 0; peers_[process] && rail < listeners_.size(); ++rail) {
+      const Peer::Rail& it = peers_[process]->rails[rail];
+      if (it.state == Peer::State::kNone) continue;
+      State state{process, rail, it.fences, it.state == Peer::State::kOpen, it.bytes, {}};
+      for (const RailTable::Range& range : peers_[process]->balance.shares()) {
+        state.shares.emplace_back(range.min_bytes, range.shares[rail]);
+      }
+      states.push_back(std::move(state));
+    }
+  }
+  return states;
 }
 
 void Rails::Flush() {
@@ -50,11 +241,42 @@ void Rails::Flush() {
 }
 
 void Rails::Cancel(const CallId& call) {
+  std::vector<Received> received;  // what they own may call us when it is released
+  std::vector<Sent> sent;
+  {
+    Lock lock(mutex_);
+    cancelled_.Add(call);
+    MessageId first;
+    first.call = call;
+    for (const std::unique_ptr<Peer>& peer : peers_) {
+      if (!peer) continue;
+      auto& posted = peer->posted;
+      for (auto at = posted.lower_bound(first); at != posted.end() && at->first.call == call; at = posted.erase(at)) {
+        received.push_back(std::move(at->second.done));
+      }
+      auto& sends = peer->unconfirmed;
+      for (auto at = sends.lower_bound(first); at != sends.end() && at->first.call == call; at = sends.erase(at)) {
+        peer->Release(at->first, at->second);
+        sent.push_back(std::exchange(at->second.message->done, nullptr));
+      }
+    }
+  }
   for (Transport* const rail : rails_) rail->Cancel(call);
 }
 
-void Rails::Disconnect(uint32_t process, const Status& why) {
-  for (Transport* const rail : rails_) rail->Disconnect(process, why);
+// Notices, and at last that the process is gone, in order, whatever threads bring them.
+void Rails::Deliver(uint32_t process) {
+  Lock lock(mutex_);
+  Peer& peer = *peers_[process];
+  if (std::exchange(peer.delivering, true)) return;
+  while (!peer.deliveries.empty()) {
+    const std::function<void()> run = std::move(peer.deliveries.front());
+    peer.deliveries.pop_front();
+    lock.unlock();
+    run();
+    lock.lock();
+  }
+  peer.delivering = false;
 }
 
 void Rails::Expect() {
@@ -80,21 +302,60 @@ void Rails::Help(std::chrono::nanoseconds limit, const std::function<bool()>& ov
   });
 }
 
-void Rails::End(uint32_t process, uint32_t rail, const Status& why, bool left) {
-  std::vector<uint32_t> open;
-  Status gone;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    Process& ended = *processes_[process];
-    ended.open.erase(std::remove(ended.open.begin(), ended.open.end(), rail), ended.open.end());
-    if (ended.why.ok() || (!ended.failed && !left)) ended.why = why;
-    ended.failed = ended.failed || !left;
-    open = ended.open;
-    gone = ended.why;
+void Rails::Watch() {
+  std::unique_lock<std::mutex> lock(watch_mutex_);
+  while (!stopping_) {
+    wake_.wait(lock, [this] { return stopping_ || watching_.load(); });
+    while (!stopping_ && watching_.load()) {
+      wake_.wait_for(lock, Silence::kLook);
+      watching_ = false;  // before it looks: what goes out meanwhile is looked at again
+      lock.unlock();
+      const bool is_quiet = Look(std::chrono::steady_clock::now());
+      lock.lock();
+      if (!is_quiet) watching_ = true;
+    }
   }
-  if (open.empty()) return events_->OnPeerGone(process, gone);
-  if (left) return;
-  for (const uint32_t other : open) rails_[other]->Disconnect(process, gone);
+}
+
+// Something is on its way.
+void Rails::Wake() {
+  if (watching_.load() || !watch_.joinable()) return;
+  {
+    std::lock_guard<std::mutex> lock(watch_mutex_);
+    watching_ = true;
+  }
+  wake_.notify_one();
+}
+
+bool Rails::Look(std::chrono::steady_clock::time_point now) {
+  bool is_quiet = true;
+  for (uint32_t process = 0; process < peers_.size(); ++process) {
+    std::vector<std::optional<SendProgress>> rails(rails_.size());
+    Lock lock(mutex_);
+    Peer* const peer = peers_[process].get();
+    if (peer == nullptr || !peer->gone.ok()) continue;
+    for (size_t rail = 0; rail < rails.size(); ++rail) {
+      if (peer->rails[rail].state == Peer::State::kOpen) rails[rail].emplace();
+    }
+    lock.unlock();
+    for (size_t rail = 0; rail < rails.size(); ++rail) {
+      if (rails[rail]) rails[rail] = rails_[rail]->ProgressTo(process);
+    }
+    lock.lock();
+    const Silence::Seen seen = peer->silence.Look(rails, now);
+    lock.unlock();
+    is_quiet = is_quiet && seen.is_quiet;
+    for (const uint32_t rail : seen.ask) {
+      rails_[rail]->Notify(process, std::string(1, kAsk));
+      rails_[rail]->Flush();
+    }
+    for (const uint32_t rail : seen.silent) {
+      End(process, rail,
+          Status(Code::kInternal, "process " + std::to_string(process) + " is gone: a rail to it is silent"),
+          /*left=*/false);
+    }
+  }
+  return is_quiet;
 }
 
 }  // namespace jaxcomm

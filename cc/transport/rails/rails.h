@@ -3,27 +3,37 @@
 //   Rails rails(/*processes=*/4, /*rails=*/2, &events);
 //   ... make each rail's transport, with rails.events(0), rails.events(1) as its Events ...
 //   rails.Connect({&eth0, &eth1});
-//   rails.AddProcess(3, table, {0, 1});   // before its rails may bring anything
+//   rails.AddProcess(3, {{0, {1024, 0}}, {1 << 20, {820, 204}}}, {0, 1});   // before its rails may bring anything
+//   rails.Start();
+//   for (const Rails::Lost& lost : rails.lost()) rails.Restore(lost, [&] { ... connect it anew ... });
 //
-// The segments of a message go over the rails that the process's table names, which is the same on the other side.
-// Notices go where calls of no byte do, on the process's first rail; so do all messages of calls that the table does
-// not split. A process is gone once all of its rails are. When one of them fails the others are disconnected: no
-// segment waits for one that never comes. Rails of a process that leaves end one by one, each behind what it had to
+// The sender cuts a message over the rails that are open, by their shares; the receiver takes each segment from
+// whichever rail brings it. A process tells another one what it has received, and until then the sender keeps it: a
+// message of kMaxCopied bytes or less as a copy, a larger one where it lies.
+//
+// A rail that fails, or is silent while another one is not, is fenced on both sides: nothing of it is read any more.
+// Then what the other side does not have goes over the rails that are left. The last one is not fenced for its silence,
+// and where it fails the process is gone. Rails of a process that leaves end one by one, each behind what it had to
 // carry.
 //
 // The transports are the caller's. They have run their last callback before this ends. Thread-safe, as they are.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "cc/transport/cancelled_calls.h"
 #include "cc/transport/rails/rail_table.h"
 #include "cc/transport/transport.h"
 
@@ -31,19 +41,44 @@ namespace jaxcomm {
 
 class Rails : public Transport {
  public:
+  static constexpr int64_t kMaxCopied = 16 << 10;
+
+  // A rail to a process that has been fenced so many times, on both sides.
+  struct Lost {
+    uint32_t process, rail, fences;
+  };
+
   Rails(uint32_t processes, uint32_t rails, Events* events);
+  ~Rails() override;
 
   Events* events(uint32_t rail) { return &listeners_[rail]; }
   void Connect(std::vector<Transport*> rails) { rails_ = std::move(rails); }
-  // `connected`: the rails that lead to it. An error: the table names another one.
-  Status AddProcess(uint32_t process, RailTable table, std::vector<uint32_t> connected);
+  // `connected`: the rails that lead to it. An error: another one has a share.
+  Status AddProcess(uint32_t process, const std::vector<RailTable::Range>& shares,
+                    const std::vector<uint32_t>& connected);
+  // From now on a thread looks for silent rails, as long as something is on its way.
+  Status Start();
+
+  // All rails that lead to processes.
+  struct State {
+    uint32_t process, rail, fences;
+    bool is_open;
+    int64_t bytes;                                     // that the other side is known to have
+    std::vector<std::pair<int64_t, uint32_t>> shares;  // of calls of at least so many bytes, while it is open
+  };
+  std::vector<State> states() const;
+  // Those that may be restored.
+  std::vector<Lost> lost() const;
+  // `connect` gives the rail's transport a new connection with the process. An error: it may not be restored now.
+  Status Restore(const Lost& lost, const std::function<Status()>& connect);
+  // What the thread does; whether nothing is on its way.
+  bool Look(std::chrono::steady_clock::time_point now);
 
   void Notify(uint32_t process, std::string_view notice) override;
   void Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view, Received done) override;
   void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
   void Flush() override;
   void Cancel(const CallId& call) override;
-  void Disconnect(uint32_t process, const Status& why) override;
   void Expect() override;
   void EndExpecting() override;
   // Only if all processes have one first rail, on which small calls are: a thread cannot sleep on two.
@@ -52,33 +87,55 @@ class Rails : public Transport {
  private:
   class Listener : public Events {
    public:
-    void OnNotice(uint32_t process, std::string_view notice) override { owner->events_->OnNotice(process, notice); }
+    void OnNotice(uint32_t process, std::string_view notice) override { owner->Hear(process, rail, notice); }
     void OnPeerGone(uint32_t process, const Status& why) override { owner->End(process, rail, why, /*left=*/false); }
     void OnPeerLeft(uint32_t process, const Status& why) override { owner->End(process, rail, why, /*left=*/true); }
 
     Rails* owner;
     uint32_t rail;
   };
-  struct Process {
-    RailTable table;
-    std::vector<uint32_t> open;  // rails
-    bool failed;
-    Status why;  // it is gone, if it is
-  };
+  struct Outgoing;
+  struct Peer;
+  using Lock = std::unique_lock<std::mutex>;
 
-  uint32_t RailTo(uint32_t process, const MessageId& id) const;
-  uint32_t FirstRailTo(uint32_t process) const { return RailTo(process, MessageId()); }
+  void SendNotice(uint32_t process, std::optional<uint32_t> rail, const std::string& bytes);
+  void Receive(uint32_t process, const MessageId& id, uint32_t rail, uint32_t fences, const Status& status,
+               std::shared_ptr<const std::byte> view);
+  void PostOn(uint32_t process, const MessageId& id, uint64_t on);
+  void SendOn(uint32_t rail, const std::vector<Receiver>& to, const std::shared_ptr<Outgoing>& message);
+  std::vector<Sent> Confirm(Peer& peer, std::string_view ids);
+  void Deliver(uint32_t process);
+  void Watch();
+  void Wake();
   // Whether a thread may help, on the first rail; the others need not hear when somebody waits.
   bool helped() const { return first_ && have_one_first_; }
+
+  // failover.cc
+  void Hear(uint32_t process, uint32_t rail, std::string_view bytes);
+  void HearFences(uint32_t process, std::string_view bytes);
   void End(uint32_t process, uint32_t rail, const Status& why, bool left);
+  void Fence(uint32_t process, const std::vector<uint32_t>& rails, const Status& why);
+  void TellFences(uint32_t process);
+  void AskAgain(uint32_t process);
+  void SendAgain(uint32_t process);
+  void CheckGone(uint32_t process, const Status& why);
+  bool IsLost(const Lost& lost) const;
 
   Events* const events_;
   std::vector<Listener> listeners_;
   std::vector<Transport*> rails_;
-  std::vector<std::optional<Process>> processes_;
-  std::optional<uint32_t> first_;  // of all processes
+  std::optional<uint32_t> first_;  // of all processes, at the start
   bool have_one_first_ = true;
-  std::mutex mutex_;  // of what ends
+
+  mutable std::mutex mutex_;  // of what follows; not held in calls of the transports, nor in callbacks
+  std::vector<std::unique_ptr<Peer>> peers_;
+  CancelledCalls cancelled_;
+
+  std::mutex watch_mutex_;
+  std::condition_variable wake_;
+  std::atomic<bool> watching_{false};
+  bool stopping_ = false;
+  std::thread watch_;
 };
 
 }  // namespace jaxcomm

@@ -113,11 +113,6 @@ class SimulatedNetwork::Endpoint : public Transport {
     read_.wait(lock, [&] { return reading_[call] == 0; });
   }
 
-  void Disconnect(uint32_t process, const Status& why) override {
-    network_.endpoints_[process]->Lose(self_, "process " + std::to_string(self_) + " has left");
-    Lose(process, why.message());
-  }
-
   void Stop() {
     {
       std::lock_guard<std::mutex> lock(mutex_);

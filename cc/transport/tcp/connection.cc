@@ -75,9 +75,7 @@ void TcpTransport::CheckReader(Lock& lock, Peer& peer, const Status& status) {
     Fail(lock, peer, CutOff(peer.process, status));
   } else if (peer.reader.at_end()) {
     peer.left = true;
-    // A process that has lost one of its rails to this one closes the others, too.
-    const std::string or_lost = rail_.empty() ? "" : " rail " + rail_ + ", or has lost another rail to this process";
-    Fail(lock, peer, Status(Code::kInternal, "process " + std::to_string(peer.process) + " has left" + or_lost));
+    Fail(lock, peer, Status(Code::kInternal, "process " + std::to_string(peer.process) + " has left"));
   } else {
     SetInterest(peer);
   }
@@ -119,25 +117,29 @@ void TcpTransport::Write(Lock& lock, Peer& peer) {
   if (!callbacks_.empty() || (peer.blocked && server_ == std::thread::id())) Wake();
 }
 
-void TcpTransport::Fail(Lock& lock, Peer& peer, const Status& end) {
+void TcpTransport::Fail(Lock& lock, Peer& peer, const Status& why) {
   gate_.Close(lock);
   if (peer.gone.ok()) {
-    const Status why = peer.disconnected.ok() ? end : peer.disconnected;
-    peer.gone = why;
-    epoll_ctl(epoll_, EPOLL_CTL_DEL, peer.socket, nullptr);
     shutdown(peer.socket, SHUT_RDWR);
-    close(std::exchange(peer.socket, -1));
+    Close(peer, why);
     inbox_.Fail(peer.process, why, peer.reader.TakeArrival());
-    for (std::shared_ptr<Outgoing>& message : peer.outbox.Clear()) {
-      message->status = why;
-      Finish(std::move(message));
-    }
     callbacks_.Push(std::nullopt, [events = events_, process = peer.process, left = peer.left, why] {
       left ? events->OnPeerLeft(process, why) : events->OnPeerGone(process, why);
     });
     Wake();
   }
   gate_.Open();
+}
+
+// With the gate closed.
+void TcpTransport::Close(Peer& peer, const Status& why) {
+  peer.gone = why;
+  epoll_ctl(epoll_, EPOLL_CTL_DEL, peer.socket, nullptr);
+  close(std::exchange(peer.socket, -1));
+  for (std::shared_ptr<Outgoing>& message : peer.outbox.Clear()) {
+    message->status = why;
+    Finish(std::move(message));
+  }
 }
 
 // Sends what is queued and the goodbye, and waits until the other kernels have it: a connection that is closed before,

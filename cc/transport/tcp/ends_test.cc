@@ -111,18 +111,47 @@ TEST(EndsTest, OneThatClosesWithoutAGoodbyeIsGone) {
   EXPECT_EQ(a.AwaitGone(1), "process 1 is gone: connection closed");
 }
 
-TEST(EndsTest, OneThatIsDisconnectedIsGoneForThatReasonOnceItAnswers) {
+TEST(EndsTest, OneThatIsFencedHearsAtOnceAndCanBeConnectedAgain) {
   Node a(0), b(1);
   Connect(a, b);
-  Bytes into(10);
+  Bytes into(10), early(10), again(10);
   a.transport->Post(1, Id(1, 1, 0, 0), All(into), false, a.OnReceived());
-  a.transport->Notify(1, "before");
-  a.transport->Disconnect(1, Status(Code::kInternal, "another rail has failed"));
-  EXPECT_EQ(b.AwaitGone(0), "process 0 has left");
-  EXPECT_EQ(b.AwaitNotices(0, 1)[0], "before");
-  EXPECT_EQ(a.AwaitGone(1), "another rail has failed");
-  EXPECT_EQ(a.failed, 1);
-  EXPECT_EQ(a.last_error, "another rail has failed");
+  b.transport->Send({{0, Id(1, 1, 0, 1)}}, All(std::as_const(early)), b.OnSent());
+  b.transport->Notify(0, "behind it");
+  b.transport->Flush();
+  a.AwaitNotices(1, 1);
+  a.transport->Fence(1, Status(Code::kInternal, "it is silent"));
+  EXPECT_EQ(b.AwaitGone(0), "process 0 is gone: connection reset");
+  EXPECT_EQ(a.received + a.failed, 0);
+  a.transport->Post(1, Id(1, 1, 0, 1), All(into), false, a.OnReceived());  // which has been dropped
+  a.Await([&] { return a.failed == 1; });
+  EXPECT_EQ(a.last_error, "it is silent");
+  b.transport->Fence(0, Status(Code::kInternal, "it is silent"));
+  Connect(a, b);
+  const Bytes bytes = Pattern(10, 7);
+  b.transport->Send({{0, Id(1, 1, 0, 0)}}, All(bytes), b.OnSent());
+  a.transport->Post(1, Id(1, 1, 0, 0), All(again), false, a.OnReceived());
+  b.transport->Flush();
+  a.Await([&] { return a.received == 1; });
+  EXPECT_EQ(again, bytes);
+}
+
+TEST(EndsTest, WhatIsWithdrawnGoesNowhere) {
+  Node a(0), b(1);
+  Connect(a, b);
+  Bytes withdrawn(10), into(10);
+  const Bytes bytes = Pattern(10, 7);
+  a.transport->Post(1, Id(1, 1, 0, 0), All(withdrawn), false, a.OnReceived());
+  a.transport->Withdraw(1, Id(1, 1, 0, 0));
+  b.transport->Send({{0, Id(1, 1, 0, 0)}}, All(bytes), b.OnSent());
+  b.transport->Notify(0, "behind it");
+  b.transport->Flush();
+  a.AwaitNotices(1, 1);
+  EXPECT_EQ(a.received, 0);
+  a.transport->Post(1, Id(1, 1, 0, 0), All(into), false, a.OnReceived());
+  a.Await([&] { return a.received == 1; });
+  EXPECT_EQ(into, bytes);
+  EXPECT_EQ(withdrawn, Bytes(10));
 }
 
 TEST(EndsTest, OneThatSendsWhatDoesNotBelongIsCutOffAndTheOthersAreNot) {

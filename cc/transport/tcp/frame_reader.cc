@@ -52,6 +52,13 @@ std::optional<Incoming> FrameReader::TakeArrival() {
   return std::exchange(arrival_, std::nullopt);
 }
 
+void FrameReader::Restart() {
+  begin_ = end_ = 0;
+  state_ = State::kHeader;
+  arrival_.reset();
+  missing_ = 0;
+}
+
 Status FrameReader::Parse() {
   for (;;) {
     switch (state_) {

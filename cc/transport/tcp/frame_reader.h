@@ -38,6 +38,8 @@ class FrameReader {
   // What is missing of a message of this call goes nowhere.
   void Cancel(const CallId& call);
   std::optional<Incoming> TakeArrival();
+  // For a new connection.
+  void Restart();
 
  private:
   enum class State { kHeader, kNotice, kAdmission, kMessage, kEnd };

@@ -12,10 +12,19 @@
 namespace jaxcomm {
 
 struct TcpTransport::Peer {
-  Peer(uint32_t process, int socket, Inbox* inbox) : process(process), socket(socket), reader(process, inbox) {}
+  Peer(uint32_t process, Inbox* inbox) : process(process), reader(process, inbox) {}
+
+  // For a new connection: the last one has been closed.
+  void Restart() {
+    reader.Restart();
+    outbox.Clear();
+    blocked = left = false;
+    write_error = unanswered = 0;
+    gone = Status();
+  }
 
   const uint32_t process;
-  int socket;
+  int socket = -1;
   FrameReader reader;
   Outbox outbox;
   uint32_t interest = 0;
@@ -25,7 +34,6 @@ struct TcpTransport::Peer {
   int write_error = 0;   // then nothing is written; what has come already is still read
   int unanswered = 0;    // looks in a row, of this process's own time: it may have been stopped itself
   bool left = false;     // one side has said goodbye
-  Status disconnected;   // why this one did, where it was to
   Status gone;           // ok: it is not
 };
 

@@ -39,6 +39,18 @@ bool IsUnanswered(int socket) {
   return info.tcpi_unacked > 0 && info.tcpi_snd_wnd > 0 && info.tcpi_last_ack_recv >= 1000;
 }
 
+SendProgress ProgressOf(int socket) {
+  tcp_info info{};
+  socklen_t length = sizeof(info);
+  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return {};
+  return {info.tcpi_bytes_acked, info.tcpi_snd_wnd > 0 ? info.tcpi_unacked : 0};
+}
+
+void ResetAtClose(int socket) {
+  const linger now{1, 0};
+  setsockopt(socket, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+}
+
 std::string DescribeEnd(int error) {
   switch (error) {
     case 0:

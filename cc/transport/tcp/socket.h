@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cc/base/status.h"
+#include "cc/transport/transport.h"
 
 namespace jaxcomm {
 
@@ -19,6 +20,11 @@ Status PrepareSocket(int socket);
 // Whether the other host owes an answer to what it has been sent, and has given none for a second. It owes none while
 // it says that it takes nothing.
 bool IsUnanswered(int socket);
+
+SendProgress ProgressOf(int socket);
+
+// Its end drops what has not been sent, and the other side hears of it at once.
+void ResetAtClose(int socket);
 
 // Why a connection ended, in words: "connection reset". 0: the other side has closed it.
 std::string DescribeEnd(int error);

@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "cc/base/thread.h"
@@ -17,8 +19,9 @@
 namespace jaxcomm {
 namespace {
 
-constexpr int64_t kCopied = 8 << 10;    // bytes up to which a message is copied rather than waited for
-constexpr size_t kMaxCopied = 1 << 20;  // bytes of copies that wait for one process
+constexpr int64_t kCopied = 8 << 10;               // bytes up to which a message is copied rather than waited for
+constexpr size_t kMaxCopied = 1 << 20;             // bytes of copies that wait for one process
+constexpr std::chrono::milliseconds kEnding(200);  // that a new connection waits for the last one's end
 
 }  // namespace
 
@@ -85,25 +88,47 @@ Status TcpTransport::AddPeer(uint32_t process, int socket) {
   Status status = PrepareSocket(socket);
   if (status.ok()) {
     Lock lock(mutex_);
-    if (process == process_) {
-      status = InvalidArgument("it is this process");
-    } else if (peers_.count(process)) {
-      status = InvalidArgument("it has been connected already");
-    } else {
-      auto peer = std::make_unique<Peer>(process, socket, &inbox_);
-      peer->interest = EPOLLIN;
-      epoll_event event{};
-      event.events = peer->interest;
-      event.data.u64 = process;
-      if (epoll_ctl(epoll_, EPOLL_CTL_ADD, socket, &event) == 0) {
-        peers_.emplace(process, std::move(peer));
-        return Status();
-      }
-      status = Status(Code::kInternal, std::strerror(errno));
+    const auto limit = std::chrono::steady_clock::now() + kEnding;
+    while (IsEnding(process) && std::chrono::steady_clock::now() < limit) {
+      lock.unlock();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      lock.lock();
     }
+    status = process == process_ ? InvalidArgument("it is this process") : Connect(process, socket);
+    if (status.ok()) return status;
   }
   close(socket);
   return Status(status.code(), "process " + std::to_string(process) + " cannot be connected: " + status.message());
+}
+
+// Its last connection has ended, but what it had to say is still under way, and may be behind others' callbacks.
+bool TcpTransport::IsEnding(uint32_t process) const {
+  const auto found = peers_.find(process);
+  if (found == peers_.end() || found->second->gone.ok()) return false;
+  return found->second->writing || !callbacks_.empty() || callbacks_.running();
+}
+
+Status TcpTransport::Connect(uint32_t process, int socket) {
+  std::unique_ptr<Peer>& peer = peers_[process];
+  if (!peer) {
+    peer = std::make_unique<Peer>(process, &inbox_);
+  } else if (peer->gone.ok()) {
+    return InvalidArgument("it has been connected already");
+  } else if (IsEnding(process)) {
+    return InvalidArgument("its last connection has not ended yet");
+  } else {
+    peer->Restart();
+  }
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = process;
+  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, socket, &event) != 0) {
+    peer->gone = Status(Code::kInternal, std::strerror(errno));
+    return peer->gone;
+  }
+  peer->socket = socket;
+  peer->interest = EPOLLIN;
+  return Status();
 }
 
 void TcpTransport::Notify(uint32_t process, std::string_view notice) {
@@ -204,13 +229,30 @@ void TcpTransport::Cancel(const CallId& call) {
   gate_.Open();
 }
 
-void TcpTransport::Disconnect(uint32_t process, const Status& why) {
+void TcpTransport::Withdraw(uint32_t process, const MessageId& id) {
+  Lock lock(mutex_);
+  inbox_.Withdraw(process, id);
+}
+
+void TcpTransport::Fence(uint32_t process, const Status& why) {
+  Lock lock(mutex_);
+  const auto found = peers_.find(process);
+  if (found == peers_.end()) return;
+  Peer& peer = *found->second;
+  gate_.Close(lock);
+  if (peer.gone.ok()) {
+    ResetAtClose(peer.socket);  // what the kernel has to send would go on for long, and nobody would read it
+    Close(peer, why);
+  }
+  peer.reader.TakeArrival();
+  inbox_.Drop(process);
+  gate_.Open();
+}
+
+SendProgress TcpTransport::ProgressTo(uint32_t process) {
   Lock lock(mutex_);
   const Result<Peer*> peer = Find(process);
-  if (!peer.ok() || !peer.value()->disconnected.ok()) return;
-  peer.value()->disconnected = why;
-  peer.value()->outbox.PushCopy({FrameType::kGoodbye, 0, MessageId()}, {});
-  Write(lock, *peer.value());
+  return peer.ok() ? ProgressOf(peer.value()->socket) : SendProgress();
 }
 
 // The process, if something can be sent to it.

@@ -43,7 +43,7 @@ class TcpTransport : public Transport {
   static Result<std::unique_ptr<TcpTransport>> Create(uint32_t process, Events* events, std::string rail = "");
   ~TcpTransport() override;
 
-  // Each process once. After an error the socket is closed.
+  // Each process once, and again after a Fence. After an error the socket is closed.
   Status AddPeer(uint32_t process, int socket);
 
   void Notify(uint32_t process, std::string_view notice) override;
@@ -51,7 +51,9 @@ class TcpTransport : public Transport {
   void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
   void Flush() override;
   void Cancel(const CallId& call) override;
-  void Disconnect(uint32_t process, const Status& why) override;
+  void Withdraw(uint32_t process, const MessageId& id) override;
+  void Fence(uint32_t process, const Status& why) override;
+  SendProgress ProgressTo(uint32_t process) override;
   void Expect() override;
   void EndExpecting() override;
   void Help(std::chrono::nanoseconds limit, const std::function<bool()>& over) override;
@@ -69,6 +71,8 @@ class TcpTransport : public Transport {
   static constexpr std::chrono::seconds kLook{1};  // between two looks at whether hosts answer
 
   bool Stop();
+  Status Connect(uint32_t process, int socket);
+  bool IsEnding(uint32_t process) const;
   Result<Peer*> Find(uint32_t process);
   void Queue(Peer& peer);
   void WriteQueued(Lock& lock);
@@ -89,7 +93,8 @@ class TcpTransport : public Transport {
   void FindSilent(Lock& lock);
   void Write(Lock& lock, Peer& peer);
   void CheckReader(Lock& lock, Peer& peer, const Status& status);
-  void Fail(Lock& lock, Peer& peer, const Status& end);
+  void Fail(Lock& lock, Peer& peer, const Status& why);
+  void Close(Peer& peer, const Status& why);
   void Depart(Lock& lock);
   bool HasDeparted(Lock& lock, Peer& peer);
   Status Gone(uint32_t process, const std::string& why) const;

@@ -68,7 +68,7 @@ def mscclpp(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | None
         "min_message_size": low,
         "max_message_size": high,
     }
-    return Exported(json.dumps(document, indent=1) + "\n", low, high)
+    return Exported(json.dumps(document) + "\n", low, high)
 
 
 def _checked(plan: _Plan) -> _Plan:

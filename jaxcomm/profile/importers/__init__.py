@@ -13,7 +13,7 @@ from typing import Protocol
 
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile import files, run_statistics
-from jaxcomm.profile.importers import nccl_tests, training_log, xplane
+from jaxcomm.profile.importers import nccl_tests, nccl_topology, nvidia_smi, pair_rates, training_log, xplane
 from jaxcomm.profile.schema import Profile
 
 __all__ = ["read_any"]
@@ -28,15 +28,24 @@ class _Importer(Protocol):
     def read(self, data: bytes, where: str, created: str) -> Profile: ...
 
 
-_IMPORTERS: tuple[_Importer, ...] = (run_statistics, nccl_tests, training_log, xplane)
+_IMPORTERS: tuple[_Importer, ...] = (
+    run_statistics,
+    nccl_tests,
+    training_log,
+    xplane,
+    nccl_topology,
+    nvidia_smi,
+    pair_rates,
+)
 
 
 def read_any(path: str | os.PathLike[str]) -> Profile:
     """A profile from any file that can be read as one: a profile.json, or another tool's measurements.
 
     Known are what `jaxcomm.stats().save(path)` writes, the output of nccl-tests (table or JSON), training logs with a
-    line per rank and step, and traces of `jax.profiler` (the .xplane.pb, or the folder given to `jax.profiler.trace`,
-    if one process wrote it).
+    line per rank and step, traces of `jax.profiler` (the .xplane.pb, or the folder given to `jax.profiler.trace`, if
+    one process wrote it); and files that say where ranks are: a topology that NCCL dumped, the output of
+    `nvidia-smi topo -m`, matrices of pairs' rates. `with_network` puts these into a measured profile.
 
     Args:
       path: the file or folder.

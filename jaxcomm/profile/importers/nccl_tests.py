@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
+from bisect import bisect_left, bisect_right
 from typing import Any, NamedTuple, Self, get_args
 
 from jaxcomm.errors import ProfileError
-from jaxcomm.profile.fit import fit, rounds_and_share
+from jaxcomm.profile.fit import rounds_and_share
+from jaxcomm.profile.importers.nccl_choices import choices, fit_of_ring
 from jaxcomm.profile.numbers import Sample
 from jaxcomm.profile.schema import MAX_RANKS, Collective, OpName, Profile, Provenance
 
@@ -16,9 +18,9 @@ NAME = "nccl-tests output"
 LOOKED_FOR = "a '# size count type … time algbw busbw' header, or JSON with 'nccl_version' and 'results'"
 
 _OPS: dict[str, OpName] = {name.replace("_", ""): name for name in get_args(OpName)}
-_HEADER = re.compile(r"#\s+size\s.*?\b((?:cpu)?time\s+algbw\s+busbw\b.*)")
+_HEADER = re.compile(r"(?:#|^)[ \t]*size\s.*?\b((?:cpu)?time\s+algbw\s+busbw\b.*)")
 _ROW = re.compile(r"(?:\s*\d+:)?\s*(\d{1,18})\s+\d+\s+[a-z]\w*\s+(.*)")  # `srun -l` puts "0:" before each line
-_RANK = re.compile(r"#\s*Rank\s+(\d{1,6})\s+(?:Group\s+(\d{1,6})\s)?.*\bdevice\b")
+_RANK = re.compile(r"(?m)(?:#|^(?:[ \t]*\d+:)?)[ \t]*Rank\s+(\d{1,6})\s+(?:Group\s+(\d{1,6})\s)?.*\bdevice\b")
 _LAYOUT = re.compile(r"nThread\s+(\d{1,6})\s+nGpus\s+(\d{1,6})\b")
 _PROGRAM = re.compile(r"\b([a-z_]+)_perf\b")
 _VERSION = re.compile(r"nccl-tests version (\S{1,64})|NCCL version (\S{1,64})")
@@ -28,13 +30,14 @@ def sniff(data: bytes) -> bool:
     """Whether the table's header is there, or the JSON's keys."""
     if data.lstrip()[:1] == b"{":
         return b'"nccl_version"' in data and b'"results"' in data
-    return re.search(rb"#\s+size\s[^\n]*time\s+algbw\s+busbw\b", data) is not None
+    return re.search(rb"(?m)(?:#|^)[ \t]*size\s[^\n]*time\s+algbw\s+busbw\b", data) is not None
 
 
 def read(data: bytes, where: str, created: str) -> Profile:
     """The profile of the link that nccl-tests timed: α and β, and no arrivals.
 
-    The out-of-place times are used, or the in-place ones where there are no others. Sizes of 0 are skipped.
+    The out-of-place times are used, or the in-place ones where there are no others. Sizes of 0 are skipped. Where the
+    log says which algorithm and protocol NCCL took, α and β are those of the ring's largest sizes.
 
     Args:
       data: the table or the JSON.
@@ -58,9 +61,10 @@ def read(data: bytes, where: str, created: str) -> Profile:
             f"{where}: {ranks} ranks took part; a link needs 2 to {MAX_RANKS}.\n  Cure: run it with -g 2 or more."
         )
     largest = max(samples, key=lambda sample: sample.bytes)
+    taken = choices(data.decode("utf-8", errors="replace"))
     return Profile(
         ranks=ranks,
-        link=fit(samples, op, ranks, f"{where}: nccl-tests {op} on {ranks} ranks"),
+        link=fit_of_ring(samples, taken, op, ranks, f"{where}: nccl-tests {op} on {ranks} ranks"),
         collective=Collective(bytes=largest.bytes, seconds=largest.seconds) if op == "all_reduce" else None,
         provenance=Provenance(source=where, tool="nccl-tests", versions=versions, created=created),
     )
@@ -179,7 +183,9 @@ def _ranks(ratios: list[_Ratio], op: OpName, listed: int | None, where: str) -> 
     """
     least = max((ratio.least for ratio in ratios), default=0.0) * (1 - 1e-9)
     most = min((ratio.most for ratio in ratios), default=math.inf) * (1 + 1e-9)
-    fits = [ranks for ranks in range(2, MAX_RANKS + 1) if least <= rounds_and_share(op, ranks)[1] <= most]
+    counts = range(2, MAX_RANKS + 1)  # the more ranks, the higher the ratio
+    first = bisect_left(counts, least, key=lambda ranks: rounds_and_share(op, ranks)[1])
+    fits = counts[first : bisect_right(counts, most, key=lambda ranks: rounds_and_share(op, ranks)[1])]
     if listed is not None and (listed in fits or not fits):
         return listed
     if len(fits) == 1:

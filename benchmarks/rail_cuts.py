@@ -1,0 +1,249 @@
+"""Cuts of a rail at random moments, of five kinds, while four hosts sum 16 MiB over two rails of 500 Mbit/s. Root.
+
+    python benchmarks/rail_cuts.py                     # 100 cuts, about 10 minutes
+    python benchmarks/rail_cuts.py --seed 3 --cuts 5   # and every line that the processes printed
+
+Each cut is repaired after a while, and the next one comes once the rail is back and some calls were undisturbed.
+`benchmarks/rail_cut_job.py` calls and checks. The hit call is the one under way at the cut; what it takes beyond an
+undisturbed one is in part because the other rail alone carries the rest of it, so both are shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, get_args
+
+from jaxcomm import testbed
+from jaxcomm.distributed import launch
+from jaxcomm.report.tables import table
+from jaxcomm.testbed import Layout, Testbed, network
+from jaxcomm.testbed.schema import Cut, CutKind
+
+PROGRAM = Path(__file__).with_name("rail_cut_job.py")
+HOSTS = Testbed.model_validate(
+    {
+        "rails": [{"name": name, "mbit": 500} for name in ("eth0", "eth1")],
+        "hosts": [{"name": name} for name in "abcd"],
+    }
+)
+ELEMENTS = 4 << 20
+CALM_S = 1.5  # between a rail's return and the next cut, at least
+BACK_S = 20.0  # for a rail to be back
+START_S, END_S = 120.0, 60.0
+
+
+class Call(NamedTuple):
+    """One all-reduce of one process; seconds of the monotonic clock."""
+
+    begin: float
+    end: float
+    is_right: bool
+
+
+class Happened(NamedTuple):
+    """One cut, and what came of it."""
+
+    kind: CutKind
+    at: float
+    repaired: float
+    noticed: float | None  # by the first process
+    back: float | None  # in all processes
+
+
+class Job:
+    """The processes, and what they have printed."""
+
+    def __init__(self, layout: Layout, folder: Path) -> None:
+        self._end_file, self._files, self.children = folder / "end", list[Path](), list[subprocess.Popen[str]]()
+        own = testbed.environments(layout)
+        command = testbed.on_its_host([sys.executable, str(PROGRAM), str(ELEMENTS), str(self._end_file)])
+        for process, environment in enumerate(own):
+            job = {"devices": 1, "coordinator": testbed.coordinator(layout), "transport": None}
+            variables = launch.variables(process, len(own), **job, environment={"XLA_FLAGS": ""})
+            everything = launch.inherited(os.environ) | variables | environment
+            self._files.append(folder / str(process))
+            with self._files[-1].open("w") as output:
+                self.children.append(
+                    subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=everything, text=True)
+                )
+
+    def lines(self) -> list[list[str]]:
+        """The whole lines of each process so far."""
+        return [file.read_text().splitlines(keepends=False) for file in self._files]
+
+    def words(self, kind: str) -> list[list[list[str]]]:
+        """What follows this word in the lines of each process."""
+        return [[line.split()[1:] for line in own if line.startswith(f"{kind} ")] for own in self.lines()]
+
+    def calls(self) -> list[list[Call]]:
+        """Those of each process."""
+        return [[Call(float(b), float(e), right == "1") for b, e, right in own] for own in self.words("@call")]
+
+    def lost(self) -> list[list[tuple[float, int]]]:
+        """How many rails each process had lost, from when on."""
+        return [[(float(at), int(count)) for at, count in own] for own in self.words("@lost")]
+
+    def is_running(self) -> bool:
+        return all(child.poll() is None for child in self.children)
+
+    def finish(self) -> None:
+        """Has all processes end after the same call."""
+        self._end_file.touch()
+        deadline = time.monotonic() + END_S
+        for child in self.children:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(max(0.0, deadline - time.monotonic()))
+            child.kill()
+            child.wait()
+
+
+def wait(job: Job, seconds: float, until: str = "") -> bool:
+    """Waits so long, or until all processes have printed so many calls or have no lost rail; whether they have."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and job.is_running():
+        if until == "calls" and all(len(own) > 5 for own in job.calls()):
+            return True
+        if until == "back" and not any(own and own[-1][1] for own in job.lost()):
+            return True
+        time.sleep(min(0.1, max(0.0, deadline - time.monotonic())))
+    return False
+
+
+def happen(layout: Layout, job: Job, drawn: random.Random, kind: CutKind) -> Happened:
+    """Cuts a link at a random moment, repairs it, and waits until it is back."""
+    wait(job, CALM_S + drawn.uniform(0, 1))
+    host, rail = drawn.choice(layout.testbed.hosts).name, drawn.choice(layout.testbed.rails).name
+    cut = Cut(host=host, rail=rail, at_s=0, kind=kind)
+    at = carry_out(network.cut(layout, cut))
+    wait(job, drawn.uniform(0.5, 3))
+    repaired = carry_out(network.repair(layout, cut))
+    wait(job, 0.3)  # it may have been noticed at the end only
+    is_back = wait(job, BACK_S, "back")
+    changes = [change for own in job.lost() for change in own if change[0] >= at]
+    noticed = min((when for when, count in changes if count), default=None)
+    back = max((when for when, count in changes if not count), default=None) if is_back else None
+    return Happened(kind, at, repaired, noticed, back)
+
+
+def carry_out(commands: Sequence[network.Command]) -> float:
+    """Runs the commands; when the first had run."""
+    ran = []
+    for command in commands:
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=20)
+        ran.append(time.monotonic())
+    return ran[0]
+
+
+class Figures(NamedTuple):
+    """Seconds: of undisturbed calls; of one on one rail; and of each cut's hit call beyond the first, beyond both."""
+
+    calm: list[float]
+    whole: float
+    half: float
+    beyond_whole: list[float]
+    beyond_both: list[float]
+
+
+def figures(calls: Sequence[Sequence[Call]], happened: Sequence[Happened]) -> Figures:
+    """What the calls took; a call takes as long as in its slowest process."""
+    rounds = [Call(min(c.begin for c in each), max(c.end for c in each), True) for each in zip(*calls, strict=False)]
+    seconds = [max(c.end - c.begin for c in each) for each in zip(*calls, strict=False)]
+    spans = [(each.at, each.back or each.repaired) for each in happened]
+    calm = [s for call, s in zip(rounds, seconds, strict=True) if all(call.end < a or call.begin > b for a, b in spans)]
+    alone = [
+        s
+        for call, s in zip(rounds, seconds, strict=True)
+        if any(each.noticed and each.noticed + 0.1 < call.begin and call.end < each.repaired for each in happened)
+    ]
+    whole, half = statistics.median(calm[5:]), statistics.median(alone)
+    found = Figures(calm[5:], whole, half, [], [])
+    for each in happened:
+        number = next((i for i, call in enumerate(rounds) if call.end > each.at), None)
+        if number is None:
+            continue  # the job had ended
+        left = min(1.0, max(0.0, 1 - (each.at - rounds[number].begin) / whole))  # of the hit call, at the cut
+        found.beyond_whole.append(seconds[number] - whole)
+        found.beyond_both.append(seconds[number] - whole - left * (half - whole))
+    return found
+
+
+def other_losses(job_lost: Sequence[Sequence[tuple[float, int]]], happened: Sequence[Happened]) -> int:
+    """How often a process lost a rail though none was cut, and none had been shortly before."""
+    spans = [(each.at, each.repaired + BACK_S if each.back is None else each.back + 0.5) for each in happened]
+    losses = [when for own in job_lost for (_, was), (when, now) in itertools.pairwise([(0.0, 0), *own]) if now > was]
+    return sum(not any(begin <= when <= end for begin, end in spans) for when in losses)
+
+
+def percentile(values: Sequence[float], part: float) -> str:
+    """In ms."""
+    ordered = sorted(values)
+    return f"{1e3 * ordered[min(len(ordered) - 1, int(part * len(ordered)))]:.0f} ms" if ordered else "-"
+
+
+def rows(found: Figures, happened: Sequence[Happened]) -> Iterator[list[object]]:
+    """One for each kind, and one for all."""
+    for kind in (*get_args(CutKind), "all"):
+        of = [i for i, each in enumerate(happened[: len(found.beyond_whole)]) if kind in (each.kind, "all")]
+        beyond, both = ([values[i] for i in of] for values in (found.beyond_whole, found.beyond_both))
+        back = [max(0.0, b - happened[i].repaired) for i in of if (b := happened[i].back) is not None]
+        unnoticed = sum(happened[i].noticed is None for i in of)
+        missing = sum(happened[i].back is None for i in of) - unnoticed
+        yield [
+            kind,
+            len(of),
+            unnoticed,
+            *(percentile(values, part) for values in (beyond, both) for part in (0.5, 0.95)),
+            *(percentile(back, part) for part in (0.5, 1.0)),
+            missing,
+        ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=0, help="of hosts, rails and moments; default 0")
+    parser.add_argument("--cuts", type=int, default=100, help="how many; default 100")
+    args = parser.parse_args()
+    drawn, happened = random.Random(args.seed), list[Happened]()
+    with testbed.up(HOSTS) as layout, tempfile.TemporaryDirectory() as folder:
+        job = Job(layout, Path(folder))
+        try:
+            wait(job, START_S, "calls")
+            kinds = get_args(CutKind)
+            while len(happened) < args.cuts and job.is_running():
+                happened.append(happen(layout, job, drawn, kinds[len(happened) % len(kinds)]))
+                print(f"{len(happened)} of {args.cuts}: {happened[-1]}", file=sys.stderr, flush=True)
+        finally:
+            job.finish()
+        lines, calls, others = job.lines(), job.calls(), other_losses(job.lost(), happened)
+    ended = sum("@end" in own for own in lines)
+    wrong = sum(not call.is_right for own in calls for call in own)
+    if args.cuts < 6 or ended < len(lines) or wrong:
+        print("\n".join(f"[{process}] {line}" for process, own in enumerate(lines) for line in own))
+    print(
+        f"{min(map(len, calls))} calls, {wrong} wrong sums, {ended} of {len(lines)} processes came to the end, "
+        f"{others} rails lost without a cut"
+    )
+    if happened and calls:
+        found = figures(calls, happened)
+        print(
+            f"an undisturbed call takes {1e3 * found.whole:.0f} ms, at the 95th percentile "
+            f"{percentile(found.calm, 0.95)}, one on one rail {1e3 * found.half:.0f} ms"
+        )
+        head = ["cut", "times", "unnoticed", "hit call longer by", "95 %", "beyond one rail's", "95 %"]
+        print(table([*head, "back after", "at most", "not back"], [*rows(found, happened)]))
+    sys.exit(wrong > 0 or ended < len(lines))
+
+
+if __name__ == "__main__":
+    main()

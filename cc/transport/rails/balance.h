@@ -1,0 +1,67 @@
+// The shares of the rails to a process, as fast as these are found to be.
+//
+//   Balance balance(shares);                      // at first; a rail without a share of a range never gets one there
+//   if (balance.Begin(id, rail, bytes, now)) ...  // a segment goes out; shares() may have changed
+//   balance.End(id, rail, bytes, now);
+//
+// A rail's rate is what it carried by the time in which something was on its way. Where a process is late, nothing is:
+// large messages are sent once their receiver has arrived. Every kCalls calls of a range its shares become as the
+// rates, if calls would take less by kGain. A rail whose share is too small for a segment carries one of each message
+// of a call then, as it may be faster again. Not thread-safe.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "cc/transport/rails/rail_table.h"
+#include "cc/transport/transport.h"
+
+namespace jaxcomm {
+
+class Balance {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  static constexpr int kCalls = 25;
+  static constexpr double kGain = 0.02;
+
+  explicit Balance(std::vector<RailTable::Range> shares);
+
+  // Whether the shares have changed, from the next segment on.
+  bool Begin(const MessageId& id, uint32_t rail, int64_t bytes, Clock::time_point now);
+  // The other side has it, or the call is over without it.
+  void End(const MessageId& id, uint32_t rail, int64_t bytes, Clock::time_point now);
+
+  const std::vector<RailTable::Range>& shares() const { return shares_; }
+  // The rail that carries this segment whatever the shares are.
+  std::optional<uint32_t> Trial(const MessageId& id) const;
+
+ private:
+  struct Rail {
+    int64_t on_its_way = 0, carried = 0;  // bytes
+    Clock::time_point since;
+    Clock::duration busy{0};
+    double rate = 0;  // bytes per second; 0: unknown
+  };
+  struct Range {
+    explicit Range(size_t rails) : rails(rails) {}
+
+    std::vector<Rail> rails;
+    CallId call;     // the last one
+    int calls = -1;  // since the shares were last looked at
+    std::optional<uint32_t> trial;
+  };
+
+  size_t IndexOf(int64_t call_bytes) const;
+  static void Divide(Range& range, std::vector<uint32_t>& shares, Clock::time_point now);
+
+  std::vector<RailTable::Range> shares_;
+  std::vector<Range> ranges_;
+};
+
+// Shares that are to each other as the weights, of which one is above 0.
+std::vector<uint32_t> SharesOf(const std::vector<double>& weights);
+
+}  // namespace jaxcomm

@@ -1,0 +1,255 @@
+// Rails that end: how the two sides of one agree that it is fenced, send over the others what it did not bring, and
+// take it back.
+//
+// Each side counts how often it has fenced a rail, tells the other its counts, and fences what the other one has. Once
+// their counts are equal neither reads the rail any more. Each then sends the numbered notices that the other lacks;
+// behind them, which say all that it has received, it asks for the rest to be sent again.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "cc/transport/rails/messages.h"
+#include "cc/transport/rails/peer.h"
+#include "cc/transport/rails/rails.h"
+
+namespace jaxcomm {
+
+void Rails::Hear(uint32_t process, uint32_t rail, std::string_view bytes) {
+  if (bytes.substr(0, 1) == std::string_view(&kAsk, 1)) return;
+  if (bytes.substr(0, 1) == std::string_view(&kFences, 1)) return HearFences(process, bytes.substr(1));
+  std::vector<Sent> sent;
+  bool again = false;
+  std::string received;
+  std::optional<uint32_t> first;
+  {
+    Lock lock(mutex_);
+    Peer& peer = *peers_[process];
+    Result<std::vector<NumberedNotices::Notice>> due = peer.notices.Take(bytes);
+    if (!due.ok()) {
+      lock.unlock();
+      return End(process, rail,
+                 Status(due.status().code(),
+                        "process " + std::to_string(process) + " has been cut off: it sent " + due.status().message()),
+                 /*left=*/false);
+    }
+    for (NumberedNotices::Notice& notice : due.value()) {
+      if (notice.kind == kReceived) {
+        for (Sent& done : Confirm(peer, notice.text)) sent.push_back(std::move(done));
+      } else if (notice.kind == kAgain) {
+        again = true;
+      } else {
+        peer.deliveries.push_back([this, process, text = std::move(notice.text)] { events_->OnNotice(process, text); });
+      }
+    }
+    if (peer.notices.unconfirmed() >= Peer::kMaxReceived) {
+      received = peer.TakeReceived();
+      first = peer.FirstRail();
+    }
+  }
+  SendNotice(process, first, received);
+  if (again) SendAgain(process);
+  for (const Sent& done : sent) done(Status());
+  Deliver(process);
+}
+
+void Rails::End(uint32_t process, uint32_t rail, const Status& why, bool left) {
+  {
+    Lock lock(mutex_);
+    Peer& peer = *peers_[process];
+    Peer::Rail& it = peer.rails[rail];
+    if (it.state != Peer::State::kOpen && it.state != Peer::State::kOpening) return;
+    it.state = left ? Peer::State::kLeft : Peer::State::kFencing;
+    if (!left) {
+      ++it.fences;
+      peer.failure = why;
+    }
+    peer.Divide();
+  }
+  if (left) return CheckGone(process, why);
+  Fence(process, {rail}, why);
+  TellFences(process);
+}
+
+// These are being fenced.
+void Rails::Fence(uint32_t process, const std::vector<uint32_t>& rails, const Status& why) {
+  for (const uint32_t rail : rails) rails_[rail]->Fence(process, why);
+  {
+    Lock lock(mutex_);
+    Peer& peer = *peers_[process];
+    uint64_t fenced = 0;
+    for (const uint32_t rail : rails) {
+      peer.rails[rail].state = Peer::State::kFenced;
+      fenced |= uint64_t{1} << rail;
+    }
+    for (auto& [id, posted] : peer.posted) posted.on &= ~fenced;
+  }
+  CheckGone(process, why);
+}
+
+void Rails::TellFences(uint32_t process) {
+  std::string bytes(1, kFences);
+  std::optional<uint32_t> first;
+  {
+    Lock lock(mutex_);
+    const Peer& peer = *peers_[process];
+    if (!peer.gone.ok()) return;
+    PutNumber<uint64_t>(bytes, peer.notices.taken());
+    for (const Peer::Rail& rail : peer.rails) PutNumber<uint32_t>(bytes, rail.fences);
+    first = peer.FirstRail();
+  }
+  SendNotice(process, first, bytes);
+  Flush();
+  AskAgain(process);
+}
+
+void Rails::HearFences(uint32_t process, std::string_view bytes) {
+  std::vector<uint32_t> fenced;
+  bool counted = false;
+  const Status why(Code::kInternal, "process " + std::to_string(process) + " has lost a rail to this one");
+  {
+    Lock lock(mutex_);
+    Peer& peer = *peers_[process];
+    NumberReader in(bytes);
+    peer.their_taken = std::max(peer.their_taken, in.Get<uint64_t>());
+    for (uint32_t rail = 0; rail < peer.rails.size(); ++rail) {
+      Peer::Rail& it = peer.rails[rail];
+      it.their_fences = std::max(it.their_fences, in.Get<uint32_t>());
+      if (it.their_fences <= it.fences) continue;
+      it.fences = it.their_fences;
+      counted = true;  // also where it was fenced already: the other side has to hear that both agree
+      if (it.state != Peer::State::kOpen && it.state != Peer::State::kOpening) continue;
+      it.state = Peer::State::kFencing;
+      fenced.push_back(rail);
+    }
+    peer.failure = fenced.empty() ? peer.failure : why;
+    peer.Divide();
+  }
+  if (!counted) return AskAgain(process);
+  if (!fenced.empty()) Fence(process, fenced, why);
+  TellFences(process);
+}
+
+void Rails::AskAgain(uint32_t process) {
+  std::vector<std::string> notices;
+  std::optional<uint32_t> first;
+  {
+    Lock lock(mutex_);
+    Peer& peer = *peers_[process];
+    first = peer.FirstRail();
+    if (!peer.gone.ok() || !peer.Agrees() || !first) return;
+    peer.TakeReceived();
+    peer.notices.Add(kAgain, "");
+    notices = peer.notices.After(peer.their_taken);
+  }
+  for (const std::string& notice : notices) SendNotice(process, first, notice);
+  Flush();
+}
+
+// What went over rails that have been fenced since, and the other side does not have.
+void Rails::SendAgain(uint32_t process) {
+  std::vector<std::pair<MessageId, Peer::Unconfirmed>> lost;
+  std::vector<uint32_t> rails;
+  {
+    Lock lock(mutex_);
+    Peer& peer = *peers_[process];
+    if (!peer.FirstRail()) return;
+    for (const auto& [id, message] : peer.unconfirmed) {
+      if (peer.rails[message.rail].fences != message.fences) lost.emplace_back(id, message);
+    }
+    for (const auto& [id, message] : lost) {
+      peer.Release(id, message);
+      rails.push_back(peer.Keep(id, message.message, message.bytes));
+    }
+  }
+  for (size_t i = 0; i < lost.size(); ++i) SendOn(rails[i], {{process, lost[i].first}}, lost[i].second.message);
+  Flush();
+}
+
+// Once no rail is left, for the reason of the one that failed last, if one did.
+void Rails::CheckGone(uint32_t process, const Status& why) {
+  std::vector<Received> received;
+  std::vector<Sent> sent;
+  Status gone;
+  {
+    Lock lock(mutex_);
+    Peer& peer = *peers_[process];
+    const auto may_carry = [](const Peer::Rail& rail) {
+      return rail.state == Peer::State::kOpen || rail.state == Peer::State::kFencing ||
+             rail.state == Peer::State::kOpening;
+    };
+    if (!peer.gone.ok() || std::any_of(peer.rails.begin(), peer.rails.end(), may_carry)) return;
+    gone = peer.gone = peer.failure.ok() ? why : peer.failure;
+    for (auto at = peer.posted.begin(); at != peer.posted.end();) {
+      if (at->second.on == 0) received.push_back(std::move(at->second.done));
+      at = at->second.on == 0 ? peer.posted.erase(at) : std::next(at);
+    }
+    for (auto& [id, message] : peer.unconfirmed) {
+      message.message->status = gone;
+      if (--message.message->receivers == 0 && message.message->done) {
+        sent.push_back(std::exchange(message.message->done, nullptr));
+      }
+    }
+    peer.unconfirmed.clear();
+    peer.deliveries.push_back([this, process, gone] { events_->OnPeerGone(process, gone); });
+  }
+  for (const Received& done : received) done(gone, nullptr);
+  for (const Sent& done : sent) done(gone);
+  Deliver(process);
+}
+
+std::vector<Rails::Lost> Rails::lost() const {
+  std::vector<Lost> found;
+  Lock lock(mutex_);
+  for (uint32_t process = 0; process < peers_.size(); ++process) {
+    for (uint32_t rail = 0; peers_[process] && rail < listeners_.size(); ++rail) {
+      const Lost lost{process, rail, peers_[process]->rails[rail].fences};
+      if (IsLost(lost)) found.push_back(lost);
+    }
+  }
+  return found;
+}
+
+bool Rails::IsLost(const Lost& lost) const {
+  const Peer& peer = *peers_[lost.process];
+  const Peer::Rail& rail = peer.rails[lost.rail];
+  return peer.gone.ok() && rail.state == Peer::State::kFenced && rail.fences == lost.fences &&
+         rail.their_fences == lost.fences && rail.sends == 0;
+}
+
+Status Rails::Restore(const Lost& lost, const std::function<Status()>& connect) {
+  const auto is_peer = [this, &lost] {
+    return lost.process < peers_.size() && peers_[lost.process] && lost.rail < listeners_.size();
+  };
+  {
+    Lock lock(mutex_);
+    if (!is_peer() || !IsLost(lost)) {
+      return InvalidArgument("rail " + std::to_string(lost.rail) + " to process " + std::to_string(lost.process) +
+                             " is not to be restored now");
+    }
+    peers_[lost.process]->rails[lost.rail].state = Peer::State::kOpening;
+  }
+  const Status status = connect();
+  std::vector<MessageId> posted;
+  bool has_ended = false;
+  {
+    Lock lock(mutex_);
+    Peer& peer = *peers_[lost.process];
+    Peer::Rail& rail = peer.rails[lost.rail];
+    has_ended = rail.state != Peer::State::kOpening;
+    if (!has_ended) rail.state = status.ok() ? Peer::State::kOpen : Peer::State::kFenced;
+    if (!has_ended && status.ok()) {
+      peer.Divide();
+      peer.failure = Status();
+      const uint64_t bit = uint64_t{1} << lost.rail;
+      for (auto& [id, message] : peer.posted) {
+        message.on |= bit;
+        posted.push_back(id);
+      }
+    }
+  }
+  if (has_ended && status.ok()) rails_[lost.rail]->Fence(lost.process, Status(Code::kInternal, "it has failed again"));
+  for (const MessageId& id : posted) PostOn(lost.process, id, uint64_t{1} << lost.rail);
+  return status;
+}
+
+}  // namespace jaxcomm

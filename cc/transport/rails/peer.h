@@ -1,0 +1,91 @@
+// Another process, as Rails sees it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/transport/rails/balance.h"
+#include "cc/transport/rails/numbered_notices.h"
+#include "cc/transport/rails/rail_table.h"
+#include "cc/transport/rails/rails.h"
+#include "cc/transport/rails/silence.h"
+
+namespace jaxcomm {
+
+// The same bytes for several processes.
+struct Rails::Outgoing {
+  std::vector<ConstSpan> spans;
+  std::vector<std::byte> copy;  // that the spans lie in, if they have been copied
+  size_t receivers;             // that have not said to have it
+  Status status;
+  Sent done;
+};
+
+struct Rails::Peer {
+  enum class State {
+    kNone,  // does not lead to it
+    kOpen,
+    kLeft,     // nothing more goes over it, but what has come can be taken
+    kFencing,  // its transport may still bring something
+    kFenced,
+    kOpening,
+  };
+  struct Rail {
+    State state = State::kNone;
+    uint32_t fences = 0, their_fences = 0;
+    uint32_t sends = 0;  // calls of its transport that have not returned
+    int64_t bytes = 0;   // that the other side is known to have
+  };
+  struct Posted {
+    std::vector<Span> spans;
+    bool accepts_view;
+    Received done;
+    int64_t bytes;
+    uint64_t on;  // rails, as bits
+  };
+  struct Unconfirmed {
+    std::shared_ptr<Outgoing> message;
+    uint32_t rail, fences;
+    int64_t bytes;
+  };
+
+  Peer(uint32_t rails, std::vector<RailTable::Range> shares, RailTable table)
+      : balance(std::move(shares)), table(std::move(table)), rails(rails), silence(rails) {}
+
+  std::optional<uint32_t> FirstRail() const;  // that is open
+  bool Agrees() const;                        // the other side has fenced the same rails
+  void Divide();                              // the shares, among the rails that are open
+  // A message goes out, over the rail that this returns; until it is released.
+  uint32_t Keep(const MessageId& id, const std::shared_ptr<Outgoing>& message, int64_t bytes);
+  void Release(const MessageId& id, const Unconfirmed& message);
+  // What tells it the messages that it need not keep.
+  std::string TakeReceived();
+
+  static constexpr size_t kMaxCopies = 4096;  // that may wait to be confirmed: after a call that failed, none is
+  static constexpr size_t kMaxReceived = 32;  // that it is not told at once; none of them keeps a call from ending
+
+  Balance balance;
+  RailTable table;  // of the rails that are open
+  std::vector<Rail> rails;
+  Silence silence;
+  std::map<MessageId, Posted> posted;
+  std::map<MessageId, Unconfirmed> unconfirmed;
+  std::deque<MessageId> copies;     // of those, by age
+  std::vector<MessageId> received;  // and not told
+  NumberedNotices notices;
+  uint64_t their_taken = 0;
+  std::deque<std::function<void()>> deliveries;
+  bool delivering = false;
+  Status failure;  // of the rail that failed last
+  Status gone;     // ok: it is not
+};
+
+}  // namespace jaxcomm

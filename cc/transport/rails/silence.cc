@@ -1,0 +1,38 @@
+#include "cc/transport/rails/silence.h"
+
+namespace jaxcomm {
+
+Silence::Seen Silence::Look(const std::vector<std::optional<SendProgress>>& rails, Clock::time_point now) {
+  const bool has_stalled = now - looked_ > 3 * kLook;
+  looked_ = now;
+  Seen seen{{}, {}, true};
+  for (uint32_t i = 0; i < rails.size(); ++i) {
+    Rail& rail = rails_[i];
+    const bool progresses = rails[i] && rails[i]->confirmed != rail.confirmed;
+    if (progresses) {
+      rail.confirmed = rails[i]->confirmed;
+      rail.progress = now;
+    }
+    if (has_stalled || progresses || !rails[i] || rails[i]->unanswered == 0) rail.since = now;
+    seen.is_quiet = seen.is_quiet && !(rails[i] && rails[i]->unanswered > 0);
+  }
+  for (uint32_t i = 0; i < rails.size(); ++i) {
+    const Rail& rail = rails_[i];
+    const auto silence = now - rail.since;
+    if (silence < kLimit / 2) continue;
+    bool is_alone = true;
+    for (uint32_t other = 0; other < rails.size(); ++other) {
+      if (other == i || !rails[other]) continue;
+      if (rails_[other].progress > rail.since) {
+        is_alone = false;
+      } else if (rails[other]->unanswered == 0 && now - rails_[other].asked >= kLimit / 2) {
+        rails_[other].asked = now;
+        seen.ask.push_back(other);
+      }
+    }
+    if (!is_alone && silence >= (rails[i]->unanswered > 1 ? kLimit : kLimitOfOne)) seen.silent.push_back(i);
+  }
+  return seen;
+}
+
+}  // namespace jaxcomm

@@ -1,0 +1,49 @@
+// Which rails to a process are silent: what was sent over them stays unanswered while another rail makes progress.
+//
+//   Silence::Seen seen = silence.Look({progress of rail 0, none where it is not open, …}, now);   // every kLook
+//   for (uint32_t rail : seen.ask) ...      // is to carry something, so that it can make progress
+//   for (uint32_t rail : seen.silent) ...   // is to be fenced
+//
+// A rail is never silent alone, nor for a time in which this process did not look. Not thread-safe.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "cc/transport/transport.h"
+
+namespace jaxcomm {
+
+class Silence {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  static constexpr std::chrono::milliseconds kLook{20};
+  static constexpr std::chrono::milliseconds kLimit{100};
+  // A host may take its time to answer a packet, if no other follows.
+  static constexpr std::chrono::milliseconds kLimitOfOne{300};
+
+  struct Seen {
+    std::vector<uint32_t> silent, ask;
+    bool is_quiet;  // nothing is unanswered
+  };
+
+  explicit Silence(uint32_t rails) : rails_(rails) {}
+
+  Seen Look(const std::vector<std::optional<SendProgress>>& rails, Clock::time_point now);
+
+ private:
+  struct Rail {
+    uint64_t confirmed = 0;
+    Clock::time_point since;     // it makes no progress
+    Clock::time_point progress;  // was made
+    Clock::time_point asked;
+  };
+
+  std::vector<Rail> rails_;
+  Clock::time_point looked_;
+};
+
+}  // namespace jaxcomm

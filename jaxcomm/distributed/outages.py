@@ -1,0 +1,69 @@
+"""Says in the log when a rail was cut, and when it is back."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from jaxcomm.log import say
+
+_QUIET_S = 60.0  # from a line on an outage to the next one of the same rail
+
+
+class RailTo(NamedTuple):
+    """A rail to a process, by the number that the core gives it."""
+
+    process: int
+    rail: int
+
+
+@dataclasses.dataclass
+class _Outage:
+    cuts: int
+    since: float
+    is_said: bool = False
+
+
+class Outages:
+    """The rails that are cut now. Of those that follow one another closely only some are said."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """`names` are those of the rails, by number."""
+        self._names = names
+        self._outages: dict[RailTo, _Outage] = {}
+        self._quiet_until: dict[RailTo, float] = {}
+
+    def update(self, cuts: Mapping[RailTo, int]) -> None:
+        """These are cut now, so many times so far; no others are, some because their process has gone."""
+        now = time.monotonic()
+        before, self._outages = self._outages, {}
+        for to, count in cuts.items():
+            known = before.get(to)
+            self._outages[to] = known if known is not None and known.cuts == count else _Outage(count, now)
+        new = {
+            to: outage
+            for to, outage in self._outages.items()
+            if not outage.is_said and self._quiet_until.get(to, now) <= now
+        }
+        for rail in sorted({to.rail for to in new}):
+            processes = sorted(to.process for to in new if to.rail == rail)
+            cuts_so_far = max(outage.cuts for to, outage in new.items() if to.rail == rail)
+            say(
+                f"{self._words(rail, processes)} is cut{f' ({cuts_so_far} times so far)' * (cuts_so_far > 1)}; "
+                "the other rails carry its part until it is back."
+            )
+        for to, outage in new.items():
+            outage.is_said = True
+            self._quiet_until[to] = now + _QUIET_S
+
+    def end(self, to: RailTo) -> None:
+        """It is not cut any more."""
+        outage = self._outages.pop(to, None)
+        if outage is not None and outage.is_said:
+            say(f"{self._words(to.rail, [to.process])} is back after {time.monotonic() - outage.since:.1f} s.")
+
+    def _words(self, rail: int, processes: Sequence[int]) -> str:
+        name = f"the rail {self._names[rail]}" if self._names[rail] else "the rail to the coordinator"
+        return f"{name}, to process{'es' * (len(processes) > 1)} {', '.join(map(str, processes))},"

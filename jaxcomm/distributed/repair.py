@@ -1,0 +1,162 @@
+"""Takes back the rails of this process that were cut, as soon as they carry bytes again.
+
+The core says which rails are cut. The higher of the two processes of a rail connects anew, the lower one listens while
+one of its rails is cut; the handshake says how often the rail was cut before, so both know which connection it is.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import math
+import socket
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from jaxcomm.distributed import handshake
+from jaxcomm.distributed.connector import connect_once
+from jaxcomm.distributed.handshake import Refused
+from jaxcomm.distributed.listener import Listener
+from jaxcomm.distributed.outages import Outages, RailTo
+from jaxcomm.distributed.records import Record
+from jaxcomm.errors import JaxcommError
+
+_POLL_S = 0.25
+_ATTEMPT_S = 1.0  # bounds an attempt to connect; the next one begins no sooner after it began
+_MOST_ATTEMPTS = 32  # at once
+
+
+class RailsCore(Protocol):
+    """What carries messages over several rails."""
+
+    def lost_rails(self) -> list[tuple[int, int, int]]:
+        """The rails that are cut and can be restored: process, number of the rail, how often it was cut so far."""
+
+    def restore_rail(self, process: int, rail: int, cuts: int, fd: int) -> None:
+        """Takes a connected, authenticated, non-blocking socket for one of them, or closes it.
+
+        Raises:
+          JaxcommError: this rail is not cut, or not for the time that `cuts` says.
+        """
+
+
+class Repair:
+    """Reconnects cut rails in the background, until `close`.
+
+    repair = Repair(core, own, peers, ["eth0", "eth1"], key, {"eth0": bound, "eth1": bound})
+    repair.close()
+
+    Closes itself when the process ends, before what was registered earlier to do so.
+    """
+
+    def __init__(
+        self,
+        core: RailsCore,
+        own: Record,
+        peers: Mapping[int, Record],
+        names: Sequence[str],
+        key: bytes,
+        bound: Mapping[str, socket.socket],
+    ) -> None:
+        """Begins.
+
+        Args:
+          core: asked from several threads.
+          own: of this process.
+          peers: of the others.
+          names: of the rails, in the order in which the core numbers them.
+          key: of the generation.
+          bound: the sockets at the addresses of `own`, by rail; this owns them.
+        """
+        self._core, self._own, self._peers, self._names, self._key = core, own, peers, names, key
+        self._bound = bound
+        self._listeners: dict[str, Listener] = {}
+        self._began: dict[RailTo, float] = {}  # when the last attempt did
+        self._lock = threading.Lock()  # of the core, while it may be asked, and of the outages
+        self._outages = Outages(names)
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="jaxcomm repair", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Ends it: the core is not asked any more, and nobody listens."""
+        atexit.unregister(self.close)
+        with self._lock:
+            self._end.set()
+        self._thread.join()
+        for listener in self._listeners.values():
+            listener.close()
+        for each in self._bound.values():
+            each.close()
+
+    def _run(self) -> None:
+        while not self._end.wait(_POLL_S):
+            lost = self._lost()
+            self._listen({self._names[rail] for process, rail in lost if process > self._own.process})
+            self._connect({to: cuts for to, cuts in lost.items() if to.process < self._own.process})
+
+    def _lost(self) -> dict[RailTo, int]:
+        """How often each rail that is cut now was cut so far."""
+        with self._lock:
+            if self._end.is_set():
+                return {}
+            lost = {RailTo(process, rail): cuts for process, rail, cuts in self._core.lost_rails()}
+            self._outages.update(lost)
+            return lost
+
+    def _listen(self, names: set[str]) -> None:
+        """Listens on these rails of this process, and on no others."""
+        for name in self._listeners.keys() - names:
+            self._listeners.pop(name).close()
+        for number, end in enumerate(self._own.rails):
+            if end.name in names and end.name not in self._listeners:
+                rail = self._names.index(end.name)
+                self._listeners[end.name] = Listener(
+                    self._bound[end.name],
+                    self._key,
+                    process=self._own.process,
+                    processes=len(self._peers) + 1,
+                    rail=number,
+                    expects=functools.partial(self._expects, rail=rail),
+                    accept=functools.partial(self._restore, rail=rail),
+                )
+
+    def _expects(self, process: int, cuts: int, *, rail: int) -> bool:
+        return self._lost().get(RailTo(process, rail)) == cuts
+
+    def _connect(self, lost: Mapping[RailTo, int]) -> None:
+        """Begins the attempts that are due, those that wait the longest first."""
+        now = time.monotonic()
+        under_way = sum(began + _ATTEMPT_S > now for began in self._began.values())
+        due = [to for to in lost if self._began.get(to, -math.inf) + _ATTEMPT_S <= now]
+        for to in sorted(due, key=lambda to: self._began.get(to, -math.inf))[: _MOST_ATTEMPTS - under_way]:
+            self._began[to] = now
+            attempt = functools.partial(self._attempt, to, lost[to], now + _ATTEMPT_S)
+            threading.Thread(target=attempt, name="jaxcomm repair", daemon=True).start()
+
+    def _attempt(self, to: RailTo, cuts: int, deadline: float) -> None:
+        name = self._names[to.rail]
+        number, end = next((i, end) for i, end in enumerate(self._peers[to.process].rails) if end.name == name)
+        interface = next(each.interface for each in self._own.rails if each.name == name)
+        side = handshake.ConnectorSide(
+            self._key, process=self._own.process, listener=to.process, rail=number, cuts=cuts
+        )
+        try:
+            made = connect_once(side, end, interface, deadline)
+        except (OSError, Refused, JaxcommError):
+            return  # there will be another one
+        self._restore(to.process, cuts, made, rail=to.rail)
+
+    def _restore(self, process: int, cuts: int, connection: socket.socket, *, rail: int) -> None:
+        with self._lock:
+            if self._end.is_set():
+                connection.close()
+                return
+            try:
+                self._core.restore_rail(process, rail, cuts, connection.detach())
+            except JaxcommError:
+                return  # something has changed in the meantime
+            self._outages.end(RailTo(process, rail))

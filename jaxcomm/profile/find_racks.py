@@ -1,0 +1,77 @@
+"""Which hosts are in one rack, and whose NIC is slow, from what a byte takes between each two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+LEAST_GAP: Final = 1.25  # by which links between racks are slower than within; less is noise
+
+Floats = NDArray[np.float64]
+
+
+class Racks(NamedTuple):
+    """What is known of the network between hosts.
+
+    Attributes:
+      racks: the hosts of each; one, if there is no sign of several.
+      nics: by host, how many times as long a byte takes through its NIC as through the others'.
+    """
+
+    racks: tuple[tuple[int, ...], ...]
+    nics: tuple[float, ...]
+
+
+def find_racks(seconds: Floats) -> Racks:
+    """Racks of hosts, by average linkage.
+
+    Hosts join, the nearest first, by the mean time between two groups. If some join is slower than all before it by a
+    quarter or more, the groups before the join of which that holds most are the racks. A host that is then alone,
+    beside racks of several, is in the nearest rack behind a slow NIC.
+
+    Args:
+      seconds: of a byte between two hosts while all are busy, symmetric; NaN where unknown.
+    """
+    hosts = len(seconds)
+    known = np.isfinite(seconds) & ~np.eye(hosts, dtype=bool)
+    total, count = np.where(known, seconds, 0.0), known.astype(float)
+    groups: dict[int, tuple[int, ...]] = {host: (host,) for host in range(hosts)}
+    racks, gap, slowest = [tuple(range(hosts))], LEAST_GAP, np.inf
+    while len(groups) > 1:
+        left = np.array([*groups])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = (total / count)[np.ix_(left, left)]
+        mean[~np.isfinite(mean) | np.eye(len(left), dtype=bool)] = np.inf
+        one, other = (int(left[i]) for i in np.unravel_index(mean.argmin(), mean.shape))
+        height = float(mean.min())
+        if np.isinf(height):
+            break
+        if height >= gap * slowest:
+            racks, gap = [*groups.values()], height / slowest
+        slowest = max(height, slowest) if np.isfinite(slowest) else height
+        groups[one] = tuple(sorted(groups[one] + groups.pop(other)))
+        for table in (total, count):
+            table[one] += table[other]
+            table[:, one] += table[:, other]
+            table[one, one] = 0.0
+    return _without_lone_hosts(seconds, racks)
+
+
+def _without_lone_hosts(seconds: Floats, groups: Sequence[tuple[int, ...]]) -> Racks:
+    racks = [[*group] for group in groups if len(group) > 1]
+    nics = [1.0] * len(seconds)
+    if not racks:
+        return Racks(tuple(groups), tuple(nics))
+    within = np.nanmean([seconds[pair] for rack in racks for pair in combinations(rack, 2)])
+    for group in groups:
+        if len(group) > 1:
+            continue
+        [host] = group
+        means = [float(np.nanmean(seconds[host, rack])) for rack in racks]
+        nics[host] = max(1.0, min(means) / float(within))
+        racks[int(np.argmin(means))].append(host)
+    return Racks(tuple(sorted(tuple(sorted(rack)) for rack in racks)), tuple(nics))

@@ -1,0 +1,66 @@
+"""Which algorithm and protocol NCCL took for which size, and α and β of each: they are links of their own.
+
+NCCL says it with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=TUNING, by names or, before 2.24, by numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from jaxcomm.profile.fit import fit
+from jaxcomm.profile.numbers import Sample
+from jaxcomm.profile.schema import Link, OpName
+
+_LINE = re.compile(r"\b(\d{1,18}) Bytes -> Algo (\w{1,16}) proto (\w{1,16})")
+_ALGORITHMS: Final = ("TREE", "RING", "COLLNETDIRECT", "COLLNETCHAIN", "NVLS", "NVLSTREE", "PAT")
+_PROTOCOLS: Final = ("LL", "LL128", "SIMPLE")
+
+
+class Choice(NamedTuple):
+    """What NCCL runs for a size."""
+
+    algorithm: str
+    protocol: str
+
+
+def choices(text: str) -> dict[int, Choice]:
+    """By size, what a log says that NCCL took; of several, the last."""
+    return {
+        int(size): Choice(_named(algorithm, _ALGORITHMS), _named(protocol, _PROTOCOLS))
+        for size, algorithm, protocol in _LINE.findall(text)
+    }
+
+
+def fit_of_ring(samples: Sequence[Sample], taken: Mapping[int, Choice], op: OpName, ranks: int, source: str) -> Link:
+    """The link of the ring, by the protocol of its largest sizes; all samples if no two sizes are known to be of one.
+
+    Schedules are made of such transfers; a tree, or a protocol that pays half of the bandwidth for less latency, would
+    make α too small and β too large. `source` has α and β of every protocol of the ring.
+    """
+    of_protocol: defaultdict[str, list[Sample]] = defaultdict(list)
+    for sample in sorted(samples, key=lambda sample: sample.bytes):
+        if sample.bytes in taken and taken[sample.bytes].algorithm == "RING":
+            of_protocol[taken[sample.bytes].protocol].append(sample)
+    fitted = {
+        protocol: fit(members, op, ranks, f"{source}, Ring with {protocol}")
+        for protocol, members in of_protocol.items()
+        if len({sample.bytes for sample in members}) > 1
+    }
+    if not fitted:
+        return fit(samples, op, ranks, source)
+    largest = max(fitted, key=lambda protocol: of_protocol[protocol][-1].bytes)
+    others = "".join(
+        f"; with {protocol}, α {link.alpha_s * 1e6:.3g} µs and β {1e-9 / max(link.beta_s_per_byte, 1e-18):.3g} GB/s"
+        for protocol, link in fitted.items()
+        if protocol != largest
+    )
+    link = fitted[largest]
+    return link.model_copy(update={"samples": list(samples), "source": f"{link.source}{others}"[:4096]})
+
+
+def _named(word: str, names: Sequence[str]) -> str:
+    number = int(word) if word.isdecimal() and len(word) < 3 else len(names)
+    return names[number] if number < len(names) else word.upper()

@@ -1,0 +1,74 @@
+"""The matrix of `nvidia-smi topo -m`: how many GPUs and NICs a host has, and which are near each other."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Final
+
+from jaxcomm.errors import ProfileError
+from jaxcomm.profile.importers.gpu_host import profile_of_host
+from jaxcomm.profile.schema import Profile, Provenance
+
+NAME: Final = "nvidia-smi topo -m"
+LOOKED_FOR: Final = "a matrix of GPU0, GPU1, … with X, NV#, PIX, PXB, PHB, NODE and SYS"
+
+_UNDERLINE = re.compile(r"\x1b?\[[0-9;]*m")
+_AFTER_LINKS: Final = (
+    "CPU",
+    "NUMA",
+    "GPU",
+)  # first words of the columns 'CPU Affinity', 'NUMA Affinity', 'GPU NUMA ID'
+_GPU = re.compile(r"GPU\d{1,6}")
+_LINK = re.compile(r"X|NV\d{1,4}|PIX|PXB|PHB|NODE|SYS|SOC|PSB")
+_NEAR: Final = ("PIX", "PXB")  # no PCIe host bridge between
+
+
+def sniff(data: bytes) -> bool:
+    """Whether a row of a GPU begins with such a word."""
+    return re.search(rb"(?m)^GPU\d+[ \t]+(?:X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC)[ \t\r]*(?:\t|  |$)", data) is not None
+
+
+def read(data: bytes, where: str, created: str) -> Profile:
+    """The profile of the host, whose rates are assumed, for the matrix has none.
+
+    The NICs that count are those that a GPU reaches without a PCIe host bridge, or all if there are none.
+
+    Args:
+      data: the command's output.
+      where: its name.
+      created: when it was written.
+
+    Returns:
+      The profile of one rank per GPU.
+
+    Raises:
+      ProfileError: no header, a GPU without a row, a cell that cannot be, or less than two GPUs.
+    """
+    columns: list[str] = []
+    rows: dict[str, dict[str, str]] = {}
+    for number, line in enumerate(data.decode("utf-8", errors="replace").splitlines(), start=1):
+        name, *cells = _UNDERLINE.sub("", line).split() or [""]
+        if not columns and name == "GPU0" and not (cells and _LINK.fullmatch(cells[0])):
+            columns = [name, *itertools.takewhile(lambda word: word not in _AFTER_LINKS, cells)]
+        elif columns and _GPU.fullmatch(name):
+            links = cells[: len(columns)]
+            wrong = next((link for link in links if not _LINK.fullmatch(link)), None)
+            if wrong is not None or len(links) < len(columns):
+                what = (
+                    f"{wrong[:40]!r}, which is no link"
+                    if wrong is not None
+                    else f"{len(links)} of {len(columns)} links"
+                )
+                raise ProfileError(f"{where}:{number}: {name} has {what}.\n  Cure: run nvidia-smi topo -m again.")
+            rows[name] = dict(zip(columns, links, strict=True))
+    gpus = [name for name in columns if _GPU.fullmatch(name)]
+    if not columns or len({*columns}) < len(columns) or {*rows} != {*gpus}:
+        raise ProfileError(
+            f"{where}: names {len(gpus)} GPUs in its header and has rows of {len(rows)}.\n"
+            "  Cure: give the whole output of nvidia-smi topo -m of one host."
+        )
+    nics = [name for name in columns if name not in rows]
+    near = [nic for nic in nics if any(row[nic] in _NEAR for row in rows.values())]
+    provenance = Provenance(source=where, tool=NAME, created=created)
+    return profile_of_host(len(gpus), len(near or nics), None, (), provenance)

@@ -1,0 +1,97 @@
+"""Where the ranks of a profile are, taken from another: hosts, racks and NICs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from jaxcomm.errors import ProfileError
+from jaxcomm.files import mistake
+from jaxcomm.profile.files import validate
+from jaxcomm.profile.schema import MAX_RANKS, Profile
+
+
+def on_hosts(host: Profile, hosts: int) -> Profile:
+    """The profile of so many hosts like the one that a profile describes.
+
+    Args:
+      host: a profile whose `topology` has one host.
+      hosts: how many there are, at least 1.
+
+    Raises:
+      ProfileError: the profile is of no host or of several, or of ranks with arrivals or rails, or has too many ranks.
+    """
+    ranks = host.ranks * hosts
+    if not _is_host(host) or host.arrivals or host.rails or not host.ranks <= ranks <= MAX_RANKS:
+        what = f"is no description of one host's ranks that could be {hosts} hosts of at most {MAX_RANKS} ranks"
+        cure = "give `nvidia-smi topo -m` or NCCL's topology, and 1 host or more"
+        raise ProfileError(mistake(host.provenance.source, what, cure))
+    document = host.model_dump()
+    document["ranks"] = ranks
+    document["topology"]["hosts"] = [rank // host.ranks for rank in range(ranks)]
+    document["provenance"]["source"] = f"{host.provenance.source}, {hosts} such hosts"
+    return validate(document, host.provenance.source)
+
+
+def with_network(profile: Profile, found: Profile) -> Profile:
+    """The profile with the hosts, racks or NICs of another in place of its own; what was timed stays.
+
+    Args:
+      profile: any profile.
+      found: of one host, such as each of the profile's; or of the profile's hosts, by name or in their order; or of the
+        same ranks.
+
+    Raises:
+      ProfileError: it says nothing of hosts or racks, or is of other ranks or hosts.
+    """
+    fields = _hosts_like(profile, found) if _is_host(found) else _network(profile, found)
+    source = f"{profile.provenance.source}, network of {found.provenance.source}"[:4096]
+    provenance = profile.provenance.model_dump() | {"source": source}
+    return validate(profile.model_dump() | fields | {"provenance": provenance}, profile.provenance.source)
+
+
+def _is_host(profile: Profile) -> bool:
+    return profile.topology is not None and not any(profile.topology.hosts)
+
+
+def _hosts_like(profile: Profile, host: Profile) -> dict[str, Any]:
+    home = _hosts(profile) or [rank // host.ranks for rank in range(profile.ranks)]
+    other = next((number for number, ranks in Counter(home).items() if ranks != host.ranks), None)
+    if other is not None or host.topology is None:
+        what = f"has {home.count(other or 0)} ranks on host {other}; {host.provenance.source} describes {host.ranks}"
+        raise ProfileError(mistake(profile.provenance.source, what, "describe a host of as many ranks"))
+    return {"topology": host.topology.model_dump() | {"hosts": home}}
+
+
+def _network(profile: Profile, found: Profile) -> dict[str, Any]:
+    home = _hosts(profile) or [*range(profile.ranks)]
+    hosts = len({*home})
+    if found.ranks == profile.ranks:
+        members = [[rank] for rank in range(profile.ranks)]
+    elif found.ranks == hosts:
+        members = [[rank for rank in range(profile.ranks) if home[rank] == host] for host in range(hosts)]
+        if {*found.hosts} == {*profile.hosts}:
+            names = [*dict.fromkeys(profile.hosts)]
+            members = [members[names.index(name)] for name in found.hosts]
+    else:
+        what = f"is of {profile.ranks} ranks on {hosts} hosts; {found.provenance.source} is of {found.ranks} ranks"
+        raise ProfileError(mistake(profile.provenance.source, what, "describe the same cluster"))
+    if not (found.topology or found.racks or found.nics):
+        what = "tells no hosts, racks or slow NICs: all links in it are alike"
+        raise ProfileError(mistake(found.provenance.source, what, "leave it out"))
+    racks = [
+        rack.model_dump() | {"ranks": sorted(rank for each in rack.ranks for rank in members[each])}
+        for rack in found.racks
+    ]
+    of_rank = {rank: nic for ranks, nic in zip(members, found.nics, strict=bool(found.nics)) for rank in ranks}
+    topology = found.topology or profile.topology
+    placed = topology.model_dump() | ({} if found.topology else {"racks": (), "uplinks": ()}) if topology else None
+    return {"topology": placed, "racks": racks, "nics": [of_rank[rank] for rank in sorted(of_rank)]}
+
+
+def _hosts(profile: Profile) -> list[int]:
+    """By rank, its host, as the topology or the names say; empty if neither does."""
+    if profile.topology:
+        return [*profile.topology.hosts]
+    names = [*dict.fromkeys(profile.hosts)]
+    return [names.index(name) for name in profile.hosts]

@@ -1,0 +1,209 @@
+"""Cut rails are reconnected over loopback, between processes that threads play and cores that only count."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from jaxcomm.distributed import outages, repair, secret
+from jaxcomm.distributed.addresses import listening_socket
+from jaxcomm.distributed.handshake import CHALLENGE_BYTES, ConnectorSide
+from jaxcomm.distributed.outages import Outages, RailTo
+from jaxcomm.distributed.rails import RailEnd
+from jaxcomm.distributed.records import Record
+from jaxcomm.distributed.repair import Repair
+from jaxcomm.errors import JaxcommError
+
+KEY = secret.key(bytes(32), "job", 1)
+NAMES = ["127.0.0.1", "127.0.0.2"]
+
+
+class Core:
+    """Says which rails are lost, and keeps what it is given for them."""
+
+    def __init__(self) -> None:
+        self.lost: dict[tuple[int, int], int] = {}
+        self.restored: dict[tuple[int, int], socket.socket] = {}
+        self.asked = 0
+        self.changed = threading.Condition()
+
+    def lost_rails(self) -> list[tuple[int, int, int]]:
+        with self.changed:
+            self.asked += 1
+            self.changed.notify_all()
+            return [(process, rail, cuts) for (process, rail), cuts in self.lost.items()]
+
+    def restore_rail(self, process: int, rail: int, cuts: int, fd: int) -> None:
+        with self.changed:
+            made = socket.socket(fileno=fd)
+            if self.lost.get((process, rail)) != cuts:
+                made.close()
+                raise JaxcommError("this rail is not cut")
+            del self.lost[process, rail]
+            self.restored[process, rail] = made
+            self.changed.notify_all()
+
+    def cut(self, process: int, rail: int, cuts: int) -> None:
+        with self.changed:
+            if (made := self.restored.pop((process, rail), None)) is not None:
+                made.close()
+            self.lost[process, rail] = cuts
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(condition, 20)
+
+
+class Job:
+    """Its processes, each with both rails, and the sockets that they listen on."""
+
+    def __init__(self, processes: int) -> None:
+        self.cores = [Core() for _ in range(processes)]
+        bound = [{name: listening_socket(name, "") for name in NAMES} for _ in self.cores]
+        for each in (each for own in bound for each in own.values()):
+            each.listen(1024)  # as since the start of the job
+        self.ports = [{name: each.getsockname()[1] for name, each in own.items()} for own in bound]
+        records = [
+            Record(i, "tcp", "", 1, -1, 0, tuple(RailEnd(name, "", name, own[name], 0, "") for name in NAMES))
+            for i, own in enumerate(self.ports)
+        ]
+        self.repairs = [
+            Repair(core, records[i], {j: each for j, each in enumerate(records) if j != i}, NAMES, KEY, bound[i])
+            for i, core in enumerate(self.cores)
+        ]
+
+    def cut(self, one: int, other: int, rail: int, cuts: int) -> None:
+        for core, process in ((self.cores[one], other), (self.cores[other], one)):
+            core.cut(process, rail, cuts)
+
+    def assert_connected(self, one: int, other: int, rail: int) -> None:
+        """Waits until both have the same connection; `one` is the lower."""
+        ends = []
+        for core, process in ((self.cores[one], other), (self.cores[other], one)):
+            core.wait_for(lambda core=core, process=process: (process, rail) in core.restored)  # type: ignore[misc]
+            ends.append(core.restored[process, rail])
+        assert ends[0].getsockname() == ends[1].getpeername()
+        assert ends[0].getsockname()[0] == NAMES[rail]
+        assert not any(os.get_blocking(end.fileno()) for end in ends)
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+    monkeypatch.setattr(repair, "_POLL_S", 0.02)
+    monkeypatch.setattr(repair, "_ATTEMPT_S", 0.2)
+    made = Job(3)
+    yield made
+    for each in made.repairs:
+        each.close()
+    for core in made.cores:
+        for connection in core.restored.values():
+            connection.close()
+
+
+def test_cut_rails_are_reconnected_and_said(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+    for cuts in (1, 2):
+        for one, other, rail in ((0, 1, 1), (0, 2, 0), (1, 2, 1)):
+            job.cut(one, other, rail, cuts)
+        for one, other, rail in ((0, 1, 1), (0, 2, 0), (1, 2, 1)):
+            job.assert_connected(one, other, rail)
+    said = [each.message for each in caplog.records]
+    begin = "the rail 127.0.0.1, to process 2, is "  # process 0 says so
+    assert said.count(f"{begin}cut; the other rails carry its part until it is back.") == 1
+    assert sum(each.startswith(f"{begin}back after ") for each in said) == 1
+
+
+def test_it_waits_until_both_know_of_the_same_cut(job: Job) -> None:
+    job.cores[1].cut(0, 0, 4)
+    job.cores[0].cut(1, 0, 3)
+    asked = [core.asked for core in job.cores]
+    for core, before in zip(job.cores, asked, strict=True):
+        core.wait_for(lambda core=core, before=before: core.asked > before + 20)  # type: ignore[misc]
+    assert not job.cores[0].restored and not job.cores[1].restored
+    job.cores[0].cut(1, 0, 4)
+    job.assert_connected(0, 1, 0)
+
+
+def test_a_rail_that_answers_nothing_keeps_no_other_waiting(job: Job) -> None:
+    with socket.create_server((NAMES[0], 0)) as silent:
+        peers = job.repairs[2]._peers
+        ends = peers[0].rails
+        ends = (ends[0]._replace(port=silent.getsockname()[1]), *ends[1:])
+        job.repairs[2]._peers = {**peers, 0: peers[0]._replace(rails=ends)}
+        job.cut(0, 2, 0, 1)
+        job.cores[2].wait_for(lambda: (0, 0) in job.repairs[2]._began)
+        job.cut(1, 2, 0, 1)
+        job.assert_connected(1, 2, 0)
+        assert (0, 0) not in job.cores[2].restored
+
+
+def test_nobody_is_answered_while_no_rail_is_cut(job: Job) -> None:
+    port = job.ports[0][NAMES[0]]
+    held = [socket.create_connection((NAMES[0], port)) for _ in range(200)]  # more than may be pending
+    for each in held:
+        each.sendall(b"x" * 10)
+    assert not job.repairs[0]._listeners
+    job.cut(0, 1, 0, 1)
+    job.assert_connected(0, 1, 0)
+    job.cores[0].wait_for(lambda: not job.repairs[0]._listeners)
+    side = ConnectorSide(KEY, process=1, listener=0, rail=0, cuts=1)
+    with socket.create_connection((NAMES[0], port)) as late, contextlib.suppress(TimeoutError, ConnectionResetError):
+        late.sendall(side.hello)
+        late.settimeout(0.1)
+        assert not late.recv(CHALLENGE_BYTES)
+    for each in held:
+        each.close()
+
+
+def test_after_it_is_closed_nothing_is_asked_of_the_core(job: Job) -> None:
+    job.cut(0, 2, 0, 1)
+    job.assert_connected(0, 2, 0)
+    for each in job.repairs:
+        each.close()
+        each.close()
+    asked = [core.asked for core in job.cores]
+    job.cut(0, 1, 0, 1)
+    job.repairs[0]._expects(1, 1, rail=0)
+    one, other = socket.socketpair()
+    job.repairs[0]._restore(1, 1, one, rail=0)
+    assert other.recv(1) == b""
+    other.close()
+    assert [core.asked for core in job.cores] == asked
+    assert not any(each.name.startswith("jaxcomm repair") and each.is_alive() for each in threading.enumerate())
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((NAMES[0], job.ports[0][NAMES[0]]))
+
+
+def test_a_rail_that_is_cut_again_and_again_is_said_seldom(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    found = Outages(["", "eth1"])
+
+    def step(seconds: float, cuts: dict[RailTo, int]) -> list[str]:
+        clock[0] += seconds
+        caplog.clear()
+        found.update(cuts)
+        return [each.message for each in caplog.records]
+
+    both = {RailTo(3, 1): 1, RailTo(2, 1): 1, RailTo(2, 0): 1}
+    until = "; the other rails carry its part until it is back."
+    assert step(1, both) == [
+        f"the rail to the coordinator, to process 2, is cut{until}",
+        f"the rail eth1, to processes 2, 3, is cut{until}",
+    ]
+    assert step(1, both) == []
+    clock[0] += 0.5
+    found.end(RailTo(2, 1))
+    assert caplog.messages == ["the rail eth1, to process 2, is back after 1.5 s."]
+    assert step(1, {RailTo(2, 1): 2}) == []
+    found.end(RailTo(2, 1))  # what was not said does not end
+    assert caplog.messages == []
+    assert step(1, {RailTo(2, 1): 3}) == []
+    assert step(outages._QUIET_S, {RailTo(2, 1): 3}) == [f"the rail eth1, to process 2, is cut (3 times so far){until}"]
