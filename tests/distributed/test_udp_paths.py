@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
+import types
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -56,7 +57,7 @@ def test_both_sides_agree_and_packets_pass(connections: tuple[socket.socket, soc
         assert len(one.sends) == 16
         assert one.packet_bytes == other.packet_bytes == 9000 - 28  # of the loopback, whose MTU is more
         assert min(one.window, other.window) >= 50_000
-        one.socket.setblocking(True)
+        one.socket.settimeout(60)
         other.socket.send(b"x" * one.packet_bytes)
         while (packet := one.socket.recv(1 << 16)) != b"x" * one.packet_bytes:
             assert len(packet) == one.packet_bytes  # a trial that came late
@@ -83,8 +84,10 @@ def test_a_process_with_another_key_is_refused(connections: tuple[socket.socket,
 def test_packets_that_never_come_are_an_error_that_names_their_size(
     connections: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(udp_paths, "_ALL_S", 0.3)
-    monkeypatch.setattr(udp_paths._Side, "try_packet", lambda side: None)
+    agree: set[int] = set()
+    monkeypatch.setattr(udp_paths._Side, "try_packet", lambda side: agree.add(side.other) if side._theirs else None)
+    clock = types.SimpleNamespace(monotonic=lambda: 1e9 if len(agree) == 2 else 0.0)  # late once both have agreed
+    monkeypatch.setattr(udp_paths, "time", clock)
     for found, other in zip(agreed(connections, (KEY, KEY)), (7, 3), strict=True):
         assert f"no UDP packets of 8972 bytes come through to process {other} at 127.0.0.1." in str(found)
         assert "JAXCOMM_TRANSPORT=tcp" in str(found)

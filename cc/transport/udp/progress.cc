@@ -173,7 +173,9 @@ void UdpTransport::Depart(Lock& lock) {
   const auto is_done = [](const auto& entry) { return !entry.second->gone.ok() || entry.second->queue.empty(); };
   for (const bool says_goodbye : {false, true}) {
     for (const auto& [process, peer] : peers_) {
-      if (says_goodbye && peer->gone.ok()) peer->queue.PushCopy({FrameType::kGoodbye, 0, MessageId()}, {});
+      if (!says_goodbye || !peer->gone.ok()) continue;
+      peer->queue.PushCopy({FrameType::kGoodbye, 0, MessageId()}, {});
+      Write(lock, *peer);  // once, however late it is
     }
     while (!std::all_of(peers_.begin(), peers_.end(), is_done) && Clock::now() < deadline) {
       Await(lock, deadline - Clock::now());
