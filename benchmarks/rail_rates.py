@@ -1,6 +1,6 @@
 """How the shares of rails follow a rate that changes in the run, and what calls of 16 MiB take meanwhile.
 
-    jaxcomm testbed run benchmarks/rail_rates.toml -- python benchmarks/rail_rates.py
+    jaxcomm testbed run benchmarks/rail_rates.toml -- python benchmarks/rail_rates.py --bytes 8388608
 
 Prints a row for every 25 calls: what they took, and the part of the second rail in what the first process sends to the
 second one. In the file above that is 50 % at best, 28.6 % while the rail is slow.

@@ -15,8 +15,19 @@
 namespace jaxcomm {
 
 void Rails::Hear(uint32_t process, uint32_t rail, std::string_view bytes) {
-  if (bytes.substr(0, 1) == std::string_view(&kAsk, 1)) return;
-  if (bytes.substr(0, 1) == std::string_view(&kFences, 1)) return HearFences(process, bytes.substr(1));
+  const char kind = bytes.empty() ? '\0' : bytes[0];
+  if (kind == kAsk) return;
+  if (kind == kFences) return HearFences(process, bytes.substr(1));
+  if (kind != kBrought) return HearNumbered(process, rail, bytes);
+  std::vector<Sent> sent;
+  {
+    Lock lock(mutex_);
+    sent = Confirm(*peers_[process], bytes.substr(1));
+  }
+  for (const Sent& done : sent) done(Status());
+}
+
+void Rails::HearNumbered(uint32_t process, uint32_t rail, std::string_view bytes) {
   std::vector<Sent> sent;
   bool again = false;
   std::string received;

@@ -21,8 +21,9 @@ constexpr char kNotice = 'n';    // of whom the rails carry them for
 constexpr char kReceived = 'r';  // messages that the other side need not keep; then their ids
 constexpr char kAgain = 'a';     // what went over fenced rails, and has not been received, is to be sent again
 // Not numbered, for one rail:
-constexpr char kFences = 'f';  // how many numbered notices have been taken, and how often each rail has been fenced
-constexpr char kAsk = 'q';     // nothing, but for the answer of the host
+constexpr char kFences = 'f';   // how many numbered notices have been taken, and how often each rail has been fenced
+constexpr char kBrought = 'b';  // messages that this rail has brought; kReceived says so again, if it fails
+constexpr char kAsk = 'q';      // nothing, but for the answer of the host
 
 template <typename Number>
 void PutNumber(std::string& bytes, Number number) {

@@ -130,6 +130,7 @@ void Rails::Receive(uint32_t process, const MessageId& id, uint32_t rail, uint32
   uint64_t others = 0;
   std::string received;
   std::optional<uint32_t> first;
+  bool is_large = false;
   {
     Lock lock(mutex_);
     Peer& peer = *peers_[process];
@@ -142,8 +143,9 @@ void Rails::Receive(uint32_t process, const MessageId& id, uint32_t rail, uint32
       end = peer.gone;
     } else {
       others = posted.on;
+      is_large = posted.bytes > kMaxCopied;
       peer.received.push_back(id);
-      if (posted.bytes > kMaxCopied || peer.received.size() >= Peer::kMaxReceived) {
+      if (peer.received.size() >= Peer::kMaxReceived) {
         received = peer.TakeReceived();
         first = peer.FirstRail();
       }
@@ -155,8 +157,13 @@ void Rails::Receive(uint32_t process, const MessageId& id, uint32_t rail, uint32
     if (others >> other & 1) rails_[other]->Withdraw(process, id);
   }
   SendNotice(process, first, received);
+  if (is_large) {  // over the same rail, whose rate it tells, and where nothing of another one is before it
+    std::string brought(1, kBrought);
+    PutMessageId(brought, id);
+    SendNotice(process, rail, brought);
+  }
   done(end, std::move(view));
-  if (first) rails_[*first]->Flush();
+  if (is_large) rails_[rail]->Flush();
 }
 
 void Rails::Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) {

@@ -112,6 +112,7 @@ class Rails : public Transport {
 
   // failover.cc
   void Hear(uint32_t process, uint32_t rail, std::string_view bytes);
+  void HearNumbered(uint32_t process, uint32_t rail, std::string_view bytes);
   void HearFences(uint32_t process, std::string_view bytes);
   void End(uint32_t process, uint32_t rail, const Status& why, bool left);
   void Fence(uint32_t process, const std::vector<uint32_t>& rails, const Status& why);
