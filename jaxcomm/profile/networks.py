@@ -70,7 +70,7 @@ def _network(profile: Profile, found: Profile) -> dict[str, Any]:
         members = [[rank] for rank in range(profile.ranks)]
     elif found.ranks == hosts:
         members = [[rank for rank in range(profile.ranks) if home[rank] == host] for host in range(hosts)]
-        if {*found.hosts} == {*profile.hosts}:
+        if found.hosts and {*found.hosts} == {*profile.hosts}:
             names = [*dict.fromkeys(profile.hosts)]
             members = [members[names.index(name)] for name in found.hosts]
     else:

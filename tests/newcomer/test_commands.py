@@ -120,6 +120,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(Path(testbed.__file__).parent / "examples" / "racks.toml", here)
     shutil.copy(FIXTURES / "training_log.txt", here / "training.log")
     shutil.copy(FIXTURES / "cpu.xplane.pb", here / "trace.xplane.pb")
+    shutil.copy(FIXTURES / "nccl_topology.xml", here)
+    shutil.copy(FIXTURES / "pair_rates_of_gpus.txt", here / "pair_rates.txt")  # of four, as hosts are in the example
     for name in ("all_reduce_perf.txt", "eth0.txt", "eth1.txt"):
         shutil.copy(FIXTURES / "nccl_tests.txt", here / name)
     shell("jaxcomm profile step train.py:example --steps 2", here)

@@ -92,6 +92,10 @@ def test_a_measured_profile_learns_where_its_ranks_are(tmp_path: Path) -> None:
     by_name = profile.with_network(measured(4, hosts=["x", "y", "x", "y"]), host)
     assert by_name.topology is not None and by_name.topology.hosts == (0, 1, 0, 1)
     assert profile.with_network(measured(5), rates).racks == rates.racks
+    hosts = profile.on_hosts(host, rates.ranks)  # without names, of which there are as many as rates
+    assert [len(rack.ranks) for rack in profile.with_network(hosts, rates).racks] == [
+        host.ranks * len(rack.ranks) for rack in rates.racks
+    ]
     names = ["b3", "a1", "b1", "a2", "b2"]
     racks = profile.with_network(measured(10, hosts=[*names, *names]), rates).racks
     assert [rack.ranks for rack in racks] == [[1, 3, 6, 8], [0, 2, 4, 5, 7, 9]]

@@ -19,22 +19,24 @@ _ALGORITHMS: Final = ("TREE", "RING", "COLLNETDIRECT", "COLLNETCHAIN", "NVLS", "
 _PROTOCOLS: Final = ("LL", "LL128", "SIMPLE")
 
 
-class Choice(NamedTuple):
+class NcclChoice(NamedTuple):
     """What NCCL runs for a size."""
 
     algorithm: str
     protocol: str
 
 
-def choices(text: str) -> dict[int, Choice]:
+def choices(text: str) -> dict[int, NcclChoice]:
     """By size, what a log says that NCCL took; of several, the last."""
     return {
-        int(size): Choice(_named(algorithm, _ALGORITHMS), _named(protocol, _PROTOCOLS))
+        int(size): NcclChoice(_named(algorithm, _ALGORITHMS), _named(protocol, _PROTOCOLS))
         for size, algorithm, protocol in _LINE.findall(text)
     }
 
 
-def fit_of_ring(samples: Sequence[Sample], taken: Mapping[int, Choice], op: OpName, ranks: int, source: str) -> Link:
+def fit_of_ring(
+    samples: Sequence[Sample], taken: Mapping[int, NcclChoice], op: OpName, ranks: int, source: str
+) -> Link:
     """The link of the ring, by the protocol of its largest sizes; all samples if no two sizes are known to be of one.
 
     Schedules are made of such transfers; a tree, or a protocol that pays half of the bandwidth for less latency, would
