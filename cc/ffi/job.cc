@@ -154,6 +154,7 @@ void Job::Close() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (shm_) shm_->Leave();
   for (const auto& tcp : tcp_) tcp->Leave();
+  if (rails_) rails_->Stop();
 }
 
 bool Job::started() const {

@@ -18,7 +18,9 @@ Rails::Rails(uint32_t processes, uint32_t rails, Events* events)
   }
 }
 
-Rails::~Rails() {
+Rails::~Rails() { Stop(); }
+
+void Rails::Stop() {
   {
     std::lock_guard<std::mutex> lock(watch_mutex_);
     stopping_ = true;
@@ -327,7 +329,7 @@ void Rails::Watch() {
 
 // Something is on its way.
 void Rails::Wake() {
-  if (watching_.load() || !watch_.joinable()) return;
+  if (watching_.load()) return;
   {
     std::lock_guard<std::mutex> lock(watch_mutex_);
     watching_ = true;

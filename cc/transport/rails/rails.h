@@ -58,6 +58,8 @@ class Rails : public Transport {
                     const std::vector<uint32_t>& connected);
   // From now on a thread looks for silent rails, as long as something is on its way.
   Status Start();
+  // No longer; before the transports end.
+  void Stop();
 
   // All rails that lead to processes.
   struct State {
