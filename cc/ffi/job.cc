@@ -182,6 +182,7 @@ void Job::Close() {
   if (shm_) shm_->Leave();
   if (udp_) udp_->Leave();
   for (const auto& tcp : tcp_) tcp->Leave();
+  if (rails_) rails_->Stop();
 }
 
 bool Job::started() const {

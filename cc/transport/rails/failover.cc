@@ -29,7 +29,7 @@ void Rails::Hear(uint32_t process, uint32_t rail, std::string_view bytes) {
 
 void Rails::HearNumbered(uint32_t process, uint32_t rail, std::string_view bytes) {
   std::vector<Sent> sent;
-  bool again = false;
+  std::optional<std::string> again;
   std::string received;
   std::optional<uint32_t> first;
   {
@@ -47,7 +47,7 @@ void Rails::HearNumbered(uint32_t process, uint32_t rail, std::string_view bytes
       if (notice.kind == kReceived) {
         for (Sent& done : Confirm(peer, notice.text)) sent.push_back(std::move(done));
       } else if (notice.kind == kAgain) {
-        again = true;
+        again = std::move(notice.text);
       } else {
         peer.deliveries.push_back([this, process, text = std::move(notice.text)] { events_->OnNotice(process, text); });
       }
@@ -58,7 +58,7 @@ void Rails::HearNumbered(uint32_t process, uint32_t rail, std::string_view bytes
     }
   }
   SendNotice(process, first, received);
-  if (again) SendAgain(process);
+  if (again) SendAgain(process, *again);
   for (const Sent& done : sent) done(Status());
   Deliver(process);
 }
@@ -97,13 +97,15 @@ void Rails::Fence(uint32_t process, const std::vector<uint32_t>& rails, const St
   CheckGone(process, why);
 }
 
+// The other side may send again what went over them: while one is being fenced, it is not told of any.
 void Rails::TellFences(uint32_t process) {
   std::string bytes(1, kFences);
   std::optional<uint32_t> first;
   {
     Lock lock(mutex_);
     const Peer& peer = *peers_[process];
-    if (!peer.gone.ok()) return;
+    const auto is_fencing = [](const Peer::Rail& rail) { return rail.state == Peer::State::kFencing; };
+    if (!peer.gone.ok() || std::any_of(peer.rails.begin(), peer.rails.end(), is_fencing)) return;
     PutNumber<uint64_t>(bytes, peer.notices.taken());
     for (const Peer::Rail& rail : peer.rails) PutNumber<uint32_t>(bytes, rail.fences);
     first = peer.FirstRail();
@@ -149,30 +151,38 @@ void Rails::AskAgain(uint32_t process) {
     first = peer.FirstRail();
     if (!peer.gone.ok() || !peer.Agrees() || !first) return;
     peer.TakeReceived();
-    peer.notices.Add(kAgain, "");
+    std::string fences;
+    for (const Peer::Rail& rail : peer.rails) PutNumber<uint32_t>(fences, rail.fences);
+    peer.notices.Add(kAgain, fences);
     notices = peer.notices.After(peer.their_taken);
   }
   for (const std::string& notice : notices) SendNotice(process, first, notice);
   Flush();
 }
 
-// What went over rails that have been fenced since, and the other side does not have.
-void Rails::SendAgain(uint32_t process) {
+// What went over rails before the other side fenced them so often, and it does not have. What it has of a rail that
+// only this side has fenced since is not known yet.
+void Rails::SendAgain(uint32_t process, std::string_view fences) {
   std::vector<std::pair<MessageId, Peer::Unconfirmed>> lost;
-  std::vector<uint32_t> rails;
+  std::vector<std::optional<uint32_t>> rails;
   {
     Lock lock(mutex_);
     Peer& peer = *peers_[process];
     if (!peer.FirstRail()) return;
+    NumberReader in(fences);
+    std::vector<uint32_t> fenced;
+    for (size_t rail = 0; rail < peer.rails.size(); ++rail) fenced.push_back(in.Get<uint32_t>());
     for (const auto& [id, message] : peer.unconfirmed) {
-      if (peer.rails[message.rail].fences != message.fences) lost.emplace_back(id, message);
+      if (message.fences < fenced[message.rail]) lost.emplace_back(id, message);
     }
     for (const auto& [id, message] : lost) {
       peer.Release(id, message);
       rails.push_back(peer.Keep(id, message.message, message.bytes));
     }
   }
-  for (size_t i = 0; i < lost.size(); ++i) SendOn(rails[i], {{process, lost[i].first}}, lost[i].second.message);
+  for (size_t i = 0; i < lost.size(); ++i) {
+    if (rails[i]) SendOn(*rails[i], {{process, lost[i].first}}, lost[i].second.message);
+  }
   Flush();
 }
 
@@ -224,7 +234,7 @@ bool Rails::IsLost(const Lost& lost) const {
   const Peer& peer = *peers_[lost.process];
   const Peer::Rail& rail = peer.rails[lost.rail];
   return peer.gone.ok() && rail.state == Peer::State::kFenced && rail.fences == lost.fences &&
-         rail.their_fences == lost.fences && rail.sends == 0;
+         rail.their_fences == lost.fences && rail.calls == 0;
 }
 
 Status Rails::Restore(const Lost& lost, const std::function<Status()>& connect) {
@@ -237,7 +247,9 @@ Status Rails::Restore(const Lost& lost, const std::function<Status()>& connect) 
       return InvalidArgument("rail " + std::to_string(lost.rail) + " to process " + std::to_string(lost.process) +
                              " is not to be restored now");
     }
-    peers_[lost.process]->rails[lost.rail].state = Peer::State::kOpening;
+    Peer::Rail& rail = peers_[lost.process]->rails[lost.rail];
+    rail.state = Peer::State::kOpening;
+    ++rail.calls;
   }
   const Status status = connect();
   std::vector<MessageId> posted;
@@ -259,7 +271,16 @@ Status Rails::Restore(const Lost& lost, const std::function<Status()>& connect) 
     }
   }
   if (has_ended && status.ok()) rails_[lost.rail]->Fence(lost.process, Status(Code::kInternal, "it has failed again"));
-  for (const MessageId& id : posted) PostOn(lost.process, id, uint64_t{1} << lost.rail);
+  {
+    Lock lock(mutex_);
+    --peers_[lost.process]->rails[lost.rail].calls;
+  }
+  for (const MessageId& id : posted) PostOn(lost.process, id, {lost});
+  if (!status.ok()) {
+    CheckGone(lost.process, status);  // its last rail may have failed meanwhile
+  } else if (!has_ended) {
+    TellFences(lost.process);  // none may have been open to do so
+  }
   return status;
 }
 

@@ -19,7 +19,7 @@ namespace jaxcomm {
 // Numbered, as numbered_notices.h says:
 constexpr char kNotice = 'n';    // of whom the rails carry them for
 constexpr char kReceived = 'r';  // messages that the other side need not keep; then their ids
-constexpr char kAgain = 'a';     // what went over fenced rails, and has not been received, is to be sent again
+constexpr char kAgain = 'a';     // how often each rail has been fenced: what went over it before is to be sent again
 // Not numbered, for one rail:
 constexpr char kFences = 'f';   // how many numbered notices have been taken, and how often each rail has been fenced
 constexpr char kBrought = 'b';  // messages that this rail has brought; kReceived says so again, if it fails

@@ -32,22 +32,27 @@ void Rails::Peer::Divide() {
   table = RailTable::Make(divided).value();
 }
 
-uint32_t Rails::Peer::Keep(const MessageId& id, const std::shared_ptr<Outgoing>& message, int64_t bytes) {
+std::optional<uint32_t> Rails::Peer::Keep(const MessageId& id, const std::shared_ptr<Outgoing>& message,
+                                          int64_t bytes) {
   const std::optional<uint32_t> trial = balance.Trial(id);
   const bool tries = trial && rails[*trial].state == State::kOpen;
   const uint32_t rail = tries ? *trial : table.RailOf(id.call_bytes, id.segment);
-  ++rails[rail].sends;
-  unconfirmed.insert_or_assign(id, Unconfirmed{message, rail, rails[rail].fences, bytes});
+  const bool is_open = rails[rail].state == State::kOpen;
+  if (is_open) ++rails[rail].calls;
+  // Where none is open, it is as lost as what the rail carried before it was fenced.
+  const uint32_t fences = rails[rail].fences - (is_open ? 0 : 1);
+  unconfirmed.insert_or_assign(id, Unconfirmed{message, rail, fences, bytes});
+  const std::optional<uint32_t> over = is_open ? std::optional<uint32_t>(rail) : std::nullopt;
   if (bytes > kMaxCopied) {
     if (balance.Begin(id, rail, bytes, Silence::Clock::now())) Divide();
-    return rail;
+    return over;
   }
   copies.push_back(id);
   if (copies.size() > kMaxCopies) {
     unconfirmed.erase(copies.front());
     copies.pop_front();
   }
-  return rail;
+  return over;
 }
 
 void Rails::Peer::Release(const MessageId& id, const Unconfirmed& message) {

@@ -41,7 +41,7 @@ struct Rails::Peer {
   struct Rail {
     State state = State::kNone;
     uint32_t fences = 0, their_fences = 0;
-    uint32_t sends = 0;  // calls of its transport that have not returned
+    uint32_t calls = 0;  // of its transport, for messages and connections, that have not returned
     int64_t bytes = 0;   // that the other side is known to have
   };
   struct Posted {
@@ -63,8 +63,8 @@ struct Rails::Peer {
   std::optional<uint32_t> FirstRail() const;  // that is open
   bool Agrees() const;                        // the other side has fenced the same rails
   void Divide();                              // the shares, among the rails that are open
-  // A message goes out, over the rail that this returns; until it is released.
-  uint32_t Keep(const MessageId& id, const std::shared_ptr<Outgoing>& message, int64_t bytes);
+  // A message goes out, over the rail that this returns, until it is released. None is open: over one that will be.
+  std::optional<uint32_t> Keep(const MessageId& id, const std::shared_ptr<Outgoing>& message, int64_t bytes);
   void Release(const MessageId& id, const Unconfirmed& message);
   // What tells it the messages that it need not keep.
   std::string TakeReceived();

@@ -18,7 +18,9 @@ Rails::Rails(uint32_t processes, uint32_t rails, Events* events)
   }
 }
 
-Rails::~Rails() {
+Rails::~Rails() { Stop(); }
+
+void Rails::Stop() {
   {
     std::lock_guard<std::mutex> lock(watch_mutex_);
     stopping_ = true;
@@ -77,14 +79,17 @@ void Rails::SendNotice(uint32_t process, std::optional<uint32_t> rail, const std
 void Rails::Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view, Received done) {
   const Result<int64_t> bytes = CheckSpans(spans);
   Status error = bytes.status();
-  uint64_t on = 0;
+  std::vector<Lost> rails;
   {
     Lock lock(mutex_);
     if (cancelled_.Contains(id.call)) return;
     Peer& peer = *peers_[process];
-    for (size_t rail = 0; rail < peer.rails.size(); ++rail) {
-      const Peer::State state = peer.rails[rail].state;
-      if (state == Peer::State::kOpen || state == Peer::State::kLeft) on |= uint64_t{1} << rail;
+    uint64_t on = 0;
+    for (uint32_t rail = 0; rail < peer.rails.size(); ++rail) {
+      const Peer::Rail& it = peer.rails[rail];
+      if (it.state != Peer::State::kOpen && it.state != Peer::State::kLeft) continue;
+      on |= uint64_t{1} << rail;
+      rails.push_back({process, rail, it.fences});
     }
     if (error.ok() && on == 0) error = peer.gone;
     if (error.ok() && peer.posted.count(id) > 0) error = InvalidArgument("a message has been posted twice");
@@ -92,34 +97,32 @@ void Rails::Post(uint32_t process, const MessageId& id, std::vector<Span> spans,
       peer.posted.emplace(id, Peer::Posted{std::move(spans), accepts_view, std::move(done), bytes.value(), on});
   }
   if (!error.ok()) return done(error, nullptr);
-  PostOn(process, id, on);
+  PostOn(process, id, rails);
 }
 
-// One of the rails may bring it before it has been posted on all.
-void Rails::PostOn(uint32_t process, const MessageId& id, uint64_t on) {
-  const auto each = [this, on](const std::function<void(uint32_t)>& run) {
-    for (uint32_t rail = 0; rail < rails_.size(); ++rail) {
-      if (on >> rail & 1) run(rail);
-    }
-  };
+// One of the rails may bring it before it has been posted on all. On one that is fenced meanwhile it is not posted:
+// were that rail restored, it would be posted again.
+void Rails::PostOn(uint32_t process, const MessageId& id, const std::vector<Lost>& rails) {
   const auto is_posted = [&] { return peers_[process]->posted.count(id) > 0; };
-  each([&](uint32_t rail) {
-    Lock lock(mutex_);
-    if (!is_posted()) return;
+  Lock lock(mutex_);
+  for (const Lost& it : rails) {
+    if (!is_posted()) break;
+    if (peers_[process]->rails[it.rail].fences != it.fences) continue;
     const Peer::Posted& posted = peers_[process]->posted.at(id);
     const std::vector<Span> spans = posted.spans;
     const bool accepts_view = posted.accepts_view;
-    const uint32_t fences = peers_[process]->rails[rail].fences;
+    ++peers_[process]->rails[it.rail].calls;
     lock.unlock();
-    rails_[rail]->Post(process, id, spans, accepts_view,
-                       [this, process, id, rail, fences](const Status& status, std::shared_ptr<const std::byte> view) {
-                         Receive(process, id, rail, fences, status, std::move(view));
-                       });
-  });
-  Lock lock(mutex_);
+    rails_[it.rail]->Post(process, id, spans, accepts_view,
+                          [this, id, it](const Status& status, std::shared_ptr<const std::byte> view) {
+                            Receive(it.process, id, it.rail, it.fences, status, std::move(view));
+                          });
+    lock.lock();
+    --peers_[process]->rails[it.rail].calls;
+  }
   if (is_posted()) return;
   lock.unlock();
-  each([&](uint32_t rail) { rails_[rail]->Withdraw(process, id); });
+  for (const Lost& it : rails) rails_[it.rail]->Withdraw(process, id);
 }
 
 // A rail has brought it, or will not.
@@ -192,7 +195,7 @@ void Rails::Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, 
         continue;
       }
       ++message->receivers;
-      parts[peer.Keep(receiver.id, message, bytes.value())].push_back(receiver);
+      if (const auto rail = peer.Keep(receiver.id, message, bytes.value())) parts[*rail].push_back(receiver);
     }
   }
   for (uint32_t rail = 0; rail < rails_.size(); ++rail) {
@@ -205,7 +208,7 @@ void Rails::SendOn(uint32_t rail, const std::vector<Receiver>& to, const std::sh
   rails_[rail]->Send(to, message->spans, [message](const Status&) {});  // where it fails, the rail does
   Wake();
   Lock lock(mutex_);
-  for (const Receiver& receiver : to) --peers_[receiver.process]->rails[rail].sends;
+  for (const Receiver& receiver : to) --peers_[receiver.process]->rails[rail].calls;
 }
 
 // The process has these messages; what is to be told that they have been sent.
@@ -326,7 +329,7 @@ void Rails::Watch() {
 
 // Something is on its way.
 void Rails::Wake() {
-  if (watching_.load() || !watch_.joinable()) return;
+  if (watching_.load()) return;
   {
     std::lock_guard<std::mutex> lock(watch_mutex_);
     watching_ = true;

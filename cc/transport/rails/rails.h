@@ -58,6 +58,8 @@ class Rails : public Transport {
                     const std::vector<uint32_t>& connected);
   // From now on a thread looks for silent rails, as long as something is on its way.
   Status Start();
+  // No longer; before the transports end.
+  void Stop();
 
   // All rails that lead to processes.
   struct State {
@@ -101,7 +103,7 @@ class Rails : public Transport {
   void SendNotice(uint32_t process, std::optional<uint32_t> rail, const std::string& bytes);
   void Receive(uint32_t process, const MessageId& id, uint32_t rail, uint32_t fences, const Status& status,
                std::shared_ptr<const std::byte> view);
-  void PostOn(uint32_t process, const MessageId& id, uint64_t on);
+  void PostOn(uint32_t process, const MessageId& id, const std::vector<Lost>& rails);
   void SendOn(uint32_t rail, const std::vector<Receiver>& to, const std::shared_ptr<Outgoing>& message);
   std::vector<Sent> Confirm(Peer& peer, std::string_view ids);
   void Deliver(uint32_t process);
@@ -118,7 +120,7 @@ class Rails : public Transport {
   void Fence(uint32_t process, const std::vector<uint32_t>& rails, const Status& why);
   void TellFences(uint32_t process);
   void AskAgain(uint32_t process);
-  void SendAgain(uint32_t process);
+  void SendAgain(uint32_t process, std::string_view fences);
   void CheckGone(uint32_t process, const Status& why);
   bool IsLost(const Lost& lost) const;
 

@@ -347,6 +347,87 @@ TEST_F(RailsTest, ARailThatOneSideAloneHasTakenBackIsLostAgainOnBoth) {
   }
 }
 
+TEST_F(RailsTest, AProcessIsGoneThatFailsWhileARailToItIsNotRestored) {
+  MakeTwo();
+  rails_[1].Reset(0, 1);
+  Run();
+  const Status no(Code::kInternal, "no");
+  const auto fail = [&] {
+    rails_[0].Reset(0, 1);
+    return no;
+  };
+  EXPECT_FALSE(nodes_[0].rails.Restore(nodes_[0].rails.lost().at(0), fail).ok());
+  EXPECT_EQ(nodes_[0].gone[1], "reset");
+}
+
+TEST_F(RailsTest, WhatHasNoRailGoesOverTheOneThatIsRestored) {
+  MakeTwo();
+  rails_[1].Reset(0, 1);
+  Run();
+  const Rails::Lost lost = nodes_[0].rails.lost().at(0);
+  rails_[1].Reconnect(0, 1);
+  Message &before = New(0, 1, kLarge, kMiB), &meanwhile = New(0, 1, kLarge, kMiB);
+  Post(before);
+  Send(before);
+  const auto fail = [&] {
+    rails_[0].Reset(0, 1);
+    Post(meanwhile);
+    Send(meanwhile);
+    nodes_[0].rails.Notify(1, "here");
+    return Status();
+  };
+  const auto there = [&] { return nodes_[0].rails.Restore(lost, fail); };
+  EXPECT_TRUE(nodes_[1].rails.Restore({0, 1, lost.fences}, there).ok());
+  Run();
+  ExpectAll();
+  EXPECT_EQ(nodes_[1].notices[0], std::vector<std::string>{"here"});
+}
+
+TEST_F(RailsTest, ARailThatIsRestoredDuringAPostHasItOnce) {
+  MakeTwo();
+  rails_[0].BeforePost([&] {
+    rails_[1].Reset(0, 1);
+    Run();
+    const Rails::Lost lost = nodes_[0].rails.lost().at(0);
+    rails_[1].Reconnect(0, 1);
+    EXPECT_TRUE(nodes_[0].rails.Restore(lost, [] { return Status(); }).ok());
+    EXPECT_TRUE(nodes_[1].rails.Restore({0, 1, lost.fences}, [] { return Status(); }).ok());
+  });
+  Message& message = New(0, 1, kLarge, kMiB);
+  Post(message);
+  Send(message);
+  Run();
+  ExpectAll();
+}
+
+TEST_F(RailsTest, ARailIsNotRestoredDuringItsPost) {
+  MakeTwo();
+  rails_[1].BeforePost([&] {
+    rails_[1].Reset(0, 1);
+    Run();
+    EXPECT_TRUE(nodes_[1].rails.lost().empty());
+  });
+  Message& message = New(0, 1, kLarge, kMiB);
+  Post(message);
+  EXPECT_EQ(nodes_[1].rails.lost().size(), 1u);
+}
+
+TEST_F(RailsTest, NothingIsSentAgainWhileTheRailThatHadItIsFenced) {
+  Make(2, {{0, {342, 341, 341}}});
+  Message& message = New(0, 1, kLarge, 0);
+  Post(message);
+  Send(message);
+  rails_[0].SetSilent(0, 1, true);
+  rails_[0].BeforeFence([&] {
+    rails_[1].Reset(0, 1);
+    Run();
+    EXPECT_EQ(rails_[2].carried(), 0);
+  });
+  nodes_[0].rails.events(0)->OnPeerGone(1, Status(Code::kInternal, "reset"));
+  Run();
+  ExpectAll();
+}
+
 TEST_F(RailsTest, AProcessIsGoneOnceAllItsRailsHaveFailed) {
   Make(3, {{0, {1024, 0}}, {kMiB, {768, 256}}});
   Message &posted = New(0, 1, kLarge, kMiB), &sent = New(1, 0, kLarge, kMiB), &other = New(2, 1, kLarge, kMiB);

@@ -247,6 +247,7 @@ void TcpTransport::Fence(uint32_t process, const Status& why) {
   peer.reader.TakeArrival();
   inbox_.Drop(process);
   gate_.Open();
+  if (!callbacks_.empty()) Wake();  // of what was to be sent; a new connection waits for them
 }
 
 SendProgress TcpTransport::ProgressTo(uint32_t process) {

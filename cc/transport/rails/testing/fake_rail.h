@@ -35,6 +35,9 @@ class FakeRail {
 
   Transport& at(uint32_t process) { return *ends_[process]; }
   void Connect(uint32_t process, Transport::Events* events) { ends_[process]->events = events; }
+  // Before the next Post or Fence of any process: something happens in another thread.
+  void BeforePost(std::function<void()> run) { before_post_ = std::move(run); }
+  void BeforeFence(std::function<void()> run) { before_fence_ = std::move(run); }
   int carried() const { return carried_; }  // messages
   int flushed() const { return flushed_; }
 
@@ -95,6 +98,7 @@ class FakeRail {
       if (closed.count(process) == 0) rail_->queues_[{self_, process}].push_back({std::string(notice), {}, {}});
     }
     void Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool, Received done) override {
+      if (const auto run = std::exchange(rail_->before_post_, nullptr)) run();
       if (cancelled_.count(id.call) > 0) return;
       if (const auto early = early_.find(id); early != early_.end()) {
         Store(early->second.bytes, spans);
@@ -124,6 +128,7 @@ class FakeRail {
     }
     void Withdraw(uint32_t, const MessageId& id) override { posted_.erase(id); }
     void Fence(uint32_t process, const Status&) override {
+      if (const auto run = std::exchange(rail_->before_fence_, nullptr)) run();
       if (!closed.insert(process).second) return Forget(process);
       Forget(process);
       rail_->queues_[{process, self_}].clear();
@@ -203,6 +208,7 @@ class FakeRail {
   std::map<std::pair<uint32_t, uint32_t>, std::deque<Item>> queues_;  // by sender and receiver
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> confirmed_;
   std::set<std::pair<uint32_t, uint32_t>> silent_;
+  std::function<void()> before_post_, before_fence_;
   int carried_ = 0, flushed_ = 0;
 };
 
