@@ -5,6 +5,7 @@ On a machine with a GPU, `JAX_PLATFORMS=cuda,cpu python -m pytest -m gpu` runs t
 """
 
 import os
+import sys
 from collections.abc import Iterator
 
 import hypothesis
@@ -37,10 +38,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def no_plan() -> Iterator[None]:
-    """No plan is active before and after a test, and statistics begin with it."""
+    """No plan is active before and after a test, in any thread, and statistics begin with it."""
     import jaxcomm
 
-    jaxcomm.use_plan(None)
+    leave_no_plan()
     jaxcomm.reset_stats()
     yield
+    leave_no_plan()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_plan_for_the_next_file() -> Iterator[None]:
+    """What a file's tests, or the programs that they run, have made active does not reach the next file."""
+    yield
+    if "jaxcomm.communicator" in sys.modules:
+        leave_no_plan()
+
+
+def leave_no_plan() -> None:
+    """For all threads, and for this one."""
+    import jaxcomm
+
+    jaxcomm.init(plan={})
     jaxcomm.use_plan(None)
