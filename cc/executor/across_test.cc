@@ -47,7 +47,10 @@ class Job {
   uint32_t ranks() const { return static_cast<uint32_t>(executors_.size()) * each_; }
   uint32_t ProcessOf(uint32_t rank) const { return rank / each_; }
   Executor& executor(uint32_t process) { return *executors_[process]; }
-  SimulatedNetwork& network() { return network_; }
+  void Kill(uint32_t process) {
+    network_.Kill(process);
+    second_.Kill(process);
+  }
 
   // A call site by process, whose leaves are set.
   using Site = std::vector<std::shared_ptr<MessageSite>>;
@@ -98,9 +101,9 @@ class Job {
     network_.Connect(process, rails.events(0));
     second_.Connect(process, rails.events(1));
     rails.Connect({&network_.transport(process), &second_.transport(process)});
-    const RailTable table = RailTable::Make({{0, {1024, 0}}, {1, {256, 768}}}).value();
+    const std::vector<RailTable::Range> shares = {{0, {1024, 0}}, {1, {256, 768}}};
     for (uint32_t other = 0; other < network_.processes(); ++other) {
-      EXPECT_TRUE(rails.AddProcess(other, table, {0, 1}).ok());
+      EXPECT_TRUE(rails.AddProcess(other, shares, {0, 1}).ok());
     }
   }
 
@@ -326,7 +329,7 @@ TEST_F(FailureTest, AnotherCallByTheSameNameNamesBothSides) {
 TEST_F(FailureTest, AProcessThatEndsFailsItsCallsNowAndLater) {
   std::vector<std::future<Status>> ends;
   for (uint32_t rank = 0; rank < 2; ++rank) ends.push_back(job_.Arrive(site_, rank, values_[rank]));
-  job_.network().Kill(2);
+  job_.Kill(2);
   for (int64_t run = 2; run < 4; ++run) {
     for (auto& end : ends) {
       const std::string message = end.get().message();
@@ -476,7 +479,7 @@ TEST(AcrossTest, ProcessesThatEndAtAnyMomentLeaveTheRanksTheirMemory) {
       });
     }
     std::this_thread::sleep_for(std::chrono::microseconds(200 * seed));  // any moment will do
-    job.network().Kill(seed % 4);
+    job.Kill(seed % 4);
     for (auto& end : done) end.get_future().wait();
   }
 }
