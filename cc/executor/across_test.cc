@@ -15,6 +15,7 @@
 #include "cc/executor/executor.h"
 #include "cc/program/message_registry.h"
 #include "cc/transport/rails/rails.h"
+#include "cc/transport/router.h"
 #include "cc/transport/simulated/simulated.h"
 #include "gtest/gtest.h"
 
@@ -29,14 +30,12 @@ using Bytes = std::vector<std::byte>;
 class Job {
  public:
   Job(uint32_t processes, uint32_t ranks_of_each, uint32_t seed = 1, bool on_two_rails = false)
-      : each_(ranks_of_each), network_(processes, seed), second_(processes, seed + 1) {
+      : each_(ranks_of_each), on_two_rails_(on_two_rails), network_(processes, seed), second_(processes, seed + 1) {
     for (uint32_t process = 0; process < processes; ++process) {
       executors_.push_back(std::make_unique<Executor>(2));
       Transport::Events* const events = &executors_[process]->events();
-      rails_.push_back(std::make_unique<Rails>(processes, 2, events));
-      if (on_two_rails) Connect(process, *rails_.back());
       if (!on_two_rails) network_.Connect(process, events);
-      executors_[process]->Connect(on_two_rails ? rails_.back().get() : &network_.transport(process));
+      executors_[process]->Connect(on_two_rails ? MakeRails(process, events) : &network_.transport(process));
     }
   }
   ~Job() {
@@ -49,7 +48,7 @@ class Job {
   Executor& executor(uint32_t process) { return *executors_[process]; }
   void Kill(uint32_t process) {
     network_.Kill(process);
-    second_.Kill(process);
+    if (on_two_rails_) second_.Kill(process);
   }
 
   // A call site by process, whose leaves are set.
@@ -97,19 +96,29 @@ class Job {
   }
 
  private:
-  void Connect(uint32_t process, Rails& rails) {
+  Transport* MakeRails(uint32_t process, Transport::Events* events) {
+    rails_.push_back(std::make_unique<Rails>(network_.processes(), 2, events));
+    Rails& rails = *rails_.back();
     network_.Connect(process, rails.events(0));
     second_.Connect(process, rails.events(1));
     rails.Connect({&network_.transport(process), &second_.transport(process)});
     const std::vector<RailTable::Range> shares = {{0, {1024, 0}}, {1, {256, 768}}};
-    for (uint32_t other = 0; other < network_.processes(); ++other) {
+    std::vector<uint32_t> routes(network_.processes(), 1);
+    routes[process] = 0;  // no rail leads from a process to itself
+    for (uint32_t other = 0; other < routes.size(); ++other) {
+      if (other == process) continue;
       EXPECT_TRUE(rails.AddProcess(other, shares, {0, 1}).ok());
     }
+    routers_.push_back(
+        std::make_unique<Router>(std::vector<Transport*>{&network_.transport(process), &rails}, std::move(routes)));
+    return routers_.back().get();
   }
 
   const uint32_t each_;
+  const bool on_two_rails_;
   SimulatedNetwork network_, second_;
   std::vector<std::unique_ptr<Rails>> rails_;
+  std::vector<std::unique_ptr<Router>> routers_;
   std::vector<std::unique_ptr<Executor>> executors_;
   MessageRegistry registry_;
 };
