@@ -101,9 +101,9 @@ void AcrossProcesses::Help(Driver& driver) {
   Driver::current = outer;
 }
 
-void AcrossProcesses::Skip(uint64_t module, int64_t run) {
+uint32_t AcrossProcesses::LaunchOf(uint64_t module, int64_t run) {
   std::lock_guard<std::mutex> lock(mutex_);
-  names_.Skip(module, run);
+  return names_.LaunchOf(module, run);
 }
 
 void AcrossProcesses::Drive(const std::shared_ptr<MessageCall>& call, MessageSteps steps) {

@@ -49,8 +49,8 @@ class AcrossProcesses : public Transport::Events {
   void Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers, Done done,
               const Status& refused = Status());
 
-  // A call of this launch of the module has no rank here.
-  void Skip(uint64_t module, int64_t run);
+  // How often the module had been launched before. Also to be asked where a call of the launch has no rank here.
+  uint32_t LaunchOf(uint64_t module, int64_t run);
 
   void OnNotice(uint32_t process, std::string_view notice) override;
   void OnPeerGone(uint32_t process, const Status& why) override;

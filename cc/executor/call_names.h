@@ -27,8 +27,9 @@ class CallNames {
     return {module, launch.ordinal, site, launch.executions[{site, rank}]++};
   }
 
-  // A call of the launch is not for this process, which must count the launch as the others do.
-  void Skip(uint64_t module, int64_t run) { FindLaunch(module, run); }
+  // How often the module had been launched before. Also for a call of the launch that is not for this process, which
+  // must count the launch as the others do.
+  uint32_t LaunchOf(uint64_t module, int64_t run) { return FindLaunch(module, run).ordinal; }
 
  private:
   using Key = std::pair<uint64_t, int64_t>;

@@ -53,8 +53,9 @@ class Executor {
   // the rank brings, which all ranks of the call then end with.
   void ArriveAcross(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers,
                     Done done, const Status& refused = Status());
-  // A device of this process comes to one in which it is alone.
-  void SkipAcross(uint64_t module, int64_t run) { across_.Skip(module, run); }
+  // How often all processes had launched a module before. Also to be asked where a device of this process comes to a
+  // collective between processes in which it is alone.
+  uint32_t LaunchOf(uint64_t module, int64_t run) { return across_.LaunchOf(module, run); }
   // Before the first ArriveAcross. The transport, whose events go to events(), is the caller's. It outlives this, but
   // must have run its last callback when this ends.
   void Connect(Transport* transport) { across_.Connect(transport); }

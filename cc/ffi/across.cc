@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cc/executor/message_site.h"
+#include "cc/executor/planned_site.h"
 #include "cc/ffi/buffers.h"
 #include "cc/ffi/call_number.h"
 #include "cc/ffi/groups.h"
@@ -22,16 +23,24 @@ namespace {
 
 namespace ffi = xla::ffi;
 
+// The plan of calls that follow whatever plan is switched to in the run.
+constexpr std::string_view kAuto = "auto";
+
 // What XLA keeps for each call site of each executable.
 struct AcrossSite {
   static ffi::TypeId id;
   static ffi::TypeInfo info;
 
-  ~AcrossSite() { TheExecutor().Forget(site.get()); }
+  ~AcrossSite() {
+    if (site) TheExecutor().Forget(site.get());
+    if (planned) planned->Forget(TheExecutor());
+  }
+  const MessageSite& own() const { return planned ? planned->own() : *site; }
 
   uint64_t module = 0;
   std::shared_ptr<MessageSite> site;
-  std::map<int32_t, uint32_t> ranks;  // by device id, those of groups of one rank left out
+  std::shared_ptr<PlannedSite> planned;  // in its place, where its plan is kAuto
+  std::map<int32_t, uint32_t> ranks;     // by device id, those of groups of one rank left out
 };
 ffi::TypeId AcrossSite::id = {};
 ffi::TypeInfo AcrossSite::info = ffi::MakeTypeInfo<AcrossSite>();
@@ -88,9 +97,16 @@ ffi::ErrorOr<std::unique_ptr<AcrossSite>> Instantiate(std::string_view name, std
   const std::optional<uint32_t> numbered = NumberCall(module, lowering, number);
   if (!numbered) return invalid("the module has too many calls");
   if (across->ranks.empty()) return across;
+  MessageSite::Label label{std::string(name), std::string(axes), std::string(plan), std::string(line)};
+  if (plan == kAuto && *kind == Kind::kAllReduce) {
+    Result<std::shared_ptr<PlannedSite>> planned = PlannedSite::Make(
+        std::move(label), *reduction, across->module, *numbered, std::move(groups), TheMessages(), TheJob().process());
+    if (!planned.ok()) return ffi::Unexpected(ToError(planned.status()));
+    across->planned = std::move(planned.value());
+    return across;
+  }
   Result<std::shared_ptr<MessageSite>> site =
-      MessageSite::Make({std::string(name), std::string(axes), std::string(plan), std::string(line)}, *kind, *reduction,
-                        static_cast<uint64_t>(module), *numbered, groups, TheJob().process());
+      MessageSite::Make(std::move(label), *kind, *reduction, across->module, *numbered, groups, TheJob().process());
   if (!site.ok()) return ffi::Unexpected(ToError(site.status()));
   across->site = std::move(site.value());
   return across;
@@ -100,7 +116,7 @@ Status Start(AcrossSite* across, ffi::RunId run, int32_t device, const ffi::Rema
              const ffi::RemainingRets& rets, const ffi::Promise& promise) {
   const auto at = across->ranks.find(device);
   if (at == across->ranks.end()) {
-    TheExecutor().SkipAcross(across->module, run.run_id);
+    TheExecutor().LaunchOf(across->module, run.run_id);
     HandOn(args, rets);
     ffi::Promise alone = promise;
     alone.SetAvailable();
@@ -108,12 +124,19 @@ Status Start(AcrossSite* across, ffi::RunId run, int32_t device, const ffi::Rema
   }
   std::vector<Leaf> leaves;
   Buffers buffers;
-  MessageSite& site = *across->site;
+  const MessageSite& own = across->own();
   Status status =
-      ReadBuffers(site.label().name, site.kind(), site.GroupOf(at->second).size(), args, rets, leaves, buffers);
-  if (status.ok()) status = site.SetLeaves(leaves, TheExecutor().stats());
+      ReadBuffers(own.label().name, own.kind(), own.GroupOf(at->second).size(), args, rets, leaves, buffers);
   if (!status.ok()) return status;
-  TheExecutor().ArriveAcross(across->site, run.run_id, at->second, std::move(buffers), Keep(promise));
+  status = across->planned ? across->planned->SetLeaves(leaves, TheExecutor().stats())
+                           : across->site->SetLeaves(leaves, TheExecutor().stats());
+  if (!status.ok()) return status;
+  if (across->planned) {
+    across->planned->Arrive(TheExecutor(), ThePlanSwitches(), run.run_id, at->second, std::move(buffers),
+                            Keep(promise));
+  } else {
+    TheExecutor().ArriveAcross(across->site, run.run_id, at->second, std::move(buffers), Keep(promise));
+  }
   return status;
 }
 

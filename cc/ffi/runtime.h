@@ -1,9 +1,10 @@
-// The process's one executor, its registries of programs and messages, and what its calls end in.
+// The process's one executor, its registries of programs and messages, its switches of plans, and what calls end in.
 #pragma once
 
 #include <exception>
 
 #include "cc/executor/executor.h"
+#include "cc/executor/plan_switches.h"
 #include "cc/ffi/values.h"
 #include "cc/program/message_registry.h"
 #include "cc/program/registry.h"
@@ -14,6 +15,7 @@ namespace jaxcomm {
 Executor& TheExecutor();
 ProgramRegistry& ThePrograms();
 MessageRegistry& TheMessages();
+PlanSwitches& ThePlanSwitches();
 
 // What keeps the promise when a call ends.
 Done Keep(const xla::ffi::Promise& promise);

@@ -1,0 +1,72 @@
+#include "cc/executor/plan_switches.h"
+
+#include <algorithm>
+
+namespace jaxcomm {
+
+std::string PlannedLists::Find(uint32_t group_ranks, int64_t bytes) const {
+  if (group_ranks != ranks) return "";
+  const auto above = std::find_if(from.begin(), from.end(), [bytes](const auto& range) { return range.first > bytes; });
+  return above == from.begin() ? "" : std::prev(above)->second;
+}
+
+bool PlanSwitches::Prepare(const std::shared_ptr<const PlannedLists>& plan, const std::vector<Launch>& from) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!prepared_.empty()) return false;
+  for (const Launch& it : from) {
+    if (modules_[it.module].next > it.launch) return false;
+  }
+  for (const Launch& it : from) prepared_[it.module] = it.launch;
+  plan_ = plan;
+  return true;
+}
+
+void PlanSwitches::Decide(bool commit) { End(commit, Status()); }
+
+void PlanSwitches::Fail(const Status& why) { End(/*commit=*/false, why); }
+
+void PlanSwitches::End(bool commit, const Status& why) {
+  std::vector<Waiting> waiting;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [module, launch] : prepared_) {
+      auto& plans = modules_[module].plans;
+      if (commit) plans[launch] = plan_;
+      if (plans.size() > kKept) plans.erase(plans.begin());
+    }
+    if (why.ok()) prepared_.clear();
+    plan_.reset();
+    failure_ = why;
+    waiting.swap(waiting_);
+  }
+  for (Waiting& it : waiting) Follow(it.module, it.launch, std::move(it.then));
+}
+
+void PlanSwitches::Follow(uint64_t module, uint32_t launch, Then then) {
+  std::shared_ptr<const PlannedLists> plan;
+  Status failure;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    Module& it = modules_[module];
+    it.next = std::max(it.next, launch + 1);
+    const auto prepared = prepared_.find(module);
+    if (prepared != prepared_.end() && launch >= prepared->second) {
+      if (failure_.ok()) return waiting_.push_back({module, launch, std::move(then)});
+      failure = failure_;
+    }
+    const auto after = it.plans.upper_bound(launch);
+    if (after != it.plans.begin()) plan = std::prev(after)->second;
+  }
+  then(failure, plan);
+}
+
+std::vector<PlanSwitches::Launch> PlanSwitches::Next() const {
+  std::vector<Launch> launches;
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [module, it] : modules_) {
+    if (it.next > 0) launches.push_back({module, it.next});
+  }
+  return launches;
+}
+
+}  // namespace jaxcomm

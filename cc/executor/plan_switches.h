@@ -1,0 +1,80 @@
+// Which plan the calls of a module follow from which launch on, alike in all processes.
+//
+//   bool prepared = switches.Prepare(plan, {{module, /*launch=*/120}});   // false: that launch has begun here
+//   switches.Decide(/*commit=*/true);                                     // once all processes have prepared it
+//   switches.Follow(module, launch, [](const Status& status, const std::shared_ptr<const PlannedLists>& plan) {…});
+//
+// Between Prepare and Decide nobody here knows what the others will do, so calls of those launches wait. Thread-safe;
+// callbacks run in Follow, or in Decide or Fail if they have waited, and no lock is held.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cc/base/status.h"
+
+namespace jaxcomm {
+
+// The lists of messages that a plan gives all-reduces.
+struct PlannedLists {
+  std::string plan;  // its name, for messages
+  uint32_t ranks;    // of the groups that it is for
+  // By name, from so many bytes of a rank on, which ascend from 0. "": the call's own.
+  std::vector<std::pair<int64_t, std::string>> from;
+
+  std::string Find(uint32_t group_ranks, int64_t bytes) const;
+};
+
+class PlanSwitches {
+ public:
+  struct Launch {
+    uint64_t module;
+    uint32_t launch;  // how often the module had been launched before
+  };
+  // No plan: the call's own lists. An error: the processes could not agree.
+  using Then = std::function<void(const Status&, const std::shared_ptr<const PlannedLists>&)>;
+
+  // From these launches on the modules' calls are to follow the plan, or their own lists if there is none. False, and
+  // nothing has changed: one of the launches has begun here, or others have been prepared and not decided.
+  bool Prepare(const std::shared_ptr<const PlannedLists>& plan, const std::vector<Launch>& from);
+  // Whether that comes true; nothing, where none has been prepared.
+  void Decide(bool commit);
+  // It cannot be known: the calls of those launches, and of all later ones, fail.
+  void Fail(const Status& why);
+
+  // A call of this launch begins.
+  void Follow(uint64_t module, uint32_t launch, Then then);
+
+  // The next launch of each module that has been launched.
+  std::vector<Launch> Next() const;
+
+ private:
+  static constexpr size_t kKept = 4;  // switches of a module; no launch is so many behind
+
+  struct Module {
+    uint32_t next = 0;
+    std::map<uint32_t, std::shared_ptr<const PlannedLists>> plans;  // by their first launch
+  };
+  struct Waiting {
+    uint64_t module;
+    uint32_t launch;
+    Then then;
+  };
+
+  void End(bool commit, const Status& why);
+
+  mutable std::mutex mutex_;
+  std::map<uint64_t, Module> modules_;
+  std::map<uint64_t, uint32_t> prepared_;  // the launch by module; none: nothing is to be decided
+  std::shared_ptr<const PlannedLists> plan_;
+  Status failure_;
+  std::vector<Waiting> waiting_;
+};
+
+}  // namespace jaxcomm

@@ -1,0 +1,72 @@
+#include "cc/executor/planned_site.h"
+
+#include <string>
+#include <utility>
+
+namespace jaxcomm {
+
+Result<std::shared_ptr<PlannedSite>> PlannedSite::Make(MessageSite::Label label, Reduction reduction, uint64_t module,
+                                                       uint32_t site, std::vector<MessageGroup> groups,
+                                                       MessageRegistry& registry, uint32_t process) {
+  std::shared_ptr<PlannedSite> made(new PlannedSite(reduction, std::move(groups), registry));
+  Result<std::shared_ptr<MessageSite>> own = made->With(std::move(label), module, site, process, nullptr);
+  if (!own.ok()) return own.status();
+  made->own_ = std::move(own.value());
+  return made;
+}
+
+Result<std::shared_ptr<MessageSite>> PlannedSite::With(MessageSite::Label label, uint64_t module, uint32_t site,
+                                                       uint32_t process, const PlannedLists* plan) const {
+  std::vector<MessageGroup> groups = groups_;
+  for (MessageGroup& group : groups) {
+    const auto ranks = static_cast<uint32_t>(group.ranks.size());
+    const std::string planned = plan ? plan->Find(ranks, own_->layout().payload()) : "";
+    if (!planned.empty()) group.list = planned;
+    group.lists.clear();
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      group.lists.push_back(group.ranks[rank].process == process ? registry_.Find(group.list, rank) : nullptr);
+    }
+  }
+  return MessageSite::Make(std::move(label), Kind::kAllReduce, reduction_, module, site, groups, process);
+}
+
+Result<std::shared_ptr<MessageSite>> PlannedSite::Following(const std::shared_ptr<const PlannedLists>& plan,
+                                                            Stats& stats) {
+  if (!plan) return own_;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (plan == plan_) return planned_;
+  MessageSite::Label label = own_->label();
+  label.plan = plan->plan;
+  Result<std::shared_ptr<MessageSite>> made =
+      With(std::move(label), own_->module(), own_->site(), own_->process(), plan.get());
+  if (!made.ok()) return made;
+  if (Status status = made.value()->SetLeaves(own_->layout().leaves(), stats); !status.ok()) return status;
+  plan_ = plan;
+  planned_ = made.value();
+  return made;
+}
+
+void PlannedSite::Arrive(Executor& executor, PlanSwitches& switches, int64_t run, uint32_t rank, Buffers buffers,
+                         Done done) {
+  const uint32_t launch = executor.LaunchOf(own_->module(), run);
+  switches.Follow(own_->module(), launch,
+                  [self = shared_from_this(), &executor, run, rank, buffers = std::move(buffers),
+                   done = std::move(done)](const Status& status, const std::shared_ptr<const PlannedLists>& plan) {
+                    std::shared_ptr<MessageSite> site = self->own_;
+                    Status refused = status;
+                    if (refused.ok()) {
+                      Result<std::shared_ptr<MessageSite>> planned = self->Following(plan, executor.stats());
+                      if (planned.ok()) site = std::move(planned.value());
+                      refused = planned.status();
+                    }
+                    executor.ArriveAcross(site, run, rank, buffers, done, refused);
+                  });
+}
+
+void PlannedSite::Forget(Executor& executor) const {
+  executor.Forget(own_.get());
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (planned_) executor.Forget(planned_.get());
+}
+
+}  // namespace jaxcomm

@@ -1,0 +1,120 @@
+#include "cc/executor/planned_site.h"
+
+#include <algorithm>
+#include <cstring>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cc/transport/simulated/simulated.h"
+#include "gtest/gtest.h"
+
+namespace jaxcomm {
+namespace {
+
+constexpr uint32_t kProcesses = 3;
+constexpr size_t kFloats = 3000;
+
+class PlannedSiteTest : public testing::Test {
+ protected:
+  PlannedSiteTest() : network_(kProcesses, /*seed=*/1) {
+    MessageGroup group{{}, "all_reduce/flat/3", {}};
+    for (uint32_t process = 0; process < kProcesses; ++process) group.ranks.push_back({process, 10 * process});
+    for (uint32_t process = 0; process < kProcesses; ++process) {
+      executors_.push_back(std::make_unique<Executor>(2));
+      network_.Connect(process, &executors_.back()->events());
+      executors_.back()->Connect(&network_.transport(process));
+      switches_.push_back(std::make_unique<PlanSwitches>());
+      auto site = PlannedSite::Make({"psum", "data", "auto", "train.py:57"}, Reduction::kSum, /*module=*/7, /*site=*/0,
+                                    {group}, registry_, process);
+      EXPECT_TRUE(site.ok()) << site.status().message();
+      sites_.push_back(site.value());
+      EXPECT_TRUE(sites_.back()->SetLeaves({{DType::kF32, 4 * kFloats}}, executors_[process]->stats()).ok());
+      buffers_.emplace_back(kFloats);
+    }
+  }
+  ~PlannedSiteTest() override { network_.Stop(); }
+
+  std::future<Status> Arrive(uint32_t process, int64_t run) {
+    std::fill(buffers_[process].begin(), buffers_[process].end(), static_cast<float>(process + 1));
+    auto* const bytes = reinterpret_cast<std::byte*>(buffers_[process].data());
+    const auto end = std::make_shared<std::promise<Status>>();
+    sites_[process]->Arrive(*executors_[process], *switches_[process], 1000 * process + run, process,
+                            {{bytes}, {bytes}}, [end](const Status& status) { end->set_value(status); });
+    return end->get_future();
+  }
+  void ExpectSum(std::vector<std::future<Status>>& ends) {
+    for (auto& end : ends) {
+      const Status status = end.get();
+      EXPECT_TRUE(status.ok()) << status.message();
+    }
+    for (const auto& buffer : buffers_) EXPECT_EQ(buffer, std::vector<float>(kFloats, 6));
+  }
+  void Sum(int64_t run) {
+    std::vector<std::future<Status>> ends;
+    for (uint32_t process = 0; process < kProcesses; ++process) ends.push_back(Arrive(process, run));
+    ExpectSum(ends);
+  }
+  static std::shared_ptr<const PlannedLists> Plan(const std::string& name, const std::string& list) {
+    return std::make_shared<PlannedLists>(PlannedLists{name, kProcesses, {{0, ""}, {4 * kFloats, list}}});
+  }
+  // How often process 0 ran calls of a plan.
+  int Calls(const std::string& plan) {
+    const std::string json = executors_[0]->stats().Json();
+    const size_t at = json.find("\"plan\":\"" + plan + "\"");
+    if (at == std::string::npos) return 0;
+    const size_t calls = json.find("\"calls\":", at);
+    return std::stoi(json.substr(calls + std::strlen("\"calls\":")));
+  }
+
+  SimulatedNetwork network_;
+  MessageRegistry registry_;
+  std::vector<std::unique_ptr<Executor>> executors_;
+  std::vector<std::unique_ptr<PlanSwitches>> switches_;
+  std::vector<std::shared_ptr<PlannedSite>> sites_;
+  std::vector<std::vector<float>> buffers_;
+};
+
+TEST_F(PlannedSiteTest, AllProcessesFollowThePlanFromItsLaunchOn) {
+  int64_t run = 0;
+  for (; run < 3; ++run) Sum(run);
+  for (const auto& switches : switches_) {
+    ASSERT_TRUE(switches->Prepare(Plan("ring", "all_reduce/ring/3"), {{7, 4}}));
+    switches->Decide(/*commit=*/true);
+  }
+  for (; run < 6; ++run) Sum(run);
+  EXPECT_EQ(Calls("auto"), 4);
+  EXPECT_EQ(Calls("ring"), 2);
+}
+
+TEST_F(PlannedSiteTest, ACallWaitsForAProcessThatDoesNotKnowYet) {
+  for (const auto& switches : switches_) ASSERT_TRUE(switches->Prepare(Plan("ring", "all_reduce/ring/3"), {{7, 0}}));
+  for (uint32_t process : {0u, 1u}) switches_[process]->Decide(/*commit=*/true);
+  std::vector<std::future<Status>> ends;
+  for (uint32_t process = 0; process < kProcesses; ++process) ends.push_back(Arrive(process, 0));
+  EXPECT_EQ(ends[2].wait_for(std::chrono::milliseconds(20)), std::future_status::timeout);
+  switches_[2]->Decide(/*commit=*/true);
+  ExpectSum(ends);
+  EXPECT_EQ(Calls("ring"), 1);
+}
+
+TEST_F(PlannedSiteTest, ProcessesThatFollowOtherPlansAddNothing) {
+  ASSERT_TRUE(switches_[1]->Prepare(Plan("ring", "all_reduce/ring/3"), {{7, 0}}));
+  switches_[1]->Decide(/*commit=*/true);
+  std::vector<std::future<Status>> ends;
+  for (uint32_t process = 0; process < kProcesses; ++process) ends.push_back(Arrive(process, 0));
+  for (auto& end : ends) EXPECT_FALSE(end.get().ok());
+}
+
+TEST_F(PlannedSiteTest, WhereOneProcessCannotKnowTheCallFailsOnAll) {
+  for (const auto& switches : switches_) ASSERT_TRUE(switches->Prepare(Plan("ring", "all_reduce/ring/3"), {{7, 0}}));
+  for (uint32_t process : {0u, 1u}) switches_[process]->Decide(/*commit=*/true);
+  std::vector<std::future<Status>> ends;
+  for (uint32_t process = 0; process < kProcesses; ++process) ends.push_back(Arrive(process, 0));
+  switches_[2]->Fail(Status(Code::kInternal, "no answer of process 0"));
+  for (auto& end : ends) EXPECT_NE(end.get().message().find("no answer of process 0"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace jaxcomm
