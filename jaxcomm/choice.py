@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jaxcomm.plan import Plan
 
 PLANS: Final[dict[str, Plan]] = {}  # that this process has loaded, by their hashes
+AUTO: Final = "auto"  # in place of a plan's hash: what calls between processes run is switched in the run
 _FLAT_BYTES: Final = 16 << 10  # up to which all ranks of several processes send all they have to all others
 
 
@@ -60,7 +61,7 @@ def choose_messages(kind: str, ranks: int, nbytes: int, dtype: str | None, plan:
     if source != "direct":
         return Choice(_compiled_messages(schedule), source)
     way = "flat" if kind == "all_reduce" and nbytes <= _FLAT_BYTES else "direct"
-    return Choice(f"{kind}/{way}/{ranks}", "direct")
+    return Choice(f"{kind}/{way}/{ranks}", AUTO if kind == "all_reduce" and plan == AUTO else "direct")
 
 
 def choose_schedule(ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> tuple[Schedule, str]:
@@ -68,7 +69,7 @@ def choose_schedule(ranks: int, nbytes: int, dtype: str | None, plan: str, where
 
     Args as in `choose`.
     """
-    if not plan:
+    if plan in ("", AUTO):
         return schedules.direct(ranks), "direct"
     chosen = PLANS[plan]
     if chosen.ranks != ranks:
@@ -83,16 +84,27 @@ def choose_schedule(ranks: int, nbytes: int, dtype: str | None, plan: str, where
 
 def uses_nccl(ranks: int, nbytes: int, dtype: str | None, plan: str) -> bool:
     """Whether a plan is for such calls, as described in `choose`, and has NCCL carry them on GPUs."""
-    if not plan or PLANS[plan].ranks != ranks or PLANS[plan].schedule_for(nbytes, dtype) is None:
+    if plan in ("", AUTO) or PLANS[plan].ranks != ranks or PLANS[plan].schedule_for(nbytes, dtype) is None:
         return False
     return PLANS[plan].nccl_seconds(nbytes) is not None
 
 
 def compile_plan(plan: str) -> None:
     """Hands all programs of a plan to the core, for executables whose choice among them was made in another process."""
-    if plan:
+    if plan not in ("", AUTO):
         for schedule in PLANS[plan].schedules:
             _compiled(schedule)
+
+
+def planned_messages(plan: Plan) -> list[tuple[int, str]]:
+    """The message lists of a plan's all-reduces, by name, from so many bytes on; "" where it has the direct schedule.
+
+    Between processes calls without a plan run that, or what is better for few bytes.
+    """
+    return [
+        (entry.min_bytes, "" if schedule.kind == "direct" else _compiled_messages(schedule))
+        for entry, schedule in zip(plan.collectives, plan.schedules, strict=True)
+    ]
 
 
 @functools.lru_cache(maxsize=256)

@@ -18,7 +18,7 @@ import jax
 
 import jaxcomm.plan
 from jaxcomm import ffi, jax_compat
-from jaxcomm.choice import PLANS, compile_plan
+from jaxcomm.choice import AUTO, PLANS, compile_plan
 from jaxcomm.errors import JaxcommError, PlanError
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def init(
     Args:
       mesh: if given, `plan` must fit one of its axes, or several together; plans by axes must fit theirs.
       plan: what all-reduces follow from now on, in all threads; as for `use_plan`, but None leaves what is active and
-        {} ends it.
+        {} ends it. "auto", in a job of several processes on CPUs: plans that the run makes itself, see
+        `jaxcomm.renewal`.
       rails: the network interfaces that connect hosts, as JAXCOMM_RAILS names them and in its place: ["eth0", "eth1"],
         or with their rates "eth0:4,eth1:1". What each carries is the plan's to say, if it has rails.
       deadline_s: seconds that a collective waits for its last rank before it fails; None leaves it: at first it is the
@@ -70,17 +71,29 @@ def init(
 
         named = named_rails("rails", rails)
     deadline = None if deadline_s is None else _seconds("deadline_s", deadline_s)
-    hashes = _load(plan)
+    is_job = jax_compat.is_job() and jax.default_backend() == "cpu"
+    if plan == AUTO and not is_job:
+        raise JaxcommError(
+            'plan="auto" is for several processes on CPUs, which this is not one of.\n'
+            "  Cure: start the script with `jaxcomm launch` and call jax.distributed.initialize() first, or plan "
+            "with `jaxcomm profile` and `jaxcomm plan`."
+        )
+    hashes = (((), AUTO),) if plan == AUTO else _load(plan)
     if mesh is not None:
         _check_mesh(hashes, mesh)
     start()
-    if jax_compat.is_job() and jax.default_backend() == "cpu":
+    if is_job:
         from jaxcomm.distributed import members
 
-        planned = next((found for _, digest in hashes if digest and (found := PLANS[digest].rails)), None)
+        plans = [PLANS[digest] for _, digest in hashes if digest in PLANS]
+        planned = next((found for each in plans if (found := each.rails)), None)
         members.connected(named, planned.in_units() if planned else ())
     if deadline is not None:
         ffi.set_deadline(deadline)
+    if plan == AUTO:
+        from jaxcomm import renewal
+
+        renewal.begin()
     if plan is not None:
         _compile_plans(hashes)
         _active.set_global(hashes)
@@ -161,7 +174,7 @@ def require_ranks(plan: str, sizes: Iterable[int], where: str) -> None:
       where: the call, for messages: "psum over 'data'".
     """
     for ranks in sorted({*sizes} - {1}):
-        if plan and PLANS[plan].ranks != ranks:
+        if plan in PLANS and PLANS[plan].ranks != ranks:
             raise PlanError(
                 f"{where}: plan {plan[:8]} is for {PLANS[plan].ranks} ranks; this call has {ranks}.\n"
                 f"  Cure: give the call a plan for {ranks} ranks, or leave `plan` out."
@@ -222,7 +235,7 @@ def _compile_plans(hashes: _Hashes) -> None:
     if hashes:
         start()
     for _, digest in hashes:
-        if digest and PLANS[digest].ranks <= _COMPILED_AT_ONCE:
+        if digest in PLANS and PLANS[digest].ranks <= _COMPILED_AT_ONCE:
             compile_plan(digest)
 
 
@@ -231,7 +244,9 @@ def _check_mesh(hashes: _Hashes, mesh: jax.sharding.Mesh) -> None:
     together = [axes for count in range(1, len(sizes) + 1) for axes in itertools.combinations(sizes, count)]
     for axes, digest in hashes:
         fitting = [axes] if axes and sizes.keys() >= {*axes} else [] if axes else together
-        if digest and not any(math.prod(sizes[axis] for axis in each) == PLANS[digest].ranks for each in fitting):
+        if digest in PLANS and not any(
+            math.prod(sizes[axis] for axis in each) == PLANS[digest].ranks for each in fitting
+        ):
             ranks = PLANS[digest].ranks
             there = ", ".join(f"'{axis}' {size}" for axis, size in sizes.items())
             over = f" and given for {', '.join(map(repr, axes))}" if axes else ""

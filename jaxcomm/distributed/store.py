@@ -54,6 +54,26 @@ def lookup(key: str, missing: str) -> str:
         ) from error
 
 
+def find(key: str) -> str | None:
+    """The value that a process has published; None: nobody has.
+
+    Raises:
+      JaxcommError: `jax.distributed` has not been initialized, or its store is gone.
+    """
+    try:
+        value: str = client().key_value_try_get(f"jaxcomm/{key}")
+    except jax.errors.JaxRuntimeError as error:
+        if "NOT_FOUND" in str(error):
+            return None
+        raise JaxcommError(f"the processes' store does not answer: {str(error).splitlines()[0]}") from error
+    return value
+
+
+def remove(key: str) -> None:
+    """Takes back what was published under a key, or under keys that begin with it and a slash."""
+    client().key_value_delete(f"jaxcomm/{key}")
+
+
 def lookup_all(keys: Mapping[int, str], deadline: float) -> tuple[dict[int, str], list[int]]:
     """What each of several processes has published, or publishes before a deadline; and those that have not.
 

@@ -37,6 +37,13 @@ CPU: Final = Core(
             *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64),
             *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p),
         ),
+        "switch_launches": TEXT,
+        "switch_prepare": (
+            *(ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64),
+            *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p),
+        ),
+        "switch_decide": (ctypes.c_int,),
+        "switch_fail": (ctypes.c_char_p,),
         "set_deadline": (ctypes.c_double,),
         "stats": TEXT,
         "reset_stats": (),

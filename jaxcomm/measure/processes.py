@@ -115,6 +115,23 @@ def measure_processes(
     return Measured(validate(document, provenance.source), found)
 
 
+def measure_links(sizes: Sequence[int], seconds: float) -> dict[str, Any]:
+    """What a profile of the job's CPU devices says of its links and hosts, by `measure_processes` without psums.
+
+    Args:
+      sizes: as there.
+      seconds: as there.
+
+    Raises:
+      JaxcommError: as there.
+    """
+    import jax
+
+    devices = jax.devices("cpu")
+    job = _Job([device.process_index for device in devices], [device.id for device in devices])
+    return placement.describe(_measure_transfers(job, sizes, seconds, lambda share: None))
+
+
 class _Job:
     """The ranks of the job, and the calls that this process makes with others."""
 

@@ -1,0 +1,83 @@
+"""A plan of what a run has seen, made in a process of its own that leaves the cores to the training."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxcomm.errors import JaxcommError
+from jaxcomm.profile import Profile, save
+from jaxcomm.profile.files import validate
+from jaxcomm.profile.schema import FORMAT, VERSION, Provenance
+
+_SOLVER_S: Final = 5.0
+_LONGEST_S: Final = 600.0
+_POLL_S: Final = 0.1
+
+
+def profile_of(links: Mapping[str, Any], arrivals: NDArray[np.float64], nbytes: int, after_s: float) -> Profile:
+    """The profile of a run.
+
+    Args:
+      links: what `jaxcomm.measure.processes.measure_links` returned.
+      arrivals: a row for each call, a column for each rank.
+      nbytes: of the calls.
+      after_s: what they take from the last arrival on.
+    """
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "ranks": arrivals.shape[1],
+        **links,
+        "arrivals": np.round(arrivals, 9).tolist(),
+        "warmup_dropped": 0,
+        "collective": {"bytes": nbytes, "seconds": after_s},
+        "provenance": Provenance(source="a run with plan='auto'", tool="jaxcomm.renewal").model_dump(),
+    }
+    return validate(document, "the run's profile")
+
+
+def plan_text(profile: Profile, has_ended: Callable[[float], bool]) -> str:
+    """The text of the plan's file.
+
+    Args:
+      profile: what to plan from.
+      has_ended: waits so many seconds; whether the run has ended, and nobody needs the plan.
+
+    Raises:
+      JaxcommError: it cannot be planned, or the run has ended.
+    """
+    with tempfile.TemporaryDirectory(prefix="jaxcomm-") as folder:
+        found, made = Path(folder, "profile.json"), Path(folder, "plan.json")
+        save(profile, found)
+        nice = [shutil.which("nice") or "", "-n", "19"]
+        command = [sys.executable, "-m", "jaxcomm.cli", "plan", str(found), "--out", str(made)]
+        with (
+            Path(folder, "errors").open("wb") as errors,
+            subprocess.Popen(
+                [*(nice if nice[0] else []), *command, "--time-limit", str(_SOLVER_S)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+            ) as planner,
+        ):
+            for _ in range(round(_LONGEST_S / _POLL_S)):
+                if planner.poll() is not None:
+                    break
+                if has_ended(_POLL_S):
+                    planner.kill()
+                    raise JaxcommError("the run has ended")
+            else:
+                planner.kill()
+                raise JaxcommError(f"the planner was not done after {_LONGEST_S:g} s")
+        if planner.returncode:
+            raise JaxcommError(f"the planner failed: {Path(folder, 'errors').read_text(errors='replace').strip()}")
+        return made.read_text()
