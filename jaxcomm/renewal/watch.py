@@ -48,7 +48,8 @@ class Watch:
         """
         found = {}
         for site in self._of(plan, ffi.stats()):
-            number = site["calls"] - self._marks.get((plan, _key(site)), 0)
+            marked = self._marks.get((plan, _key(site)), 0)
+            number = site["calls"] - (marked if marked <= site["calls"] else 0)  # statistics may have been reset
             rows = min(number, _KEPT, len(site["arrivals"]))
             if rows > 0:
                 latest = np.array(site["arrivals"][-rows:]), np.array(site["after_arrival_s"][-rows:])

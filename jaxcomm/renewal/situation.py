@@ -1,0 +1,57 @@
+"""Who is late in a run, as far as it matters to a plan."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxcomm.profile import Profile, lateness
+
+CALLS: Final = 32  # whose arrivals tell; both halves must say the same
+_CHANGED: Final = 1.5  # times as late, from which on another plan is due
+_MATTERS: Final = 0.05  # of what a call takes; no plan gains more than the time by which a rank is late
+
+
+class Situation(NamedTuple):
+    """Who is late.
+
+    Attributes:
+      late: the ranks, the latest last.
+      by_s: how far that one is behind the next, by the median.
+    """
+
+    late: tuple[int, ...]
+    by_s: float
+
+    def is_like(self, other: Situation) -> bool:
+        """Whether a plan for one is one for the other."""
+        near = not self.late or max(self.by_s, other.by_s) <= _CHANGED * min(self.by_s, other.by_s)
+        return self.late == other.late and near
+
+    def __str__(self) -> str:
+        if not self.late:
+            return "no rank is late"
+        ranks = f"rank{'s' * (len(self.late) > 1)} {', '.join(map(str, self.late))}"
+        return f"{ranks} {'are' if len(self.late) > 1 else 'is'} late, by {1e3 * self.by_s:.3g} ms"
+
+
+def steady(profile: Profile, arrivals: NDArray[np.float64]) -> Situation | None:
+    """The situation of the latest calls; None where there are too few, or it is changing.
+
+    Args:
+      profile: of the run, with the time of its collective; its own arrivals do not count.
+      arrivals: a row for each call, a column for each rank.
+    """
+    if len(arrivals) < CALLS:
+        return None
+    halves = arrivals[-CALLS : -CALLS // 2], arrivals[-CALLS // 2 :]
+    one, other = (_of(profile.model_copy(update={"arrivals": half.tolist()})) for half in halves)
+    return other if one.is_like(other) else None
+
+
+def _of(profile: Profile) -> Situation:
+    late, by_s = lateness.late_ranks(profile), lateness.straggler(profile).median_s
+    matters = late and profile.collective and by_s >= _MATTERS * profile.collective.seconds
+    return Situation(late, by_s) if matters else Situation((), 0.0)
