@@ -19,6 +19,7 @@ from jaxcomm.profile import Profile
 from jaxcomm.renewal import planning
 from jaxcomm.renewal.agreement import Agreement
 from jaxcomm.renewal.situation import CALLS, Situation, steady
+from jaxcomm.renewal.switches import Switches
 from jaxcomm.renewal.watch import Calls, Site, Watch, busiest
 
 _SIZES: Final = (1 << 10, 1 << 14, 1 << 18, 1 << 20)
@@ -68,7 +69,7 @@ class Renewal:
         """
         self._links = links
         self._end = threading.Event()
-        self._agreement = Agreement(process, processes, self._end)
+        self._agreement = Agreement(Switches(), process, processes, self._end)
         self._watch = Watch(ranks)
         self._plan = AUTO  # its name in statistics
         self._planned_for: Situation | None = None

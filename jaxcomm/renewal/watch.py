@@ -38,7 +38,7 @@ class Watch:
 
     def mark(self) -> None:
         """Counts from now on."""
-        self._marks = {(site["plan"], _key(site)): site["calls"] for site in ffi.stats()}
+        self._marks = {(site["plan"], _key(site)): site["calls"] for site in self._sites()}
 
     def calls(self, plan: str) -> dict[Site, Calls]:
         """Those under a plan, by their sites.
@@ -47,17 +47,17 @@ class Watch:
           plan: its name in statistics; "auto" for none.
         """
         found = {}
-        for site in self._of(plan, ffi.stats()):
+        for site in self._sites():
             marked = self._marks.get((plan, _key(site)), 0)
             number = site["calls"] - (marked if marked <= site["calls"] else 0)  # statistics may have been reset
             rows = min(number, _KEPT, len(site["arrivals"]))
-            if rows > 0:
+            if site["plan"] == plan and rows > 0:
                 latest = np.array(site["arrivals"][-rows:]), np.array(site["after_arrival_s"][-rows:])
                 found[_key(site)] = Calls(number, *latest)
         return found
 
-    def _of(self, plan: str, sites: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
-        return (site for site in sites if (site["plan"], site["ranks"]) == (plan, self._ranks) and not site["own_s"])
+    def _sites(self) -> Iterable[Mapping[str, Any]]:
+        return (site for site in ffi.stats() if site["ranks"] == self._ranks and not site["own_s"])
 
 
 def busiest(calls: Mapping[Site, Calls]) -> Site | None:

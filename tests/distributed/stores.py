@@ -29,3 +29,14 @@ class Store:
                 if not self._changed.wait(deadline - time.monotonic()):
                     raise jax.errors.JaxRuntimeError(f"DEADLINE_EXCEEDED: {key}")
             return self.values[key]
+
+    def key_value_try_get(self, key: str) -> str:
+        with self._changed:
+            if key not in self.values:
+                raise jax.errors.JaxRuntimeError(f"NOT_FOUND: {key}")
+            return self.values[key]
+
+    def key_value_delete(self, key: str) -> None:
+        with self._changed:
+            for each in [each for each in self.values if each == key or each.startswith(f"{key}/")]:
+                del self.values[each]

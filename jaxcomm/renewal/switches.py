@@ -1,0 +1,77 @@
+"""This process's switches of plans, which its core carries out."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from jaxcomm.choice import planned_messages
+from jaxcomm.ffi.cpu import CPU
+
+Launches = Mapping[str, int]  # by module
+
+
+class PlannedLists(NamedTuple):
+    """The message lists of a plan, which the core has.
+
+    Attributes:
+      name: of the plan, in statistics and messages; "" for no plan.
+      ranks: that it is for.
+      lists: their names from so many bytes on; "" for what calls run without a plan.
+    """
+
+    name: str
+    ranks: int
+    lists: list[tuple[int, str]]
+
+
+class Switches:
+    """Those of this process."""
+
+    def load(self, text: str) -> PlannedLists:
+        """Proves a plan and gives its lists to the core.
+
+        Args:
+          text: of its file; "" for no plan.
+
+        Raises:
+          PlanError: it cannot be read, or does not compute the sum.
+        """
+        if not text:
+            return PlannedLists("", 0, [])
+        from jaxcomm.plan import files, proof
+
+        plan = files.decode(text.encode(), "the plan of this run")
+        proof.verify_embedded(plan)
+        return PlannedLists(plan.hash[:8], plan.ranks, planned_messages(plan))
+
+    def launches(self) -> dict[str, int]:
+        """The next launch of each module that has been launched."""
+        lines = CPU.text("switch_launches").splitlines()
+        return {module: int(launch) for module, launch in map(str.split, lines)}
+
+    def prepare(self, plan: PlannedLists, first: Launches) -> bool:
+        """From these launches on calls wait for `decide` or `fail`; False, and nothing: one of them has begun here."""
+        prepared = ctypes.c_int()
+        CPU.call(
+            "switch_prepare",
+            plan.name,
+            plan.ranks,
+            (ctypes.c_int64 * len(plan.lists))(*(low for low, _ in plan.lists)),
+            "".join(f"{name}\n" for _, name in plan.lists),
+            len(plan.lists),
+            (ctypes.c_uint64 * len(first))(*map(int, first)),
+            (ctypes.c_uint32 * len(first))(*first.values()),
+            len(first),
+            ctypes.byref(prepared),
+        )
+        return bool(prepared.value)
+
+    def decide(self, commit: bool) -> None:
+        """Whether what was prepared comes true."""
+        CPU.call("switch_decide", commit)
+
+    def fail(self, why: str) -> None:
+        """That cannot be known: the calls that wait end with this error, and all later ones."""
+        CPU.call("switch_fail", why)

@@ -1,0 +1,190 @@
+"""Threads that play the processes of a job switch plans: every launch follows one plan in all of them."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from jaxcomm import jax_compat
+from jaxcomm.errors import JaxcommError
+from jaxcomm.renewal import agreement
+from jaxcomm.renewal.agreement import Agreement
+from jaxcomm.renewal.switches import Launches, PlannedLists
+from tests.distributed.stores import Store
+
+MODULE = "7"
+
+
+class FakeCore:
+    """One process's switches, with the promises of cc/executor/plan_switches.h, and its launches of one module."""
+
+    def __init__(self) -> None:
+        self.followed: list[str] = []  # by launch
+        self._changed = threading.Condition()
+        self._prepared: tuple[int, str] | None = None
+        self._plans: dict[int, str] = {}
+        self._failure = ""
+
+    def load(self, text: str) -> PlannedLists:
+        if text == "broken":
+            raise JaxcommError("this plan is broken")
+        return PlannedLists(text, 2, [(0, "")])
+
+    def launches(self) -> dict[str, int]:
+        return {MODULE: len(self.followed)} if self.followed else {}
+
+    def prepare(self, plan: PlannedLists, first: Launches) -> bool:
+        with self._changed:
+            if first[MODULE] < len(self.followed):
+                return False
+            self._prepared = first[MODULE], plan.name
+            return True
+
+    def decide(self, commit: bool) -> None:
+        with self._changed:
+            if commit and self._prepared:
+                self._plans[self._prepared[0]] = self._prepared[1]
+            self._prepared = None
+            self._changed.notify_all()
+
+    def fail(self, why: str) -> None:
+        with self._changed:
+            self._failure = why
+            self._changed.notify_all()
+
+    def launch(self) -> None:
+        with self._changed:
+            number = len(self.followed)
+            held = self._prepared is not None and number >= self._prepared[0]
+            self.followed.append("")
+            if held:
+                assert self._changed.wait_for(lambda: self._prepared is None or bool(self._failure), timeout=30)
+            if self._failure:
+                raise JaxcommError(self._failure)
+            self.followed[number] = next(
+                (self._plans[at] for at in sorted(self._plans, reverse=True) if at <= number), ""
+            )
+
+
+class Job:
+    """Processes that launch a step in turn, each as soon as the slowest has launched the one before."""
+
+    def __init__(self, processes: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        store = Store()
+        monkeypatch.setattr(jax_compat, "key_value_store", lambda: store)
+        monkeypatch.setattr(agreement, "_POLL_S", 1e-3)
+        monkeypatch.setattr(agreement, "_AHEAD_S", 0.02)
+        self.store = store
+        self.end = threading.Event()
+        self.cores = [FakeCore() for _ in range(processes)]
+        self.agreements = [Agreement(core, i, processes, self.end) for i, core in enumerate(self.cores)]
+        self._random = random.Random(seed)
+        self._together = threading.Barrier(processes)
+
+    def run(self, launches: int, propose: Callable[[Agreement], Any]) -> Any:
+        """Trains, and returns what `propose` does."""
+        processes = len(self.cores)
+        pauses = [[self._random.uniform(0, 2e-3) for _ in range(launches)] for _ in range(processes)]
+
+        def train(process: int) -> None:
+            for pause in pauses[process]:
+                self._together.wait(30)
+                time.sleep(pause)
+                self.cores[process].launch()
+
+        def follow(process: int) -> int:
+            switched = 0
+            while not self.end.wait(1e-3):
+                switched += self.agreements[process].follow()
+            return switched
+
+        with ThreadPoolExecutor(2 * processes) as pool:
+            trained = [pool.submit(train, process) for process in range(processes)]
+            followed = [pool.submit(follow, process) for process in range(1, processes)]
+            try:
+                proposed = propose(self.agreements[0])
+                for each in trained:
+                    each.result(30)
+            finally:
+                self.end.set()
+            self.switched = [each.result(30) for each in followed]
+        return proposed
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_launch_follows_one_plan_in_all_processes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(3, seed, monkeypatch)
+
+    def propose(first: Agreement) -> list[bool]:
+        plans = ["one", "two", "", "three"]
+        return [first.propose(plan) for plan in plans if not time.sleep(5e-3)]
+
+    switched = job.run(250, propose)
+    followed = job.cores[0].followed
+    assert all(core.followed == followed for core in job.cores)
+    assert job.switched == [sum(switched)] * 2
+    expected = [plan for plan, done in zip(["one", "two", "", "three"], switched, strict=True) if done]
+    seen = [plan for i, plan in enumerate(followed) if i == 0 or plan != followed[i - 1]]
+    assert seen[1:] == expected
+    assert expected
+
+
+def test_a_launch_that_has_begun_keeps_all_from_switching(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agreement, "_AHEAD", -1)
+    job = Job(3, 0, monkeypatch)
+    monkeypatch.setattr(agreement, "_AHEAD_S", 0.0)
+    assert job.run(100, lambda first: [first.propose("one") for _ in range(3) if not time.sleep(0.02)]) == [False] * 3
+    assert all(core.followed == [""] * 100 for core in job.cores)
+
+
+def test_a_plan_that_a_process_refuses_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(2, 0, monkeypatch)
+    monkeypatch.setattr(job.cores[0], "load", lambda text: PlannedLists(text, 2, []))
+
+    def propose(first: Agreement) -> bool:
+        time.sleep(0.01)
+        with pytest.raises(JaxcommError, match="process 1: this plan is broken"):
+            first.propose("broken")
+        return first.propose("one")
+
+    assert job.run(100, propose)
+    assert job.cores[0].followed == job.cores[1].followed
+    assert {*job.cores[0].followed} == {"", "one"}
+
+
+def test_no_process_switches_without_the_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(2, 0, monkeypatch)
+    monkeypatch.setattr(agreement, "_OUTCOME_S", 0.2)
+    job.cores[1].launch()
+    for key, value in {"plan": "one", "from": '{"7": 1}'}.items():
+        job.store.key_value_set(f"jaxcomm/auto/1/{key}", value)
+    with pytest.raises(JaxcommError, match="no process has published auto/1/outcome"):
+        job.agreements[1].follow()
+    with pytest.raises(JaxcommError, match="the processes could not agree on a plan"):
+        job.cores[1].launch()
+
+
+def test_where_a_process_does_not_answer_all_go_on_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(2, 0, monkeypatch)
+    monkeypatch.setattr(agreement, "_ANSWERS_S", 0.05)
+    for core in job.cores:
+        core.launch()
+    job.store.key_value_set("jaxcomm/auto/1/loaded/1", '{"launches": {"7": 1}}')
+    with pytest.raises(JaxcommError, match="auto/1/prepared/1"):
+        job.agreements[0].propose("one")
+    assert job.store.values["jaxcomm/auto/1/outcome"] == "abort"
+    for _ in range(10):
+        job.cores[0].launch()
+    assert {*job.cores[0].followed} == {""}
+
+
+def test_what_was_published_of_older_switches_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(2, 0, monkeypatch)
+    job.run(200, lambda first: [first.propose("one") for _ in range(5) if not time.sleep(5e-3)])
+    assert {key.split("/")[2] for key in job.store.values} <= {"4", "5", "6"}

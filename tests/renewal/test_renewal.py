@@ -1,0 +1,130 @@
+"""What the first process decides, for runs that are made up."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jaxcomm
+from jaxcomm import planner
+from jaxcomm.errors import JaxcommError
+from jaxcomm.plan import encode
+from jaxcomm.profile import Profile, lateness
+from jaxcomm.renewal import planning, renewal
+from jaxcomm.renewal.watch import Calls, Site
+
+LINKS = {"link": {"alpha_s": 1e-5, "beta_s_per_byte": 8e-9, "source": "a test"}, "hosts": ["a", "b", "c", "d"]}
+NBYTES = 4 << 20
+SITE: Site = ("psum", "data", NBYTES)
+
+
+class Run:
+    """A run of four ranks whose calls take what `after_s` says of the plan that they follow."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, after_s: Callable[[str], float]) -> None:
+        self.late: int | None = 3
+        self.plan = "auto"
+        self.proposed: list[str] = []
+        self.planned: list[tuple[int, ...]] = []
+        self.error: JaxcommError | None = None
+        self._after_s = after_s
+        self._random = np.random.default_rng(0)
+        monkeypatch.setattr(renewal, "_LOOK_S", 1e-3)
+        monkeypatch.setattr(renewal, "Agreement", lambda *args: self)
+        monkeypatch.setattr(renewal, "Watch", lambda ranks: self)
+        monkeypatch.setattr(planning, "plan_text", self._plan_text)
+
+    def propose(self, text: str) -> bool:
+        if self.error:
+            raise self.error
+        self.plan = jaxcomm.plan.files.decode(text.encode(), "").hash[:8] if text else "auto"
+        self.proposed.append(self.plan)
+        return True
+
+    def mark(self) -> None:
+        pass
+
+    def calls(self, plan: str) -> dict[Site, Calls]:
+        assert plan == self.plan
+        rows = self._random.uniform(0, 1e-3, (64, 4))
+        if self.late is not None:
+            rows[:, self.late] += 0.05
+        after = np.full(64, self._after_s(plan))
+        return {SITE: Calls(64, rows - rows.min(axis=1, keepdims=True), after)}
+
+    def _plan_text(self, profile: Profile, has_ended: Callable[[float], bool]) -> str:
+        del has_ended
+        self.planned.append(lateness.late_ranks(profile))
+        return encode(planner.plan(profile))
+
+
+def follow(run: Run, until: Callable[[], bool], then: Callable[[], Any] = lambda: None) -> None:
+    """Lets the first process decide until something is so."""
+    followed = renewal.Renewal(LINKS, 0, 4, 4)
+    try:
+        for change in (until, then):
+            deadline = time.monotonic() + 60
+            while change() is False and time.monotonic() < deadline:
+                time.sleep(1e-3)
+    finally:
+        followed.close()
+    assert not any(thread.name == "jaxcomm renewal" for thread in threading.enumerate())
+
+
+def test_a_plan_that_gains_stays_until_the_late_rank_is_another(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = Run(monkeypatch, lambda plan: 0.05 if plan == "auto" else 0.04)
+    caplog.set_level(logging.WARNING, "jaxcomm")
+
+    def moves() -> bool:
+        run.late = 1
+        return len(run.proposed) == 2
+
+    follow(run, lambda: "sums follow plan" in caplog.text, moves)
+    assert run.planned == [(3,), (1,)]
+    assert run.proposed[0] != run.proposed[1]
+    assert "auto" not in run.proposed
+    assert "rank 3 is late, by" in caplog.text
+    assert "from the last arrival to the end 50 ms before, 40 now" in caplog.text
+
+
+def test_a_plan_that_gains_nothing_is_taken_back_and_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = Run(monkeypatch, lambda plan: 0.05)
+    caplog.set_level(logging.WARNING, "jaxcomm")
+    seen = time.monotonic()
+    follow(run, lambda: run.proposed[1:] == ["auto"], lambda: time.monotonic() > seen + 1)
+    assert len(run.proposed) == 2
+    assert run.planned == [(3,)]
+    assert "gains nothing" in caplog.text
+
+
+def test_when_nobody_is_late_any_more_the_run_goes_on_without_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch, lambda plan: 0.05 if plan == "auto" else 0.04)
+
+    def ends() -> bool:
+        run.late = None
+        return len(run.proposed) == 2
+
+    follow(run, lambda: len(run.proposed) == 1, ends)
+    assert run.proposed[1] == "auto"
+
+
+def test_an_error_ends_it_and_is_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    run = Run(monkeypatch, lambda plan: 0.05)
+    run.error = JaxcommError("process 2 is gone")
+    follow(run, lambda: "process 2 is gone" in caplog.text)
+    assert "the run keeps the plan that it has from now on" in caplog.text
+
+
+def test_a_process_alone_has_nothing_to_follow() -> None:
+    with pytest.raises(JaxcommError, match='plan="auto" is for several processes on CPUs.*\n.*jaxcomm launch'):
+        jaxcomm.init(plan="auto")

@@ -1,0 +1,55 @@
+"""The calls of a run, from its statistics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxcomm import ffi
+from jaxcomm.renewal.watch import Watch, busiest
+
+
+def site(plan: str, nbytes: int, calls: int, *, ranks: int = 2, own: bool = False) -> dict[str, Any]:
+    kept = [[0.0, 1e-3 * call] for call in range(calls)][-256:]
+    return {
+        "name": "psum",
+        "axes": "data",
+        "plan": plan,
+        "ranks": ranks,
+        "bytes": nbytes,
+        "calls": calls,
+        "arrivals": kept,
+        "after_arrival_s": [1e-3] * len(kept),
+        "own_s": [[0.1] * ranks] if own else [],
+    }
+
+
+def test_calls_are_those_of_all_ranks_under_the_plan_since_the_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    sites = [site("auto", 64, 10), site("auto", 4096, 10), site("direct", 64, 9), site("auto", 64, 9, ranks=3)]
+    monkeypatch.setattr(ffi, "stats", lambda: sites)
+    watch = Watch(2)
+    assert {key: calls.number for key, calls in watch.calls("auto").items()} == {
+        ("psum", "data", 64): 10,
+        ("psum", "data", 4096): 10,
+    }
+    watch.mark()
+    assert watch.calls("auto") == {}
+    sites[0] = site("auto", 64, 13)
+    found = watch.calls("auto")["psum", "data", 64]
+    assert found.number == 3
+    np.testing.assert_allclose(found.arrivals[:, 1], [0.010, 0.011, 0.012])
+    sites[0] = site("auto", 64, 5)  # the user has reset the statistics
+    assert watch.calls("auto")["psum", "data", 64].number == 5
+
+
+def test_groups_that_change_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ffi, "stats", lambda: [site("auto", 64, 10, own=True)])
+    assert Watch(2).calls("auto") == {}
+
+
+def test_the_busiest_site_moves_most_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ffi, "stats", lambda: [site("auto", 64, 100), site("auto", 4096, 3)])
+    assert busiest(Watch(2).calls("auto")) == ("psum", "data", 4096)
+    assert busiest({}) is None
