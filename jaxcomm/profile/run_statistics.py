@@ -27,6 +27,7 @@ NAME: Final = "a run's statistics"
 LOOKED_FOR: Final = f'"format": "{FORMAT}"'
 
 _NO_SUMS: Final = ("all_gather", "psum_scatter")
+_NO_PLAN: Final = ("direct", "auto")
 
 
 class _Site(Value):
@@ -131,7 +132,7 @@ def _now() -> str:
 
 def _profile(run: _Run, where: str, created: str, name: str | None) -> Profile:
     watched = _watched(run, where, name)
-    alike = [site for site in _sums(run) if site.ranks == watched.ranks and site.plan == "direct"]
+    alike = [site for site in _sums(run) if site.ranks == watched.ranks and site.plan in _NO_PLAN]
     if not alike:
         what = f"no sum among {watched.ranks} ranks ran without a plan, so α and β are unknown"
         raise ProfileError(files.mistake(where, what, "run some steps under `with jaxcomm.use_plan(None)`"))

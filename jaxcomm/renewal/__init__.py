@@ -7,6 +7,8 @@ anew. If calls take as long as before, they switch back. One line in the log say
 
 It follows all-reduces over all ranks, of steps that are called again and again; a whole training in one call is one
 launch, and does not change.
+
+May be imported by communicator; imports choice, distributed, ffi, measure, plan, profile. The planner runs by its command.
 """
 
 from jaxcomm.renewal.renewal import begin

@@ -128,7 +128,7 @@ def test_explain_writes_the_rounds_as_a_trace(tmp_path: Path, capsys: Capture) -
 
 
 def test_a_profile_of_the_sites_of_a_run() -> None:
-    twice = site(nbytes=2**20, after_arrival_s=[5e-3] * 10, plan="direct")
+    twice = site(nbytes=2**20, after_arrival_s=[5e-3] * 10, plan="auto")  # before such a run has made one
     planned = site(nbytes=2**21, plan="3f9a01c2")
     found = profile.from_stats([site(), twice, planned, GROUPED, NEVER, site("all_gather", 2**30)])
     assert (found.ranks, found.warmup_dropped, len(found.arrivals)) == (RANKS, 1, 9)

@@ -126,5 +126,5 @@ def test_an_error_ends_it_and_is_said(monkeypatch: pytest.MonkeyPatch, caplog: p
 
 
 def test_a_process_alone_has_nothing_to_follow() -> None:
-    with pytest.raises(JaxcommError, match='plan="auto" is for several processes on CPUs.*\n.*jaxcomm launch'):
+    with pytest.raises(JaxcommError, match=r'plan="auto" is for several processes on CPUs.*\n.*jaxcomm launch'):
         jaxcomm.init(plan="auto")
