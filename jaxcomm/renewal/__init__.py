@@ -8,7 +8,7 @@ anew. If calls take as long as before, they switch back. One line in the log say
 It follows all-reduces over all ranks, of steps that are called again and again; a whole training in one call is one
 launch, and does not change.
 
-May be imported by communicator; imports choice, distributed, ffi, measure, plan, profile. The planner runs by its command.
+May be imported by communicator; imports choice, distributed, ffi, measure, plan and profile. It runs `jaxcomm plan`.
 """
 
 from jaxcomm.renewal.renewal import begin
