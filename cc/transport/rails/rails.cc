@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "cc/base/little_endian.h"
 #include "cc/base/thread.h"
 #include "cc/transport/rails/messages.h"
 #include "cc/transport/rails/peer.h"
@@ -162,7 +163,7 @@ void Rails::Receive(uint32_t process, const MessageId& id, uint32_t rail, uint32
   SendNotice(process, first, received);
   if (is_large) {  // over the same rail, whose rate it tells, and where nothing of another one is before it
     std::string brought(1, kBrought);
-    PutMessageId(brought, id);
+    AppendMessageId(brought, id);
     SendNotice(process, rail, brought);
   }
   done(end, std::move(view));
@@ -215,8 +216,8 @@ void Rails::SendOn(uint32_t rail, const std::vector<Receiver>& to, const std::sh
 std::vector<Sent> Rails::Confirm(Peer& peer, std::string_view ids) {
   std::vector<Sent> sent;
   NumberReader in(ids);
-  while (in.rest().size() >= kMessageIdBytes) {
-    const auto found = peer.unconfirmed.find(GetMessageId(in));
+  while (const std::byte* const id = in.Take(kMessageIdBytes)) {
+    const auto found = peer.unconfirmed.find(DecodeMessageId(id));
     if (found == peer.unconfirmed.end()) continue;
     peer.Release(found->first, found->second);
     peer.rails[found->second.rail].bytes += found->second.bytes;
