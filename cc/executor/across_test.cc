@@ -14,6 +14,7 @@
 
 #include "cc/executor/executor.h"
 #include "cc/program/message_registry.h"
+#include "cc/transport/local/local.h"
 #include "cc/transport/rails/rails.h"
 #include "cc/transport/router.h"
 #include "cc/transport/simulated/simulated.h"
@@ -47,9 +48,10 @@ class Job {
   uint32_t ProcessOf(uint32_t rank) const { return rank / each_; }
   Executor& executor(uint32_t process) { return *executors_[process]; }
   void Kill(uint32_t process) {
-    network_.Kill(process);
-    if (on_two_rails_) second_.Kill(process);
+    KillRail(process, 0);
+    if (on_two_rails_) KillRail(process, 1);
   }
+  void KillRail(uint32_t process, uint32_t rail) { (rail == 0 ? network_ : second_).Kill(process); }
 
   // A call site by process, whose leaves are set.
   using Site = std::vector<std::shared_ptr<MessageSite>>;
@@ -109,8 +111,9 @@ class Job {
       if (other == process) continue;
       EXPECT_TRUE(rails.AddProcess(other, shares, {0, 1}).ok());
     }
+    locals_.push_back(std::make_unique<LocalTransport>());
     routers_.push_back(
-        std::make_unique<Router>(std::vector<Transport*>{&network_.transport(process), &rails}, std::move(routes)));
+        std::make_unique<Router>(std::vector<Transport*>{locals_.back().get(), &rails}, std::move(routes)));
     return routers_.back().get();
   }
 
@@ -118,6 +121,7 @@ class Job {
   const bool on_two_rails_;
   SimulatedNetwork network_, second_;
   std::vector<std::unique_ptr<Rails>> rails_;
+  std::vector<std::unique_ptr<LocalTransport>> locals_;
   std::vector<std::unique_ptr<Router>> routers_;
   std::vector<std::unique_ptr<Executor>> executors_;
   MessageRegistry registry_;
@@ -490,6 +494,25 @@ TEST(AcrossTest, ProcessesThatEndAtAnyMomentLeaveTheRanksTheirMemory) {
     std::this_thread::sleep_for(std::chrono::microseconds(200 * seed));  // any moment will do
     job.Kill(seed % 4);
     for (auto& end : done) end.get_future().wait();
+  }
+}
+
+TEST(AcrossTest, CallsGoOnOverTheOneOfTwoRailsThatIsLeft) {
+  const std::vector<Leaf>& leaves = kLayouts[3];
+  for (uint32_t seed = 0; seed < 8; ++seed) {
+    Job job(4, 1, seed, /*on_two_rails=*/true);
+    const auto site = job.MakeSite(seed % 2 == 0 ? "all_reduce/ring" : "all_reduce/direct", leaves);
+    for (int64_t run = 1; run <= 2; ++run) {
+      std::vector<std::vector<Bytes>> values;
+      for (uint32_t rank = 0; rank < 4; ++rank) values.push_back(Values(leaves, rank));
+      const std::vector<Bytes> sum = Sum(leaves, values);
+      std::vector<std::future<Status>> ends;
+      for (uint32_t rank = 0; rank < 4; ++rank) ends.push_back(job.Arrive(site, rank, values[rank], run));
+      std::this_thread::sleep_for(std::chrono::microseconds(200 * seed));  // any moment will do
+      if (run == 1) job.KillRail(/*process=*/seed % 4, /*rail=*/seed / 4);
+      ExpectOk(ends);
+      for (uint32_t rank = 0; rank < 4; ++rank) EXPECT_EQ(values[rank], sum) << seed << " " << rank;
+    }
   }
 }
 

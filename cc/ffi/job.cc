@@ -123,12 +123,26 @@ std::vector<Rails::Lost> Job::lost_rails() const {
   return router_ && rails_ ? rails_->lost() : std::vector<Rails::Lost>();
 }
 
+Status Job::RestoreRail(const Rails::Lost& lost, int socket) {
+  bool is_given = false;
+  const Status status = rails_ ? rails_->Restore(lost,
+                                                 [&] {
+                                                   is_given = true;
+                                                   return tcp_[lost.rail]->AddPeer(lost.process, socket);
+                                                 })
+                               : InvalidArgument("this process has one rail");
+  if (!is_given) close(socket);
+  return status;
+}
+
 std::string Job::RailsJson() const {
   std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<Rails::State> rails;
+  if (router_ && rails_) rails = rails_->states();
   std::ostringstream out;
   const char* comma = "";
   out << "[";
-  for (const Rails::State& rail : router_&& rails_ ? rails_->states() : std::vector<Rails::State>()) {
+  for (const Rails::State& rail : rails) {
     out << std::exchange(comma, ",") << "{\"process\":" << rail.process << ",\"rail\":";
     WriteJsonString(out, rail_names_[rail.rail]);
     out << ",\"is_open\":" << (rail.is_open ? "true" : "false") << ",\"fences\":" << rail.fences
@@ -141,18 +155,6 @@ std::string Job::RailsJson() const {
   }
   out << "]";
   return out.str();
-}
-
-Status Job::RestoreRail(const Rails::Lost& lost, int socket) {
-  bool is_given = false;
-  const Status status = rails_ ? rails_->Restore(lost,
-                                                 [&] {
-                                                   is_given = true;
-                                                   return tcp_[lost.rail]->AddPeer(lost.process, socket);
-                                                 })
-                               : InvalidArgument("this process has one rail");
-  if (!is_given) close(socket);
-  return status;
 }
 
 Status Job::Start() {

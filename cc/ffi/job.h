@@ -47,9 +47,9 @@ class Job {
   Status Start();
   // After it: what the rails have lost, and a new connection for one of them, which it owns. An error: not now.
   std::vector<Rails::Lost> lost_rails() const;
+  Status RestoreRail(const Rails::Lost& lost, int socket);
   // All rails to other processes, as JSON; none where there is one to each.
   std::string RailsJson() const;
-  Status RestoreRail(const Rails::Lost& lost, int socket);
 
   // Sends what is queued, for some seconds at most, and says goodbye. Calls in flight fail, and so do later ones.
   void Close();

@@ -3,7 +3,8 @@
 //   cancelled.Add(call);
 //   if (cancelled.Contains(id.call)) return;
 //
-// Remembers kRemembered calls. A message that comes even later is early for ever, and counts as such. Not thread-safe.
+// All kinds of transport remember kRemembered calls, in 2 MiB at most. A message that comes even later is early for
+// ever, and counts as such. Not thread-safe.
 #pragma once
 
 #include <cstddef>

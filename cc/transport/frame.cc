@@ -3,22 +3,14 @@
 #include <cstdio>
 #include <string>
 
-#include "cc/base/text.h"
+#include "cc/base/little_endian.h"
+#include "cc/transport/message_id.h"
 
 namespace jaxcomm {
 namespace {
 
-std::byte* Put(std::byte* out, uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; ++i) *out++ = static_cast<std::byte>(value >> (8 * i));
-  return out;
-}
-
-template <typename Number>
-void Get(const std::byte*& in, Number& value) {
-  uint64_t read = 0;
-  for (size_t i = 0; i < sizeof(Number); ++i) read |= static_cast<uint64_t>(*in++) << (8 * i);
-  value = static_cast<Number>(read);
-}
+constexpr size_t kBytesAt = 4, kIdAt = 8;
+static_assert(kIdAt + kMessageIdBytes == kHeaderBytes);
 
 Status TooLarge(const char* name, uint32_t bytes, int64_t max) {
   return InvalidArgument(std::string("a ") + name + " of " + std::to_string(bytes) + " bytes, more than " +
@@ -28,26 +20,14 @@ Status TooLarge(const char* name, uint32_t bytes, int64_t max) {
 }  // namespace
 
 void EncodeHeader(const Header& header, std::byte* out) {
-  out = Put(out, static_cast<uint32_t>(header.type), 4);
-  out = Put(out, header.bytes, 4);
-  out = Put(out, header.id.call.module, 8);
-  for (const uint32_t number : {header.id.call.launch, header.id.call.site, header.id.call.iteration, header.id.from,
-                                header.id.to, header.id.index, header.id.segment}) {
-    out = Put(out, number, 4);
-  }
+  StoreNumber(static_cast<uint32_t>(header.type), out);
+  StoreNumber<uint32_t>(header.bytes, out + kBytesAt);
+  EncodeMessageId(header.id, out + kIdAt);
 }
 
 Result<Header> DecodeHeader(const std::byte* in) {
-  Header header;
-  uint32_t type;
-  Get(in, type);
-  Get(in, header.bytes);
-  Get(in, header.id.call.module);
-  for (uint32_t* const number : {&header.id.call.launch, &header.id.call.site, &header.id.call.iteration,
-                                 &header.id.from, &header.id.to, &header.id.index, &header.id.segment}) {
-    Get(in, *number);
-  }
-  header.type = static_cast<FrameType>(type);
+  const auto type = LoadNumber<uint32_t>(in);
+  const Header header{static_cast<FrameType>(type), LoadNumber<uint32_t>(in + kBytesAt), DecodeMessageId(in + kIdAt)};
   switch (header.type) {
     case FrameType::kMessage:
       if (header.bytes > Transport::kMaxMessage) return TooLarge("message", header.bytes, Transport::kMaxMessage);

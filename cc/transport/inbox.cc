@@ -102,11 +102,7 @@ void Inbox::Withdraw(uint32_t process, const MessageId& id) {
 }
 
 void Inbox::Cancel(const CallId& call) {
-  if (cancelled_.insert(call).second) cancelled_in_order_.push_back(call);
-  if (cancelled_in_order_.size() > kMaxCancelled) {
-    cancelled_.erase(cancelled_in_order_.front());
-    cancelled_in_order_.pop_front();
-  }
+  cancelled_.Add(call);
   MessageId first;
   first.call = call;
   for (auto at = posted_.lower_bound(first); at != posted_.end() && at->first.call == call;) at = posted_.erase(at);

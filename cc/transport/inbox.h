@@ -10,17 +10,16 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "cc/base/status.h"
 #include "cc/transport/callbacks.h"
+#include "cc/transport/cancelled_calls.h"
 #include "cc/transport/transport.h"
 
 namespace jaxcomm {
@@ -69,7 +68,7 @@ class Inbox {
 
   void Withdraw(uint32_t process, const MessageId& id);
   void Cancel(const CallId& call);
-  bool IsCancelled(const CallId& call) const { return cancelled_.count(call) > 0; }
+  bool IsCancelled(const CallId& call) const { return cancelled_.Contains(call); }
 
   // Ends what has been posted for the process. What has come from it already stays.
   void Fail(uint32_t process, const Status& why, std::optional<Incoming> arrival);
@@ -88,8 +87,6 @@ class Inbox {
   void Deliver(const MessageId& id, Posted posted, const std::shared_ptr<std::byte>& data);
   EarlyMessages::iterator Forget(EarlyMessages::iterator early);
 
-  // A call is remembered until as many others have been cancelled: what still comes of it is older than that.
-  static constexpr size_t kMaxCancelled = 8192;
   static constexpr int64_t kEarlyOverhead = 256;  // bytes, so that small messages too are bounded
 
   Transport::Events* const events_;
@@ -97,8 +94,7 @@ class Inbox {
   std::map<MessageId, Posted> posted_;
   EarlyMessages early_;
   std::map<uint32_t, int64_t> early_bytes_;  // of each process, with the overhead
-  std::set<CallId> cancelled_;
-  std::deque<CallId> cancelled_in_order_;
+  CancelledCalls cancelled_;
 };
 
 }  // namespace jaxcomm

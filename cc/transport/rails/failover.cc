@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "cc/base/little_endian.h"
 #include "cc/transport/rails/messages.h"
 #include "cc/transport/rails/peer.h"
 #include "cc/transport/rails/rails.h"
@@ -106,8 +107,8 @@ void Rails::TellFences(uint32_t process) {
     const Peer& peer = *peers_[process];
     const auto is_fencing = [](const Peer::Rail& rail) { return rail.state == Peer::State::kFencing; };
     if (!peer.gone.ok() || std::any_of(peer.rails.begin(), peer.rails.end(), is_fencing)) return;
-    PutNumber<uint64_t>(bytes, peer.notices.taken());
-    for (const Peer::Rail& rail : peer.rails) PutNumber<uint32_t>(bytes, rail.fences);
+    AppendNumber<uint64_t>(bytes, peer.notices.taken());
+    for (const Peer::Rail& rail : peer.rails) AppendNumber<uint32_t>(bytes, rail.fences);
     first = peer.FirstRail();
   }
   SendNotice(process, first, bytes);
@@ -152,7 +153,7 @@ void Rails::AskAgain(uint32_t process) {
     if (!peer.gone.ok() || !peer.Agrees() || !first) return;
     peer.TakeReceived();
     std::string fences;
-    for (const Peer::Rail& rail : peer.rails) PutNumber<uint32_t>(fences, rail.fences);
+    for (const Peer::Rail& rail : peer.rails) AppendNumber<uint32_t>(fences, rail.fences);
     peer.notices.Add(kAgain, fences);
     notices = peer.notices.After(peer.their_taken);
   }

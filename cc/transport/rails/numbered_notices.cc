@@ -2,15 +2,15 @@
 
 #include <utility>
 
-#include "cc/transport/rails/messages.h"
+#include "cc/base/little_endian.h"
 
 namespace jaxcomm {
 
 std::string NumberedNotices::Add(char kind, std::string_view text) {
   std::string bytes(1, kind);
   bytes.reserve(kHeaderBytes + text.size());
-  PutNumber<uint64_t>(bytes, first_kept_ + kept_.size());
-  PutNumber<uint64_t>(bytes, confirmed_ = taken_);
+  AppendNumber<uint64_t>(bytes, first_kept_ + kept_.size());
+  AppendNumber<uint64_t>(bytes, confirmed_ = taken_);
   bytes += text;
   kept_.push_back(bytes);
   return bytes;

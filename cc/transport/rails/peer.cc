@@ -61,7 +61,7 @@ void Rails::Peer::Release(const MessageId& id, const Unconfirmed& message) {
 
 std::string Rails::Peer::TakeReceived() {
   std::string ids;
-  for (const MessageId& id : received) PutMessageId(ids, id);
+  for (const MessageId& id : received) AppendMessageId(ids, id);
   received.clear();
   return notices.Add(kReceived, ids);
 }

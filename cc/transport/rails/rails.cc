@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "cc/base/thread.h"
+#include "cc/base/little_endian.h"
 #include "cc/transport/rails/messages.h"
 #include "cc/transport/rails/peer.h"
 #include "cc/transport/spans.h"
@@ -19,15 +19,6 @@ Rails::Rails(uint32_t processes, uint32_t rails, Events* events)
 }
 
 Rails::~Rails() { Stop(); }
-
-void Rails::Stop() {
-  {
-    std::lock_guard<std::mutex> lock(watch_mutex_);
-    stopping_ = true;
-  }
-  wake_.notify_one();
-  if (watch_.joinable()) watch_.join();
-}
 
 Status Rails::AddProcess(uint32_t process, const std::vector<RailTable::Range>& shares,
                          const std::vector<uint32_t>& connected) {
@@ -46,13 +37,6 @@ Status Rails::AddProcess(uint32_t process, const std::vector<RailTable::Range>& 
   first_ = first;
   std::lock_guard<std::mutex> lock(mutex_);
   peers_[process] = std::move(peer);
-  return Status();
-}
-
-Status Rails::Start() {
-  std::optional<std::thread> thread = StartThread([this] { Watch(); });
-  if (!thread) return Status(Code::kInternal, "no rails can be made: the system has no thread to give");
-  watch_ = std::move(*thread);
   return Status();
 }
 
@@ -93,8 +77,9 @@ void Rails::Post(uint32_t process, const MessageId& id, std::vector<Span> spans,
     }
     if (error.ok() && on == 0) error = peer.gone;
     if (error.ok() && peer.posted.count(id) > 0) error = InvalidArgument("a message has been posted twice");
-    if (error.ok())
+    if (error.ok()) {
       peer.posted.emplace(id, Peer::Posted{std::move(spans), accepts_view, std::move(done), bytes.value(), on});
+    }
   }
   if (!error.ok()) return done(error, nullptr);
   PostOn(process, id, rails);
@@ -162,7 +147,7 @@ void Rails::Receive(uint32_t process, const MessageId& id, uint32_t rail, uint32
   SendNotice(process, first, received);
   if (is_large) {  // over the same rail, whose rate it tells, and where nothing of another one is before it
     std::string brought(1, kBrought);
-    PutMessageId(brought, id);
+    AppendMessageId(brought, id);
     SendNotice(process, rail, brought);
   }
   done(end, std::move(view));
@@ -215,8 +200,8 @@ void Rails::SendOn(uint32_t rail, const std::vector<Receiver>& to, const std::sh
 std::vector<Sent> Rails::Confirm(Peer& peer, std::string_view ids) {
   std::vector<Sent> sent;
   NumberReader in(ids);
-  while (in.rest().size() >= kMessageIdBytes) {
-    const auto found = peer.unconfirmed.find(GetMessageId(in));
+  while (const std::byte* const id = in.Take(kMessageIdBytes)) {
+    const auto found = peer.unconfirmed.find(DecodeMessageId(id));
     if (found == peer.unconfirmed.end()) continue;
     peer.Release(found->first, found->second);
     peer.rails[found->second.rail].bytes += found->second.bytes;
@@ -227,23 +212,6 @@ std::vector<Sent> Rails::Confirm(Peer& peer, std::string_view ids) {
     peer.unconfirmed.erase(found);
   }
   return sent;
-}
-
-std::vector<Rails::State> Rails::states() const {
-  std::vector<State> states;
-  Lock lock(mutex_);
-  for (uint32_t process = 0; process < peers_.size(); ++process) {
-    for (uint32_t rail = 0; peers_[process] && rail < listeners_.size(); ++rail) {
-      const Peer::Rail& it = peers_[process]->rails[rail];
-      if (it.state == Peer::State::kNone) continue;
-      State state{process, rail, it.fences, it.state == Peer::State::kOpen, it.bytes, {}};
-      for (const RailTable::Range& range : peers_[process]->balance.shares()) {
-        state.shares.emplace_back(range.min_bytes, range.shares[rail]);
-      }
-      states.push_back(std::move(state));
-    }
-  }
-  return states;
 }
 
 void Rails::Flush() {
@@ -310,62 +278,6 @@ void Rails::Help(std::chrono::nanoseconds limit, const std::function<bool()>& ov
     flush_others();
     return is_over;
   });
-}
-
-void Rails::Watch() {
-  std::unique_lock<std::mutex> lock(watch_mutex_);
-  while (!stopping_) {
-    wake_.wait(lock, [this] { return stopping_ || watching_.load(); });
-    while (!stopping_ && watching_.load()) {
-      wake_.wait_for(lock, Silence::kLook);
-      watching_ = false;  // before it looks: what goes out meanwhile is looked at again
-      lock.unlock();
-      const bool is_quiet = Look(std::chrono::steady_clock::now());
-      lock.lock();
-      if (!is_quiet) watching_ = true;
-    }
-  }
-}
-
-// Something is on its way.
-void Rails::Wake() {
-  if (watching_.load()) return;
-  {
-    std::lock_guard<std::mutex> lock(watch_mutex_);
-    watching_ = true;
-  }
-  wake_.notify_one();
-}
-
-bool Rails::Look(std::chrono::steady_clock::time_point now) {
-  bool is_quiet = true;
-  for (uint32_t process = 0; process < peers_.size(); ++process) {
-    std::vector<std::optional<SendProgress>> rails(rails_.size());
-    Lock lock(mutex_);
-    Peer* const peer = peers_[process].get();
-    if (peer == nullptr || !peer->gone.ok()) continue;
-    for (size_t rail = 0; rail < rails.size(); ++rail) {
-      if (peer->rails[rail].state == Peer::State::kOpen) rails[rail].emplace();
-    }
-    lock.unlock();
-    for (size_t rail = 0; rail < rails.size(); ++rail) {
-      if (rails[rail]) rails[rail] = rails_[rail]->ProgressTo(process);
-    }
-    lock.lock();
-    const Silence::Seen seen = peer->silence.Look(rails, now);
-    lock.unlock();
-    is_quiet = is_quiet && seen.is_quiet;
-    for (const uint32_t rail : seen.ask) {
-      rails_[rail]->Notify(process, std::string(1, kAsk));
-      rails_[rail]->Flush();
-    }
-    for (const uint32_t rail : seen.silent) {
-      End(process, rail,
-          Status(Code::kInternal, "process " + std::to_string(process) + " is gone: a rail to it is silent"),
-          /*left=*/false);
-    }
-  }
-  return is_quiet;
 }
 
 }  // namespace jaxcomm

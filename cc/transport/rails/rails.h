@@ -107,10 +107,12 @@ class Rails : public Transport {
   void SendOn(uint32_t rail, const std::vector<Receiver>& to, const std::shared_ptr<Outgoing>& message);
   std::vector<Sent> Confirm(Peer& peer, std::string_view ids);
   void Deliver(uint32_t process);
-  void Watch();
-  void Wake();
   // Whether a thread may help, on the first rail; the others need not hear when somebody waits.
   bool helped() const { return first_ && have_one_first_; }
+
+  // watch.cc, with Start, Stop, Look and states
+  void Watch();
+  void Wake();
 
   // failover.cc
   void Hear(uint32_t process, uint32_t rail, std::string_view bytes);

@@ -10,7 +10,9 @@
 // A process's notices come in order and before messages that it sent later, and none is lost; messages overtake each
 // other. Some messages are copied when they are sent, others read when they are delivered; some are given as views
 // where these are accepted, and a process that holds too many views of a sender gets nothing more from it. A message
-// that a process sends to itself goes over a LocalTransport. Each process's callbacks run on a thread of its own.
+// that a process sends to itself goes over a LocalTransport. Each process's callbacks run on a thread of its own. It
+// may be one of several rails: Fence and Withdraw are as with all kinds, but a process that was fenced is not connected
+// again.
 #pragma once
 
 #include <cstdint>

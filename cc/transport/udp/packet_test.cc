@@ -1,6 +1,7 @@
 #include "cc/transport/udp/packet.h"
 
 #include <algorithm>
+#include <cstring>
 #include <random>
 #include <vector>
 
@@ -28,6 +29,15 @@ TEST(PacketTest, WhatIsSealedIsOpened) {
       packet[i] ^= std::byte{0x10};
     }
   }
+}
+
+TEST(PacketTest, FieldsStandWhereOtherProcessesLookForThem) {
+  std::byte packet[kPacketHeaderBytes];
+  SealPacket({PacketKind::kProbe, /*asks=*/true, 0x11223344556677, 0x8899AABBCCDDEEFF, 0x12345678, 0x9ABCDEF0}, kKey,
+             packet, sizeof(packet));
+  const uint8_t fields[] = {0x83, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 0xFF, 0xEE, 0xDD, 0xCC,
+                            0xBB, 0xAA, 0x99, 0x88, 0x78, 0x56, 0x34, 0x12, 0xF0, 0xDE, 0xBC, 0x9A};
+  EXPECT_EQ(std::memcmp(packet, fields, sizeof(fields)), 0);
 }
 
 TEST(PacketTest, UnknownKindsAreNone) {

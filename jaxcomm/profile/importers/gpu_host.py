@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -39,7 +39,8 @@ def profile_of_host(
             f"{where}: has {gpus} GPUs; a host of 2 to {MAX_RANKS} can be described.\n"
             "  Cure: give the output of a host that runs several ranks; hosts of one rank need no description."
         )
-    source, nic = f"{where}: {gpus} GPUs", "rank" if nics >= gpus else "host"
+    nic: Literal["rank", "host"] = "rank" if nics >= gpus else "host"
+    source = f"{where}: {gpus} GPUs"
     source += f", {nics} NICs, taken as one per {nic}" if nics else ", no NIC named: one for all assumed"
     slow = ASSUMED_SLOW
     if inside and nic_rates:
@@ -55,5 +56,5 @@ def profile_of_host(
         beta_s_per_byte=beta,
         source=f"{source}; nothing timed: β from {how}, α assumed {ASSUMED_ALPHA_S * 1e6:g} µs"[:4096],
     )
-    topology = Topology(hosts=(0,) * gpus, nic="rank" if nics >= gpus else "host", slow=slow)
+    topology = Topology(hosts=(0,) * gpus, nic=nic, slow=slow)
     return Profile(ranks=gpus, link=link, topology=topology, provenance=provenance)

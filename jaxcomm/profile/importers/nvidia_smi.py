@@ -14,11 +14,8 @@ NAME: Final = "nvidia-smi topo -m"
 LOOKED_FOR: Final = "a matrix of GPU0, GPU1, … with X, NV#, PIX, PXB, PHB, NODE and SYS"
 
 _UNDERLINE = re.compile(r"\x1b?\[[0-9;]*m")
-_AFTER_LINKS: Final = (
-    "CPU",
-    "NUMA",
-    "GPU",
-)  # first words of the columns 'CPU Affinity', 'NUMA Affinity', 'GPU NUMA ID'
+# First words of the columns 'CPU Affinity', 'NUMA Affinity' and 'GPU NUMA ID'.
+_AFTER_LINKS: Final = ("CPU", "NUMA", "GPU")
 _GPU = re.compile(r"GPU\d{1,6}")
 _LINK = re.compile(r"X|NV\d{1,4}|PIX|PXB|PHB|NODE|SYS|SOC|PSB")
 _NEAR: Final = ("PIX", "PXB")  # no PCIe host bridge between

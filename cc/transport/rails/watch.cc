@@ -1,0 +1,105 @@
+// Rails under watch: what they do, and the thread that looks for silent ones, as long as something is on its way.
+#include <chrono>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cc/base/thread.h"
+#include "cc/transport/rails/messages.h"
+#include "cc/transport/rails/peer.h"
+#include "cc/transport/rails/rails.h"
+
+namespace jaxcomm {
+
+Status Rails::Start() {
+  std::optional<std::thread> thread = StartThread([this] { Watch(); });
+  if (!thread) return Status(Code::kInternal, "no rails can be made: the system has no thread to give");
+  watch_ = std::move(*thread);
+  return Status();
+}
+
+void Rails::Stop() {
+  {
+    std::lock_guard<std::mutex> lock(watch_mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_one();
+  if (watch_.joinable()) watch_.join();
+}
+
+void Rails::Watch() {
+  std::unique_lock<std::mutex> lock(watch_mutex_);
+  while (!stopping_) {
+    wake_.wait(lock, [this] { return stopping_ || watching_.load(); });
+    while (!stopping_ && watching_.load()) {
+      wake_.wait_for(lock, Silence::kLook);
+      watching_ = false;  // before it looks: what goes out meanwhile is looked at again
+      lock.unlock();
+      const bool is_quiet = Look(std::chrono::steady_clock::now());
+      lock.lock();
+      if (!is_quiet) watching_ = true;
+    }
+  }
+}
+
+// Something is on its way.
+void Rails::Wake() {
+  if (watching_.load()) return;
+  {
+    std::lock_guard<std::mutex> lock(watch_mutex_);
+    watching_ = true;
+  }
+  wake_.notify_one();
+}
+
+bool Rails::Look(std::chrono::steady_clock::time_point now) {
+  bool is_quiet = true;
+  for (uint32_t process = 0; process < peers_.size(); ++process) {
+    std::vector<std::optional<SendProgress>> rails(rails_.size());
+    Lock lock(mutex_);
+    Peer* const peer = peers_[process].get();
+    if (peer == nullptr || !peer->gone.ok()) continue;
+    for (size_t rail = 0; rail < rails.size(); ++rail) {
+      if (peer->rails[rail].state == Peer::State::kOpen) rails[rail].emplace();
+    }
+    lock.unlock();
+    for (size_t rail = 0; rail < rails.size(); ++rail) {
+      if (rails[rail]) rails[rail] = rails_[rail]->ProgressTo(process);
+    }
+    lock.lock();
+    const Silence::Seen seen = peer->silence.Look(rails, now);
+    lock.unlock();
+    is_quiet = is_quiet && seen.is_quiet;
+    for (const uint32_t rail : seen.ask) {
+      rails_[rail]->Notify(process, std::string(1, kAsk));
+      rails_[rail]->Flush();
+    }
+    for (const uint32_t rail : seen.silent) {
+      End(process, rail,
+          Status(Code::kInternal, "process " + std::to_string(process) + " is gone: a rail to it is silent"),
+          /*left=*/false);
+    }
+  }
+  return is_quiet;
+}
+
+std::vector<Rails::State> Rails::states() const {
+  std::vector<State> states;
+  Lock lock(mutex_);
+  for (uint32_t process = 0; process < peers_.size(); ++process) {
+    for (uint32_t rail = 0; peers_[process] && rail < listeners_.size(); ++rail) {
+      const Peer::Rail& it = peers_[process]->rails[rail];
+      if (it.state == Peer::State::kNone) continue;
+      State state{process, rail, it.fences, it.state == Peer::State::kOpen, it.bytes, {}};
+      for (const RailTable::Range& range : peers_[process]->balance.shares()) {
+        state.shares.emplace_back(range.min_bytes, range.shares[rail]);
+      }
+      states.push_back(std::move(state));
+    }
+  }
+  return states;
+}
+
+}  // namespace jaxcomm

@@ -1,0 +1,100 @@
+// One process of a SimulatedNetwork, as a transport.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cc/transport/cancelled_calls.h"
+#include "cc/transport/local/local.h"
+#include "cc/transport/simulated/message.h"
+#include "cc/transport/simulated/readers.h"
+#include "cc/transport/simulated/simulated.h"
+#include "cc/transport/transport.h"
+
+namespace jaxcomm {
+
+class SimulatedNetwork::Endpoint : public Transport {
+ public:
+  Endpoint(SimulatedNetwork& network, uint32_t self, uint32_t processes, uint32_t seed);
+  ~Endpoint() override { Stop(); }
+
+  void Connect(Events* events) { events_ = events; }
+  // Nothing goes out any more, and all others are gone for it.
+  void Die();
+  void Stop();
+
+  void Notify(uint32_t process, std::string_view notice) override;
+  void Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view, Received done) override;
+  void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
+  void Flush() override {}
+  void Cancel(const CallId& call) override;
+  void Withdraw(uint32_t process, const MessageId& id) override;
+  void Fence(uint32_t process, const Status& why) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Lock = std::unique_lock<std::mutex>;
+
+  // On its way here: one of the three.
+  struct Item {
+    uint32_t from;
+    std::optional<std::string> notice;
+    std::optional<std::string> gone;
+    std::shared_ptr<SimulatedMessage> message;
+    MessageId id;
+  };
+  struct Posted {
+    uint32_t process;
+    std::vector<Span> spans;
+    bool accepts_view;
+    Received done;
+  };
+
+  // What comes (deliver.cc).
+  void Take(Item item);
+  void Queue(Item item);
+  void Lose(uint32_t process, const std::string& why);
+  std::vector<std::shared_ptr<SimulatedMessage>> DropMessages(uint32_t process);
+  void Deliver();
+  bool DeliverEarly(Lock& lock);
+  void FailPosts(Lock& lock, uint32_t process, const Status& why);
+  void Hand(Lock& lock, const Item& item);
+  Status Read(const SimulatedMessage& message, const Posted& posted, std::shared_ptr<const std::byte>* view) const;
+
+  SimulatedNetwork& network_;
+  const uint32_t self_;
+  Events* events_ = nullptr;
+  LocalTransport local_;
+  Readers readers_;
+  std::atomic<bool> is_dead_{false};
+
+  std::mutex mutex_;  // of all below
+  std::condition_variable wake_, copied_;
+  std::mt19937 random_;
+  std::vector<Clock::time_point> last_notice_;  // by process
+  std::multimap<Clock::time_point, Item> queue_;
+  std::map<MessageId, Item> early_;
+  std::map<MessageId, Posted> posted_;
+  CancelledCalls cancelled_;
+  std::set<uint32_t> lost_;  // processes that have ended, or been fenced
+  std::set<uint32_t> told_;  // those of them of which this one has heard
+  std::map<uint32_t, int> views_;
+  std::optional<std::pair<uint32_t, CallId>> copying_;  // whose message
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace jaxcomm

@@ -1,0 +1,63 @@
+// A message on its way to one or several simulated processes: a copy of the sender's memory, or that memory itself.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/transport/simulated/readers.h"
+#include "cc/transport/spans.h"
+#include "cc/transport/transport.h"
+
+namespace jaxcomm {
+
+struct SimulatedMessage {
+  CallId call;
+  std::vector<ConstSpan> spans;
+  Sent done;
+  std::atomic<size_t> left;  // receivers
+  Readers* readers;          // of the sender's memory
+  bool is_copied;
+  std::atomic<bool> has_ended{false};
+  std::shared_ptr<std::byte> bytes;  // the copy: byte `at` of the message is the at-th
+
+  SimulatedMessage(const CallId& call, std::vector<ConstSpan> spans, Sent done, size_t receivers, Readers* readers,
+                   bool is_copied)
+      : call(call),
+        spans(std::move(spans)),
+        done(std::move(done)),
+        left(receivers),
+        readers(readers),
+        is_copied(is_copied) {
+    if (is_copied) bytes = Copy();
+  }
+
+  std::shared_ptr<std::byte> Copy() const {
+    const int64_t size = spans.empty() ? 0 : spans.back().at + spans.back().bytes;
+    std::shared_ptr<std::byte> copy(new std::byte[static_cast<size_t>(std::max<int64_t>(size, 1))],
+                                    std::default_delete<std::byte[]>());
+    Gather(spans, 0, copy.get());
+    return copy;
+  }
+
+  // So many receivers have it; or one never will. Nobody waits for these if it has been copied.
+  void Leave(size_t receivers) {
+    if ((left -= receivers) == 0) End(Status());
+  }
+  void Lose(uint32_t receiver) {
+    if (!is_copied) End(Status(Code::kInternal, "process " + std::to_string(receiver) + " ended"));
+  }
+
+ private:
+  void End(const Status& status) {
+    if (!has_ended.exchange(true) && !readers->IsCancelled(call)) done(status);
+  }
+};
+
+}  // namespace jaxcomm
