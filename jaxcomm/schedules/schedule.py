@@ -166,11 +166,12 @@ def loads(table: Table) -> tuple[PortLoad, PortLoad]:
 
     def load(own: int, other: int) -> PortLoad:
         links = np.sort((table[:, 0].astype(np.int64) * ranks + table[:, own]) * ranks + table[:, other])
-        ports = links[group_starts(links)] // ranks
-        peers = np.diff(group_starts(ports), append=len(ports)).astype(np.int32)
         ports = links // ranks
         starts = group_starts(ports)
-        chunks = np.diff(starts, append=len(ports)).astype(np.int32)
+        first_of_peer = np.zeros(len(links), np.int32)
+        first_of_peer[group_starts(links)] = 1
+        peers = np.add.reduceat(first_of_peer, starts, dtype=np.int32) if len(links) else first_of_peer
+        chunks = np.diff(np.concatenate((starts, [len(links)]))).astype(np.int32)
         ports = ports[starts]
         return PortLoad((ports // ranks).astype(np.int32), (ports % ranks).astype(np.int32), peers, chunks)
 

@@ -70,6 +70,7 @@ def _solve(others: int, moves: list[_Move], pairwise: bool) -> list[TemplateStep
 
     solver = cp.CpSolver()
     solver.parameters.num_workers = 1
+    solver.parameters.cp_model_presolve = False  # the model is small: presolving it takes longer than solving it
     solver.parameters.random_seed = 1
     solver.parameters.max_deterministic_time = _EFFORT
     solver.parameters.catch_sigint_signal = False  # or an interrupt after it ends the process, whatever Python handles

@@ -37,15 +37,19 @@ def execute(messages: Messages, buffers: Numbers, seed: int) -> Numbers:
     """
     order, held = random.Random(seed), buffers.copy()
     slots: dict[tuple[int, int], object] = {}
-    waiting = [list(_operations(each)) for each in messages]
+    waiting = [[(entry, *_memory(entry)) for entry in _operations(each)] for each in messages]
+    runnable = [list(_first(entries)) for entries in waiting]
     while any(waiting):
-        runnable = [list(_first(entries)) for entries in waiting]
-        sends = {(rank, e.peer): e for rank, es in enumerate(runnable) for e in es if isinstance(e, Send)}
         receives = {(e.peer, rank): e for rank, es in enumerate(runnable) for e in es if isinstance(e, Receive)}
         moves: list[tuple] = [(rank, e) for rank, es in enumerate(runnable) for e in es if isinstance(e, Add)]
-        moves += [(*pair, sends[pair], receives[pair]) for pair in sends.keys() & receives.keys()]
+        moves += [
+            (rank, e.peer, e, receives[rank, e.peer])
+            for rank, es in enumerate(runnable)
+            for e in es
+            if isinstance(e, Send) and (rank, e.peer) in receives
+        ]
         assert moves, "deadlock"
-        match order.choice(sorted(moves, key=repr)):
+        match order.choice(moves):
             case (rank, Add(chunk, places) as add):
                 terms = [held[rank, chunk] if place == BUFFER else slots[rank, place] for place in places]
                 total = terms[0]
@@ -53,6 +57,7 @@ def execute(messages: Messages, buffers: Numbers, seed: int) -> Numbers:
                     total = total + term
                 held[rank, chunk] = total
                 _remove(waiting[rank], add)
+                runnable[rank] = list(_first(waiting[rank]))
             case (src, dst, Send() as send, Receive() as receive):
                 assert send.chunk == receive.chunk
                 if receive.place == BUFFER:
@@ -61,18 +66,25 @@ def execute(messages: Messages, buffers: Numbers, seed: int) -> Numbers:
                     slots[dst, receive.place] = held[src, send.chunk]
                 _remove(waiting[src], send)
                 _remove(waiting[dst], receive)
+                for rank in (src, dst):
+                    runnable[rank] = list(_first(waiting[rank]))
     return held
 
 
-def _operations(messages: RankMessages) -> Iterator[Send | Receive | Add]:
+Entry = Send | Receive | Add
+Place = tuple[int, int]  # a place and, in the buffer, a chunk
+Waiting = list[tuple[Entry, set[Place], set[Place]]]  # operations with what they read and what they write
+
+
+def _operations(messages: RankMessages) -> Iterator[Entry]:
     for sends, receives, adds in messages.rounds:
         yield from (*sends, *receives, *adds)
 
 
-def _memory(entry: Send | Receive | Add) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
-    """What an operation reads and what it writes, as place and, in the buffer, chunk."""
+def _memory(entry: Entry) -> tuple[set[Place], set[Place]]:
+    """What an operation reads and what it writes."""
 
-    def at(place: int) -> tuple[int, int]:
+    def at(place: int) -> Place:
         return place, entry.chunk if place == BUFFER else 0
 
     match entry:
@@ -84,15 +96,14 @@ def _memory(entry: Send | Receive | Add) -> tuple[set[tuple[int, int]], set[tupl
             return {at(place) for place in places}, {at(BUFFER)}
 
 
-def _first(entries: list[Send | Receive | Add]) -> Iterator[Send | Receive | Add]:
+def _first(entries: Waiting) -> Iterator[Entry]:
     """Those that can run, of messages with one rank in one direction the next one only."""
-    read: set[tuple[int, int]] = set()
-    written: set[tuple[int, int]] = set()
+    read: set[Place] = set()
+    written: set[Place] = set()
     listed: set[tuple[type, int]] = set()
-    for entry in entries:
-        reads, writes = _memory(entry)
+    for entry, reads, writes in entries:
         channel = (type(entry), -1 if isinstance(entry, Add) else entry.peer)
-        free = not (reads | writes) & written and not writes & read
+        free = written.isdisjoint(reads) and written.isdisjoint(writes) and read.isdisjoint(writes)
         if free and (isinstance(entry, Add) or channel not in listed):
             yield entry
         listed.add(channel)
@@ -100,5 +111,5 @@ def _first(entries: list[Send | Receive | Add]) -> Iterator[Send | Receive | Add
         written |= writes
 
 
-def _remove(entries: list[Send | Receive | Add], done: Send | Receive | Add) -> None:
-    del entries[next(i for i, entry in enumerate(entries) if entry is done)]
+def _remove(entries: Waiting, done: Entry) -> None:
+    del entries[next(i for i, (entry, *_) in enumerate(entries) if entry is done)]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
+from functools import lru_cache
+from itertools import groupby, pairwise
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,9 +102,15 @@ def by_hand(schedule: Schedule, table: object = None) -> Schedule:
 
 def random_numbers(schedule: Schedule, seed: int = 0) -> Numbers:
     """One 64-bit number per rank and chunk; sums are mod 2^64, so a wrong sum equals the right one by no accident."""
+    return _random((schedule.ranks, schedule.num_chunks), seed)
+
+
+@lru_cache
+def _random(shape: tuple[int, int], seed: int) -> Numbers:
     whole = np.iinfo(np.int64)
-    shape = (schedule.ranks, schedule.num_chunks)
-    return np.random.default_rng(seed).integers(whole.min, whole.max, shape, dtype=np.int64)
+    numbers = np.random.default_rng(seed).integers(whole.min, whole.max, shape, dtype=np.int64)
+    numbers.setflags(write=False)
+    return numbers
 
 
 def execute(schedule: Schedule, buffers: Numbers) -> Numbers:
@@ -140,9 +148,10 @@ def adds_up(schedule: Schedule) -> bool:
 
 
 def _run(held: Numbers, transfers: list[list[int]]) -> None:
-    for round_ in sorted({transfer[0] for transfer in transfers}):
+    for _, together in groupby(sorted(transfers, key=itemgetter(0)), key=itemgetter(0)):
         old = held.copy()
-        for when, src, dst, chunk, op in transfers:
-            if when == round_:
-                kept = held[dst : dst + 1, chunk] if op == schedules.Op.REDUCE else 0
-                held[dst, chunk : chunk + 1] = old[src : src + 1, chunk] + kept
+        for _, src, dst, chunk, op in together:
+            if op == schedules.Op.REDUCE:
+                held[dst, chunk] += old[src, chunk]
+            else:
+                held[dst, chunk] = old[src, chunk]
