@@ -1,0 +1,87 @@
+"""Steps under `plan="auto"`, under a plan that was made by hand, and without a plan, while one rank and then another is
+late.
+
+    jaxcomm testbed run late_host.toml -- jaxcomm profile --inject rank=3,ms=50 --out profile.json
+    jaxcomm plan profile.json --out plan.json
+    jaxcomm testbed run late_host.toml -- python benchmarks/auto_plans.py --plan plan.json
+
+A step is a sum of `--bytes`, before which the late rank waits. In each phase the steps under "auto" run alone until it
+has had time to follow; then the three kinds run in turn. Prints their medians on the first process, and the ratios.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import app, flags
+from jax import lax
+
+import jaxcomm
+from jaxcomm import ffi
+from jaxcomm.cli.common import spmd
+from jaxcomm.report.tables import seconds_text
+
+BYTES = flags.DEFINE_integer("bytes", 4 << 20, "of each rank's buffer")
+LATE_MS = flags.DEFINE_float("late_ms", 50.0, "by how many milliseconds the late rank is late", lower_bound=0)
+PLAN = flags.DEFINE_string("plan", None, "for the last rank being late", required=True)
+ALONE = flags.DEFINE_integer("alone", 200, "steps under auto before each comparison", lower_bound=1)
+COMPARED = flags.DEFINE_integer("compared", 60, "steps of each kind", lower_bound=1)
+
+
+def main(_: list[str]) -> None:
+    """Steps, and prints on the first process."""
+    jax.distributed.initialize()
+    jaxcomm.init(plan="auto")
+    mesh = spmd.mesh(jax.device_count())
+    last = mesh.size - 1
+    plans = {
+        "auto": None,
+        "by hand": jaxcomm.plan.load(PLAN.value, {"straggler": last}),
+        "by hand, moved": jaxcomm.plan.load(PLAN.value, {"straggler": 1}),
+        "no plan": {},
+    }
+
+    def step(x: jax.Array, late: jax.Array, *, plan: jaxcomm.plan.Plan | dict[str, str] | None) -> jax.Array:
+        x = ffi.delay(x, jnp.where(lax.axis_index(spmd.AXIS) == late, LATE_MS.value / 1e3, 0.0))
+        return jaxcomm.psum(x, spmd.AXIS, plan=plan)
+
+    specs = (spmd.SPLIT, jax.sharding.PartitionSpec())
+    zeros = spmd.place(np.zeros((mesh.size, BYTES.value // 4), np.float32), mesh, spmd.SPLIT)
+    steps = {
+        kind: jax.jit(
+            jax.shard_map(partial(step, plan=plan), mesh=mesh, in_specs=specs, out_specs=spmd.SPLIT, check_vma=False)
+        )
+        for kind, plan in plans.items()
+    }
+
+    def seconds(kind: str, late: int) -> float:
+        start = time.monotonic()
+        spmd.wait(steps[kind](zeros, np.int32(late)))
+        return time.monotonic() - start
+
+    for kind in plans:  # compiles
+        seconds(kind, -1)
+    for late, kinds in ((last, ["auto", "by hand", "no plan"]), (1, ["auto", "by hand, moved", "no plan"])):
+        for _ in range(ALONE.value):
+            seconds("auto", late)
+        times: dict[str, list[float]] = {kind: [] for kind in kinds}
+        for _ in range(COMPARED.value):
+            for kind in kinds:
+                times[kind].append(seconds(kind, late))
+        if jax.process_index() == 0:
+            medians = {kind: statistics.median(each) for kind, each in times.items()}
+            said = "   ".join(f"{kind} {seconds_text(each)}" for kind, each in medians.items())
+            auto, other, none = medians.values()
+            print(
+                f"rank {late} late: {said}   auto / by hand {auto / other:.3f}, auto / no plan {auto / none:.3f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    app.run(main)
