@@ -1,6 +1,6 @@
 """The build rule of one folder of the C++ core."""
 
-def cc_folder(name, deps = [], exclude = [], test_deps = [], data = []):
+def cc_folder(name, deps = [], exclude = [], test_deps = [], fuzz_deps = [], data = []):
     """Builds a folder: its library, one test per *_test.cc and one fuzzer per *_fuzz.cc.
 
     Args:
@@ -8,6 +8,7 @@ def cc_folder(name, deps = [], exclude = [], test_deps = [], data = []):
       deps: other libraries that the folder's library includes.
       exclude: files of the folder that another rule compiles.
       test_deps: what only the tests include.
+      fuzz_deps: what only the fuzzers include.
       data: files that the tests open.
     """
     native.cc_library(
@@ -37,5 +38,6 @@ def cc_folder(name, deps = [], exclude = [], test_deps = [], data = []):
             srcs = [fuzzer],
             linkopts = ["-fsanitize=fuzzer"],
             tags = ["manual"],  # only with --config=fuzz
-            deps = [":" + name] + deps,
+            testonly = True,
+            deps = [":" + name] + deps + fuzz_deps,
         )

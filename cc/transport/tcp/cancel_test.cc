@@ -1,12 +1,9 @@
 // Calls that are given up: no byte of them is stored or sent any more.
-#include <condition_variable>
-#include <memory>
-#include <mutex>
-#include <random>
 #include <thread>
 #include <vector>
 
 #include "cc/transport/tcp/testing/node.h"
+#include "cc/transport/testing/traffic.h"
 #include "gtest/gtest.h"
 
 namespace jaxcomm {
@@ -54,47 +51,6 @@ TEST(CancelTest, AfterCancelNoByteIsSentFromTheCaller) {
     if (header.value().type == FrameType::kNotice) break;
     EXPECT_EQ(header.value().id.index, i);
     EXPECT_TRUE(Same(raw.Read(header.value().bytes), original));
-  }
-}
-
-// One side of calls that one or both sides give up at any moment; every third call is carried through.
-void RunAndCancel(Node& node, uint32_t peer, unsigned seed) {
-  constexpr uint32_t kCalls = 60, kMessages = 6;
-  std::mt19937 random(seed);
-  for (uint32_t call = 0; call < kCalls; ++call) {
-    const bool whole = call % 3 == 2;
-    std::vector<Bytes> out, in;
-    for (uint32_t i = 0; i < kMessages; ++i) {
-      out.push_back(Pattern(i % 2 ? 300 : 100000, call + i));
-      in.emplace_back(out[i].size());
-    }
-    struct Ends {  // stays as long as a callback that has begun before the cancel
-      std::mutex mutex;
-      std::condition_variable changed;
-      uint32_t count = 0;
-    };
-    auto ends = std::make_shared<Ends>();
-    const auto end = [ends](const Status& status) {
-      EXPECT_TRUE(status.ok()) << status.message();
-      std::lock_guard<std::mutex> lock(ends->mutex);
-      ++ends->count;
-      ends->changed.notify_all();
-    };
-    for (uint32_t i = 0; i < kMessages; ++i) {
-      node.transport->Post(peer, Id(call, peer, node.process, i), All(in[i]), false,
-                           [end](const Status& status, std::shared_ptr<const std::byte>) { end(status); });
-      node.transport->Send({{peer, Id(call, node.process, peer, i)}}, All(std::as_const(out[i])), end);
-      if (random() % 3 == 0) node.transport->Flush();
-    }
-    node.transport->Flush();
-    if (whole) {
-      std::unique_lock<std::mutex> lock(ends->mutex);
-      ends->changed.wait(lock, [&] { return ends->count == 2 * kMessages; });
-      for (uint32_t i = 0; i < kMessages; ++i) EXPECT_TRUE(Same(in[i], out[i]));
-    } else {
-      for (auto rounds = random() % 20; rounds > 0; --rounds) std::this_thread::yield();
-      node.transport->Cancel(Id(call, 0, 0, 0).call);  // then the memory is given back
-    }
   }
 }
 

@@ -81,7 +81,8 @@ void TcpTransport::CheckReader(Lock& lock, Peer& peer, const Status& status) {
   }
 }
 
-void TcpTransport::Write(Lock& lock, Peer& peer) {
+void TcpTransport::Write(Lock& lock, SocketPeer& its) {
+  Peer& peer = static_cast<Peer&>(its);
   if (peer.writing || peer.blocked) return;  // who does, or the event, will also write what has been added
   iovec vectors[Outbox::kMaxVectors];
   std::vector<std::shared_ptr<Outgoing>> left;
@@ -117,7 +118,8 @@ void TcpTransport::Write(Lock& lock, Peer& peer) {
   if (!callbacks_.empty() || (peer.blocked && server_ == std::thread::id())) Wake();
 }
 
-void TcpTransport::Fail(Lock& lock, Peer& peer, const Status& why) {
+void TcpTransport::Fail(Lock& lock, SocketPeer& its, const Status& why) {
+  Peer& peer = static_cast<Peer&>(its);
   gate_.Close(lock);
   if (peer.gone.ok()) {
     shutdown(peer.socket, SHUT_RDWR);

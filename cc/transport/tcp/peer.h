@@ -1,8 +1,11 @@
 // Another process, as TcpTransport sees it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <string>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "cc/base/status.h"
 #include "cc/transport/tcp/frame_reader.h"
@@ -11,8 +14,17 @@
 
 namespace jaxcomm {
 
-struct TcpTransport::Peer {
-  Peer(uint32_t process, Inbox* inbox) : process(process), reader(process, inbox) {}
+struct TcpTransport::Peer : SocketPeer {
+  Peer(uint32_t process, Inbox* inbox) : SocketPeer(process), reader(process, inbox) {}
+
+  void Push(const Header& header, std::shared_ptr<Outgoing> message) override {
+    outbox.Push(header, std::move(message));
+  }
+  void PushCopy(const Header& header, const std::vector<ConstSpan>& payload) override {
+    outbox.PushCopy(header, payload);
+  }
+  size_t copied_bytes() const override { return outbox.copied_bytes(); }
+  bool waits() const override { return reader.waits(); }
 
   // For a new connection: the last one has been closed.
   void Restart() {
@@ -23,18 +35,12 @@ struct TcpTransport::Peer {
     gone = Status();
   }
 
-  const uint32_t process;
   int socket = -1;
   FrameReader reader;
   Outbox outbox;
   uint32_t interest = 0;
-  bool queued = false;
-  bool writing = false;  // a thread does
-  bool blocked = false;  // the kernel takes no more for now
-  int write_error = 0;   // then nothing is written; what has come already is still read
-  int unanswered = 0;    // looks in a row, of this process's own time: it may have been stopped itself
-  bool left = false;     // one side has said goodbye
-  Status gone;           // ok: it is not
+  int write_error = 0;  // then nothing is written; what has come already is still read
+  int unanswered = 0;   // looks in a row, of this process's own time: it may have been stopped itself
 };
 
 }  // namespace jaxcomm

@@ -12,6 +12,7 @@
 
 #include "cc/base/testing/no_threads.h"
 #include "cc/transport/tcp/testing/node.h"
+#include "cc/transport/testing/traffic.h"
 #include "gtest/gtest.h"
 
 namespace jaxcomm {
@@ -104,27 +105,6 @@ TEST(TcpTransportTest, NoticesComeInOrderAndBeforeLaterMessages) {
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(notices[i], std::to_string(i));
 }
 
-// A receiver's calls, as the executor makes them; whether this thread took the message.
-bool ReceiveWithHelp(Node& sender, Node& receiver, uint32_t index, std::chrono::nanoseconds limit) {
-  const Bytes sent = Pattern(1000, index);
-  Bytes memory(sent.size());
-  std::promise<std::thread::id> taker;
-  std::future<std::thread::id> taken = taker.get_future();
-  const MessageId id = Id(1, sender.process, receiver.process, index);
-  receiver.transport->Post(sender.process, id, All(memory), false, [&](const Status& status, auto) {
-    EXPECT_TRUE(status.ok()) << status.message();
-    receiver.transport->EndExpecting();
-    taker.set_value(std::this_thread::get_id());
-  });
-  sender.transport->Send({{receiver.process, id}}, All(sent), [](const Status&) {});
-  sender.transport->Flush();
-  receiver.transport->Help(limit, [&] { return taken.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
-  receiver.transport->Expect();
-  const bool helped = taken.get() == std::this_thread::get_id();
-  EXPECT_TRUE(Same(memory, sent));
-  return helped;
-}
-
 TEST(TcpTransportTest, WhoHelpsTakesMessagesItselfWhenTheLastCallIsNotLongAgo) {
   Node a(0), b(1);
   Connect(a, b);
@@ -139,21 +119,9 @@ TEST(TcpTransportTest, AfterHelpTheThreadGoesOn) {
 }
 
 TEST(TcpTransportTest, MoreThanMayBeEarlyWaitsForItsPost) {
-  constexpr uint32_t kMessages = 80;
   Node a(0), b(1);
   Connect(a, b);
-  const Bytes data = Pattern(Transport::kMaxMessage, 1);
-  Bytes into(data.size());
-  for (uint32_t i = 0; i < kMessages; ++i) a.transport->Send({{1, Id(1, 0, 1, i)}}, All(data), a.OnSent());
-  a.transport->Notify(1, "last");
-  a.transport->Flush();
-  a.Await([&] { return a.sent >= 63; });
-  for (uint32_t i = 0; i < kMessages; ++i) {
-    b.transport->Post(0, Id(1, 0, 1, i), All(into), false, b.OnReceived());
-    b.Await([&] { return b.received == static_cast<int>(i) + 1; });
-    ASSERT_TRUE(Same(into, data));
-  }
-  EXPECT_EQ(b.AwaitNotices(0, 1)[0], "last");
+  TakeMoreThanMayBeEarly(a, b);
 }
 
 TEST(TcpTransportTest, MoreThanMayBeEarlyIsReadOnWhenACallbackPosts) {
@@ -199,24 +167,9 @@ TEST(TcpTransportTest, ManyProcesses) {
 }
 
 TEST(TcpTransportTest, CallbacksMayCallTheTransport) {
-  constexpr uint32_t kSteps = 5000;
   Node a(0), b(1);
   Connect(a, b);
-  Bytes into(8);
-  const Bytes data(8);
-  // All of it is early, so each Post could run the next one inside.
-  for (uint32_t i = 0; i < kSteps; ++i) a.transport->Send({{1, Id(1, 0, 1, i)}}, All(data), a.OnSent());
-  a.transport->Notify(1, "all");
-  a.transport->Flush();
-  b.AwaitNotices(0, 1);
-  std::promise<void> done;
-  std::function<void(uint32_t)> post = [&](uint32_t i) {
-    if (i == kSteps) return done.set_value();
-    b.transport->Post(0, Id(1, 0, 1, i), All(into), false,
-                      [&post, i](const Status&, std::shared_ptr<const std::byte>) { post(i + 1); });
-  };
-  post(0);
-  done.get_future().wait();
+  PostFromCallbacks(a, b, /*steps=*/5000);
 }
 
 TEST(TcpTransportTest, WhatCannotBeIsAnError) {

@@ -51,7 +51,7 @@ void UdpTransport::Read(Lock& lock, Peer& peer) {
       if (!peer.gone.ok()) break;
       const Status status = Take(peer, header, datagram->bytes + kPacketHeaderBytes,
                                  datagram->size - kPacketHeaderBytes, datagram->arrived);
-      if (!status.ok()) Fail(peer, CutOff(peer.process, status));
+      if (!status.ok()) Fail(lock, peer, CutOff(peer.process, status));
     }
     if (!peer.gone.ok()) break;
     if (peer.assembler.owes_answer_now() || peer.assembler.at_end()) {
@@ -61,7 +61,7 @@ void UdpTransport::Read(Lock& lock, Peer& peer) {
     }
     if (peer.assembler.at_end()) {
       peer.left = true;
-      Fail(peer, Status(Code::kInternal, "process " + std::to_string(peer.process) + " has left"));
+      Fail(lock, peer, Status(Code::kInternal, "process " + std::to_string(peer.process) + " has left"));
       break;
     }
     RunCallbacks(lock);
@@ -118,7 +118,8 @@ void UdpTransport::Probe(Peer& peer) {
   SendDatagrams(peer.path.socket, packet, {sizeof(packet)}, &peer.may_batch);
 }
 
-void UdpTransport::Write(Lock& lock, Peer& peer) {
+void UdpTransport::Write(Lock& lock, SocketPeer& its) {
+  Peer& peer = static_cast<Peer&>(its);
   if (peer.writing || peer.blocked) return;  // who does, or the event, will also write what has been added
   peer.writing = true;
   ++peer.users;
@@ -177,13 +178,15 @@ void UdpTransport::ReadConnection(Lock& lock, Peer& peer) {
   if (error == EAGAIN || error == EINTR) return;
   Read(lock, peer);  // what it sent before
   if (!peer.gone.ok()) return;
-  Fail(peer, bytes > 0 ? CutOff(peer.process, InvalidArgument("bytes over the connection that shows that it lives"))
-                       : Gone(peer.process, error));
+  Fail(lock, peer,
+       bytes > 0 ? CutOff(peer.process, InvalidArgument("bytes over the connection that shows that it lives"))
+                 : Gone(peer.process, error));
   CloseUnused(peer);
   RunCallbacks(lock);
 }
 
-void UdpTransport::Fail(Peer& peer, const Status& end) {
+void UdpTransport::Fail(Lock&, SocketPeer& its, const Status& end) {
+  Peer& peer = static_cast<Peer&>(its);
   if (!peer.gone.ok()) return;
   peer.left |= stopping_;
   const Status why = stopping_ ? Status(Code::kInternal, "this process has left the job") : end;

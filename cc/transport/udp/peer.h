@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "cc/base/status.h"
@@ -16,13 +18,22 @@
 
 namespace jaxcomm {
 
-struct UdpTransport::Peer {
+struct UdpTransport::Peer : SocketPeer {
   Peer(uint32_t process, const UdpPath& path, Inbox* inbox)
-      : process(process),
+      : SocketPeer(process),
         path(path),
         assembler(process, path.packet_bytes - kPacketHeaderBytes, inbox),
         queue(path.packet_bytes - kPacketHeaderBytes, path.window),
         rate(path.packet_bytes) {}
+
+  void Push(const Header& header, std::shared_ptr<Outgoing> message) override {
+    queue.Push(header, std::move(message));
+  }
+  void PushCopy(const Header& header, const std::vector<ConstSpan>& payload) override {
+    queue.PushCopy(header, payload);
+  }
+  size_t copied_bytes() const override { return queue.copied_bytes(); }
+  bool waits() const override { return assembler.waits(); }
 
   // After so long without an answer to what is under way, one is asked for: longer each time that none comes.
   int64_t AnswerTimeout() const {
@@ -30,14 +41,10 @@ struct UdpTransport::Peer {
     return std::min(kMost, (4 * response + kLeast) << std::min(unanswered, 6));
   }
 
-  const uint32_t process;
   UdpPath path;
   Assembler assembler;
   SendQueue queue;
   RateControl rate;
-  bool queued = false;
-  bool writing = false;    // a thread does
-  bool blocked = false;    // the kernel takes no more for now
   bool may_batch = true;   // the kernel cuts and joins packets
   int users = 0;           // threads in system calls with its sockets
   int64_t held_until = 0;  // the process has no room
@@ -51,8 +58,6 @@ struct UdpTransport::Peer {
   int64_t answer_at = 0;
   int unanswered = 0;  // probes in a row
   int64_t forged = 0;
-  bool left = false;  // one side has said goodbye
-  Status gone;        // ok: it is not
 };
 
 // Of the steady clock.

@@ -1,12 +1,10 @@
-// Who serves the paths of UdpTransport: its thread, or one that helps it for a while.
+// What UdpTransport does when: what comes, what is due by the clock, and the end.
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <utility>
 
 #include "cc/transport/udp/peer.h"
 #include "cc/transport/udp/udp_transport.h"
@@ -14,88 +12,31 @@
 namespace jaxcomm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-// How long after the last call the next one may come whose rank takes the messages itself.
-constexpr std::chrono::milliseconds kQuiet{1};
-constexpr std::chrono::seconds kSleep{1};
 constexpr std::chrono::seconds kDeparture{2};
 
 }  // namespace
 
 void UdpTransport::Work() {
   prctl(PR_SET_TIMERSLACK, 1UL);  // nanoseconds: packets are paced by this thread's timers
-  Lock lock(mutex_);
-  for (;;) {
-    Pause(lock);
-    if (stopping_) break;
-    server_ = std::this_thread::get_id();
-    RunDue(lock);
-    if (!stopping_) Await(lock, kSleep);
-    server_ = std::thread::id();
-  }
-  server_ = std::this_thread::get_id();
-  Depart(lock);
+  SocketTransport::Work();
 }
 
-// While another thread serves, or soon may: to be woken by what is for that one takes longer than all the rest of a
-// small call.
-void UdpTransport::Pause(Lock& lock) {
-  while (server_ != std::thread::id() || (!MustServe() && Clock::now() < quiet_since_ + kQuiet)) {
-    if (server_ == std::thread::id()) sleeps_until_ = NowNanoseconds() + std::chrono::nanoseconds(kQuiet).count();
-    changed_.wait_for(lock, kQuiet);
-  }
-}
+void UdpTransport::OnPause(std::chrono::nanoseconds limit) { sleeps_until_ = NowNanoseconds() + limit.count(); }
 
-bool UdpTransport::MustServe() const {
+bool UdpTransport::HasMore() const {
   const auto has_more = [](const auto& entry) {
     const Peer& peer = *entry.second;
     return peer.gone.ok() && (peer.blocked || peer.queue.has_next());
   };
-  return stopping_ || expected_ > 0 || resumes_ || !callbacks_.empty() ||
-         std::any_of(peers_.begin(), peers_.end(), has_more);
+  return std::any_of(peers_.begin(), peers_.end(), has_more);
 }
 
-void UdpTransport::Help(std::chrono::nanoseconds limit, const std::function<bool()>& over) {
-  Lock lock(mutex_);
-  if (server_ != std::thread::id() || stopping_) return WriteQueued(lock);
-  server_ = std::this_thread::get_id();
-  const Clock::time_point end = Clock::now() + limit;
-  for (;;) {
-    RunDue(lock);
-    lock.unlock();
-    const bool is_over = over();
-    lock.lock();
-    WriteQueued(lock);
-    const auto left = end - Clock::now();
-    if (is_over || left <= left.zero() || stopping_) break;
-    if (callbacks_.empty() && !resumes_) Await(lock, left);
+void UdpTransport::Resume(Lock&) {
+  for (const auto& [process, peer] : peers_) {
+    if (!peer->gone.ok() || !peer->waits()) continue;
+    peer->assembler.Resume();
+    Answer(*peer);
   }
-  server_ = std::thread::id();
-  if (MustServe()) changed_.notify_one();
-}
-
-void UdpTransport::Expect() {
-  Lock lock(mutex_);
-  if (++expected_ == 1) changed_.notify_one();
-}
-
-void UdpTransport::EndExpecting() {
-  Lock lock(mutex_);
-  if (--expected_ <= 0) quiet_since_ = Clock::now();
-}
-
-void UdpTransport::RunDue(Lock& lock) {
-  do {
-    if (std::exchange(resumes_, false)) {
-      for (const auto& [process, peer] : peers_) {
-        if (!peer->gone.ok() || !peer->assembler.waits()) continue;
-        peer->assembler.Resume();
-        Answer(*peer);
-      }
-    }
-    RunCallbacks(lock);
-  } while (resumes_ && !stopping_);  // a callback may have posted what a process waits for
 }
 
 // What is due by now; the rest says how long there is to sleep.
@@ -137,8 +78,7 @@ void UdpTransport::Await(Lock& lock, std::chrono::nanoseconds limit) {
   lock.lock();
   for (int i = 0; i < count; ++i) {
     if (events[i].data.u64 == kWake) {
-      uint64_t ignored;
-      has_woken_ = read(wake_, &ignored, sizeof(ignored)) < 0;
+      Rearm();
       continue;
     }
     Peer& peer = *peers_.at(static_cast<uint32_t>(events[i].data.u64 >> 1));
@@ -156,17 +96,6 @@ void UdpTransport::Await(Lock& lock, std::chrono::nanoseconds limit) {
   }
 }
 
-void UdpTransport::RunCallbacks(Lock& lock) {
-  while (!callbacks_.empty() && !stopping_) {
-    std::function<void()> run = callbacks_.Begin();
-    lock.unlock();
-    run();
-    run = nullptr;  // what it holds may be released by calling us
-    lock.lock();
-    callbacks_.End();
-  }
-}
-
 // Waits until the others have what is queued, and then the goodbye.
 void UdpTransport::Depart(Lock& lock) {
   const auto deadline = Clock::now() + kDeparture;
@@ -181,14 +110,6 @@ void UdpTransport::Depart(Lock& lock) {
       Await(lock, deadline - Clock::now());
     }
   }
-}
-
-// So that whoever serves sees what has changed.
-void UdpTransport::Wake() {
-  if (server_ == std::thread::id()) return changed_.notify_one();
-  if (has_woken_ || std::this_thread::get_id() == server_) return;
-  const uint64_t one = 1;
-  has_woken_ = write(wake_, &one, sizeof(one)) == sizeof(one);
 }
 
 }  // namespace jaxcomm

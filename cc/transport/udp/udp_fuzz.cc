@@ -4,15 +4,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "cc/transport/callbacks.h"
-#include "cc/transport/inbox.h"
+#include "cc/transport/testing/inbox_fuzz.h"
 #include "cc/transport/udp/assembler.h"
 #include "cc/transport/udp/packet.h"
 #include "cc/transport/udp/send_queue.h"
@@ -20,48 +17,12 @@
 namespace jaxcomm {
 namespace {
 
-constexpr uint32_t kPeer = 1;
 constexpr size_t kPiece = 64;
 constexpr SipKey kKey = {1, 2, 3};
 
-void Require(bool condition) {
-  if (!condition) std::abort();
-}
-
-class Input {
+class Fuzz {
  public:
-  Input(const uint8_t* data, size_t size) : data_(data), size_(size) {}
-  bool empty() const { return size_ == 0; }
-  uint8_t Next() { return size_ ? (--size_, *data_++) : 0; }
-  uint32_t Number() {
-    const uint32_t low = Next();
-    return low < 250 ? low : low << 24 | Next() << 16 | Next() << 8 | Next();
-  }
-  void Read(std::byte* into, size_t size) {
-    for (size_t i = 0; i < size; ++i) into[i] = static_cast<std::byte>(Next());
-  }
-
- private:
-  const uint8_t* data_;
-  size_t size_;
-};
-
-// Each span is an allocation of its own, which nothing may reach beyond.
-struct Request {
-  std::vector<std::vector<std::byte>> memory, when_cancelled;
-  CallId call;
-  int ends = 0;
-  bool cancelled = false;
-};
-
-class Fuzz : public Transport::Events {
- public:
-  explicit Fuzz(Input input) : input_(input) {}
-
-  void OnNotice(uint32_t process, std::string_view notice) override {
-    Require(process == kPeer && notice.size() <= Transport::kMaxNotice);
-  }
-  void OnPeerGone(uint32_t, const Status&) override { std::abort(); }
+  explicit Fuzz(FuzzInput input) : input_(input) {}
 
   void Run() {
     while (!input_.empty() && !assembler_.at_end() && status_.ok()) {
@@ -84,26 +45,18 @@ class Fuzz : public Transport::Events {
         default:
           Feed();
       }
-      RunCallbacks();
+      fuzzed_.RunCallbacks();
     }
     for (Incoming& arrival : assembler_.TakeArrivals()) {
-      inbox_.Fail(kPeer, InvalidArgument("over"), std::move(arrival));
+      fuzzed_.inbox().Fail(FuzzedInbox::kPeer, InvalidArgument("over"), std::move(arrival));
     }
-    inbox_.Fail(kPeer, InvalidArgument("over"), std::nullopt);
+    fuzzed_.inbox().Fail(FuzzedInbox::kPeer, InvalidArgument("over"), std::nullopt);
     for (const auto& message : queue_.Clear()) message->done(Status());
-    RunCallbacks();
-    for (const auto& request : requests_) {
-      Require(request->cancelled || request->ends == 1);
-      if (request->cancelled) Require(request->memory == request->when_cancelled);
-    }
+    fuzzed_.RunCallbacks();
+    fuzzed_.CheckEnds();
   }
 
  private:
-  MessageId Id() {
-    const uint8_t name = input_.Next();
-    return {{1, name % 3u, 0, 0}, 1, 0, name / 3u % 4u, 0, 0};
-  }
-
   // A packet that is nearly right; mutations would seldom find one.
   void Feed() {
     const uint8_t shape = input_.Next();
@@ -126,7 +79,7 @@ class Fuzz : public Transport::Events {
     if (header.offset == 0 && size >= kHeaderBytes && (shape & 64) == 0) {
       const bool is_message = header.kind == PacketKind::kMessage;
       const FrameType type = is_message ? FrameType::kMessage : payload ? FrameType::kNotice : FrameType::kGoodbye;
-      EncodeHeader({type, payload, is_message ? Id() : MessageId()}, packet + kPacketHeaderBytes);
+      EncodeHeader({type, payload, is_message ? fuzzed_.Id() : MessageId()}, packet + kPacketHeaderBytes);
     }
     SealPacket(header, kKey, packet, kPacketHeaderBytes + size);
     const std::optional<PacketHeader> opened = OpenPacket(packet, kPacketHeaderBytes + size, kKey);
@@ -138,57 +91,27 @@ class Fuzz : public Transport::Events {
   }
 
   void Forge() {
-    std::byte packet[kPacketHeaderBytes + kPiece];
+    std::byte packet[kPacketHeaderBytes + kPiece] = {};
     const size_t size = input_.Next() % sizeof(packet);
     input_.Read(packet, size);
     Require(!OpenPacket(packet, size, kKey));
   }
 
   void Post() {
-    const MessageId id = Id();
-    if (inbox_.IsCancelled(id.call)) return;  // as the transport does
-    auto request = std::make_shared<Request>();
-    request->call = id.call;
-    std::vector<Span> spans;
-    int64_t bytes = 0, at = 0;
-    const uint8_t shape = input_.Next();
-    for (int i = 0; i < shape % 4; ++i) request->memory.emplace_back(input_.Next());
-    for (auto& memory : request->memory) {
-      const auto size = static_cast<int64_t>(memory.size());
-      spans.push_back({memory.data(), size, at});
-      bytes += size;
-      at += size + (shape >> 6);
-    }
-    requests_.push_back(request);
-    const auto done = [this, request](const Status&, std::shared_ptr<const std::byte> view) {
-      Require(!request->cancelled && request->ends++ == 0);
-      size_t size = 0;
-      for (const auto& memory : request->memory) size += memory.size();
-      for (size_t i = 0; view && i < size; ++i) sum_ += static_cast<int>(view.get()[i]);
-    };
-    std::optional<Refusal> refusal = inbox_.Post(id, {kPeer, spans, bytes, (shape & 8) != 0, done}, Status());
-    if (refusal) {
-      status_ = refusal->why;
-      refusal->done(status_, nullptr);
-    }
+    status_ = fuzzed_.Post();
     if (assembler_.waits()) assembler_.Resume();
   }
 
   void Cancel() {
-    const CallId call = Id().call;
+    const CallId call = fuzzed_.Id().call;
     assembler_.Cancel(call);
-    inbox_.Cancel(call);
+    fuzzed_.Cancel(call);
     queue_.Cancel(call);
-    for (const auto& request : requests_) {
-      if (!(request->call == call) || request->ends > 0 || request->cancelled) continue;
-      request->cancelled = true;
-      request->when_cancelled = request->memory;
-    }
   }
 
   // To the process.
   void Send() {
-    const MessageId id = Id();
+    const MessageId id = fuzzed_.Id();
     const uint32_t bytes = input_.Number() % 1000;
     sent_.emplace_back(bytes);
     const std::vector<ConstSpan> spans = {{sent_.back().data(), bytes, 0}};
@@ -218,29 +141,19 @@ class Fuzz : public Transport::Events {
     for (const auto& message : done) message->done(Status());
   }
 
-  void RunCallbacks() {
-    while (!callbacks_.empty()) {
-      callbacks_.Begin()();
-      callbacks_.End();
-    }
-  }
-
-  Input input_;
-  Callbacks callbacks_;
-  Inbox inbox_{this, &callbacks_};
-  Assembler assembler_{kPeer, kPiece, &inbox_};
+  FuzzInput input_;
+  FuzzedInbox fuzzed_{&input_};
+  Assembler assembler_{FuzzedInbox::kPeer, kPiece, &fuzzed_.inbox()};
   SendQueue queue_{kPiece, 10 * kPiece};
   Status status_;
   uint64_t number_ = 0, answers_ = 0;
-  std::vector<std::shared_ptr<Request>> requests_;
   std::vector<std::vector<std::byte>> sent_;
-  volatile int sum_ = 0;
 };
 
 }  // namespace
 }  // namespace jaxcomm
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  jaxcomm::Fuzz(jaxcomm::Input(data, size)).Run();
+  jaxcomm::Fuzz(jaxcomm::FuzzInput(data, size)).Run();
   return 0;
 }

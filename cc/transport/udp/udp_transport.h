@@ -14,22 +14,13 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
+#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <thread>
-#include <vector>
 
 #include "cc/base/status.h"
-#include "cc/transport/callbacks.h"
-#include "cc/transport/inbox.h"
-#include "cc/transport/outgoing.h"
+#include "cc/transport/socket_transport.h"
 #include "cc/transport/transport.h"
 #include "cc/transport/udp/datagrams.h"
 #include "cc/transport/udp/packet.h"
@@ -46,7 +37,7 @@ struct UdpPath {
   uint32_t window;        // bytes that may be under way to the process
 };
 
-class UdpTransport : public Transport {
+class UdpTransport : public SocketTransport {
  public:
   // What comes over a path and is dropped.
   struct Dropped {
@@ -62,14 +53,7 @@ class UdpTransport : public Transport {
   // Each process once. After an error the sockets are closed.
   Status AddPeer(uint32_t process, const UdpPath& path);
 
-  void Notify(uint32_t process, std::string_view notice) override;
-  void Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view, Received done) override;
-  void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
-  void Flush() override;
   void Cancel(const CallId& call) override;
-  void Expect() override;
-  void EndExpecting() override;
-  void Help(std::chrono::nanoseconds limit, const std::function<bool()>& over) override;
 
   void Leave();
 
@@ -77,32 +61,21 @@ class UdpTransport : public Transport {
 
  private:
   struct Peer;
-  using Lock = std::unique_lock<std::mutex>;
 
   UdpTransport(uint32_t process, Events* events);
-  Status Start();
 
-  static constexpr uint64_t kWake = UINT64_MAX;  // among the events of epoll, beside the sockets
   static uint64_t KeyOf(uint32_t process, bool is_connection) { return uint64_t{process} << 1 | is_connection; }
 
-  bool Stop();
-  Status Watch(uint64_t key, int socket);
-  Result<Peer*> Find(uint32_t process);
-  void Queue(Peer& peer);
-  void WriteQueued(Lock& lock);
-  void Finish(std::shared_ptr<Outgoing> message);
-  void RunOrWake(Lock& lock, bool was_idle);
+  SocketPeer* PeerOf(uint32_t process) override;
 
-  // Who serves (progress.cc).
-  void Work();
-  void Pause(Lock& lock);
-  bool MustServe() const;
-  void RunDue(Lock& lock);
+  // What is done, and when (progress.cc).
+  void Work() override;
+  void OnPause(std::chrono::nanoseconds limit) override;
+  bool HasMore() const override;
+  void Resume(Lock& lock) override;
   void RunTimers(Lock& lock);
-  void Await(Lock& lock, std::chrono::nanoseconds limit);
-  void RunCallbacks(Lock& lock);
-  void Depart(Lock& lock);
-  void Wake();
+  void Await(Lock& lock, std::chrono::nanoseconds limit) override;
+  void Depart(Lock& lock) override;
 
   // One path (path.cc).
   void Read(Lock& lock, Peer& peer);
@@ -110,30 +83,18 @@ class UdpTransport : public Transport {
   Status TakeAnswer(Peer& peer, const PacketHeader& header, const std::byte* bytes, size_t size, int64_t arrived);
   void Answer(Peer& peer);
   void Probe(Peer& peer);
-  void Write(Lock& lock, Peer& peer);
+  void Write(Lock& lock, SocketPeer& peer) override;
   bool FillBatch(Peer& peer);
   void ReadConnection(Lock& lock, Peer& peer);
-  void Fail(Peer& peer, const Status& end);
+  void Fail(Lock& lock, SocketPeer& peer, const Status& end) override;
   static void CloseUnused(Peer& peer);
   void SetInterest(Peer& peer);
 
-  const uint32_t process_;
-  Events* const events_;
-  int epoll_ = -1, wake_ = -1;
   ReceivedDatagrams received_;  // of the thread that serves
 
-  std::mutex mutex_;  // of all below; not held in system calls that carry packets, nor in callbacks
-  Callbacks callbacks_;
-  Inbox inbox_;
+  // Of the base's lock.
   std::map<uint32_t, std::unique_ptr<Peer>> peers_;
-  std::vector<Peer*> queued_;  // to be flushed
-  bool has_woken_ = false, resumes_ = false, stopping_ = false;
-  std::thread::id server_;    // the thread that reads the sockets; none: it pauses
   int64_t sleeps_until_ = 0;  // the thread that serves, or will
-  std::condition_variable changed_;
-  int64_t expected_ = 0;  // calls; for a moment fewer than none, as one may end before it is expected
-  std::chrono::steady_clock::time_point quiet_since_;
-  std::thread thread_;
 };
 
 }  // namespace jaxcomm

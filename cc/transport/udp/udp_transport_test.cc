@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cc/base/testing/no_threads.h"
+#include "cc/transport/testing/traffic.h"
 #include "cc/transport/udp/testing/node.h"
 #include "gtest/gtest.h"
 
@@ -122,27 +123,6 @@ TEST(UdpTransportTest, OneMessageForSeveral) {
   EXPECT_TRUE(Same(at_c, data));
 }
 
-// A receiver's calls, as the executor makes them; whether this thread took the message.
-bool ReceiveWithHelp(UdpNode& sender, UdpNode& receiver, uint32_t index, std::chrono::nanoseconds limit) {
-  const Bytes sent = Pattern(1000, index);
-  Bytes memory(sent.size());
-  std::promise<std::thread::id> taker;
-  std::future<std::thread::id> taken = taker.get_future();
-  const MessageId id = Id(1, sender.process, receiver.process, index);
-  receiver.transport->Post(sender.process, id, All(memory), false, [&](const Status& status, auto) {
-    EXPECT_TRUE(status.ok()) << status.message();
-    receiver.transport->EndExpecting();
-    taker.set_value(std::this_thread::get_id());
-  });
-  sender.transport->Send({{receiver.process, id}}, All(sent), [](const Status&) {});
-  sender.transport->Flush();
-  receiver.transport->Help(limit, [&] { return taken.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
-  receiver.transport->Expect();
-  const bool helped = taken.get() == std::this_thread::get_id();
-  EXPECT_TRUE(Same(memory, sent));
-  return helped;
-}
-
 TEST(UdpTransportTest, WhoHelpsTakesMessagesItselfWhenTheLastCallIsNotLongAgo) {
   UdpNode a(0), b(1);
   Connect(a, b);
@@ -157,43 +137,15 @@ TEST(UdpTransportTest, AfterHelpTheThreadGoesOn) {
 }
 
 TEST(UdpTransportTest, MoreThanMayBeEarlyWaitsForItsPost) {
-  constexpr uint32_t kMessages = 80;
   UdpNode a(0), b(1);
   Connect(a, b, nullptr, UdpTransport::kMaxPacketBytes);
-  const Bytes data = Pattern(Transport::kMaxMessage, 1);
-  Bytes into(data.size());
-  for (uint32_t i = 0; i < kMessages; ++i) a.transport->Send({{1, Id(1, 0, 1, i)}}, All(data), a.OnSent());
-  a.transport->Notify(1, "last");
-  a.transport->Flush();
-  a.Await([&] { return a.sent >= 63; });
-  for (uint32_t i = 0; i < kMessages; ++i) {
-    b.transport->Post(0, Id(1, 0, 1, i), All(into), false, b.OnReceived());
-    b.Await([&] { return b.received == static_cast<int>(i) + 1; });
-    ASSERT_TRUE(Same(into, data));
-  }
-  EXPECT_EQ(b.AwaitNotices(0, 1)[0], "last");
-  a.Await([&] { return a.sent == kMessages; });
+  TakeMoreThanMayBeEarly(a, b);
 }
 
 TEST(UdpTransportTest, CallbacksMayCallTheTransport) {
-  constexpr uint32_t kSteps = 3000;
   UdpNode a(0), b(1);
   Connect(a, b);
-  Bytes into(8);
-  const Bytes data(8);
-  // All of it is early, so each Post could run the next one inside.
-  for (uint32_t i = 0; i < kSteps; ++i) a.transport->Send({{1, Id(1, 0, 1, i)}}, All(data), a.OnSent());
-  a.transport->Notify(1, "all");
-  a.transport->Flush();
-  b.AwaitNotices(0, 1);
-  std::promise<void> done;
-  std::function<void(uint32_t)> post = [&](uint32_t i) {
-    if (i == kSteps) return done.set_value();
-    b.transport->Post(0, Id(1, 0, 1, i), All(into), false,
-                      [&post, i](const Status&, std::shared_ptr<const std::byte>) { post(i + 1); });
-  };
-  post(0);
-  done.get_future().wait();
+  PostFromCallbacks(a, b, /*steps=*/3000);
 }
 
 TEST(UdpTransportTest, WhatCannotBeIsAnError) {

@@ -1,0 +1,103 @@
+// Who serves the sockets of SocketTransport: its thread, or one that helps it for a while.
+#include <unistd.h>
+
+#include <utility>
+
+#include "cc/transport/socket_transport.h"
+
+namespace jaxcomm {
+namespace {
+
+// How long after the last call the next one may come whose rank takes the messages itself.
+constexpr std::chrono::milliseconds kQuiet{1};
+constexpr std::chrono::seconds kSleep{1};
+
+}  // namespace
+
+void SocketTransport::Work() {
+  Lock lock(mutex_);
+  for (;;) {
+    Pause(lock);
+    if (stopping_) break;
+    server_ = std::this_thread::get_id();
+    RunDue(lock);
+    if (!stopping_) Await(lock, kSleep);
+    server_ = std::thread::id();
+  }
+  server_ = std::this_thread::get_id();
+  Depart(lock);
+}
+
+// While another thread serves, or soon may: to be woken by what is for that one takes longer than all the rest of a
+// small call.
+void SocketTransport::Pause(Lock& lock) {
+  while (server_ != std::thread::id() || (!MustServe() && Clock::now() < quiet_since_ + kQuiet)) {
+    if (server_ == std::thread::id()) OnPause(kQuiet);
+    changed_.wait_for(lock, kQuiet);
+  }
+}
+
+bool SocketTransport::MustServe() const {
+  return stopping_ || expected_ > 0 || resumes_ || !callbacks_.empty() || HasMore();
+}
+
+void SocketTransport::Help(std::chrono::nanoseconds limit, const std::function<bool()>& over) {
+  Lock lock(mutex_);
+  if (server_ != std::thread::id() || stopping_) return WriteQueued(lock);
+  server_ = std::this_thread::get_id();
+  const Clock::time_point end = Clock::now() + limit;
+  for (;;) {
+    RunDue(lock);
+    lock.unlock();
+    const bool is_over = over();
+    lock.lock();
+    WriteQueued(lock);
+    const auto left = end - Clock::now();
+    if (is_over || left <= left.zero() || stopping_) break;
+    if (callbacks_.empty() && !resumes_) Await(lock, left);
+  }
+  server_ = std::thread::id();
+  if (MustServe()) changed_.notify_one();
+}
+
+void SocketTransport::Expect() {
+  Lock lock(mutex_);
+  if (++expected_ == 1) changed_.notify_one();
+}
+
+void SocketTransport::EndExpecting() {
+  Lock lock(mutex_);
+  if (--expected_ <= 0) quiet_since_ = Clock::now();
+}
+
+void SocketTransport::RunDue(Lock& lock) {
+  do {
+    if (std::exchange(resumes_, false)) Resume(lock);
+    RunCallbacks(lock);
+  } while (resumes_ && !stopping_);  // a callback may have posted what a peer waits for
+}
+
+void SocketTransport::RunCallbacks(Lock& lock) {
+  while (!callbacks_.empty() && !stopping_) {
+    std::function<void()> run = callbacks_.Begin();
+    lock.unlock();
+    run();
+    run = nullptr;  // what it holds may be released by calling us
+    lock.lock();
+    callbacks_.End();
+  }
+}
+
+void SocketTransport::Wake() {
+  if (server_ == std::thread::id()) return changed_.notify_one();
+  if (has_woken_ || std::this_thread::get_id() == server_) return;
+  const uint64_t one = 1;
+  has_woken_ = write(wake_, &one, sizeof(one)) == sizeof(one);
+}
+
+void SocketTransport::Rearm() {
+  uint64_t ignored;
+  has_woken_ = read(wake_, &ignored, sizeof(ignored)) < 0;
+}
+
+}  // namespace jaxcomm

@@ -1,0 +1,188 @@
+#include "cc/transport/socket_transport.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "cc/base/thread.h"
+#include "cc/transport/spans.h"
+
+namespace jaxcomm {
+namespace {
+
+constexpr int64_t kCopied = 8 << 10;    // bytes up to which a message is copied rather than waited for
+constexpr size_t kMaxCopied = 1 << 20;  // bytes of copies that wait for one process
+
+}  // namespace
+
+SocketTransport::SocketTransport(uint32_t process, Events* events)
+    : process_(process), events_(events), inbox_(events, &callbacks_) {}
+
+SocketTransport::~SocketTransport() {
+  if (wake_ >= 0) close(wake_);
+  if (epoll_ >= 0) close(epoll_);
+}
+
+Status SocketTransport::Start(const char* over) {
+  const std::string cannot = std::string("no transport over ") + over + " can be made: ";
+  epoll_ = epoll_create1(EPOLL_CLOEXEC);
+  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (epoll_ < 0 || wake_ < 0 || !Watch(kWake, wake_).ok()) {
+    return Status(Code::kInternal, cannot + std::strerror(errno));
+  }
+  std::optional<std::thread> thread = StartThread([this] { Work(); });
+  if (!thread) return Status(Code::kInternal, cannot + "the system has no thread to give");
+  thread_ = std::move(*thread);
+  return Status();
+}
+
+bool SocketTransport::Stop() {
+  if (!thread_.joinable()) return false;
+  {
+    Lock lock(mutex_);
+    stopping_ = true;
+    Wake();
+    changed_.notify_one();
+  }
+  thread_.join();
+  return true;
+}
+
+Status SocketTransport::Watch(uint64_t key, int socket) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = key;
+  if (epoll_ctl(epoll_, EPOLL_CTL_ADD, socket, &event) == 0) return Status();
+  return Status(Code::kInternal, std::strerror(errno));
+}
+
+void SocketTransport::Notify(uint32_t process, std::string_view notice) {
+  Lock lock(mutex_);
+  const Result<SocketPeer*> found = Find(process);
+  if (!found.ok()) return;
+  SocketPeer& peer = *found.value();
+  if (notice.size() > kMaxNotice) {
+    Fail(lock, peer,
+         InvalidArgument("a notice of " + std::to_string(notice.size()) + " bytes to process " +
+                         std::to_string(process) + ", more than " + std::to_string(kMaxNotice)));
+    return;
+  }
+  const ConstSpan text{reinterpret_cast<const std::byte*>(notice.data()), static_cast<int64_t>(notice.size()), 0};
+  peer.PushCopy({FrameType::kNotice, static_cast<uint32_t>(notice.size()), MessageId()}, {text});
+  Queue(peer);
+}
+
+void SocketTransport::Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view,
+                           Received done) {
+  const Result<int64_t> bytes = CheckSpans(spans);
+  Lock lock(mutex_);
+  if (inbox_.IsCancelled(id.call)) return;
+  const bool was_idle = callbacks_.empty() && !callbacks_.running();
+  const Result<SocketPeer*> peer = Find(process);
+  if (!bytes.ok()) {
+    callbacks_.Push(id.call, [done = std::move(done), why = bytes.status()] { done(why, nullptr); });
+  } else {
+    std::optional<Refusal> refusal =
+        inbox_.Post(id, {process, std::move(spans), bytes.value(), accepts_view, std::move(done)}, peer.status());
+    if (refusal) {
+      const Status why = CutOff(refusal->process, refusal->why);
+      callbacks_.Push(id.call, [done = std::move(refusal->done), why] { done(why, nullptr); });
+      Wake();
+      Fail(lock, *PeerOf(refusal->process), why);
+      return;
+    }
+  }
+  if (peer.ok() && peer.value()->waits()) {
+    resumes_ = true;
+    Wake();
+  }
+  RunOrWake(lock, was_idle);
+}
+
+void SocketTransport::Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) {
+  const Result<int64_t> bytes = CheckSpans(spans);
+  const CallId call = to.empty() ? CallId() : to.front().id.call;
+  Lock lock(mutex_);
+  if (inbox_.IsCancelled(call)) return;
+  const bool was_idle = callbacks_.empty() && !callbacks_.running();
+  auto message = std::make_shared<Outgoing>(
+      Outgoing{call, std::move(spans), /*receivers=*/1, bytes.status(), std::move(done)});  // this function is one
+  if (bytes.ok()) {
+    for (const Receiver& receiver : to) {
+      const Header header{FrameType::kMessage, static_cast<uint32_t>(bytes.value()), receiver.id};
+      const Result<SocketPeer*> found = Find(receiver.process);
+      if (!found.ok()) {
+        message->status = found.status();
+        continue;
+      }
+      SocketPeer& peer = *found.value();
+      if (bytes.value() <= kCopied && peer.copied_bytes() <= kMaxCopied) {
+        peer.PushCopy(header, message->spans);
+      } else {
+        ++message->receivers;
+        peer.Push(header, message);
+      }
+      Queue(peer);
+    }
+  }
+  Finish(std::move(message));
+  RunOrWake(lock, was_idle);
+}
+
+void SocketTransport::Flush() {
+  Lock lock(mutex_);
+  WriteQueued(lock);
+}
+
+// The process, if something can be sent to it.
+Result<SocketPeer*> SocketTransport::Find(uint32_t process) {
+  SocketPeer* const peer = PeerOf(process);
+  if (!peer) {
+    return InvalidArgument("process " + std::to_string(process) + " is not connected to process " +
+                           std::to_string(process_));
+  }
+  if (!peer->gone.ok()) return peer->gone;
+  return peer;
+}
+
+void SocketTransport::Queue(SocketPeer& peer) {
+  if (!std::exchange(peer.queued, true)) queued_.push_back(&peer);
+}
+
+void SocketTransport::WriteQueued(Lock& lock) {
+  std::vector<SocketPeer*> queued;
+  queued.swap(queued_);
+  for (SocketPeer* const peer : queued) peer->queued = false;
+  for (SocketPeer* const peer : queued) Write(lock, *peer);
+}
+
+// One receiver of the message is done.
+void SocketTransport::Finish(std::shared_ptr<Outgoing> message) {
+  if (--message->receivers > 0) return;
+  callbacks_.Push(message->call, [done = std::move(message->done), status = message->status] { done(status); });
+}
+
+// A callback that is due at once runs here unless others are due or running: those come first, and one that calls us
+// again and again must not fill the stack.
+void SocketTransport::RunOrWake(Lock& lock, bool was_idle) {
+  if (callbacks_.empty()) return;
+  if (!was_idle || stopping_) {
+    Wake();
+    return;
+  }
+  std::function<void()> run = callbacks_.Begin();
+  lock.unlock();
+  run();
+  run = nullptr;
+  lock.lock();
+  callbacks_.End();
+  if (!callbacks_.empty()) Wake();
+}
+
+}  // namespace jaxcomm

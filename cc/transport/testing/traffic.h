@@ -1,0 +1,126 @@
+// Traffic that every transport over sockets must carry, between two processes (heard.h) of a test.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cc/transport/testing/heard.h"
+#include "cc/transport/transport.h"
+#include "gtest/gtest.h"
+
+namespace jaxcomm {
+
+// A receiver's calls, as the executor makes them; whether this thread took the message.
+template <typename Node>
+bool ReceiveWithHelp(Node& sender, Node& receiver, uint32_t index, std::chrono::nanoseconds limit) {
+  const Bytes sent = Pattern(1000, index);
+  Bytes memory(sent.size());
+  std::promise<std::thread::id> taker;
+  std::future<std::thread::id> taken = taker.get_future();
+  const MessageId id = Id(1, sender.process, receiver.process, index);
+  receiver.transport->Post(sender.process, id, All(memory), false, [&](const Status& status, auto) {
+    EXPECT_TRUE(status.ok()) << status.message();
+    receiver.transport->EndExpecting();
+    taker.set_value(std::this_thread::get_id());
+  });
+  sender.transport->Send({{receiver.process, id}}, All(sent), [](const Status&) {});
+  sender.transport->Flush();
+  receiver.transport->Help(limit, [&] { return taken.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
+  receiver.transport->Expect();
+  const bool helped = taken.get() == std::this_thread::get_id();
+  EXPECT_TRUE(Same(memory, sent));
+  return helped;
+}
+
+// More than may be early, which waits for its posts; the notice behind it too.
+template <typename Node>
+void TakeMoreThanMayBeEarly(Node& a, Node& b) {
+  constexpr uint32_t kMessages = 80;
+  const Bytes data = Pattern(Transport::kMaxMessage, 1);
+  Bytes into(data.size());
+  for (uint32_t i = 0; i < kMessages; ++i) a.transport->Send({{1, Id(1, 0, 1, i)}}, All(data), a.OnSent());
+  a.transport->Notify(1, "last");
+  a.transport->Flush();
+  a.Await([&] { return a.sent >= 63; });
+  for (uint32_t i = 0; i < kMessages; ++i) {
+    b.transport->Post(0, Id(1, 0, 1, i), All(into), false, b.OnReceived());
+    b.Await([&] { return b.received == static_cast<int>(i) + 1; });
+    ASSERT_TRUE(Same(into, data));
+  }
+  EXPECT_EQ(b.AwaitNotices(0, 1)[0], "last");
+  a.Await([&] { return a.sent == kMessages; });  // until then it may be read
+}
+
+// All of it is early, so each Post could run the next one inside.
+template <typename Node>
+void PostFromCallbacks(Node& a, Node& b, uint32_t steps) {
+  Bytes into(8);
+  const Bytes data(8);
+  for (uint32_t i = 0; i < steps; ++i) a.transport->Send({{1, Id(1, 0, 1, i)}}, All(data), a.OnSent());
+  a.transport->Notify(1, "all");
+  a.transport->Flush();
+  b.AwaitNotices(0, 1);
+  std::promise<void> done;
+  std::function<void(uint32_t)> post = [&](uint32_t i) {
+    if (i == steps) return done.set_value();
+    b.transport->Post(0, Id(1, 0, 1, i), All(into), false,
+                      [&post, i](const Status&, std::shared_ptr<const std::byte>) { post(i + 1); });
+  };
+  post(0);
+  done.get_future().wait();
+}
+
+// One side of calls that one or both sides give up at any moment; every third call is carried through.
+template <typename Node>
+void RunAndCancel(Node& node, uint32_t peer, unsigned seed) {
+  constexpr uint32_t kCalls = 60, kMessages = 6;
+  std::mt19937 random(seed);
+  for (uint32_t call = 0; call < kCalls; ++call) {
+    const bool whole = call % 3 == 2;
+    std::vector<Bytes> out, in;
+    for (uint32_t i = 0; i < kMessages; ++i) {
+      out.push_back(Pattern(i % 2 ? 300 : 100000, call + i));
+      in.emplace_back(out[i].size());
+    }
+    struct Ends {  // stays as long as a callback that has begun before the cancel
+      std::mutex mutex;
+      std::condition_variable changed;
+      uint32_t count = 0;
+    };
+    auto ends = std::make_shared<Ends>();
+    const auto end = [ends](const Status& status) {
+      EXPECT_TRUE(status.ok()) << status.message();
+      std::lock_guard<std::mutex> lock(ends->mutex);
+      ++ends->count;
+      ends->changed.notify_all();
+    };
+    for (uint32_t i = 0; i < kMessages; ++i) {
+      node.transport->Post(peer, Id(call, peer, node.process, i), All(in[i]), false,
+                           [end](const Status& status, std::shared_ptr<const std::byte>) { end(status); });
+      node.transport->Send({{peer, Id(call, node.process, peer, i)}}, All(std::as_const(out[i])), end);
+      if (random() % 3 == 0) node.transport->Flush();
+    }
+    node.transport->Flush();
+    if (whole) {
+      std::unique_lock<std::mutex> lock(ends->mutex);
+      ends->changed.wait(lock, [&] { return ends->count == 2 * kMessages; });
+      for (uint32_t i = 0; i < kMessages; ++i) EXPECT_TRUE(Same(in[i], out[i]));
+    } else {
+      for (auto rounds = random() % 20; rounds > 0; --rounds) std::this_thread::yield();
+      node.transport->Cancel(Id(call, 0, 0, 0).call);  // then the memory is given back
+    }
+  }
+}
+
+}  // namespace jaxcomm
