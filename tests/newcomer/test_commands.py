@@ -95,11 +95,17 @@ def examples(command: str) -> list[str]:
 
 
 def short(line: str) -> str:
-    """The line with the options that make it short, behind the command's name."""
-    command = max((name for name in COMMANDS if line.startswith(f"jaxcomm {name}")), key=len)
-    dry = "--dry-run" if any(word in line for word in DRY) else ""
-    shorter = "" if "run.json" in line else SHORTER.get(command, "")  # which was measured already
-    return line.replace(command, f"{command} {shorter} {dry}", 1)
+    """The line, without its comment, with the options that make each of its commands short."""
+    return " -- ".join(shortened(part.strip()) for part in line.partition("#")[0].split(" -- "))
+
+
+def shortened(words: str) -> str:
+    if not words.startswith("jaxcomm "):
+        return words
+    command = max((name for name in COMMANDS if words.startswith(f"jaxcomm {name}")), key=len)
+    dry = "--dry-run" if any(word in f"{words} " for word in DRY) else ""
+    shorter = "" if "run.json" in words else SHORTER.get(command, "")  # which was measured already
+    return f"{words} {shorter} {dry}"
 
 
 @pytest.fixture(scope="module")

@@ -75,8 +75,10 @@ def test_a_mistake_of_the_users_is_one_message_and_a_plan_of_ones_own_needs_no_t
 
 
 @pytest.mark.slow
-def test_the_language_model_learns_round_by_round(recipes):
+def test_the_language_model_learns_round_by_round(recipes, monkeypatch):
     import language
+
+    monkeypatch.setattr(language, "TESTED", 32)
 
     def rounds():
         return [*itertools.islice(language.train(Loss(0.2), 3), 2)]

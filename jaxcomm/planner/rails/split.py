@@ -62,17 +62,21 @@ def best_split(rails: Sequence[Sequence[RailOption]], nbytes: int, cores: int | 
     """
     best = fastest_rail(rails, nbytes).seconds(nbytes)
     sizes = nbytes * np.arange(1, UNITS + 1) / UNITS
-    times = [np.array([option.rail.slowdown * option.curve(sizes) for option in options]) for options in rails]
+    times = [
+        # Rounding may make them fall.
+        [np.maximum.accumulate(option.rail.slowdown * option.curve(sizes)) for option in options]
+        for options in rails
+    ]
 
     def uses(end: float) -> list[list[Use]]:
-        most = [np.count_nonzero(each <= end, axis=1).tolist() for each in times]
+        most = [[int(row.searchsorted(end, "right")) for row in each] for each in times]
         return [
             [Use(option, 0 if cores is None else option.cores or 0, units) for option, units in zip(*each, strict=True)]
             for each in zip(rails, most, strict=True)
         ]
 
     limit = cores or 0
-    ends = np.unique(np.concatenate([each[each < best] for each in times]))
+    ends = np.unique(np.concatenate([row[: row.searchsorted(best)] for each in times for row in each]))
     first = bisect.bisect_left(ends, True, key=lambda end: max(fronts(uses(end), limit)[-1].values()) >= UNITS)
     if first == len(ends) or (end := (1 + TIE) * float(ends[first])) >= best:
         return None
