@@ -1,8 +1,8 @@
 """The two halves of an all-reduce: reduce-scatters, which sum, and all-gathers, which are the same backwards.
 
-A late rank gains nothing in either. After its arrival it must still send its part of the n - 1 chunks of others, or
-receive these, and its host what is for other hosts: what bounds the call when all ranks come together. So neither has a
-precondition.
+No schedule for a late rank is among them. After its arrival it must still send its part of the n - 1 chunks of others,
+or receive these, through the port that bounds the call when all ranks come together; of a reduce-scatter its host must
+also still send what is for other hosts. Of an all-gather the others' chunks have crossed by then, in any schedule.
 """
 
 from __future__ import annotations
