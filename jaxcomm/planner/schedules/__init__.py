@@ -8,9 +8,9 @@ Imported by the whole plan and by the step; imports no other decision.
 
 from jaxcomm.planner.schedules.candidates import choose
 from jaxcomm.planner.schedules.cuda_executors import choose_executor
-from jaxcomm.planner.schedules.halves import half_entries
+from jaxcomm.planner.schedules.halves import half_entries, half_specs
 from jaxcomm.planner.schedules.network_solver import solved
 from jaxcomm.planner.schedules.ranges import entries
 from jaxcomm.planner.schedules.setting import Setting
 
-__all__ = ["Setting", "choose", "choose_executor", "entries", "half_entries", "solved"]
+__all__ = ["Setting", "choose", "choose_executor", "entries", "half_entries", "half_specs", "solved"]
