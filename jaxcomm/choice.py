@@ -37,10 +37,11 @@ class Choice(NamedTuple):
 
 
 def choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> Choice:
-    """The program that a call runs.
+    """The program that a call within a process runs.
 
     Args:
-      kind: "all_reduce", "reduce_scatter" or "all_gather"; only the first follows plans.
+      kind: "all_reduce", "reduce_scatter" or "all_gather"; only the first follows plans, as the direct programs of the
+        others read and store each byte once, which no schedule can improve on.
       ranks: ranks in each group.
       nbytes: bytes of one rank's operands.
       dtype: their element type; None if they have several.
@@ -54,14 +55,12 @@ def choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, whe
 
 
 def choose_messages(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> Choice:
-    """The message lists that a call between processes runs. Args as in `choose`."""
-    schedule, source = (None, "direct")
-    if kind == "all_reduce":
-        schedule, source = choose_schedule(ranks, nbytes, dtype, plan, where)
-    if source != "direct":
+    """The message lists that a call between processes runs. Args as in `choose`, but all kinds follow plans."""
+    schedule, source = _choose(kind, ranks, nbytes, dtype, plan, where)
+    if source != "direct" and not (kind != "all_reduce" and schedule.kind == "direct"):
         return Choice(_compiled_messages(schedule), source)
     way = "flat" if kind == "all_reduce" and nbytes <= _FLAT_BYTES else "direct"
-    return Choice(f"{kind}/{way}/{ranks}", AUTO if kind == "all_reduce" and plan == AUTO else "direct")
+    return Choice(f"{kind}/{way}/{ranks}", AUTO if kind == "all_reduce" and plan == AUTO else source)
 
 
 def choose_schedule(ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> tuple[Schedule, str]:
@@ -69,16 +68,22 @@ def choose_schedule(ranks: int, nbytes: int, dtype: str | None, plan: str, where
 
     Args as in `choose`.
     """
-    if plan in ("", AUTO):
-        return schedules.direct(ranks), "direct"
-    chosen = PLANS[plan]
-    if chosen.ranks != ranks:
+    return _choose("all_reduce", ranks, nbytes, dtype, plan, where)
+
+
+def _choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> tuple[Schedule, str]:
+    schedule, chosen = None, None if plan in ("", AUTO) else PLANS[plan]
+    if chosen and chosen.ranks != ranks:
         say_once(
             f"{where}: the active plan {plan[:8]} is for {chosen.ranks} ranks; a call of {ranks} runs the direct "
             "schedule.\n  Cure: name the axis that it is for, as in jaxcomm.use_plan({'data': plan})."
         )
-        return schedules.direct(ranks), "direct"
-    schedule = chosen.schedule_for(nbytes, dtype)
+    elif chosen and kind == "all_reduce":
+        schedule = chosen.schedule_for(nbytes, dtype)
+    elif chosen and kind == "reduce_scatter":
+        schedule = chosen.half_for("reduce_scatter", nbytes, dtype)
+    elif chosen:
+        schedule = chosen.half_for("all_gather", ranks * nbytes, dtype)
     return (schedules.direct(ranks), "direct") if schedule is None else (schedule, plan[:8])
 
 
@@ -117,5 +122,5 @@ def _compiled(schedule: Schedule) -> str:
 @functools.lru_cache(maxsize=256)
 def _compiled_messages(schedule: Schedule) -> str:
     lists = compile_messages(schedule)
-    verify_messages(lists, "all_reduce")
+    verify_messages(lists, schedule.collective)
     return ffi.register_messages(tuple(each.encode() for each in lists))

@@ -52,7 +52,7 @@ def init(
 
     Args:
       mesh: if given, `plan` must fit one of its axes, or several together; plans by axes must fit theirs.
-      plan: what all-reduces follow from now on, in all threads; as for `use_plan`, but None leaves what is active and
+      plan: what collectives follow from now on, in all threads; as for `use_plan`, but None leaves what is active and
         {} ends it. "auto", in a job of several processes on CPUs: plans that the run makes itself, see
         `jaxcomm.renewal`.
       rails: the network interfaces that connect hosts, as JAXCOMM_RAILS names them and in its place: ["eth0", "eth1"],
@@ -101,7 +101,7 @@ def init(
 
 
 class use_plan:
-    """Sets the plan that all-reduces of this thread follow: from now on, or, in a `with` statement, inside it.
+    """Sets the plan that collectives of this thread follow: from now on, or, in a `with` statement, inside it.
 
     It counts where a step is traced, and a jitted step is traced again for each plan. `jaxcomm.init(plan=…)` sets it
     for all threads that have not called this. Tasks of asyncio share their thread's plan, as they do JAX's settings: no

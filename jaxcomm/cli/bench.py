@@ -1,4 +1,4 @@
-"""`jaxcomm bench`: jaxcomm.psum beside lax.psum, or one schedule beside another when a rank is late.
+"""`jaxcomm bench`: jaxcomm's collectives beside lax's, or one schedule beside another when a rank is late.
 
 Of a job of several processes all run it, and the first one prints.
 """
@@ -7,23 +7,28 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 from jaxcomm import files, plan
 from jaxcomm.cli.common import arguments, job, output, progress
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report.tables import bytes_text, seconds_text, table
+from jaxcomm.schedules.schedule import CollectiveKind
 
 EXAMPLE = """
     jaxcomm bench --sizes 1KiB,64KiB,1MiB,16MiB,64MiB
     jaxcomm bench --calls 16,64
     jaxcomm bench --late rank=3,ms=20 --schedules ring,straggler:14 --sizes 16MiB
     jaxcomm launch -n 4 -- jaxcomm bench --sizes 1KiB,1MiB,16MiB
+    jaxcomm launch -n 4 -- jaxcomm bench --collective reduce_scatter --plan plan.json --sizes 16MiB
 """
 
 _NOTE = """\
 Medians. Both sides donate their inputs, zeros, and take their outputs as the next ones. GB/s: bytes of one rank by
 time; bus: times 2(n-1)/n. floor: one pass that reads the buffers of all ranks and stores the sum to all of them."""
+_HALF_NOTE = """\
+Medians. Both sides keep their inputs, zeros, and donate their last outputs. Bytes: of the whole buffer, the operand of
+psum_scatter and the result of all_gather. GB/s: these by time; bus: times (n-1)/n."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -32,6 +37,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--devices", type=int, default=8, help="host devices, in one process (8)")
     parser.add_argument(
         "--sizes", type=arguments.sizes, default=sizes, help="bytes per rank (1KiB,64KiB,1MiB,16MiB,64MiB)"
+    )
+    parser.add_argument(
+        "--collective",
+        choices=[*get_args(CollectiveKind)],
+        default="all_reduce",
+        help="psum, psum_scatter or all_gather; bytes are of the whole buffer (all_reduce)",
     )
     parser.add_argument("--peer", choices=["lax"], default="lax", help="what to compare with (lax)")
     parser.add_argument("--plan", help="plan that jaxcomm runs (the default schedule); with --late beside the others")
@@ -53,6 +64,10 @@ def run(args: Namespace) -> int:
     """Measures and prints."""
     if args.rounds < 1:
         raise JaxcommError(f"--rounds is {args.rounds}; every side needs at least one turn.\n  Cure: leave it out.")
+    if args.late and args.collective != "all_reduce":
+        raise JaxcommError(
+            f"--late is for all_reduce; a late rank gains nothing in {args.collective}.\n  Cure: leave out one of them."
+        )
     files.check_writable(args.out)
     devices = job.use_devices(args.devices)
     from jaxcomm.cli import bench_late, bench_psum
@@ -67,25 +82,31 @@ def run(args: Namespace) -> int:
         rows = [
             bench_late.measure(plans, args.late, size, args.rounds, bar.update)
             if args.late
-            else bench_psum.measure(devices, loaded, size, calls, args.rounds, bar.update)
+            else bench_psum.measure(args.collective, devices, loaded, size, calls, args.rounds, bar.update)
             for size, calls in cases
         ]
     wrong = sum(row.get("wrong", 0) for row in rows)
     if not job.is_first():
         return 1 if wrong else 0
-    document = {"peer": args.peer, "devices": devices, "rounds": args.rounds, "rows": rows}
+    document = {
+        "peer": args.peer,
+        "collective": args.collective,
+        "devices": devices,
+        "rounds": args.rounds,
+        "rows": rows,
+    }
     if args.out:
         output.write_json(args.out, document)
     if args.json:
         output.print_json(document)
     else:
-        print(_late_table(rows) if args.late else _psum_table(rows))
+        print(_late_table(rows) if args.late else _psum_table(rows, args.collective == "all_reduce"))
     if wrong:
-        raise JaxcommError(f"{wrong} elements differ from lax.psum on integers, which both must sum exactly")
+        raise JaxcommError(f"{wrong} elements differ from jax.lax on integers, which both must sum exactly")
     return 0
 
 
-def _psum_table(rows: list[dict[str, Any]]) -> str:
+def _psum_table(rows: list[dict[str, Any]], whole: bool) -> str:
     columns: dict[str, Callable[[dict[str, Any]], object]] = {
         "bytes": lambda row: bytes_text(row["bytes"]),
         "calls": lambda row: row["calls"],
@@ -99,7 +120,10 @@ def _psum_table(rows: list[dict[str, Any]]) -> str:
         "jaxcomm/floor": lambda row: f"{row['over_floor']:.3g}",
         "wrong": lambda row: row["wrong"],
     }
-    return f"{table([*columns], [[cell(row) for cell in columns.values()] for row in rows])}\n{_NOTE}"
+    if not whole:
+        del columns["floor"], columns["jaxcomm/floor"]
+    note = _NOTE if whole else _HALF_NOTE
+    return f"{table([*columns], [[cell(row) for cell in columns.values()] for row in rows])}\n{note}"
 
 
 def _late_table(rows: list[dict[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""Times jaxcomm.psum beside lax.psum, and beside the floor of this machine's memory."""
+"""Times jaxcomm's collectives beside lax's, and psum beside the floor of this machine's memory."""
 
 from __future__ import annotations
 
@@ -15,46 +15,68 @@ from jaxcomm import collectives, ffi
 from jaxcomm.cli.common import job, spmd
 from jaxcomm.cli.common.timing import Side, take_turns
 from jaxcomm.plan import Plan
+from jaxcomm.schedules.schedule import CollectiveKind
+
+Body = Callable[[jax.Array], Any]
+Step = Callable[[list[jax.Array]], list[jax.Array]]
 
 SMALL = 1024  # bytes of each of several calls in one jit
 
 
 def measure(
-    ranks: int, plan: Plan | None, nbytes: int, calls: int, rounds: int, each_round: Callable[[], object]
+    collective: CollectiveKind,
+    ranks: int,
+    plan: Plan | None,
+    nbytes: int,
+    calls: int,
+    rounds: int,
+    each_round: Callable[[], object],
 ) -> dict[str, Any]:
-    """One row: `calls` independent psums of `nbytes` bytes a rank in one jit, by both sides, turn by turn.
+    """One row: `calls` independent collectives of `nbytes` bytes in one jit, by both sides, turn by turn.
 
     Args:
+      collective: which one.
       ranks: number of devices.
       plan: what jaxcomm runs; None leaves it the default.
-      nbytes: bytes of one rank's f32 buffer, rounded up to whole numbers.
-      calls: number of psums.
+      nbytes: bytes of the whole f32 buffer, rounded up to whole numbers, or to as many for each rank where it is split.
+      calls: number of collectives.
       rounds: turns of each side.
       each_round: called after every round.
 
     Returns:
-      Medians in seconds, their ratio, bandwidths, the floor, and how many elements differed from lax on integers.
+      Medians in seconds, their ratio, bandwidths, the floor (psum only), and how many elements differed from lax on
+      integers.
     """
-    count, mesh = -(-nbytes // 4), spmd.mesh(ranks)
-    schedule = plan.schedule_for(4 * count, "float32") if plan else None
-    lax_psum: Any = jax.lax.psum  # untyped in JAX
-    lax_step = _step(mesh, lambda x: lax_psum(x, spmd.AXIS))
-    our_step = _step(mesh, lambda x: collectives.psum(x, spmd.AXIS, plan=plan))
+    whole = collective == "all_reduce"
+    count, mesh = -(-nbytes // 4) if whole else -(-nbytes // (4 * ranks)) * ranks, spmd.mesh(ranks)
+    own = count // ranks if collective == "all_gather" else count  # of a rank's operand
+    lax: Any = jax.lax  # untyped in JAX
+    bodies: dict[CollectiveKind, tuple[Body, Body]] = {
+        "all_reduce": (
+            lambda x: lax.psum(x, spmd.AXIS),
+            lambda x: collectives.psum(x, spmd.AXIS, plan=plan),
+        ),
+        "reduce_scatter": (
+            lambda x: lax.psum_scatter(x[0], spmd.AXIS, tiled=True)[None],
+            lambda x: collectives.psum_scatter(x[0], spmd.AXIS, tiled=True, plan=plan)[None],
+        ),
+        "all_gather": (
+            lambda x: lax.all_gather(x[0], spmd.AXIS, tiled=True)[None],
+            lambda x: collectives.all_gather(x[0], spmd.AXIS, tiled=True, plan=plan)[None],
+        ),
+    }
+    by_lax, by_us = (_mapped(mesh, body) for body in bodies[collective])
+    integers = [_integers(mesh, own, calls) for _ in range(2)]
     wrong = sum(
         int((spmd.here(ours) != spmd.here(theirs)).sum())
-        for ours, theirs in zip(
-            our_step(_integers(mesh, count, calls)), lax_step(_integers(mesh, count, calls)), strict=True
-        )
+        for ours, theirs in zip(jax.jit(by_us)(integers[0]), jax.jit(by_lax)(integers[1]), strict=True)
     )
-    # Zeros stay zeros, so that outputs can be inputs for ever.
-    zeros = spmd.place(np.zeros((ranks, count), np.float32), mesh, spmd.SPLIT)
-    start = [[jnp.copy(zeros) for _ in range(calls)] for _ in range(2)]
-    del zeros
-    sides = {"lax": Side(lax_step, start.pop()), "jaxcomm": Side(our_step, start.pop())}
+    del integers
+    sides = {name: _side(mapped, mesh, own, calls, whole) for name, mapped in (("lax", by_lax), ("jaxcomm", by_us))}
     floors: list[float] = []
 
     def after_round() -> None:
-        floors.append(calls * ffi.floor_seconds(ranks, 4 * count))
+        floors.append(calls * ffi.floor_seconds(ranks, 4 * count) if whole else 0.0)
         each_round()
 
     seconds = {name: statistics.median(found) for name, found in take_turns(sides, rounds, after_round).items()}
@@ -62,28 +84,49 @@ def measure(
     return {
         "bytes": 4 * count,
         "calls": calls,
-        "schedule": schedule.kind if schedule else "default",
+        "schedule": _kind(collective, plan, 4 * count),
         "lax_s": seconds["lax"],
         "jaxcomm_s": seconds["jaxcomm"],
         "ratio": seconds["lax"] / seconds["jaxcomm"],
         "gb_per_s": rate,
-        "bus_gb_per_s": rate * 2 * (ranks - 1) / ranks,
-        "floor_s": floor,
-        "over_floor": seconds["jaxcomm"] / floor,
+        "bus_gb_per_s": rate * (1 + whole) * (ranks - 1) / ranks,
+        "floor_s": floor if whole else None,
+        "over_floor": seconds["jaxcomm"] / floor if whole else None,
         "wrong": round(job.total(wrong)),
     }
 
 
-def _step(mesh: Mesh, psum: Callable[[jax.Array], jax.Array]) -> Callable[[list[jax.Array]], list[jax.Array]]:
-    mapped = jax.shard_map(
-        lambda values: [psum(value) for value in values],
+def _kind(collective: CollectiveKind, plan: Plan | None, nbytes: int) -> str:
+    """The schedule that jaxcomm runs, for people."""
+    found = None
+    if plan and collective == "all_reduce":
+        found = plan.schedule_for(nbytes, "float32")
+    elif plan and collective != "all_reduce" and jax.process_count() > 1:
+        found = plan.half_for(collective, nbytes, "float32")
+    return found.kind if found else "default"
+
+
+def _side(mapped: Step, mesh: Mesh, own: int, calls: int, whole: bool) -> Side:
+    """One side's turns. Zeros stay zeros, so that outputs can be inputs for ever; those of another size lie beside
+    the inputs.
+    """
+    zeros = spmd.place(np.zeros((mesh.size, own), np.float32), mesh, spmd.SPLIT)
+    start = [jnp.copy(zeros) for _ in range(calls)]
+    if whole:
+        return Side(jax.jit(mapped, donate_argnums=0), start)
+    beside = jax.jit(lambda values: (values[0], mapped(values[0])), donate_argnums=0, keep_unused=True)
+    return Side(beside, (start, jax.jit(mapped)(start)))
+
+
+def _mapped(mesh: Mesh, body: Body) -> Step:
+    mapped: Step = jax.shard_map(
+        lambda values: [body(value) for value in values],
         mesh=mesh,
         in_specs=spmd.SPLIT,
         out_specs=spmd.SPLIT,
         check_vma=False,
     )
-    step: Callable[[list[jax.Array]], list[jax.Array]] = jax.jit(mapped, donate_argnums=0)
-    return step
+    return mapped
 
 
 def _integers(mesh: Mesh, count: int, calls: int) -> list[jax.Array]:

@@ -10,6 +10,7 @@ from jaxcomm import files, plan, planner, profile, simulate
 from jaxcomm.cli.common import arguments, network_options, output, progress
 from jaxcomm.report import considered, explanation
 from jaxcomm.report.groups_report import groups_headline
+from jaxcomm.report.halves_report import halves_table
 from jaxcomm.report.loss_report import loss_headline
 from jaxcomm.report.rails_report import rails_headline
 from jaxcomm.report.step_report import accepting_lines, step_headline
@@ -97,6 +98,8 @@ def run(args: Namespace) -> int:
 
 def _headlines(made: plan.Plan) -> Iterator[str]:
     """A line for each thing that was decided beside the schedules."""
+    if made.halves:
+        yield "psum_scatter and all_gather between processes:\n" + halves_table(made.halves) + "\n"
     if made.rails:
         yield rails_headline(made.rails)
     if made.groups:

@@ -6,19 +6,22 @@ import dataclasses
 import math
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
+from typing import get_args
 
 from jaxcomm import files, plan, profile, simulate
-from jaxcomm.cli import simulate_events
+from jaxcomm.cli import simulate_events, simulate_halves
 from jaxcomm.cli.common import arguments, output, progress
 from jaxcomm.errors import JaxcommError
 from jaxcomm.planner.schedules import choose_executor
 from jaxcomm.report import plots
 from jaxcomm.report.tables import bytes_text, seconds_text, table
+from jaxcomm.schedules.schedule import CollectiveKind
 from jaxcomm.simulate import SweepRow
 
 EXAMPLE = """
     jaxcomm simulate --ranks 8,64,1024 --sizes 1KiB..1GiB --delay-ms 0,20 --alpha-us 10 --gbps 25 --plot times.png
     jaxcomm simulate --profile profile.json --plan plan.json --sizes 1MiB,16MiB
+    jaxcomm simulate --profile profile.json --plan plan.json --sizes 1MiB,16MiB --collective all_gather
     jaxcomm simulate --profile profile.json --plan plan.json --sizes 64MiB --events --loss 0.1% --bound 10%
 """
 
@@ -49,6 +52,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--gbps", type=float, default=25.0, help="gigabytes per second of a rank (25)")
     parser.add_argument("--profile", help="take the ranks, the link and the median delay from this profile")
     parser.add_argument("--plan", help="also predict this plan, for its number of ranks")
+    parser.add_argument(
+        "--collective", choices=[*get_args(CollectiveKind)], default="all_reduce", help="which one (all_reduce)"
+    )
     parser.add_argument("--ports", type=int, default=simulate.PORTS, help=f"peers of a rank at once ({simulate.PORTS})")
     parser.add_argument("--events", action="store_true", help="run message by message, on the profile's network")
     parser.add_argument("--loss", type=arguments.fraction, metavar="0.1%", help="with --events: packets that are lost")
@@ -103,10 +109,12 @@ def run(args: Namespace) -> int:
             f"{args.plan} is for {planned.ranks} ranks, which are not among those predicted: "
             f"{', '.join(map(str, ranks))}.\n  Cure: --ranks {planned.ranks}"
         )
-    if args.events:
-        return simulate_events.run(args, alpha, beta, ranks, delays, planned)
     if planned and planned.network and not args.profile:
         topology = planned.network.topology
+    if args.collective != "all_reduce":
+        return simulate_halves.run(args, alpha, beta, ranks, topology, planned)
+    if args.events:
+        return simulate_events.run(args, alpha, beta, ranks, delays, planned)
     rows = simulate.sweep(ranks, args.sizes, delays, alpha, beta, plan=planned, ports=args.ports, topology=topology)
     with progress.bar(len(ranks) * len(args.sizes) * len(delays), "simulating") as bar:
         found = []

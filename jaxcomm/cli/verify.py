@@ -7,16 +7,19 @@ import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, get_args
 
 from jaxcomm import plan, schedules
 from jaxcomm.cli.common import arguments, output, progress
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.plan import proof
 from jaxcomm.program import program, verifier
+from jaxcomm.program.message_verifier import verify_messages
+from jaxcomm.program.messages import compile_messages
 from jaxcomm.report.tables import seconds_text
 from jaxcomm.report.words import range_text
 from jaxcomm.schedules import Schedule
+from jaxcomm.schedules.halves import Half
 
 EXAMPLE = """
     jaxcomm verify plan.json
@@ -98,6 +101,10 @@ def _of_files(files: dict[str, plan.Plan]) -> Iterator[tuple[str, Schedule]]:
     for file, loaded in files.items():
         for entry, schedule in zip(loaded.collectives, loaded.schedules, strict=True):
             yield f"{file}, {range_text(entry)}: {schedule.kind}", schedule
+        for half in loaded.halves or ():
+            for collective in get_args(Half):
+                schedule = loaded.half_of(collective, half.schedule)
+                yield f"{file}, {range_text(half)} of {collective}: {schedule.kind}", schedule
 
 
 def _built_in(kinds: list[str], ranks: list[int], chunks: list[int] | None) -> Iterator[tuple[str, Schedule]]:
@@ -116,7 +123,9 @@ def _prove(name: str, schedule: Schedule, programs: bool) -> dict[str, Any]:
     try:
         proof = verifier.verify_schedule(schedule)
         row |= {**proof.counts, "by": proof.method}
-        if programs:
+        if programs and schedule.collective != "all_reduce":
+            row |= verify_messages(compile_messages(schedule), schedule.collective).counts
+        elif programs:
             row |= verifier.verify_program(program.compile(schedule), schedule).counts
     except PlanError as error:
         return row | {"error": str(error)}
@@ -126,7 +135,7 @@ def _prove(name: str, schedule: Schedule, programs: bool) -> dict[str, Any]:
 def _line(row: dict[str, Any]) -> str:
     if row["error"]:
         return f"FAILED  {row['name']}: {row['ranks']} ranks, {row['chunks']} chunks: {row['error']}"
-    names = ("ranks", "chunks", "rounds", "transfers", "operations")
+    names = ("ranks", "chunks", "rounds", "transfers", "operations", "messages")
     counts = ", ".join(f"{row[name]} {name[: -1 if row[name] == 1 else None]}" for name in names if name in row)
     proof = "exactly once, free of races" if "operations" in row else "exactly once"
     return f"proved  {row['name']}: {counts}: {proof}, by {row['by']}; {seconds_text(row['seconds'])}"

@@ -100,10 +100,11 @@ def psum_scatter(
     scatter_dimension: int = 0,
     axis_index_groups: Groups = None,
     tiled: bool = False,
+    plan: communicator.PlanLike = None,
 ) -> Any:
     """Sums `x` over the ranks of `axis_name` and leaves each rank its part, as `jax.lax.psum_scatter` does.
 
-    Runs the direct schedule: plans are for all-reduces.
+    Between processes it follows plans; within one, where every byte is read and stored once, it needs none.
 
     Args:
       x: array or tree of arrays.
@@ -111,13 +112,14 @@ def psum_scatter(
       scatter_dimension: the dimension that is cut.
       axis_index_groups: as for `psum`.
       tiled: False: the dimension has one index per rank and is dropped. True: it is divided by the number of ranks.
+      plan: as for `psum`.
 
     Raises:
-      NameError: as for `psum`.
+      NameError, PlanError, JaxcommError: as for `psum`.
       ValueError: a dimension that the ranks do not divide.
     """
     dimensions = {"scatter_dimension": scatter_dimension, "tiled": tiled}
-    return _call(lax.psum_scatter, None, x, axis_name, axis_index_groups=axis_index_groups, **dimensions)
+    return _call(lax.psum_scatter, plan, x, axis_name, axis_index_groups=axis_index_groups, **dimensions)
 
 
 def all_gather(
@@ -128,10 +130,11 @@ def all_gather(
     axis: int = 0,
     tiled: bool = False,
     to: str = "varying",
+    plan: communicator.PlanLike = None,
 ) -> Any:
     """Gathers the `x` of all ranks of `axis_name`, as `jax.lax.all_gather` does.
 
-    Runs the direct schedule: plans are for all-reduces.
+    Follows plans where `psum_scatter` does.
 
     Args:
       x: array or tree of arrays.
@@ -140,12 +143,13 @@ def all_gather(
       axis: the dimension of the result that the ranks lie along.
       tiled: False: a new dimension. True: the operands are concatenated along an existing one.
       to: type of the result under check_vma, as in lax: "varying", "invarying" or "reduced".
+      plan: as for `psum`.
 
     Raises:
-      NameError: as for `psum`.
+      NameError, PlanError, JaxcommError: as for `psum`.
     """
     dimensions = {"axis": axis, "tiled": tiled, "to": to}
-    return _call(lax.all_gather, None, x, axis_name, axis_index_groups=axis_index_groups, **dimensions)
+    return _call(lax.all_gather, plan, x, axis_name, axis_index_groups=axis_index_groups, **dimensions)
 
 
 def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:

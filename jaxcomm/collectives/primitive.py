@@ -76,7 +76,7 @@ def replace_collectives(function: Callable[..., Any], plan: str, bucket: str = "
 
     Args:
       function: takes arrays and calls `jax.lax`.
-      plan: hash of the plan that the all-reduces follow, or "" for the default schedules.
+      plan: hash of the plan that they follow, or "" for the default schedules.
       bucket: which of a step's buckets they sum, for messages and statistics; "" for none.
     """
     return reroute(function, {lax: partial(_bind, lax, plan, bucket) for lax in PRIMITIVES})
@@ -91,7 +91,7 @@ def vary_together(function: Callable[..., Any], plan: str) -> Callable[..., Any]
 def _bind(lax: Primitive, plan: str, bucket: str, params: dict[str, Any], operands: Sequence[Any]) -> Sequence[Any]:
     """Binds ours, for named axes and without a dimension that comes or goes."""
     kind = COLLECTIVES[lax.name].kind
-    bind = partial(PRIMITIVES[lax].bind, plan=plan if kind == "all_reduce" else "", bucket=bucket)
+    bind = partial(PRIMITIVES[lax].bind, plan=plan, bucket=bucket)
     if kind == "all_reduce":
         positional = tuple(axis for axis in params["axes"] if isinstance(axis, int))
         named = tuple(axis for axis in params["axes"] if not isinstance(axis, int))

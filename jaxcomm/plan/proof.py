@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sized
+from typing import get_args
 
 from jaxcomm.errors import PlanError
 from jaxcomm.plan import rank_groups
@@ -10,6 +11,7 @@ from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.values import Chain, Hybrid, Nccl, StragglerSpec, Transfers
 from jaxcomm.program.verifier import Proof, verify_schedule, verify_template
 from jaxcomm.schedules import Schedule
+from jaxcomm.schedules.halves import Half
 
 
 def verify(subject: Plan | Schedule) -> Proof:
@@ -28,7 +30,7 @@ def verify(subject: Plan | Schedule) -> Proof:
         return verify_schedule(subject)
     _check_groups(subject)
     found = proofs(subject)
-    counts = {"entries": len(subject.collectives), "schedules": len(found)}
+    counts = {"entries": len(subject.collectives) + len(subject.halves or ()), "schedules": len(found)}
     for proof in found:
         for name, count in proof.counts.items():
             counts[name] = counts.get(name, 0) + count
@@ -42,19 +44,28 @@ def verify(subject: Plan | Schedule) -> Proof:
 
 
 def proofs(plan: Plan) -> list[Proof]:
-    """The proof of each different schedule of a plan, in the order of its entries.
+    """The proof of each different schedule of a plan, in the order of its entries; then those of `halves`.
 
     Raises:
       PlanError: see `verify`.
     """
     found: dict[Schedule, Proof] = {}
-    for i, schedule in enumerate(plan.schedules):
+    for name, schedule in named_schedules(plan):
         if schedule not in found:
             try:
                 found[schedule] = verify_schedule(schedule)
             except PlanError as error:
-                raise PlanError(f"collectives[{i}].schedule: {error}") from None
+                raise PlanError(f"{name}.schedule: {error}") from None
     return list(found.values())
+
+
+def named_schedules(plan: Plan) -> Iterator[tuple[str, Schedule]]:
+    """All that a plan can run, by its entry's place in the file."""
+    for i, schedule in enumerate(plan.schedules):
+        yield f"collectives[{i}]", schedule
+    for i, entry in enumerate(plan.halves or ()):
+        for collective in get_args(Half):
+            yield f"halves[{i}]", plan.half_of(collective, entry.schedule)
 
 
 def decisions(plan: Plan) -> Iterator[tuple[str, str]]:

@@ -16,12 +16,14 @@ import pydantic
 from pydantic import Field, computed_field
 
 from jaxcomm import schedules
+from jaxcomm.plan.byte_ranges import check_ranges
 from jaxcomm.plan.executors import Executors
+from jaxcomm.plan.halves import HalfEntry, HalfSpec, check_half
 from jaxcomm.plan.loss_policy import LossPolicy
 from jaxcomm.plan.planned_step import Step
 from jaxcomm.plan.rail_shares import Rails
 from jaxcomm.plan.rank_groups import Groups
-from jaxcomm.plan.specs import build
+from jaxcomm.plan.specs import build, build_half
 from jaxcomm.plan.values import (
     LEAST_CHAINED,
     MAX_CHAINED,
@@ -52,16 +54,18 @@ from jaxcomm.plan.values import (
 )
 from jaxcomm.program.program import MAX_PIECES
 from jaxcomm.schedules import Schedule, Template
+from jaxcomm.schedules.halves import Half
 from jaxcomm.values import Value
 
 FORMAT: Final = "jaxcomm-plan"
 VERSION: Final = 1
-_DECISIONS: Final = ("hosts", "network", "executors", "rails", "rail_step", "groups", "loss")
+_DECISIONS: Final = ("hosts", "network", "executors", "halves", "rails", "rail_step", "groups", "loss")
 
 
 class Plan(Value):
     """A plan file's content. Make one with `jaxcomm.planner.plan`, read one with `jaxcomm.plan.load`. `hosts` are the
-    names of the hosts that were profiled, by rank, for reports only.
+    names of the hosts that were profiled, by rank, for reports only. `halves` are for reduce-scatters and all-gathers;
+    null means direct for every size.
     """
 
     format: Literal["jaxcomm-plan"] = FORMAT
@@ -73,6 +77,7 @@ class Plan(Value):
     network: SolvedNetwork | None = None
     executors: Executors | None = None
     collectives: Annotated[tuple[Entry, ...], Field(fail_fast=True, min_length=1, max_length=4096)]
+    halves: Annotated[tuple[HalfEntry, ...], Field(fail_fast=True, min_length=1, max_length=4096)] | None = None
     assumptions: Assumptions
     step: Step | None = None
     rail_step: Step | None = None
@@ -116,10 +121,27 @@ class Plan(Value):
           nbytes: bytes of one rank's buffer.
           dtype: JAX name of its element type; None asks regardless of it.
         """
-        dtypes = self.matches.dtypes
-        if dtypes is not None and dtype is not None and dtype not in dtypes:
+        return self.schedule_of(self.collectives[self.index_for(nbytes)].schedule) if self._is_for(dtype) else None
+
+    def half_for(self, collective: Half, nbytes: int, dtype: str | None = None) -> Schedule | None:
+        """The schedule of a reduce-scatter or an all-gather, or None when the plan has none for it.
+
+        Args:
+          collective: which of the two.
+          nbytes: bytes of the whole buffer, the operand of the one and the result of the other.
+          dtype: as in `schedule_for`.
+        """
+        if not self.halves or not self._is_for(dtype):
             return None
-        return self.schedule_of(self.collectives[self.index_for(nbytes)].schedule)
+        at = bisect.bisect_right(self.halves, nbytes, key=lambda entry: entry.min_bytes) - 1
+        return self.half_of(collective, self.halves[at].schedule)
+
+    def half_of(self, collective: Half, spec: HalfSpec) -> Schedule:
+        """The schedule that a spec of `halves` stands for."""
+        if (collective, spec) not in self._made_halves:
+            topology = self.network.topology if self.network else None
+            self._made_halves[collective, spec] = build_half(spec, collective, self.ranks, topology)
+        return self._made_halves[collective, spec]
 
     def nccl_seconds(self, nbytes: int) -> float | None:
         """What NCCL's allreduce is predicted to take, if the plan has calls of this size run it; else None."""
@@ -148,6 +170,13 @@ class Plan(Value):
         return {}
 
     @cached_property
+    def _made_halves(self) -> dict[tuple[Half, HalfSpec], Schedule]:
+        return {}
+
+    def _is_for(self, dtype: str | None) -> bool:
+        return self.matches.dtypes is None or dtype is None or dtype in self.matches.dtypes
+
+    @cached_property
     def rotation(self) -> Template | None:
         """The template as the schedules take it.
 
@@ -158,24 +187,8 @@ class Plan(Value):
 
     @pydantic.model_validator(mode="after")
     def _covers_every_size(self) -> Self:
-        entries = self.collectives
-        if entries[0].min_bytes != 0:
-            raise ValueError(f"collectives[0].min_bytes is {entries[0].min_bytes}; the first entry must begin at 0")
-        for i, entry in enumerate(entries):
-            end = entry.max_bytes
-            if end is None:
-                if i + 1 < len(entries):
-                    raise ValueError(f"collectives[{i}].max_bytes is null; only the last entry may have no limit")
-                break
-            if end < entry.min_bytes:
-                raise ValueError(f"collectives[{i}].max_bytes is {end}, below its min_bytes {entry.min_bytes}")
-            if i + 1 == len(entries):
-                raise ValueError(f"collectives[{i}].max_bytes is {end}; the last entry must have no limit (null)")
-            if entries[i + 1].min_bytes != end + 1:
-                raise ValueError(
-                    f"collectives[{i + 1}].min_bytes is {entries[i + 1].min_bytes}; the entry before ends at {end}, "
-                    f"so it must be {end + 1}"
-                )
+        check_ranges("collectives", self.collectives)
+        check_ranges("halves", self.halves or ())
         return self
 
     @pydantic.model_validator(mode="after")
@@ -201,7 +214,10 @@ class Plan(Value):
             first.setdefault(entry.schedule, i)
         for spec, i in first.items():
             self._check_spec(f"collectives[{i}].schedule", spec)
-        listed = sum(self.ranks * spec.chunks for spec in first if isinstance(spec, Hierarchical))
+        halves = [entry.schedule for entry in self.halves or ()]
+        for i, half in enumerate(halves):
+            check_half(f"halves[{i}].schedule", half, self.ranks, self.network.topology if self.network else None)
+        listed = sum(self.ranks * spec.chunks for spec in {*first, *halves} if isinstance(spec, Hierarchical))
         if listed > MAX_LISTED:
             raise ValueError(
                 f"collectives have hierarchical schedules of {listed} ranks · chunks together; {MAX_LISTED} can be made"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from jaxcomm import schedules
 from jaxcomm.cluster import Topology
+from jaxcomm.plan.halves import HalfSpec
 from jaxcomm.plan.values import (
     Broadcast,
     Chain,
@@ -22,6 +23,7 @@ from jaxcomm.plan.values import (
     Transfers,
 )
 from jaxcomm.schedules import Schedule, Template
+from jaxcomm.schedules.halves import Half
 
 
 def build(
@@ -77,3 +79,11 @@ def build(
         case Transfers():
             chosen = solved[spec.index]
             return schedules.transfers(ranks, chosen.late, chosen.owners, chosen.moves)
+
+
+def build_half(spec: HalfSpec, collective: Half, ranks: int, topology: Topology | None = None) -> Schedule:
+    """The reduce-scatter or the all-gather that a spec stands for; the arguments are those of `build`."""
+    if isinstance(spec, Hierarchical):
+        assert topology
+        return schedules.hierarchical_half(collective, topology.hosts, topology.nic, topology.slow, topology.racks)
+    return schedules.half(collective, build(spec, ranks, {}, None, (), topology))

@@ -29,7 +29,7 @@ from jaxcomm.planner.byte_ranges import Progress
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.late_ranks import ROLE, LateRanks
 from jaxcomm.planner.rounding import significant
-from jaxcomm.planner.schedules import Setting, choose, choose_executor, entries, solved
+from jaxcomm.planner.schedules import Setting, choose, choose_executor, entries, half_entries, solved
 from jaxcomm.planner.step import Assignment, plan_step, relaxed_steps
 from jaxcomm.profile import Profile, straggler
 from jaxcomm.program.program import MAX_RANKS
@@ -58,6 +58,7 @@ def plan(
     Every size of allreduce gets the schedule whose mean time over the profiled delays is least. One that uses the delay
     of the late rank must save at least `min_gain` of the best that does not, which errors of the model may not make up,
     else it is refused and the entry says so.
+    Reduce-scatters and all-gathers get theirs, too, unless direct is best for all of them.
     The gradient buckets of a step share one delay, and are planned with their boundaries (see
     `planner.step`). Equal arguments give equal bytes.
 
@@ -143,6 +144,7 @@ def plan(
         template=_rotation(setting, found),
         network=SolvedNetwork(topology=network, schedules=setting.solved) if network else None,
         collectives=found,
+        halves=half_entries(setting),
         assumptions=Assumptions(
             alpha_s=profile.link.alpha_s,
             beta_s_per_byte=profile.link.beta_s_per_byte,

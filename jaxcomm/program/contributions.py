@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from jaxcomm.errors import PlanError
 from jaxcomm.schedules import Op
-from jaxcomm.schedules.schedule import Table, group_starts
+from jaxcomm.schedules.schedule import CollectiveKind, Table, group_starts
 
 CURE = "\n  Cure: do not run it; make the plan again with `jaxcomm plan`."
 _WORD = 64
@@ -21,17 +21,25 @@ Cells = NDArray[np.int64]  # rank · count + chunk - first
 class Contributions:
     """What every rank holds of the chunks `first`, `first + 1`, ...; at first its own contribution.
 
+    Of an all-gather that is its own chunk alone; the others are garbage.
+
     A value is the set of ranks whose contributions were added up in it, each of them once, or garbage, which nobody may
     read.
     """
 
-    def __init__(self, name: str, ranks: int, count: int, first: int = 0) -> None:
-        self._name, self._ranks, self._count, self._first = name, ranks, count, first
+    def __init__(
+        self, name: str, ranks: int, count: int, first: int = 0, collective: CollectiveKind = "all_reduce"
+    ) -> None:
+        self._name, self._ranks, self._count, self._first, self._collective = name, ranks, count, first, collective
         self._full = self._set(range(ranks))
         self._held = np.zeros((ranks, count, len(self._full)), np.uint64)
         alone = np.eye(ranks, self._held.shape[2] * _WORD, dtype=np.uint8)
         self._held[:] = np.packbits(alone, axis=1, bitorder="little").view(np.uint64)[:, None]
         self._garbage = np.zeros((ranks, count), bool)
+        self._nothing = "what a ReduceScatter left as garbage"
+        if collective == "all_gather":
+            self._nothing = "what is not there yet"
+            self._garbage[:] = np.arange(ranks)[:, None] != first + np.arange(count)
         self._added = np.zeros((ranks, count), bool)  # whether somebody has added this value to its own
         self._last = np.zeros(ranks * count, np.int32)  # scratch: the last transfer of a round into each cell
 
@@ -67,20 +75,29 @@ class Contributions:
             self._round(table[first:end], src[first:end], dst[first:end], adds[first:end])
 
     def check_complete(self) -> None:
-        """Raises PlanError unless every rank holds every chunk with the contribution of every rank."""
-        incomplete = (self._held != self._full).any(axis=2)
-        if incomplete.any():
-            rank, chunk = (int(i) for i in np.argwhere(incomplete)[0])
-            missing = self._members(self._full & ~self._held[rank, chunk])
+        """Raises PlanError unless every rank holds every chunk with the contribution of every rank.
+
+        Of a reduce-scatter, only its own chunk; of an all-gather, every chunk as its own rank had it.
+        """
+        expected = np.broadcast_to(self._full, self._held.shape)
+        if self._collective == "all_gather":
+            own = np.stack([self._set([self._first + chunk]) for chunk in range(self._count)])
+            expected = np.broadcast_to(own, self._held.shape)
+        wrong = (self._held != expected).any(axis=2)
+        if self._collective == "reduce_scatter":
+            wrong &= np.arange(self._ranks)[:, None] == self._first + np.arange(self._count)
+        if wrong.any():
+            rank, chunk = (int(i) for i in np.argwhere(wrong)[0])
+            missing = self._members(expected[rank, chunk] & ~self._held[rank, chunk])
+            problem = f"lacks the contribution of ranks {missing}" if missing else "is a sum, but must not be"
             raise PlanError(
-                f"{self._name}: after the last round chunk {chunk + self._first} of rank {rank} lacks the "
-                f"contribution of ranks {missing}.{CURE}"
+                f"{self._name}: after the last round chunk {chunk + self._first} of rank {rank} {problem}.{CURE}"
             )
 
     def _round(self, transfers: Table, src: Cells, dst: Cells, adds: NDArray[np.bool_]) -> None:
         held = self._held.reshape(-1, len(self._full))
         garbage = self._garbage.reshape(-1)
-        self._refuse(transfers, garbage[src], "reads what a ReduceScatter left as garbage")
+        self._refuse(transfers, garbage[src], f"reads {self._nothing}")
         self._added.reshape(-1)[src[adds]] = True
         arriving = held.take(src, axis=0)
         position = np.arange(len(transfers), dtype=np.int32)
@@ -89,7 +106,7 @@ class Contributions:
             chosen, arriving = self._gather(transfers, dst, adds, arriving)
             transfers, dst, adds = transfers[chosen], dst[chosen], adds[chosen]
 
-        self._refuse(transfers, adds & garbage[dst], "adds to what a ReduceScatter left as garbage")
+        self._refuse(transfers, adds & garbage[dst], f"adds to {self._nothing}")
         before = held.take(dst, axis=0)
         before[~adds] = 0
         again = before & arriving

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, NoReturn, get_args
+from typing import NamedTuple, NoReturn, get_args
 
 from jaxcomm.errors import PlanError
 from jaxcomm.program.contributions import CURE
 from jaxcomm.program.messages import BUFFER, Add, RankMessages, Receive, Round, Send
 from jaxcomm.program.verifier import Proof
-
-CollectiveKind = Literal["all_reduce", "reduce_scatter", "all_gather"]
+from jaxcomm.schedules.schedule import CollectiveKind
 
 _NOTHING = 0  # the value of a chunk that a rank does not hold
 

@@ -45,7 +45,8 @@ class Proof:
 
 
 def verify_schedule(schedule: Schedule) -> Proof:
-    """Proves that the schedule, after its precondition, gives every rank every chunk, fully reduced.
+    """Proves that the schedule, after its precondition, gives every rank every chunk, fully reduced, or what a
+    reduce-scatter or an all-gather must.
 
     The proof is of the transfers: indices in range, ports, rounds and volume as declared, a precondition that does
     without the late rank, no read of what a ReduceScatter leaves as garbage, every contribution exactly once. Only a
@@ -62,6 +63,8 @@ def verify_schedule(schedule: Schedule) -> Proof:
     for rank in sorted(schedule.late_ranks):
         if not 0 <= rank < schedule.ranks:
             raise PlanError(f"{schedule.kind}: its late rank {rank} is none of {schedule.ranks} ranks.{CURE}")
+    if schedule.collective != "all_reduce" and schedule.num_chunks != schedule.ranks:
+        raise PlanError(f"{schedule.kind}: {schedule.collective} of {schedule.ranks} ranks needs as many chunks.{CURE}")
     if _is_composed(schedule):
         return _compose(schedule)
     if schedule.template:
@@ -240,7 +243,7 @@ def _execute(schedule: Schedule) -> Proof:
         table, chunks = table[table[:, 3] == 0], 1
     width = max(1, _BLOCK // (max(len(table) // chunks, ranks) * -(-ranks // 64) * 8))
     for first in range(0, chunks, width):
-        held = Contributions(kind, ranks, min(width, chunks - first), first)
+        held = Contributions(kind, ranks, min(width, chunks - first), first, schedule.collective)
         for early, late in stages:
             own = early[(early[:, 3] >= first) & (early[:, 3] < first + width)]
             held.run(own)

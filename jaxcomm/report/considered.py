@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from jaxcomm.plan.halves import HalfEntry
 from jaxcomm.plan.planned_step import Step
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.values import Entry
@@ -19,9 +20,10 @@ def considered(plan: Plan) -> dict[str, Any]:
 
     Returns:
       `ranges`: of every byte range its choice, its bound and how far above it the choice is, and every schedule that
-      was considered with the reason for its verdict in words. `step`: the step's times, bound and words, and every
-      bucket with the names of its gradients, when each rail works on it, and `range`, the index of what was considered
-      for it; `rail_step`: the same on rails. `rails`: the ways of splitting. What was not decided is null.
+      was considered with the reason for its verdict in words. `halves`: the same for reduce-scatters and all-gathers,
+      without verdicts, as the fastest is chosen. `step`: the step's times, bound and words, and every bucket with the
+      names of its gradients, when each rail works on it, and `range`, the index of what was considered for it;
+      `rail_step`: the same on rails. `rails`: the ways of splitting. What was not decided is null.
     """
     rails = plan.rails.model_dump(mode="json") if plan.rails else None
     return {
@@ -30,6 +32,7 @@ def considered(plan: Plan) -> dict[str, Any]:
         "roles": plan.roles,
         "solver": plan.provenance.model_dump(mode="json", include={"solver", "status", "gap", "seed"}),
         "ranges": [_range(entry) for entry in plan.collectives],
+        "halves": [_half(entry) for entry in plan.halves] if plan.halves else None,
         "step": _step(plan, plan.step) if plan.step else None,
         "rail_step": _step(plan, plan.rail_step) if plan.rail_step else None,
         "rails": rails,
@@ -54,6 +57,18 @@ def _range(entry: Entry) -> dict[str, Any]:
                 "reason": VERDICTS[offer.verdict],
             }
             for offer in entry.alternatives
+        ],
+    }
+
+
+def _half(entry: HalfEntry) -> dict[str, Any]:
+    return {
+        "bytes": range_text(entry),
+        "runs": spec_text(entry.schedule),
+        "gap_to_bound": _gap(entry.seconds, entry.lower_bound),
+        **entry.model_dump(mode="json", exclude={"alternatives"}),
+        "considered": [
+            {"words": spec_text(offer.schedule), **offer.model_dump(mode="json")} for offer in entry.alternatives
         ],
     }
 

@@ -14,6 +14,7 @@ from jaxcomm.plan.rank_groups import Groups
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.values import Broadcast, Chain, Entry, Hierarchical, Nccl, SolvedNetwork, Stragglers, Transfers
 from jaxcomm.report.groups_report import groups_section
+from jaxcomm.report.halves_report import halves_section
 from jaxcomm.report.loss_report import loss_section
 from jaxcomm.report.rails_report import rail_notes, rail_table, rail_times_table
 from jaxcomm.report.step_report import step_lines, step_table
@@ -42,6 +43,7 @@ def explanation(plan: Plan) -> str:
             *([_step(plan, "The step", plan.step)] if plan.step else []),
             *([_rail_step(plan, plan.rail_step)] if plan.rail_step else []),
             *(_comparison(plan, entry, schedule) for entry, schedule in _ranges(plan)),
+            *([halves_section(plan.halves)] if plan.halves else []),
             *(
                 [
                     "Who carries how much of a buffer\n" + textwrap.indent(rail_table(rails), "  "),

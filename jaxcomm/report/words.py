@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from jaxcomm.plan.byte_ranges import EntryRange
 from jaxcomm.plan.values import (
     Chain,
     Delay,
     DirectJoin,
-    Entry,
     HalvingDoubling,
     Hierarchical,
     Hybrid,
@@ -49,7 +49,7 @@ def nobody_late_text(who: str, late: lateness.Straggler | Delay, ranks: int) -> 
     return f"{said}, but by {seconds_text(late.mean_s)} (mean), little beside how far apart the others come"
 
 
-def range_text(entry: Entry) -> str:
+def range_text(entry: EntryRange) -> str:
     """The byte range of an entry, such as `64 KiB – 1 MiB`; its end is not in it."""
     low = bytes_text(entry.min_bytes) if entry.min_bytes else "0"
     if entry.max_bytes is None:

@@ -10,6 +10,7 @@ from jaxcomm.schedules.chain import chain
 from jaxcomm.schedules.direct import direct
 from jaxcomm.schedules.direct_join import direct_join
 from jaxcomm.schedules.find_template import template
+from jaxcomm.schedules.halves import half, hierarchical_half
 from jaxcomm.schedules.halving_doubling import halving_doubling, orders_by_host
 from jaxcomm.schedules.hierarchical import hierarchical
 from jaxcomm.schedules.hybrid import hybrid
@@ -29,8 +30,10 @@ __all__ = [
     "chain",
     "direct",
     "direct_join",
+    "half",
     "halving_doubling",
     "hierarchical",
+    "hierarchical_half",
     "hybrid",
     "orders_by_host",
     "ring",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from functools import lru_cache
 from typing import Any, Final, Literal
 
@@ -295,24 +295,22 @@ class _Tiers:
     ) -> None:
         if (src, dst, exchange) not in self._known_ports:
             links = [(src, dst), (dst, src)][: 1 + exchange]
-            self._known_ports[src, dst, exchange] = tuple(port for link in links for port in self._ports(*link))
+            self._known_ports[src, dst, exchange] = tuple(
+                port for link in links for port in ports_between(*link, self._hosts, self._per_rank)
+            )
         seconds = self._slow if self._hosts[src] != self._hosts[dst] else 1.0
         moves = self.before if early else self.after
         moves.append(
             PendingMove(priority, src, dst, chunk, op, exchange, seconds, self._known_ports[src, dst, exchange])
         )
 
-    def _ports(self, src: int, dst: int) -> Iterable[Port]:
-        if self._hosts[src] == self._hosts[dst]:
-            return ("send", src), ("receive", dst)
-        if self._per_rank:
-            return ("NIC out", src), ("NIC in", dst)
-        return (
-            ("host out", self._hosts[src]),
-            ("host in", self._hosts[dst]),
-            ("NIC out", src),
-            ("NIC in", dst),
-        )
+
+def ports_between(src: int, dst: int, hosts: Sequence[int], per_rank: bool) -> tuple[Port, ...]:
+    """What a transfer occupies, where NICs are the ranks' or else the hosts'."""
+    if hosts[src] == hosts[dst]:
+        return ("send", src), ("receive", dst)
+    shared = () if per_rank else (("host out", hosts[src]), ("host in", hosts[dst]))
+    return (*shared, ("NIC out", src), ("NIC in", dst))
 
 
 def spread(root: int, rest: list[int], late: Set[int], turn: int) -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from jaxcomm.schedules.template import Template
 
 Table = NDArray[np.int32]
+CollectiveKind = Literal["all_reduce", "reduce_scatter", "all_gather"]
 
 
 class Op(IntEnum):
@@ -37,8 +38,9 @@ class Transfer(NamedTuple):
 class Schedule:
     """Rounds of transfers after which every rank holds every chunk, reduced over all ranks.
 
-    At first every rank holds its own contribution to every chunk. The transfers of one round happen at once and read
-    the values from before the round: an exchange is two `REDUCE` transfers of the same chunk.
+    At first every rank holds its own contribution to every chunk. A reduce-scatter leaves rank c the sum of chunk c; an
+    all-gather begins with chunk c on rank c, and gives it to every rank. The transfers of one round happen at once and
+    read the values from before the round: an exchange is two `REDUCE` transfers of the same chunk.
 
     Two schedules are equal when they have the same fields. As the transfers are `unroll(*parameters)`, a schedule that
     equals the one its constructor makes also has the constructor's transfers; one made from a table equals only itself.
@@ -57,6 +59,7 @@ class Schedule:
       late: the straggler, or the last of several; None if nobody is late.
       template: the rotational template of a straggler schedule, or None.
       other_late_ranks: the other ranks that do not take part in the precondition either.
+      collective: what the ranks have in the end; chunks of the latter two are as many as ranks.
     """
 
     kind: str
@@ -71,6 +74,7 @@ class Schedule:
     late: int | None = None
     template: Template | None = field(default=None, repr=False)
     other_late_ranks: tuple[int, ...] = ()
+    collective: CollectiveKind = "all_reduce"
 
     @classmethod
     def from_table(
@@ -84,6 +88,7 @@ class Schedule:
         precondition: Schedule | None = None,
         late: int | None = None,
         other_late_ranks: tuple[int, ...] = (),
+        collective: CollectiveKind = "all_reduce",
     ) -> Schedule:
         """A schedule with these transfers; rounds and volume are counted from the table.
 
@@ -96,6 +101,7 @@ class Schedule:
           precondition: what the others run before.
           late: the straggler.
           other_late_ranks: the other late ranks.
+          collective: what the ranks have in the end.
         """
         rows = np.array(table, dtype=np.int32).reshape(-1, 5)
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
@@ -113,6 +119,7 @@ class Schedule:
             precondition,
             late,
             other_late_ranks=other_late_ranks,
+            collective=collective,
         )
 
     @property

@@ -6,6 +6,7 @@ Pure numpy, no JAX. Imports schedules, program, cluster, profile and plan; impor
 from jaxcomm.simulate.cost import (
     PORTS,
     Delays,
+    half_lower_bound,
     lower_bound,
     mean_seconds,
     phase_seconds,
@@ -39,6 +40,7 @@ __all__ = [
     "best",
     "critical_path",
     "forecast",
+    "half_lower_bound",
     "hybrid",
     "lower_bound",
     "mean_seconds",

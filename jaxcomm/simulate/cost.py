@@ -7,6 +7,7 @@ counts.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -172,8 +173,32 @@ def lower_bound(
     """
     if topology and len({*topology.hosts}) > 1:
         beta /= 1 + 1 / topology.slow
+    volume = np.maximum(nbytes * beta, (ranks - 1) / ranks * (2 * nbytes * beta - delays.seconds))
+    return _rounds(ranks, ports) * alpha + float(volume.mean())
+
+
+def half_lower_bound(
+    ranks: int, nbytes: int, alpha: float, beta: float, ports: int = PORTS, topology: Topology | None = None
+) -> float:
+    """Time that no reduce-scatter, and no all-gather, of ranks that come together can beat, through one port per rank.
+
+    A rank sends its part of every other's chunk, (n-1)/n buffers, and a host of m ranks at least one message of every
+    chunk of another host, (n-m)/n buffers through its NICs; of an all-gather both receive as much. After its arrival a
+    late rank must still do all that, and of a reduce-scatter its host, too: there a delay takes nothing off. Rounds and
+    arguments are those of `lower_bound`; `nbytes` is the operand of the one and the result of the other.
+    """
+    volume = (ranks - 1) / ranks
+    if topology and len({*topology.hosts}) > 1:
+        volume /= 1 + 1 / topology.slow
+        for members in Counter(topology.hosts).values():
+            nics = members if topology.nic == "rank" else 1
+            volume = max(volume, (ranks - members) / ranks * topology.slow / nics)
+    return _rounds(ranks, ports) * alpha + volume * nbytes * beta
+
+
+def _rounds(ranks: int, ports: int) -> int:
+    """Rounds in which what one rank knows can reach all."""
     rounds, reached = 0, 1
     while reached < ranks:
         rounds, reached = rounds + 1, reached * (ports + 1)
-    volume = np.maximum(nbytes * beta, (ranks - 1) / ranks * (2 * nbytes * beta - delays.seconds))
-    return rounds * alpha + float(volume.mean())
+    return rounds

@@ -208,6 +208,17 @@ def test_simulate_prints_plots_and_agrees_with_the_schedules(tmp_path: Path, cap
     assert "1024" in capsys.readouterr().out
 
 
+def test_simulate_times_the_halves(planned: Path, capsys: Capture) -> None:
+    words = ["simulate", "--ranks", "8,64", "--sizes", "64MiB", "--plan", str(planned), "--collective", "all_gather"]
+    found = document(capsys, *words)
+    few, many = found["rows"]
+    direct = schedules.direct(8).seconds(2**26, found["alpha_s"], found["beta_s_per_byte"]) / 2
+    assert few["plan"] == few["seconds"]["direct"] == few["lower_bound"] == pytest.approx(direct)
+    assert many["lower_bound"] < many["seconds"]["halving/doubling"] < many["seconds"]["ring"]
+    assert main(words) == 0
+    assert "A late rank gains nothing" in capsys.readouterr().out
+
+
 def test_simulate_takes_ranks_link_and_delay_from_a_profile(profiled: Path, planned: Path, capsys: Capture) -> None:
     found = document(capsys, "simulate", "--profile", str(profiled), "--plan", str(planned), "--sizes", "16MiB")
     [row] = found["rows"]
@@ -293,6 +304,9 @@ def test_bench_sums_right_beside_lax(tmp_path: Path, capsys: Capture, planned: P
         assert (row["bytes"], row["wrong"], row["schedule"]) == (size, 0, plan.load(planned).schedule_for(size).kind)
         assert row["ratio"] == pytest.approx(row["lax_s"] / row["jaxcomm_s"])
         assert row["over_floor"] == pytest.approx(row["jaxcomm_s"] / row["floor_s"])
+    for half in ("reduce_scatter", "all_gather"):
+        [row] = document(capsys, "bench", "--collective", half, "--sizes", "1MiB", "--rounds", "1")["rows"]
+        assert (row["bytes"], row["wrong"], row["schedule"], row["floor_s"]) == (2**20, 0, "default", None)
     found = document(capsys, "bench", "--calls", "4", "--rounds", "1")
     assert [(row["calls"], row["bytes"], row["wrong"]) for row in found["rows"]] == [(4, 1024, 0)]
 
@@ -313,4 +327,4 @@ def test_a_disagreement_with_lax_fails_the_bench(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(collectives, "psum", lambda x, axis, plan: 2 * x)
     assert main(["bench", "--sizes", "1KiB", "--rounds", "1"]) == 1
-    assert "elements differ from lax.psum" in capsys.readouterr().err
+    assert "elements differ from jax.lax" in capsys.readouterr().err

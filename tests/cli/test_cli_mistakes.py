@@ -67,6 +67,8 @@ def test_bad_usage_is_2_and_says_what(words: list[str], said: str, capsys: Captu
         (["simulate", "--ranks", "2048"], "error: --ranks goes from 2048 to 2048; it must stay in 2..1024"),
         (["simulate", "--gbps", "0"], "error: --alpha-us is 10, --gbps 0"),
         (["simulate", "--loss", "1%"], "error: --loss and --bound need runs message by message."),
+        (["simulate", "--delay-ms", "4", "--collective", "all_gather"], "--delay-ms is for all_reduce, as a late rank"),
+        (["bench", "--late", "rank=3,ms=4", "--collective", "all_gather"], "--late is for all_reduce; a late rank"),
         (["simulate", "--events", "--repeat", "0"], "--repeat is 0; it must be at least 1"),
         (["simulate", "--events", "--plot", "times.png"], "--events draws no --plot"),
         (["simulate", "--events", "--bound", "10%"], "error: --bound is 0.1, but no packet is ever lost."),

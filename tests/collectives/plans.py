@@ -42,6 +42,14 @@ def make(*entries: tuple[int, int | None, dict[str, Any]], ranks: int = 8, dtype
     )
 
 
+def with_halves(plan: Plan, *entries: tuple[int, int | None, dict[str, Any]], hosts: list[int]) -> Plan:
+    """The plan with entries (first bytes, last bytes, schedule) for reduce-scatters and all-gathers, on these hosts."""
+    figures = {"reference_bytes": 4096, "seconds": 1e-5, "lower_bound": 1e-5}
+    rows = [dict(zip(["min_bytes", "max_bytes", "schedule"], entry, strict=True)) | figures for entry in entries]
+    network = {"topology": {"hosts": hosts, "nic": "rank", "slow": 4.0}}
+    return Plan.model_validate(plan.model_dump(exclude={"hash"}) | {"network": network, "halves": rows})
+
+
 SPECS: dict[str, dict[str, Any]] = {
     "ring": {"kind": "ring"},
     "halving_doubling": {"kind": "halving_doubling"},

@@ -109,6 +109,12 @@ PLAN: dict[str, Any] = {
     },
 }
 
+HALVES: list[dict[str, Any]] = [
+    {"min_bytes": low, "max_bytes": high, "schedule": {"kind": kind}, "alternatives": []}
+    | {"reference_bytes": 4096, "seconds": 1e-5, "lower_bound": 5e-6}
+    for low, high, kind in ((0, 2**20 - 1, "direct"), (2**20, None, "ring"))
+]
+
 
 def replaced(document: Any, *path: Any, to: Any) -> Any:
     """The document with the value at the path replaced, or removed if `to` is Ellipsis."""

@@ -17,7 +17,7 @@ from jaxcomm import plan, schedules
 from jaxcomm.errors import PlanError
 from jaxcomm.plan.files import validate
 from jaxcomm.schedules.template import Template
-from tests.plan.documents import PLAN, RANKS, load, replaced, sealed
+from tests.plan.documents import HALVES, PLAN, RANKS, load, replaced, sealed
 
 FUZZ_EXAMPLES = int(os.environ.get("JAXCOMM_FUZZ_EXAMPLES", "600"))  # raise to 10000 or more for a long hunt
 
@@ -45,6 +45,26 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "backwards": (
         changed("collectives", 1, "max_bytes", to=5),
         "collectives[1].max_bytes is 5, below its min_bytes 512",
+    ),
+    "halves' gap": (
+        changed("halves", to=replaced(HALVES, 1, "min_bytes", to=2**20 + 1)),
+        "halves[1].min_bytes is 1048577; the entry before ends at 1048575",
+    ),
+    "halves' hosts": (
+        changed("halves", to=replaced(HALVES, 1, "schedule", to={"kind": "hierarchical", "chunks": 6})),
+        "network is null, but halves[1].schedule is made for the hosts",
+    ),
+    "halves of no power of two": (
+        changed("halves", to=replaced(HALVES, 0, "schedule", to={"kind": "halving_doubling"})),
+        "halves[0].schedule.kind is halving_doubling, but 6 ranks are no power of two",
+    ),
+    "halves' chunks": (
+        replaced(
+            changed("halves", to=replaced(HALVES, 1, "schedule", to={"kind": "hierarchical", "chunks": 12})),
+            "network",
+            to={"topology": {"hosts": [0, 0, 0, 1, 1, 1], "nic": "rank", "slow": 2.0}},
+        ),
+        "halves[1].schedule has chunks 12, late [], within 0 and across 0; a reduce-scatter has 6 chunks",
     ),
     "step count": (changed("step", "buckets", to=2), "step.buckets is 2, but step.gradients has 3"),
     "step order": (

@@ -19,7 +19,7 @@ from jaxcomm import plan, schedules
 from jaxcomm.errors import PlanError
 from jaxcomm.plan.files import MAX_BYTES, validate
 from jaxcomm.plan.schema import canonical
-from tests.plan.documents import HYBRID, PLAN, RANKS, STRAGGLER, entry, load, replaced, sealed
+from tests.plan.documents import HALVES, HYBRID, PLAN, RANKS, STRAGGLER, entry, load, replaced, sealed
 
 changed = partial(replaced, PLAN)
 
@@ -43,7 +43,7 @@ def test_a_plan_survives_its_file(made: plan.Plan, file: Path) -> None:
 
 def test_the_hash_is_of_the_canonical_bytes(made: plan.Plan) -> None:
     fields = made.model_dump(mode="json")
-    for decision in ("hosts", "network", "executors", "rails", "rail_step", "groups", "loss"):
+    for decision in ("hosts", "network", "executors", "halves", "rails", "rail_step", "groups", "loss"):
         assert fields.pop(decision) is None  # left out, so that plans without one keep their hashes
     assert fields["step"].pop("accepting") == []  # as well
     assert fields.pop("hash") == made.hash == hashlib.sha256(made.canonical_bytes()).hexdigest()
@@ -92,6 +92,18 @@ def test_every_size_has_its_schedule(made: plan.Plan, nbytes: int, kind: str) ->
 def test_parameters_reach_the_schedules(made: plan.Plan) -> None:
     assert made.schedules[3] == schedules.straggler(RANKS, 3, 11)
     assert made.schedules[4] == schedules.hybrid(RANKS, 3, 19, 7)
+
+
+def test_halves_are_by_bytes_of_the_whole_buffer(made: plan.Plan, file: Path) -> None:
+    assert made.half_for("all_gather", 2**20) is None
+    with_halves = changed("halves", to=HALVES)
+    held = load(file, sealed(with_halves))
+    assert plan.load(file) == held != made
+    for half in ("reduce_scatter", "all_gather"):
+        assert held.half_for(half, 2**20 - 1) == schedules.half(half, schedules.direct(RANKS))
+        assert held.half_for(half, 2**20, "float32") == schedules.half(half, schedules.ring(RANKS))
+        assert held.half_for(half, 2**20, "int32") is None
+    assert len(plan.proofs(held)) == len(plan.proofs(made)) + 4
 
 
 def test_every_schedule_is_proved(made: plan.Plan) -> None:

@@ -9,10 +9,13 @@ import pytest
 
 from jaxcomm import schedules, simulate
 from jaxcomm.cluster import Cluster, Topology
+from jaxcomm.planner import plan
 from jaxcomm.planner.schedules import Setting
 from jaxcomm.planner.schedules.on_hosts import hierarchical_specs
+from jaxcomm.report.explanation import explanation
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import Network
+from tests.planner.profiles import made
 from tests.planner.random_hosts import compared
 
 SHAPES = [(2, 4), (4, 4)]
@@ -64,6 +67,38 @@ def test_hierarchical_takes_what_its_slowest_tier_takes(hosts: int, per_host: in
     all_before = schedules.hierarchical(*network, chunks, [per_host - 1], chunks, chunks)
     assert took(all_before, topology, 100.0) <= 1.1 * limit(*shape, 100.0)
     assert limit(*shape, 100.0) == max(1.0, slow / per_host if nic == "rank" else slow)
+
+
+@pytest.mark.parametrize(("hosts", "per_host"), SHAPES)
+@pytest.mark.parametrize("nic", ["rank", "host"])
+@pytest.mark.parametrize("slow", SLOW)
+def test_halves_take_what_their_slowest_tier_takes_whoever_is_late(
+    hosts: int, per_host: int, nic: Any, slow: float
+) -> None:
+    ranks = hosts * per_host
+    topology = Topology(hosts=tuple(rank // per_host for rank in range(ranks)), nic=nic, slow=slow)
+    first = (per_host - 1) / ranks  # until a chunk is there that other hosts wait for
+    bound = simulate.half_lower_bound(ranks, 1, 0.0, 1.0, topology=topology)
+    port = (ranks - 1) / ranks / (1 + 1 / slow)  # what the late rank itself must receive
+    for half, after in (("reduce_scatter", bound), ("all_gather", port)):
+        schedule = schedules.hierarchical_half(half, topology.hosts, nic, slow)
+        assert took(schedule, topology, 0.0) <= limit(hosts, per_host, nic, slow, 0.0) / 2 + first + 1e-9
+        late = simulate.run(schedule, 1, Network(0.0, 1.0, topology), [100.0] + [0.0] * (ranks - 1))
+        assert after <= late.finish_s.max() - 100.0 <= took(schedule, topology, 0.0) + 1e-9
+
+
+def test_a_plan_has_halves_where_direct_is_not_the_best_for_all() -> None:
+    assert plan(made(8, None)).halves is None
+    profile = made(8, None).model_copy(update={"topology": Topology(hosts=(0,) * 4 + (1,) * 4, nic="rank", slow=4.0)})
+    planned = plan(profile)
+    found = planned.halves
+    assert found
+    assert "A late rank gains nothing here" in explanation(planned)
+    assert [entry.schedule.kind for entry in (found[0], found[-1])] == ["direct", "hierarchical"]
+    for entry in found:
+        assert entry.lower_bound <= entry.seconds == min(offer.seconds for offer in entry.alternatives)
+    large = {offer.schedule.kind: offer.seconds for offer in found[-1].alternatives}
+    assert large["direct"] > 3.5 * large["hierarchical"]
 
 
 @pytest.mark.slow

@@ -14,9 +14,11 @@ from jaxcomm.errors import PlanError
 from jaxcomm.gpu import nccl
 from jaxcomm.program.message_verifier import CollectiveKind, verify_messages
 from jaxcomm.program.messages import BUFFER, Add, RankMessages, Receive, Round, Send, compile_messages
+from jaxcomm.program.verifier import verify_schedule
 from jaxcomm.schedules import Op, Schedule
+from jaxcomm.schedules.halves import Half
 from tests.program.message_interpreter import Messages, ends_well
-from tests.schedules.schedule_cases import CASES
+from tests.schedules.schedule_cases import CASES, HALVES, by_hand
 
 
 def of(*ranks: list[Round], slots: int = 1, chunks: int = 1) -> Messages:
@@ -55,6 +57,22 @@ def test_every_schedules_messages_are_proved(ranks: int) -> None:
         schedule = make(ranks)
         proof = verify_messages(compile_messages(schedule))
         assert proof.counts["messages"] == sum(len(phase.table()) for phase in schedule.phases)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 7, 8, 12, 16])
+@pytest.mark.parametrize("half", ["reduce_scatter", "all_gather"])
+def test_every_half_of_an_all_reduce_is_proved_and_no_other(half: Half, ranks: int) -> None:
+    for make in HALVES.values():
+        schedule = make(half, ranks)
+        verify_schedule(schedule)
+        messages = compile_messages(schedule)
+        verify_messages(messages, half)
+        assert ends_well(messages, half, seed=ranks)
+        elsewhere = schedule.table().copy()
+        elsewhere[:, 3] = (elsewhere[:, 3] + 1) % schedule.ranks
+        for broken in (schedule.table()[1:], elsewhere):
+            with pytest.raises(PlanError):
+                verify_schedule(by_hand(schedule, broken))
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])

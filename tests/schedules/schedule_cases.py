@@ -14,6 +14,7 @@ from jaxcomm import schedules
 from jaxcomm.errors import PlanError
 from jaxcomm.program.verifier import verify_schedule
 from jaxcomm.schedules import Schedule
+from jaxcomm.schedules.halves import Half
 
 Numbers = NDArray[np.int64]
 
@@ -85,6 +86,22 @@ CASES |= {
     ),
 }
 
+# Reduce-scatters, and backwards all-gathers.
+HALVES: dict[str, Callable[[Half, int], Schedule]] = {
+    "direct": lambda half, n: schedules.half(half, schedules.direct(n)),
+    "ring": lambda half, n: schedules.half(half, schedules.ring(n)),
+    "halving_doubling": lambda half, n: schedules.half(half, schedules.halving_doubling(1 << n.bit_length() - 1)),
+    "halving_doubling, dealt out": lambda half, n: schedules.half(
+        half,
+        schedules.halving_doubling(p := 1 << n.bit_length() - 1, schedules.orders_by_host(on_hosts(p, 3))["dealt_out"]),
+    ),
+    "hierarchical": lambda half, n: schedules.hierarchical_half(half, on_hosts(n, 4), "rank", 4.0),
+    "hierarchical, one NIC per host": lambda half, n: schedules.hierarchical_half(half, on_hosts(n, 3), "host", 2.0),
+    "hierarchical, racks": lambda half, n: schedules.hierarchical_half(
+        half, on_hosts(n, 2), "rank", 2.0, on_hosts(len({*on_hosts(n, 2)}), 2)
+    ),
+}
+
 
 def by_hand(schedule: Schedule, table: object = None) -> Schedule:
     """The schedule of these transfers (by default the same ones) that knows no constructor and no template."""
@@ -97,6 +114,7 @@ def by_hand(schedule: Schedule, table: object = None) -> Schedule:
         precondition=schedule.precondition,
         late=schedule.late,
         other_late_ranks=schedule.other_late_ranks,
+        collective=schedule.collective,
     )
 
 

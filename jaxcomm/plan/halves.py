@@ -1,0 +1,57 @@
+"""What a plan says of the halves of an all-reduce: reduce-scatters, and backwards all-gathers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from jaxcomm.cluster import Topology
+from jaxcomm.plan.values import Count, HalvingDoubling, Hierarchical, Plain, Seconds
+from jaxcomm.values import Value
+
+HalfSpec = Annotated[Plain | HalvingDoubling | Hierarchical, Field(discriminator="kind")]
+
+
+class HalfAlternative(Value):
+    """A schedule that was considered for a reduce-scatter and an all-gather, and its predicted seconds."""
+
+    schedule: HalfSpec
+    seconds: Seconds
+
+
+class HalfEntry(Value):
+    """What reduce-scatters of `min_bytes` to `max_bytes` bytes run, both included, and backwards all-gathers.
+
+    Bytes are those of the whole buffer, the operand of the one and the result of the other; null means no limit. Both
+    are predicted to take `seconds` of `reference_bytes` if all ranks come together, and neither can then take less than
+    `lower_bound`.
+    """
+
+    min_bytes: Count
+    max_bytes: Count | None
+    schedule: HalfSpec
+    reference_bytes: Count
+    seconds: Seconds
+    lower_bound: Seconds
+    alternatives: Annotated[tuple[HalfAlternative, ...], Field(fail_fast=True, max_length=64)] = ()
+
+
+def check_half(where: str, spec: HalfSpec, ranks: int, topology: Topology | None) -> None:
+    """Raises ValueError unless there is such a schedule for these ranks.
+
+    Args:
+      where: the spec's place in the file.
+      spec: the spec.
+      ranks: the plan's ranks.
+      topology: the plan's network.
+    """
+    if not isinstance(spec, Plain) and not topology:
+        raise ValueError(f"network is null, but {where} is made for the hosts of its topology")
+    if spec.kind.startswith("halving_doubling") and ranks & (ranks - 1):
+        raise ValueError(f"{where}.kind is {spec.kind}, but {ranks} ranks are no power of two")
+    if isinstance(spec, Hierarchical) and spec != Hierarchical(chunks=ranks):
+        raise ValueError(
+            f"{where} has chunks {spec.chunks}, late {list(spec.late)}, within {spec.within} and across {spec.across}; "
+            f"a reduce-scatter has {ranks} chunks, one of each rank, and uses no delay"
+        )
