@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "testbed": "files",
     "train": "collectives communicator ffi plan planner profile",
     "report": "plan profile schedules shares cluster simulate",
-    "cli": "collectives distributed ffi files gpu measure plan planner profile program report schedules shares "
+    "cli": "cluster collectives distributed ffi files gpu measure plan planner profile program report schedules shares "
     "simulate testbed train",
     "jax_compat": "",
     "jaxcomm": "collectives communicator ffi lax plan planner profile report schedules train",
