@@ -20,7 +20,7 @@ EXAMPLE = """
     jaxcomm bench --calls 16,64
     jaxcomm bench --late rank=3,ms=20 --schedules ring,straggler:14 --sizes 16MiB
     jaxcomm launch -n 4 -- jaxcomm bench --sizes 1KiB,1MiB,16MiB
-    jaxcomm launch -n 4 -- jaxcomm bench --collective reduce_scatter --plan plan.json --sizes 16MiB
+    jaxcomm bench --collective all_gather --sizes 1MiB
 """
 
 _NOTE = """\
