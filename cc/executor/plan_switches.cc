@@ -1,6 +1,8 @@
 #include "cc/executor/plan_switches.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 
 namespace jaxcomm {
 
@@ -30,19 +32,20 @@ void PlanSwitches::End(bool commit, const Status& why) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     for (const auto& [module, launch] : prepared_) {
-      auto& plans = modules_[module].plans;
-      if (commit) plans[launch] = plan_;
-      if (plans.size() > kKept) plans.erase(plans.begin());
+      Module& it = modules_[module];
+      if (commit) it.plans[launch] = plan_;
+      const auto reached = [&] { return std::distance(it.plans.begin(), it.plans.upper_bound(it.next)); };
+      while (reached() > static_cast<std::ptrdiff_t>(kKept)) it.plans.erase(it.plans.begin());
     }
     if (why.ok()) prepared_.clear();
     plan_.reset();
     failure_ = why;
     waiting.swap(waiting_);
   }
-  for (Waiting& it : waiting) Follow(it.module, it.launch, std::move(it.then));
+  for (Waiting& it : waiting) Follow(it.module, it.launch, std::move(it.then), /*has_waited=*/true);
 }
 
-void PlanSwitches::Follow(uint64_t module, uint32_t launch, Then then) {
+void PlanSwitches::Follow(uint64_t module, uint32_t launch, Then then, bool has_waited) {
   std::shared_ptr<const PlannedLists> plan;
   Status failure;
   {
@@ -57,7 +60,7 @@ void PlanSwitches::Follow(uint64_t module, uint32_t launch, Then then) {
     const auto after = it.plans.upper_bound(launch);
     if (after != it.plans.begin()) plan = std::prev(after)->second;
   }
-  then(failure, plan);
+  then(failure, plan, has_waited);
 }
 
 std::vector<PlanSwitches::Launch> PlanSwitches::Next() const {

@@ -2,10 +2,11 @@
 //
 //   bool prepared = switches.Prepare(plan, {{module, /*launch=*/120}});   // false: that launch has begun here
 //   switches.Decide(/*commit=*/true);                                     // once all processes have prepared it
-//   switches.Follow(module, launch, [](const Status& status, const std::shared_ptr<const PlannedLists>& plan) {…});
+//   switches.Follow(module, launch, [](const Status& status, const std::shared_ptr<const PlannedLists>& plan,
+//                                      bool has_waited) {…});
 //
 // Between Prepare and Decide nobody here knows what the others will do, so calls of those launches wait. Thread-safe;
-// callbacks run in Follow, or in Decide or Fail if they have waited, and no lock is held.
+// callbacks run in Follow, or in Decide or Fail, one after the other, if they have waited. No lock is held.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +39,7 @@ class PlanSwitches {
     uint32_t launch;  // how often the module had been launched before
   };
   // No plan: the call's own lists. An error: the processes could not agree.
-  using Then = std::function<void(const Status&, const std::shared_ptr<const PlannedLists>&)>;
+  using Then = std::function<void(const Status&, const std::shared_ptr<const PlannedLists>&, bool has_waited)>;
 
   // From these launches on the modules' calls are to follow the plan, or their own lists if there is none. False, and
   // nothing has changed: one of the launches has begun here, or others have been prepared and not decided.
@@ -49,13 +50,15 @@ class PlanSwitches {
   void Fail(const Status& why);
 
   // A call of this launch begins.
-  void Follow(uint64_t module, uint32_t launch, Then then);
+  void Follow(uint64_t module, uint32_t launch, Then then) {
+    Follow(module, launch, std::move(then), /*has_waited=*/false);
+  }
 
   // The next launch of each module that has been launched.
   std::vector<Launch> Next() const;
 
  private:
-  static constexpr size_t kKept = 4;  // switches of a module; no launch is so many behind
+  static constexpr size_t kKept = 4;  // switches that a module has reached; none of its launches is so many behind
 
   struct Module {
     uint32_t next = 0;
@@ -68,6 +71,7 @@ class PlanSwitches {
   };
 
   void End(bool commit, const Status& why);
+  void Follow(uint64_t module, uint32_t launch, Then then, bool has_waited);
 
   mutable std::mutex mutex_;
   std::map<uint64_t, Module> modules_;

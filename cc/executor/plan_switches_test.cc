@@ -16,9 +16,10 @@ class PlanSwitchesTest : public testing::Test {
   // What a call follows, by the plan's name; "waits" until that is decided.
   std::shared_ptr<std::string> Follow(uint64_t module, uint32_t launch) {
     auto followed = std::make_shared<std::string>("waits");
-    switches_.Follow(module, launch, [followed](const Status& status, const std::shared_ptr<const PlannedLists>& plan) {
-      *followed = !status.ok() ? status.message() : plan ? plan->plan : "own";
-    });
+    switches_.Follow(module, launch,
+                     [followed](const Status& status, const std::shared_ptr<const PlannedLists>& plan, bool) {
+                       *followed = !status.ok() ? status.message() : plan ? plan->plan : "own";
+                     });
     return followed;
   }
   static std::shared_ptr<const PlannedLists> Plan(const std::string& name) {

@@ -31,7 +31,7 @@ Result<std::shared_ptr<MessageSite>> PlannedSite::With(MessageSite::Label label,
 }
 
 Result<std::shared_ptr<MessageSite>> PlannedSite::Following(const std::shared_ptr<const PlannedLists>& plan,
-                                                            Stats& stats) {
+                                                            Executor& executor) {
   if (!plan) return own_;
   std::lock_guard<std::mutex> lock(mutex_);
   if (plan == plan_) return planned_;
@@ -40,7 +40,8 @@ Result<std::shared_ptr<MessageSite>> PlannedSite::Following(const std::shared_pt
   Result<std::shared_ptr<MessageSite>> made =
       With(std::move(label), own_->module(), own_->site(), own_->process(), plan.get());
   if (!made.ok()) return made;
-  if (Status status = made.value()->SetLeaves(own_->layout().leaves(), stats); !status.ok()) return status;
+  if (Status status = made.value()->SetLeaves(own_->layout().leaves(), executor.stats()); !status.ok()) return status;
+  if (planned_) executor.Forget(planned_.get());
   plan_ = plan;
   planned_ = made.value();
   return made;
@@ -48,19 +49,24 @@ Result<std::shared_ptr<MessageSite>> PlannedSite::Following(const std::shared_pt
 
 void PlannedSite::Arrive(Executor& executor, PlanSwitches& switches, int64_t run, uint32_t rank, Buffers buffers,
                          Done done) {
-  const uint32_t launch = executor.LaunchOf(own_->module(), run);
-  switches.Follow(own_->module(), launch,
-                  [self = shared_from_this(), &executor, run, rank, buffers = std::move(buffers),
-                   done = std::move(done)](const Status& status, const std::shared_ptr<const PlannedLists>& plan) {
-                    std::shared_ptr<MessageSite> site = self->own_;
-                    Status refused = status;
-                    if (refused.ok()) {
-                      Result<std::shared_ptr<MessageSite>> planned = self->Following(plan, executor.stats());
-                      if (planned.ok()) site = std::move(planned.value());
-                      refused = planned.status();
-                    }
-                    executor.ArriveAcross(site, run, rank, buffers, done, refused);
-                  });
+  const auto arrive = [self = shared_from_this(), &executor, run, rank, buffers = std::move(buffers),
+                       done = std::move(done)](Status refused, const std::shared_ptr<const PlannedLists>& plan) {
+    std::shared_ptr<MessageSite> site = self->own_;
+    if (refused.ok()) {
+      Result<std::shared_ptr<MessageSite>> planned = self->Following(plan, executor);
+      if (planned.ok()) site = std::move(planned.value());
+      refused = planned.status();
+    }
+    executor.ArriveAcross(site, run, rank, buffers, done, refused);
+  };
+  switches.Follow(
+      own_->module(), executor.LaunchOf(own_->module(), run),
+      [&executor, arrive](const Status& status, const std::shared_ptr<const PlannedLists>& plan, bool has_waited) {
+        if (!has_waited) return arrive(status, plan);
+        // Its end may go on with the rest of a device's program, and block: not on the thread that others wait for.
+        executor.Delay(Clock::duration::zero(),
+                       [arrive, status, plan](const Status& delayed) { arrive(status.ok() ? delayed : status, plan); });
+      });
 }
 
 void PlannedSite::Forget(Executor& executor) const {

@@ -45,7 +45,7 @@ class PlannedSite : public std::enable_shared_from_this<PlannedSite> {
 
   Result<std::shared_ptr<MessageSite>> With(MessageSite::Label label, uint64_t module, uint32_t site, uint32_t process,
                                             const PlannedLists* plan) const;
-  Result<std::shared_ptr<MessageSite>> Following(const std::shared_ptr<const PlannedLists>& plan, Stats& stats);
+  Result<std::shared_ptr<MessageSite>> Following(const std::shared_ptr<const PlannedLists>& plan, Executor& executor);
 
   const Reduction reduction_;
   const std::vector<MessageGroup> groups_;

@@ -5,6 +5,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cc/transport/simulated/simulated.h"
@@ -114,6 +115,30 @@ TEST_F(PlannedSiteTest, WhereOneProcessCannotKnowTheCallFailsOnAll) {
   for (uint32_t process = 0; process < kProcesses; ++process) ends.push_back(Arrive(process, 0));
   switches_[2]->Fail(Status(Code::kInternal, "no answer of process 0"));
   for (auto& end : ends) EXPECT_NE(end.get().message().find("no answer of process 0"), std::string::npos);
+}
+
+// As XLA's do, which go on with the rest of a device's program.
+TEST_F(PlannedSiteTest, CallsThatHaveWaitedMayBlockWhereTheyEnd) {
+  ASSERT_TRUE(switches_[2]->Prepare(Plan("ring", "all_reduce/ring/3"), {{7, 0}}));
+  std::vector<std::future<Status>> ends;
+  for (int64_t run : {0, 1}) {
+    for (uint32_t process : {0u, 1u}) ends.push_back(Arrive(process, run));
+  }
+  std::promise<void> second;
+  auto has_ended = second.get_future().share();
+  std::vector<std::promise<bool>> met(2);
+  auto* const bytes = reinterpret_cast<std::byte*>(buffers_[2].data());
+  for (int64_t run : {0, 1}) {
+    sites_[2]->Arrive(*executors_[2], *switches_[2], 2000 + run, 2, {{bytes}, {bytes}}, [&, run](const Status& status) {
+      EXPECT_TRUE(status.ok()) << status.message();
+      if (run == 1) second.set_value();
+      met[run].set_value(has_ended.wait_for(std::chrono::seconds(20)) == std::future_status::ready);
+    });
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // what the others send is there
+  switches_[2]->Decide(/*commit=*/false);
+  for (auto& each : met) EXPECT_TRUE(each.get_future().get());
+  for (auto& end : ends) EXPECT_TRUE(end.get().ok());
 }
 
 }  // namespace
