@@ -5,7 +5,6 @@
 #include <future>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "cc/transport/simulated/simulated.h"
@@ -119,26 +118,31 @@ TEST_F(PlannedSiteTest, WhereOneProcessCannotKnowTheCallFailsOnAll) {
 
 // As XLA's do, which go on with the rest of a device's program.
 TEST_F(PlannedSiteTest, CallsThatHaveWaitedMayBlockWhereTheyEnd) {
-  ASSERT_TRUE(switches_[2]->Prepare(Plan("ring", "all_reduce/ring/3"), {{7, 0}}));
-  std::vector<std::future<Status>> ends;
-  for (int64_t run : {0, 1}) {
-    for (uint32_t process : {0u, 1u}) ends.push_back(Arrive(process, run));
-  }
+  const MessageGroup here{{{0, 0}, {0, 1}}, "all_reduce/flat/2", {}};
+  const auto site = PlannedSite::Make({"psum", "data", "auto", "train.py:58"}, Reduction::kSum, /*module=*/8,
+                                      /*site=*/0, {here}, registry_, /*process=*/0);
+  ASSERT_TRUE(site.ok()) << site.status().message();
+  ASSERT_TRUE(site.value()->SetLeaves({{DType::kF32, 4 * kFloats}}, executors_[0]->stats()).ok());
+  ASSERT_TRUE(switches_[0]->Prepare(nullptr, {{8, 0}}));
   std::promise<void> second;
-  auto has_ended = second.get_future().share();
-  std::vector<std::promise<bool>> met(2);
-  auto* const bytes = reinterpret_cast<std::byte*>(buffers_[2].data());
-  for (int64_t run : {0, 1}) {
-    sites_[2]->Arrive(*executors_[2], *switches_[2], 2000 + run, 2, {{bytes}, {bytes}}, [&, run](const Status& status) {
-      EXPECT_TRUE(status.ok()) << status.message();
-      if (run == 1) second.set_value();
-      met[run].set_value(has_ended.wait_for(std::chrono::seconds(20)) == std::future_status::ready);
-    });
+  auto second_has_begun_to_end = second.get_future().share();
+  std::vector<std::promise<bool>> ends(4);
+  std::vector<std::vector<float>> buffers(4, std::vector<float>(kFloats, 1));
+  for (uint32_t call = 0; call < 4; ++call) {
+    auto* const bytes = reinterpret_cast<std::byte*>(buffers[call].data());
+    const auto done = [&, call](const Status& status) {
+      if (call / 2 == 1) return ends[call].set_value(status.ok());
+      const bool met = second_has_begun_to_end.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
+      ends[call].set_value(met && status.ok());
+    };
+    site.value()->Arrive(*executors_[0], *switches_[0], /*run=*/call / 2, /*rank=*/call % 2, {{bytes}, {bytes}},
+                         [&, call, done](const Status& status) {
+                           if (call == 3) second.set_value();
+                           done(status);
+                         });
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // what the others send is there
-  switches_[2]->Decide(/*commit=*/false);
-  for (auto& each : met) EXPECT_TRUE(each.get_future().get());
-  for (auto& end : ends) EXPECT_TRUE(end.get().ok());
+  switches_[0]->Decide(/*commit=*/true);
+  for (auto& end : ends) EXPECT_TRUE(end.get_future().get());
 }
 
 }  // namespace
