@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jaxcomm import choice, ffi
 from jaxcomm.collectives.request import Device, Operand, Request, extent
@@ -56,10 +57,13 @@ def attributes(
     if request.divided:
         found |= {"devices": devices}
     else:
+        followed = choices[max(sizes)].plan
+        if followed == choice.AUTO and not _in_order(devices):
+            followed = "direct"
         found |= {
             "kind": request.kind,
             "reduction": request.reduction,
-            "plan": choices[max(sizes)].plan,
+            "plan": followed,
             "groups": devices,
             "sizes": np.array(sizes, np.int32),
         }
@@ -67,3 +71,8 @@ def attributes(
         processes = [device.process for group in request.groups for device in group]
         found |= request.site._asdict() | {"processes": np.array(processes, np.int32)}
     return found
+
+
+def _in_order(devices: NDArray[np.int32]) -> bool:
+    """Whether ranks count as devices do, and as the links that a run measures."""
+    return bool((np.diff(devices) > 0).all())

@@ -26,13 +26,13 @@ def publish(key: str, value: str) -> None:
     """Publishes a value to the other processes, once; what is published later under the same key counts no more.
 
     Raises:
-      JaxcommError: `jax.distributed` has not been initialized.
+      JaxcommError: `jax.distributed` has not been initialized, or its store is gone.
     """
     try:
         client().key_value_set(f"jaxcomm/{key}", value)
     except jax.errors.JaxRuntimeError as error:
         if "ALREADY_EXISTS" not in str(error):
-            raise
+            raise JaxcommError(f"the processes' store does not answer: {str(error).splitlines()[0]}") from error
 
 
 def lookup(key: str, missing: str) -> str:

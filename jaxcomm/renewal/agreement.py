@@ -87,7 +87,7 @@ class Agreement:
             return False
         prepared, commit = self._core.prepare(own, first), False
         try:
-            commit = all(answer == "yes" for answer in self._answers(f"{key}/prepared")) and prepared
+            commit = prepared and all(answer == "yes" for answer in self._answers(f"{key}/prepared"))
         finally:
             self._end_switch(prepared, lambda: self._publish_outcome(key, commit))
         return commit
@@ -117,7 +117,7 @@ class Agreement:
 
         def outcome() -> bool:
             store.publish(f"{key}/prepared/{self._process}", "yes" if prepared else "no")
-            return self._await(f"{key}/outcome", _OUTCOME_S) == "commit"
+            return self._await(f"{key}/outcome", _OUTCOME_S, to_the_end=not prepared) == "commit"
 
         return self._end_switch(prepared, outcome)
 
@@ -150,11 +150,14 @@ class Agreement:
                 store.remove(f"auto/{self._number - 2}")
         return f"auto/{self._number}"
 
-    def _await(self, key: str, seconds: float) -> str:
+    def _await(self, key: str, seconds: float, *, to_the_end: bool = True) -> str:
+        """What is published under a key. Calls that wait need it also when this process ends."""
         deadline = time.monotonic() + seconds
         while (found := store.find(key)) is None:
             if self._end.wait(_POLL_S):
-                raise JaxcommError("the run has ended")
+                if to_the_end:
+                    raise JaxcommError("the run has ended")
+                time.sleep(_POLL_S)
             if time.monotonic() > deadline:
                 raise JaxcommError(f"no process has published {key} in time")
         return found

@@ -55,6 +55,13 @@ def plan_text(profile: Profile, has_ended: Callable[[float], bool]) -> str:
     Raises:
       JaxcommError: it cannot be planned, or the run has ended.
     """
+    try:
+        return _plan_text(profile, has_ended)
+    except OSError as error:
+        raise JaxcommError(f"the planner cannot be started: {error}") from error
+
+
+def _plan_text(profile: Profile, has_ended: Callable[[float], bool]) -> str:
     with tempfile.TemporaryDirectory(prefix="jaxcomm-") as folder:
         found, made = Path(folder, "profile.json"), Path(folder, "plan.json")
         save(profile, found)

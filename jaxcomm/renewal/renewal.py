@@ -11,7 +11,9 @@ from typing import Any, Final
 import jax
 import numpy as np
 
+from jaxcomm import jax_compat
 from jaxcomm.choice import AUTO
+from jaxcomm.distributed import store
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say
 from jaxcomm.plan import Plan, files
@@ -29,27 +31,32 @@ _COST: Final = 200  # times what a look takes, until the next one: half a percen
 _FOLLOW_S: Final = 0.1
 _LEAST_GAIN: Final = 0.02
 _TRIES: Final = 5  # to find a launch at which all can switch
+_IDLE_S: Final = 60.0  # without a call that a plan is for, until it is no longer watched
 
-_running: Renewal | None = None
+_running: tuple[Any, Renewal] | None = None  # with the store of the processes that it is of
 
 
 def begin() -> None:
     """Begins to follow the run, or goes on; all processes call it, once they are connected.
 
     Raises:
-      JaxcommError: the links cannot be measured.
+      JaxcommError: not all processes call it, or the links cannot be measured.
     """
     global _running
-    if _running is not None:
+    if _running is not None and _running[0] is store.client():
         return
     from jaxcomm.measure.processes import measure_links
 
+    process, processes = jax.process_index(), jax.process_count()
+    store.publish(f"auto/begun/{process}", "")
+    for each in range(processes):
+        store.lookup(f"auto/begun/{each}", f"process {each} has not called jaxcomm.init(plan='auto')")
     start = time.monotonic()
     links = measure_links(_SIZES, _LINKS_S)
-    if jax.process_index() == 0:
+    if process == 0:
         took = time.monotonic() - start
         _say(f"the links have been measured, in {took:.1f} s; plans follow as the run shows who is late.")
-    _running = Renewal(links, jax.process_index(), jax.process_count(), len(jax.devices("cpu")))
+    _running = store.client(), Renewal(links, process, processes, len(jax.devices("cpu")))
 
 
 class Renewal:
@@ -71,8 +78,9 @@ class Renewal:
         self._end = threading.Event()
         self._agreement = Agreement(Switches(), process, processes, self._end)
         self._watch = Watch(ranks)
-        self._plan = AUTO  # its name in statistics
+        self._plan, self._text = AUTO, ""  # its name in statistics, and its file's text
         self._planned_for: Situation | None = None
+        self._pause = _LOOK_S
         self._run = self._follow if process else self._decide
         self._thread = threading.Thread(target=self._work, name="jaxcomm renewal", daemon=True)
         self._thread.start()
@@ -87,8 +95,8 @@ class Renewal:
     def _work(self) -> None:
         try:
             self._run()
-        except JaxcommError as error:
-            if not self._end.is_set():
+        except Exception as error:  # the run goes on, whatever it is
+            if not self._end.is_set() and jax_compat.is_job():
                 _say(f"the run keeps the plan that it has from now on: {error}")
 
     def _follow(self) -> None:
@@ -96,23 +104,35 @@ class Renewal:
             self._agreement.follow()
 
     def _decide(self) -> None:
-        pause = _LOOK_S
-        while not self._end.wait(pause):
-            start = time.thread_time()
-            calls = self._watch.calls(self._plan)
-            site = busiest(calls)
-            if site is not None:
-                profile = self._profile(site, calls[site])
-                situation = steady(profile, calls[site].arrivals)
-                if situation and not (self._planned_for and situation.is_like(self._planned_for)):
-                    self._renew(situation, profile, calls, site)
-                    start = time.thread_time()
-            pause = max(_LOOK_S, _COST * (time.thread_time() - start))
+        while not self._end.wait(self._pause):
+            calls = self._look()
+            if (key := busiest(calls)) is None:
+                continue
+            plan, site = key
+            profile = self._profile(site, calls[key])
+            situation = steady(profile, calls[key].arrivals)
+            if situation is None:
+                continue
+            if not (self._planned_for and situation.is_like(self._planned_for)):
+                self._renew(situation, profile, {each: calls[plan, each] for name, each in calls if name == plan}, site)
+            elif plan != self._plan:  # a step that was first launched after the switch
+                self._switch(self._text, self._plan)
+
+    def _look(self) -> dict[tuple[str, Site], Calls]:
+        start = time.thread_time()
+        calls = self._watch.look(AUTO, self._plan)
+        self._pause = max(_LOOK_S, _COST * (time.thread_time() - start))
+        return calls
 
     def _renew(self, situation: Situation, profile: Profile, before: Mapping[Site, Calls], site: Site) -> None:
         """Plans for a situation, switches, and takes the plan back if it gains nothing."""
         self._planned_for = situation
-        plan = files.decode(planning.plan_text(profile, self._end.wait).encode(), "the plan of this run")
+        try:
+            plan = files.decode(planning.plan_text(profile, self._end.wait).encode(), "the plan of this run")
+        except JaxcommError as error:
+            if not self._end.is_set():
+                _say(f"{situation}; the run keeps the plan that it has: {error}")
+            return
         is_other = any(_kind(plan, nbytes) != "direct" for _, _, nbytes in before)
         name = plan.hash[:8] if is_other else AUTO
         if name == self._plan:
@@ -122,13 +142,15 @@ class Renewal:
         if not self._switch(files.encode(plan) if is_other else "", name):
             return
         if (after := self._calls_after(before)) is None:
+            if not self._end.is_set():
+                _say(f"{situation}; plan {name} is followed, but the calls that it is for come no more.")
             return
         was, now = _seconds(before, after), _seconds(after, before)
         took = f"from the last arrival to the end {1e3 * was:.3g} ms before, {1e3 * now:.3g} now"
         if not is_other:
             _say(f"{situation}; sums run without a plan again: {took}.")
         elif now > (1 - _LEAST_GAIN) * was:
-            _say(f"{situation}; plan {name} gains nothing, so sums run without one: {took}.")
+            _say(f"{situation}; plan {name} gains nothing, and sums run without one again: {took}.")
             self._switch("", AUTO)
         else:
             _say(f"{situation}; sums follow plan {name} ({_kind(plan, site[2])}): {took}.")
@@ -136,20 +158,25 @@ class Renewal:
     def _switch(self, text: str, name: str) -> bool:
         """Whether all processes have switched."""
         for _ in range(_TRIES):
-            if self._agreement.propose(text):
-                self._plan = name
-                self._watch.mark()
-                return True
+            if switched := self._agreement.propose(text):
+                self._plan, self._text = name, text
+                break
             if self._end.wait(_LOOK_S):
                 break
-        return False
+        self._watch.mark()
+        if not switched and not self._end.is_set():
+            self._planned_for = None
+            _say("the processes have found no launch at which all could switch plans; they will try again.")
+        return switched
 
     def _calls_after(self, before: Mapping[Site, Calls]) -> dict[Site, Calls] | None:
-        """The calls under the new plan, once there are enough; None: the run has ended."""
-        while not self._end.wait(_LOOK_S):
-            calls = self._watch.calls(self._plan)
-            site = busiest({each: calls[each] for each in calls if each in before})
-            if site and calls[site].number >= CALLS:
+        """The calls under the new plan, once there are enough; None: they come no more."""
+        latest = time.monotonic()
+        while not self._end.wait(self._pause) and time.monotonic() - latest < _IDLE_S:
+            calls = {site: each for (plan, site), each in self._look().items() if plan == self._plan and site in before}
+            if any(each.lately for each in calls.values()):
+                latest = time.monotonic()
+            if any(each.number >= CALLS for each in calls.values()):
                 return calls
         return None
 

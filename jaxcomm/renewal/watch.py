@@ -16,53 +16,61 @@ Site = tuple[str, str, int]  # name, axes and bytes
 
 
 class Calls(NamedTuple):
-    """The latest calls of a site.
+    """The latest calls of a site under a plan.
 
     Attributes:
       number: of all since the mark.
+      lately: of those since the look before.
       arrivals: seconds after the first rank; a row for each call, a column for each rank.
       after_s: seconds from the last arrival to the end, for each call.
     """
 
     number: int
+    lately: int
     arrivals: NDArray[np.float64]
     after_s: NDArray[np.float64]
 
 
 class Watch:
-    """The all-reduces over all ranks that follow plans of the run, since a mark."""
+    """The all-reduces over all ranks, since a mark."""
 
     def __init__(self, ranks: int) -> None:
         self._ranks = ranks
         self._marks: dict[tuple[str, Site], int] = {}
+        self._seen: dict[tuple[str, Site], int] = {}
 
     def mark(self) -> None:
         """Counts from now on."""
         self._marks = {(site["plan"], _key(site)): site["calls"] for site in self._sites()}
 
-    def calls(self, plan: str) -> dict[Site, Calls]:
-        """Those under a plan, by their sites.
+    def look(self, *plans: str) -> dict[tuple[str, Site], Calls]:
+        """The calls under these plans, by plan and site.
 
         Args:
-          plan: its name in statistics; "auto" for none.
+          plans: their names in statistics; "auto" for none.
         """
-        found = {}
+        found, seen = {}, {}
         for site in self._sites():
-            marked = self._marks.get((plan, _key(site)), 0)
-            number = site["calls"] - (marked if marked <= site["calls"] else 0)  # statistics may have been reset
+            key = site["plan"], _key(site)
+            count = seen[key] = site["calls"]
+            if count < self._marks.get(key, 0):  # the statistics have been reset
+                del self._marks[key]
+            number, lately = count - self._marks.get(key, 0), count - self._seen.get(key, 0)
             rows = min(number, _KEPT, len(site["arrivals"]))
-            if site["plan"] == plan and rows > 0:
+            if site["plan"] in plans and rows > 0:
                 latest = np.array(site["arrivals"][-rows:]), np.array(site["after_arrival_s"][-rows:])
-                found[_key(site)] = Calls(number, *latest)
+                found[key] = Calls(number, lately if lately >= 0 else count, *latest)
+        self._seen = seen
         return found
 
     def _sites(self) -> Iterable[Mapping[str, Any]]:
         return (site for site in ffi.stats() if site["ranks"] == self._ranks and not site["own_s"])
 
 
-def busiest(calls: Mapping[Site, Calls]) -> Site | None:
-    """The site that moved most bytes."""
-    return max(calls, key=lambda site: (calls[site].number * site[2], site), default=None)
+def busiest(calls: Mapping[tuple[str, Site], Calls]) -> tuple[str, Site] | None:
+    """Which moved most bytes lately; None: none did."""
+    lately = {key: each.lately * key[1][2] for key, each in calls.items() if each.lately}
+    return max(lately, key=lambda key: (lately[key], key), default=None)
 
 
 def _key(site: Mapping[str, Any]) -> Site:

@@ -11,10 +11,10 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxcomm
-from jaxcomm import planner
+from jaxcomm import planner, renewal
 from jaxcomm.plan import encode
 from jaxcomm.profile import Profile
-from jaxcomm.renewal import agreement, renewal
+from jaxcomm.renewal import agreement
 from jaxcomm.renewal.agreement import Agreement
 from jaxcomm.renewal.planning import profile_of
 from jaxcomm.renewal.switches import Switches
@@ -34,7 +34,7 @@ def profile(late: int) -> Profile:
 def main() -> None:
     jax.distributed.initialize()
     first = jax.process_index() == 0
-    renewal.begin = lambda: None  # nothing but what follows switches
+    renewal.begin = lambda: None  # nothing but what follows switches plans
     jaxcomm.init(plan="auto")
     mesh = jax.make_mesh((4,), ("data",))
     shard = partial(jax.shard_map, mesh=mesh, in_specs=P("data"), out_specs=P("data"))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import jaxcomm
-from jaxcomm import planner
+from jaxcomm import jax_compat, planner
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import encode
 from jaxcomm.profile import Profile, lateness
@@ -33,6 +33,8 @@ class Run:
         self.proposed: list[str] = []
         self.planned: list[tuple[int, ...]] = []
         self.error: JaxcommError | None = None
+        self.can_switch = True
+        self.new_module = False  # whose calls follow no plan yet
         self._after_s = after_s
         self._random = np.random.default_rng(0)
         monkeypatch.setattr(renewal, "_LOOK_S", 1e-3)
@@ -45,18 +47,22 @@ class Run:
             raise self.error
         self.plan = jaxcomm.plan.files.decode(text.encode(), "").hash[:8] if text else "auto"
         self.proposed.append(self.plan)
-        return True
+        self.new_module = False
+        return self.can_switch
 
     def mark(self) -> None:
         pass
 
-    def calls(self, plan: str) -> dict[Site, Calls]:
-        assert plan == self.plan
+    def look(self, *plans: str) -> dict[tuple[str, Site], Calls]:
+        assert plans == ("auto", self.plan)
         rows = self._random.uniform(0, 1e-3, (64, 4))
         if self.late is not None:
             rows[:, self.late] += 0.05
-        after = np.full(64, self._after_s(plan))
-        return {SITE: Calls(64, rows - rows.min(axis=1, keepdims=True), after)}
+        calls = Calls(64, 1, rows - rows.min(axis=1, keepdims=True), np.full(64, self._after_s(self.plan)))
+        idle = calls._replace(lately=0)
+        return {(self.plan, SITE): idle if self.new_module else calls} | (
+            {("auto", SITE): calls} if self.new_module else {}
+        )
 
     def _plan_text(self, profile: Profile, has_ended: Callable[[float], bool]) -> str:
         del has_ended
@@ -118,7 +124,62 @@ def test_when_nobody_is_late_any_more_the_run_goes_on_without_a_plan(monkeypatch
     assert run.proposed[1] == "auto"
 
 
+def test_a_step_that_is_first_launched_later_follows_the_plan_too(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = Run(monkeypatch, lambda plan: 0.05 if plan == "auto" else 0.04)
+    caplog.set_level(logging.WARNING, "jaxcomm")
+    switched = threading.Event()
+
+    def launches() -> bool:
+        if not switched.is_set():
+            switched.set()
+            run.new_module = True
+        return len(run.proposed) == 2
+
+    follow(run, lambda: "sums follow plan" in caplog.text, launches)
+    assert run.proposed[0] == run.proposed[1] != "auto"
+    assert run.planned == [(3,)]
+
+
+def test_processes_that_cannot_switch_try_again_and_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = Run(monkeypatch, lambda plan: 0.05 if plan == "auto" else 0.04)
+    caplog.set_level(logging.WARNING, "jaxcomm")
+    run.can_switch = False
+    monkeypatch.setattr(run, "look", lambda *plans: Run.look(run, "auto", run.plan) if run.plan == "auto" else {})
+
+    def lets() -> bool:
+        run.plan, run.can_switch = ("auto", True) if not run.can_switch else (run.plan, True)
+        return "sums follow plan" in caplog.text or len(run.planned) > 1
+
+    follow(run, lambda: "they will try again" in caplog.text, lets)
+    assert len(run.planned) >= 2
+
+
+def test_a_planner_that_fails_is_said_and_does_not_end_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = Run(monkeypatch, lambda plan: 0.05 if plan == "auto" else 0.04)
+    caplog.set_level(logging.WARNING, "jaxcomm")
+
+    def fails(profile: Profile, has_ended: Callable[[float], bool]) -> str:
+        monkeypatch.setattr(planning, "plan_text", run._plan_text)
+        raise JaxcommError("no thread is left")
+
+    monkeypatch.setattr(planning, "plan_text", fails)
+
+    def moves() -> bool:
+        run.late = 1
+        return len(run.proposed) == 1
+
+    follow(run, lambda: "no thread is left" in caplog.text, moves)
+    assert run.planned == [(1,)]
+
+
 def test_an_error_ends_it_and_is_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(jax_compat, "is_job", lambda: True)
     run = Run(monkeypatch, lambda plan: 0.05)
     run.error = JaxcommError("process 2 is gone")
     follow(run, lambda: "process 2 is gone" in caplog.text)

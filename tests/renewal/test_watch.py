@@ -30,26 +30,32 @@ def test_calls_are_those_of_all_ranks_under_the_plan_since_the_mark(monkeypatch:
     sites = [site("auto", 64, 10), site("auto", 4096, 10), site("direct", 64, 9), site("auto", 64, 9, ranks=3)]
     monkeypatch.setattr(ffi, "stats", lambda: sites)
     watch = Watch(2)
-    assert {key: calls.number for key, calls in watch.calls("auto").items()} == {
-        ("psum", "data", 64): 10,
-        ("psum", "data", 4096): 10,
+    assert {key: (calls.number, calls.lately) for key, calls in watch.look("auto").items()} == {
+        ("auto", ("psum", "data", 64)): (10, 10),
+        ("auto", ("psum", "data", 4096)): (10, 10),
     }
     watch.mark()
-    assert watch.calls("auto") == {}
+    assert watch.look("auto") == {}
     sites[0] = site("auto", 64, 13)
-    found = watch.calls("auto")["psum", "data", 64]
-    assert found.number == 3
+    found = watch.look("auto")["auto", ("psum", "data", 64)]
+    assert (found.number, found.lately) == (3, 3)
     np.testing.assert_allclose(found.arrivals[:, 1], [0.010, 0.011, 0.012])
     sites[0] = site("auto", 64, 5)  # the user has reset the statistics
-    assert watch.calls("auto")["psum", "data", 64].number == 5
+    assert watch.look("auto")["auto", ("psum", "data", 64)].number == 5
+    sites[0] = site("auto", 64, 14)
+    assert watch.look("auto")["auto", ("psum", "data", 64)][:2] == (14, 9)
 
 
 def test_groups_that_change_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ffi, "stats", lambda: [site("auto", 64, 10, own=True)])
-    assert Watch(2).calls("auto") == {}
+    assert Watch(2).look("auto") == {}
 
 
-def test_the_busiest_site_moves_most_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ffi, "stats", lambda: [site("auto", 64, 100), site("auto", 4096, 3)])
-    assert busiest(Watch(2).calls("auto")) == ("psum", "data", 4096)
-    assert busiest({}) is None
+def test_the_busiest_site_moved_most_bytes_lately(monkeypatch: pytest.MonkeyPatch) -> None:
+    sites = [site("auto", 64, 100), site("auto", 4096, 3), site("plan", 64, 500)]
+    monkeypatch.setattr(ffi, "stats", lambda: sites)
+    watch = Watch(2)
+    assert busiest(watch.look("auto")) == ("auto", ("psum", "data", 4096))
+    sites[0] = site("auto", 64, 101)
+    assert busiest(watch.look("auto", "plan")) == ("auto", ("psum", "data", 64))
+    assert busiest(watch.look("auto", "plan")) is None
