@@ -275,11 +275,25 @@ assert state == 2 and time.monotonic() - began >= 0.02
 """
 
 
+def in_one_process(snippet: str) -> str:
+    return f"""
+try:
+{textwrap.indent(snippet, "    ")}
+    raise AssertionError("one process has nothing to follow")
+except jaxcomm.JaxcommError as error:
+    assert "jaxcomm launch" in str(error)
+"""
+
+
 GUIDES = "docs/guides/"
 # By page, and there by a word that only this snippet of the page has.
 PROGRAMS: dict[str, dict[str, Callable[[str], str]]] = {
     "README.md": {"jaxcomm.init(plan=": own_step},
-    f"{GUIDES}late_ranks.md": {"jaxcomm.use_plan": with_another_role, "ffi.delay": late_gradients},
+    f"{GUIDES}late_ranks.md": {
+        "jaxcomm.use_plan": with_another_role,
+        'plan="auto"': in_one_process,
+        "ffi.delay": late_gradients,
+    },
     f"{GUIDES}training.md": {
         "jaxcomm.init(plan=": own_step,
         "from jaxcomm import lax": under_pmap,
