@@ -139,6 +139,7 @@ class Renewal:
             if name == AUTO and situation.late:
                 _say(f"{situation}; no plan is better than the schedules without one.")
             return
+        text_before, plan_before = self._text, self._plan
         if not self._switch(files.encode(plan) if is_other else "", name):
             return
         if (after := self._calls_after(before)) is None:
@@ -150,8 +151,9 @@ class Renewal:
         if not is_other:
             _say(f"{situation}; sums run without a plan again: {took}.")
         elif now > (1 - _LEAST_GAIN) * was:
-            _say(f"{situation}; plan {name} gains nothing, and sums run without one again: {took}.")
-            self._switch("", AUTO)
+            again = "run without one" if plan_before == AUTO else f"follow plan {plan_before}"
+            _say(f"{situation}; plan {name} gains nothing, and sums {again} again: {took}.")
+            self._switch(text_before, plan_before)
         else:
             _say(f"{situation}; sums follow plan {name} ({_kind(plan, site[2])}): {took}.")
 
