@@ -124,23 +124,27 @@ class Renewal:
         self._pause = max(_LOOK_S, _COST * (time.thread_time() - start))
         return calls
 
-    def _renew(self, situation: Situation, profile: Profile, before: Mapping[Site, Calls], site: Site) -> None:
+    def _renew(self, situation: Situation, profile: Profile, before: Mapping[Site, Calls] | None, site: Site) -> None:
         """Plans for a situation, switches, and takes the plan back if it gains nothing."""
-        self._planned_for = situation
+        self._planned_for, had_plan = situation, self._plan != AUTO
+        if had_plan and self._switch("", AUTO):  # a plan has to beat none, not one for another situation
+            before = self._calls_after(before or {})
+        if before is None or self._plan != AUTO:
+            self._planned_for = None
+            return
         try:
-            plan = files.decode(planning.plan_text(profile, self._end.wait).encode(), "the plan of this run")
+            text = planning.plan_text(profile, self._end.wait)
+            plan = files.decode(text.encode(), "the plan of this run")
         except JaxcommError as error:
             if not self._end.is_set():
-                _say(f"{situation}; the run keeps the plan that it has: {error}")
+                _say(f"{situation}; sums run without a plan: {error}")
             return
-        is_other = any(_kind(plan, nbytes) != "direct" for _, _, nbytes in before)
-        name = plan.hash[:8] if is_other else AUTO
-        if name == self._plan:
-            if name == AUTO and situation.late:
-                _say(f"{situation}; no plan is better than the schedules without one.")
+        if all(_kind(plan, nbytes) == "direct" for _, _, nbytes in before):
+            if situation.late or had_plan:
+                _say(f"{situation}; no plan is better than the schedules without one, which sums follow.")
             return
-        text_before, plan_before = self._text, self._plan
-        if not self._switch(files.encode(plan) if is_other else "", name):
+        name = plan.hash[:8]
+        if not self._switch(text, name):
             return
         if (after := self._calls_after(before)) is None:
             if not self._end.is_set():
@@ -148,12 +152,9 @@ class Renewal:
             return
         was, now = _seconds(before, after), _seconds(after, before)
         took = f"from the last arrival to the end {1e3 * was:.3g} ms before, {1e3 * now:.3g} now"
-        if not is_other:
-            _say(f"{situation}; sums run without a plan again: {took}.")
-        elif now > (1 - _LEAST_GAIN) * was:
-            again = "run without one" if plan_before == AUTO else f"follow plan {plan_before}"
-            _say(f"{situation}; plan {name} gains nothing, and sums {again} again: {took}.")
-            self._switch(text_before, plan_before)
+        if now > (1 - _LEAST_GAIN) * was:
+            _say(f"{situation}; plan {name} gains nothing, and sums run without one again: {took}.")
+            self._switch("", AUTO)
         else:
             _say(f"{situation}; sums follow plan {name} ({_kind(plan, site[2])}): {took}.")
 

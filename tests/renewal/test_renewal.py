@@ -34,7 +34,6 @@ class Run:
         self.planned: list[tuple[int, ...]] = []
         self.error: JaxcommError | None = None
         self.can_switch = True
-        self.looks = 0
         self.new_module = False  # whose calls follow no plan yet
         self._after_s = after_s
         self._random = np.random.default_rng(0)
@@ -55,7 +54,6 @@ class Run:
         pass
 
     def look(self, *plans: str) -> dict[tuple[str, Site], Calls]:
-        self.looks += 1
         assert plans == ("auto", self.plan)
         rows = self._random.uniform(0, 1e-3, (64, 4))
         if self.late is not None:
@@ -93,12 +91,12 @@ def test_a_plan_that_gains_stays_until_the_late_rank_is_another(
 
     def moves() -> bool:
         run.late = 1
-        return len(run.proposed) == 2
+        return caplog.text.count("sums follow plan") == 2
 
     follow(run, lambda: "sums follow plan" in caplog.text, moves)
     assert run.planned == [(3,), (1,)]
-    assert run.proposed[0] != run.proposed[1]
-    assert "auto" not in run.proposed
+    one, none, other = run.proposed
+    assert (none, one == other) == ("auto", False)
     assert "rank 3 is late, by" in caplog.text
     assert "from the last arrival to the end 50 ms before, 40 now" in caplog.text
 
@@ -113,18 +111,6 @@ def test_a_plan_that_gains_nothing_is_taken_back_and_not_tried_again(
     assert len(run.proposed) == 2
     assert run.planned == [(3,)]
     assert "gains nothing" in caplog.text
-
-
-def test_a_plan_that_gains_nothing_on_the_one_before_gives_way_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(monkeypatch, lambda plan: 0.05 if plan == "auto" else 0.04)
-
-    def moves() -> bool:
-        run.late = 1
-        return len(run.proposed) == 3
-
-    follow(run, lambda: len(run.planned) == 1 and run.looks > 5, moves)
-    first, second, third = run.proposed
-    assert first == third != second
 
 
 def test_when_nobody_is_late_any_more_the_run_goes_on_without_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
