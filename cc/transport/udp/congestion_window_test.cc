@@ -1,4 +1,4 @@
-#include "cc/transport/udp/rate_control.h"
+#include "cc/transport/udp/congestion_window.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -17,34 +17,38 @@ constexpr int64_t kPacket = 1400;
 // Flows that share a line with a queue of so many bytes, packet by packet; all that is random in a test is the loss.
 class Line {
  public:
-  Line(double bytes_per_second, int64_t queue, size_t flows) : speed_(bytes_per_second), queue_(queue) {
-    for (size_t i = 0; i < flows; ++i) {
-      flows_.emplace_back(kPacket);
-      flows_.back().Take({0, kPacket, 1, 0}, kBase, now_);  // as the first notice of a process is answered
-    }
-    come_.resize(flows);
-    lost_.resize(flows);
+  Line(double bytes_per_second, int64_t queue, size_t flows)
+      : speed_(bytes_per_second), queue_(queue), flows_(flows, Flow{CongestionWindow(kPacket, kRoom)}) {
+    for (Flow& flow : flows_) flow.window.Take({0, kPacket, 1, 0}, kBase, false);  // a first notice is answered
   }
 
   void Run(int64_t until, int64_t lose_each = 0) {
     for (; now_ < until; now_ += 10 * kMicrosecond) {
-      for (size_t i = 0; i < flows_.size(); ++i) Send(i, lose_each);
+      for (size_t i = 0; i < flows_.size(); ++i) {
+        while (Send(i, lose_each)) {
+        }
+      }
       while (!answers_.empty() && answers_.front().at <= now_) {
         const Answer& answer = answers_.front();
-        flows_[answer.flow].Take(answer.answered, kBase + answer.delay, now_);
+        Flow& flow = flows_[answer.flow];
+        flow.under_way -= answer.answered.packets * kPacket;
+        flow.window.Take(answer.answered, kBase + answer.delay, true);
         answers_.pop_front();
       }
     }
   }
-  double come(size_t flow) const { return static_cast<double>(come_[flow]); }
-  double lost(size_t flow) const { return static_cast<double>(lost_[flow]); }
+  double come(size_t flow) const { return static_cast<double>(flows_[flow].come); }
+  double lost(size_t flow) const { return static_cast<double>(flows_[flow].lost); }
   void Forget() {
-    std::fill(come_.begin(), come_.end(), 0);
-    std::fill(lost_.begin(), lost_.end(), 0);
+    for (Flow& flow : flows_) flow.come = flow.lost = 0;
   }
 
  private:
-  static constexpr int64_t kBase = 100 * kMicrosecond;
+  static constexpr int64_t kBase = 100 * kMicrosecond, kRoom = int64_t{4} << 20;
+  struct Flow {
+    CongestionWindow window;
+    int64_t under_way = 0, come = 0, lost = 0;  // bytes, bytes, packets
+  };
   struct Answer {
     int64_t at;
     size_t flow;
@@ -52,36 +56,37 @@ class Line {
     Answered answered;
   };
 
-  void Send(size_t flow, int64_t lose_each) {
-    int64_t allowed = std::min(flows_[flow].Allowance(now_), flows_[flow].batch());
+  bool Send(size_t index, int64_t lose_each) {
+    Flow& flow = flows_[index];
+    const int64_t room = flow.window.bytes() - flow.under_way;
     Answered answered;
-    for (; allowed > 0; allowed -= kPacket) {
-      flows_[flow].Spend(kPacket);
+    for (int64_t left = std::min(room, flow.window.bytes() / 4); left >= kPacket; left -= kPacket) {
       ++answered.packets;
       free_ = std::max(free_, now_);
       const auto queued = static_cast<int64_t>(1e-9 * static_cast<double>(free_ - now_) * speed_);
       if (queued > queue_ || (lose_each && ++sent_ % lose_each == 0)) {
         ++answered.lost;
-        ++lost_[flow];
+        ++flow.lost;
         continue;
       }
       free_ += static_cast<int64_t>(1e9 * kPacket / speed_);
       answered.bytes += kPacket;
-      come_[flow] += kPacket;
+      flow.come += kPacket;
     }
-    if (answered.packets == 0) return;
-    answers_.push_back({free_ + kBase, flow, free_ - now_, answered});
+    if (answered.packets == 0) return false;
+    flow.under_way += answered.packets * kPacket;
+    answers_.push_back({free_ + kBase, index, free_ - now_, answered});
+    return true;
   }
 
   const double speed_;
   const int64_t queue_;
-  std::vector<RateControl> flows_;
-  std::vector<int64_t> come_, lost_;
+  std::vector<Flow> flows_;
   std::deque<Answer> answers_;
   int64_t now_ = kSecond, free_ = 0, sent_ = 0;
 };
 
-TEST(RateControlTest, OneFlowFillsItsLineAndKeepsTheQueueShort) {
+TEST(CongestionWindowTest, OneFlowFillsItsLineAndKeepsTheQueueShort) {
   for (const double speed : {12.5e6, 62.5e6, 125e6, 1.25e9}) {
     Line line(speed, /*queue=*/1 << 20, 1);
     line.Run(3 * kSecond);  // the first is for finding the rate
@@ -92,7 +97,7 @@ TEST(RateControlTest, OneFlowFillsItsLineAndKeepsTheQueueShort) {
   }
 }
 
-TEST(RateControlTest, RandomLossAloneDoesNotSlowItDown) {
+TEST(CongestionWindowTest, RandomLossAloneDoesNotSlowItDown) {
   Line line(62.5e6, 1 << 20, 1);
   line.Run(2 * kSecond, 100);
   line.Forget();
@@ -100,7 +105,7 @@ TEST(RateControlTest, RandomLossAloneDoesNotSlowItDown) {
   EXPECT_GT(line.come(0), 0.85 * 62.5e6);
 }
 
-TEST(RateControlTest, FlowsShareAShallowQueueEvenly) {
+TEST(CongestionWindowTest, FlowsShareAShallowQueueEvenly) {
   Line line(25e6, /*queue=*/64 << 10, 3);
   line.Run(4 * kSecond);
   line.Forget();
@@ -116,18 +121,38 @@ TEST(RateControlTest, FlowsShareAShallowQueueEvenly) {
   EXPECT_LT(lost, 0.1 * sum);
 }
 
-TEST(RateControlTest, OneLateAnswerDoesNotSlowItDown) {
-  RateControl rate(kPacket);
-  Answered answered;
-  answered.packets = 10;
-  answered.bytes = 10 * kPacket;
-  int64_t now = kSecond;
-  for (int i = 0; i < 10; ++i) rate.Take(answered, 100 * kMicrosecond, now += kMillisecond);
-  const double before = rate.rate();
-  rate.Take(answered, 50 * kMillisecond, now += kMillisecond);
-  EXPECT_GE(rate.rate(), before);
-  for (int i = 0; i < 4; ++i) rate.Take(answered, 50 * kMillisecond, now += kMillisecond);
-  EXPECT_LT(rate.rate(), before);
+Answered Round(const CongestionWindow& window) {
+  const int64_t packets = window.bytes() / kPacket;
+  return {0, packets * kPacket, packets, 0};
+}
+
+TEST(CongestionWindowTest, OneLateAnswerDoesNotNarrowIt) {
+  CongestionWindow window(kPacket, 1 << 20);
+  for (int i = 0; i < 3; ++i) window.Take(Round(window), 100 * kMicrosecond, true);
+  const int64_t before = window.bytes();
+  Answered half = Round(window);
+  half.packets /= 2;
+  window.Take(half, 50 * kMillisecond, true);
+  window.Take(half, 100 * kMicrosecond, true);
+  EXPECT_GE(window.bytes(), before);
+  for (int i = 0; i < 3; ++i) window.Take(Round(window), 50 * kMillisecond, true);
+  EXPECT_LT(window.bytes(), before);
+}
+
+TEST(CongestionWindowTest, IsWidenedWhereItIsFullOnlyAndNeverBeyondTheRoom) {
+  CongestionWindow window(kPacket, 30 * kPacket);
+  const int64_t before = window.bytes();
+  for (int i = 0; i < 10; ++i) window.Take(Round(window), 100 * kMicrosecond, false);
+  EXPECT_EQ(window.bytes(), before);
+  for (int i = 0; i < 10; ++i) window.Take(Round(window), 100 * kMicrosecond, true);
+  EXPECT_EQ(window.bytes(), 30 * kPacket);
+}
+
+TEST(CongestionWindowTest, KeepsAFewPacketsHoweverLongTheQueue) {
+  CongestionWindow window(kPacket, 1 << 20);
+  window.Take(Round(window), 100 * kMicrosecond, true);
+  for (int i = 0; i < 100; ++i) window.Take(Round(window), 500 * kMillisecond, true);
+  EXPECT_EQ(window.bytes(), 4 * kPacket);
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ namespace {
 constexpr int kUdpSegment = 103, kUdpGro = 104;
 constexpr size_t kMaxRunBytes = 65000, kMaxRun = 64;  // that the kernel cuts at once
 constexpr size_t kMaxRuns = 64;                       // in one system call
+constexpr int kSendRoom = 1 << 20;                    // bytes: answers must find room behind a window of packets
 
 bool SetFragmenting(int socket, int value) {
   return setsockopt(socket, IPPROTO_IP, IP_MTU_DISCOVER, &value, sizeof(value)) == 0 ||
@@ -67,6 +68,7 @@ Status PrepareDatagrams(int socket) {
   }
   set(SOL_SOCKET, SO_TIMESTAMPNS, 1);
   set(IPPROTO_UDP, kUdpGro, 1);
+  set(SOL_SOCKET, SO_SNDBUF, kSendRoom);
   SetFragmenting(socket, IP_PMTUDISC_DO);
   return Status();
 }

@@ -22,6 +22,7 @@ constexpr int64_t kAnswerDelay = 1000000;  // nanoseconds that an answer may wai
 constexpr int64_t kHold = 50000000;        // nanoseconds until a process that had no room is asked again
 constexpr size_t kMaxBatchPackets = 64;
 constexpr int64_t kMaxBatch = 60000;  // bytes: one datagram to be cut by the kernel
+constexpr int64_t kBatches = 4;       // of a window: larger ones would queue behind themselves
 
 Status Gone(uint32_t process, int error) {
   return Status(Code::kInternal, "process " + std::to_string(process) + " is gone: " + DescribeEnd(error));
@@ -102,15 +103,15 @@ Status UdpTransport::TakeAnswer(Peer& peer, const PacketHeader& header, const st
   return Status();
 }
 
-// Not sent again: whoever needs it asks for another.
+// Not sent again if it gets lost: whoever needs it asks for another.
 void UdpTransport::Answer(Peer& peer) {
   std::byte packet[kPacketHeaderBytes + kAnswerBytes], bits[kAnswerBytes];
   PacketHeader header;
   peer.assembler.Answer(WallClock(), &header, bits);
-  peer.answer_at = 0;
   std::copy(bits, bits + kAnswerBytes, packet + kPacketHeaderBytes);
   SealPacket(header, peer.path.sends, packet, sizeof(packet));
-  SendDatagrams(peer.path.socket, packet, {sizeof(packet)}, &peer.may_batch);
+  const bool is_sent = SendDatagrams(peer.path.socket, packet, {sizeof(packet)}, &peer.may_batch) > 0;
+  peer.answer_at = is_sent ? 0 : NowNanoseconds() + kAnswerDelay;
 }
 
 void UdpTransport::Probe(Peer& peer) {
@@ -151,11 +152,12 @@ void UdpTransport::Write(Lock& lock, SocketPeer& its) {
 bool UdpTransport::FillBatch(Peer& peer) {
   const int64_t now = NowNanoseconds();
   if (now < peer.held_until || !peer.queue.has_next()) return false;
+  const int64_t most = std::min(kMaxBatch, peer.window.bytes() / kBatches);
   if (!peer.queue.is_under_way()) peer.heard = now;
   peer.sizes.clear();
   peer.headers.clear();
   int64_t bytes = 0;
-  while (bytes < kMaxBatch && peer.sizes.size() < kMaxBatchPackets) {
+  while (bytes < most && peer.sizes.size() < kMaxBatchPackets) {
     peer.bytes.resize(std::max(peer.bytes.size(), static_cast<size_t>(bytes) + peer.path.packet_bytes));
     size_t size;
     const std::optional<PacketHeader> header =

@@ -47,9 +47,8 @@ void UdpTransport::RunTimers(Lock& lock) {
     if (peer->answer_at != 0) {
       if (peer->answer_at <= now) {
         Answer(*peer);
-      } else {
-        sleeps_until_ = std::min(sleeps_until_, peer->answer_at);
       }
+      if (peer->answer_at != 0) sleeps_until_ = std::min(sleeps_until_, peer->answer_at);
     }
     if (peer->queue.has_next() && !peer->blocked) {
       Write(lock, *peer);
