@@ -6,7 +6,7 @@ namespace jaxcomm {
 namespace {
 
 constexpr int64_t kMicrosecond = 1000;
-constexpr int64_t kLowDelay = 1000 * kMicrosecond;    // of queues: wider below
+constexpr int64_t kLowDelay = 1000 * kMicrosecond;   // of queues: wider below
 constexpr int64_t kHighDelay = 3000 * kMicrosecond;  // narrower above
 constexpr int64_t kStart = 16, kLeast = 4;           // packets
 constexpr int64_t kRaise = 1, kMostRaise = 16;       // packets a round, times the free rounds in a row

@@ -6,8 +6,8 @@
 //
 // What has come makes room for what follows, so the rate is that of the narrowest link, whatever the timers and threads
 // of the hosts are worth. The window outlives a message: the next one starts with it. Not thread-safe.
-// Source: MLT's delay-based control (two bounds of the delay, additive and multiplicative steps), of a window and not of
-// a rate, with a brake on loss beside it; steps that grow where the line stays free are TIMELY's.
+// Source: MLT's delay-based control (two bounds of the delay, additive and multiplicative steps), of a window and not
+// of a rate, with a brake on loss beside it; steps that grow where the line stays free are TIMELY's.
 #pragma once
 
 #include <cstdint>
@@ -36,10 +36,10 @@ class CongestionWindow {
   int64_t bytes_;
   int64_t base_ = std::numeric_limits<int64_t>::max();  // the shortest round trip
   // Of the round: until what was under way when it began has been answered.
-  int64_t left_;                                             // bytes
+  int64_t left_;                                            // bytes
   int64_t shortest_ = std::numeric_limits<int64_t>::max();  // round trip
   bool was_full_ = false;
-  int64_t free_rounds_ = 0;           // in a row, in which nothing queued
+  int64_t free_rounds_ = 0;  // in a row, in which nothing queued
   bool has_queued_ = false;
   int64_t packets_ = 0, lost_ = 0;  // since the last look at the loss
 };

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <utility>
@@ -95,6 +96,7 @@ Status UdpTransport::TakeAnswer(Peer& peer, const PacketHeader& header, const st
   peer.unanswered = 0;
   const int64_t response = arrived - answered.value().sent;
   if (answered.value().sent == 0 || response < header.offset) return Status();  // the second: a clock has been set
+  peer.deviation = (3 * peer.deviation + std::abs(response - peer.response)) / 4;
   peer.response = peer.response == 0 ? response : (7 * peer.response + response) / 8;
   Answered counted = answered.value();
   if (header.asks) counted.lost = 0;  // not on the way
@@ -103,15 +105,16 @@ Status UdpTransport::TakeAnswer(Peer& peer, const PacketHeader& header, const st
   return Status();
 }
 
-// Not sent again if it gets lost: whoever needs it asks for another.
+// Sent once more if nothing comes after it, as it may get lost itself; then whoever needs it asks for another.
 void UdpTransport::Answer(Peer& peer) {
   std::byte packet[kPacketHeaderBytes + kAnswerBytes], bits[kAnswerBytes];
   PacketHeader header;
+  const bool is_new = peer.assembler.owes_answer();
   peer.assembler.Answer(WallClock(), &header, bits);
   std::copy(bits, bits + kAnswerBytes, packet + kPacketHeaderBytes);
   SealPacket(header, peer.path.sends, packet, sizeof(packet));
   const bool is_sent = SendDatagrams(peer.path.socket, packet, {sizeof(packet)}, &peer.may_batch) > 0;
-  peer.answer_at = is_sent ? 0 : NowNanoseconds() + kAnswerDelay;
+  peer.answer_at = is_new || !is_sent ? NowNanoseconds() + kAnswerDelay : 0;
 }
 
 void UdpTransport::Probe(Peer& peer) {

@@ -38,7 +38,7 @@ struct UdpTransport::Peer : SocketPeer {
   // After so long without an answer to what is under way, one is asked for: longer each time that none comes.
   int64_t AnswerTimeout() const {
     constexpr int64_t kLeast = 2000000, kMost = 200000000;  // nanoseconds
-    return std::min(kMost, (4 * response + kLeast) << std::min(unanswered, 6));
+    return std::min(kMost, (response + 2 * deviation + kLeast) << std::min(unanswered, 6));
   }
 
   UdpPath path;
@@ -53,8 +53,9 @@ struct UdpTransport::Peer : SocketPeer {
   std::vector<size_t> sizes;
   std::vector<PacketHeader> headers;
   // Nanoseconds of the steady clock.
-  int64_t heard = 0;     // when the last answer came, or the first packet after it was sent
-  int64_t response = 0;  // until an answer comes, smoothed
+  int64_t heard = 0;      // when the last answer came, or the first packet after it was sent
+  int64_t response = 0;   // until an answer comes, smoothed
+  int64_t deviation = 0;  // from that
   int64_t answer_at = 0;
   int unanswered = 0;  // probes in a row
   int64_t forged = 0;
