@@ -6,13 +6,15 @@ namespace jaxcomm {
 namespace {
 
 constexpr int64_t kMicrosecond = 1000;
-constexpr int64_t kLowDelay = 1000 * kMicrosecond;   // of queues: wider below
-constexpr int64_t kHighDelay = 3000 * kMicrosecond;  // narrower above
+constexpr int64_t kLowDelay = 2000 * kMicrosecond;   // of queues: wider below
+constexpr int64_t kHighDelay = 5000 * kMicrosecond;  // narrower above
 constexpr int64_t kStart = 16, kLeast = 4;           // packets
-constexpr int64_t kRaise = 1, kMostRaise = 16;       // packets a round, times the free rounds in a row
+constexpr int64_t kMostRaise = 16;                   // packets a round, one more in each free round in a row
 constexpr double kBrake = 0.8, kLeastFactor = 0.5;   // of the part above the high delay; of the window
 constexpr double kLoss = 0.02;                       // narrower above, so that random loss alone does not slow down
-constexpr int64_t kLossPackets = 200;                // to judge by
+constexpr double kLossBrake = 0.9;                   // or less, of the window
+constexpr int64_t kLossPackets = 200;                // to judge by,
+constexpr int64_t kLostPackets = 5;                  // or so many lost
 
 }  // namespace
 
@@ -40,12 +42,12 @@ void CongestionWindow::EndRound() {
     bytes_ = static_cast<int64_t>(factor * static_cast<double>(bytes_));
     has_queued_ = true;
     free_rounds_ = 0;
-  } else if (shortest_ >= base_ + kLowDelay) {
+  } else if (shortest_ >= base_ + kLowDelay || static_cast<double>(lost_) > 1 + kLoss * static_cast<double>(packets_)) {
     has_queued_ = true;
     free_rounds_ = 0;
   } else if (was_full_) {
     ++free_rounds_;
-    bytes_ += has_queued_ ? std::min(kMostRaise, kRaise * free_rounds_) * packet_bytes_ : bytes_;
+    bytes_ += has_queued_ ? std::min(kMostRaise, free_rounds_) * packet_bytes_ : bytes_;
   }
   bytes_ = std::clamp(bytes_, least_, most_);
   left_ = std::max(before, bytes_);  // what is under way was sent before
@@ -61,10 +63,10 @@ double CongestionWindow::DelayFactor() {
 }
 
 double CongestionWindow::LossFactor() {
-  if (packets_ < kLossPackets) return 1;
+  if (packets_ < kLossPackets && lost_ < kLostPackets) return 1;
   const double loss = static_cast<double>(lost_) / static_cast<double>(packets_);
   packets_ = lost_ = 0;
-  return loss > kLoss ? std::max(kLeastFactor, 1 - loss) : 1;
+  return loss > kLoss ? std::clamp(1 - loss, kLeastFactor, kLossBrake) : 1;
 }
 
 }  // namespace jaxcomm
