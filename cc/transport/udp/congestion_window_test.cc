@@ -89,7 +89,7 @@ class Line {
 TEST(CongestionWindowTest, OneFlowFillsItsLineAndKeepsTheQueueShort) {
   for (const double speed : {12.5e6, 62.5e6, 125e6, 1.25e9}) {
     Line line(speed, /*queue=*/1 << 20, 1);
-    line.Run(3 * kSecond);  // the first is for finding the rate
+    line.Run(3 * kSecond);  // the first is for finding the window
     line.Forget();
     line.Run(5 * kSecond);
     EXPECT_GT(line.come(0), 0.9 * 2 * speed) << speed;

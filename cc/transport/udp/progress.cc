@@ -45,9 +45,7 @@ void UdpTransport::RunTimers(Lock& lock) {
   for (const auto& [process, peer] : peers_) {
     if (!peer->gone.ok()) continue;
     if (peer->answer_at != 0) {
-      if (peer->answer_at <= now) {
-        Answer(*peer);
-      }
+      if (peer->answer_at <= now) Answer(*peer);
       if (peer->answer_at != 0) sleeps_until_ = std::min(sleeps_until_, peer->answer_at);
     }
     if (peer->queue.has_next() && !peer->blocked) {
