@@ -57,11 +57,20 @@ def test_rails_are_a_table_of_their_own() -> None:
             "process": 1,
             "rail": "eth0",
             "is_open": True,
+            "has_left": False,
             "fences": 0,
             "bytes": 2**20,
             "shares": [[0, 1024], [2**20, 768]],
         },
-        {"process": 1, "rail": "eth1", "is_open": False, "fences": 3, "bytes": 0, "shares": [[0, 0], [2**20, 256]]},
+        {
+            "process": 1,
+            "rail": "eth1",
+            "is_open": False,
+            "has_left": False,
+            "fences": 3,
+            "bytes": 0,
+            "shares": [[0, 0], [2**20, 256]],
+        },
     ]
     stats = Stats([site()], rails)
     assert [line.split() for line in str(stats).splitlines()[-2:]] == [
