@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, Field, model_validator
 
 from jaxcomm import files
 from jaxcomm.errors import ProfileError
@@ -46,6 +46,13 @@ class RunSite(Value):
     own_s: list[list[Seconds | None]]
     after_arrival_s: list[Seconds]
     spans: list[SiteSpan] = []
+
+    @model_validator(mode="after")
+    def _has_all_ranks(self) -> Self:
+        for span in self.spans:
+            if len(span.arrivals) != self.ranks:
+                raise ValueError(f"a span of {self.name} has {len(span.arrivals)} arrivals; it must have {self.ranks}")
+        return self
 
 
 class RailSpan(Value):

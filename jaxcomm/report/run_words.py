@@ -111,8 +111,15 @@ def _shares(run: SavedRun) -> str:
     ]
     peers = {rail.process for rail in run.rails}
     split = [low for low in lows if sum(_share(rail, low) > 0 for rail in run.rails) > len(peers)]
-    threshold = f"from {bytes_text(split[0])} on" if split else "at no size"
-    return f"{table(['process', 'rail', 'state', *_ranges(lows)], rows)}\nCalls are split over rails {threshold}."
+    said = "One rail to each process carries all, at every size."
+    if split:
+        said = (
+            f"Calls of {bytes_text(split[0])} or more take several rails"
+            if split[0]
+            else "All calls take several rails"
+        )
+        said += ", but a message of one segment, 256 KiB at most, is on one of them."
+    return f"{table(['process', 'rail', 'state', *_ranges(lows)], rows)}\n{said}"
 
 
 def _share(rail: RunRail, low: int) -> float:
