@@ -62,7 +62,7 @@ void SiteStats::Reset() {
   spans_ = TimeSpans<Calls>();
 }
 
-std::string SiteStats::Json(const SiteLabel& label) const {
+std::string SiteStats::Json(const SiteLabel& label, bool with_spans) const {
   std::lock_guard<std::mutex> lock(mutex_);
   std::ostringstream out;
   out.precision(9);
@@ -93,8 +93,8 @@ std::string SiteStats::Json(const SiteLabel& label) const {
   }
   out << "],\"after_arrival_s\":[";
   for (size_t i = 0; i < recent_.size(); ++i) out << (i ? "," : "") << recent_[i].after_arrival;
-  out << "],\"spans\":";
-  WriteSpans(out);
+  out << "]";
+  if (with_spans) WriteSpans(out);
   out << "}";
   return out.str();
 }
@@ -102,7 +102,7 @@ std::string SiteStats::Json(const SiteLabel& label) const {
 // What the calls of each span were like, in the mean.
 void SiteStats::WriteSpans(std::ostream& out) const {
   const char* comma = "";
-  out << "[";
+  out << ",\"spans\":[";
   for (const auto& span : spans_.spans()) {
     const auto count = static_cast<double>(span.value.calls);
     std::vector<double> arrivals = span.value.arrivals;
@@ -123,10 +123,10 @@ std::shared_ptr<SiteStats> Stats::Site(const SiteLabel& label) {
   return site;
 }
 
-std::string Stats::Json() const {
+std::string Stats::Json(bool with_spans) const {
   std::lock_guard<std::mutex> lock(mutex_);
   std::string json = "[";
-  for (const auto& [label, site] : sites_) json += (json.size() > 1 ? "," : "") + site->Json(label);
+  for (const auto& [label, site] : sites_) json += (json.size() > 1 ? "," : "") + site->Json(label, with_spans);
   return json + "]";
 }
 

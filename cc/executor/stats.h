@@ -58,7 +58,7 @@ class SiteStats {
   void RecordFailure();
   // Of the calls that are kept.
   std::optional<CallRecord> Last() const;
-  std::string Json(const SiteLabel& label) const;
+  std::string Json(const SiteLabel& label, bool with_spans = true) const;
   void Reset();
 
  private:
@@ -87,7 +87,7 @@ class SiteStats {
 class Stats {
  public:
   std::shared_ptr<SiteStats> Site(const SiteLabel& label);
-  std::string Json() const;
+  std::string Json(bool with_spans = true) const;
   void Reset();
 
  private:

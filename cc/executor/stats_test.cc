@@ -35,11 +35,11 @@ TEST(StatsTest, WhatCallsWereLikeIsKeptOverTime) {
   record(std::chrono::milliseconds(70), 0.125, 4);
   const std::string json = site.Json({"psum", "data", "", 2, 8});
   EXPECT_NE(
-      json.find(
-          R"("spans":[{"at_us":5000000,"length_us":62500,"calls":2,"after_arrival_s":1.5,"arrivals":[0,0.375]},)"
-          R"({"at_us":5062500,"length_us":62500,"calls":1,"after_arrival_s":4,"arrivals":[0,0.125]}])"),
+      json.find(R"("spans":[{"at_us":5000000,"length_us":62500,"calls":2,"after_arrival_s":1.5,"arrivals":[0,0.375]},)"
+                R"({"at_us":5062500,"length_us":62500,"calls":1,"after_arrival_s":4,"arrivals":[0,0.125]}])"),
       std::string::npos)
       << json;
+  EXPECT_EQ(site.Json({"psum", "data", "", 2, 8}, /*with_spans=*/false).find("spans"), std::string::npos);
   site.Reset();
   EXPECT_NE(site.Json({"psum", "data", "", 2, 8}).find(R"("spans":[])"), std::string::npos);
 }

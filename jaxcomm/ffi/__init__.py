@@ -143,14 +143,22 @@ def stats() -> Stats:
     `events` has the last 256 things that plan="auto" has found or done: `at_s`, what it `said`, its `outcome`, who was
     `late` and by how much (`late_by_s`), the `plan`, and what calls took `before_s` and `after_s` the switch.
     """
-    sites: list[dict[str, Any]] = json.loads(CPU.text("stats"))
-    sites += [site for backend in _backends for site in backend.stats()]
+    sites = _sites(spans=True)
     rails: list[dict[str, Any]] = json.loads(CPU.text("job_rails"))
     for record in (*sites, *rails):
-        record["spans"] = [_since_the_beginning(span) for span in record["spans"]]
-    for rail in rails:
-        rail["changes"] = [_since_the_beginning(change) for change in rail["changes"]]
+        for name in {"spans", "changes"} & record.keys():
+            record[name] = [_since_the_beginning(each) for each in record[name]]
     return Stats(sites, rails, plan_history.plans(), plan_history.events(), plan_history.seconds())
+
+
+def sites() -> list[dict[str, Any]]:
+    """The call sites of `stats` without their `spans`, which costs less."""
+    return _sites(spans=False)
+
+
+def _sites(*, spans: bool) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(CPU.text("stats", spans))
+    return found + [site for backend in _backends for site in backend.stats()]
 
 
 def _since_the_beginning(record: dict[str, Any]) -> dict[str, Any]:
