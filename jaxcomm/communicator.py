@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 import jax
 
 import jaxcomm.plan
-from jaxcomm import ffi, jax_compat
+from jaxcomm import ffi, jax_compat, plan_history
 from jaxcomm.choice import AUTO, PLANS, compile_plan
 from jaxcomm.errors import JaxcommError, PlanError
 
@@ -97,6 +97,7 @@ def init(
     if plan is not None:
         _compile_plans(hashes)
         _active.set_global(hashes)
+        plan_history.follow(_records(hashes))
         _active(hashes).__enter__()  # this thread may have followed another
 
 
@@ -228,6 +229,19 @@ def _hash(plan: Any, where: str) -> str:
     PLANS[plan.hash] = plan
     digest: str = plan.hash
     return digest
+
+
+def _records(hashes: _Hashes) -> list[dict[str, Any]]:
+    """Of `jaxcomm.stats().plans`."""
+    records = []
+    for axes, digest in hashes:
+        record: dict[str, Any] = {"plan": digest or "none"}
+        if digest in PLANS:
+            from jaxcomm.plan.in_force import in_force
+
+            record = in_force(PLANS[digest])
+        records.append({"axes": [str(axis) for axis in axes], **record})
+    return records
 
 
 def _compile_plans(hashes: _Hashes) -> None:

@@ -1,15 +1,18 @@
-"""What `jaxcomm.stats()` returns: the records of the call sites, as a table, as JSON, as scalars and as a trace.
+"""What `jaxcomm.stats()` returns: the records of a run, as a table, as JSON, as scalars and as a trace.
 
 What it shows and writes is imported when it is asked for: a run that keeps statistics needs none of it.
 """
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 from collections.abc import Iterable
 from statistics import median
 from typing import Any, Final
+
+from jaxcomm.shares import UNITS
 
 FORMAT: Final = "jaxcomm-stats"
 VERSION: Final = 1
@@ -20,11 +23,21 @@ class Stats(list[dict[str, Any]]):
 
     Attributes:
       rails: one record per rail to another process; none where one rail leads to each.
+      plans: one record per plan that all threads follow.
+      events: one record for each thing that plan="auto" has found or done.
+      at_s: seconds since the run began, from which all times of records count.
     """
 
-    def __init__(self, sites: Iterable[dict[str, Any]] = (), rails: Iterable[dict[str, Any]] = ()) -> None:
+    def __init__(
+        self,
+        sites: Iterable[dict[str, Any]] = (),
+        rails: Iterable[dict[str, Any]] = (),
+        plans: Iterable[dict[str, Any]] = (),
+        events: Iterable[dict[str, Any]] = (),
+        at_s: float = 0.0,
+    ) -> None:
         super().__init__(sites)
-        self.rails = list(rails)
+        self.rails, self.plans, self.events, self.at_s = list(rails), list(plans), list(events), at_s
 
     def __repr__(self) -> str:
         from jaxcomm.report import sites
@@ -32,8 +45,10 @@ class Stats(list[dict[str, Any]]):
         return sites.sites_table(self) + (f"\n\n{sites.rails_table(self.rails)}" if self.rails else "")
 
     def json(self) -> str:
-        """The records as JSON, which `jaxcomm profile` and `jaxcomm.profile.from_stats` read."""
-        return json.dumps({"format": FORMAT, "version": VERSION, "sites": self, "rails": self.rails})
+        """The records as JSON, which `jaxcomm report`, `jaxcomm profile` and `jaxcomm.profile.from_stats` read."""
+        written = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        records = {"sites": self, "rails": self.rails, "plans": self.plans, "events": self.events}
+        return json.dumps({"format": FORMAT, "version": VERSION, "written": written, "at_s": self.at_s, **records})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes `json()` to a file, whole or not at all.
@@ -51,20 +66,28 @@ class Stats(list[dict[str, Any]]):
         A name is the site's operation, axes, plan, ranks x bytes, and one of: `calls`, `failed`, `early_bytes_share`;
         `wait_s`, from the first rank's arrival to the last one's; `lead_s`, from the last but one's to the last one's;
         `transfer_s`, from there to the end. The times are medians of the calls that are kept. Sites without a call are
-        left out.
+        left out. Of a rail, by names such as `rails/1/eth0/share` (the process, and the rail to it): `share` of the
+        largest calls, `bytes`, `fences`, and `is_open`, 0 or 1.
         """
-        return {
+        sites = {
             f"{site['name']}/{site['axes']}/{site['plan']}/{site['ranks']}x{site['bytes']}/{name}": float(value)
             for site in self
             if site["calls"] or site["failed"]
             for name, value in _scalars(site).items()
         }
+        rails = {
+            f"rails/{rail['process']}/{rail['rail']}/{name}": float(value)
+            for rail in self.rails
+            for name, value in _rail_scalars(rail).items()
+        }
+        return sites | rails
 
     def trace(self, path: str | os.PathLike[str]) -> None:
         """Writes the calls that are kept as a trace for ui.perfetto.dev or chrome://tracing.
 
         Each site is a process and each rank a track, with a slice for its wait and one for the transfer of every call.
         When a call began is not recorded, so a site's calls stand one after the other, without the time between them.
+        `jaxcomm report run.json --trace FILE` has the whole run by its time.
 
         Raises:
           JaxcommError: the file cannot be written.
@@ -73,6 +96,10 @@ class Stats(list[dict[str, Any]]):
         from jaxcomm.report import trace
 
         files.write(path, trace.of_sites(self))
+
+
+def _rail_scalars(rail: dict[str, Any]) -> dict[str, float]:
+    return {"share": rail["shares"][-1][1] / UNITS} | {name: rail[name] for name in ("bytes", "fences", "is_open")}
 
 
 def _scalars(site: dict[str, Any]) -> dict[str, float]:

@@ -223,6 +223,15 @@ void AcrossProcesses::Tell(const std::vector<uint32_t>& processes, const std::st
   for (const uint32_t process : processes) transport_.load()->Notify(process, notice);
 }
 
+// Of a call that is over here, and so does not fail: others may wait for its ranks.
+void AcrossProcesses::TellDifference(const Finished& call, uint32_t process, const Arrival& arrival) {
+  const MessageSite& site = *call.site;
+  if (arrival.rank >= site.ranks().size() || site.ranks()[arrival.rank].process != process) return;
+  if (arrival.fingerprint == site.fingerprint()) return;
+  TellFailure(site, arrival.call, site.Differs(call.name, arrival.rank, arrival.text, call.first));
+  transport_.load()->Cancel(arrival.call);
+}
+
 // Where ranks disagree, those of other groups may be wrong as well; a rank that is late concerns its group only.
 void AcrossProcesses::TellFailure(const MessageSite& site, const CallId& id, const Status& why) {
   Tell(why.code() == Code::kInvalidArgument ? site.everybody() : site.others(), Encode(Failure{id, why}));
@@ -246,11 +255,12 @@ void AcrossProcesses::Stop(const std::shared_ptr<MessageCall>& call) {
   }});
 }
 
-// The call that a rank has come to; none: it has not begun here, and the arrival is kept for it.
+// The call that a rank has come to; none: it is over, or has not begun here, and the arrival is kept for it.
 std::shared_ptr<MessageCall> AcrossProcesses::FindOrKeep(PeerArrival arrival) {
   std::lock_guard<std::mutex> lock(mutex_);
   const CallId id = arrival.arrival.call;
   if (const auto at = calls_.find(id); at != calls_.end()) return at->second;
+  if (finished_.count(id) > 0) return nullptr;
   early_.Keep(id, std::move(arrival));
   return nullptr;
 }
@@ -275,15 +285,14 @@ void AcrossProcesses::OnNotice(uint32_t process, std::string_view bytes) {
   const Clock::time_point now = Clock::now();
   if (const auto* arrival = std::get_if<Arrival>(&*notice)) {
     Remember(arrival->device, arrival->call, arrival->text, now);
-    if (const std::optional<Finished> finished = FindFinished(arrival->call)) {
-      const MessageSite& site = *finished->site;
-      if (arrival->rank >= site.ranks().size() || arrival->fingerprint == site.fingerprint()) return;
-      TellFailure(site, arrival->call, site.Differs(finished->name, arrival->rank, arrival->text, finished->first));
-      transport_.load()->Cancel(arrival->call);
-      return;
-    }
     const auto call = FindOrKeep({process, *arrival, now});
-    if (call) Drive(call, call->PeerArrived(*arrival, process, now));
+    if (call) {
+      Drive(call, call->PeerArrived(*arrival, process, now));
+      if (arrival->fingerprint == call->site().fingerprint() || call->failed()) return;
+      TellDifference({call->shared_site(), call->first(), call->Describe()}, process, *arrival);
+    } else if (const std::optional<Finished> finished = FindFinished(arrival->call)) {
+      TellDifference(*finished, process, *arrival);
+    }
   } else if (const auto* failure = std::get_if<Failure>(&*notice)) {
     if (FindFinished(failure->call)) return;
     const auto call = FindOrFail(failure->call, failure->why);

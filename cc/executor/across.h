@@ -91,6 +91,7 @@ class AcrossProcesses : public Transport::Events {
   void Post(const std::shared_ptr<MessageCall>& call, const MessageStep& step);
   void Send(const std::shared_ptr<MessageCall>& call, const MessageStep& step);
   void Tell(const std::vector<uint32_t>& processes, const std::string& notice);
+  void TellDifference(const Finished& call, uint32_t process, const Arrival& arrival);
   void TellFailure(const MessageSite& site, const CallId& id, const Status& why);
   void Stop(const std::shared_ptr<MessageCall>& call);
 

@@ -21,7 +21,14 @@ void WriteList(std::ostream& out, const std::vector<T>& values) {
 
 }  // namespace
 
-void SiteStats::Record(CallRecord call) {
+void SiteStats::Calls::Add(const Calls& later) {
+  calls += later.calls;
+  after_arrival += later.after_arrival;
+  arrivals.resize(later.arrivals.size());
+  for (size_t rank = 0; rank < arrivals.size(); ++rank) arrivals[rank] += later.arrivals[rank];
+}
+
+void SiteStats::Record(CallRecord call, Clock::time_point now) {
   std::lock_guard<std::mutex> lock(mutex_);
   wait_.resize(call.waits.size());
   late_.resize(call.waits.size());
@@ -30,6 +37,7 @@ void SiteStats::Record(CallRecord call) {
   ++calls_;
   transfer_ += call.after_arrival;
   early_share_ += call.early_share;
+  spans_.At(now).Add({1, call.after_arrival, call.arrivals});
   recent_.push_back(std::move(call));
   if (recent_.size() > kKept) recent_.pop_front();
 }
@@ -51,9 +59,10 @@ void SiteStats::Reset() {
   wait_.clear();
   late_.clear();
   recent_.clear();
+  spans_ = TimeSpans<Calls>();
 }
 
-std::string SiteStats::Json(const SiteLabel& label) const {
+std::string SiteStats::Json(const SiteLabel& label, bool with_spans) const {
   std::lock_guard<std::mutex> lock(mutex_);
   std::ostringstream out;
   out.precision(9);
@@ -84,8 +93,27 @@ std::string SiteStats::Json(const SiteLabel& label) const {
   }
   out << "],\"after_arrival_s\":[";
   for (size_t i = 0; i < recent_.size(); ++i) out << (i ? "," : "") << recent_[i].after_arrival;
-  out << "]}";
+  out << "]";
+  if (with_spans) WriteSpans(out);
+  out << "}";
   return out.str();
+}
+
+// What the calls of each span were like, in the mean.
+void SiteStats::WriteSpans(std::ostream& out) const {
+  const char* comma = "";
+  out << ",\"spans\":[";
+  for (const auto& span : spans_.spans()) {
+    const auto count = static_cast<double>(span.value.calls);
+    std::vector<double> arrivals = span.value.arrivals;
+    for (double& arrival : arrivals) arrival /= count;
+    out << std::exchange(comma, ",") << "{\"at_us\":" << spans_.BeginOf(span).count()
+        << ",\"length_us\":" << spans_.width().count() << ",\"calls\":" << span.value.calls
+        << ",\"after_arrival_s\":" << span.value.after_arrival / count << ",\"arrivals\":";
+    WriteList(out, arrivals);
+    out << "}";
+  }
+  out << "]";
 }
 
 std::shared_ptr<SiteStats> Stats::Site(const SiteLabel& label) {
@@ -95,10 +123,10 @@ std::shared_ptr<SiteStats> Stats::Site(const SiteLabel& label) {
   return site;
 }
 
-std::string Stats::Json() const {
+std::string Stats::Json(bool with_spans) const {
   std::lock_guard<std::mutex> lock(mutex_);
   std::string json = "[";
-  for (const auto& [label, site] : sites_) json += (json.size() > 1 ? "," : "") + site->Json(label);
+  for (const auto& [label, site] : sites_) json += (json.size() > 1 ? "," : "") + site->Json(label, with_spans);
   return json + "]";
 }
 

@@ -4,9 +4,11 @@
 //   site->Record(call);
 //   std::string json = stats.Json();
 //
-// Thread-safe. Call sites with the same label share one record, so that recompiling does not lose what was learnt.
+// Beside the last calls it keeps what they were like over the whole run, in bounded memory. Thread-safe. Call sites
+// with the same label share one record, so that recompiling does not lose what was learnt.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <limits>
@@ -14,9 +16,12 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <tuple>
 #include <vector>
+
+#include "cc/base/time_spans.h"
 
 namespace jaxcomm {
 
@@ -45,16 +50,29 @@ struct CallRecord {
 
 class SiteStats {
  public:
+  using Clock = std::chrono::steady_clock;
+
   static constexpr size_t kKept = 256;  // calls whose arrivals are kept
 
-  void Record(CallRecord call);
+  void Record(CallRecord call, Clock::time_point now = Clock::now());
   void RecordFailure();
   // Of the calls that are kept.
   std::optional<CallRecord> Last() const;
-  std::string Json(const SiteLabel& label) const;
+  std::string Json(const SiteLabel& label, bool with_spans = true) const;
   void Reset();
 
  private:
+  // The calls of some time, in sums.
+  struct Calls {
+    void Add(const Calls& later);
+
+    int64_t calls = 0;
+    double after_arrival = 0;
+    std::vector<double> arrivals;  // by rank
+  };
+
+  void WriteSpans(std::ostream& out) const;
+
   mutable std::mutex mutex_;
   int64_t calls_ = 0;
   int64_t failed_ = 0;
@@ -63,12 +81,13 @@ class SiteStats {
   std::vector<double> wait_;
   std::vector<int64_t> late_;
   std::deque<CallRecord> recent_;
+  TimeSpans<Calls> spans_;
 };
 
 class Stats {
  public:
   std::shared_ptr<SiteStats> Site(const SiteLabel& label);
-  std::string Json() const;
+  std::string Json(bool with_spans = true) const;
   void Reset();
 
  private:

@@ -1,6 +1,8 @@
 #include "cc/executor/stats.h"
 
+#include <chrono>
 #include <string>
+#include <utility>
 
 #include "gtest/gtest.h"
 
@@ -16,6 +18,30 @@ TEST(StatsTest, NamesWithOddCharactersAreValidJson) {
             std::string::npos)
       << json;
   EXPECT_NE(json.find(R"("axes":"null\u0000byte")"), std::string::npos) << json;
+}
+
+TEST(StatsTest, WhatCallsWereLikeIsKeptOverTime) {
+  SiteStats site;
+  const SiteStats::Clock::time_point begin{std::chrono::seconds(5)};
+  const auto record = [&](std::chrono::milliseconds at, double late, double after) {
+    CallRecord call;
+    call.arrivals = {0, late};
+    call.waits = {late, 0};
+    call.after_arrival = after;
+    site.Record(std::move(call), begin + at);
+  };
+  record(std::chrono::milliseconds(0), 0.5, 2);
+  record(std::chrono::milliseconds(60), 0.25, 1);
+  record(std::chrono::milliseconds(70), 0.125, 4);
+  const std::string json = site.Json({"psum", "data", "", 2, 8});
+  EXPECT_NE(
+      json.find(R"("spans":[{"at_us":5000000,"length_us":62500,"calls":2,"after_arrival_s":1.5,"arrivals":[0,0.375]},)"
+                R"({"at_us":5062500,"length_us":62500,"calls":1,"after_arrival_s":4,"arrivals":[0,0.125]}])"),
+      std::string::npos)
+      << json;
+  EXPECT_EQ(site.Json({"psum", "data", "", 2, 8}, /*with_spans=*/false).find("spans"), std::string::npos);
+  site.Reset();
+  EXPECT_NE(site.Json({"psum", "data", "", 2, 8}).find(R"("spans":[])"), std::string::npos);
 }
 
 }  // namespace

@@ -85,8 +85,10 @@ JAXCOMM_EXPORT int jaxcomm_set_deadline(double seconds, char* error, int64_t cap
   return Answer(error, capacity, [&] { TheExecutor().SetDeadline(seconds); });
 }
 
-JAXCOMM_EXPORT int jaxcomm_stats(char* json, int64_t json_capacity, int64_t* size, char* error, int64_t capacity) {
-  return Answer(error, capacity, [&] { CopyText(TheExecutor().stats().Json(), json, json_capacity, size); });
+// `spans`: whether with what calls were like over the whole run.
+JAXCOMM_EXPORT int jaxcomm_stats(int spans, char* json, int64_t json_capacity, int64_t* size, char* error,
+                                 int64_t capacity) {
+  return Answer(error, capacity, [&] { CopyText(TheExecutor().stats().Json(spans != 0), json, json_capacity, size); });
 }
 
 JAXCOMM_EXPORT int jaxcomm_reset_stats(char* error, int64_t capacity) {

@@ -145,13 +145,16 @@ std::string Job::RailsJson() const {
   for (const Rails::State& rail : rails) {
     out << std::exchange(comma, ",") << "{\"process\":" << rail.process << ",\"rail\":";
     WriteJsonString(out, rail_names_[rail.rail]);
-    out << ",\"is_open\":" << (rail.is_open ? "true" : "false") << ",\"fences\":" << rail.fences
+    out << ",\"is_open\":" << (rail.is_open ? "true" : "false")
+        << ",\"has_left\":" << (rail.has_left ? "true" : "false") << ",\"fences\":" << rail.fences
         << ",\"bytes\":" << rail.bytes << ",\"shares\":[";
     const char* between = "";
     for (const auto& [min_bytes, share] : rail.shares) {
       out << std::exchange(between, ",") << "[" << min_bytes << "," << share << "]";
     }
-    out << "]}";
+    out << "],";
+    rail.history.WriteJson(out);
+    out << "}";
   }
   out << "]";
   return out.str();

@@ -25,6 +25,8 @@ COMMANDS = {
     "plan": "choose an allreduce schedule per byte range from a profile",
     "verify": "prove that plan files, or the built-in schedules, compute the sum",
     "explain": "say what a plan does, why, what it was compared with, and when it would not help",
+    "explain auto": 'say what a run with plan="auto" has seen, tried and gained; write its plan',
+    "report": "show a run over time: its rails, late ranks and plans, as a picture, a page, a trace, scalars",
     "export": "write a plan's schedules as files of MSCCL++ or MSCCL",
     "simulate": "predict the time of every schedule over sizes, delays and ranks",
     "what-if": "predict what a change would do to a profile: no straggler, slower links, another late rank",

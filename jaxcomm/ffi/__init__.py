@@ -2,7 +2,7 @@
 
 `core` loads and calls a shared object, `cpu` names what the core for CPUs has. Other back ends register themselves, by
 `add_backend` and, for the custom calls on segments, `segments.add_platform`. Importing it loads nothing; the first call
-does. It may import errors and statistics.
+does. It may import errors, plan_history and statistics.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from jaxcomm import plan_history
 from jaxcomm.errors import PlanError
 from jaxcomm.ffi.cpu import CPU
 from jaxcomm.statistics import Stats
@@ -127,18 +128,51 @@ def stats() -> Stats:
     seconds since each rank's call before ended, by rank. It is empty for other sites. Between processes `arrivals` has
     None for ranks of groups that no rank of this process is in, and `own_s` for ranks of other processes.
 
+    What the run was like from its beginning is in each site's `spans`, 256 at most, which become longer as the run
+    does: `at_s`, `length_s`, `calls`, and of these the mean `arrivals` and `after_arrival_s`.
+
     `rails`, an attribute of what is returned, has a record for each rail to each other process, if there are several:
-    process, rail, `is_open`, `fences` (how often it was taken out of service), `bytes` that the process has received
-    over it, and `shares`, its part of 1024 in calls from so many bytes on.
+    process, rail, `is_open`, `has_left` (with its process), `fences` (how often it was taken out of service), `bytes`
+    that the process has received over it, and `shares`, its part of 1024 in calls from so many bytes on, as it is in
+    force now. Its `spans` have `bytes`, `bytes_per_s` (the rate that was found, or None), and `share` (of the largest
+    calls, where it has changed); its last 64 `changes` say when it was fenced and taken back.
+
+    `plans` has a record for each plan that `jaxcomm.init` has made all threads follow, and of the one that plan="auto"
+    has them follow: `axes` (none: all), `plan`, `since_s`, `ranks`, `roles`, `collectives` (the schedule of all-reduces
+    from so many bytes on), `rails` (the threshold and the planned shares), and the `file` of a plan that the run made.
+    `events` has the last 256 things that plan="auto" has found or done: `at_s`, what it `said`, its `outcome`, who was
+    `late` and by how much (`late_by_s`), the `plan`, and what calls took `before_s` and `after_s` the switch.
     """
-    sites: list[dict[str, Any]] = json.loads(CPU.text("stats"))
-    sites += [site for backend in _backends for site in backend.stats()]
-    return Stats(sites, json.loads(CPU.text("job_rails")))
+    sites = _sites(spans=True)
+    rails: list[dict[str, Any]] = json.loads(CPU.text("job_rails"))
+    for record in (*sites, *rails):
+        for name in {"spans", "changes"} & record.keys():
+            record[name] = [_since_the_beginning(each) for each in record[name]]
+    return Stats(sites, rails, plan_history.plans(), plan_history.events(), plan_history.seconds())
+
+
+def sites() -> list[dict[str, Any]]:
+    """The call sites of `stats` without their `spans`, which costs less."""
+    return _sites(spans=False)
+
+
+def _sites(*, spans: bool) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(CPU.text("stats", spans))
+    return found + [site for backend in _backends for site in backend.stats()]
+
+
+def _since_the_beginning(record: dict[str, Any]) -> dict[str, Any]:
+    """The core's microseconds of the monotonic clock as seconds of the run."""
+    times = {"at_s": round(record.pop("at_us") / 1e6 - plan_history.BEGAN, 6)}
+    if "length_us" in record:
+        times["length_s"] = record.pop("length_us") / 1e6
+    return times | record
 
 
 def reset_stats() -> None:
     """Forgets what `stats` has gathered."""
     CPU.call("reset_stats")
+    plan_history.forget()
     for backend in _backends:
         backend.reset_stats()
 

@@ -45,7 +45,7 @@ CPU: Final = Core(
         "switch_decide": (ctypes.c_int,),
         "switch_fail": (ctypes.c_char_p,),
         "set_deadline": (ctypes.c_double,),
-        "stats": TEXT,
+        "stats": (ctypes.c_int, *TEXT),
         "reset_stats": (),
         "kernel_isa": TEXT,
         "floor_seconds": (*(ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64), ctypes.c_void_p),

@@ -9,67 +9,23 @@ import datetime
 import os
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import Annotated, Any, Final, Literal
-
-from pydantic import Field
+from typing import Any, Final
 
 from jaxcomm import files
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile import schema
-from jaxcomm.profile.files import read_bytes, validate
+from jaxcomm.profile.files import validate
 from jaxcomm.profile.fit import fit
-from jaxcomm.profile.numbers import Count, Sample, Seconds, Text
-from jaxcomm.profile.schema import MAX_RANKS, Collective, Profile, Provenance
+from jaxcomm.profile.numbers import Sample
+from jaxcomm.profile.run_file import KIND, RunSite, SavedRun, decode, load
+from jaxcomm.profile.schema import Collective, Profile, Provenance
 from jaxcomm.statistics import FORMAT, VERSION
-from jaxcomm.values import Value
 
 NAME: Final = "a run's statistics"
 LOOKED_FOR: Final = f'"format": "{FORMAT}"'
 
 _NO_SUMS: Final = ("all_gather", "psum_scatter")
 _NO_PLAN: Final = ("direct", "auto")
-
-
-class _Site(Value):
-    """A record of `jaxcomm.stats()`."""
-
-    name: Text
-    axes: Text
-    plan: Text
-    ranks: Annotated[int, Field(ge=1, le=MAX_RANKS, strict=True)]
-    bytes: Count
-    calls: Count
-    failed: Count
-    transfer_s: Seconds
-    early_bytes_share: Seconds
-    wait_s: list[Seconds]
-    late: list[Count]
-    arrivals: list[list[Seconds | None]]  # None: of a rank in another process, in groups that change
-    own_s: list[list[Seconds | None]]
-    after_arrival_s: list[Seconds]
-
-
-class _Rail(Value):
-    """A record of `jaxcomm.stats().rails`."""
-
-    process: Count
-    rail: Text
-    is_open: bool
-    fences: Count
-    bytes: Count
-    shares: list[tuple[Count, Count]]
-
-
-class _Run(Value):
-    """The file's content."""
-
-    format: Literal["jaxcomm-stats"]
-    version: Literal[1]
-    sites: list[_Site]
-    rails: list[_Rail] = []
-
-
-_KIND: Final = files.Kind("stats", VERSION, _Run, ProfileError, "`jaxcomm.stats().save(path)`")
 
 
 def from_stats(
@@ -94,13 +50,13 @@ def from_stats(
         none without a plan.
     """
     if isinstance(stats, str | os.PathLike):
-        return _profile(_decode(read_bytes(stats), os.fspath(stats)), os.fspath(stats), _now(), site)
+        return _profile(load(stats), os.fspath(stats), _now(), site)
     if stats is None:
         from jaxcomm import ffi
 
         stats = ffi.stats()
     document = {"format": FORMAT, "version": VERSION, "sites": [dict(record) for record in stats]}
-    return _profile(_KIND.validate(document, "jaxcomm.stats()"), "jaxcomm.stats()", _now(), site)
+    return _profile(KIND.validate(document, "jaxcomm.stats()"), "jaxcomm.stats()", _now(), site)
 
 
 def sniff(data: bytes) -> bool:
@@ -119,18 +75,14 @@ def read(data: bytes, where: str, created: str) -> Profile:
     Raises:
       ProfileError: see `from_stats`.
     """
-    return _profile(_decode(data, where), where, created, None)
-
-
-def _decode(data: bytes, where: str) -> _Run:
-    return _KIND.validate(_KIND.parse(data, where), where)
+    return _profile(decode(data, where), where, created, None)
 
 
 def _now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def _profile(run: _Run, where: str, created: str, name: str | None) -> Profile:
+def _profile(run: SavedRun, where: str, created: str, name: str | None) -> Profile:
     watched = _watched(run, where, name)
     alike = [site for site in _sums(run) if site.ranks == watched.ranks and site.plan in _NO_PLAN]
     if not alike:
@@ -153,7 +105,7 @@ def _profile(run: _Run, where: str, created: str, name: str | None) -> Profile:
     return validate(found, where)
 
 
-def _watched(run: _Run, where: str, name: str | None) -> _Site:
+def _watched(run: SavedRun, where: str, name: str | None) -> RunSite:
     """The site whose arrivals count."""
     sums = _sums(run)
     if not sums:
@@ -167,7 +119,7 @@ def _watched(run: _Run, where: str, name: str | None) -> _Site:
     return max(named, key=lambda site: site.bytes * site.calls)
 
 
-def _sums(run: _Run) -> list[_Site]:
+def _sums(run: SavedRun) -> list[RunSite]:
     """The sites whose calls are sums over all of their ranks, with bytes, and more than one of them kept."""
     return [
         site

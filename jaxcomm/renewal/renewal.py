@@ -11,7 +11,7 @@ from typing import Any, Final
 import jax
 import numpy as np
 
-from jaxcomm import jax_compat
+from jaxcomm import jax_compat, plan_history
 from jaxcomm.choice import AUTO
 from jaxcomm.distributed import store
 from jaxcomm.errors import JaxcommError
@@ -55,7 +55,7 @@ def begin() -> None:
     links = measure_links(_SIZES, _LINKS_S)
     if process == 0:
         took = time.monotonic() - start
-        _say(f"the links have been measured, in {took:.1f} s; plans follow as the run shows who is late.")
+        _say(f"the links have been measured, in {took:.1f} s; plans follow as the run shows who is late.", "begun")
     _running = store.client(), Renewal(links, process, processes, len(jax.devices("cpu")))
 
 
@@ -97,7 +97,7 @@ class Renewal:
             self._run()
         except Exception as error:  # the run goes on, whatever it is
             if not self._end.is_set() and jax_compat.is_job():
-                _say(f"the run keeps the plan that it has from now on: {error}")
+                _say(f"the run keeps the plan that it has from now on: {error}", "failed")
 
     def _follow(self) -> None:
         while not self._end.wait(_FOLLOW_S):
@@ -137,26 +137,30 @@ class Renewal:
             plan = files.decode(text.encode(), "the plan of this run")
         except JaxcommError as error:
             if not self._end.is_set():
-                _say(f"{situation}; sums run without a plan: {error}")
+                _say(f"{situation}; sums run without a plan: {error}", "failed", situation)
             return
         if all(_kind(plan, nbytes) == "direct" for _, _, nbytes in before):
             if situation.late or had_plan:
-                _say(f"{situation}; no plan is better than the schedules without one, which sums follow.")
+                said = f"{situation}; no plan is better than the schedules without one, which sums follow."
+                _say(said, "no plan", situation)
             return
         name = plan.hash[:8]
         if not self._switch(text, name):
             return
         if (after := self._calls_after(before)) is None:
             if not self._end.is_set():
-                _say(f"{situation}; plan {name} is followed, but the calls that it is for come no more.")
+                said = f"{situation}; plan {name} is followed, but the calls that it is for come no more."
+                _say(said, "not measured", situation, plan=name)
             return
         was, now = _seconds(before, after), _seconds(after, before)
         took = f"from the last arrival to the end {1e3 * was:.3g} ms before, {1e3 * now:.3g} now"
         if now > (1 - _LEAST_GAIN) * was:
-            _say(f"{situation}; plan {name} gains nothing, and sums run without one again: {took}.")
+            said = f"{situation}; plan {name} gains nothing, and sums run without one again: {took}."
+            _say(said, "taken back", situation, plan=name, before_s=was, after_s=now)
             self._switch("", AUTO)
         else:
-            _say(f"{situation}; sums follow plan {name} ({_kind(plan, site[2])}): {took}.")
+            said = f"{situation}; sums follow plan {name} ({_kind(plan, site[2])}): {took}."
+            _say(said, "followed", situation, plan=name, before_s=was, after_s=now)
 
     def _switch(self, text: str, name: str) -> bool:
         """Whether all processes have switched."""
@@ -169,7 +173,8 @@ class Renewal:
         self._watch.mark()
         if not switched and not self._end.is_set():
             self._planned_for = None
-            _say("the processes have found no launch at which all could switch plans; they will try again.")
+            said = "the processes have found no launch at which all could switch plans; they will try again."
+            _say(said, "not switched")
         return switched
 
     def _calls_after(self, before: Mapping[Site, Calls]) -> dict[Site, Calls] | None:
@@ -198,5 +203,8 @@ def _seconds(calls: Mapping[Site, Calls], others: Mapping[Site, Calls]) -> float
     return float(sum(np.median(calls[site].after_s) for site in calls if site in others))
 
 
-def _say(what: str) -> None:
+def _say(what: str, outcome: str, situation: Situation | None = None, **about: Any) -> None:
+    """In the log, and in `jaxcomm.stats().events`."""
+    late = {"late": [*situation.late], "late_by_s": situation.by_s} if situation else {}
+    plan_history.tell(what, outcome=outcome, **late, **about)
     say(f"plan='auto': {what}")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import json
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from jaxcomm.choice import planned_messages
+from jaxcomm import plan_history
+from jaxcomm.choice import AUTO, planned_messages
 from jaxcomm.ffi.cpu import CPU
 
 Launches = Mapping[str, int]  # by module
@@ -29,6 +31,9 @@ class PlannedLists(NamedTuple):
 class Switches:
     """Those of this process."""
 
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}  # the record of the plan that was loaded last
+
     def load(self, text: str) -> PlannedLists:
         """Proves a plan and gives its lists to the core.
 
@@ -38,12 +43,14 @@ class Switches:
         Raises:
           PlanError: it cannot be read, or does not compute the sum.
         """
+        self._loaded = {"plan": AUTO}
         if not text:
             return PlannedLists("", 0, [])
-        from jaxcomm.plan import files, proof
+        from jaxcomm.plan import files, in_force, proof
 
         plan = files.decode(text.encode(), "the plan of this run")
         proof.verify_embedded(plan)
+        self._loaded = {**in_force.in_force(plan), "file": json.loads(text)}
         return PlannedLists(plan.hash[:8], plan.ranks, planned_messages(plan))
 
     def launches(self) -> dict[str, int]:
@@ -71,6 +78,8 @@ class Switches:
     def decide(self, commit: bool) -> None:
         """Whether what was prepared comes true."""
         CPU.call("switch_decide", commit)
+        if commit:
+            plan_history.follow([{"axes": [], **self._loaded}])
 
     def fail(self, why: str) -> None:
         """That cannot be known: the calls that wait end with this error, and all later ones."""

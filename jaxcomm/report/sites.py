@@ -44,7 +44,7 @@ def rails_table(rails: Sequence[Mapping[str, Any]]) -> str:
         [
             rail["process"],
             rail["rail"],
-            "open" if rail["is_open"] else "fenced",
+            rail_state(rail["is_open"], rail["has_left"]),
             rail["fences"],
             f"{rail['shares'][-1][1] / UNITS:.1%}",
             bytes_text(rail["bytes"]),
@@ -52,6 +52,11 @@ def rails_table(rails: Sequence[Mapping[str, Any]]) -> str:
         for rail in rails
     ]
     return table(("process", "rail", "state", "fences", "share", "sent"), rows)
+
+
+def rail_state(is_open: bool, has_left: bool) -> str:
+    """In a word: a rail that is neither has been fenced."""
+    return "open" if is_open else "left" if has_left else "fenced"
 
 
 def _row(site: Mapping[str, Any]) -> list[object]:

@@ -1,4 +1,4 @@
-"""Traces for ui.perfetto.dev and chrome://tracing: the calls of a run, and the rounds of a schedule.
+"""Traces for ui.perfetto.dev and chrome://tracing: the calls of a run, the rounds of a schedule, and their parts.
 
 The format is Chrome's JSON: complete events ("X") with times in microseconds, and metadata ("M") that names tracks.
 """
@@ -31,7 +31,7 @@ def of_sites(sites: Sequence[Mapping[str, Any]]) -> str:
     for process, site in enumerate((site for site in sites if site["arrivals"]), 1):
         name = f"{site['name']} over {site['axes']}, {bytes_text(site['bytes'])}, {site['plan']}"
         events += [*_tracks(process, name, site["ranks"]), *_calls(process, site)]
-    return _document(events)
+    return document(events)
 
 
 def of_schedule(schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology | None = None) -> str:
@@ -52,14 +52,14 @@ def of_schedule(schedule: Schedule, nbytes: int, alpha: float, beta: float, topo
     took = phase_seconds(schedule, nbytes, alpha, beta, topology)
     for phase, phase_s in zip(schedule.phases, took, strict=True):
         if phase is schedule:
-            events += [_slice("absent", "wait", 1, rank, 0.0, start) for rank in sorted(schedule.late_ranks) if start]
+            events += [slice_of("absent", "wait", 1, rank, 0.0, start) for rank in sorted(schedule.late_ranks) if start]
         even = phase.seconds(nbytes, alpha, beta)
         stretch = phase_s / even if even else 1.0
         seconds = stretch * (alpha + _busiest(phase) / phase.num_chunks * nbytes * beta)
         begins = start + np.concatenate([[0.0], np.cumsum(seconds)])
         events += _rounds(phase, begins.tolist())
         start = float(begins[-1])
-    return _document(events)
+    return document(events)
 
 
 def _calls(process: int, site: Mapping[str, Any]) -> Iterator[Event]:
@@ -69,8 +69,8 @@ def _calls(process: int, site: Mapping[str, Any]) -> Iterator[Event]:
         last = max(known.values())
         for rank, arrival in known.items():
             if arrival < last:
-                yield _slice("wait", "wait", process, rank, start + arrival, last - arrival, call=number)
-            yield _slice("transfer", "transfer", process, rank, start + last, after, call=number)
+                yield slice_of("wait", "wait", process, rank, start + arrival, last - arrival, call=number)
+            yield slice_of("transfer", "transfer", process, rank, start + last, after, call=number)
         start += last + after
 
 
@@ -85,7 +85,7 @@ def _rounds(phase: Schedule, begins: Sequence[float]) -> Iterator[Event]:
         kind = "copy" if all(each.op == Op.COPY for each in group) else "reduce"
         seconds = begins[number + 1] - begins[number]
         about = {"round": number, "chunks": sorted(chunks), "from": sorted(sources)}
-        yield _slice(f"{kind} {what} ← {whom}", kind, 1, rank, begins[number], seconds, **about)
+        yield slice_of(f"{kind} {what} ← {whom}", kind, 1, rank, begins[number], seconds, **about)
 
 
 def _busiest(phase: Schedule) -> np.ndarray:
@@ -97,16 +97,28 @@ def _busiest(phase: Schedule) -> np.ndarray:
 
 
 def _tracks(process: int, name: str, ranks: int) -> Iterator[Event]:
-    yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}
+    yield process_name(process, name)
     for rank in range(ranks):
-        yield {"ph": "M", "name": "thread_name", "pid": process, "tid": rank, "args": {"name": f"rank {rank}"}}
+        yield track_name(process, rank, f"rank {rank}")
         yield {"ph": "M", "name": "thread_sort_index", "pid": process, "tid": rank, "args": {"sort_index": rank}}
 
 
-def _slice(name: str, kind: str, process: int, rank: int, start: float, seconds: float, **about: object) -> Event:
+def process_name(process: int, name: str) -> Event:
+    """Names a group of tracks."""
+    return {"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}
+
+
+def track_name(process: int, track: int, name: str) -> Event:
+    """Names a track."""
+    return {"ph": "M", "name": "thread_name", "pid": process, "tid": track, "args": {"name": name}}
+
+
+def slice_of(name: str, kind: str, process: int, track: int, start: float, seconds: float, **about: object) -> Event:
+    """A slice of a track, in seconds; `kind` groups slices."""
     times = {"ts": round(1e6 * start, 3), "dur": round(1e6 * seconds, 3)}
-    return {"ph": "X", "name": name, "cat": kind, "pid": process, "tid": rank, **times, "args": about}
+    return {"ph": "X", "name": name, "cat": kind, "pid": process, "tid": track, **times, "args": about}
 
 
-def _document(events: list[Event]) -> str:
+def document(events: list[Event]) -> str:
+    """The file's text."""
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n"

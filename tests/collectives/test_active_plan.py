@@ -188,8 +188,10 @@ def test_init_sets_the_plan_of_all_threads() -> None:
     jaxcomm.use_plan(None)
     jaxcomm.init(plan=RING)
     assert (communicator.plan_hash(None), elsewhere()) == (RING.hash, RING.hash)
+    assert [(plan["axes"], plan["plan"]) for plan in jaxcomm.stats().plans] == [([], RING.hash[:8])]
     jaxcomm.init(plan={})
     assert (communicator.plan_hash(None), elsewhere()) == ("", "")
+    assert jaxcomm.stats().plans == []
 
 
 @pytest.mark.parametrize(

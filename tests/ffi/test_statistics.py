@@ -57,11 +57,20 @@ def test_rails_are_a_table_of_their_own() -> None:
             "process": 1,
             "rail": "eth0",
             "is_open": True,
+            "has_left": False,
             "fences": 0,
             "bytes": 2**20,
             "shares": [[0, 1024], [2**20, 768]],
         },
-        {"process": 1, "rail": "eth1", "is_open": False, "fences": 3, "bytes": 0, "shares": [[0, 0], [2**20, 256]]},
+        {
+            "process": 1,
+            "rail": "eth1",
+            "is_open": False,
+            "has_left": False,
+            "fences": 3,
+            "bytes": 0,
+            "shares": [[0, 0], [2**20, 256]],
+        },
     ]
     stats = Stats([site()], rails)
     assert [line.split() for line in str(stats).splitlines()[-2:]] == [
@@ -69,6 +78,8 @@ def test_rails_are_a_table_of_their_own() -> None:
         ["1", "eth1", "fenced", "3", "25.0%", "0", "B"],
     ]
     assert json.loads(stats.json())["rails"] == rails
+    assert stats.scalars()["rails/1/eth1/share"] == 0.25
+    assert stats.scalars()["rails/1/eth1/is_open"] == 0.0
 
 
 def test_scalars_are_flat_and_finite() -> None:
@@ -186,6 +197,9 @@ def test_a_run_of_this_process_is_recorded_and_profiled(tmp_path: Path) -> None:
     assert "who is late" in str(stats)
     stats.save(tmp_path / "run.json")
     assert json.loads((tmp_path / "run.json").read_text())["sites"] == stats
+    for called in (each for each in stats if each["calls"]):
+        assert sum(span["calls"] for span in called["spans"]) == called["calls"] == 5
+        assert all(0 < span["at_s"] <= stats.at_s and len(span["arrivals"]) == RANKS for span in called["spans"])
     found = profile.from_stats()
     assert (found.ranks, len(found.arrivals)) == (RANKS, 4)
     assert {sample.bytes for sample in found.link.samples} == {4000, 4 * 10**6}

@@ -73,6 +73,17 @@ for size in (64, 4096, 65536):
 jaxcomm.stats().save("run.json")
 """
 
+# What a run of theirs with plan="auto" has saved.
+AUTO_RUN = """
+import jaxcomm
+from jaxcomm.plan import in_force
+from jaxcomm.statistics import Stats
+
+made = jaxcomm.plan.load("plan.json")
+plans = [{"axes": [], "since_s": 1.0, **in_force.in_force(made), "file": made.model_dump(mode="json")}]
+Stats(plans=plans, at_s=2.0).save("auto_run.json")
+"""
+
 # What makes an example short: options that come after its own. The rest of an example is run as it is printed.
 SHORTER = {
     "demo": "--steps 6 --hidden 8 --batch 1",
@@ -132,6 +143,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(FIXTURES / "nccl_tests.txt", here / name)
     shell("jaxcomm profile step train.py:example --steps 2", here)
     shell("jaxcomm plan profile.json --out plan.json", here)
+    (here / "auto_run.py").write_text(AUTO_RUN)
+    shell("python auto_run.py", here)
     shell("jaxcomm profile import all_reduce_perf.txt --out rails.json", here)
     for rail in ("eth0", "eth1"):
         shell(f"jaxcomm profile import {rail}.txt --rail {rail}=tcp --into rails.json", here)

@@ -248,6 +248,15 @@ assert plans_seen() == {{"direct"}}
 """
 
 
+def while_it_trains(snippet: str) -> str:
+    return f"""
+{snippet}
+saved = training()
+assert next(saved) == 0 and next(saved) == 1
+assert jaxcomm.profile.from_stats("run.json").ranks == 8
+"""
+
+
 def for_other_tools(snippet: str) -> str:
     return f"""
 class Writer:
@@ -306,6 +315,7 @@ PROGRAMS: dict[str, dict[str, Callable[[str], str]]] = {
     f"{GUIDES}errors.md": {"errors.translated": missing_rank},
     f"{GUIDES}statistics.md": {
         "print(jaxcomm.stats())": after_some_steps,
+        "def training": while_it_trains,
         "stats.save": for_other_tools,
         "for site in": as_it_is,
     },

@@ -86,7 +86,9 @@ def main() -> None:
     end.set()
     thread.join()
     calls = {site["plan"]: site["calls"] for site in jaxcomm.stats() if site["bytes"] == 4 * SIZE and site["calls"]}
-    jobs.report("renewal", wrong=wrong, switched=len(switched), calls=calls, steps=steps + STEPS)
+    jobs.report(
+        "renewal", wrong=wrong, switched=len(switched), calls=calls, steps=steps + STEPS, plans=jaxcomm.stats().plans
+    )
 
 
 if __name__ == "__main__":

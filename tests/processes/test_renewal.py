@@ -14,6 +14,7 @@ def test_all_processes_switch_at_one_launch_and_sums_stay_exact() -> None:
     reports = [process.reports["renewal"] for process in job]
     assert [report["wrong"] for report in reports] == [0] * 4
     assert [report["switched"] for report in reports] == [3] * 4
+    assert [[plan["plan"] for plan in report["plans"]] for report in reports] == [["auto"]] * 4, "the last one is none"
     calls = reports[0]["calls"]
     assert all(report["calls"] == calls for report in reports)
     assert sum(calls.values()) == reports[0]["steps"]

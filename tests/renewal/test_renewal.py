@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import jaxcomm
-from jaxcomm import jax_compat, planner
+from jaxcomm import jax_compat, plan_history, planner
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import encode
 from jaxcomm.profile import Profile, lateness
@@ -88,6 +88,7 @@ def test_a_plan_that_gains_stays_until_the_late_rank_is_another(
 ) -> None:
     run = Run(monkeypatch, lambda plan: 0.05 if plan == "auto" else 0.04)
     caplog.set_level(logging.WARNING, "jaxcomm")
+    plan_history.forget()
 
     def moves() -> bool:
         run.late = 1
@@ -99,6 +100,9 @@ def test_a_plan_that_gains_stays_until_the_late_rank_is_another(
     assert (none, one == other) == ("auto", False)
     assert "rank 3 is late, by" in caplog.text
     assert "from the last arrival to the end 50 ms before, 40 now" in caplog.text
+    events = [(event["outcome"], event["late"], event["plan"]) for event in plan_history.events()]
+    assert events == [("followed", [3], one), ("followed", [1], other)]
+    assert all((event["before_s"], event["after_s"]) == (0.05, 0.04) for event in plan_history.events())
 
 
 def test_a_plan_that_gains_nothing_is_taken_back_and_not_tried_again(

@@ -28,7 +28,7 @@ def site(plan: str, nbytes: int, calls: int, *, ranks: int = 2, own: bool = Fals
 
 def test_calls_are_those_of_all_ranks_under_the_plan_since_the_mark(monkeypatch: pytest.MonkeyPatch) -> None:
     sites = [site("auto", 64, 10), site("auto", 4096, 10), site("direct", 64, 9), site("auto", 64, 9, ranks=3)]
-    monkeypatch.setattr(ffi, "stats", lambda: sites)
+    monkeypatch.setattr(ffi, "sites", lambda: sites)
     watch = Watch(2)
     assert {key: (calls.number, calls.lately) for key, calls in watch.look("auto").items()} == {
         ("auto", ("psum", "data", 64)): (10, 10),
@@ -47,13 +47,13 @@ def test_calls_are_those_of_all_ranks_under_the_plan_since_the_mark(monkeypatch:
 
 
 def test_groups_that_change_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ffi, "stats", lambda: [site("auto", 64, 10, own=True)])
+    monkeypatch.setattr(ffi, "sites", lambda: [site("auto", 64, 10, own=True)])
     assert Watch(2).look("auto") == {}
 
 
 def test_the_busiest_site_moved_most_bytes_lately(monkeypatch: pytest.MonkeyPatch) -> None:
     sites = [site("auto", 64, 100), site("auto", 4096, 3), site("plan", 64, 500)]
-    monkeypatch.setattr(ffi, "stats", lambda: sites)
+    monkeypatch.setattr(ffi, "sites", lambda: sites)
     watch = Watch(2)
     assert busiest(watch.look("auto")) == ("auto", ("psum", "data", 4096))
     sites[0] = site("auto", 64, 101)

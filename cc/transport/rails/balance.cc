@@ -38,6 +38,12 @@ std::optional<uint32_t> Balance::Trial(const MessageId& id) const {
   return id.segment == 1 && range.call == id.call ? range.trial : std::nullopt;
 }
 
+std::vector<double> Balance::rates(int64_t call_bytes) const {
+  std::vector<double> rates;
+  for (const Rail& rail : ranges_[IndexOf(call_bytes)].rails) rates.push_back(rail.rate);
+  return rates;
+}
+
 bool Balance::Begin(const MessageId& id, uint32_t rail, int64_t bytes, Clock::time_point now) {
   const size_t index = IndexOf(id.call_bytes);
   Range& range = ranges_[index];
@@ -49,9 +55,8 @@ bool Balance::Begin(const MessageId& id, uint32_t rail, int64_t bytes, Clock::ti
   range.trial.reset();
   if (++range.calls < kCalls) return false;
   range.calls = 0;
-  const std::vector<uint32_t> before = shares_[index].shares;
   Divide(range, shares_[index].shares, now);
-  return shares_[index].shares != before;
+  return true;
 }
 
 void Balance::End(const MessageId& id, uint32_t rail, int64_t bytes, Clock::time_point now) {

@@ -1,7 +1,7 @@
 // The shares of the rails to a process, as fast as these are found to be.
 //
 //   Balance balance(shares);                      // at first; a rail without a share of a range never gets one there
-//   if (balance.Begin(id, rail, bytes, now)) ...  // a segment goes out; shares() may have changed
+//   if (balance.Begin(id, rail, bytes, now)) ...  // a segment goes out; shares() and rates() may have changed
 //   balance.End(id, rail, bytes, now);
 //
 // A rail's rate is what it carried by the time in which something was on its way. Where a process is late, nothing is:
@@ -29,12 +29,14 @@ class Balance {
 
   explicit Balance(std::vector<RailTable::Range> shares);
 
-  // Whether the shares have changed, from the next segment on.
+  // Whether the rates have been looked at, by which the shares may have changed, from the next segment on.
   bool Begin(const MessageId& id, uint32_t rail, int64_t bytes, Clock::time_point now);
   // The other side has it, or the call is over without it.
   void End(const MessageId& id, uint32_t rail, int64_t bytes, Clock::time_point now);
 
   const std::vector<RailTable::Range>& shares() const { return shares_; }
+  // Of each rail in calls of so many bytes, in bytes per second; 0: unknown.
+  std::vector<double> rates(int64_t call_bytes) const;
   // The rail that carries this segment whatever the shares are.
   std::optional<uint32_t> Trial(const MessageId& id) const;
 

@@ -73,6 +73,7 @@ void Rails::End(uint32_t process, uint32_t rail, const Status& why, bool left) {
     it.state = left ? Peer::State::kLeft : Peer::State::kFencing;
     if (!left) {
       ++it.fences;
+      it.history.Change(/*is_open=*/false, why.message(), Silence::Clock::now());
       peer.failure = why;
     }
     peer.Divide();
@@ -133,6 +134,7 @@ void Rails::HearFences(uint32_t process, std::string_view bytes) {
       counted = true;  // also where it was fenced already: the other side has to hear that both agree
       if (it.state != Peer::State::kOpen && it.state != Peer::State::kOpening) continue;
       it.state = Peer::State::kFencing;
+      it.history.Change(/*is_open=*/false, why.message(), Silence::Clock::now());
       fenced.push_back(rail);
     }
     peer.failure = fenced.empty() ? peer.failure : why;
@@ -262,6 +264,7 @@ Status Rails::Restore(const Lost& lost, const std::function<Status()>& connect) 
     has_ended = rail.state != Peer::State::kOpening;
     if (!has_ended) rail.state = status.ok() ? Peer::State::kOpen : Peer::State::kFenced;
     if (!has_ended && status.ok()) {
+      rail.history.Change(/*is_open=*/true, "", Silence::Clock::now());
       peer.Divide();
       peer.failure = Status();
       const uint64_t bit = uint64_t{1} << lost.rail;

@@ -30,6 +30,23 @@ void Rails::Peer::Divide() {
     range.shares = SharesOf(has_share ? weights : open);
   }
   table = RailTable::Make(divided).value();
+  const auto leaves = [](const Rail& rail) { return rail.state == State::kLeft; };
+  if (std::any_of(rails.begin(), rails.end(), leaves)) return;  // rails that carry nothing more have no shares
+  shares = std::move(divided);
+  RecordShares();
+}
+
+void Rails::Peer::RecordShares() {
+  const auto now = Silence::Clock::now();
+  for (size_t rail = 0; rail < rails.size(); ++rail) rails[rail].history.Divide(shares.back().shares[rail], now);
+}
+
+void Rails::Peer::RecordRates(int64_t call_bytes) {
+  const auto now = Silence::Clock::now();
+  const std::vector<double> rates = balance.rates(call_bytes);
+  for (size_t rail = 0; rail < rails.size(); ++rail) {
+    if (rates[rail] > 0 && rails[rail].state == State::kOpen) rails[rail].history.Measure(rates[rail], now);
+  }
 }
 
 std::optional<uint32_t> Rails::Peer::Keep(const MessageId& id, const std::shared_ptr<Outgoing>& message,
@@ -44,7 +61,10 @@ std::optional<uint32_t> Rails::Peer::Keep(const MessageId& id, const std::shared
   unconfirmed.insert_or_assign(id, Unconfirmed{message, rail, fences, bytes});
   const std::optional<uint32_t> over = is_open ? std::optional<uint32_t>(rail) : std::nullopt;
   if (bytes > kMaxCopied) {
-    if (balance.Begin(id, rail, bytes, Silence::Clock::now())) Divide();
+    if (balance.Begin(id, rail, bytes, Silence::Clock::now())) {
+      RecordRates(id.call_bytes);
+      Divide();
+    }
     return over;
   }
   copies.push_back(id);

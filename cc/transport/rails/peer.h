@@ -14,6 +14,7 @@
 #include "cc/base/status.h"
 #include "cc/transport/rails/balance.h"
 #include "cc/transport/rails/numbered_notices.h"
+#include "cc/transport/rails/rail_history.h"
 #include "cc/transport/rails/rail_table.h"
 #include "cc/transport/rails/rails.h"
 #include "cc/transport/rails/silence.h"
@@ -43,6 +44,7 @@ struct Rails::Peer {
     uint32_t fences = 0, their_fences = 0;
     uint32_t calls = 0;  // of its transport, for messages and connections, that have not returned
     int64_t bytes = 0;   // that the other side is known to have
+    RailHistory history;
   };
   struct Posted {
     std::vector<Span> spans;
@@ -57,12 +59,16 @@ struct Rails::Peer {
     int64_t bytes;
   };
 
-  Peer(uint32_t rails, std::vector<RailTable::Range> shares, RailTable table)
-      : balance(std::move(shares)), table(std::move(table)), rails(rails), silence(rails) {}
+  Peer(uint32_t rails, const std::vector<RailTable::Range>& shares, RailTable table)
+      : balance(shares), shares(shares), table(std::move(table)), rails(rails), silence(rails) {
+    RecordShares();
+  }
 
   std::optional<uint32_t> FirstRail() const;  // that is open
   bool Agrees() const;                        // the other side has fenced the same rails
   void Divide();                              // the shares, among the rails that are open
+  void RecordShares();
+  void RecordRates(int64_t call_bytes);
   // A message goes out, over the rail that this returns, until it is released. None is open: over one that will be.
   std::optional<uint32_t> Keep(const MessageId& id, const std::shared_ptr<Outgoing>& message, int64_t bytes);
   void Release(const MessageId& id, const Unconfirmed& message);
@@ -73,7 +79,8 @@ struct Rails::Peer {
   static constexpr size_t kMaxReceived = 32;  // that it is not told at once; none of them keeps a call from ending
 
   Balance balance;
-  RailTable table;  // of the rails that are open
+  std::vector<RailTable::Range> shares;  // of the rails that are open
+  RailTable table;                       // by which segments go
   std::vector<Rail> rails;
   Silence silence;
   std::map<MessageId, Posted> posted;

@@ -204,7 +204,9 @@ std::vector<Sent> Rails::Confirm(Peer& peer, std::string_view ids) {
     const auto found = peer.unconfirmed.find(DecodeMessageId(id));
     if (found == peer.unconfirmed.end()) continue;
     peer.Release(found->first, found->second);
-    peer.rails[found->second.rail].bytes += found->second.bytes;
+    Peer::Rail& rail = peer.rails[found->second.rail];
+    rail.bytes += found->second.bytes;
+    rail.history.Carry(found->second.bytes, Silence::Clock::now());
     Outgoing& message = *found->second.message;
     if (--message.receivers == 0 && message.done) {
       sent.push_back([done = std::move(message.done), status = message.status](const Status&) { done(status); });

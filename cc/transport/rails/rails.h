@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "cc/transport/cancelled_calls.h"
+#include "cc/transport/rails/rail_history.h"
 #include "cc/transport/rails/rail_table.h"
 #include "cc/transport/transport.h"
 
@@ -64,9 +65,10 @@ class Rails : public Transport {
   // All rails that lead to processes.
   struct State {
     uint32_t process, rail, fences;
-    bool is_open;
+    bool is_open, has_left;                            // neither: it has been fenced
     int64_t bytes;                                     // that the other side is known to have
-    std::vector<std::pair<int64_t, uint32_t>> shares;  // of calls of at least so many bytes, while it is open
+    std::vector<std::pair<int64_t, uint32_t>> shares;  // now, of calls of at least so many bytes
+    RailHistory history;
   };
   std::vector<State> states() const;
   // Those that may be restored.

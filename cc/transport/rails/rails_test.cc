@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -326,6 +327,29 @@ TEST_F(RailsTest, ARestoredRailCarriesItsShareAgain) {
   Run();
   ExpectAll();
   EXPECT_GE(rails_[1].carried() - carried, 10);
+}
+
+TEST_F(RailsTest, SharesAreThoseInForceAndTheirHistoryIsKept) {
+  MakeTwo();
+  const auto shares = [this] {
+    std::vector<uint32_t> found;
+    for (const Rails::State& state : nodes_[0].rails.states()) found.push_back(state.shares.back().second);
+    return found;
+  };
+  EXPECT_EQ(shares(), (std::vector<uint32_t>{768, 256}));
+  rails_[1].Reset(0, 1);
+  Run();
+  EXPECT_EQ(shares(), (std::vector<uint32_t>{1024, 0}));
+  const Rails::Lost lost = nodes_[0].rails.lost().at(0);
+  rails_[1].Reconnect(0, 1);
+  for (uint32_t process : {0, 1}) {
+    EXPECT_TRUE(nodes_[process].rails.Restore({1 - process, 1, lost.fences}, [] { return Status(); }).ok());
+  }
+  EXPECT_EQ(shares(), (std::vector<uint32_t>{768, 256}));
+  std::ostringstream history;
+  nodes_[0].rails.states()[1].history.WriteJson(history);
+  const std::string json = history.str();
+  EXPECT_LT(json.find("\"is_open\":false,\"why\":\"reset\""), json.find("\"is_open\":true")) << json;
 }
 
 TEST_F(RailsTest, ARailThatOneSideAloneHasTakenBackIsLostAgainOnBoth) {

@@ -92,8 +92,9 @@ std::vector<Rails::State> Rails::states() const {
     for (uint32_t rail = 0; peers_[process] && rail < listeners_.size(); ++rail) {
       const Peer::Rail& it = peers_[process]->rails[rail];
       if (it.state == Peer::State::kNone) continue;
-      State state{process, rail, it.fences, it.state == Peer::State::kOpen, it.bytes, {}};
-      for (const RailTable::Range& range : peers_[process]->balance.shares()) {
+      State state{process,  rail, it.fences, it.state == Peer::State::kOpen, it.state == Peer::State::kLeft,
+                  it.bytes, {},   it.history};
+      for (const RailTable::Range& range : peers_[process]->shares) {
         state.shares.emplace_back(range.min_bytes, range.shares[rail]);
       }
       states.push_back(std::move(state));

@@ -1,0 +1,52 @@
+"""`jaxcomm report`: a run as a picture, a page, a trace, and scalars for TensorBoard."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from jaxcomm import files
+from jaxcomm.cli import OK
+from jaxcomm.profile import run_file
+from jaxcomm.report import run_page, run_picture, run_trace, run_words, tensorboard
+
+EXAMPLE = """
+    jaxcomm report run.json                            # a run of yours, which wrote jaxcomm.stats().save("run.json")
+    jaxcomm report run.json --html run.html --svg run.svg
+    jaxcomm report run.json --trace run_trace.json     # open it in ui.perfetto.dev
+    jaxcomm report run.json --tensorboard logs         # then: tensorboard --logdir logs
+"""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declares the command's options."""
+    parser.add_argument("run", help="a run's saved jaxcomm.stats(); a run that goes on may write it again and again")
+    parser.add_argument("--svg", metavar="FILE", help="also draw rails, late ranks and plans over time")
+    parser.add_argument("--html", metavar="FILE", help="also write a page with the picture and the tables")
+    parser.add_argument("--trace", metavar="FILE", help="also write a trace, for ui.perfetto.dev")
+    parser.add_argument("--tensorboard", metavar="FOLDER", help="also write scalars over time, for TensorBoard")
+    parser.add_argument("--json", action="store_true", help="print the records as JSON")
+
+
+def run(args: Namespace) -> int:
+    """Reads, writes and prints."""
+    found = run_file.load(args.run)
+    files.check_writable(args.svg, args.html, args.trace)
+    written = [(name, path) for name in ("svg", "html", "trace", "tensorboard") if (path := getattr(args, name))]
+    if args.svg:
+        files.write(args.svg, run_picture.svg(found))
+    if args.html:
+        files.write(args.html, run_page.html(found))
+    if args.trace:
+        files.write(args.trace, run_trace.of_run(found))
+    if args.tensorboard:
+        began = found.written.timestamp() - found.at_s if found.written else 0.0
+        name = f"events.out.tfevents.{round(began)}.{Path(args.run).name}"  # a later save of the run replaces it
+        files.write(files.make_folder(args.tensorboard) / name, tensorboard.events(found, began))
+    if args.json:
+        print(found.model_dump_json())
+        return OK
+    print(run_words.summary(found))
+    for name, path in written:
+        print(f"\n{name}: {path}")
+    return OK

@@ -1,0 +1,137 @@
+"""A run in words and tables: what is in force, who is late, and what plan="auto" has done."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+from collections.abc import Sequence
+
+from jaxcomm.profile.run_file import RunEvent, RunPlan, RunRail, SavedRun
+from jaxcomm.report.sites import rail_state, rails_table, sites_table
+from jaxcomm.report.tables import bytes_text, seconds_text, table
+from jaxcomm.shares import UNITS
+
+_OUTCOMES = {
+    "begun": "began to watch",
+    "followed": "plan followed",
+    "taken back": "plan taken back, as it gained nothing",
+    "no plan": "no plan is better than none",
+    "not measured": "plan followed, its gain is not known",
+    "not switched": "could not switch",
+    "failed": "failed",
+}
+
+
+def summary(run: SavedRun) -> str:
+    """The call sites, the rails, and when rails were fenced."""
+    parts = [sites_table([site.model_dump() for site in run.sites])]
+    if run.rails:
+        parts.append(rails_table([rail.model_dump() for rail in run.rails]))
+    rows = [
+        [f"{change.at_s:.3f} s", rail.process, rail.rail, "taken back" if change.is_open else "fenced", change.why]
+        for rail in run.rails
+        for change in rail.changes
+    ]
+    if rows:
+        head = ["at", "process", "rail", "what", "why"]
+        parts.append(table(head, sorted(rows, key=lambda row: float(str(row[0]).split()[0]))))
+    if run.events:
+        parts.append(events_table(run))
+    return "\n\n".join(parts)
+
+
+def in_force(run: SavedRun, now: datetime.datetime) -> str:
+    """The plans that are followed with their ranges, and the rails' shares by range; `now` says how long ago."""
+    ago = f"{seconds_text(max(0.0, (now - run.written).total_seconds()))} ago, " if run.written else ""
+    parts = [f"As the run wrote it {ago}{seconds_text(run.at_s)} after it began."]
+    parts += [_plan(plan) for plan in run.plans] or ["No plan is followed: all-reduces run the direct schedule."]
+    if run.rails:
+        parts.append(_shares(run))
+    return "\n\n".join(parts)
+
+
+def auto(run: SavedRun) -> str:
+    """What plan="auto" has seen, tried and gained, and which plan is in force."""
+    if not run.events:
+        return (
+            'No event: this run was not begun with jaxcomm.init(plan="auto"), or its first process did not write this.'
+        )
+    tried = [event for event in run.events if event.plan]
+    gains = [1 - event.after_s / event.before_s for event in tried if event.before_s and event.after_s is not None]
+    situations = [event for event in run.events if event.outcome not in ("begun", "not switched")]
+    best = f"; the best gained {max(gains):.1%}" if gains and max(gains) > 0 else ""
+    counts = f"{_count(len(situations), 'situation')} seen, {_count(len(tried), 'plan')} tried{best}."
+    made = next((plan for plan in run.plans if plan.file), None)
+    now = f"Plan {made.plan} is in force, since {made.since_s:.1f} s." if made else "No plan is in force."
+    return f"{counts} {now}\n\n{events_table(run)}" + (f"\n\n{_plan(made)}" if made else "")
+
+
+def events_table(run: SavedRun) -> str:
+    """One row per event of plan="auto"."""
+    head = ["at", "late", "by", "plan", "what came of it", "before", "after", "gained"]
+    return table(head, [_row(event) for event in run.events])
+
+
+def _row(event: RunEvent) -> list[str | None]:
+    late = ", ".join(f"rank {rank}" for rank in event.late) or None
+    gained = None
+    if event.before_s and event.after_s is not None:
+        gained = f"{1 - event.after_s / event.before_s:.1%}"
+    times = [None if seconds is None else seconds_text(seconds) for seconds in (event.before_s, event.after_s)]
+    by = seconds_text(event.late_by_s) if event.late else None
+    return [f"{event.at_s:.1f} s", late, by, event.plan or None, _OUTCOMES[event.outcome], *times, gained]
+
+
+def _plan(plan: RunPlan) -> str:
+    axes = f" over {', '.join(plan.axes)}" if plan.axes else ""
+    if not plan.collectives:
+        return f"Calls{axes} follow no plan" + (", until the run makes one." if plan.plan == "auto" else ".")
+    roles = "".join(f", {role} is rank {rank}" for role, rank in plan.roles.items())
+    said = f"Calls{axes} follow plan {plan.plan} for {plan.ranks} ranks{roles}, since {plan.since_s:.1f} s."
+    pairs = itertools.groupby(plan.collectives, key=lambda each: each.schedule)
+    kinds = [(next(own).min_bytes, kind.replace("_", "/")) for kind, own in pairs]
+    rows = zip(_ranges([low for low, _ in kinds]), (kind for _, kind in kinds), strict=True)
+    parts = [said, table(["all-reduces of", "run"], [*rows])]
+    if plan.rails:
+        low = plan.rails.threshold_bytes
+        parts.append(f"It splits calls over rails {'at no size' if low is None else f'from {bytes_text(low)} on'}.")
+    return "\n\n".join(parts)
+
+
+def _shares(run: SavedRun) -> str:
+    lows = sorted({low for rail in run.rails for low, _ in rail.shares})
+    rows = [
+        [
+            rail.process,
+            rail.rail,
+            rail_state(rail.is_open, rail.has_left),
+            *(f"{_share(rail, low):.1%}" for low in lows),
+        ]
+        for rail in run.rails
+    ]
+    peers = {rail.process for rail in run.rails}
+    split = [low for low in lows if sum(_share(rail, low) > 0 for rail in run.rails) > len(peers)]
+    said = "One rail to each process carries all, at every size."
+    if split:
+        said = (
+            f"Calls of {bytes_text(split[0])} or more take several rails"
+            if split[0]
+            else "All calls take several rails"
+        )
+        said += ", but a message of one segment, 256 KiB at most, is on one of them."
+    return f"{table(['process', 'rail', 'state', *_ranges(lows)], rows)}\n{said}"
+
+
+def _share(rail: RunRail, low: int) -> float:
+    return next((units for at, units in reversed(rail.shares) if at <= low), 0) / UNITS
+
+
+def _ranges(lows: Sequence[int]) -> list[str]:
+    """Of sizes, each up to where the next begins."""
+    highs = [bytes_text(low) for low in lows[1:]]
+    words = [f"{bytes_text(low)} – {high}" for low, high in zip(lows, highs, strict=False)]
+    return [*words, f"{bytes_text(lows[-1])} and more" if len(lows) > 1 else "any size"]
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'s' * (number != 1)}"

@@ -1,0 +1,284 @@
+"""A run over time: what its picture, trace, scalars and words show is counted against the records they are made of."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import struct
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from jaxcomm import plan, planner
+from jaxcomm.cli import main
+from jaxcomm.errors import ProfileError
+from jaxcomm.plan.in_force import in_force
+from jaxcomm.profile import Link, Profile, Provenance, run_file
+from jaxcomm.profile.run_file import SavedRun
+from jaxcomm.report import run_page, run_picture, run_series, run_trace, run_words, tensorboard
+from jaxcomm.report.run_series import Interval, TimeGrid
+from jaxcomm.statistics import Stats
+
+Capture = pytest.CaptureFixture[str]
+SVG = "{http://www.w3.org/2000/svg}"
+SECONDS = 20
+
+
+def site(plan: str = "auto", begin: int = 0, end: int = 10, ranks: int = 4, **fields: Any) -> dict[str, Any]:
+    """A site with a span for each second, in which rank 3 is 50 ms late in each of 5 calls."""
+    spans = [
+        {"at_s": at, "length_s": 1.0, "calls": 5, "after_arrival_s": 0.04, "arrivals": [0.0] * (ranks - 1) + [0.05]}
+        for at in range(begin, end)
+    ]
+    record = {"name": "psum", "axes": "data", "plan": plan, "ranks": ranks, "bytes": 4096, "failed": 0, "own_s": []}
+    record |= {"calls": 5 * len(spans), "transfer_s": 1.0, "early_bytes_share": 0.0, "wait_s": [0.1] * ranks}
+    record |= {"late": [0] * ranks, "arrivals": [[0.0] * (ranks - 1) + [0.05]] * 2, "after_arrival_s": [0.04] * 2}
+    return record | {"spans": spans} | fields
+
+
+def rail(process: int, name: str, share: int, **fields: Any) -> dict[str, Any]:
+    """A rail that carries 1 MB in each second, at a rate of 2 MB/s that is found in the first."""
+    spans = [
+        {
+            "at_s": at,
+            "length_s": 1.0,
+            "bytes": 10**6,
+            "bytes_per_s": None if at else 2e6,
+            "share": None if at else share,
+        }
+        for at in range(SECONDS)
+    ]
+    record = {"process": process, "rail": name, "is_open": True, "has_left": False, "fences": 0, "bytes": 20 * 10**6}
+    return record | {"shares": [[0, 1024 * (name == "eth0")], [65536, share]], "spans": spans, "changes": []} | fields
+
+
+def cut(process: int) -> dict[str, Any]:
+    """A rail that is fenced for four seconds."""
+    changes = [{"at_s": 5.5, "is_open": False, "why": "a <cut>"}, {"at_s": 9.5, "is_open": True, "why": ""}]
+    spans = rail(process, "eth0", 768)["spans"]
+    spans[5] |= {"share": 0}
+    spans[9] |= {"share": 768}
+    return rail(process, "eth0", 768, fences=1, changes=changes, spans=spans)
+
+
+EVENTS = [
+    {"at_s": 1.0, "said": "the links have been measured", "outcome": "begun"},
+    {"at_s": 12.0, "said": "rank 3 is late; sums follow plan 3f9a01c2", "outcome": "followed", "late": [3]}
+    | {"late_by_s": 0.05, "plan": "3f9a01c2", "before_s": 0.04, "after_s": 0.03},
+]
+RAILS = [cut(1), rail(1, "eth1", 256), rail(2, "eth0", 768), rail(2, "eth1", 256)]
+
+
+def saved(
+    sites: list[dict[str, Any]],
+    rails: list[dict[str, Any]] = (),
+    plans: Any = (),
+    events: Any = (),
+    at_s: float = SECONDS,
+) -> SavedRun:
+    return run_file.decode(Stats(sites, rails, plans, events, float(at_s)).json().encode(), "run.json")
+
+
+WHOLE = saved([site(), site("3f9a01c2", 10, 20)], RAILS, events=EVENTS)
+
+
+def shapes(document: str, kind: str) -> list[ElementTree.Element]:
+    return [each for each in ElementTree.fromstring(document).iter() if each.get("class") == kind]
+
+
+def words(document: str) -> list[str]:
+    return [text.text or "" for text in ElementTree.fromstring(document).iter(f"{SVG}text")]
+
+
+def titles(elements: list[ElementTree.Element]) -> list[str]:
+    return [each.findtext(f"{SVG}title") or "" for each in elements]
+
+
+def test_the_picture_shows_shares_and_when_a_rail_was_fenced() -> None:
+    document = run_picture.svg(WHOLE)
+    assert len(shapes(document, "panel")) == 6
+    assert titles(shapes(document, "fenced")) == ["eth0 fenced at 5.500 s, for 4 s: a <cut>"]
+    shares = titles(shapes(document, "share"))
+    assert {"eth0 75.0% from 0.00 s", "eth1 25.0% from 0.00 s"} <= {*shares}
+    assert not any(share.startswith("eth0") and share.endswith("from 5.00 s") for share in shares)
+    assert {"process 1", "process 2", "eth0", "eth1"} <= {*words(document)}
+
+
+def test_shares_fill_their_strip_also_between_the_changes_of_two_rails() -> None:
+    document = run_picture.svg(WHOLE)
+    depths: dict[str, float] = {}
+    for box in shapes(document, "share"):
+        at = box.get("x", "")
+        depths[at] = depths.get(at, 0.0) + float(box.get("height", ""))
+    assert all(depth / 22 in (1.0, 2.0) for depth in depths.values()), "of one strip, or both"
+
+
+def test_the_picture_shows_who_was_late_which_plans_were_followed_and_why() -> None:
+    document = run_picture.svg(WHOLE)
+    late = [each for each in shapes(document, "late") if float(each.get("fill-opacity", "")) > 0.9]
+    assert late and all(title.startswith("rank 3, ") and "50 ms after the first" in title for title in titles(late))
+    assert titles(shapes(document, "plan")) == ["auto, 0.00 s to 10.00 s", "3f9a01c2, 10.00 s to 20.00 s"]
+    assert titles(shapes(document, "event")) == [event["said"] for event in EVENTS]
+    assert "2  12.0 s  rank 3 is late; sums follow plan 3f9a01c2" in words(document)
+
+
+def test_everything_drawn_is_in_the_picture() -> None:
+    root = ElementTree.fromstring(run_picture.svg(WHOLE))
+    width, height = float(root.get("width", "")), float(root.get("height", ""))
+    for shape in root.iter(f"{SVG}rect"):
+        x, y = float(shape.get("x") or 0), float(shape.get("y") or 0)
+        assert x >= 0 and x + float(shape.get("width", "")) <= width
+        assert y >= 0 and y + float(shape.get("height", "")) <= height
+    for text in root.iter(f"{SVG}text"):
+        assert 0 <= float(text.get("y", "")) <= height
+
+
+def test_what_is_too_much_for_the_picture_is_said_to_be_left_out() -> None:
+    many = saved([site(ranks=40)], [rail(process, "eth0", 1024) for process in range(1, 12)])
+    titles = " ".join(words(run_picture.svg(many)))
+    assert "(3 more processes are left out)" in titles and "(8 more ranks are left out)" in titles
+    assert {"rank 39", "rank 0"} <= {*words(run_picture.svg(many))}, "the latest one is drawn"
+
+
+def test_a_run_without_a_call_has_a_picture_a_trace_and_a_page() -> None:
+    nothing = saved([], at_s=0)
+    assert "no call yet" in words(run_picture.svg(nothing))
+    assert json.loads(run_trace.of_run(nothing))["traceEvents"] == []
+    assert "no call yet" in run_page.html(nothing)
+    assert tensorboard.scalars(nothing) == []
+
+
+def test_bytes_and_calls_are_all_in_some_column() -> None:
+    grid = TimeGrid(0.0, float(SECONDS), 7)
+    carried = run_series.carried(WHOLE.rails, grid)
+    assert sum(each.value * grid.width for each in carried) == pytest.approx(4 * SECONDS * 1e6)
+    assert run_series.lateness(WHOLE, grid)[3] == pytest.approx([0.05] * 7)
+    assert {each.value for each in run_series.rates(WHOLE.rails, grid)} == {2e6}
+
+
+def test_a_rail_whose_first_changes_are_forgotten_was_closed_before_it_was_taken_back() -> None:
+    [found] = saved([], [rail(1, "eth0", 0, changes=[{"at_s": 3.0, "is_open": True, "why": ""}])]).rails
+    assert run_series.closed(found, 1.0, 9.0) == [Interval(1.0, 3.0)]
+    [found] = saved([], [rail(1, "eth0", 0, changes=[{"at_s": 3.0, "is_open": False, "why": "x"}])]).rails
+    assert run_series.closed(found, 1.0, 9.0) == [Interval(3.0, 9.0, word="x")]
+
+
+def test_the_trace_has_the_fence_the_plans_and_a_counter_for_each_number() -> None:
+    events = json.loads(run_trace.of_run(WHOLE))["traceEvents"]
+    [fenced] = [event for event in events if event["name"] == "fenced"]
+    assert (fenced["ts"], fenced["dur"], fenced["args"]) == (5.5e6, 4e6, {"why": "a <cut>"})
+    plans = {
+        event["name"]: (event["ts"], event["dur"]) for event in events if event.get("cat") == "plan" and "dur" in event
+    }
+    assert plans == {"no plan": (0, 10e6), "3f9a01c2": (10e6, 10e6)}
+    assert [event["args"]["said"] for event in events if event["ph"] == "i"] == [event["said"] for event in EVENTS]
+    counters = [event for event in events if event["ph"] == "C"]
+    assert sum(event["name"] == "eth1 to process 2, MB/s" for event in counters) == SECONDS
+    assert {event["args"]["rank 3"] for event in counters if "rank 3" in event["args"]} == {50.0}
+
+
+def test_the_file_for_tensorboard_has_all_scalars_behind_right_checksums() -> None:
+    assert tensorboard._checksum(b"123456789") == struct.pack(
+        "<I", ((0xE3069283 >> 15 | 0xE3069283 << 17) + 0xA282EAD8) % 2**32
+    )
+    data, records = tensorboard.events(WHOLE, 1e9), []
+    while data:
+        length = struct.unpack("<Q", data[:8])[0]
+        record, data = data[: 16 + length], data[16 + length :]
+        assert record[8:12] == tensorboard._checksum(record[:8])
+        assert record[-4:] == tensorboard._checksum(record[12:-4])
+        records.append(record[12:-4])
+    assert b"brain.Event:2" in records[0]
+    scalars = tensorboard.scalars(WHOLE)
+    assert len(records) == 1 + len(scalars)
+    for record, scalar in zip(records[1:], scalars, strict=True):
+        assert struct.unpack("<d", record[1:9])[0] == pytest.approx(1e9 + scalar.at_s)
+        assert scalar.name.encode() in record and record.endswith(struct.pack("<f", scalar.value))
+    names = {scalar.name for scalar in scalars}
+    assert {"rails/1/eth0/share", "rails/2/eth1/carried_bytes_per_s", "psum/data/4096/late_s/rank 3"} <= names
+
+
+PLAN = planner.plan(
+    Profile(
+        ranks=4,
+        link=Link(alpha_s=1e-6, beta_s_per_byte=1e-8, source="a test"),
+        arrivals=[[0.0, 0.0, 0.0, 0.02]] * 4,
+        provenance=Provenance(source="a test", tool="pytest"),
+    )
+)
+MADE = {"axes": [], "since_s": 11.0, **in_force(PLAN), "file": PLAN.model_dump(mode="json")}
+
+
+def test_what_is_in_force_is_ranges_shares_and_the_threshold() -> None:
+    run = saved([site()], RAILS, [MADE])
+    assert run.written is not None
+    said = run_words.in_force(run, run.written + datetime.timedelta(seconds=3))
+    assert said.startswith("As the run wrote it 3 s ago, 20 s after it began.")
+    assert f"follow plan {PLAN.hash[:8]} for 4 ranks, straggler is rank 3, since 11.0 s." in said
+    lines = [" ".join(line.split()) for line in said.splitlines()]
+    assert "process rail state 0 B – 64 KiB 64 KiB and more" in lines
+    assert "1 eth0 open 100.0% 75.0%" in lines and "1 eth1 open 0.0% 25.0%" in lines
+    assert any(line.startswith("Calls of 64 KiB or more take several rails") for line in lines)
+    assert any(line.startswith("0 B – ") and line.endswith(" direct") for line in lines)
+
+
+def test_a_run_says_what_plan_auto_has_done() -> None:
+    said = run_words.auto(saved([site()], plans=[MADE], events=EVENTS))
+    assert said.startswith(f"1 situation seen, 1 plan tried; the best gained 25.0%. Plan {PLAN.hash[:8]} is in force")
+    assert "12.0 s rank 3 50 ms 3f9a01c2 plan followed 40 ms 30 ms 25.0%" in " ".join(said.split())
+    assert "No plan is in force." in run_words.auto(saved([site()], events=EVENTS[:1]))
+    assert run_words.auto(saved([site()])).startswith("No event: ")
+
+
+def test_the_page_has_the_picture_and_the_tables_and_escapes_what_was_said() -> None:
+    page = run_page.html(WHOLE)
+    assert page.startswith("<!doctype html>") and page.count("<svg ") == 1
+    assert "a &lt;cut&gt;" in page and "a <cut>" not in page
+    assert "plan followed" in page
+
+
+def test_the_commands_write_and_print_it_all(tmp_path: Path, capsys: Capture) -> None:
+    run = tmp_path / "run.json"
+    Stats([site()], RAILS, [MADE], EVENTS, 20.0).save(run)
+    outputs = {name: tmp_path / f"run.{name}" for name in ("svg", "html", "trace")}
+    options = [f"--{name}={path}" for name, path in outputs.items()]
+    for _ in range(2):  # a run that goes on
+        assert main(["report", str(run), *options, "--tensorboard", str(tmp_path / "logs")]) == 0
+    assert outputs["svg"].read_text() == run_picture.svg(run_file.load(run))
+    assert len([*(tmp_path / "logs").iterdir()]) == 1
+    assert "fenced" in capsys.readouterr().out
+    assert main(["report", str(run), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rails"][0]["fences"] == 1
+    assert main(["explain", "--live", str(run)]) == 0
+    assert "Calls of 64 KiB or more take several rails" in capsys.readouterr().out
+    assert main(["explain", "--live", str(run), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rails"][1]["shares"] == [[0, 0], [65536, 256]]
+    assert main(["explain", "auto", str(run), "--out", str(tmp_path / "plan.json")]) == 0
+    assert "1 plan tried" in capsys.readouterr().out
+    assert plan.load(tmp_path / "plan.json") == PLAN
+    assert main(["explain", "auto", str(run), "--json"]) == 0
+    assert [event["outcome"] for event in json.loads(capsys.readouterr().out)] == ["begun", "followed"]
+
+
+def test_the_commands_refuse_what_they_cannot_do(tmp_path: Path, capsys: Capture) -> None:
+    run = tmp_path / "run.json"
+    Stats([site()]).save(run)
+    refused = {
+        ("explain", "--live", str(run), "--svg", "x.svg"): "--svg is for a plan, and --live for a run",
+        ("explain", "auto", str(run), "--out", "x.json"): "the run had made no plan that was in force",
+        ("report", str(tmp_path / "none.json")): "cannot be read",
+        ("report", str(run), "--svg", str(tmp_path / "none" / "x.svg")): "cannot be written",
+    }
+    for args, said in refused.items():
+        assert main([*args]) == 1
+        error = capsys.readouterr().err
+        assert said in error and "Cure: " in error
+
+
+def test_spans_that_are_not_of_their_site_are_refused() -> None:
+    wrong = site()
+    wrong["spans"][0]["arrivals"] = [0.0]
+    with pytest.raises(ProfileError, match=r"run.json: a span of psum has 1 arrivals; it must have 4"):
+        saved([wrong])
