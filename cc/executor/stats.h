@@ -4,7 +4,9 @@
 //   site->Record(call);
 //   std::string json = stats.Json();
 //
-// Thread-safe. Call sites with the same label share one record, so that recompiling does not lose what was learnt.
+// Thread-safe. Call sites with the same label share one record, so that recompiling does not lose what was learnt. Of
+// the records that no call site has any more, the latest Stats::kUnused are kept: plans that are switched in the run
+// leave one behind each.
 #pragma once
 
 #include <cstdint>
@@ -67,13 +69,22 @@ class SiteStats {
 
 class Stats {
  public:
+  static constexpr size_t kUnused = 64;
+
   std::shared_ptr<SiteStats> Site(const SiteLabel& label);
   std::string Json() const;
   void Reset();
 
  private:
+  struct Kept {
+    std::shared_ptr<SiteStats> stats;
+    uint64_t asked = 0;  // when a call site asked for it last
+  };
+  void ForgetUnused();
+
   mutable std::mutex mutex_;
-  std::map<SiteLabel, std::shared_ptr<SiteStats>> sites_;
+  std::map<SiteLabel, Kept> sites_;
+  uint64_t asked_ = 0;
 };
 
 }  // namespace jaxcomm
