@@ -14,7 +14,7 @@ import jaxcomm
 from jaxcomm import planner, renewal
 from jaxcomm.plan import encode
 from jaxcomm.profile import Profile
-from jaxcomm.renewal import agreement
+from jaxcomm.renewal import agreement, links
 from jaxcomm.renewal.agreement import Agreement
 from jaxcomm.renewal.planning import profile_of
 from jaxcomm.renewal.switches import Switches
@@ -57,7 +57,7 @@ def main() -> None:
     if first:
         plans = [encode(planner.plan(profile(late))) for late in (3, 1)] + [""]
     end = threading.Event()
-    agreed = Agreement(Switches(), jax.process_index(), 4, end)
+    agreed = Agreement(Switches(), jax.process_index(), 4, end, links.measure)
 
     def propose() -> None:
         for text in plans:

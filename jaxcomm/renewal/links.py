@@ -1,0 +1,35 @@
+"""Measures the links of the job: at the start, and in the run."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final, NamedTuple
+
+AGAIN_S: Final = 0.5  # for measuring them in the run, roughly, while calls wait
+_FIRST_S: Final = 1.0  # and at the start
+_SIZES: Final = (1 << 10, 1 << 14, 1 << 18, 1 << 20)
+_IN_THE_RUN: Final = 1 << 20  # measurements have numbers from here on
+
+
+class Measured(NamedTuple):
+    """What a profile says of the links, and how long measuring them took."""
+
+    links: dict[str, Any]
+    took_s: float
+
+
+def measure(pause: int | None = None) -> Measured:
+    """Measures the links; all processes do so at once.
+
+    Args:
+      pause: the number of the pause of the run in which they do; None at the start.
+
+    Raises:
+      JaxcommError: a process is gone, or has not come so far before the deadline.
+    """
+    from jaxcomm.measure.processes import measure_links
+
+    start = time.monotonic()
+    seconds, number = (_FIRST_S, None) if pause is None else (AGAIN_S, _IN_THE_RUN + pause)
+    found = measure_links(_SIZES, seconds, number)
+    return Measured(found, time.monotonic() - start)
