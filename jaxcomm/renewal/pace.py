@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from jaxcomm.renewal.situation import CALLS
 
 _CHANGED: Final = 1.3  # times as long or as short
-_STEADY: Final = 1.15  # at most, one half of the calls beside the other
 
 
 class Pace:
@@ -36,9 +35,10 @@ class Pace:
         """
         if len(seconds) < CALLS:
             return None
-        halves = np.median(seconds[-CALLS : -CALLS // 2]), np.median(seconds[-CALLS // 2 :])
-        if max(halves) > _STEADY * min(halves):
-            return None
         now = float(np.median(seconds[-CALLS:]))
-        usual = self._usual.setdefault(site, now)
-        return (usual, now) if max(usual, now) >= _CHANGED * min(usual, now) else None
+        halves = [float(np.median(half)) for half in (seconds[-CALLS : -CALLS // 2], seconds[-CALLS // 2 :])]
+        if max(halves) < _CHANGED * min(halves):
+            self._usual.setdefault(site, now)
+        usual = self._usual.get(site, now)
+        has_changed = min(halves) >= _CHANGED * usual or _CHANGED * max(halves) <= usual
+        return (usual, now) if has_changed else None

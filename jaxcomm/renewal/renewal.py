@@ -23,6 +23,7 @@ from jaxcomm.renewal.pace import Pace
 from jaxcomm.renewal.situation import CALLS, Situation, steady
 from jaxcomm.renewal.switches import Periods, Switches
 from jaxcomm.renewal.watch import Calls, Site, Watch, busiest
+from jaxcomm.schedules import Schedule
 
 _RARELY: Final = 100  # times as long as the links were measured, until they may be again: one percent of the time
 _SELDOM_S: Final = 3600.0  # at least as often, however often nothing came of it
@@ -34,6 +35,7 @@ _IDLE_S: Final = 60.0  # without a call that a plan is for, until it is no longe
 _FAILURES: Final = 5  # after which it ends, if they follow each other within an hour
 _FORGOTTEN_S: Final = 3600.0
 _RETRY_S: Final = 30.0
+_NOTHING_BETTER: Final = "no plan is better than the schedules without one, which sums follow."
 
 _T = TypeVar("_T")
 
@@ -68,6 +70,7 @@ class Renewal:
         self._watch = Watch(ranks)
         self._pace = Pace()
         self._plan, self._text = AUTO, ""  # its name in statistics, and its file's text
+        self._file: Plan | None = None
         self._planned_for: Situation | None = None
         self._measure_from = time.monotonic() + _RARELY * links.AGAIN_S
         self._in_vain = 0  # how often in turn the links have been measured without a plan that gained
@@ -122,9 +125,9 @@ class Renewal:
             situation = steady(self._profile(site, calls[key]), calls[key].arrivals)
             if situation is None:
                 continue
-            sites = {each for name, each in calls if name == plan}
+            sites = sorted({each for name, each in calls if name == plan})
             if not (self._planned_for and situation.is_like(self._planned_for)):
-                self._renew(situation, str(situation), site, calls[key], sites, keeps=False)
+                self._renew(situation, str(situation), site, calls[key], sites)
             elif plan != self._plan:  # a step that was first launched after the switch
                 self._switch(self._text, self._plan)
             elif (change := self._pace.change(site, calls[key].after_s)) and time.monotonic() >= self._measure_from:
@@ -137,10 +140,8 @@ class Renewal:
         self._pause = max(_LOOK_S, _COST * (time.thread_time() - start))
         return calls
 
-    def _renew(
-        self, situation: Situation, why: str, site: Site, calls: Calls, sites: Collection[Site], *, keeps: bool = True
-    ) -> None:
-        """Plans for a situation, switches, and takes the plan back if it gains nothing.
+    def _renew(self, situation: Situation, why: str, site: Site, calls: Calls, sites: Collection[Site]) -> None:
+        """Plans for a situation, and follows the plan if it gains.
 
         Args:
           situation: who is late.
@@ -148,10 +149,11 @@ class Renewal:
           site: that of `calls`, from which it plans.
           calls: the latest ones.
           sites: that calls come to.
-          keeps: whether the plan that is followed may be as good as any until then, or is for another situation.
         """
+        is_other = self._planned_for is None or not situation.is_like(self._planned_for)
         self._planned_for, had_plan = situation, self._plan != AUTO
-        if not keeps and had_plan and not self._switch("", AUTO):
+        is_for_late_ranks = any(each and each.precondition for each in _schedules(self._file, sites))
+        if is_other and is_for_late_ranks and not self._switch("", AUTO):
             return
         self._measure()
         try:
@@ -162,32 +164,31 @@ class Renewal:
                 _say(f"{why}; the run keeps the plan that it has: {error}")
             return
         self._pace.forget()
-        if (
-            plan.hash[:8] != self._plan
-            and not self._compare(why, text, plan, site, sites)
-            and (situation.late or had_plan)
-        ):
-            _say(f"{why}; no plan is better than the schedules without one, which sums follow.")
+        if _schedules(plan, sites) != _schedules(self._file, sites):
+            self._compare(why, text, plan, site, sites)
+        elif self._plan == AUTO and (situation.late or had_plan):
+            _say(f"{why}; {_NOTHING_BETTER}")
 
-    def _compare(self, why: str, text: str, plan: Plan, site: Site, sites: Collection[Site]) -> bool:
-        """Follows the plan, the one until now or none, whichever makes steps shortest; False: the new plan has none."""
+    def _compare(self, why: str, text: str, plan: Plan, site: Site, sites: Collection[Site]) -> None:
+        """Follows a plan, the one until now or none, whichever makes steps shortest."""
         kept = _Followed(self._text, self._plan, self._switches.periods())
-        name = plan.hash[:8]
-        is_direct = all(_kind(plan, nbytes) == "direct" for _, _, nbytes in sites)
         if kept.text and not self._switch("", AUTO):
-            return True
-        if is_direct and not kept.text:
-            return False
+            return
         if (periods := self._periods(sites)) is None:
             self._planned_for = None
-            return True
+            return
         best = _Followed("", AUTO, periods)
         if kept.text and (steps := compare(best.periods, kept.periods)) and steps.are_shorter:
             best = kept
-        if is_direct:
-            return bool(best.text) and self._switch(best.text, best.name)
+        if not any(_schedules(plan, sites)):
+            if best.text:
+                self._switch(best.text, best.name)
+            else:
+                _say(f"{why}; {_NOTHING_BETTER}")
+            return
+        name = plan.hash[:8]
         if not self._switch(text, name):
-            return True
+            return
         after = self._periods(sites)
         steps = compare(best.periods, after) if after else None
         if steps is None:
@@ -195,12 +196,12 @@ class Renewal:
                 _say(f"{why}; plan {name} is followed, but the steps that it is for come no more.")
         elif steps.are_shorter:
             self._in_vain = 0
-            _say(f"{why}; sums follow plan {name} ({_kind(plan, site[2])}): {steps}.")
+            (schedule,) = _schedules(plan, [site])
+            _say(f"{why}; sums follow plan {name} ({schedule.kind if schedule else 'direct'}): {steps}.")
         else:
             again = f"follow plan {best.name}" if best.text else "run without one"
             _say(f"{why}; plan {name} gains nothing, and sums {again} again: {steps}.")
             self._switch(best.text, best.name)
-        return True
 
     def _measure(self) -> None:
         """The links again, unless that was lately."""
@@ -219,6 +220,7 @@ class Renewal:
         self._pace.forget()
         if switched:
             self._plan, self._text = name, text
+            self._file = files.decode(text.encode(), "the plan of this run") if text else None
         return bool(switched)
 
     def _try(self, agree: Callable[[], _T | None]) -> _T | None:
@@ -249,10 +251,10 @@ class Renewal:
         return planning.profile_of(self._links, calls.arrivals[-CALLS:], site[2], float(np.median(calls.after_s)))
 
 
-def _kind(plan: Plan, nbytes: int) -> str:
-    """What the plan has all-reduces of so many bytes run."""
-    schedule = plan.schedule_for(nbytes)
-    return schedule.kind if schedule else "direct"
+def _schedules(plan: Plan | None, sites: Collection[Site]) -> list[Schedule | None]:
+    """What the sites' sums run by a plan; None: the same as without one."""
+    found = [plan.schedule_for(nbytes) if plan else None for _, _, nbytes in sites]
+    return [schedule if schedule and schedule.kind != "direct" else None for schedule in found]
 
 
 def _say(what: str) -> None:
