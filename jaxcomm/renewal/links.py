@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any, Final, NamedTuple
 
-AGAIN_S: Final = 0.5  # for measuring them in the run, roughly, while calls wait
-_FIRST_S: Final = 1.0  # and at the start
-_SIZES: Final = (1 << 10, 1 << 14, 1 << 18, 1 << 20)
+SECONDS: Final = 1.0  # roughly
+_SIZES: Final = (1 << 10, 1 << 18, 1 << 20)  # the second takes longer than what others have queued in a switch
 _IN_THE_RUN: Final = 1 << 20  # measurements have numbers from here on
 
 
@@ -30,6 +29,5 @@ def measure(pause: int | None = None) -> Measured:
     from jaxcomm.measure.processes import measure_links
 
     start = time.monotonic()
-    seconds, number = (_FIRST_S, None) if pause is None else (AGAIN_S, _IN_THE_RUN + pause)
-    found = measure_links(_SIZES, seconds, number)
+    found = measure_links(_SIZES, SECONDS, None if pause is None else _IN_THE_RUN + pause)
     return Measured(found, time.monotonic() - start)

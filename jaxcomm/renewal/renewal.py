@@ -20,12 +20,13 @@ from jaxcomm.renewal import links, planning
 from jaxcomm.renewal.agreement import Agreement
 from jaxcomm.renewal.gain import PERIODS, compare
 from jaxcomm.renewal.pace import Pace
-from jaxcomm.renewal.situation import CALLS, Situation, steady
+from jaxcomm.renewal.situation import CALLS, CHANGED, Situation, steady
 from jaxcomm.renewal.switches import Periods, Switches
 from jaxcomm.renewal.watch import Calls, Site, Watch, busiest
 from jaxcomm.schedules import Schedule
 
 _RARELY: Final = 100  # times as long as the links were measured, until they may be again: one percent of the time
+_FIRST_S: Final = 30.0  # from the start on until they may be
 _SELDOM_S: Final = 3600.0  # at least as often, however often nothing came of it
 _LOOK_S: Final = 0.5
 _COST: Final = 200  # times what a look takes, until the next one: half a percent of a core at most
@@ -72,8 +73,9 @@ class Renewal:
         self._plan, self._text = AUTO, ""  # its name in statistics, and its file's text
         self._file: Plan | None = None
         self._planned_for: Situation | None = None
-        self._measure_from = time.monotonic() + _RARELY * links.AGAIN_S
+        self._measure_from = time.monotonic() + _FIRST_S
         self._in_vain = 0  # how often in turn the links have been measured without a plan that gained
+        self._too_little_s = 0.0  # by which a rank may be late with these links, and no plan gains
         self._pause = _LOOK_S
         self._run = self._follow if process else self._decide
         self._thread: threading.Thread | None = None
@@ -126,7 +128,9 @@ class Renewal:
             if situation is None:
                 continue
             sites = sorted({each for name, each in calls if name == plan})
-            if not (self._planned_for and situation.is_like(self._planned_for)):
+            is_known = self._planned_for is not None and situation.is_like(self._planned_for)
+            is_little = self._plan == AUTO and 0 < situation.by_s <= self._too_little_s
+            if not is_known and not is_little:
                 self._renew(situation, str(situation), site, calls[key], sites)
             elif plan != self._plan:  # a step that was first launched after the switch
                 self._switch(self._text, self._plan)
@@ -166,8 +170,10 @@ class Renewal:
         self._pace.forget()
         if _schedules(plan, sites) != _schedules(self._file, sites):
             self._compare(why, text, plan, site, sites)
-        elif self._plan == AUTO and (situation.late or had_plan):
-            _say(f"{why}; {_NOTHING_BETTER}")
+        elif self._plan == AUTO:
+            self._remember_in_vain()
+            if situation.late or had_plan:
+                _say(f"{why}; {_NOTHING_BETTER}")
 
     def _compare(self, why: str, text: str, plan: Plan, site: Site, sites: Collection[Site]) -> None:
         """Follows a plan, the one until now or none, whichever makes steps shortest."""
@@ -201,7 +207,13 @@ class Renewal:
         else:
             again = f"follow plan {best.name}" if best.text else "run without one"
             _say(f"{why}; plan {name} gains nothing, and sums {again} again: {steps}.")
+            self._remember_in_vain()
             self._switch(best.text, best.name)
+
+    def _remember_in_vain(self) -> None:
+        """That a rank is so late, or little more, need not be planned for again."""
+        if self._planned_for is not None:
+            self._too_little_s = max(self._too_little_s, CHANGED * self._planned_for.by_s)
 
     def _measure(self) -> None:
         """The links again, unless that was lately."""
@@ -209,7 +221,7 @@ class Renewal:
             return
         if (found := self._try(self._agreement.pause)) is None:
             return
-        self._links = found.links
+        self._links, self._too_little_s = found.links, 0.0
         self._measure_from = time.monotonic() + min(_RARELY * found.took_s * 2**self._in_vain, _SELDOM_S)
         self._in_vain += 1
 

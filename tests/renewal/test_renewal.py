@@ -235,6 +235,7 @@ def test_where_calls_become_slower_the_links_are_measured_again_and_the_best_pla
     run = Run(monkeypatch, after_s)
     caplog.set_level(logging.WARNING, "jaxcomm")
     monkeypatch.setattr(renewal, "_RARELY", 0)
+    monkeypatch.setattr(renewal, "_FIRST_S", 0)
     slow = {**LINKS, "link": {"alpha_s": 1e-5, "beta_s_per_byte": 3e-8, "source": "a test"}}
     monkeypatch.setattr(run, "pause", lambda: Measured(slow if run.slower > 1 else LINKS, 1e-3))
     seen = 0.0
@@ -249,6 +250,22 @@ def test_where_calls_become_slower_the_links_are_measured_again_and_the_best_pla
     assert "sums took 40 ms from the last arrival to the end, and take 80 now" in caplog.text
     assert run.planned == [(3,), (3,)]
     assert run.proposed == [plans[0], "auto", plans[1], *([] if gains else [plans[0]])]
+
+
+def test_less_lateness_than_was_planned_for_in_vain_is_not_planned_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = Run(monkeypatch, lambda plan: 0.05)
+    caplog.set_level(logging.WARNING, "jaxcomm")
+    seen = 0.0
+
+    def moves() -> bool:
+        nonlocal seen
+        run.late, seen = 1, seen or time.monotonic()
+        return time.monotonic() > seen + 0.5
+
+    follow(run, lambda: run.proposed[1:] == ["auto"], moves)
+    assert run.planned == [(3,)]
 
 
 def test_links_are_measured_again_rarely(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
