@@ -10,7 +10,8 @@ and plan again. One line in the log says what changed and what it gained.
 It follows all-reduces over all ranks, of steps that are called again and again; a whole training in one call is one
 launch, and does not change.
 
-May be imported by communicator; imports choice, distributed, ffi, measure, plan and profile. It runs `jaxcomm plan`.
+May be imported by communicator; imports choice, distributed, ffi, measure, plan, profile and schedules. It runs
+`jaxcomm plan`.
 """
 
 from jaxcomm.renewal.running import begin, end

@@ -10,14 +10,14 @@ _SIZES: Final = (1 << 10, 1 << 18, 1 << 20)  # the second takes longer than what
 _IN_THE_RUN: Final = 1 << 20  # measurements have numbers from here on
 
 
-class Measured(NamedTuple):
+class MeasuredLinks(NamedTuple):
     """What a profile says of the links, and how long measuring them took."""
 
     links: dict[str, Any]
     took_s: float
 
 
-def measure(pause: int | None = None) -> Measured:
+def measure(pause: int | None = None) -> MeasuredLinks:
     """Measures the links; all processes do so at once.
 
     Args:
@@ -30,4 +30,4 @@ def measure(pause: int | None = None) -> Measured:
 
     start = time.monotonic()
     found = measure_links(_SIZES, SECONDS, None if pause is None else _IN_THE_RUN + pause)
-    return Measured(found, time.monotonic() - start)
+    return MeasuredLinks(found, time.monotonic() - start)

@@ -172,7 +172,7 @@ class Renewal:
             self._compare(why, text, plan, site, sites)
         elif self._plan == AUTO:
             self._remember_in_vain()
-            if situation.late or had_plan:
+            if situation.late or had_plan or why != str(situation):
                 _say(f"{why}; {_NOTHING_BETTER}")
 
     def _compare(self, why: str, text: str, plan: Plan, site: Site, sites: Collection[Site]) -> None:

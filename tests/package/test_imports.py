@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "ffi": "statistics",
     "choice": "ffi plan program schedules",
     "communicator": "choice distributed ffi jax_compat plan renewal",
-    "renewal": "choice distributed ffi jax_compat measure plan profile",
+    "renewal": "choice distributed ffi jax_compat measure plan profile schedules",
     "collectives": "choice communicator distributed ffi gpu jax_compat plan profile",
     "lax": "collectives",
     "gpu": "choice collectives communicator distributed ffi plan planner profile program schedules",

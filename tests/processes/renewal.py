@@ -61,7 +61,7 @@ def main() -> None:
     end = threading.Event()
     agreed = Agreement(Switches(), jax.process_index(), 4, end, links.measure)
 
-    paused: list[links.Measured] = []  # the links, measured while sums wait
+    paused: list[links.MeasuredLinks] = []  # the links, measured while sums wait
 
     def propose() -> None:
         for text in plans:

@@ -19,7 +19,7 @@ from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import encode
 from jaxcomm.profile import Profile, lateness
 from jaxcomm.renewal import planning, renewal, running
-from jaxcomm.renewal.links import Measured
+from jaxcomm.renewal.links import MeasuredLinks
 from jaxcomm.renewal.watch import Calls, Site
 
 LINKS = {"link": {"alpha_s": 1e-5, "beta_s_per_byte": 8e-9, "source": "a test"}, "hosts": ["a", "b", "c", "d"]}
@@ -56,9 +56,9 @@ class Run:
         self.new_module = False
         return self.can_switch
 
-    def pause(self) -> Measured:
+    def pause(self) -> MeasuredLinks:
         self.paused += 1
-        return Measured(LINKS, 1e-3)
+        return MeasuredLinks(LINKS, 1e-3)
 
     def periods(self) -> dict[str, list[float]]:
         return {"7": self._random.normal(0.05 + self.slower * self._after_s(self.plan), 1e-4, 32).tolist()}
@@ -237,7 +237,7 @@ def test_where_calls_become_slower_the_links_are_measured_again_and_the_best_pla
     monkeypatch.setattr(renewal, "_RARELY", 0)
     monkeypatch.setattr(renewal, "_FIRST_S", 0)
     slow = {**LINKS, "link": {"alpha_s": 1e-5, "beta_s_per_byte": 3e-8, "source": "a test"}}
-    monkeypatch.setattr(run, "pause", lambda: Measured(slow if run.slower > 1 else LINKS, 1e-3))
+    monkeypatch.setattr(run, "pause", lambda: MeasuredLinks(slow if run.slower > 1 else LINKS, 1e-3))
     seen = 0.0
 
     def slows() -> bool:
