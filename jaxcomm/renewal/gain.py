@@ -57,6 +57,12 @@ def compare(before: Periods, after: Periods) -> Steps | None:
     return Steps(float(np.median(one)), float(np.median(other)), error)
 
 
+def is_shorter(before: Periods, after: Periods) -> bool:
+    """Whether steps have become shorter; not where that cannot be told."""
+    steps = compare(before, after)
+    return steps is not None and steps.are_shorter
+
+
 def _error(seconds: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
     """The standard error of the median, from the median deviation, which a few long periods do not change."""
     deviation = 1.4826 * float(np.median(np.abs(seconds - np.median(seconds))))

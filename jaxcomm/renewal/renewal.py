@@ -18,7 +18,7 @@ from jaxcomm.plan import Plan, files
 from jaxcomm.profile import Profile
 from jaxcomm.renewal import links, planning
 from jaxcomm.renewal.agreement import Agreement
-from jaxcomm.renewal.gain import PERIODS, compare
+from jaxcomm.renewal.gain import PERIODS, compare, is_shorter
 from jaxcomm.renewal.pace import Pace
 from jaxcomm.renewal.situation import CALLS, CHANGED, Situation, steady
 from jaxcomm.renewal.switches import Periods, Switches
@@ -184,7 +184,7 @@ class Renewal:
             self._planned_for = None
             return
         best = _Followed("", AUTO, periods)
-        if kept.text and (steps := compare(best.periods, kept.periods)) and steps.are_shorter:
+        if kept.text and is_shorter(best.periods, kept.periods):
             best = kept
         if not any(_schedules(plan, sites)):
             if best.text:
@@ -207,8 +207,10 @@ class Renewal:
         else:
             again = f"follow plan {best.name}" if best.text else "run without one"
             _say(f"{why}; plan {name} gains nothing, and sums {again} again: {steps}.")
-            self._remember_in_vain()
-            self._switch(best.text, best.name)
+            if not self._switch(best.text, best.name) or after is None or not is_shorter(after, best.periods):
+                return
+            if (back := self._periods(sites)) and not is_shorter(after, back):
+                self._planned_for = None  # steps are longer by themselves: that says nothing of the plan
 
     def _remember_in_vain(self) -> None:
         """That a rank is so late, or little more, need not be planned for again."""

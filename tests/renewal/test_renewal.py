@@ -20,6 +20,7 @@ from jaxcomm.plan import encode
 from jaxcomm.profile import Profile, lateness
 from jaxcomm.renewal import planning, renewal, running
 from jaxcomm.renewal.links import MeasuredLinks
+from jaxcomm.renewal.planning import profile_of
 from jaxcomm.renewal.watch import Calls, Site
 
 LINKS = {"link": {"alpha_s": 1e-5, "beta_s_per_byte": 8e-9, "source": "a test"}, "hosts": ["a", "b", "c", "d"]}
@@ -257,6 +258,17 @@ def test_less_lateness_than_was_planned_for_in_vain_is_not_planned_for(
 ) -> None:
     run = Run(monkeypatch, lambda plan: 0.05)
     caplog.set_level(logging.WARNING, "jaxcomm")
+    planned = 0
+
+    def direct(profile: Profile, has_ended: Callable[[float], bool]) -> str:
+        nonlocal planned
+        planned += 1
+        return encode(planner.plan(profile.model_copy(update={"arrivals": [[0.0] * 4] * 32, "link": slow_to_start})))
+
+    slow_to_start = profile_of(
+        {**LINKS, "link": {**LINKS["link"], "alpha_s": 10.0}}, np.zeros((1, 4)), NBYTES, 1.0
+    ).link
+    monkeypatch.setattr(planning, "plan_text", direct)
     seen = 0.0
 
     def moves() -> bool:
@@ -264,8 +276,20 @@ def test_less_lateness_than_was_planned_for_in_vain_is_not_planned_for(
         run.late, seen = 1, seen or time.monotonic()
         return time.monotonic() > seen + 0.5
 
-    follow(run, lambda: run.proposed[1:] == ["auto"], moves)
-    assert run.planned == [(3,)]
+    follow(run, lambda: "no plan is better" in caplog.text, moves)
+    assert planned == 1
+
+
+def test_steps_that_become_longer_by_themselves_do_not_speak_against_a_plan(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = Run(monkeypatch, lambda plan: 0.05 if plan == "auto" else 0.04)
+    caplog.set_level(logging.WARNING, "jaxcomm")
+    periods = run.periods
+    monkeypatch.setattr(run, "periods", lambda: {"7": [each + 0.2 * bool(run.proposed) for each in periods()["7"]]})
+    follow(run, lambda: "sums follow plan" in caplog.text)
+    assert "gains nothing" in caplog.text
+    assert run.planned == [(3,), (3,)]
 
 
 def test_links_are_measured_again_rarely(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
