@@ -1,5 +1,5 @@
 """Steps under `plan="auto"`, under a plan that was made by hand, and without a plan, while one rank and then another is
-late.
+late, or before and after links change.
 
     jaxcomm testbed run late_host.toml -- jaxcomm profile --inject rank=3,ms=50 --out profile.json
     jaxcomm plan profile.json --out plan.json
@@ -7,6 +7,13 @@ late.
 
 A step is a sum of `--bytes`, before which the late rank waits. In each phase the steps under "auto" run alone until it
 has had time to follow; then the three kinds run in turn. Prints their medians on the first process, and the ratios.
+
+Nobody is late with `--change_s`, the second at which the testbed's file changes something; the plan is for after it:
+
+    jaxcomm testbed run FILE_AS_AFTER_THE_CHANGE -- jaxcomm profile --out profile.json
+    jaxcomm plan profile.json --out plan.json
+    jaxcomm testbed run benchmarks/contended_uplinks.toml -- \\
+        python benchmarks/auto_plans.py --plan plan.json --change_s 60
 """
 
 from __future__ import annotations
@@ -29,23 +36,33 @@ from jaxcomm.report.tables import seconds_text
 
 BYTES = flags.DEFINE_integer("bytes", 4 << 20, "of each rank's buffer")
 LATE_MS = flags.DEFINE_float("late_ms", 50.0, "by how many milliseconds the late rank is late", lower_bound=0)
-PLAN = flags.DEFINE_string("plan", None, "for the last rank being late", required=True)
+PLAN = flags.DEFINE_string("plan", None, "for the last rank being late, or for the changed links", required=True)
+CHANGE_S = flags.DEFINE_float("change_s", None, "seconds after the start at which links change", lower_bound=1)
 ALONE = flags.DEFINE_integer("alone", 200, "steps under auto before each comparison", lower_bound=1)
 COMPARED = flags.DEFINE_integer("compared", 60, "steps of each kind", lower_bound=1)
 
 
 def main(_: list[str]) -> None:
     """Steps, and prints on the first process."""
+    began = time.monotonic()
     jax.distributed.initialize()
     jaxcomm.init(plan="auto")
     mesh = spmd.mesh(jax.device_count())
     last = mesh.size - 1
-    plans = {
-        "auto": None,
-        "by hand": jaxcomm.plan.load(PLAN.value, {"straggler": last}),
-        "by hand, moved": jaxcomm.plan.load(PLAN.value, {"straggler": 1}),
-        "no plan": {},
-    }
+    if CHANGE_S.value:
+        plans = {"auto": None, "by hand": jaxcomm.plan.load(PLAN.value), "no plan": {}}
+        phases = (("before the change", -1, [*plans]), ("after it", -1, [*plans]))
+    else:
+        plans = {
+            "auto": None,
+            "by hand": jaxcomm.plan.load(PLAN.value, {"straggler": last}),
+            "by hand, moved": jaxcomm.plan.load(PLAN.value, {"straggler": 1}),
+            "no plan": {},
+        }
+        phases = (
+            (f"rank {last} late", last, ["auto", "by hand", "no plan"]),
+            ("rank 1 late", 1, ["auto", "by hand, moved", "no plan"]),
+        )
 
     def step(x: jax.Array, late: jax.Array, *, plan: jaxcomm.plan.Plan | dict[str, str] | None) -> jax.Array:
         x = ffi.delay(x, jnp.where(lax.axis_index(spmd.AXIS) == late, LATE_MS.value / 1e3, 0.0))
@@ -65,9 +82,22 @@ def main(_: list[str]) -> None:
         spmd.wait(steps[kind](zeros, np.int32(late)))
         return time.monotonic() - start
 
+    @jax.jit
+    @partial(jax.shard_map, mesh=mesh, in_specs=spmd.SPLIT, out_specs=spmd.SPLIT, check_vma=False)
+    def total(x: jax.Array) -> jax.Array:
+        return jaxcomm.psum(x, spmd.AXIS, plan={})
+
+    def has_passed(moment: float) -> bool:
+        """Whether it has in a process; all ask. Not by JAX's own collectives: they may go where links are cut."""
+        mine = np.full((mesh.size, 1), time.monotonic() > moment, np.float32)
+        return bool(total(spmd.place(mine, mesh, spmd.SPLIT)).addressable_shards[0].data.sum() > 0)
+
     for kind in plans:  # compiles
         seconds(kind, -1)
-    for late, kinds in ((last, ["auto", "by hand", "no plan"]), (1, ["auto", "by hand, moved", "no plan"])):
+    for phase, (name, late, kinds) in enumerate(phases):
+        while CHANGE_S.value and phase and not has_passed(began + CHANGE_S.value):
+            for _ in range(10):
+                seconds("auto", late)
         for _ in range(ALONE.value):
             seconds("auto", late)
         times: dict[str, list[float]] = {kind: [] for kind in kinds}
@@ -80,7 +110,7 @@ def main(_: list[str]) -> None:
             said = "   ".join(f"{kind} {seconds_text(each)}" for kind, each in medians.items())
             auto, other, none = medians.values()
             print(
-                f"rank {late} late: {said}   auto / by hand {auto / other:.3f}, auto / no plan {auto / none:.3f}",
+                f"{name}: {said}   auto / by hand {auto / other:.3f}, auto / no plan {auto / none:.3f}",
                 flush=True,
             )
 

@@ -101,13 +101,14 @@ def compile_plan(plan: str) -> None:
             _compiled(schedule)
 
 
-def planned_messages(plan: Plan) -> list[tuple[int, str]]:
-    """The message lists of a plan's all-reduces, by name, from so many bytes on; "" where it has the direct schedule.
+def planned_messages(plan: Plan) -> list[tuple[int, tuple[bytes, ...]]]:
+    """The message lists of a plan's all-reduces, encoded, of all ranks, from so many bytes on.
 
-    Between processes calls without a plan run that, or what is better for few bytes.
+    None where it has the direct schedule: between processes calls without a plan run that, or what is better for few
+    bytes.
     """
     return [
-        (entry.min_bytes, "" if schedule.kind == "direct" else _compiled_messages(schedule))
+        (entry.min_bytes, () if schedule.kind == "direct" else _encoded_messages(schedule))
         for entry, schedule in zip(plan.collectives, plan.schedules, strict=True)
     ]
 
@@ -121,6 +122,10 @@ def _compiled(schedule: Schedule) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _compiled_messages(schedule: Schedule) -> str:
+    return ffi.register_messages(_encoded_messages(schedule))
+
+
+def _encoded_messages(schedule: Schedule) -> tuple[bytes, ...]:
     lists = compile_messages(schedule)
     verify_messages(lists, schedule.collective)
-    return ffi.register_messages(tuple(each.encode() for each in lists))
+    return tuple(each.encode() for each in lists)

@@ -383,4 +383,9 @@ void AcrossProcesses::Forget(const MessageSite* site) {
   }
 }
 
+void AcrossProcesses::ForgetModule(uint64_t module) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  names_.Forget(module);
+}
+
 }  // namespace jaxcomm

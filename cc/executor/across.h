@@ -61,6 +61,8 @@ class AcrossProcesses : public Transport::Events {
 
   // The call site is gone: what failed calls keep for ranks that come late may go too.
   void Forget(const MessageSite* site);
+  // The module is launched no more, in any process.
+  void ForgetModule(uint64_t module);
 
  private:
   // The call that a device came to last.

@@ -18,8 +18,6 @@ constexpr int64_t kPieceBytes = 1 << 20;
 // on most processors. (What the system says of its caches is wrong on many virtual machines.)
 constexpr int64_t kStreamBytes = 64 << 20;
 
-double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 }  // namespace
 
 Status CheckChunks(Kind kind, const Program& program) {

@@ -31,6 +31,9 @@ class CallNames {
   // must count the launch as the others do.
   uint32_t LaunchOf(uint64_t module, int64_t run) { return FindLaunch(module, run).ordinal; }
 
+  // The module is launched no more, in any process.
+  void Forget(uint64_t module) { launched_.erase(module); }
+
  private:
   using Key = std::pair<uint64_t, int64_t>;
   struct Launch {

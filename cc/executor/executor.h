@@ -71,6 +71,8 @@ class Executor {
   // The call site is gone: what failed calls keep for ranks that come late may go too.
   void Forget(const Site* site);
   void Forget(const MessageSite* site) { across_.Forget(site); }
+  // The module is launched no more, in any process.
+  void ForgetModule(uint64_t module) { across_.ForgetModule(module); }
 
   void SetDeadline(double seconds) { deadline_.store(seconds); }
   Stats& stats() { return stats_; }

@@ -11,8 +11,6 @@ namespace {
 // Of how many runs in which a round failed the open rounds are kept for ranks that come late.
 constexpr size_t kFailedKept = 256;
 
-double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 }  // namespace
 
 GroupedSite::GroupedSite(const std::string& name, const std::string& axes,

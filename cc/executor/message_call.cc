@@ -13,8 +13,6 @@ namespace {
 // keeps it.
 constexpr int64_t kEarlyBytes = 16 << 10;
 
-double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 }  // namespace
 
 MessageCall::MessageCall(std::shared_ptr<const MessageSite> site, const CallId& id, int64_t number, uint32_t first,

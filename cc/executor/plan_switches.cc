@@ -6,10 +6,13 @@
 
 namespace jaxcomm {
 
-std::string PlannedLists::Find(uint32_t group_ranks, int64_t bytes) const {
-  if (group_ranks != ranks) return "";
-  const auto above = std::find_if(from.begin(), from.end(), [bytes](const auto& range) { return range.first > bytes; });
-  return above == from.begin() ? "" : std::prev(above)->second;
+const PlannedLists::Range* PlannedLists::Find(uint32_t group_ranks, int64_t bytes) const {
+  if (group_ranks != ranks) return nullptr;
+  const auto above =
+      std::find_if(from.begin(), from.end(), [bytes](const Range& range) { return range.min_bytes > bytes; });
+  if (above == from.begin()) return nullptr;
+  const Range& found = *std::prev(above);
+  return found.lists.empty() ? nullptr : &found;
 }
 
 bool PlanSwitches::Prepare(const std::shared_ptr<const PlannedLists>& plan, const std::vector<Launch>& from) {
@@ -33,7 +36,11 @@ void PlanSwitches::End(bool commit, const Status& why) {
     std::lock_guard<std::mutex> lock(mutex_);
     for (const auto& [module, launch] : prepared_) {
       Module& it = modules_[module];
-      if (commit) it.plans[launch] = plan_;
+      if (commit) {
+        it.plans.erase(it.plans.lower_bound(launch), it.plans.end());
+        it.plans[launch] = plan_;
+        it.begun.clear();
+      }
       const auto reached = [&] { return std::distance(it.plans.begin(), it.plans.upper_bound(it.next)); };
       while (reached() > static_cast<std::ptrdiff_t>(kKept)) it.plans.erase(it.plans.begin());
     }
@@ -51,7 +58,13 @@ void PlanSwitches::Follow(uint64_t module, uint32_t launch, Then then, bool has_
   {
     std::lock_guard<std::mutex> lock(mutex_);
     Module& it = modules_[module];
-    it.next = std::max(it.next, launch + 1);
+    if (launch >= it.next) {
+      const auto change = it.plans.lower_bound(it.next);
+      if (change != it.plans.end() && change->first <= launch) it.begun.clear();
+      it.begun.push_back(Clock::now());
+      if (it.begun.size() > kPeriods + 1) it.begun.pop_front();
+      it.next = launch + 1;
+    }
     const auto prepared = prepared_.find(module);
     if (prepared != prepared_.end() && launch >= prepared->second) {
       if (failure_.ok()) return waiting_.push_back({module, launch, std::move(then)});
@@ -70,6 +83,15 @@ std::vector<PlanSwitches::Launch> PlanSwitches::Next() const {
     if (it.next > 0) launches.push_back({module, it.next});
   }
   return launches;
+}
+
+std::map<uint64_t, std::vector<double>> PlanSwitches::Periods() const {
+  std::map<uint64_t, std::vector<double>> periods;
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [module, it] : modules_) {
+    for (size_t i = 1; i < it.begun.size(); ++i) periods[module].push_back(Seconds(it.begun[i] - it.begun[i - 1]));
+  }
+  return periods;
 }
 
 }  // namespace jaxcomm

@@ -4,12 +4,15 @@
 //   switches.Decide(/*commit=*/true);                                     // once all processes have prepared it
 //   switches.Follow(module, launch, [](const Status& status, const std::shared_ptr<const PlannedLists>& plan,
 //                                      bool has_waited) {…});
+//   std::vector<double> seconds = switches.Periods().at(module);          // of its latest launches
 //
 // Between Prepare and Decide nobody here knows what the others will do, so calls of those launches wait. Thread-safe;
 // callbacks run in Follow, or in Decide or Fail, one after the other, if they have waited. No lock is held.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -19,17 +22,25 @@
 #include <vector>
 
 #include "cc/base/status.h"
+#include "cc/executor/timer.h"
+#include "cc/program/messages.h"
 
 namespace jaxcomm {
 
-// The lists of messages that a plan gives all-reduces.
+// The lists of messages that a plan gives all-reduces, which live as long as calls may follow it.
 struct PlannedLists {
-  std::string plan;  // its name, for messages
-  uint32_t ranks;    // of the groups that it is for
-  // By name, from so many bytes of a rank on, which ascend from 0. "": the call's own.
-  std::vector<std::pair<int64_t, std::string>> from;
+  struct Range {
+    int64_t min_bytes;  // of a rank
+    std::string name;
+    std::vector<std::shared_ptr<const Messages>> lists;  // by rank; none: the call's own
+  };
 
-  std::string Find(uint32_t group_ranks, int64_t bytes) const;
+  std::string plan;         // its name, for messages
+  uint32_t ranks;           // of the groups that it is for
+  std::vector<Range> from;  // ascending from 0 bytes
+
+  // None: the call's own.
+  const Range* Find(uint32_t group_ranks, int64_t bytes) const;
 };
 
 class PlanSwitches {
@@ -41,8 +52,9 @@ class PlanSwitches {
   // No plan: the call's own lists. An error: the processes could not agree.
   using Then = std::function<void(const Status&, const std::shared_ptr<const PlannedLists>&, bool has_waited)>;
 
-  // From these launches on the modules' calls are to follow the plan, or their own lists if there is none. False, and
-  // nothing has changed: one of the launches has begun here, or others have been prepared and not decided.
+  // From these launches on the modules' calls are to follow the plan, or their own lists if there is none, whatever was
+  // decided for these launches before. False, and nothing has changed: one of the launches has begun here, or others
+  // have been prepared and not decided.
   bool Prepare(const std::shared_ptr<const PlannedLists>& plan, const std::vector<Launch>& from);
   // Whether that comes true; nothing, where none has been prepared.
   void Decide(bool commit);
@@ -56,6 +68,11 @@ class PlanSwitches {
 
   // The next launch of each module that has been launched.
   std::vector<Launch> Next() const;
+  // By module: the seconds from the beginning of each of its latest launches here to that of the next, kPeriods of them
+  // at most, as far as they follow one decision.
+  std::map<uint64_t, std::vector<double>> Periods() const;
+
+  static constexpr size_t kPeriods = 64;
 
  private:
   static constexpr size_t kKept = 4;  // switches that a module has reached; none of its launches is so many behind
@@ -63,6 +80,7 @@ class PlanSwitches {
   struct Module {
     uint32_t next = 0;
     std::map<uint32_t, std::shared_ptr<const PlannedLists>> plans;  // by their first launch
+    std::deque<Clock::time_point> begun;                            // its latest launches, under one decision
   };
   struct Waiting {
     uint64_t module;

@@ -1,8 +1,9 @@
 #include "cc/executor/plan_switches.h"
 
+#include <algorithm>
 #include <memory>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -23,7 +24,7 @@ class PlanSwitchesTest : public testing::Test {
     return followed;
   }
   static std::shared_ptr<const PlannedLists> Plan(const std::string& name) {
-    return std::make_shared<PlannedLists>(PlannedLists{name, 4, {{0, ""}, {1000, "ring"}}});
+    return std::make_shared<PlannedLists>(PlannedLists{name, 4, {{0, "", {}}}});
   }
 
   PlanSwitches switches_;
@@ -93,14 +94,70 @@ TEST_F(PlanSwitchesTest, NextLaunchesAreThoseThatHaveNotBegun) {
   EXPECT_EQ(switches_.Next().size(), 2u);
 }
 
+TEST_F(PlanSwitchesTest, ALaterDecisionCountsWhereAnEarlierOneHasNotBegun) {
+  Follow(kModule, 0);
+  ASSERT_TRUE(switches_.Prepare(Plan("one"), {{kModule, 9}}));
+  switches_.Decide(/*commit=*/true);
+  ASSERT_TRUE(switches_.Prepare(Plan("two"), {{kModule, 5}}));
+  switches_.Decide(/*commit=*/true);
+  EXPECT_EQ(*Follow(kModule, 4), "own");
+  EXPECT_EQ(*Follow(kModule, 5), "two");
+  EXPECT_EQ(*Follow(kModule, 9), "two");
+}
+
+TEST_F(PlanSwitchesTest, PlansThatNothingFollowsAreLetGo) {
+  std::vector<std::weak_ptr<const PlannedLists>> plans;
+  Follow(kOther, 0);  // is not launched again
+  for (uint32_t launch = 0; launch < 1000; ++launch) {
+    const auto plan = Plan(std::to_string(launch));
+    plans.push_back(plan);
+    ASSERT_TRUE(switches_.Prepare(plan, {{kModule, launch}, {kOther, 5}}));
+    switches_.Decide(/*commit=*/true);
+    EXPECT_EQ(*Follow(kModule, launch), plan->plan);
+  }
+  const auto alive = std::count_if(plans.begin(), plans.end(), [](const auto& plan) { return !plan.expired(); });
+  EXPECT_LE(alive, 8);
+  EXPECT_FALSE(plans.back().expired());
+}
+
+TEST_F(PlanSwitchesTest, PeriodsAreThoseOfLaunchesUnderOneDecision) {
+  const auto periods = [this](uint64_t module) {
+    const auto all = switches_.Periods();
+    const auto found = all.find(module);
+    return found == all.end() ? 0 : found->second.size();
+  };
+  for (uint32_t launch = 0; launch < 10; ++launch) {
+    Follow(kModule, launch);
+    Follow(kModule, launch);  // another call or rank of it
+  }
+  EXPECT_EQ(periods(kModule), 9u);
+  EXPECT_EQ(periods(kOther), 0u);
+  ASSERT_TRUE(switches_.Prepare(Plan("one"), {{kModule, 11}}));
+  switches_.Decide(/*commit=*/true);
+  Follow(kModule, 10);
+  Follow(kModule, 11);
+  EXPECT_EQ(periods(kModule), 0u);
+  Follow(kModule, 12);
+  EXPECT_EQ(periods(kModule), 1u);
+  for (uint32_t launch = 13; launch < 200; ++launch) Follow(kModule, launch);
+  EXPECT_EQ(periods(kModule), PlanSwitches::kPeriods);
+  const std::vector<double> latest = switches_.Periods().at(kModule);
+  for (const double seconds : latest) EXPECT_GE(seconds, 0);
+}
+
 TEST(PlannedListsTest, AreFoundByBytesForGroupsOfTheirSize) {
-  const PlannedLists lists{"plan", 4, {{0, ""}, {1000, "ring"}, {5000, "late"}}};
-  EXPECT_EQ(lists.Find(4, 0), "");
-  EXPECT_EQ(lists.Find(4, 999), "");
-  EXPECT_EQ(lists.Find(4, 1000), "ring");
-  EXPECT_EQ(lists.Find(4, 4999), "ring");
-  EXPECT_EQ(lists.Find(4, 1 << 30), "late");
-  EXPECT_EQ(lists.Find(3, 1 << 30), "");
+  const std::vector<std::shared_ptr<const Messages>> some(4);
+  const PlannedLists lists{"plan", 4, {{0, "", {}}, {1000, "ring", some}, {5000, "late", some}}};
+  const auto find = [&](uint32_t ranks, int64_t bytes) {
+    const PlannedLists::Range* const found = lists.Find(ranks, bytes);
+    return found ? found->name : "";
+  };
+  EXPECT_EQ(find(4, 0), "");
+  EXPECT_EQ(find(4, 999), "");
+  EXPECT_EQ(find(4, 1000), "ring");
+  EXPECT_EQ(find(4, 4999), "ring");
+  EXPECT_EQ(find(4, 1 << 30), "late");
+  EXPECT_EQ(find(3, 1 << 30), "");
 }
 
 }  // namespace

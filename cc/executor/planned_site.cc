@@ -20,11 +20,12 @@ Result<std::shared_ptr<MessageSite>> PlannedSite::With(MessageSite::Label label,
   std::vector<MessageGroup> groups = groups_;
   for (MessageGroup& group : groups) {
     const auto ranks = static_cast<uint32_t>(group.ranks.size());
-    const std::string planned = plan ? plan->Find(ranks, own_->layout().payload()) : "";
-    if (!planned.empty()) group.list = planned;
+    const PlannedLists::Range* const planned = plan ? plan->Find(ranks, own_->layout().payload()) : nullptr;
+    if (planned) group.list = planned->name;
     group.lists.clear();
     for (uint32_t rank = 0; rank < ranks; ++rank) {
-      group.lists.push_back(group.ranks[rank].process == process ? registry_.Find(group.list, rank) : nullptr);
+      const bool is_here = group.ranks[rank].process == process;
+      group.lists.push_back(!is_here ? nullptr : planned ? planned->lists[rank] : registry_.Find(group.list, rank));
     }
   }
   return MessageSite::Make(std::move(label), Kind::kAllReduce, reduction_, module, site, groups, process);

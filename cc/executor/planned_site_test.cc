@@ -56,8 +56,10 @@ class PlannedSiteTest : public testing::Test {
     for (uint32_t process = 0; process < kProcesses; ++process) ends.push_back(Arrive(process, run));
     ExpectSum(ends);
   }
-  static std::shared_ptr<const PlannedLists> Plan(const std::string& name, const std::string& list) {
-    return std::make_shared<PlannedLists>(PlannedLists{name, kProcesses, {{0, ""}, {4 * kFloats, list}}});
+  std::shared_ptr<const PlannedLists> Plan(const std::string& name, const std::string& list) {
+    std::vector<std::shared_ptr<const Messages>> lists;
+    for (uint32_t rank = 0; rank < kProcesses; ++rank) lists.push_back(registry_.Find(list, rank));
+    return std::make_shared<PlannedLists>(PlannedLists{name, kProcesses, {{0, "", {}}, {4 * kFloats, list, lists}}});
   }
   // How often process 0 ran calls of a plan.
   int Calls(const std::string& plan) {
@@ -86,6 +88,27 @@ TEST_F(PlannedSiteTest, AllProcessesFollowThePlanFromItsLaunchOn) {
   for (; run < 6; ++run) Sum(run);
   EXPECT_EQ(Calls("auto"), 4);
   EXPECT_EQ(Calls("ring"), 2);
+}
+
+TEST_F(PlannedSiteTest, OverManyPlansMemoryAndStatisticsStayBounded) {
+  constexpr uint32_t kPlans = 1000;
+  std::vector<std::weak_ptr<const PlannedLists>> plans;
+  for (uint32_t run = 0; run < kPlans; ++run) {
+    const auto plan = Plan("plan " + std::to_string(run), "all_reduce/ring/3");
+    plans.push_back(plan);
+    for (const auto& switches : switches_) {
+      ASSERT_TRUE(switches->Prepare(plan, {{7, run}}));
+      switches->Decide(/*commit=*/true);
+    }
+    Sum(run);
+  }
+  const auto alive = std::count_if(plans.begin(), plans.end(), [](const auto& plan) { return !plan.expired(); });
+  EXPECT_LE(alive, 8);
+  const std::string json = executors_[0]->stats().Json();
+  size_t sites = 0;
+  for (size_t at = 0; (at = json.find("\"calls\":", at)) != std::string::npos; ++at) ++sites;
+  EXPECT_LE(sites, Stats::kUnused + 4);
+  EXPECT_EQ(Calls("plan " + std::to_string(kPlans - 1)), 1);
 }
 
 TEST_F(PlannedSiteTest, ACallWaitsForAProcessThatDoesNotKnowYet) {

@@ -118,21 +118,33 @@ void SiteStats::WriteSpans(std::ostream& out) const {
 
 std::shared_ptr<SiteStats> Stats::Site(const SiteLabel& label) {
   std::lock_guard<std::mutex> lock(mutex_);
-  std::shared_ptr<SiteStats>& site = sites_[label];
-  if (!site) site = std::make_shared<SiteStats>();
-  return site;
+  const auto [at, is_new] = sites_.try_emplace(label);
+  Kept& site = at->second;
+  site.asked = ++asked_;
+  if (!is_new) return site.stats;
+  const std::shared_ptr<SiteStats> made = site.stats = std::make_shared<SiteStats>();
+  ForgetUnused();
+  return made;
+}
+
+void Stats::ForgetUnused() {
+  std::map<uint64_t, SiteLabel> unused;  // from the one that was asked for first
+  for (const auto& [label, site] : sites_) {
+    if (site.stats.use_count() == 1) unused.emplace(site.asked, label);
+  }
+  for (; unused.size() > kUnused; unused.erase(unused.begin())) sites_.erase(unused.begin()->second);
 }
 
 std::string Stats::Json(bool with_spans) const {
   std::lock_guard<std::mutex> lock(mutex_);
   std::string json = "[";
-  for (const auto& [label, site] : sites_) json += (json.size() > 1 ? "," : "") + site->Json(label, with_spans);
+  for (const auto& [label, site] : sites_) json += (json.size() > 1 ? "," : "") + site.stats->Json(label, with_spans);
   return json + "]";
 }
 
 void Stats::Reset() {
   std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& entry : sites_) entry.second->Reset();
+  for (const auto& entry : sites_) entry.second.stats->Reset();
 }
 
 }  // namespace jaxcomm

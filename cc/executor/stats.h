@@ -5,7 +5,8 @@
 //   std::string json = stats.Json();
 //
 // Beside the last calls it keeps what they were like over the whole run, in bounded memory. Thread-safe. Call sites
-// with the same label share one record, so that recompiling does not lose what was learnt.
+// with the same label share one record, so that recompiling does not lose what was learnt. Of the records that no call
+// site has any more, the latest Stats::kUnused are kept: plans that are switched in the run leave one behind each.
 #pragma once
 
 #include <chrono>
@@ -86,13 +87,22 @@ class SiteStats {
 
 class Stats {
  public:
+  static constexpr size_t kUnused = 64;
+
   std::shared_ptr<SiteStats> Site(const SiteLabel& label);
   std::string Json(bool with_spans = true) const;
   void Reset();
 
  private:
+  struct Kept {
+    std::shared_ptr<SiteStats> stats;
+    uint64_t asked = 0;  // when a call site asked for it last
+  };
+  void ForgetUnused();
+
   mutable std::mutex mutex_;
-  std::map<SiteLabel, std::shared_ptr<SiteStats>> sites_;
+  std::map<SiteLabel, Kept> sites_;
+  uint64_t asked_ = 0;
 };
 
 }  // namespace jaxcomm

@@ -44,5 +44,18 @@ TEST(StatsTest, WhatCallsWereLikeIsKeptOverTime) {
   EXPECT_NE(site.Json({"psum", "data", "", 2, 8}).find(R"("spans":[])"), std::string::npos);
 }
 
+TEST(StatsTest, OfRecordsThatNoSiteHasTheLatestAreKept) {
+  Stats stats;
+  const auto held = stats.Site({"psum", "data", "held", 2, 8});
+  for (size_t i = 0; i < 1000; ++i) stats.Site({"psum", "data", "plan " + std::to_string(i), 2, 8});
+  const std::string json = stats.Json();
+  size_t sites = 0;
+  for (size_t at = 0; (at = json.find("\"plan\":", at)) != std::string::npos; ++at) ++sites;
+  EXPECT_LE(sites, Stats::kUnused + 2);
+  EXPECT_NE(json.find("\"held\""), std::string::npos);
+  EXPECT_NE(json.find("\"plan 999\""), std::string::npos);
+  EXPECT_EQ(json.find("\"plan 900\""), std::string::npos);
+}
+
 }  // namespace
 }  // namespace jaxcomm

@@ -18,6 +18,8 @@ namespace jaxcomm {
 
 using Clock = std::chrono::steady_clock;
 
+inline double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
 class Timer {
  public:
   ~Timer();

@@ -40,6 +40,7 @@ Result<double> RunMessages(const MessageSite::Label& label, uint64_t number, con
     if (Status found = end.get(); !found.ok()) status = std::move(found);
   }
   TheExecutor().Forget(site.get());
+  TheExecutor().ForgetModule(number);
   if (!status.ok()) return status;
   const std::optional<CallRecord> record = site->stats().Last();
   return record ? record->after_arrival : 0.0;

@@ -98,10 +98,15 @@ def register_messages(lists: tuple[bytes, ...]) -> str:
     Raises:
       PlanError: the core's decoder refuses a list; the message says at which word.
     """
-    name = hashlib.sha256(b"".join(lists)).hexdigest()[:32]
+    name = messages_name(lists)
     for data in lists:
         CPU.call("register_messages", name, data, len(data), raises=PlanError)
     return name
+
+
+def messages_name(lists: tuple[bytes, ...]) -> str:
+    """The name of the encoded message lists of all ranks, which is that of their content."""
+    return hashlib.sha256(b"".join(lists)).hexdigest()[:32]
 
 
 def set_deadline(seconds: float) -> None:

@@ -38,8 +38,10 @@ CPU: Final = Core(
             *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p),
         ),
         "switch_launches": TEXT,
+        "switch_periods": TEXT,
         "switch_prepare": (
-            *(ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64),
+            *(ctypes.c_char_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p),
+            *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64),
             *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p),
         ),
         "switch_decide": (ctypes.c_int,),

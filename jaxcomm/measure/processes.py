@@ -39,7 +39,9 @@ _MOST_ROUNDS: Final = 256  # of exchanges in one call
 _PSUM_BYTES: Final = 2**20
 _ALIGNED: Final = 64  # sizes are multiples of it, so that halves of a buffer are alike
 
-_numbers = itertools.count()  # of calls of this process; all processes of a job count alike
+_CALLS: Final = 2**20  # numbers of calls that each measurement has for itself
+
+_measurements = itertools.count()  # of this process; all processes of a job count alike
 
 Progress = Callable[[float], object]
 
@@ -115,12 +117,14 @@ def measure_processes(
     return Measured(validate(document, provenance.source), found)
 
 
-def measure_links(sizes: Sequence[int], seconds: float) -> dict[str, Any]:
+def measure_links(sizes: Sequence[int], seconds: float, measurement: int | None = None) -> dict[str, Any]:
     """What a profile of the job's CPU devices says of its links and hosts, by `measure_processes` without psums.
 
     Args:
       sizes: as there.
       seconds: as there.
+      measurement: its number, alike in all processes and no other one's. Without it all processes count alike, which
+        they may not after an error.
 
     Raises:
       JaxcommError: as there.
@@ -128,17 +132,19 @@ def measure_links(sizes: Sequence[int], seconds: float) -> dict[str, Any]:
     import jax
 
     devices = jax.devices("cpu")
-    job = _Job([device.process_index for device in devices], [device.id for device in devices])
+    job = _Job([device.process_index for device in devices], [device.id for device in devices], measurement)
     return placement.describe(_measure_transfers(job, sizes, seconds, lambda share: None))
 
 
 class _Job:
     """The ranks of the job, and the calls that this process makes with others."""
 
-    def __init__(self, processes: Sequence[int], devices: Sequence[int]) -> None:
-        """Takes each rank's process and device; connects the processes."""
+    def __init__(self, processes: Sequence[int], devices: Sequence[int], measurement: int | None = None) -> None:
+        """Takes each rank's process and device, and what `measure_links` does; connects the processes."""
         from jaxcomm.distributed import members
 
+        number = next(_measurements) if measurement is None else measurement
+        self._numbers = itertools.count(_CALLS * number)  # of calls
         self.ranks = [*zip(processes, devices, strict=True)]
         self.process = members.connected().process
         self.processes = max(processes) + 1
@@ -150,7 +156,7 @@ class _Job:
     def exchange(self, pairs: Sequence[Pair], nbytes: int, rounds: Sequence[int]) -> tuple[Floats, float]:
         """Seconds of one exchange of each pair, all at once; and how long that took process 0 on its clock, for all."""
         start = time.monotonic()
-        numbers = [next(_numbers) for _ in pairs]  # also for those of others
+        numbers = [next(self._numbers) for _ in pairs]  # also for those of others
         mine = [index for index, pair in enumerate(pairs) if self._is_mine(pair)]
         run = self._threads.map if self._threads and len(mine) > 1 else map
         found = run(lambda i: self._exchange(pairs[i], rounds[i], numbers[i], nbytes), mine)
@@ -184,7 +190,7 @@ class _Job:
         first = dict(reversed(self.ranks))
         members = [(process, first[process]) for process in range(self.processes)]
         gathered = table[None].copy()
-        calls.run("agreeing", next(_numbers), f"all_reduce/flat/{self.processes}", members, gathered)
+        calls.run("agreeing", next(self._numbers), f"all_reduce/flat/{self.processes}", members, gathered)
         rows: Floats = gathered[0]
         return rows
 

@@ -4,6 +4,8 @@ The first process proposes, and publishes what follows; the others publish their
 often each module has been launched; the first process names a later launch of each; all prepare to switch there; if
 all could, it commits, else it aborts. From the moment at which a process has prepared until it knows the outcome, its
 calls of those launches wait.
+
+In the same way they pause: all prepare, each does something while its calls wait, and nothing is switched.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from jaxcomm.distributed import store
 from jaxcomm.errors import JaxcommError
@@ -25,6 +27,9 @@ _ANSWERS_S: Final = 60.0  # for all processes to answer the first one
 _OUTCOME_S: Final = 150.0  # for the first one to hear them, and to publish what follows
 _AHEAD_S: Final = 1.0  # from when launches are counted to the one that switches
 _AHEAD: Final = 4  # launches more
+_HELD_S: Final = 30.0  # for the calls of this process to wait, before it does something in a pause
+
+_T = TypeVar("_T")
 
 
 class SwitchingCore(Protocol):
@@ -37,20 +42,37 @@ class SwitchingCore(Protocol):
     def fail(self, why: str) -> None: ...
 
 
-class Agreement:
-    """The processes' switches, one after the other.
+class Agreement(Generic[_T]):
+    """The processes' switches and pauses, one after the other.
 
-    agreement = Agreement(Switches(), process=0, processes=4, end=threading.Event())
+    agreement = Agreement(Switches(), process=0, processes=4, end=threading.Event(), in_pause=measure)
     switched = agreement.propose(plan)  # the first process
+    measured = agreement.pause()
     switched = agreement.follow()  # the others, now and then
     """
 
-    def __init__(self, core: SwitchingCore, process: int, processes: int, end: threading.Event) -> None:
-        """Takes which one of how many this is, and what is set when nobody will wait any more."""
+    def __init__(
+        self,
+        core: SwitchingCore,
+        process: int,
+        processes: int,
+        end: threading.Event,
+        in_pause: Callable[[int], _T],
+    ) -> None:
+        """Begins.
+
+        Args:
+          core: of this process.
+          process: which one this is.
+          processes: of the job.
+          end: set when nobody will wait any more.
+          in_pause: what all do in a pause; takes the pause's number.
+        """
         self._core = core
         self._process, self._processes, self._end = process, processes, end
+        self._in_pause = in_pause
         self._number = 0
-        self._first: dict[str, int] = {}  # launches that the latest switch was to come with
+        self._published: list[int] = []  # of which something may be found
 
     def propose(self, plan: str) -> bool:
         """Switches all processes to a plan.
@@ -66,11 +88,43 @@ class Agreement:
         """
         own = self._core.load(plan)
         key = self._next_key()
+        prepared, _ = self._prepare(key, {"plan": plan}, own)
+        commit = False
+        try:
+            commit = prepared and self._all_are_prepared(key)
+        finally:
+            self._end_switch(prepared, lambda: self._publish_outcome(key, commit))
+        return commit
+
+    def pause(self) -> _T | None:
+        """Does something in all processes while their calls wait, and returns what this one has done.
+
+        None: the calls could not be made to wait, as `propose` says.
+
+        Raises:
+          JaxcommError: as `propose`; and what the first process raised in the pause.
+        """
+        key = self._next_key()
+        prepared, first = self._prepare(key, {"plan": None}, self._core.load(""))
+        begins = False
+        try:
+            try:
+                begins = prepared and self._all_are_prepared(key)
+            finally:
+                store.publish(f"{key}/begins", json.dumps(begins))
+            return self._do_in_pause(first) if begins else None
+        finally:
+            self._end_switch(prepared, lambda: self._publish_outcome(key, commit=False))
+
+    def _prepare(self, key: str, proposal: Mapping[str, Any], own: PlannedLists) -> tuple[bool, dict[str, int]]:
+        """Publishes a proposal, and has the launches of `own` wait that it returns; whether they do here."""
         before, since = self._core.launches(), time.monotonic()
         first: dict[str, int] = {}
-        store.publish(f"{key}/plan", plan)
+        self._published.append(self._number)
+        store.publish(f"{key}/proposal", json.dumps(proposal))
         try:
             others = [json.loads(answer) for answer in self._answers(f"{key}/loaded")]
+            self._forget_older()
             if refusals := [answer["refusal"] for answer in others if "refusal" in answer]:
                 raise JaxcommError(refusals[0])
             elapsed = time.monotonic() - since
@@ -78,19 +132,13 @@ class Agreement:
             for module in set.intersection(*(set(each) for each in counted)):
                 launch = max(each[module] for each in counted)
                 rate = (launch - before.get(module, 0)) / elapsed
-                after = max(launch, self._first.get(module, 0))
-                first[module] = after + _AHEAD + math.ceil(rate * _AHEAD_S)
-            self._first.update(first)
+                first[module] = launch + _AHEAD + math.ceil(rate * _AHEAD_S)
         finally:
             store.publish(f"{key}/from", json.dumps(first))
-        if not first:
-            return False
-        prepared, commit = self._core.prepare(own, first), False
-        try:
-            commit = prepared and all(answer == "yes" for answer in self._answers(f"{key}/prepared"))
-        finally:
-            self._end_switch(prepared, lambda: self._publish_outcome(key, commit))
-        return commit
+        return bool(first) and self._core.prepare(own, first), first
+
+    def _all_are_prepared(self, key: str) -> bool:
+        return all(answer == "yes" for answer in self._answers(f"{key}/prepared"))
 
     def follow(self) -> bool:
         """Takes part in what the first process proposes, if it has; whether this process has switched.
@@ -98,13 +146,12 @@ class Agreement:
         Raises:
           JaxcommError: the first process does not answer, or is gone.
         """
-        key = f"auto/{self._number + 1}"
-        plan = store.find(f"{key}/plan")
-        if plan is None:
+        proposed = store.find(f"auto/{self._number + 1}/proposal")
+        if proposed is None:
             return False
-        self._next_key()
+        key, plan = self._next_key(), json.loads(proposed)["plan"]
         try:
-            own = self._core.load(plan)
+            own = self._core.load(plan or "")
         except JaxcommError as error:
             answer: dict[str, Any] = {"refusal": f"process {self._process}: {error}"}
         else:
@@ -117,6 +164,9 @@ class Agreement:
 
         def outcome() -> bool:
             store.publish(f"{key}/prepared/{self._process}", "yes" if prepared else "no")
+            if plan is None and json.loads(self._await(f"{key}/begins", _OUTCOME_S, to_the_end=not prepared)):
+                with contextlib.suppress(Exception):  # the first process says it, and calls go on
+                    self._do_in_pause(first)
             return self._await(f"{key}/outcome", _OUTCOME_S, to_the_end=not prepared) == "commit"
 
         return self._end_switch(prepared, outcome)
@@ -133,6 +183,16 @@ class Agreement:
             self._core.decide(commit)
         return commit
 
+    def _do_in_pause(self, first: Launches) -> _T:
+        """Once calls of this process wait, or none have come for a while."""
+        deadline = time.monotonic() + _HELD_S
+        while time.monotonic() < deadline and not self._end.is_set():
+            launches = self._core.launches()
+            if any(launches.get(module, 0) > launch for module, launch in first.items()):
+                break
+            time.sleep(_POLL_S)
+        return self._in_pause(self._number)
+
     def _publish_outcome(self, key: str, commit: bool) -> bool:
         store.publish(f"{key}/outcome", "commit" if commit else "abort")
         return commit
@@ -143,12 +203,16 @@ class Agreement:
         return [self._await(f"{key}/{each}", deadline - time.monotonic()) for each in range(1, self._processes)]
 
     def _next_key(self) -> str:
-        """That of the next switch; what was published of the one before the last is forgotten."""
+        """That of the next switch or pause."""
         self._number += 1
-        if self._process == 0 and self._number > 2:
-            with contextlib.suppress(Exception):  # it only takes room
-                store.remove(f"auto/{self._number - 2}")
         return f"auto/{self._number}"
+
+    def _forget_older(self) -> None:
+        """What was published before the present number, to which all others have come."""
+        for number in self._published[:-1]:
+            with contextlib.suppress(Exception):  # it only takes room
+                store.remove(f"auto/{number}")
+        del self._published[:-1]
 
     def _await(self, key: str, seconds: float, *, to_the_end: bool = True) -> str:
         """What is published under a key. Calls that wait need it also when this process ends."""

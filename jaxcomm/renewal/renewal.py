@@ -5,58 +5,48 @@ from __future__ import annotations
 import atexit
 import threading
 import time
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
 
-import jax
 import numpy as np
 
 from jaxcomm import jax_compat, plan_history
 from jaxcomm.choice import AUTO
-from jaxcomm.distributed import store
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say
 from jaxcomm.plan import Plan, files
 from jaxcomm.profile import Profile
-from jaxcomm.renewal import planning
+from jaxcomm.renewal import links, planning
 from jaxcomm.renewal.agreement import Agreement
-from jaxcomm.renewal.situation import CALLS, Situation, steady
-from jaxcomm.renewal.switches import Switches
+from jaxcomm.renewal.gain import PERIODS, compare, is_shorter
+from jaxcomm.renewal.pace import Pace
+from jaxcomm.renewal.situation import CALLS, CHANGED, Situation, steady
+from jaxcomm.renewal.switches import Periods, Switches
 from jaxcomm.renewal.watch import Calls, Site, Watch, busiest
+from jaxcomm.schedules import Schedule
 
-_SIZES: Final = (1 << 10, 1 << 14, 1 << 18, 1 << 20)
-_LINKS_S: Final = 1.0  # for measuring the links, roughly
+_RARELY: Final = 100  # times as long as the links were measured, until they may be again: one percent of the time
+_FIRST_S: Final = 30.0  # from the start on until they may be
+_SELDOM_S: Final = 3600.0  # at least as often, however often nothing came of it
 _LOOK_S: Final = 0.5
 _COST: Final = 200  # times what a look takes, until the next one: half a percent of a core at most
 _FOLLOW_S: Final = 0.1
-_LEAST_GAIN: Final = 0.02
 _TRIES: Final = 5  # to find a launch at which all can switch
 _IDLE_S: Final = 60.0  # without a call that a plan is for, until it is no longer watched
+_FAILURES: Final = 5  # after which it ends, if they follow each other within an hour
+_FORGOTTEN_S: Final = 3600.0
+_RETRY_S: Final = 30.0
+_NOTHING_BETTER: Final = "no plan is better than the schedules without one, which sums follow."
 
-_running: tuple[Any, Renewal] | None = None  # with the store of the processes that it is of
+_T = TypeVar("_T")
 
 
-def begin() -> None:
-    """Begins to follow the run, or goes on; all processes call it, once they are connected.
+class _Followed(NamedTuple):
+    """A plan, and how long steps take that follow it."""
 
-    Raises:
-      JaxcommError: not all processes call it, or the links cannot be measured.
-    """
-    global _running
-    if _running is not None and _running[0] is store.client():
-        return
-    from jaxcomm.measure.processes import measure_links
-
-    process, processes = jax.process_index(), jax.process_count()
-    store.publish(f"auto/begun/{process}", "")
-    for each in range(processes):
-        store.lookup(f"auto/begun/{each}", f"process {each} has not called jaxcomm.init(plan='auto')")
-    start = time.monotonic()
-    links = measure_links(_SIZES, _LINKS_S)
-    if process == 0:
-        took = time.monotonic() - start
-        _say(f"the links have been measured, in {took:.1f} s; plans follow as the run shows who is late.", "begun")
-    _running = store.client(), Renewal(links, process, processes, len(jax.devices("cpu")))
+    text: str
+    name: str
+    periods: Periods
 
 
 class Renewal:
@@ -65,23 +55,37 @@ class Renewal:
     Closes itself when the process ends.
     """
 
-    def __init__(self, links: Mapping[str, Any], process: int, processes: int, ranks: int) -> None:
+    def __init__(self, measured: Mapping[str, Any], process: int, processes: int, ranks: int) -> None:
         """Begins.
 
         Args:
-          links: what a profile says of them.
+          measured: what a profile says of the links.
           process: which one this is.
           processes: of the job.
           ranks: of all processes together.
         """
-        self._links = links
+        self._links = measured
         self._end = threading.Event()
-        self._agreement = Agreement(Switches(), process, processes, self._end)
+        self._switches = Switches()
+        self._agreement = Agreement(self._switches, process, processes, self._end, links.measure)
         self._watch = Watch(ranks)
+        self._pace = Pace()
         self._plan, self._text = AUTO, ""  # its name in statistics, and its file's text
+        self._file: Plan | None = None
         self._planned_for: Situation | None = None
+        self._measure_from = time.monotonic() + _FIRST_S
+        self._in_vain = 0  # how often in turn the links have been measured without a plan that gained
+        self._too_little_s = 0.0  # by which a rank may be late with these links, and no plan gains
         self._pause = _LOOK_S
         self._run = self._follow if process else self._decide
+        self._thread: threading.Thread | None = None
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Begins again, if it has ended."""
+        if self._thread is not None and self._thread.is_alive():
+            return
+        self._end.clear()
         self._thread = threading.Thread(target=self._work, name="jaxcomm renewal", daemon=True)
         self._thread.start()
         atexit.register(self.close)
@@ -90,14 +94,25 @@ class Renewal:
         """Ends it; the run keeps the plan that it has."""
         atexit.unregister(self.close)
         self._end.set()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
 
     def _work(self) -> None:
-        try:
-            self._run()
-        except Exception as error:  # the run goes on, whatever it is
-            if not self._end.is_set() and jax_compat.is_job():
-                _say(f"the run keeps the plan that it has from now on: {error}", "failed")
+        failures, latest = 0, time.monotonic()
+        while not self._end.is_set():
+            try:
+                self._run()
+            except Exception as error:  # the run goes on, whatever it is
+                if self._end.is_set() or not jax_compat.is_job():
+                    return
+                failures = 1 if time.monotonic() - latest > _FORGOTTEN_S else failures + 1
+                latest = time.monotonic()
+                if failures == _FAILURES:
+                    _say(f"the run keeps the plan that it has from now on: {error}", "failed")
+                    return
+                _say(f"the run keeps the plan that it has for the next {_RETRY_S:g} s: {error}", "failed")
+                self._planned_for = None
+                self._end.wait(_RETRY_S)
 
     def _follow(self) -> None:
         while not self._end.wait(_FOLLOW_S):
@@ -109,14 +124,19 @@ class Renewal:
             if (key := busiest(calls)) is None:
                 continue
             plan, site = key
-            profile = self._profile(site, calls[key])
-            situation = steady(profile, calls[key].arrivals)
+            situation = steady(self._profile(site, calls[key]), calls[key].arrivals)
             if situation is None:
                 continue
-            if not (self._planned_for and situation.is_like(self._planned_for)):
-                self._renew(situation, profile, {each: calls[plan, each] for name, each in calls if name == plan}, site)
+            sites = sorted({each for name, each in calls if name == plan})
+            is_known = self._planned_for is not None and situation.is_like(self._planned_for)
+            is_little = self._plan == AUTO and 0 < situation.by_s <= self._too_little_s
+            if not is_known and not is_little:
+                self._renew(situation, str(situation), site, calls[key], sites)
             elif plan != self._plan:  # a step that was first launched after the switch
                 self._switch(self._text, self._plan)
+            elif (change := self._pace.change(site, calls[key].after_s)) and time.monotonic() >= self._measure_from:
+                took = "sums took {:.3g} ms from the last arrival to the end, and take {:.3g} now"
+                self._renew(situation, took.format(*(1e3 * each for each in change)), site, calls[key], sites)
 
     def _look(self) -> dict[tuple[str, Site], Calls]:
         start = time.thread_time()
@@ -124,83 +144,137 @@ class Renewal:
         self._pause = max(_LOOK_S, _COST * (time.thread_time() - start))
         return calls
 
-    def _renew(self, situation: Situation, profile: Profile, before: Mapping[Site, Calls] | None, site: Site) -> None:
-        """Plans for a situation, switches, and takes the plan back if it gains nothing."""
+    def _renew(self, situation: Situation, why: str, site: Site, calls: Calls, sites: Collection[Site]) -> None:
+        """Plans for a situation, and follows the plan if it gains.
+
+        Args:
+          situation: who is late.
+          why: it plans, in words.
+          site: that of `calls`, from which it plans.
+          calls: the latest ones.
+          sites: that calls come to.
+        """
+        is_other = self._planned_for is None or not situation.is_like(self._planned_for)
         self._planned_for, had_plan = situation, self._plan != AUTO
-        if had_plan and self._switch("", AUTO):  # a plan has to beat none, not one for another situation
-            before = self._calls_after(before or {})
-        if before is None or self._plan != AUTO:
-            self._planned_for = None
+        is_for_late_ranks = any(each and each.precondition for each in _schedules(self._file, sites))
+        if is_other and is_for_late_ranks and not self._switch("", AUTO):
             return
+        self._measure()
         try:
-            text = planning.plan_text(profile, self._end.wait)
+            text = planning.plan_text(self._profile(site, calls), self._end.wait)
             plan = files.decode(text.encode(), "the plan of this run")
         except JaxcommError as error:
             if not self._end.is_set():
-                _say(f"{situation}; sums run without a plan: {error}", "failed", situation)
+                _say(f"{why}; the run keeps the plan that it has: {error}", "failed", situation)
             return
-        if all(_kind(plan, nbytes) == "direct" for _, _, nbytes in before):
-            if situation.late or had_plan:
-                said = f"{situation}; no plan is better than the schedules without one, which sums follow."
-                _say(said, "no plan", situation)
+        self._pace.forget()
+        if _schedules(plan, sites) != _schedules(self._file, sites):
+            self._compare(situation, why, text, plan, site, sites)
+        elif self._plan == AUTO:
+            self._remember_in_vain()
+            if situation.late or had_plan or why != str(situation):
+                _say(f"{why}; {_NOTHING_BETTER}", "no plan", situation)
+
+    def _compare(
+        self, situation: Situation, why: str, text: str, plan: Plan, site: Site, sites: Collection[Site]
+    ) -> None:
+        """Follows a plan, the one until now or none, whichever makes steps shortest."""
+        kept = _Followed(self._text, self._plan, self._switches.periods())
+        if kept.text and not self._switch("", AUTO):
+            return
+        if (periods := self._periods(sites)) is None:
+            self._planned_for = None
+            return
+        best = _Followed("", AUTO, periods)
+        if kept.text and is_shorter(best.periods, kept.periods):
+            best = kept
+        if not any(_schedules(plan, sites)):
+            if best.text:
+                self._switch(best.text, best.name)
+            else:
+                _say(f"{why}; {_NOTHING_BETTER}", "no plan", situation)
             return
         name = plan.hash[:8]
         if not self._switch(text, name):
             return
-        if (after := self._calls_after(before)) is None:
+        after = self._periods(sites)
+        steps = compare(best.periods, after) if after else None
+        if steps is None:
             if not self._end.is_set():
-                said = f"{situation}; plan {name} is followed, but the calls that it is for come no more."
+                said = f"{why}; plan {name} is followed, but the steps that it is for come no more."
                 _say(said, "not measured", situation, plan=name)
-            return
-        was, now = _seconds(before, after), _seconds(after, before)
-        took = f"from the last arrival to the end {1e3 * was:.3g} ms before, {1e3 * now:.3g} now"
-        if now > (1 - _LEAST_GAIN) * was:
-            said = f"{situation}; plan {name} gains nothing, and sums run without one again: {took}."
-            _say(said, "taken back", situation, plan=name, before_s=was, after_s=now)
-            self._switch("", AUTO)
+        elif steps.are_shorter:
+            self._in_vain = 0
+            (schedule,) = _schedules(plan, [site])
+            said = f"{why}; sums follow plan {name} ({schedule.kind if schedule else 'direct'}): {steps}."
+            _say(said, "followed", situation, plan=name, before_s=steps.before_s, after_s=steps.after_s)
         else:
-            said = f"{situation}; sums follow plan {name} ({_kind(plan, site[2])}): {took}."
-            _say(said, "followed", situation, plan=name, before_s=was, after_s=now)
+            again = f"follow plan {best.name}" if best.text else "run without one"
+            said = f"{why}; plan {name} gains nothing, and sums {again} again: {steps}."
+            _say(said, "taken back", situation, plan=name, before_s=steps.before_s, after_s=steps.after_s)
+            if not self._switch(best.text, best.name) or after is None or not is_shorter(after, best.periods):
+                return
+            if (back := self._periods(sites)) and not is_shorter(after, back):
+                self._planned_for = None  # steps are longer by themselves: that says nothing of the plan
+
+    def _remember_in_vain(self) -> None:
+        """That a rank is so late, or little more, need not be planned for again."""
+        if self._planned_for is not None:
+            self._too_little_s = max(self._too_little_s, CHANGED * self._planned_for.by_s)
+
+    def _measure(self) -> None:
+        """The links again, unless that was lately."""
+        if time.monotonic() < self._measure_from:
+            return
+        if (found := self._try(self._agreement.pause)) is None:
+            return
+        self._links, self._too_little_s = found.links, 0.0
+        self._measure_from = time.monotonic() + min(_RARELY * found.took_s * 2**self._in_vain, _SELDOM_S)
+        self._in_vain += 1
 
     def _switch(self, text: str, name: str) -> bool:
         """Whether all processes have switched."""
-        for _ in range(_TRIES):
-            if switched := self._agreement.propose(text):
-                self._plan, self._text = name, text
-                break
-            if self._end.wait(_LOOK_S):
-                break
+        switched = self._try(lambda: self._agreement.propose(text) or None)
         self._watch.mark()
-        if not switched and not self._end.is_set():
-            self._planned_for = None
-            said = "the processes have found no launch at which all could switch plans; they will try again."
-            _say(said, "not switched")
-        return switched
+        self._pace.forget()
+        if switched:
+            self._plan, self._text = name, text
+            self._file = files.decode(text.encode(), "the plan of this run") if text else None
+        return bool(switched)
 
-    def _calls_after(self, before: Mapping[Site, Calls]) -> dict[Site, Calls] | None:
-        """The calls under the new plan, once there are enough; None: they come no more."""
+    def _try(self, agree: Callable[[], _T | None]) -> _T | None:
+        """What all processes do at one launch; None: they have found none."""
+        for _ in range(_TRIES):
+            if (agreed := agree()) is not None:
+                return agreed
+            if self._end.wait(_LOOK_S):
+                return None
+        self._planned_for = None
+        said = "the processes have found no launch at which all could switch plans; they will try again."
+        _say(said, "not switched")
+        return None
+
+    def _periods(self, sites: Collection[Site]) -> Periods | None:
+        """Those of steps that follow the plan, once there are enough, and of calls; None: they come no more."""
         latest = time.monotonic()
         while not self._end.wait(self._pause) and time.monotonic() - latest < _IDLE_S:
-            calls = {site: each for (plan, site), each in self._look().items() if plan == self._plan and site in before}
+            calls = {site: each for (plan, site), each in self._look().items() if plan == self._plan and site in sites}
             if any(each.lately for each in calls.values()):
                 latest = time.monotonic()
-            if any(each.number >= CALLS for each in calls.values()):
-                return calls
+            periods = self._switches.periods()
+            steps = max(map(len, periods.values()), default=0)
+            if steps >= PERIODS and any(each.number >= CALLS for each in calls.values()):
+                return periods
         return None
 
     def _profile(self, site: Site, calls: Calls) -> Profile:
         return planning.profile_of(self._links, calls.arrivals[-CALLS:], site[2], float(np.median(calls.after_s)))
 
 
-def _kind(plan: Plan, nbytes: int) -> str:
-    """What the plan has all-reduces of so many bytes run."""
-    schedule = plan.schedule_for(nbytes)
-    return schedule.kind if schedule else "direct"
-
-
-def _seconds(calls: Mapping[Site, Calls], others: Mapping[Site, Calls]) -> float:
-    """What one call of each site takes that is among the others, too."""
-    return float(sum(np.median(calls[site].after_s) for site in calls if site in others))
+def _schedules(plan: Plan | None, sites: Collection[Site]) -> list[Schedule | None]:
+    """What the sites' sums run by a plan; None: the same as without one."""
+    found = [plan.schedule_for(nbytes) if plan else None for _, _, nbytes in sites]
+    return [schedule if schedule and schedule.kind != "direct" else None for schedule in found]
 
 
 def _say(what: str, outcome: str, situation: Situation | None = None, **about: Any) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from jaxcomm.profile import Profile, lateness
 
 CALLS: Final = 32  # whose arrivals tell; both halves must say the same
-_CHANGED: Final = 1.5  # times as late, from which on another plan is due
+CHANGED: Final = 1.5  # times as late, from which on another plan is due
 _MATTERS: Final = 0.05  # of what a call takes; no plan gains more than the time by which a rank is late
 
 
@@ -27,7 +27,7 @@ class Situation(NamedTuple):
 
     def is_like(self, other: Situation) -> bool:
         """Whether a plan for one is one for the other."""
-        near = not self.late or max(self.by_s, other.by_s) <= _CHANGED * min(self.by_s, other.by_s)
+        near = not self.late or max(self.by_s, other.by_s) <= CHANGED * min(self.by_s, other.by_s)
         return self.late == other.late and near
 
     def __str__(self) -> str:

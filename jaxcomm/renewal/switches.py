@@ -7,25 +7,26 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from jaxcomm import plan_history
+from jaxcomm import ffi, plan_history
 from jaxcomm.choice import AUTO, planned_messages
 from jaxcomm.ffi.cpu import CPU
 
 Launches = Mapping[str, int]  # by module
+Periods = Mapping[str, list[float]]  # by module
 
 
 class PlannedLists(NamedTuple):
-    """The message lists of a plan, which the core has.
+    """The message lists of a plan.
 
     Attributes:
       name: of the plan, in statistics and messages; "" for no plan.
       ranks: that it is for.
-      lists: their names from so many bytes on; "" for what calls run without a plan.
+      lists: encoded, of all ranks, from so many bytes on; none for what calls run without a plan.
     """
 
     name: str
     ranks: int
-    lists: list[tuple[int, str]]
+    lists: list[tuple[int, tuple[bytes, ...]]]
 
 
 class Switches:
@@ -35,7 +36,7 @@ class Switches:
         self._loaded: dict[str, Any] = {}  # the record of the plan that was loaded last
 
     def load(self, text: str) -> PlannedLists:
-        """Proves a plan and gives its lists to the core.
+        """Proves a plan and compiles its lists.
 
         Args:
           text: of its file; "" for no plan.
@@ -58,15 +59,26 @@ class Switches:
         lines = CPU.text("switch_launches").splitlines()
         return {module: int(launch) for module, launch in map(str.split, lines)}
 
+    def periods(self) -> Periods:
+        """Seconds from each of a module's latest launches to the next one, under the plan that it follows now."""
+        lines = map(str.split, CPU.text("switch_periods").splitlines())
+        return {module: [*map(float, seconds)] for module, *seconds in lines}
+
     def prepare(self, plan: PlannedLists, first: Launches) -> bool:
-        """From these launches on calls wait for `decide` or `fail`; False, and nothing: one of them has begun here."""
+        """From these launches on calls wait for `decide` or `fail`; False, and nothing: one of them has begun here.
+
+        The core keeps the plan's lists as long as calls may follow it.
+        """
         prepared = ctypes.c_int()
+        sizes = [len(data) for _, lists in plan.lists for data in lists or [b""] * plan.ranks]
         CPU.call(
             "switch_prepare",
             plan.name,
             plan.ranks,
             (ctypes.c_int64 * len(plan.lists))(*(low for low, _ in plan.lists)),
-            "".join(f"{name}\n" for _, name in plan.lists),
+            "".join(f"{ffi.messages_name(lists)}\n" for _, lists in plan.lists),
+            (ctypes.c_int64 * len(sizes))(*sizes),
+            b"".join(data for _, lists in plan.lists for data in lists),
             len(plan.lists),
             (ctypes.c_uint64 * len(first))(*map(int, first)),
             (ctypes.c_uint32 * len(first))(*first.values()),

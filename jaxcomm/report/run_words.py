@@ -68,7 +68,7 @@ def auto(run: SavedRun) -> str:
 
 def events_table(run: SavedRun) -> str:
     """One row per event of plan="auto"."""
-    head = ["at", "late", "by", "plan", "what came of it", "before", "after", "gained"]
+    head = ["at", "late", "by", "plan", "what came of it", "step before", "after", "gained"]
     return table(head, [_row(event) for event in run.events])
 
 

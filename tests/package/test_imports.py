@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "ffi": "plan_history statistics",
     "choice": "ffi plan program schedules",
     "communicator": "choice distributed ffi jax_compat plan plan_history renewal",
-    "renewal": "choice distributed ffi jax_compat measure plan plan_history profile",
+    "renewal": "choice distributed ffi jax_compat measure plan plan_history profile schedules",
     "collectives": "choice communicator distributed ffi gpu jax_compat plan profile",
     "lax": "collectives",
     "gpu": "choice collectives communicator distributed ffi plan planner profile program schedules",

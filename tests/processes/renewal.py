@@ -1,4 +1,6 @@
-"""A job with plan="auto" whose processes switch to a plan, to another one and back while they sum; run by the test."""
+"""A job with plan="auto" whose processes switch to a plan, to another one and back while they sum, and measure the
+links in between; run by the test.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ import jaxcomm
 from jaxcomm import planner, renewal
 from jaxcomm.plan import encode
 from jaxcomm.profile import Profile
-from jaxcomm.renewal import agreement
+from jaxcomm.renewal import agreement, links
 from jaxcomm.renewal.agreement import Agreement
 from jaxcomm.renewal.planning import profile_of
 from jaxcomm.renewal.switches import Switches
@@ -57,13 +59,18 @@ def main() -> None:
     if first:
         plans = [encode(planner.plan(profile(late))) for late in (3, 1)] + [""]
     end = threading.Event()
-    agreed = Agreement(Switches(), jax.process_index(), 4, end)
+    agreed = Agreement(Switches(), jax.process_index(), 4, end, links.measure)
+
+    paused: list[links.MeasuredLinks] = []  # the links, measured while sums wait
 
     def propose() -> None:
         for text in plans:
             while not agreed.propose(text):
                 pass
             switched.append(text)
+            while not (measured := agreed.pause()):
+                pass
+            paused.append(measured)
 
     def follow() -> None:
         while not end.wait(0.01):
@@ -85,9 +92,16 @@ def main() -> None:
         wrong += not np.array_equal(np.asarray(step(x).addressable_shards[0].data), expected)
     end.set()
     thread.join()
+    betas = [measured.links["link"]["beta_s_per_byte"] for measured in paused]
     calls = {site["plan"]: site["calls"] for site in jaxcomm.stats() if site["bytes"] == 4 * SIZE and site["calls"]}
     jobs.report(
-        "renewal", wrong=wrong, switched=len(switched), calls=calls, steps=steps + STEPS, plans=jaxcomm.stats().plans
+        "renewal",
+        wrong=wrong,
+        switched=len(switched),
+        calls=calls,
+        steps=steps + STEPS,
+        plans=jaxcomm.stats().plans,
+        betas=betas,
     )
 
 
