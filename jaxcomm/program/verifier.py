@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxcomm.errors import PlanError
-from jaxcomm.program.contributions import CURE, Contributions, refuse
+from jaxcomm.program.checked_table import check_ports, checked_precondition, checked_table
+from jaxcomm.program.contributions import CURE, Contributions
 from jaxcomm.program.program import MAX_RANKS, Program
 from jaxcomm.program.races import ChunkRun
 from jaxcomm.schedules import Op, Schedule, Template, broadcast, chain, hybrid, ring, straggler
 from jaxcomm.schedules.one_late_rank import straggler_table
 from jaxcomm.schedules.reduce_scatter import reduce_scatter
-from jaxcomm.schedules.schedule import Table, loads, measure
+from jaxcomm.schedules.schedule import Table
 
 _BLOCK = 1 << 24  # bytes of contribution sets held at a time
 
@@ -100,7 +101,7 @@ def verify_template(template: Template, chunks: int) -> Proof:
     first = max(0, chunks - ages)
     tail = straggler_table(ranks, others, chunks, template, first)
     expected = chunks - 1 + others.bit_length()
-    rounds, volume = _check_ports("template", tail[tail[:, 0] >= first], 1)
+    rounds, volume = check_ports("template", tail[tail[:, 0] >= first], 1)
     if (rounds, volume) != (expected, expected - first):
         raise PlanError(f"template: {rounds} rounds for {chunks} chunks; {expected} are promised.{CURE}")
     held = Contributions("template", ranks, chunks - first, first)
@@ -222,7 +223,7 @@ def _compose(schedule: Schedule) -> Proof:
         verify_template(schedule.template, schedule.num_chunks)
         # The ReduceScatter treats chunk c as it treats chunk 0, with c added to the others' indices mod N.
         distinct = min(schedule.num_chunks, ranks - 1)
-        _checked_table(reduce_scatter(ranks, late, distinct, distinct))
+        checked_table(reduce_scatter(ranks, late, distinct, distinct))
         parts = [straggler(ranks, late, 1)]
     else:
         return _execute(schedule)
@@ -234,8 +235,8 @@ def _compose(schedule: Schedule) -> Proof:
 def _execute(schedule: Schedule) -> Proof:
     """The proof of every single transfer."""
     kind, ranks, chunks, before = schedule.kind, schedule.ranks, schedule.num_chunks, schedule.precondition
-    table = _checked_table(schedule)
-    stages = [(_checked_precondition(before, after), after.late_ranks) for before, after in pairwise(schedule.phases)]
+    table = checked_table(schedule)
+    stages = [(checked_precondition(before, after), after.late_ranks) for before, after in pairwise(schedule.phases)]
     counts = {"rounds": schedule.num_rounds, "transfers": len(table)}
     if stages:
         counts["transfers before"] = sum(len(early) for early, _ in stages)
@@ -253,19 +254,6 @@ def _execute(schedule: Schedule) -> Proof:
     return Proof(kind, ranks, schedule.num_chunks, counts, "execution of every transfer")
 
 
-def _checked_precondition(before: Schedule, after: Schedule) -> Table:
-    """The transfers of a phase, which fits to the next one and does without those who are late for that."""
-    fits = after.late_ranks <= before.late_ranks if before.precondition else after.late_ranks == before.late_ranks
-    if (before.ranks, before.num_chunks) != (after.ranks, after.num_chunks) or not after.late_ranks or not fits:
-        raise PlanError(f"{after.kind}: its precondition is for other ranks, chunks or late ranks.{CURE}")
-    table = _checked_table(before)
-    involved = np.asarray(np.isin(table[:, 1:3], sorted(after.late_ranks)).any(axis=1))
-    _refuse_first(
-        before.kind, table, involved, "involves the late rank" if len(after.late_ranks) == 1 else "involves a late rank"
-    )
-    return table
-
-
 def _chunks_are_rotations(table: Table, ranks: int, chunks: int) -> bool:
     """Whether every chunk c moves as chunk 0 does, but with c added to all ranks mod n: then chunk 0 stands for all."""
     if chunks != ranks or not len(table) or len(table) % ranks:
@@ -281,42 +269,3 @@ def _chunks_are_rotations(table: Table, ranks: int, chunks: int) -> bool:
     moves = np.sort(move * len(Op) + table[:, 4]).reshape(ranks, -1)
     moves -= np.arange(ranks)[:, None] * moves_per_chunk
     return bool((moves == moves[0]).all())
-
-
-def _checked_table(schedule: Schedule) -> Table:
-    """The transfers, of which indices, order, ports, rounds and volume are right."""
-    kind, ranks, table = schedule.kind, schedule.ranks, schedule.table()
-    if table.ndim != 2 or table.shape[1] != 5 or table.dtype != np.int32:
-        raise PlanError(f"{kind}: its table is {table.dtype}{table.shape}; it must be int32 [transfers, 5].{CURE}")
-    round_, src, dst, chunk, op = table.T
-    _refuse_first(kind, table, (round_ < 0) | (np.diff(round_, prepend=0) < 0), "is not in the order of rounds")
-    _refuse_first(kind, table, (src < 0) | (src >= ranks), f"comes from none of the {ranks} ranks")
-    _refuse_first(
-        kind, table, (dst < 0) | (dst >= ranks) | (dst == src), f"goes to none of the {ranks - 1} other ranks"
-    )
-    _refuse_first(kind, table, (chunk < 0) | (chunk >= schedule.num_chunks), f"is none of {schedule.num_chunks} chunks")
-    _refuse_first(kind, table, (op != Op.REDUCE) & (op != Op.COPY), "is neither reduce nor copy")
-    if (schedule.num_rounds, schedule.volume) != (measured := _check_ports(kind, table, schedule.ports)):
-        raise PlanError(
-            f"{kind}: it declares {schedule.num_rounds} rounds and a volume of {schedule.volume} chunks; "
-            f"its transfers take {measured[0]} and {measured[1]}.{CURE}"
-        )
-    return table
-
-
-def _check_ports(kind: str, table: Table, ports: int) -> tuple[int, int]:
-    """The rounds and the volume of the transfers, in which no rank needs more ports."""
-    directions = loads(table)
-    for (round_, rank, peers, _), verb in zip(directions, ("sends to", "receives from"), strict=True):
-        if len(peers) and peers.max() > ports:
-            worst = peers.argmax()
-            raise PlanError(
-                f"{kind}: round {round_[worst]}: rank {rank[worst]} {verb} {peers[worst]} ranks; "
-                f"it has {ports} {'port' if ports == 1 else 'ports'}.{CURE}"
-            )
-    return measure(*directions)
-
-
-def _refuse_first(kind: str, table: Table, bad: NDArray[np.bool_], problem: str) -> None:
-    if bad.any():
-        refuse(kind, table[bad.argmax()], problem)

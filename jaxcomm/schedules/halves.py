@@ -13,9 +13,9 @@ from typing import Literal
 
 import numpy as np
 
-from jaxcomm.schedules.hierarchical import ports_between
 from jaxcomm.schedules.list_scheduling import PendingMove, in_rounds
 from jaxcomm.schedules.schedule import Op, Schedule, Table, check_ranks, join, loads, measure
+from jaxcomm.schedules.tiers import ports_between
 
 Half = Literal["reduce_scatter", "all_gather"]
 

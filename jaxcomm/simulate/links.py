@@ -68,42 +68,54 @@ class Shared:
             Lists.of(edges, needs.nodes).each() for edges in (needs.on_end, needs.on_free)
         )
         self._waits = np.bincount(np.concatenate([needs.on_end, needs.on_free])[:, 1], minlength=needs.nodes).tolist()
-        stages = np.stack(np.nonzero(link.T >= 0), axis=1)
-        self._ways, self._links = Lists.of(stages, needs.nodes).each(), link.tolist()
+        stages, links = Lists.of(np.stack(np.nonzero(link.T >= 0), axis=1), needs.nodes).each(), link.tolist()
+        self._ways = [[(stage, links[stage][index]) for stage in way] for index, way in enumerate(stages)]
+        self._shared = int(link.max()) + 1
 
     def times(self, ready: Floats, port_s: Floats, lag_s: Floats, link_s: Floats) -> Times:
         """As `Unshared.times`."""
         start = [*ready.tolist(), *[-np.inf] * self._points]
         free, end = [*port_s.tolist(), *[0.0] * self._points], [*lag_s.tolist(), *[0.0] * self._points]
         taken, slowest = link_s.tolist(), np.maximum(link_s, port_s).tolist()
-        links, ways, waits = self._links, self._ways, self._waits.copy()
-        idle: dict[int, float] = {}  # when each shared link is
+        ways, waits, after_end, after_free = self._ways, self._waits.copy(), self._after_end, self._after_free
+        idle = [-np.inf] * self._shared  # when each shared link is
         # The head's arrival at its next link, the message, the number of the link.
         on_the_way: list[tuple[float, int, int]] = []
         can_start = [index for index, awaited in enumerate(waits) if not awaited]
-        while can_start or on_the_way:
+        while True:
             if can_start:
                 now = can_start.pop()
                 free[now] += start[now]
                 if ways[now]:
                     heapq.heappush(on_the_way, (start[now], now, 0))
                     continue
-            else:  # nobody can overtake the first: whatever starts from here on does so later
+            elif on_the_way:  # nobody can overtake the first: whatever starts from here on does so later
                 head, now, place = heapq.heappop(on_the_way)
-                stage = ways[now][place]
-                link = links[stage][now]
-                head = max(head, idle.get(link, -np.inf))
+                way = ways[now]
+                stage, link = way[place]
+                if idle[link] > head:
+                    head = idle[link]
                 idle[link] = head + taken[stage][now]
-                free[now] = max(free[now], head + slowest[stage][now])
-                if place + 1 < len(ways[now]):
+                passed = head + slowest[stage][now]
+                if passed > free[now]:
+                    free[now] = passed
+                if place + 1 < len(way):
                     heapq.heappush(on_the_way, (head, now, place + 1))
                     continue
-            end[now] = arrival = free[now] + end[now]
-            for followers, when in ((self._after_end[now], arrival), (self._after_free[now], free[now])):
-                for after in followers:
-                    if when > start[after]:
-                        start[after] = when
-                    waits[after] -= 1
-                    if not waits[after]:
-                        can_start.append(after)
+            else:
+                break
+            freed = free[now]
+            end[now] = arrival = freed + end[now]
+            for after in after_end[now]:
+                if arrival > start[after]:
+                    start[after] = arrival
+                waits[after] -= 1
+                if not waits[after]:
+                    can_start.append(after)
+            for after in after_free[now]:
+                if freed > start[after]:
+                    start[after] = freed
+                waits[after] -= 1
+                if not waits[after]:
+                    can_start.append(after)
         return Times(*(np.array(each[: len(ready)]) for each in (start, free, end)))

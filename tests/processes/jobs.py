@@ -10,21 +10,18 @@ In the module:
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxcomm.distributed import launch
+from tests.processes.fork_server import ForkServer
 
-ROOT = Path(__file__).parents[2]
 _MARK = "@report "
+_servers: list[ForkServer] = []  # one for each process of a job, kept for all jobs
 
 
 class Process(NamedTuple):
@@ -59,11 +56,13 @@ def run(
       timeout_s: what still runs then is killed.
       environment: further variables.
     """
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+    while len(_servers) < processes:
+        _servers.append(ForkServer())
+    with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder, str(process)) for process in range(processes)]
         coordinator = launch.local_coordinator()
-        children = []
-        for process, file in enumerate(files):
+        servers = _servers[:processes]
+        for process, (server, file) in enumerate(zip(servers, files, strict=True)):
             own = launch.variables(
                 process,
                 processes,
@@ -72,32 +71,14 @@ def run(
                 transport=transport,
                 environment=os.environ,
             )
-            children.append(
-                stack.enter_context(
-                    _child(
-                        [sys.executable, "-m", module, *words], launch.inherited(os.environ) | own | environment, file
-                    )
-                )
-            )
+            server.start(module, words, launch.inherited(os.environ) | own | environment, file)
         deadline = time.monotonic() + timeout_s
-        for child in children:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(max(0.0, deadline - time.monotonic()))
-        for child in children:
-            child.kill()
-        return [_read(child.wait(), file.read_text()) for child, file in zip(children, files, strict=True)]
-
-
-@contextlib.contextmanager
-def _child(command: list[str], environment: dict[str, str], output: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with (
-        output.open("w") as file,
-        subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, cwd=ROOT, env=environment) as child,
-    ):
         try:
-            yield child
+            for server in servers:
+                server.wait(max(0.0, deadline - time.monotonic()))
         finally:
-            child.kill()
+            statuses = [server.kill() for server in servers]
+        return [_read(status, file.read_text()) for status, file in zip(statuses, files, strict=True)]
 
 
 def _read(status: int, output: str) -> Process:

@@ -21,7 +21,7 @@ from jaxcomm.plan.values import (
 )
 from jaxcomm.planner.late_ranks import ROLE
 from jaxcomm.planner.schedules import on_hosts
-from jaxcomm.planner.schedules.setting import Setting
+from jaxcomm.planner.schedules.setting import Setting, spec_of
 from jaxcomm.simulate import Tuned
 
 
@@ -57,7 +57,7 @@ def host_specs(setting: Setting, nbytes: int, limit: float = math.inf) -> list[S
 
 def plain_schedule(setting: Setting, nbytes: int) -> Plain:
     """The fastest of the schedules that know no hosts and cannot use a delay."""
-    specs = [Plain(kind="direct"), Plain(kind="ring"), Plain(kind="halving_doubling")]
+    specs = [spec_of(Plain, kind=kind) for kind in ("direct", "ring", "halving_doubling")]
     allowed = [spec for spec in specs if not too_many_ports(setting, spec)]
     return min(allowed, key=lambda spec: setting.seconds(spec, nbytes))
 
@@ -79,19 +79,20 @@ def late_specs(setting: Setting, nbytes: int, limit: float = math.inf) -> list[S
         return []
     if setting.links.topology:
         solved = [
-            Transfers(late=ROLE, chunks=len(found.owners), index=index) for index, found in enumerate(setting.solved)
+            spec_of(Transfers, late=ROLE, chunks=len(found.owners), index=index)
+            for index, found in enumerate(setting.solved)
         ]
         counts = dict.fromkeys(multiple * (setting.ranks - 1) for multiple in _multiples(setting, nbytes))
-        flat = [StragglerSpec(late=ROLE, chunks=chunks) for chunks in counts]
+        flat = [spec_of(StragglerSpec, late=ROLE, chunks=chunks) for chunks in counts]
         usual = [
-            *on_hosts.fastest(setting, [Broadcast(late=ROLE)], nbytes, limit),
+            *on_hosts.fastest(setting, [spec_of(Broadcast, late=ROLE)], nbytes, limit),
             *on_hosts.fastest(setting, flat, nbytes, limit),
             *on_hosts.late_hierarchical_specs(setting, nbytes, limit),
         ]
         return [*usual, *direct_joins(setting, nbytes, [*usual, *solved], limit), *solved]
     call = setting.ranks, nbytes, setting.late.delays, setting.links.alpha, setting.links.beta
     members = simulate.straggler(*call), simulate.hybrid(*call)
-    specs: list[Spec] = [Broadcast(late=ROLE), *(tuned_spec(member) for member in members if member)]
+    specs: list[Spec] = [spec_of(Broadcast, late=ROLE), *(tuned_spec(member) for member in members if member)]
     return [*specs, *direct_joins(setting, nbytes, specs)]
 
 
@@ -101,7 +102,8 @@ def direct_joins(setting: Setting, nbytes: int, rivals: Sequence[Spec], limit: f
     others = setting.ranks - 1
     if others > setting.ports or others < 2:  # of two ranks it is the straggler schedule
         return []
-    specs: list[Spec] = [DirectJoin(late=ROLE, chunks=multiple * others) for multiple in _multiples(setting, nbytes)]
+    counts = [multiple * others for multiple in _multiples(setting, nbytes)]
+    specs: list[Spec] = [spec_of(DirectJoin, late=ROLE, chunks=chunks) for chunks in counts]
     if setting.links.topology:
         specs = on_hosts.fastest(setting, specs, nbytes, limit)
     else:
@@ -128,9 +130,10 @@ def late_sets(setting: Setting, nbytes: int, limit: float = math.inf) -> list[Sp
     order, most = setting.late.order, simulate.tune.max_chunks(setting.ranks, nbytes)
     for count in range(2, len(order) + 1):
         late = order[-count:]
-        for kind, period in ((Stragglers, setting.ranks), (Chain, setting.ranks - 1)):
+        kinds: list[tuple[type[Stragglers | Chain], int]] = [(Stragglers, setting.ranks), (Chain, setting.ranks - 1)]
+        for kind, period in kinds:
             times = max(1, min(most // period, 4 if setting.links.topology else most)).bit_length()
-            members: list[Spec] = [kind(late=late, chunks=period << exponent) for exponent in range(times)]
+            members: list[Spec] = [spec_of(kind, late=late, chunks=period << exponent) for exponent in range(times)]
             if setting.links.topology:
                 specs += on_hosts.fastest(setting, members, nbytes, limit)
             else:
@@ -142,8 +145,8 @@ def late_sets(setting: Setting, nbytes: int, limit: float = math.inf) -> list[Sp
 def tuned_spec(member: Tuned) -> Spec:
     """The spec of a tuned member of the straggler family."""
     if member.covered == member.chunks:
-        return StragglerSpec(late=ROLE, chunks=member.chunks)
-    return Hybrid(late=ROLE, chunks=member.chunks, covered=member.covered)
+        return spec_of(StragglerSpec, late=ROLE, chunks=member.chunks)
+    return spec_of(Hybrid, late=ROLE, chunks=member.chunks, covered=member.covered)
 
 
 def too_many_ports(setting: Setting, spec: Spec) -> bool:

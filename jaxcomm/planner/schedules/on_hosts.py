@@ -13,7 +13,7 @@ from jaxcomm import schedules
 from jaxcomm.cluster import SOLVED, Cluster, Topology
 from jaxcomm.plan.values import HalvingDoubling, Hierarchical, Spec
 from jaxcomm.planner.late_ranks import ROLE
-from jaxcomm.planner.schedules.setting import Setting
+from jaxcomm.planner.schedules.setting import Setting, spec_of
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import clock, tune
 
@@ -31,14 +31,14 @@ def halving_doubling_specs(setting: Setting, nbytes: int, limit: float = np.inf)
         return []
     distinct = {order: name for name, order in schedules.orders_by_host(topology.hosts).items()}
     distinct.pop(tuple(range(setting.ranks)), None)  # the usual one
-    specs = [HalvingDoubling.model_validate({"order": name}) for name in distinct.values()]
+    specs = [spec_of(HalvingDoubling, order=name) for name in distinct.values()]
     return fastest(setting, specs, nbytes, limit)
 
 
 def hierarchical_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> list[Spec]:
     """The best hierarchical schedule that cannot use a delay; empty where there is but one tier."""
     return fastest(
-        setting, [Hierarchical(chunks=chunks) for chunks in _counts(setting, nbytes, MULTIPLES)], nbytes, limit
+        setting, [spec_of(Hierarchical, chunks=chunks) for chunks in _counts(setting, nbytes, MULTIPLES)], nbytes, limit
     )
 
 
@@ -59,7 +59,7 @@ def late_hierarchical_specs(setting: Setting, nbytes: int, limit: float = np.inf
         shorter = [pair for delay, pair in shares if delay <= usual]
         longer = [pair for delay, pair in shares if delay > usual]
         chosen = dict.fromkeys([*shorter[-2:], *longer[:1]])
-        found += [Hierarchical(chunks=chunks, late=(ROLE,), within=w, across=a) for w, a in chosen]
+        found += [spec_of(Hierarchical, chunks=chunks, late=(ROLE,), within=w, across=a) for w, a in chosen]
     return fastest(setting, found, nbytes, limit)
 
 
@@ -68,7 +68,7 @@ def late_set_specs(setting: Setting, nbytes: int, late: Sequence[str], limit: fl
     if not setting.links.topology:
         return []
     counts = _counts(setting, nbytes, LATE_MULTIPLES)
-    specs = [Hierarchical(chunks=k, late=tuple(late), within=k, across=k) for k in counts]
+    specs = [spec_of(Hierarchical, chunks=k, late=tuple(late), within=k, across=k) for k in counts]
     return fastest(setting, specs, nbytes, limit)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TypeVar, cast
 
 from jaxcomm import schedules, simulate
 from jaxcomm.cluster import Cluster
@@ -14,6 +15,7 @@ from jaxcomm.plan.values import Chain, Nccl, Solved, Spec, Stragglers
 from jaxcomm.planner.late_ranks import ROLE, LateRanks
 from jaxcomm.schedules import Schedule, Template
 from jaxcomm.simulate import clock
+from jaxcomm.values import Value
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,20 @@ class Setting:
             return simulate.staggered(times, self.late.releases[list(needed)])
         before, after = self.cost(spec, nbytes)
         return float(self.late.delays.exposed(before)) + after
+
+
+S = TypeVar("S", bound=Value)
+
+
+def spec_of(kind: type[S], /, **fields: str | int | tuple[str, ...]) -> S:
+    """The spec of a kind with these fields: one object however often it is asked for, so that it is found without
+    comparing fields where specs are looked up, which is for every size."""
+    return cast(S, _spec(kind, **fields))
+
+
+@lru_cache(maxsize=4096)
+def _spec(kind: type[Value], /, **fields: str | int | tuple[str, ...]) -> Value:
+    return kind.model_validate(fields)
 
 
 @lru_cache(maxsize=4096)

@@ -1,0 +1,227 @@
+"""The moves of a hierarchical all-reduce, chunk by chunk: sums within hosts and across them, then copies back."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence, Set
+from typing import Final
+
+from jaxcomm.schedules.find_template import template as find_template
+from jaxcomm.schedules.list_scheduling import PendingMove, Port
+from jaxcomm.schedules.one_late_rank import straggler_table
+from jaxcomm.schedules.schedule import Op
+
+LEAD: Final = 8  # how many chunks over a slow link ahead of its turn a chunk is summed within its host
+
+Row = tuple[int, int, int, Op]  # round, source, destination
+
+
+class Tiers:
+    """The moves of all chunks, in an order in which their values are right."""
+
+    def __init__(
+        self,
+        hosts: tuple[int, ...],
+        nic: str,
+        slow: float,
+        chunks: int,
+        late: frozenset[int],
+        within: int,
+        across: int,
+        racks: tuple[int, ...],
+    ) -> None:
+        self.before: list[PendingMove] = []
+        self.after: list[PendingMove] = []
+        self._known_ports: dict[tuple[int, int, bool], tuple[Port, ...]] = {}
+        self._hosts, self._per_rank, self._slow, self._chunks = hosts, nic == "rank", slow, chunks
+        self._late, self._within, self._across = late, within, across
+        self._members = [[r for r, host in enumerate(hosts) if host == g] for g in range(max(hosts) + 1)]
+        homes = racks or (0,) * len(self._members)
+        self._racks = [[g for g, rack in enumerate(homes) if rack == r] for r in sorted({*homes})]
+        self._late_hosts = {hosts[rank] for rank in late}
+        # A late rank that also had to carry its host's sums through its NIC would do more than anybody else.
+        least = min(map(len, self._members))
+        self._spare = 0
+        if len(late) == 1 and within == chunks and least > 2 and slow <= (least - 1 if self._per_rank else 2):
+            self._spare = 1
+        self._rails = least - self._spare
+        self._pace = max(1.0, slow / self._rails if self._per_rank else slow)  # time per chunk
+        self._lanes = self._rails if self._per_rank else 1
+        self._templated = len(self._late_hosts) == 1 and len(self._racks) == 1 and len(self._members) > 1 and across > 0
+        self._template_rows = self._rows_by_chunk() if self._templated else {}
+
+    def sum(self, chunk: int) -> None:
+        """Adds the moves of one chunk."""
+        turn, time, slow = chunk // self._lanes, self._pace * chunk, self._slow
+        ends = [self._end(members, chunk) for members in self._members]
+        for members, end in zip(self._members, ends, strict=True):
+            early = chunk < self._within
+            absent = self._late & {*members} if early else set[int]()
+            self._gather(members, members.index(end), absent, chunk, turn, early, time, self._lead, 0)
+        if self._templated and chunk < self._across:
+            self._by_template(chunk, ends, turn, time)
+        else:
+            self._by_turns(chunk, ends, turn)
+        for members, end in zip(self._members, ends, strict=True):
+            start = members.index(end)
+            rest = members[start + 1 :] + members[:start]
+            absent = self._late if chunk < self._within else set[int]()
+            copies = _tree(end, rest) if chunk >= self._chunks - len(members) else _spread(end, rest, absent, turn)
+            for step, (src, dst) in enumerate(copies):
+                self._move(src, dst, chunk, Op.COPY, (time + 2 * slow, 2 + step), early=False)
+
+    @property
+    def _lead(self) -> float:
+        return LEAD * self._slow
+
+    def _end(self, members: list[int], chunk: int) -> int:
+        """The rank of a host that has its sum of a chunk."""
+        rails = members
+        if self._spare:
+            (late,) = self._late
+            own = self._members[self._hosts[late]]
+            if members is own or len({*map(len, self._members)}) == 1:  # like hosts keep to like rails
+                place = own.index(late)
+                rails = members[:place] + members[place + 1 :]
+        return rails[chunk % len(rails)]
+
+    def _gather(
+        self,
+        nodes: Sequence[int],
+        root: int,
+        late: Set[int],
+        chunk: int,
+        turn: int,
+        early: bool,
+        time: float,
+        lead: float,
+        step: int,
+    ) -> None:
+        """Sums on the root what the nodes have; if `early`, first what those have that are not late."""
+        punctual = [node for node in nodes if node not in late]
+        meet = nodes[root]
+        if early and meet in late and punctual:
+            meet = punctual[turn % len(punctual)]
+        place, count = nodes.index(meet), len(nodes)
+        others = sorted(
+            {*nodes} - {nodes[root], meet}, key=lambda node: (node in late, (nodes.index(node) - place) % count)
+        )
+        for node in others:
+            distance = (nodes.index(node) - place) % count
+            joins = early and node in late
+            priority = time - lead * (node not in late), step + distance
+            self._move(node, nodes[root] if joins else meet, chunk, Op.REDUCE, priority, early and not joins)
+        if meet != nodes[root]:
+            self._move(meet, nodes[root], chunk, Op.REDUCE, (time, step), early=False)
+
+    def _by_turns(self, chunk: int, ends: list[int], turn: int) -> None:
+        """Across hosts and racks, each of which is the root in turn."""
+        early = chunk < min(self._within, self._across)
+        roots, spreads = [], []
+        for members in self._racks:
+            root, count = turn % len(members), len(members)
+            nodes = [ends[host] for host in members]
+            late = {ends[host] for host in members if host in self._late_hosts} if early else set[int]()
+            time = self._pace * (chunk - root * self._lanes)
+            self._gather(nodes, root, late, chunk, turn // count, early, time, 0.0, 1)
+            roots.append(nodes[root])
+            rest = nodes[root + 1 :] + nodes[:root]
+            spreads.append((time, _spread(nodes[root], rest, late, turn // count)))
+        if len(roots) > 1:
+            turn //= max(map(len, self._racks))
+            pairs = zip(roots, self._racks, strict=True)
+            late = {root for root, members in pairs if early and self._late_hosts & {*members}}
+            root = turn % len(roots)
+            time = self._pace * chunk
+            self._gather(roots, root, late, chunk, turn // len(roots), early, time, 0.0, 1)
+            spreads.insert(0, (time, _spread(roots[root], roots[root + 1 :] + roots[:root], late, turn // len(roots))))
+        for time, copies in spreads:
+            for step, (src, dst) in enumerate(copies):
+                priority = time + self._slow * (len(self._members) + step), 1
+                self._move(src, dst, chunk, Op.COPY, priority, early=False)
+
+    def _by_template(self, chunk: int, ends: list[int], turn: int, time: float) -> None:
+        """Across hosts by the schedule for one late rank: the other hosts have summed their part before."""
+        (late,) = self._late_hosts
+        others = [host for host in range(len(ends)) if host != late]
+        order = [ends[host] for host in (*others, late)]
+        owner = order[turn % len(others)]
+        early = chunk < self._within
+        self._gather(order[:-1], turn % len(others), set(), chunk, turn, early, time, 0.0, 1)
+        assert owner != order[-1]
+        rows = self._template_rows[chunk]
+        exchanged = {(src, dst) for _, src, dst, op in rows if op == Op.REDUCE}
+        for round_, src, dst, op in rows:
+            both = op == Op.REDUCE and (dst, src) in exchanged
+            if not (both and src < dst):  # once for both directions
+                priority = time + self._slow * (round_ - turn), 1
+                self._move(order[src], order[dst], chunk, op, priority, early=False, exchange=both)
+
+    def _rows_by_chunk(self) -> dict[int, list[Row]]:
+        """Each lane, a NIC or what hosts share, runs the schedule of one late host on chunks of its own."""
+        hosts, found = len(self._members), defaultdict[int, list[Row]](list)
+        for lane in range(self._lanes):
+            own = range(lane, self._across, self._lanes)
+            if own:
+                template = find_template(hosts) if len(own) > 1 else None
+                for round_, src, dst, index, op in straggler_table(hosts, hosts - 1, len(own), template).tolist():
+                    found[own[index]].append((round_, src, dst, Op(op)))
+        return found
+
+    def _move(
+        self,
+        src: int,
+        dst: int,
+        chunk: int,
+        op: Op,
+        priority: tuple[float, int],
+        early: bool,
+        exchange: bool = False,
+    ) -> None:
+        if (src, dst, exchange) not in self._known_ports:
+            links = [(src, dst), (dst, src)][: 1 + exchange]
+            self._known_ports[src, dst, exchange] = tuple(
+                port for link in links for port in ports_between(*link, self._hosts, self._per_rank)
+            )
+        seconds = self._slow if self._hosts[src] != self._hosts[dst] else 1.0
+        moves = self.before if early else self.after
+        moves.append(
+            PendingMove(priority, src, dst, chunk, op, exchange, seconds, self._known_ports[src, dst, exchange])
+        )
+
+
+def ports_between(src: int, dst: int, hosts: Sequence[int], per_rank: bool) -> tuple[Port, ...]:
+    """What a transfer occupies, where NICs are the ranks' or else the hosts'."""
+    if hosts[src] == hosts[dst]:
+        return ("send", src), ("receive", dst)
+    shared = () if per_rank else (("host out", hosts[src]), ("host in", hosts[dst]))
+    return (*shared, ("NIC out", src), ("NIC in", dst))
+
+
+def _spread(root: int, rest: list[int], late: Set[int], turn: int) -> list[tuple[int, int]]:
+    """Copies (source, destination) from the root to the rest; a late root makes as many as are late, others the rest.
+
+    So a late rank, which has sent all of its own part, sends no more than the others do.
+    """
+    punctual = [node for node in rest if node not in late]
+    if root not in late or not punctual:
+        return [(root, node) for node in rest]
+    turn %= len(punctual)
+    punctual = punctual[turn:] + punctual[:turn]
+    count = 1 + len(rest) - len(punctual)
+    first = (punctual + [node for node in rest if node in late])[:count]
+    helpers = punctual[:count]
+    left = [node for node in rest if node not in first]
+    return [(root, node) for node in first] + [(helpers[i % len(helpers)], node) for i, node in enumerate(left)]
+
+
+def _tree(root: int, rest: list[int]) -> list[tuple[int, int]]:
+    """Copies that double the number of those who have it."""
+    have, copies = [root], list[tuple[int, int]]()
+    left = list(rest)
+    while left:
+        for node in have[:]:
+            if left:
+                copies.append((node, left.pop(0)))
+                have.append(copies[-1][1])
+    return copies
