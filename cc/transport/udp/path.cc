@@ -22,8 +22,6 @@ constexpr int kReads = 8;                  // of one process before the others h
 constexpr int64_t kAnswerDelay = 1000000;  // nanoseconds that an answer may wait for more to tell
 constexpr int64_t kHold = 50000000;        // nanoseconds until a process that had no room is asked again
 constexpr size_t kMaxBatchPackets = 64;
-constexpr int64_t kMaxBatch = 60000;  // bytes: one datagram to be cut by the kernel
-constexpr int64_t kBatches = 4;       // of a window: larger ones would queue behind themselves
 
 Status Gone(uint32_t process, int error) {
   return Status(Code::kInternal, "process " + std::to_string(process) + " is gone: " + DescribeEnd(error));
@@ -85,7 +83,6 @@ Status UdpTransport::TakeAnswer(Peer& peer, const PacketHeader& header, const st
                                 int64_t arrived) {
   if (size != kAnswerBytes) return InvalidArgument("an answer of " + std::to_string(size) + " bytes");
   std::vector<std::shared_ptr<Outgoing>> done;
-  const bool was_held = peer.queue.is_held();
   const Result<Answered> answered = peer.queue.Take(header, bytes, &done);
   if (!answered.ok()) return answered.status();
   for (std::shared_ptr<Outgoing>& message : done) Finish(std::move(message));
@@ -100,8 +97,7 @@ Status UdpTransport::TakeAnswer(Peer& peer, const PacketHeader& header, const st
   peer.response = peer.response == 0 ? response : (7 * peer.response + response) / 8;
   Answered counted = answered.value();
   if (header.asks) counted.lost = 0;  // not on the way
-  peer.window.Take(counted, response - header.offset, was_held);
-  peer.queue.set_window(peer.window.bytes());
+  peer.rate.Take(counted, response - header.offset, now);
   return Status();
 }
 
@@ -149,13 +145,14 @@ void UdpTransport::Write(Lock& lock, SocketPeer& its) {
   // An answer would wake who serves; this is for those that get lost.
   constexpr int64_t kSlack = 4000000;
   if (peer.queue.is_under_way() && NowNanoseconds() + peer.AnswerTimeout() + kSlack < sleeps_until_) Wake();
+  if (peer.queue.has_next() && peer.rate.NextAt() < sleeps_until_) Wake();
 }
 
 // Copies what may go now, so that nothing of the callers' memory is read without the lock.
 bool UdpTransport::FillBatch(Peer& peer) {
   const int64_t now = NowNanoseconds();
   if (now < peer.held_until || !peer.queue.has_next()) return false;
-  const int64_t most = std::min(kMaxBatch, peer.window.bytes() / kBatches);
+  const int64_t most = std::min(peer.rate.batch(), peer.rate.Allowance(now));
   if (!peer.queue.is_under_way()) peer.heard = now;
   peer.sizes.clear();
   peer.headers.clear();
@@ -170,6 +167,7 @@ bool UdpTransport::FillBatch(Peer& peer) {
     peer.sizes.push_back(kPacketHeaderBytes + size);
     bytes += static_cast<int64_t>(peer.sizes.back());
   }
+  peer.rate.Spend(bytes);
   return bytes > 0;
 }
 

@@ -11,8 +11,8 @@
 
 #include "cc/base/status.h"
 #include "cc/transport/udp/assembler.h"
-#include "cc/transport/udp/congestion_window.h"
 #include "cc/transport/udp/packet.h"
+#include "cc/transport/udp/rate_control.h"
 #include "cc/transport/udp/send_queue.h"
 #include "cc/transport/udp/udp_transport.h"
 
@@ -23,8 +23,8 @@ struct UdpTransport::Peer : SocketPeer {
       : SocketPeer(process),
         path(path),
         assembler(process, path.packet_bytes - kPacketHeaderBytes, inbox),
-        window(path.packet_bytes, path.window),
-        queue(path.packet_bytes - kPacketHeaderBytes, window.bytes()) {}
+        queue(path.packet_bytes - kPacketHeaderBytes, path.window),
+        rate(path.packet_bytes) {}
 
   void Push(const Header& header, std::shared_ptr<Outgoing> message) override {
     queue.Push(header, std::move(message));
@@ -43,8 +43,8 @@ struct UdpTransport::Peer : SocketPeer {
 
   UdpPath path;
   Assembler assembler;
-  CongestionWindow window;
   SendQueue queue;
+  RateControl rate;
   bool may_batch = true;   // the kernel cuts and joins packets
   int users = 0;           // threads in system calls with its sockets
   int64_t held_until = 0;  // the process has no room

@@ -17,7 +17,7 @@ constexpr std::chrono::seconds kDeparture{2};
 }  // namespace
 
 void UdpTransport::Work() {
-  prctl(PR_SET_TIMERSLACK, 1UL);  // nanoseconds: answers and probes have their times
+  prctl(PR_SET_TIMERSLACK, 1UL);  // nanoseconds: packets are paced by this thread's timers
   SocketTransport::Work();
 }
 
@@ -50,7 +50,9 @@ void UdpTransport::RunTimers(Lock& lock) {
     }
     if (peer->queue.has_next() && !peer->blocked) {
       Write(lock, *peer);
-      if (peer->queue.has_next()) sleeps_until_ = std::min(sleeps_until_, peer->held_until);
+      if (peer->queue.has_next()) {
+        sleeps_until_ = std::min(sleeps_until_, std::max(peer->rate.NextAt(), peer->held_until));
+      }
     }
     if (peer->gone.ok() && !peer->writing && peer->queue.is_under_way()) {
       if (peer->heard + peer->AnswerTimeout() <= NowNanoseconds()) Probe(*peer);

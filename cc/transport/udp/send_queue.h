@@ -37,10 +37,6 @@ class SendQueue {
   // `piece`: bytes of a frame in each of its packets, but the last. `window`: bytes that may be under way.
   SendQueue(size_t piece, int64_t window) : piece_(piece), window_(window) {}
 
-  void set_window(int64_t window) { window_ = window; }
-  // More would go if more might be under way.
-  bool is_held() const { return !has_next() && !(lost_.empty() && unsent_.empty()); }
-
   // The payload is read until it has come, and must stay until then.
   void Push(const Header& header, std::shared_ptr<Outgoing> message);
   void PushCopy(const Header& header, const std::vector<ConstSpan>& payload);
@@ -93,7 +89,7 @@ class SendQueue {
   void Detach(Frame& frame, const CallId& call);
 
   const size_t piece_;
-  int64_t window_;
+  const int64_t window_;
   std::deque<std::shared_ptr<Frame>> unsent_;  // of the first a part may have been sent
   std::deque<Piece> lost_;
   std::deque<Piece> under_way_;  // by number, from oldest_

@@ -1,4 +1,4 @@
-// A transport over UDP: packets that are sent again until they have come, as many at a time as their delay allows.
+// A transport over UDP: packets that are sent again until they have come, at a rate that follows their delay.
 //
 //   Result<std::unique_ptr<UdpTransport>> made = UdpTransport::Create(process, &events);
 //   Status status = made.value()->AddPeer(3, path);   // the sockets are ours from now on
