@@ -1,6 +1,6 @@
 """The plans that a run follows, and what plan="auto" has made of the run, for `jaxcomm.stats()`.
 
-Written by communicator and renewal, read by ffi; imports nothing.
+Written by communicator and renewal, read by ffi; imports nothing. `profile.run_file` says what is in a record.
 """
 
 from __future__ import annotations
@@ -8,7 +8,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+# What comes of something that plan="auto" finds.
+Outcome = Literal["begun", "followed", "taken back", "no plan", "not measured", "not switched", "failed"]
 
 BEGAN: Final = time.monotonic()  # from here the times of a run count
 _MOST_EVENTS: Final = 256  # the last ones
@@ -27,9 +30,9 @@ def follow(plans: Iterable[Mapping[str, Any]]) -> None:
     _plans[:] = [{"since_s": seconds(), **plan} for plan in plans]
 
 
-def tell(said: str, **about: Any) -> None:
+def tell(said: str, outcome: Outcome, **about: Any) -> None:
     """Something has come of plan="auto": what the log says, and the rest of a record of `jaxcomm.stats().events`."""
-    _events.append({"at_s": seconds(), "said": said, **about})
+    _events.append({"at_s": seconds(), "said": said, "outcome": outcome, **about})
 
 
 def plans() -> list[dict[str, Any]]:

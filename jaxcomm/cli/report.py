@@ -7,6 +7,7 @@ from pathlib import Path
 
 from jaxcomm import files
 from jaxcomm.cli import OK
+from jaxcomm.cli.common import output
 from jaxcomm.profile import run_file
 from jaxcomm.report import run_page, run_picture, run_trace, run_words, tensorboard
 
@@ -44,7 +45,7 @@ def run(args: Namespace) -> int:
         name = f"events.out.tfevents.{round(began)}.{Path(args.run).name}"  # a later save of the run replaces it
         files.write(files.make_folder(args.tensorboard) / name, tensorboard.events(found, began))
     if args.json:
-        print(found.model_dump_json())
+        output.print_json(found.model_dump(mode="json"))
         return OK
     print(run_words.summary(found))
     for name, path in written:

@@ -146,7 +146,7 @@ def stats() -> Stats:
     has them follow: `axes` (none: all), `plan`, `since_s`, `ranks`, `roles`, `collectives` (the schedule of all-reduces
     from so many bytes on), `rails` (the threshold and the planned shares), and the `file` of a plan that the run made.
     `events` has the last 256 things that plan="auto" has found or done: `at_s`, what it `said`, its `outcome`, who was
-    `late` and by how much (`late_by_s`), the `plan`, and what calls took `before_s` and `after_s` the switch.
+    `late` and by how much (`late_by_s`), the `plan`, and what a step took, `before_s` and `after_s` the switch.
     """
     sites = _sites(spans=True)
     rails: list[dict[str, Any]] = json.loads(CPU.text("job_rails"))

@@ -9,13 +9,12 @@ from pydantic import AwareDatetime, Field, model_validator
 
 from jaxcomm import files
 from jaxcomm.errors import ProfileError
+from jaxcomm.plan_history import Outcome
 from jaxcomm.profile.files import read_bytes
 from jaxcomm.profile.numbers import Count, Seconds, Text
 from jaxcomm.profile.schema import MAX_RANKS
 from jaxcomm.statistics import VERSION
 from jaxcomm.values import Value
-
-Outcome = Literal["begun", "followed", "taken back", "no plan", "not measured", "not switched", "failed"]
 
 
 class SiteSpan(Value):

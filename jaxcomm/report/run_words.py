@@ -6,12 +6,13 @@ import datetime
 import itertools
 from collections.abc import Sequence
 
+from jaxcomm.plan_history import Outcome
 from jaxcomm.profile.run_file import RunEvent, RunPlan, RunRail, SavedRun
 from jaxcomm.report.sites import rail_state, rails_table, sites_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.shares import UNITS
 
-_OUTCOMES = {
+_OUTCOMES: dict[Outcome, str] = {
     "begun": "began to watch",
     "followed": "plan followed",
     "taken back": "plan taken back, as it gained nothing",

@@ -9,6 +9,7 @@ from xml.sax.saxutils import escape
 from jaxcomm.plan.planned_step import Gradient, Span, Step
 from jaxcomm.plan.schema import Plan
 from jaxcomm.report import palette
+from jaxcomm.report.drawing import document, text
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import spec_text
 
@@ -106,16 +107,12 @@ def gantt(plan: Plan, step: Step) -> str:
         f"{seconds_text(max(ends) - last_ready - step.delay_s)} from its last gradient to the last sum"
     )
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH:g}" height="{height:g}" '
-        f'viewBox="0 0 {_WIDTH:g} {height:g}" font-family="DejaVu Sans, Helvetica, Arial, sans-serif" '
-        f'fill="{palette.INK}" role="img" aria-label="{escape(title)}">',
-        f'<rect width="{_WIDTH:g}" height="{height:g}" fill="white"/>',
-        _text(20, 28, title, 14, 'font-weight="bold"'),
-        _text(20, 48, "Marks above: a bucket is ready (black), and with the late rank, too (orange).", 12),
+        text(20, 28, title, 14, 'font-weight="bold"'),
+        text(20, 48, "Marks above: a bucket is ready (black), and with the late rank, too (orange).", 12),
     ]
     for i, rail in enumerate(rails):
         y = _TOP + i * _ROW
-        parts.append(_text(_LEFT - 10, y + _ROW / 2 + 4, rail or "network", 12, 'text-anchor="end"'))
+        parts.append(text(_LEFT - 10, y + _ROW / 2 + 4, rail or "network", 12, 'text-anchor="end"'))
         parts.append(f'<line x1="{_LEFT:g}" x2="{_WIDTH - 30:g}" y1="{y:g}" y2="{y:g}" stroke="{palette.PALE}"/>')
     for number, (bucket, members) in enumerate(zip(step.planned, step.members(), strict=True), 1):
         ready = members[-1].ready_s
@@ -137,19 +134,19 @@ def gantt(plan: Plan, step: Step) -> str:
                         f"<title>{escape(label)}, {_span_text(span)}</title></rect>"
                     )
                     if width > 9 * len(str(number)):
-                        parts.append(_text(x + width / 2, y + _ROW / 2 + 4, str(number), 12, 'text-anchor="middle"'))
+                        parts.append(text(x + width / 2, y + _ROW / 2 + 4, str(number), 12, 'text-anchor="middle"'))
     for at in ticks(end):
         x = _LEFT + scale * at
         parts.append(f'<line x1="{x:.6g}" x2="{x:.6g}" y1="{bottom:g}" y2="{bottom + 5:g}" stroke="{palette.GREY}"/>')
-        parts.append(_text(x, bottom + 18, seconds_text(at) if at else "0", 11, 'text-anchor="middle"'))
+        parts.append(text(x, bottom + 18, seconds_text(at) if at else "0", 11, 'text-anchor="middle"'))
     x = _LEFT
     for class_, words in (("before", "while the late rank is away"), ("after", "once it has the bucket")):
         parts.append(f'<rect x="{x:g}" y="{bottom + 40:g}" width="18" height="14" fill="{_COLOURS[class_]}"/>')
-        parts.append(_text(x + 26, bottom + 52, words, 12))
+        parts.append(text(x + 26, bottom + 52, words, 12))
         x += 240
     for line, name in enumerate(names, 1):
-        parts.append(_text(_LEFT, bottom + 60 + _LINE * line, name, 12))
-    return "\n".join([*parts, "</svg>\n"])
+        parts.append(text(_LEFT, bottom + 60 + _LINE * line, name, 12))
+    return document(_WIDTH, height, title, parts)
 
 
 def ticks(end: float) -> list[float]:
@@ -165,7 +162,3 @@ def _bucket_names(step: Step) -> Iterator[str]:
         yield f"{number}: {names_text(gradients)}, {bytes_text(bucket.bytes)}, {spec_text(bucket.schedule)}"
     if len(members) > _MOST_NAMED:
         yield f"… and {len(members) - _MOST_NAMED} more, which `jaxcomm explain` lists"
-
-
-def _text(x: float, y: float, words: str, size: float, look: str = "") -> str:
-    return f'<text x="{x:.6g}" y="{y:.6g}" font-size="{size:g}" {look}>{escape(words)}</text>'

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
-from xml.sax.saxutils import escape
 
 from jaxcomm.report import palette
+from jaxcomm.report.drawing import document, text
 from jaxcomm.schedules import Op, Schedule, Transfer
 
 _KINDS = {
@@ -60,23 +60,18 @@ def svg(schedule: Schedule) -> str:
     legend, end = _legend(layout)
     width, height = layout.right + 1.5 * unit, end + 1.5 * unit
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
-        f'viewBox="0 0 {width:g} {height:g}" font-family="DejaVu Sans, Helvetica, Arial, sans-serif" '
-        f'fill="{palette.INK}" role="img" aria-label="{escape(title)}">',
         '<defs><pattern id="absent" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
         f'<rect width="8" height="8" fill="{palette.ABSENT[1]}"/>'
         f'<rect width="2" height="8" fill="{palette.ABSENT[2]}"/></pattern></defs>',
-        f'<rect width="{width:g}" height="{height:g}" fill="white"/>',
-        _text(layout.left, 1.8 * unit, title, 1.5 * unit, 'font-weight="bold"'),
-        _text(layout.left, 3.5 * unit, note, unit),
+        text(layout.left, 1.8 * unit, title, 1.5 * unit, 'font-weight="bold"'),
+        text(layout.left, 3.5 * unit, note, unit),
         *_rows(schedule, layout),
         *_boxes(schedule, layout),
         *_marks(schedule, layout),
         *_round_labels(schedule, layout),
         *legend,
-        "</svg>\n",
     ]
-    return "\n".join(parts)
+    return document(width, height, title, parts)
 
 
 def _lay_out(schedule: Schedule) -> _Layout:
@@ -138,10 +133,10 @@ def _rows(schedule: Schedule, layout: _Layout) -> Iterator[str]:
         if late or (rank % step == 0 and (schedule.late is None or abs(rank - schedule.late) >= step / 2)):
             look = f'text-anchor="end" font-weight="bold" fill="{palette.LATE}"' if late else 'text-anchor="end"'
             name = f"{rank} late" if late else str(rank)
-            yield _text(layout.left - 0.5 * unit, y + height / 2 + 0.36 * unit, name, unit, look)
+            yield text(layout.left - 0.5 * unit, y + height / 2 + 0.36 * unit, name, unit, look)
     middle = layout.top + schedule.ranks * height / 2
     rotated = f'text-anchor="middle" transform="rotate(-90 {1.6 * unit:g} {middle:g})"'
-    yield _text(1.6 * unit, middle, "rank", 1.1 * unit, rotated)
+    yield text(1.6 * unit, middle, "rank", 1.1 * unit, rotated)
     if layout.arrival is not None and schedule.late is not None:
         y = layout.top + schedule.late * height
         yield (
@@ -180,18 +175,18 @@ def _box_label(schedule: Schedule, x: float, y: float, chunks: list[int], source
     name = " ".join(map(str, chunks))
     if schedule.ranks > _LABEL_ALL:
         name = name if len(chunks) == 1 and len(name) <= 4 else f"×{len(chunks)}"
-        yield _text(x, y + 11.5, name, 9, 'text-anchor="middle"')
+        yield text(x, y + 11.5, name, 9, 'text-anchor="middle"')
         return
     name = name if len(name) <= 5 else f"×{len(chunks)}"
-    yield _text(x, y + 15, name, 12, 'text-anchor="middle" font-weight="bold"')
+    yield text(x, y + 15, name, 12, 'text-anchor="middle" font-weight="bold"')
     source, size = (f"← {sources[0]}", 9) if len(sources) == 1 else (f"←{len(sources)} ranks", 7)
-    yield _text(x, y + 26, source, size, 'text-anchor="middle"')
+    yield text(x, y + 26, source, size, 'text-anchor="middle"')
 
 
 def _marks(schedule: Schedule, layout: _Layout) -> Iterator[str]:
     unit = layout.unit
     for x in layout.gaps:
-        yield _text(x, (layout.top + layout.bottom) / 2, "…", 2 * unit, 'text-anchor="middle" font-weight="bold"')
+        yield text(x, (layout.top + layout.bottom) / 2, "…", 2 * unit, 'text-anchor="middle" font-weight="bold"')
     if layout.arrival is None or schedule.late is None:
         return
     x, above = layout.arrival, layout.top - 0.6 * unit
@@ -200,9 +195,9 @@ def _marks(schedule: Schedule, layout: _Layout) -> Iterator[str]:
         f'stroke="{palette.LATE}" stroke-width="{unit / 5:g}" stroke-dasharray="{unit / 2:g} {unit / 3:g}"/>'
     )
     bold = f'font-weight="bold" fill="{palette.LATE}"'
-    yield _text(x + 0.6 * unit, above - 0.6 * unit, f"rank {schedule.late} arrives →", unit, bold)
+    yield text(x + 0.6 * unit, above - 0.6 * unit, f"rank {schedule.late} arrives →", unit, bold)
     end = 'text-anchor="end" fill="#555555"'
-    yield _text(x - 0.6 * unit, above - 0.6 * unit, "the others, meanwhile", unit, end)
+    yield text(x - 0.6 * unit, above - 0.6 * unit, "the others, meanwhile", unit, end)
 
 
 def _round_labels(schedule: Schedule, layout: _Layout) -> Iterator[str]:
@@ -212,10 +207,10 @@ def _round_labels(schedule: Schedule, layout: _Layout) -> Iterator[str]:
     for column in layout.columns:
         if abs(column.label) % step == 0 or column.label == 1:
             x = column.x + layout.box[0] / 2
-            yield _text(x, layout.bottom + 1.3 * unit, str(column.label), size, 'text-anchor="middle"')
+            yield text(x, layout.bottom + 1.3 * unit, str(column.label), size, 'text-anchor="middle"')
     middle = (layout.left + layout.columns[-1].x + layout.box[0]) / 2
     name = "round" if layout.arrival is None else "round, counted from the late rank's arrival"
-    yield _text(middle, layout.bottom + 3.1 * unit, name, 1.1 * unit, 'text-anchor="middle"')
+    yield text(middle, layout.bottom + 3.1 * unit, name, 1.1 * unit, 'text-anchor="middle"')
 
 
 def _legend(layout: _Layout) -> tuple[list[str], float]:
@@ -232,10 +227,6 @@ def _legend(layout: _Layout) -> tuple[list[str], float]:
         if x + width > layout.right + 3 * unit:
             x, y = layout.left, y + 1.8 * unit
         box = f'x="{x:g}" y="{y - unit:g}" width="{1.6 * unit:g}" height="{1.2 * unit:g}"'
-        parts += [f'<rect class="key" {box} {look}/>', _text(x + 2.1 * unit, y, words, unit)]
+        parts += [f'<rect class="key" {box} {look}/>', text(x + 2.1 * unit, y, words, unit)]
         x += width
     return parts, y
-
-
-def _text(x: float, y: float, words: str, size: float, look: str = "") -> str:
-    return f'<text x="{x:g}" y="{y:g}" font-size="{size:g}" {look}>{escape(words)}</text>'

@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "shares": "",
     "distributed": "ffi jax_compat shares",
     "plan": "program schedules cluster files curve shares",
-    "profile": "ffi cluster files statistics",
+    "profile": "ffi cluster files plan_history statistics",
     "statistics": "files report shares",
     "plan_history": "",
     "ffi": "plan_history statistics",
@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "planner": "curve files plan profile program schedules shares simulate cluster",
     "testbed": "files",
     "train": "collectives communicator ffi plan planner profile",
-    "report": "plan profile schedules shares cluster simulate",
+    "report": "plan plan_history profile schedules shares cluster simulate",
     "cli": "cluster collectives distributed ffi files gpu measure plan planner profile program report schedules shares "
     "simulate testbed train",
     "jax_compat": "",

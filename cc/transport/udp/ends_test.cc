@@ -66,6 +66,17 @@ TEST(UdpEndsTest, OneThatDiesIsGoneAndFailsWhatItOwes) {
   EXPECT_EQ(a.received, 1);  // it had come whole
 }
 
+TEST(UdpEndsTest, AnAnswerThatNothingFollowsIsRepeatedOnceAsItMayGetLost) {
+  UdpNode a(0);
+  RawUdp raw(a, 1);
+  for (uint64_t frame = 0; frame < 2; ++frame) {
+    raw.SendBytes(raw.Seal(PacketKind::kOrdered, frame, {FrameType::kNotice, 4, MessageId()}, Bytes(4)));
+    raw.ReadAnswer();
+    raw.ReadAnswer();
+    EXPECT_FALSE(raw.ComesWithin(std::chrono::milliseconds(20)));
+  }
+}
+
 TEST(UdpEndsTest, OneThatAnswersNothingStaysAndIsAskedAgain) {
   UdpNode a(0);
   RawUdp raw(a, 1);

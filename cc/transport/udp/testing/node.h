@@ -6,9 +6,13 @@
 //   RawUdp raw(a, 2);                 // the test itself is process 2, and sends a what it likes
 #pragma once
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -97,6 +101,19 @@ class RawUdp {
       EXPECT_TRUE(header.has_value());
       if (header->kind != PacketKind::kAnswer) return {*header, packet};
     }
+  }
+  // The next packet that comes is an answer.
+  void ReadAnswer() {
+    std::array<std::byte, 512> packet;
+    const ssize_t size = recv(path_.socket, packet.data(), packet.size(), 0);
+    ASSERT_GT(size, 0);
+    const auto header = OpenPacket(packet.data(), static_cast<size_t>(size), path_.receives);
+    ASSERT_TRUE(header.has_value());
+    EXPECT_EQ(header->kind, PacketKind::kAnswer);
+  }
+  bool ComesWithin(std::chrono::milliseconds time) {
+    pollfd ready{path_.socket, POLLIN, 0};
+    return poll(&ready, 1, static_cast<int>(time.count())) > 0;
   }
   // Ends the connection that shows that the process lives.
   void Close() {

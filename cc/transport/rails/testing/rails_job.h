@@ -1,0 +1,149 @@
+// A job of processes that are connected by rails, all in the test's thread, and what comes of its messages.
+//
+//   class FailoverTest : public RailsJob {};
+//   MakeTwo();
+//   RailsMessage& message = New(0, 1, kLarge, kMiB);
+//   Post(message);
+//   Send(message);
+//   Run();         // brings what is on its way
+//   ExpectAll();   // every message has come, once and right
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cc/transport/rails/rails.h"
+#include "cc/transport/rails/testing/fake_rail.h"
+#include "gtest/gtest.h"
+
+namespace jaxcomm {
+
+using Bytes = std::vector<std::byte>;
+using CallbackState = std::pair<int, std::string>;  // how often a callback ran, and its error
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kLarge = Rails::kMaxCopied + 1;
+
+inline Bytes Pattern(int64_t size, uint32_t seed) {
+  Bytes bytes(static_cast<size_t>(size));
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(seed + 31 * i + i / 251);
+  return bytes;
+}
+
+// A process, and what it has heard.
+class RailsNode : public Transport::Events {
+ public:
+  RailsNode(uint32_t processes, uint32_t num_rails) : rails(processes, num_rails, this) {}
+
+  void OnNotice(uint32_t process, std::string_view notice) override { notices[process].emplace_back(notice); }
+  void OnPeerGone(uint32_t process, const Status& why) override {
+    EXPECT_TRUE(gone.emplace(process, why.message()).second) << "gone twice";
+  }
+
+  Rails rails;
+  std::map<uint32_t, std::vector<std::string>> notices;
+  std::map<uint32_t, std::string> gone;
+};
+
+// A message between two processes, with what has come of it.
+struct RailsMessage {
+  RailsMessage(uint32_t from, uint32_t to, const MessageId& id, int64_t size)
+      : from(from), to(to), id(id), bytes(Pattern(size, id.segment)), memory(static_cast<size_t>(size)) {}
+
+  uint32_t from, to;
+  MessageId id;
+  Bytes bytes, memory;
+  CallbackState sent{0, ""}, received{0, ""};
+};
+
+// Processes that are connected by rails: of calls of 1 MiB or more, each carries a part.
+class RailsJob : public testing::Test {
+ protected:
+  void Make(uint32_t processes, const std::vector<RailTable::Range>& shares) {
+    const auto num_rails = static_cast<uint32_t>(shares[0].shares.size());
+    for (uint32_t rail = 0; rail < num_rails; ++rail) rails_.emplace_back(processes);
+    std::vector<uint32_t> all(num_rails);
+    for (uint32_t rail = 0; rail < num_rails; ++rail) all[rail] = rail;
+    for (uint32_t i = 0; i < processes; ++i) {
+      RailsNode& node = nodes_.emplace_back(processes, num_rails);
+      std::vector<Transport*> transports;
+      for (uint32_t rail = 0; rail < num_rails; ++rail) {
+        transports.push_back(&rails_[rail].at(i));
+        rails_[rail].Connect(i, node.rails.events(rail));
+      }
+      node.rails.Connect(transports);
+      for (uint32_t other = 0; other < processes; ++other) {
+        if (other != i) {
+          EXPECT_TRUE(node.rails.AddProcess(other, shares, all).ok());
+        }
+      }
+    }
+  }
+  // Two processes and two rails.
+  void MakeTwo() { Make(2, {{0, {1024, 0}}, {kMiB, {768, 256}}}); }
+
+  RailsMessage& New(uint32_t from, uint32_t to, int64_t size, int64_t call_bytes, uint32_t call = 1) {
+    const auto segment = static_cast<uint32_t>(messages_.size());
+    return messages_.emplace_back(from, to, MessageId{{1, call, 3, 4}, from, to, 0, segment, call_bytes}, size);
+  }
+  void Post(RailsMessage& message) {
+    nodes_[message.to].rails.Post(message.from, message.id,
+                                  {{message.memory.data(), static_cast<int64_t>(message.memory.size()), 0}}, false,
+                                  [&message](const Status& status, std::shared_ptr<const std::byte>) {
+                                    ++message.received.first;
+                                    message.received.second = status.message();
+                                  });
+  }
+  void Send(RailsMessage& message) {
+    nodes_[message.from].rails.Send({{message.to, message.id}},
+                                    {{message.bytes.data(), static_cast<int64_t>(message.bytes.size()), 0}},
+                                    [&message](const Status& status) {
+                                      ++message.sent.first;
+                                      message.sent.second = status.message();
+                                    });
+  }
+  // Brings what is on its way: all, or so many.
+  void Run(int steps = 1 << 30) {
+    for (bool some = true; some && steps > 0;) {
+      some = false;
+      const size_t first = random_() % rails_.size();
+      for (size_t i = 0; i < rails_.size() && !some; ++i) some = rails_[(first + i) % rails_.size()].Step(random_);
+      --steps;
+    }
+  }
+  // Time passes, as if the processes' threads looked.
+  void Wait(std::chrono::milliseconds time) {
+    for (const auto end = now_ + time; now_ < end; now_ += std::chrono::milliseconds(20)) {
+      for (RailsNode& node : nodes_) node.rails.Look(now_);
+      Run();
+    }
+  }
+  void ExpectAll() {
+    const CallbackState once{1, ""};
+    for (const RailsMessage& message : messages_) {
+      EXPECT_EQ(message.received, once) << message.id.segment;
+      EXPECT_EQ(message.sent, once) << message.id.segment;
+      EXPECT_TRUE(message.memory == message.bytes) << message.id.segment;
+    }
+    for (const FakeRail& rail : rails_) {
+      for (uint32_t process = 0; process < nodes_.size(); ++process) EXPECT_EQ(rail.kept(process), 0u);
+    }
+  }
+
+  std::mt19937 random_{5};
+  std::chrono::steady_clock::time_point now_{std::chrono::hours(1)};
+  std::deque<FakeRail> rails_;
+  std::deque<RailsNode> nodes_;
+  std::deque<RailsMessage> messages_;
+};
+
+}  // namespace jaxcomm
