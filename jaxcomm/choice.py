@@ -63,6 +63,11 @@ def choose_messages(kind: str, ranks: int, nbytes: int, dtype: str | None, plan:
     return Choice(f"{kind}/{way}/{ranks}", AUTO if kind == "all_reduce" and plan == AUTO else source)
 
 
+def lossy_messages(ranks: int) -> Choice:
+    """The message lists of a sum of which the network may lose some: one rank adds what all then get."""
+    return Choice(f"all_reduce/direct/{ranks}", "direct")
+
+
 def choose_schedule(ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> tuple[Schedule, str]:
     """The schedule that an all-reduce runs, and the plan it came from, for messages.
 

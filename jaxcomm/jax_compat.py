@@ -62,13 +62,16 @@ def require_devices(primitive: Primitive) -> None:
     dispatch.prim_requires_devices_during_lowering.add(primitive)
 
 
-def drop_what_nobody_reads(primitive: Primitive) -> None:
-    """Lets JAX remove operand i of `primitive` where result i, the only one that depends on it, is unused."""
+def drop_what_nobody_reads(primitive: Primitive, but: str) -> None:
+    """Lets JAX remove operand i of `primitive` where result i, the only one that depends on it, is unused.
+
+    With a parameter of the name `but` that is not None, all results depend on all operands.
+    """
 
     def rule(used: list[bool], *rest: Any) -> tuple[list[bool], JaxprEqn | None]:
         eqn: JaxprEqn = rest[-1]  # since 0.12, what else is alive comes before it
-        if all(used):
-            return used, eqn
+        if all(used) or (any(used) and eqn.params.get(but) is not None):
+            return [True] * len(used), eqn
         operands = [x for x, keep in zip(eqn.invars, used, strict=True) if keep]
         results = [x for x, keep in zip(eqn.outvars, used, strict=True) if keep]
         return used, eqn.replace(invars=operands, outvars=results) if results else None

@@ -200,6 +200,15 @@ bool AcrossProcesses::Close(const std::shared_ptr<MessageCall>& call) {
 void AcrossProcesses::Post(const std::shared_ptr<MessageCall>& call, const MessageStep& step) {
   const MessageTask& task = call->task(step);
   const uint32_t from = call->RankOf(step.local, task.peers[0].rank);
+  if (task.is_lossy) {
+    const MessageMemory& memory = call->memory(step.local);
+    return transport_.load()->PostLossy(call->site().ranks()[from].process, call->Id(step, task.peers[0]),
+                                        memory.Spans(task), memory.MayLose(task),
+                                        [this, call, step](const Status& status, std::shared_ptr<const std::byte> view,
+                                                           const std::vector<ByteRange>& lost) {
+                                          Drive(call, call->Received(step, status, std::move(view), lost));
+                                        });
+  }
   transport_.load()->Post(call->site().ranks()[from].process, call->Id(step, task.peers[0]),
                           call->memory(step.local).Spans(task), task.accepts_view,
                           [this, call, step](const Status& status, std::shared_ptr<const std::byte> view) {
@@ -215,8 +224,10 @@ void AcrossProcesses::Send(const std::shared_ptr<MessageCall>& call, const Messa
     const MessageTask::Peer& peer = task.peers[index];
     to.push_back({call->site().ranks()[call->RankOf(step.local, peer.rank)].process, call->Id(step, peer)});
   }
-  transport_.load()->Send(to, call->memory(step.local).ConstSpans(task),
-                          [this, call, step](const Status& status) { Drive(call, call->Sent(step, status)); });
+  const MessageMemory& memory = call->memory(step.local);
+  const Sent done = [this, call, step](const Status& status) { Drive(call, call->Sent(step, status)); };
+  if (!task.is_lossy) return transport_.load()->Send(to, memory.ConstSpans(task), done);
+  transport_.load()->SendLossy(to[0], memory.ConstSpans(task), memory.Important(task), memory.MayLose(task), done);
 }
 
 void AcrossProcesses::Tell(const std::vector<uint32_t>& processes, const std::string& notice) {

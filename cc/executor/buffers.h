@@ -14,6 +14,8 @@ namespace jaxcomm {
 struct Buffers {
   std::vector<const std::byte*> operands;
   std::vector<std::byte*> results;
+  // Where the call may lose some: for each segment of each leaf a byte, which is not 0 if it must not get lost.
+  const std::byte* important = nullptr;
 };
 
 using Done = std::function<void(const Status&)>;

@@ -31,6 +31,12 @@ class Layout {
   int64_t extent() const { return starts_.back(); }
   int64_t Start(size_t leaf) const { return starts_[leaf]; }
 
+  // Those of the leaves that begin in (begin, end).
+  std::vector<int64_t> StartsIn(int64_t begin, int64_t end) const {
+    return {std::upper_bound(starts_.begin(), starts_.end() - 1, begin),
+            std::lower_bound(starts_.begin(), starts_.end() - 1, end)};
+  }
+
   // Chunk c of k is [Bound(c, k), Bound(c + 1, k)).
   int64_t Bound(uint32_t chunk, uint32_t chunks) const;
 

@@ -107,7 +107,7 @@ void MessageCall::Begin(uint32_t local, uint32_t task, MessageSteps& steps) {
     locals_[local].blockers[task] = static_cast<uint32_t>(it.peers.size());
     for (uint32_t peer = 0; peer < it.peers.size(); ++peer) {
       Rank& receiver = ranks_[RankOf(local, it.peers[peer].rank)];
-      if (receiver.arrived || site_->is_small() || it.end - it.begin <= kEarlyBytes) {
+      if (receiver.arrived || (!it.is_lossy && (site_->is_small() || it.end - it.begin <= kEarlyBytes))) {
         step.peers.push_back(peer);
       } else {
         receiver.unsent.push_back({local, task, {peer}});
@@ -143,8 +143,8 @@ void MessageCall::CheckEnd(uint32_t local, MessageSteps& steps) {
   if (IsOver()) steps.over = true;
 }
 
-MessageSteps MessageCall::Received(const MessageStep& step, const Status& status,
-                                   std::shared_ptr<const std::byte> view) {
+MessageSteps MessageCall::Received(const MessageStep& step, const Status& status, std::shared_ptr<const std::byte> view,
+                                   const std::vector<ByteRange>& lost) {
   MessageSteps steps;
   const MessageTask& it = task(step);
   std::unique_lock<std::mutex> lock(mutex_);
@@ -173,6 +173,7 @@ MessageSteps MessageCall::Received(const MessageStep& step, const Status& status
     }
     bytes.Keep(it, std::move(view));
   }
+  if (!lost.empty()) bytes.Lose(it, lost);
   End(step.local, step.task, steps);
   return steps;
 }
@@ -320,6 +321,7 @@ void MessageCall::Record() {
     }
   }
   if (site_->is_divided()) record.own = Own();
+  for (const Local& local : locals_) record.lost_bytes += local.memory ? local.memory->lost_bytes() : 0;
   const int64_t work = graph(0).work();
   record.early_share = work > 0 ? static_cast<double>(early_work_) / static_cast<double>(work) : 0;
   site_->stats().Record(std::move(record));

@@ -66,7 +66,8 @@ class MessageCall {
 
   MessageSteps Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_point now);
   MessageSteps PeerArrived(const Arrival& arrival, uint32_t process, Clock::time_point now);
-  MessageSteps Received(const MessageStep& step, const Status& status, std::shared_ptr<const std::byte> view);
+  MessageSteps Received(const MessageStep& step, const Status& status, std::shared_ptr<const std::byte> view,
+                        const std::vector<ByteRange>& lost = {});
   MessageSteps Sent(const MessageStep& step, const Status& status);
   MessageSteps Add(const MessageStep& step);
   MessageSteps Started(size_t count);

@@ -17,8 +17,8 @@ static_assert(MessageGraph::kSegmentBytes <= Transport::kMaxMessage);
 // follow each other, so that one is named by the first of them.
 class MessageGraphBuilder {
  public:
-  MessageGraphBuilder(const Messages& messages, const Layout& layout, Kind kind)
-      : messages_(messages), layout_(layout), kind_(kind) {}
+  MessageGraphBuilder(const Messages& messages, const Layout& layout, Kind kind, bool is_lossy)
+      : messages_(messages), layout_(layout), kind_(kind), is_lossy_(is_lossy) {}
 
   Result<MessageGraph> Build() {
     if (kind_ != Kind::kAllReduce && messages_.chunks() != messages_.ranks()) {
@@ -56,14 +56,32 @@ class MessageGraphBuilder {
   int64_t End(uint32_t chunk) const {
     return kind_ == Kind::kAllReduce ? layout_.Bound(chunk + 1, messages_.chunks()) : layout_.extent();
   }
-  uint32_t Segments(uint32_t chunk) const {
-    const int64_t bytes = End(chunk) - Begin(chunk);
-    return static_cast<uint32_t>((bytes + MessageGraph::kSegmentBytes - 1) / MessageGraph::kSegmentBytes);
+  // Where its segments begin, and behind the last one its end.
+  const std::vector<int64_t>& Bounds(uint32_t chunk) {
+    const auto [at, is_new] = bounds_.try_emplace(chunk);
+    if (!is_new) return at->second;
+    std::vector<int64_t>& bounds = at->second;
+    const std::vector<int64_t> starts = is_lossy_ ? layout_.StartsIn(Begin(chunk), End(chunk)) : std::vector<int64_t>();
+    auto start = starts.begin();
+    for (int64_t next = Begin(chunk); next < End(chunk);) {
+      bounds.push_back(next);
+      next = std::min(next + MessageGraph::kSegmentBytes, End(chunk));
+      while (start != starts.end() && *start <= bounds.back()) ++start;
+      if (start != starts.end()) next = std::min(next, *start);
+    }
+    bounds.push_back(End(chunk));
+    return bounds;
   }
+  uint32_t Segments(uint32_t chunk) { return static_cast<uint32_t>(Bounds(chunk).size() - 1); }
 
   void Fail(const std::string& message) {
     if (status_.ok())
       status_ = InvalidArgument("messages of rank " + std::to_string(messages_.rank()) + ": " + message);
+  }
+
+  void FailAsLossy(uint32_t chunk) {
+    Fail("chunk " + std::to_string(chunk) + " is not added by rank " + std::to_string(chunk) +
+         ", as it must be where some may get lost");
   }
 
   Own& OwnOf(uint32_t chunk) {
@@ -91,9 +109,10 @@ class MessageGraphBuilder {
 
   std::vector<Memory> NewSlots(uint32_t chunk) {
     std::vector<Memory> slots;
-    for (int64_t begin = Begin(chunk); begin < End(chunk); begin += MessageGraph::kSegmentBytes) {
+    const std::vector<int64_t>& bounds = Bounds(chunk);
+    for (size_t segment = 0; segment + 1 < bounds.size(); ++segment) {
       slots.push_back({Memory::Where::kScratch, static_cast<uint32_t>(graph_.slots_.size() - 1)});
-      graph_.slots_.push_back(graph_.slots_.back() + std::min(MessageGraph::kSegmentBytes, End(chunk) - begin));
+      graph_.slots_.push_back(graph_.slots_.back() + bounds[segment + 1] - bounds[segment]);
     }
     return slots;
   }
@@ -106,8 +125,8 @@ class MessageGraphBuilder {
       task.kind = kind;
       task.chunk = chunk;
       task.segment = segment;
-      task.begin = Begin(chunk) + segment * MessageGraph::kSegmentBytes;
-      task.end = std::min(task.begin + MessageGraph::kSegmentBytes, End(chunk));
+      task.begin = Bounds(chunk)[segment];
+      task.end = Bounds(chunk)[segment + 1];
       task.memory = memory[segment];
       graph_.tasks_.push_back(std::move(task));
     }
@@ -148,9 +167,12 @@ class MessageGraphBuilder {
     std::map<uint32_t, uint32_t> tasks;  // by chunk: several receivers of one chunk are one task
     for (const SendChunk& send : round.sends) {
       if (!Has(send.chunk)) return Fail("chunk " + std::to_string(send.chunk) + " is sent before it is received");
+      const bool is_lossy = is_lossy_ && !OwnOf(send.chunk).writer;
+      if (is_lossy && send.chunk != send.peer) return FailAsLossy(send.chunk);
       const auto [at, is_new] = tasks.try_emplace(send.chunk);
       if (is_new) {
         at->second = NewTasks(MessageTask::Kind::kSend, send.chunk, OwnOf(send.chunk).memory);
+        ForEachTask(at->second, send.chunk, [&](MessageTask& task, uint32_t) { task.is_lossy = is_lossy; });
         Read(at->second, send.chunk);
       }
       const MessageTask::Peer peer{send.peer, sent_[send.peer]++};
@@ -159,11 +181,14 @@ class MessageGraphBuilder {
   }
 
   void AddReceive(const ReceiveChunk& receive) {
-    const bool own = receive.place == Messages::kOwn;
+    const bool own = receive.place == Messages::kOwn, is_lossy = is_lossy_ && !own;
     const std::vector<Memory> memory = own ? Home(receive.chunk) : NewSlots(receive.chunk);
     const uint32_t task = NewTasks(MessageTask::Kind::kReceive, receive.chunk, memory);
     const MessageTask::Peer peer{receive.peer, received_[receive.peer]++};
-    ForEachTask(task, receive.chunk, [&](MessageTask& each, uint32_t) { each.peers.push_back(peer); });
+    ForEachTask(task, receive.chunk, [&](MessageTask& each, uint32_t) {
+      each.peers.push_back(peer);
+      each.is_lossy = is_lossy;
+    });
     if (own) {
       Write(task, receive.chunk);
     } else {
@@ -172,6 +197,7 @@ class MessageGraphBuilder {
   }
 
   void AddSum(const Sum& sum) {
+    if (is_lossy_ && sum.chunk != messages_.rank()) return FailAsLossy(sum.chunk);
     const bool reads_own = std::find(sum.places.begin(), sum.places.end(), Messages::kOwn) != sum.places.end();
     if (reads_own && !Has(sum.chunk)) {
       return Fail("chunk " + std::to_string(sum.chunk) + " is added before it is received");
@@ -214,16 +240,18 @@ class MessageGraphBuilder {
   const Messages& messages_;
   const Layout& layout_;
   const Kind kind_;
+  const bool is_lossy_;
   MessageGraph graph_;
   Status status_;
-  std::map<uint32_t, Own> own_;                    // by chunk
-  std::map<uint32_t, std::vector<Memory>> homes_;  // by chunk, then segment
-  std::map<uint32_t, Received> slots_;             // by place
-  std::map<uint32_t, uint32_t> sent_, received_;   // messages so far, by peer
+  std::map<uint32_t, std::vector<int64_t>> bounds_;  // by chunk
+  std::map<uint32_t, Own> own_;                      // by chunk
+  std::map<uint32_t, std::vector<Memory>> homes_;    // by chunk, then segment
+  std::map<uint32_t, Received> slots_;               // by place
+  std::map<uint32_t, uint32_t> sent_, received_;     // messages so far, by peer
 };
 
-Result<MessageGraph> MessageGraph::Make(const Messages& messages, const Layout& layout, Kind kind) {
-  return MessageGraphBuilder(messages, layout, kind).Build();
+Result<MessageGraph> MessageGraph::Make(const Messages& messages, const Layout& layout, Kind kind, bool is_lossy) {
+  return MessageGraphBuilder(messages, layout, kind, is_lossy).Build();
 }
 
 }  // namespace jaxcomm

@@ -1,11 +1,14 @@
 // What one rank of a call sends, receives and adds, as a graph of tasks on segments of its chunks.
 //
-//   Result<MessageGraph> graph = MessageGraph::Make(messages, layout, Kind::kAllReduce);
+//   Result<MessageGraph> graph = MessageGraph::Make(messages, layout, Kind::kAllReduce, /*is_lossy=*/false);
 //   for (const MessageTask& task : graph.value().tasks()) ...
 //
 // A task may start when those that it waits for are done; the list of rounds says only who waits for whom, so segments
 // of one chunk move on while others are still on their way. Every chunk that is received to be added has memory of its
 // own, so nobody waits for a slot; one that goes to where earlier tasks read waits for these. Immutable; may be shared.
+//
+// In a lossy all-reduce the messages may lose some that bring a rank's own bytes to who adds them; as only one rank
+// adds what all then get, all get the same. No message is then of two leaves.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +39,7 @@ struct MessageTask {
 
   Kind kind;
   bool accepts_view = false;  // what is received is read once, by an addition
+  bool is_lossy = false;
   uint32_t chunk;
   uint32_t segment;
   int64_t begin, end;             // bytes of the layout
@@ -51,8 +55,9 @@ class MessageGraph {
   // Long enough that starting it costs little beside moving it, short enough that rounds overlap.
   static constexpr int64_t kSegmentBytes = 256 << 10;
 
-  // An error: the list reads what it has not received, or does not leave what the kind of collective must.
-  static Result<MessageGraph> Make(const Messages& messages, const Layout& layout, Kind kind);
+  // An error: the list reads what it has not received, or does not leave what the kind of collective must; or it is to
+  // lose some, and adds a chunk on another rank than that of its number.
+  static Result<MessageGraph> Make(const Messages& messages, const Layout& layout, Kind kind, bool is_lossy = false);
 
   const std::vector<MessageTask>& tasks() const { return tasks_; }
   // Where each slot begins in the scratch memory, and behind the last one its size.

@@ -1,5 +1,8 @@
 #include "cc/executor/message_memory.h"
 
+#include <algorithm>
+#include <iterator>
+#include <map>
 #include <utility>
 
 #include "cc/base/float_mode.h"
@@ -12,7 +15,8 @@ MessageMemory::MessageMemory(const MessageSite& site, const MessageGraph& graph,
       graph_(graph),
       buffers_(std::move(buffers)),
       scratch_(graph.scratch_bytes() > 0 ? site.scratch().Take(graph.scratch_bytes()) : nullptr),
-      views_(graph.slots().size()) {}
+      views_(graph.slots().size()),
+      lost_(site.loss() ? graph.slots().size() : 0) {}
 
 // Bytes at `offset` of a leaf, which are at `at` in their segment.
 const std::byte* MessageMemory::Read(const MessageTask& task, Memory memory, size_t leaf, int64_t offset,
@@ -43,9 +47,24 @@ void ForEachPart(const Layout& layout, const MessageTask& task, Visit visit) {
   });
 }
 
+// Of a lossy task cut where the leaf's segments are.
+template <typename Visit>
+void ForEachSpan(const MessageSite& site, const MessageTask& task, Visit visit) {
+  ForEachPart(site.layout(), task, [&](size_t leaf, int64_t offset, int64_t at, int64_t bytes) {
+    while (bytes > 0) {
+      const int64_t left = task.is_lossy ? site.loss()->segment_bytes - offset % site.loss()->segment_bytes : bytes;
+      const int64_t size = std::min(bytes, left);
+      visit(leaf, offset, at, size);
+      offset += size;
+      at += size;
+      bytes -= size;
+    }
+  });
+}
+
 std::vector<Span> MessageMemory::Spans(const MessageTask& task) const {
   std::vector<Span> spans;
-  ForEachPart(site_.layout(), task, [&](size_t leaf, int64_t offset, int64_t at, int64_t bytes) {
+  ForEachSpan(site_, task, [&](size_t leaf, int64_t offset, int64_t at, int64_t bytes) {
     spans.push_back({Store(task, leaf, offset, at), bytes, at});
   });
   return spans;
@@ -53,10 +72,54 @@ std::vector<Span> MessageMemory::Spans(const MessageTask& task) const {
 
 std::vector<ConstSpan> MessageMemory::ConstSpans(const MessageTask& task) const {
   std::vector<ConstSpan> spans;
-  ForEachPart(site_.layout(), task, [&](size_t leaf, int64_t offset, int64_t at, int64_t bytes) {
+  ForEachSpan(site_, task, [&](size_t leaf, int64_t offset, int64_t at, int64_t bytes) {
     spans.push_back({Read(task, task.memory, leaf, offset, at), bytes, at});
   });
   return spans;
+}
+
+std::vector<bool> MessageMemory::Important(const MessageTask& task) const {
+  std::vector<bool> important;
+  ForEachSpan(site_, task, [&](size_t leaf, int64_t offset, int64_t, int64_t) {
+    const int64_t segment = site_.FirstSegment(leaf) + offset / site_.loss()->segment_bytes;
+    important.push_back(buffers_.important[segment] != std::byte{0});
+  });
+  return important;
+}
+
+int64_t MessageMemory::MayLose(const MessageTask& task) const {
+  int64_t may_lose = 0;
+  ForEachPart(site_.layout(), task, [&](size_t leaf, int64_t, int64_t, int64_t bytes) {
+    may_lose += static_cast<int64_t>(site_.loss()->shares[leaf] * static_cast<double>(bytes));
+  });
+  return may_lose;
+}
+
+void MessageMemory::Lose(const MessageTask& task, const std::vector<ByteRange>& lost) {
+  for (const ByteRange& range : lost) lost_bytes_ += range.end - range.begin;
+  lost_[task.memory.slot] = lost;
+}
+
+// Multiplies each sum by how many there were to add over how many have come. A rank's own bytes have always come.
+void MessageMemory::MakeUp(const MessageTask& task, size_t leaf, std::byte* sums, int64_t at) const {
+  std::map<int64_t, int> changes;  // of how many are missing, by where they begin in the segment
+  for (const Memory& operand : task.operands) {
+    if (operand.where != Memory::Where::kScratch) continue;
+    for (const ByteRange& range : lost_[operand.slot]) {
+      ++changes[range.begin];
+      --changes[range.end];
+    }
+  }
+  const auto width = static_cast<int64_t>(ByteWidth(site_.layout().leaves()[leaf].dtype));
+  const auto count = static_cast<float>(task.operands.size());
+  int missing = 0;
+  for (auto change = changes.begin(); change != changes.end(); ++change) {
+    missing += change->second;
+    if (missing == 0) continue;
+    const int64_t elements = (std::next(change)->first - change->first) / width;
+    site_.scale(leaf)(sums + (change->first - at), static_cast<size_t>(elements),
+                      count / (count - static_cast<float>(missing)));
+  }
 }
 
 void MessageMemory::Keep(const MessageTask& task, std::shared_ptr<const std::byte> view) {
@@ -78,6 +141,7 @@ void MessageMemory::Add(const MessageTask& task) {
     std::byte* const destination = Store(task, leaf, offset, at);
     const ReduceFn reduce = sources.size() == 1 ? copy : site_.reduces()[leaf];
     reduce(sources.data(), sources.size(), &destination, 1, 1, static_cast<size_t>(bytes));
+    if (site_.loss()) MakeUp(task, leaf, destination, at);
   });
   for (const Memory& operand : task.operands) {
     // Others may read what is no view at the same time.

@@ -4,6 +4,7 @@
 //   transport.Post(…, memory.Spans(task), task.accepts_view, …);   // then, of what came as a view:
 //   memory.Keep(task, view);                                       // read from there, or
 //   memory.Copy(task, view);                                       // no longer needed
+//   memory.Lose(task, lost);                                       // what of it is missing
 //   memory.Add(task);                                              // releases the views that it reads
 //
 // Not thread-safe by itself: of two tasks of which one waits for the other, the first must have ended.
@@ -28,12 +29,20 @@ class MessageMemory {
   std::vector<Span> Spans(const MessageTask& task) const;
   std::vector<ConstSpan> ConstSpans(const MessageTask& task) const;
 
+  // Of a lossy task: spans that are important or not, which of them are, and how many bytes of the others may be lost.
+  std::vector<bool> Important(const MessageTask& task) const;
+  int64_t MayLose(const MessageTask& task) const;
+  // What is missing is zeros already; Add makes up for it.
+  void Lose(const MessageTask& task, const std::vector<ByteRange>& lost);
+  int64_t lost_bytes() const { return lost_bytes_; }
+
   void Keep(const MessageTask& task, std::shared_ptr<const std::byte> view);
   void Copy(const MessageTask& task, const std::byte* view) const;
   void Add(const MessageTask& task);
 
  private:
   const std::byte* Read(const MessageTask& task, Memory memory, size_t leaf, int64_t offset, int64_t at) const;
+  void MakeUp(const MessageTask& task, size_t leaf, std::byte* sums, int64_t at) const;
   std::byte* Store(const MessageTask& task, size_t leaf, int64_t offset, int64_t at) const;
 
   const MessageSite& site_;
@@ -41,6 +50,8 @@ class MessageMemory {
   const Buffers buffers_;
   const std::shared_ptr<std::byte> scratch_;
   std::vector<std::shared_ptr<const std::byte>> views_;  // by slot
+  std::vector<std::vector<ByteRange>> lost_;             // by slot, of the segment that it holds
+  int64_t lost_bytes_ = 0;
 };
 
 }  // namespace jaxcomm

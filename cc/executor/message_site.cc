@@ -35,8 +35,9 @@ void MakeSet(std::vector<uint32_t>& processes) {
 
 Result<std::shared_ptr<MessageSite>> MessageSite::Make(Label label, Kind kind, Reduction reduction, uint64_t module,
                                                        uint32_t site, const std::vector<MessageGroup>& groups,
-                                                       uint32_t process) {
+                                                       uint32_t process, std::optional<AllowedLoss> loss) {
   std::shared_ptr<MessageSite> made(new MessageSite());
+  made->loss_ = std::move(loss);
   made->common_ = std::make_shared<Common>();
   made->label_ = std::move(label);
   made->kind_ = kind;
@@ -116,6 +117,8 @@ Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
         return;
       }
     }
+    common_->status = CheckLoss(leaves);
+    if (!common_->status.ok()) return;
     common_->layout.emplace(leaves);
     common_->status = MakeGraphs();
     if (!common_->status.ok()) return;
@@ -137,12 +140,36 @@ Status MessageSite::MakeGraphs() {
     std::weak_ptr<const MessageGraph>& kept = common_->graphs[{lists_[ranks_[local.rank].group], local.list->rank()}];
     local.graph = kept.lock();
     if (local.graph) continue;
-    Result<MessageGraph> graph = MessageGraph::Make(*local.list, layout(), kind_);
+    Result<MessageGraph> graph = MessageGraph::Make(*local.list, layout(), kind_, loss_.has_value());
     if (!graph.ok()) return InvalidArgument(who() + graph.status().message());
     local.graph = std::make_shared<const MessageGraph>(std::move(graph.value()));
     kept = local.graph;
   }
   return Status();
+}
+
+Status MessageSite::CheckLoss(const std::vector<Leaf>& leaves) const {
+  if (!loss_) return Status();
+  const auto invalid = [this](const std::string& what) { return InvalidArgument(who() + "a loss " + what); };
+  if (kind_ != Kind::kAllReduce || reduction_ != Reduction::kSum) return invalid("of what is no sum");
+  if (loss_->shares.size() != leaves.size()) return invalid("of " + std::to_string(loss_->shares.size()) + " arrays");
+  if (loss_->segment_bytes < AllowedLoss::kMinSegmentBytes || loss_->segment_bytes % 8 != 0) {
+    return invalid("of segments of " + std::to_string(loss_->segment_bytes) + " bytes; they have " +
+                   std::to_string(AllowedLoss::kMinSegmentBytes) + " or more, a multiple of 8");
+  }
+  for (size_t leaf = 0; leaf < leaves.size(); ++leaf) {
+    if (!(loss_->shares[leaf] >= 0 && loss_->shares[leaf] < 1)) return invalid("of an array and more");
+    if (FindScale(leaves[leaf].dtype) == nullptr) return invalid("of numbers that are no floats");
+  }
+  return Status();
+}
+
+int64_t MessageSite::FirstSegment(size_t leaf) const {
+  int64_t first = 0;
+  for (size_t i = 0; i < leaf; ++i) {
+    first += (layout().leaves()[i].bytes + loss_->segment_bytes - 1) / loss_->segment_bytes;
+  }
+  return first;
 }
 
 bool MessageSite::is_small() const {
@@ -158,6 +185,8 @@ void MessageSite::Describe() {
   for (const Leaf& leaf : leaves) {
     exact += "|" + std::string(kDTypes[static_cast<int>(leaf.dtype)]) + ":" + std::to_string(leaf.bytes);
   }
+  if (loss_) exact += "|" + std::to_string(loss_->segment_bytes);
+  for (const double share : loss_ ? loss_->shares : std::vector<double>()) exact += "~" + std::to_string(share);
   for (const Rank& rank : ranks_) exact += "|" + std::to_string(rank.device) + ":" + std::to_string(rank.group);
   fingerprint_ = Hash(exact + "|" + row_);
 
@@ -170,6 +199,10 @@ void MessageSite::Describe() {
   if (leaves.size() > kNamedLeaves) values += " and " + std::to_string(leaves.size() - kNamedLeaves) + " more";
   text_ = label_.name + " over '" + label_.axes + "', " + values + " (" + FormatBytes(layout().payload()) + "), plan " +
           label_.plan + ", at " + label_.where;
+  if (loss_ && !loss_->shares.empty()) {
+    const double most = *std::max_element(loss_->shares.begin(), loss_->shares.end());
+    text_ += ", losing up to " + std::to_string(most) + " of an array";
+  }
   if (is_divided()) text_ += ", groups " + row_;
 }
 

@@ -32,10 +32,19 @@
 #include "cc/executor/scratch.h"
 #include "cc/executor/stats.h"
 #include "cc/executor/timer.h"
+#include "cc/kernels/importance.h"
 #include "cc/kernels/reduce.h"
 #include "cc/program/messages.h"
 
 namespace jaxcomm {
+
+// How much of a sum the network may lose; what is lost of an array counts as the mean of what has come.
+struct AllowedLoss {
+  std::vector<double> shares;  // by leaf, of each message
+  int64_t segment_bytes;       // of a leaf, that are important or not
+
+  static constexpr int64_t kMinSegmentBytes = 1024;
+};
 
 // Ranks that call together.
 struct MessageGroup {
@@ -59,7 +68,7 @@ class MessageSite {
   // An error: a list that is missing or is for another rank, or a process of which no rank is in any group.
   static Result<std::shared_ptr<MessageSite>> Make(Label label, Kind kind, Reduction reduction, uint64_t module,
                                                    uint32_t site, const std::vector<MessageGroup>& groups,
-                                                   uint32_t process);
+                                                   uint32_t process, std::optional<AllowedLoss> loss = std::nullopt);
 
   // Fixes the leaves at the first call; later calls find the same ones. For a reduce-scatter and an all-gather a leaf's
   // bytes are those of one slice. An error: the messages do not make this collective of them.
@@ -117,6 +126,11 @@ class MessageSite {
   bool IsOf(const MessageSite& site) const { return common_ == site.common_; }
 
   const Layout& layout() const { return *common_->layout; }
+  const std::optional<AllowedLoss>& loss() const { return loss_; }
+  // Multiplies elements of a leaf.
+  ScaleFn scale(size_t leaf) const { return FindScale(layout().leaves()[leaf].dtype); }
+  // Where the segments of a leaf begin among those of all leaves.
+  int64_t FirstSegment(size_t leaf) const;
   // Whether a call is so small that waking threads would take most of its time.
   bool is_small() const;
   const std::vector<ReduceFn>& reduces() const { return common_->reduces; }
@@ -149,12 +163,14 @@ class MessageSite {
   MessageSite(const MessageSite&) = default;
   std::string who() const { return label_.name + " over '" + label_.axes + "': "; }
   Status SetGroups(const std::vector<Members>& groups);
+  Status CheckLoss(const std::vector<Leaf>& leaves) const;
   Status MakeGraphs();
   void Describe();
 
   Label label_;
   Kind kind_;
   Reduction reduction_;
+  std::optional<AllowedLoss> loss_;
   uint64_t module_;
   uint32_t site_, process_;
   std::vector<Rank> ranks_;

@@ -37,6 +37,7 @@ void SiteStats::Record(CallRecord call, Clock::time_point now) {
   ++calls_;
   transfer_ += call.after_arrival;
   early_share_ += call.early_share;
+  lost_bytes_ += call.lost_bytes;
   spans_.At(now).Add({1, call.after_arrival, call.arrivals});
   recent_.push_back(std::move(call));
   if (recent_.size() > kKept) recent_.pop_front();
@@ -54,7 +55,7 @@ std::optional<CallRecord> SiteStats::Last() const {
 
 void SiteStats::Reset() {
   std::lock_guard<std::mutex> lock(mutex_);
-  calls_ = failed_ = 0;
+  calls_ = failed_ = lost_bytes_ = 0;
   transfer_ = early_share_ = 0;
   wait_.clear();
   late_.clear();
@@ -74,7 +75,8 @@ std::string SiteStats::Json(const SiteLabel& label, bool with_spans) const {
   WriteJsonString(out, label.plan);
   out << ",\"ranks\":" << label.ranks << ",\"bytes\":" << label.bytes << ",\"calls\":" << calls_
       << ",\"failed\":" << failed_ << ",\"transfer_s\":" << transfer_
-      << ",\"early_bytes_share\":" << (calls_ ? early_share_ / static_cast<double>(calls_) : 0) << ",\"wait_s\":";
+      << ",\"early_bytes_share\":" << (calls_ ? early_share_ / static_cast<double>(calls_) : 0)
+      << ",\"lost_bytes\":" << lost_bytes_ << ",\"wait_s\":";
   WriteList(out, wait_);
   out << ",\"late\":";
   WriteList(out, late_);

@@ -50,7 +50,8 @@ ffi::ErrorOr<std::unique_ptr<AcrossSite>> Instantiate(std::string_view name, std
                                                       std::string_view kind_name, std::string_view reduction_name,
                                                       ffi::Span<const int32_t> devices, ffi::Span<const int32_t> sizes,
                                                       ffi::Span<const int32_t> processes, int64_t module,
-                                                      int64_t lowering, int64_t number, std::string_view line) {
+                                                      int64_t lowering, int64_t number, std::string_view line,
+                                                      ffi::Span<const double> shares, int64_t segment_bytes) {
   const std::string who = std::string(name) + " over '" + std::string(axes) + "'";
   const auto invalid = [&](const std::string& message) {
     return ffi::Unexpected(ToError(InvalidArgument(who + ": " + message)));
@@ -105,11 +106,28 @@ ffi::ErrorOr<std::unique_ptr<AcrossSite>> Instantiate(std::string_view name, std
     across->planned = std::move(planned.value());
     return across;
   }
-  Result<std::shared_ptr<MessageSite>> site =
-      MessageSite::Make(std::move(label), *kind, *reduction, across->module, *numbered, groups, TheJob().process());
+  std::optional<AllowedLoss> loss;
+  if (shares.size() > 0) loss = AllowedLoss{{shares.begin(), shares.end()}, segment_bytes};
+  Result<std::shared_ptr<MessageSite>> site = MessageSite::Make(std::move(label), *kind, *reduction, across->module,
+                                                                *numbered, groups, TheJob().process(), std::move(loss));
   if (!site.ok()) return ffi::Unexpected(ToError(site.status()));
   across->site = std::move(site.value());
   return across;
+}
+
+// Of a call that may lose some, the first operand says what is important.
+Status TakeImportant(const MessageSite& site, std::vector<Leaf>& leaves, Buffers& buffers) {
+  const int64_t segment_bytes = site.loss()->segment_bytes;
+  int64_t segments = 0;
+  for (size_t i = 1; i < leaves.size(); ++i) segments += (leaves[i].bytes + segment_bytes - 1) / segment_bytes;
+  if (leaves.empty() || leaves[0].dtype != DType::kU8 || leaves[0].bytes != segments) {
+    return Status(Code::kInternal, site.label().name + ": what is important of its operands is not said");
+  }
+  buffers.important = buffers.operands[0];
+  leaves.erase(leaves.begin());
+  buffers.operands.erase(buffers.operands.begin());
+  buffers.results.erase(buffers.results.begin());
+  return Status();
 }
 
 Status Start(AcrossSite* across, ffi::RunId run, int32_t device, const ffi::RemainingArgs& args,
@@ -127,6 +145,8 @@ Status Start(AcrossSite* across, ffi::RunId run, int32_t device, const ffi::Rema
   const MessageSite& own = across->own();
   Status status =
       ReadBuffers(own.label().name, own.kind(), own.GroupOf(at->second).size(), args, rets, leaves, buffers);
+  if (!status.ok()) return status;
+  if (own.loss()) status = TakeImportant(own, leaves, buffers);
   if (!status.ok()) return status;
   status = across->planned ? across->planned->SetLeaves(leaves, TheExecutor().stats())
                            : across->site->SetLeaves(leaves, TheExecutor().stats());
@@ -159,7 +179,9 @@ XLA_FFI_DEFINE_HANDLER(kInstantiate, Instantiate,
                            .Attr<int64_t>("module")
                            .Attr<int64_t>("lowering")
                            .Attr<int64_t>("number")
-                           .Attr<std::string_view>("line"));
+                           .Attr<std::string_view>("line")
+                           .Attr<ffi::Span<const double>>("shares")
+                           .Attr<int64_t>("segment_bytes"));
 
 XLA_FFI_DEFINE_HANDLER(kExecute, Execute,
                        ffi::Ffi::Bind()

@@ -54,6 +54,23 @@ Result<std::optional<Incoming>> Inbox::Begin(uint32_t process, const MessageId& 
   return arrival;
 }
 
+Result<Incoming> Inbox::BeginLossy(uint32_t process, const MessageId& id, int64_t bytes, int64_t may_lose) {
+  Incoming arrival{process, id, bytes, {}, std::nullopt, nullptr};
+  const auto found = posted_.find(id);
+  if (found == posted_.end()) return arrival;
+  Posted& posted = found->second;
+  if (posted.process != process) return WrongSender(id, posted.process);
+  if (posted.bytes != bytes) return WrongSize(id, bytes, posted.bytes);
+  if (!posted.loss || posted.loss->may_lose != may_lose) {
+    return InvalidArgument(Name(id) + " as one that may lose " + std::to_string(may_lose) +
+                           " bytes, which is to lose " + std::to_string(posted.loss ? posted.loss->may_lose : 0));
+  }
+  arrival.spans = posted.spans;
+  arrival.posted = std::move(posted);
+  posted_.erase(found);
+  return arrival;
+}
+
 void Inbox::End(Incoming arrival) {
   if (arrival.posted) {
     callbacks_->Push(arrival.id.call, [done = std::move(arrival.posted->done)] { done(Status(), nullptr); });

@@ -25,11 +25,18 @@
 namespace jaxcomm {
 
 struct Posted {
+  // Of a message that may lose some.
+  struct Loss {
+    int64_t may_lose;  // bytes
+    std::vector<ByteRange> lost;
+  };
+
   uint32_t process;
   std::vector<Span> spans;
   int64_t bytes;  // of all spans
   bool accepts_view;
   Received done;
+  std::shared_ptr<Loss> loss = nullptr;  // none: all of it must come
 };
 
 // A message whose bytes are coming.
@@ -61,6 +68,8 @@ class Inbox {
   void Notice(uint32_t process, std::string_view notice);
   // No arrival: it must wait until something is taken; ask again.
   Result<std::optional<Incoming>> Begin(uint32_t process, const MessageId& id, int64_t bytes);
+  // Of a message that may lose some; where none is expected it goes nowhere.
+  Result<Incoming> BeginLossy(uint32_t process, const MessageId& id, int64_t bytes, int64_t may_lose);
   void End(Incoming arrival);
 
   // `gone`: nothing can come any more, only what is there already can be taken.

@@ -20,6 +20,16 @@ void Router::Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans,
   SendParts(transports_, parts, std::move(spans), std::move(done));
 }
 
+void Router::PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, int64_t may_lose,
+                       ReceivedLossy done) {
+  transports_[routes_[process]]->PostLossy(process, id, std::move(spans), may_lose, std::move(done));
+}
+
+void Router::SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important,
+                       int64_t may_lose, Sent done) {
+  transports_[routes_[to.process]]->SendLossy(to, std::move(spans), important, may_lose, std::move(done));
+}
+
 void Router::Flush() {
   for (Transport* transport : transports_) transport->Flush();
 }

@@ -25,6 +25,10 @@ class Router : public Transport {
   void Notify(uint32_t process, std::string_view notice) override;
   void Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view, Received done) override;
   void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
+  void PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, int64_t may_lose,
+                 ReceivedLossy done) override;
+  void SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important, int64_t may_lose,
+                 Sent done) override;
   void Flush() override;
   void Cancel(const CallId& call) override;
   void Expect() override;

@@ -80,16 +80,20 @@ void SocketTransport::Notify(uint32_t process, std::string_view notice) {
 
 void SocketTransport::Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view,
                            Received done) {
-  const Result<int64_t> bytes = CheckSpans(spans);
+  PostAs(id, {process, std::move(spans), 0, accepts_view, std::move(done), nullptr});
+}
+
+void SocketTransport::PostAs(const MessageId& id, Posted posted) {
+  const Result<int64_t> bytes = CheckSpans(posted.spans);
   Lock lock(mutex_);
   if (inbox_.IsCancelled(id.call)) return;
   const bool was_idle = callbacks_.empty() && !callbacks_.running();
-  const Result<SocketPeer*> peer = Find(process);
+  const Result<SocketPeer*> peer = Find(posted.process);
   if (!bytes.ok()) {
-    callbacks_.Push(id.call, [done = std::move(done), why = bytes.status()] { done(why, nullptr); });
+    callbacks_.Push(id.call, [done = std::move(posted.done), why = bytes.status()] { done(why, nullptr); });
   } else {
-    std::optional<Refusal> refusal =
-        inbox_.Post(id, {process, std::move(spans), bytes.value(), accepts_view, std::move(done)}, peer.status());
+    posted.bytes = bytes.value();
+    std::optional<Refusal> refusal = inbox_.Post(id, std::move(posted), peer.status());
     if (refusal) {
       const Status why = CutOff(refusal->process, refusal->why);
       callbacks_.Push(id.call, [done = std::move(refusal->done), why] { done(why, nullptr); });
@@ -106,6 +110,17 @@ void SocketTransport::Post(uint32_t process, const MessageId& id, std::vector<Sp
 }
 
 void SocketTransport::Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) {
+  SendAs(to, std::move(spans), std::move(done),
+         [](SocketPeer& peer, const Receiver& receiver, int64_t bytes, const std::shared_ptr<Outgoing>& message) {
+           const Header header{FrameType::kMessage, static_cast<uint32_t>(bytes), receiver.id};
+           const bool is_copied = bytes <= kCopied && peer.copied_bytes() <= kMaxCopied;
+           is_copied ? peer.PushCopy(header, message->spans) : peer.Push(header, message);
+           return !is_copied;
+         });
+}
+
+void SocketTransport::SendAs(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done,
+                             const PushMessage& push) {
   const Result<int64_t> bytes = CheckSpans(spans);
   const CallId call = to.empty() ? CallId() : to.front().id.call;
   Lock lock(mutex_);
@@ -115,20 +130,13 @@ void SocketTransport::Send(const std::vector<Receiver>& to, std::vector<ConstSpa
       Outgoing{call, std::move(spans), /*receivers=*/1, bytes.status(), std::move(done)});  // this function is one
   if (bytes.ok()) {
     for (const Receiver& receiver : to) {
-      const Header header{FrameType::kMessage, static_cast<uint32_t>(bytes.value()), receiver.id};
       const Result<SocketPeer*> found = Find(receiver.process);
       if (!found.ok()) {
         message->status = found.status();
         continue;
       }
-      SocketPeer& peer = *found.value();
-      if (bytes.value() <= kCopied && peer.copied_bytes() <= kMaxCopied) {
-        peer.PushCopy(header, message->spans);
-      } else {
-        ++message->receivers;
-        peer.Push(header, message);
-      }
-      Queue(peer);
+      if (push(*found.value(), receiver, bytes.value(), message)) ++message->receivers;
+      Queue(*found.value());
     }
   }
   Finish(std::move(message));

@@ -75,6 +75,11 @@ class SocketTransport : public Transport {
   bool Stop();
   // All that the thread does.
   virtual void Work();
+  // What Post and Send do; `push` hands the message to a process, and says whether it waits for it.
+  void PostAs(const MessageId& id, Posted posted);
+  using PushMessage = std::function<bool(SocketPeer& peer, const Receiver& receiver, int64_t bytes,
+                                         const std::shared_ptr<Outgoing>& message)>;
+  void SendAs(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done, const PushMessage& push);
   // From now on Await hears of it under this key.
   Status Watch(uint64_t key, int socket);
   void Finish(std::shared_ptr<Outgoing> message);

@@ -23,6 +23,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "cc/base/status.h"
@@ -84,6 +85,15 @@ struct Receiver {
 // keep the sender waiting: release them soon.
 using Received = std::function<void(const Status&, std::shared_ptr<const std::byte> view)>;
 
+// Bytes [begin, end) of a message.
+struct ByteRange {
+  int64_t begin, end;
+};
+
+// As Received; `lost`: what will never come, in ascending order. Where it would be are zeros.
+using ReceivedLossy =
+    std::function<void(const Status&, std::shared_ptr<const std::byte> view, const std::vector<ByteRange>& lost)>;
+
 // The spans may be used again: the message has been copied or has left. An error: the process is gone.
 using Sent = std::function<void(const Status&)>;
 
@@ -120,6 +130,21 @@ class Transport {
                     Received done) = 0;
   virtual void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) = 0;
   virtual void Flush() = 0;
+
+  // A message of which up to `may_lose` bytes need not come if they get lost on their way, none of them of a span that
+  // is important to the sender. Both sides know of it; it is to be sent once the other side has said that it has posted
+  // it. Kinds that lose nothing treat it as any other.
+  virtual void PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, int64_t /*may_lose*/,
+                         ReceivedLossy done) {
+    Post(process, id, std::move(spans), /*accepts_view=*/true,
+         [done = std::move(done)](const Status& status, std::shared_ptr<const std::byte> view) {
+           done(status, std::move(view), {});
+         });
+  }
+  virtual void SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& /*important*/,
+                         int64_t /*may_lose*/, Sent done) {
+    Send({to}, std::move(spans), std::move(done));
+  }
 
   // The call is over here. Callbacks of its messages that have not begun never run; what still comes of it is dropped.
   // Waits for a copy of its bytes that is being made, never for another process. Not to be called from a callback of

@@ -53,7 +53,7 @@ def psum(
     axes.check("psum", axis_name)
     ranks = _ranks(axis_name, axis_index_groups)
     total = partial(psum, axis_name=axis_name, axis_index_groups=axis_index_groups, plan=plan)
-    return bounded_sum(x, loss, total, ranks, axis_name)[0]
+    return bounded_sum(x, loss, total, ranks, axis_name, axis_index_groups)[0]
 
 
 def pmean(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,13 +17,15 @@ from jax import lax
 from jaxcomm.collectives import axes
 from jaxcomm.collectives.leaves import leaf_name
 from jaxcomm.collectives.loss import Loss
+from jaxcomm.collectives.primitive import replace_collectives
+from jaxcomm.collectives.request import AllowedLoss
 from jaxcomm.ffi import segments
 
 Reduce = Callable[[Any], Any]
 Arrays = list[jax.Array]
 
 
-def bounded_sum(x: Any, loss: Loss, total: Reduce, ranks: int, axis_name: Any) -> tuple[Any, Any]:
+def bounded_sum(x: Any, loss: Loss, total: Reduce, ranks: int, axis_name: Any, groups: Any = None) -> tuple[Any, Any]:
     """The sum of a tree over the ranks without what the loss leaves out, and what this rank left out.
 
     Args:
@@ -31,10 +34,11 @@ def bounded_sum(x: Any, loss: Loss, total: Reduce, ranks: int, axis_name: Any) -
       total: sums a tree over the ranks; called twice at most.
       ranks: how many there are.
       axis_name: the axes that tell this rank from the others.
+      groups: of indices along the axis, which sum among themselves.
 
     Returns:
-      The sums, with "local" and "random" times `ranks` over the ranks that kept a segment, and a tree like `x` of what
-      was left out.
+      The sums, but with "agreed" times `ranks` over the ranks whose part is in them, and a tree like `x` of what was
+      left out; what the network will lose is not known here.
 
     Raises:
       ValueError: bounds of tensors that are not there, or a tensor without one.
@@ -56,6 +60,10 @@ def bounded_sum(x: Any, loss: Loss, total: Reduce, ranks: int, axis_name: Any) -
     if loss.policy == "agreed":
         dropped = [loss.dropped(names[i], leaves[i]) for i in cut]
         sums, exact, kept = _agreed(flat, dropped, whole, loss, total)
+    elif loss.policy == "network":
+        allowed = AllowedLoss(tuple(loss.share(names[i], leaves[i]) for i in cut), loss.segment_bytes)
+        sums, kept = _by_network(flat, loss, allowed, axis_name, groups)
+        exact = total(whole) if whole else []
     else:
         if loss.policy == "local":
             kept = [_least_left_out(x, loss.dropped(names[i], x), loss) for i, x in zip(cut, flat, strict=True)]
@@ -127,6 +135,21 @@ def _least_left_out(x: jax.Array, count: int, loss: Loss) -> jax.Array:
     matter, median = segments.importance(x, _seed(loss, x), loss.segment_bytes, loss.sample_stride)
     least = jnp.argsort(matter)[:count]
     return jnp.ones_like(matter).at[least].set(~(matter[least] < median))
+
+
+def _by_network(
+    flat: Sequence[jax.Array], loss: Loss, allowed: AllowedLoss, axis_name: Any, groups: Any
+) -> tuple[Arrays, Arrays]:
+    """Sums of which the network may lose segments that matter no more than the tensor's median one."""
+    if not flat:
+        return [], []
+    important = []
+    for x in flat:
+        matter, _ = segments.importance(x, _seed(loss, x), loss.segment_bytes, segments.NO_SAMPLE)
+        important.append((~(matter <= jnp.median(matter))).astype(jnp.uint8))
+    over = partial(lax.psum, axis_name=axis_name, axis_index_groups=groups)
+    _, *sums = replace_collectives(over, "", loss=allowed)([jnp.concatenate(important), *flat])
+    return sums, [jnp.ones(each.shape) for each in important]
 
 
 def _left_out_at_random(flat: Sequence[jax.Array], shares: Sequence[float], loss: Loss, axis_name: Any) -> Arrays:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxcomm import choice, ffi
-from jaxcomm.collectives.request import Device, Operand, Request, extent
+from jaxcomm.collectives.request import AllowedLoss, Device, Operand, Request, extent
 
 
 def target(request: Request) -> str:
@@ -47,7 +47,10 @@ def attributes(
     nbytes, dtype = extent(operands[1:] if request.divided else operands)
     choose = choice.choose_messages if request.site else choice.choose
     choices = {
-        ranks: choose(request.kind, ranks, nbytes, dtype, request.plan, request.call) for ranks in {*sizes} - {1}
+        ranks: choice.lossy_messages(ranks)
+        if request.loss
+        else choose(request.kind, ranks, nbytes, dtype, request.plan, request.call)
+        for ranks in {*sizes} - {1}
     }
     found: dict[str, Any] = {
         "name": request.name,
@@ -70,6 +73,9 @@ def attributes(
     if request.site:
         processes = [device.process for group in request.groups for device in group]
         found |= request.site._asdict() | {"processes": np.array(processes, np.int32)}
+    if request.site and not request.divided:
+        loss = request.loss or AllowedLoss((), 0)
+        found |= {"shares": np.array(loss.shares, np.float64), "segment_bytes": np.int64(loss.segment_bytes)}
     return found
 
 

@@ -9,6 +9,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from jaxcomm import jax_compat
+from jaxcomm.collectives.primitive import OUR_PARAMS
 from jaxcomm.log import say_once
 
 
@@ -28,15 +29,17 @@ def has_devices(context: mlir.LoweringRuleContext, collective: str) -> bool:
 
 
 def lower_to_lax(
-    lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str, where: str, **params: Any
+    lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, where: str, **params: Any
 ) -> Sequence[Any]:
-    del plan, bucket, where
+    del where
     say_that_lax_runs(context)
     return as_lax(lax, context, *operands, **params)
 
 
 def as_lax(lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, **params: Any) -> Sequence[Any]:
-    results: Sequence[Any] = mlir.lower_fun(lambda *xs: [lax.bind(x, **params) for x in xs], multiple_results=True)(
+    """Of `params` only those that are lax's."""
+    its = {name: value for name, value in params.items() if name not in OUR_PARAMS}
+    results: Sequence[Any] = mlir.lower_fun(lambda *xs: [lax.bind(x, **its) for x in xs], multiple_results=True)(
         context, *operands
     )
     return results

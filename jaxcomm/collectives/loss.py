@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from numbers import Real
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self, get_args
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from jaxcomm.plan import Plan
     from jaxcomm.profile import Layer
 
-Policy = Literal["agreed", "local", "random"]
+Policy = Literal["agreed", "local", "network", "random"]
+_MIN_NETWORK_SEGMENT = 1024  # bytes: what is important is said of so many at once
 
 
 @dataclass(frozen=True)
@@ -30,15 +31,18 @@ class Loss:
     Policy "agreed": by the sum of what each segment matters to them, the ranks agree on those that nobody sends, so the
     sum carries 1 − p of the bytes. Policy "local": each rank leaves out its own, as a network does that drops packets:
     those that matter least, and only segments whose mean magnitude is below the median of a sample; each segment is
-    averaged over the ranks that kept it. Policy "random" is what the other two are compared with, a network that knows
-    nothing of gradients: each rank loses each segment with probability p, even the only one of a tensor, and each is
-    averaged over the ranks that kept it. "local" and "random" save no bytes.
+    averaged over the ranks that kept it. Policy "network" leaves out what the network loses, and nothing where it loses
+    nothing: between processes over UDP (`JAXCOMM_TRANSPORT=udp`) packets that get lost are not sent again while the
+    share allows it, but for those of the half of a tensor's segments that matter most; every element is averaged over
+    the ranks whose packets came. Policy "random" is what the others are compared with, a network that knows nothing of
+    gradients: each rank loses each segment with probability p, even the only one of a tensor, and each is averaged over
+    the ranks that kept it. Only "agreed" saves bytes, and only "network" the time of what is lost.
 
     Attributes:
       bound: the share p of a tensor that may be left out, in [0, 1); None: `bounds` names every tensor.
-      policy: "agreed", "local" or "random".
+      policy: "agreed", "local", "network" or "random".
       bounds: other shares by tensor, named as `jax.tree_util.keystr` does with `simple=True, separator="/"`.
-      segment_bytes: size of a segment, a multiple of 8.
+      segment_bytes: size of a segment, a multiple of 8; with "network" 1024 at least.
       sample_stride: one of so many elements is in the sample of "local".
       seed: of that sample, and of what "random" loses; a uint32. Pass the step's number for others in every step.
 
@@ -111,10 +115,15 @@ class Loss:
         for name, share in (shares | {f"bounds[{key!r}]": share for key, share in self.bounds.items()}).items():
             if not (isinstance(share, Real) and 0 <= share < 1):
                 raise ValueError(f"Loss: {name} is {share!r}; it is the share of a tensor, from 0 to below 1")
-        if self.policy not in ("agreed", "local", "random"):
-            raise ValueError(f'Loss: policy is "{self.policy}"; it is "agreed", "local" or "random"')
+        if self.policy not in get_args(Policy):
+            raise ValueError(f'Loss: policy is "{self.policy}"; it is "agreed", "local", "network" or "random"')
         if not isinstance(self.segment_bytes, int) or self.segment_bytes < 8 or self.segment_bytes % 8:
             raise ValueError(f"Loss: segment_bytes is {self.segment_bytes!r}; it must be a positive multiple of 8")
+        if self.policy == "network" and self.segment_bytes < _MIN_NETWORK_SEGMENT:
+            raise ValueError(
+                f'Loss: segment_bytes is {self.segment_bytes}; with the policy "network" it must be '
+                f"{_MIN_NETWORK_SEGMENT} or more"
+            )
         if not (isinstance(self.sample_stride, int) and 1 <= self.sample_stride < 2**32):
             raise ValueError(f"Loss: sample_stride is {self.sample_stride!r}; it must be from 1 to below 2^32")
         if isinstance(self.seed, int) and not 0 <= self.seed < 2**32:

@@ -6,6 +6,7 @@ what lax makes of it.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -19,9 +20,9 @@ from jaxcomm.collectives.call_site import with_site
 from jaxcomm.collectives.custom_call import attributes, is_in_place, target
 from jaxcomm.collectives.lax_lowering import as_lax, has_devices, lower_to_lax
 from jaxcomm.collectives.partition import partitioned_call
-from jaxcomm.collectives.primitive import COLLECTIVES, CORE, OUR_PARAMS, PRIMITIVES, VARY, bind_in_core_form
+from jaxcomm.collectives.primitive import COLLECTIVES, CORE, PRIMITIVES, VARY, bind_in_core_form
 from jaxcomm.collectives.ranks import cpus_at, ranks_of, spans_processes
-from jaxcomm.collectives.request import Request
+from jaxcomm.collectives.request import AllowedLoss, Request
 
 
 def register() -> None:
@@ -38,7 +39,7 @@ def register() -> None:
 def _lower(lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, **params: Any) -> Sequence[Any]:
     """Ours, whatever the platform: lax's where there are no devices to lower for, or else in the core's form."""
     if not has_devices(context, COLLECTIVES[lax.name].name):
-        return as_lax(lax, context, *operands, **{key: params[key] for key in params if key not in OUR_PARAMS})
+        return as_lax(lax, context, *operands, **params)
     where = jax_compat.source_line(context)
     rule = mlir.lower_fun(lambda *xs: bind_in_core_form(lax, xs, params, where), multiple_results=True)
     results: Sequence[Any] = rule(context, *operands)
@@ -52,6 +53,7 @@ def lower_to_core(
     plan: str,
     where: str,
     bucket: str = "",
+    loss: AllowedLoss | None = None,
     **params: Any,
 ) -> Sequence[Any]:
     """The lowering rule of our counterpart of `lax` on CPUs, in the core's form."""
@@ -65,7 +67,12 @@ def lower_to_core(
     request = Request(name, collective.kind, collective.reduction, axes, plan, groups)
     if spans_processes(groups):
         request = with_site(request, context, where)
-    return call_core(context, operands, request)
+    if loss is None:
+        return call_core(context, operands, request)
+    if request.site and not _is_partitioned(scope.mesh, scope.manual_axes):
+        return call_core(context, operands, dataclasses.replace(request, loss=loss))
+    rest = context.replace(avals_in=context.avals_in[1:], avals_out=context.avals_out[1:])
+    return [operands[0], *call_core(rest, operands[1:], request)]  # nothing is lost within a process
 
 
 def call_core(context: mlir.LoweringRuleContext, operands: Sequence[Any], request: Request) -> Sequence[Any]:
@@ -73,7 +80,7 @@ def call_core(context: mlir.LoweringRuleContext, operands: Sequence[Any], reques
     scope: Any = context.module_context.axis_context
     avals: Sequence[Any] = context.avals_in
     config = attributes(request, [(aval.shape, aval.dtype) for aval in avals])
-    if any(size > 1 for axis, size in scope.mesh.shape.items() if axis not in scope.manual_axes):
+    if _is_partitioned(scope.mesh, scope.manual_axes):
         # The choice falls anew for the sizes of shards, but not if JAX has it cached.
         choice.compile_plan(request.plan)
         return partitioned_call(context, operands, request)
@@ -84,11 +91,23 @@ def call_core(context: mlir.LoweringRuleContext, operands: Sequence[Any], reques
     return results
 
 
+def _is_partitioned(mesh: Any, manual_axes: Any) -> bool:
+    """Whether XLA still partitions the step, over axes that are not manual."""
+    return any(size > 1 for axis, size in mesh.shape.items() if axis not in manual_axes)
+
+
 def _lower_on_gpus(
-    lax: Primitive, context: mlir.LoweringRuleContext, *operands: Any, plan: str, bucket: str, where: str, **params: Any
+    lax: Primitive,
+    context: mlir.LoweringRuleContext,
+    *operands: Any,
+    plan: str,
+    bucket: str,
+    loss: Any,
+    where: str,
+    **params: Any,
 ) -> Sequence[Any]:
     """What is for GPUs is imported where a step is lowered for them."""
-    del where
+    del loss, where  # nothing is lost on GPUs
     from jaxcomm.gpu import psum
 
     return psum.lower(lax, context, *operands, plan=plan, bucket=bucket, **params)

@@ -101,5 +101,6 @@ def _attribute(value: Any) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, np.ndarray):
-        return f"dense<{value.tolist()}> : tensor<{value.size}xi32>"
+        kind = "f64" if value.dtype == np.float64 else "i32"
+        return f"dense<{value.tolist() if value.size else ''}> : tensor<{value.size}x{kind}>"
     return f"{value} : i64"

@@ -12,6 +12,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching
 
 from jaxcomm import jax_compat
+from jaxcomm.collectives.request import AllowedLoss
 from jaxcomm.collectives.reroute import reroute
 from jaxcomm.log import say_once
 
@@ -68,30 +69,34 @@ COLLECTIVES = {
 
 # lax's parameter for the dimension that is cut or grows, by kind.
 DIMENSION = {"reduce_scatter": "scatter_dimension", "all_gather": "all_gather_dimension"}
-OUR_PARAMS = ("plan", "bucket")
+OUR_PARAMS = ("plan", "bucket", "loss")
 
 
-def replace_collectives(function: Callable[..., Any], plan: str, bucket: str = "") -> Callable[..., Any]:
+def replace_collectives(
+    function: Callable[..., Any], plan: str, bucket: str = "", loss: AllowedLoss | None = None
+) -> Callable[..., Any]:
     """Returns `function` with ours in place of every collective that lax binds in it.
 
     Args:
       function: takes arrays and calls `jax.lax`.
       plan: hash of the plan that they follow, or "" for the default schedules.
       bucket: which of a step's buckets they sum, for messages and statistics; "" for none.
+      loss: what the network may lose.
     """
-    return reroute(function, {lax: partial(_bind, lax, plan, bucket) for lax in PRIMITIVES})
+    ours = {"plan": plan, "bucket": bucket, "loss": loss}
+    return reroute(function, {lax: partial(_bind, lax, ours) for lax in PRIMITIVES})
 
 
 def vary_together(function: Callable[..., Any], plan: str) -> Callable[..., Any]:
     """Returns `function`, which calls `jax.lax.pcast`, with one cast of all arrays; their cotangents follow `plan`."""
-    bind = partial(VARY.bind, plan=plan, bucket="")
+    bind = partial(VARY.bind, plan=plan, bucket="", loss=None)
     return reroute(function, {jax_compat.lax_pvary(): lambda params, operands: bind(*operands, **params)})
 
 
-def _bind(lax: Primitive, plan: str, bucket: str, params: dict[str, Any], operands: Sequence[Any]) -> Sequence[Any]:
+def _bind(lax: Primitive, ours: dict[str, Any], params: dict[str, Any], operands: Sequence[Any]) -> Sequence[Any]:
     """Binds ours, for named axes and without a dimension that comes or goes."""
     kind = COLLECTIVES[lax.name].kind
-    bind = partial(PRIMITIVES[lax].bind, plan=plan, bucket=bucket)
+    bind = partial(PRIMITIVES[lax].bind, **ours)
     if kind == "all_reduce":
         positional = tuple(axis for axis in params["axes"] if isinstance(axis, int))
         named = tuple(axis for axis in params["axes"] if not isinstance(axis, int))
@@ -151,7 +156,10 @@ def _primitive(lax: Primitive) -> Primitive:
             changes[i] = change
         return results, changes
 
-    def transpose(cotangents: Sequence[Any], *operands: Any, plan: str, bucket: str, **params: Any) -> Sequence[Any]:
+    def transpose(
+        cotangents: Sequence[Any], *operands: Any, plan: str, bucket: str, loss: Any, **params: Any
+    ) -> Sequence[Any]:
+        del loss  # such sums are not differentiated
         rule = ad.primitive_transposes[lax]
         linear = [ad.is_undefined_primal(operand) for operand in operands]
         moving = [i for i, cotangent in enumerate(cotangents) if linear[i] and not isinstance(cotangent, ad.Zero)]
@@ -165,7 +173,13 @@ def _primitive(lax: Primitive) -> Primitive:
             results[i] = result
         return results
 
-    def batch(axis: Any, operands: Sequence[Any], dims: Sequence[Any], *, plan: str, bucket: str, **params: Any) -> Any:
+    def batch(
+        axis: Any, operands: Sequence[Any], dims: Sequence[Any], *, plan: str, bucket: str, loss: Any, **params: Any
+    ) -> Any:
+        if loss is not None:
+            raise NotImplementedError(
+                'jaxcomm: a loss of the policy "network" has no batches of jax.vmap.\n  Cure: another policy there.'
+            )
         plain: Any = batching.primitive_batchers  # untyped in JAX
         rule = batching.fancy_primitive_batchers.get(lax) or partial(_batch_each, plain[lax])
 
@@ -178,7 +192,7 @@ def _primitive(lax: Primitive) -> Primitive:
     ad.primitive_jvps[ours] = jvp
     ad.primitive_transposes[ours] = transpose
     batching.fancy_primitive_batchers[ours] = batch
-    jax_compat.drop_what_nobody_reads(ours)
+    jax_compat.drop_what_nobody_reads(ours, but="loss")
     jax_compat.ask_policies_as(ours, lax, OUR_PARAMS)
     return ours
 
@@ -196,8 +210,10 @@ def _core_primitive(lax: Primitive) -> Primitive:
     return core
 
 
-def _abstract_eval(lax: Primitive, *avals: Any, plan: str, bucket: str, **params: Any) -> tuple[list[Any], set[Any]]:
-    del plan, bucket
+def _abstract_eval(
+    lax: Primitive, *avals: Any, plan: str, bucket: str, loss: Any, **params: Any
+) -> tuple[list[Any], set[Any]]:
+    del plan, bucket, loss
     results, effects = zip(*[lax.abstract_eval(aval, **params) for aval in avals], strict=True)
     return list(results), set().union(*effects)
 

@@ -28,6 +28,18 @@ class Device(NamedTuple):
 Groups = tuple[tuple[Device, ...], ...]
 
 
+class AllowedLoss(NamedTuple):
+    """What the network may lose of a sum, whose first operand says which segments must not be lost.
+
+    Attributes:
+      shares: of each other operand.
+      segment_bytes: of an operand.
+    """
+
+    shares: tuple[float, ...]
+    segment_bytes: int
+
+
 class Site(NamedTuple):
     """How the processes that a call spans know it.
 
@@ -58,6 +70,7 @@ class Request:
       divided: whether these groups, then of one size, are divided further by the first operand: int32, a number for
         each rank, the same for those that reduce together.
       site: of a call that spans processes, on CPUs.
+      loss: of a sum that spans processes; None: nothing may be lost.
     """
 
     name: str
@@ -68,6 +81,7 @@ class Request:
     groups: Groups
     divided: bool = False
     site: Site | None = None
+    loss: AllowedLoss | None = None
 
     @property
     def call(self) -> str:

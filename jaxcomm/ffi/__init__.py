@@ -124,8 +124,9 @@ def stats() -> Stats:
 
     It prints as a table; `json()`, `save(path)`, `scalars()` and `trace(path)` give it to other tools. Per site: name,
     axes, plan, ranks, bytes, calls, failed; `wait_s` and `late` by rank (total seconds a rank waited for the last one,
-    how often it was the last one); `transfer_s`, total seconds from the last arrival to the end;
-    `early_bytes_share`, how much of the work was done before the last arrival; and of the last 256 calls `arrivals`
+    how often it was the last one); `transfer_s`, total seconds from the last arrival to the end; `early_bytes_share`,
+    how much of the work was done before the last arrival; `lost_bytes`, what the network has lost, as it may with the
+    policy "network" of a `Loss`, of what the ranks of this process were to add; and of the last 256 calls `arrivals`
     (seconds after the first rank, by rank) and `after_arrival_s`.
 
     Sums in groups that are data (plan "groups") count once for all groups together: a rank waits for the last one of

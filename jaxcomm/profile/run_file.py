@@ -39,6 +39,7 @@ class RunSite(Value):
     failed: Count
     transfer_s: Seconds
     early_bytes_share: Seconds
+    lost_bytes: Count = 0
     wait_s: list[Seconds]
     late: list[Count]
     arrivals: list[list[Seconds | None]]  # None: of a rank in another process, in groups that change

@@ -66,11 +66,21 @@ def test_drop_what_nobody_reads(used: list[bool]) -> None:
     two = Primitive("two")
     two.multiple_results = True
     two.def_abstract_eval(lambda *avals: avals)
-    jax_compat.drop_what_nobody_reads(two)
+    jax_compat.drop_what_nobody_reads(two, but="whole")
     jaxpr = jax.make_jaxpr(lambda x, y: two.bind(x, y))(1.0, 2.0).jaxpr
     reduced, used_inputs = partial_eval.dce_jaxpr(jaxpr, used)
     assert used_inputs == used
     assert [len(eqn.invars) for eqn in reduced.eqns] == ([sum(used)] if any(used) else [])
+
+
+@pytest.mark.parametrize("used", [[True, True], [False, True], [False, False]], ids=str)
+def test_what_depends_on_all_operands_keeps_them(used: list[bool]) -> None:
+    two = Primitive("whole_two")
+    two.multiple_results = True
+    two.def_abstract_eval(lambda *avals, whole: avals)
+    jax_compat.drop_what_nobody_reads(two, but="whole")
+    jaxpr = jax.make_jaxpr(lambda x, y: two.bind(x, y, whole=1))(1.0, 2.0).jaxpr
+    assert partial_eval.dce_jaxpr(jaxpr, used)[1] == [any(used)] * 2
 
 
 @pytest.mark.parametrize("saved", [(), (0,), (1,), (0, 1)], ids=str)
@@ -86,7 +96,7 @@ def test_ask_policies_as(saved: tuple[int, ...]) -> None:
 
     ad.primitive_jvps[two] = jvp
     jax_compat.ask_policies_as(two, jax.lax.exp_p, ("ours",))
-    jax_compat.drop_what_nobody_reads(two)
+    jax_compat.drop_what_nobody_reads(two, but="whole")
     asked = []
 
     def policy(primitive: Any, *avals: Any, **params: Any) -> bool:

@@ -18,6 +18,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxcomm
+from jaxcomm.train import Loss
 from tests.processes import jobs
 
 TOLERANCE = {"bfloat16": 3e-2, "float16": 3e-3, "float32": 1e-5, "complex64": 1e-5, "float64": 1e-12}
@@ -106,6 +107,15 @@ class Cases:
 
             return Case(body, self.array((5,)))
 
+        def lossy(ops: Any, x: Any) -> Any:
+            if ops is lax:
+                return lax.psum(x, "d"), lax.psum(x, "d", axis_index_groups=pairs)
+            loss = Loss(0.3, "network", segment_bytes=1024)
+            return ops.psum(x, "d", loss=loss), ops.psum(x, "d", loss=loss, axis_index_groups=pairs)
+
+        pairs = [[i, i + 1] for i in range(0, n, 2)]
+        gradients = {dtype: self.array((60_001,), dtype) for dtype in ("float32", "bfloat16", "float64", "int32")}
+
         def grouped_gather(ops: Any, x: Any) -> Any:
             return ops.all_gather(x, "d", axis_index_groups=[[*range(0, n, 2)], [*range(1, n, 2)]], tiled=True)
 
@@ -122,6 +132,7 @@ class Cases:
             "groups of one size": groups([*range(1, n, 2)], [*range(0, n, 2)]),
             "groups of unlike sizes": groups([n - 1, *range(1, n - 1)], [0]),
             "groups of unlike sizes across": groups([0, n - 2, n - 1], [*range(1, n - 2)]),
+            "a network that may lose some": Case(lossy, gradients),
             "all_gather in groups": Case(grouped_gather, self.array((5,))),
         }
 

@@ -136,6 +136,20 @@ def test_a_batch_on_each_rank_is_cut_row_by_row(mesh, policy):
         np.testing.assert_array_equal(both[:, i], run(mesh, cut, rows[:, i]))
 
 
+@pytest.mark.parametrize("check_vma", [True, False])
+def test_within_a_process_no_network_loses_anything(mesh, check_vma):
+    tree = {"w": gradients(3), "b": np.ones((RANKS, 5), np.float16), "n": np.ones((RANKS, 900), np.int32)}
+    loss = Loss(0.3, "network", segment_bytes=1024)
+    sums = run(mesh, lambda x: jaxcomm.psum(x, "data", loss=loss), tree, check_vma=check_vma)
+    jax.tree.map(np.testing.assert_array_equal, sums, run(mesh, lambda x: jaxcomm.psum(x, "data"), tree))
+
+
+def test_what_a_network_loses_has_no_batches(mesh):
+    cut = lambda x: jaxcomm.psum(x, "data", loss=Loss(0.3, "network", segment_bytes=1024))  # noqa: E731
+    with pytest.raises(NotImplementedError, match=r'"network" has no batches of jax\.vmap\.\n  Cure: another policy'):
+        run(mesh, jax.vmap(cut), np.stack([gradients(8), gradients(9)], axis=1))
+
+
 def test_equal_losses_hash_alike_and_may_be_static_arguments():
     scaled = jax.jit(lambda x, loss: x * loss.bound, static_argnames="loss")
     for _ in range(2):
@@ -237,10 +251,10 @@ def test_what_is_alike_on_all_ranks_is_summed_too(mesh, policy):
     np.testing.assert_allclose(mean[mean != 0], g[mean != 0], rtol=1e-6)
 
 
-@pytest.mark.parametrize("policy", ["agreed", "local", "random"])
+@pytest.mark.parametrize("policy", ["agreed", "local", "network", "random"])
 def test_it_is_not_differentiated(mesh, policy):
     def through(x):
-        return jax.grad(lambda x: jaxcomm.psum(x, "data", loss=Loss(0.3, policy, segment_bytes=SEGMENT)).sum())(x)
+        return jax.grad(lambda x: jaxcomm.psum(x, "data", loss=Loss(0.3, policy, segment_bytes=1024)).sum())(x)
 
     with pytest.raises(NotImplementedError, match=r"it cannot be differentiated itself\.\n  Cure: take the gradient"):
         run(mesh, through, gradients())
@@ -259,7 +273,7 @@ def train_once(transformation, x):
     return transformation.update(x, transformation.init(x))[0]
 
 
-@pytest.mark.parametrize("policy", ["local", "random"])
+@pytest.mark.parametrize("policy", ["local", "network", "random"])
 def test_error_feedback_of_a_mean_over_who_kept_a_segment_is_refused(policy):
     with pytest.raises(ValueError, match=f'error_feedback is for the policy "agreed"; "{policy}" averages'):
         bounded_loss("data", Loss(policy=policy), error_feedback=True)
@@ -303,7 +317,8 @@ def test_donated_gradients_are_not_needed_any_more(mesh):
         ({"bounds": {"a": -0.1}}, r"bounds\['a'\] is -0.1"),
         ({"bound": "10%"}, "bound is '10%'; it is the share of a tensor"),
         ({"bounds": [0.1]}, r"bounds is \[0.1\]; it maps tensors' names to shares"),
-        ({"policy": "global"}, 'policy is "global"; it is "agreed", "local" or "random"'),
+        ({"policy": "global"}, 'policy is "global"; it is "agreed", "local", "network" or "random"'),
+        ({"policy": "network", "segment_bytes": 1016}, '1016; with the policy "network" it must be 1024 or more'),
         ({"segment_bytes": 12}, "segment_bytes is 12; it must be a positive multiple of 8"),
         ({"segment_bytes": 4096.0}, "segment_bytes is 4096.0; it must be a positive multiple of 8"),
         ({"sample_stride": 0}, r"sample_stride is 0; it must be from 1 to below 2\^32"),

@@ -19,13 +19,33 @@ Status Assembler::Take(const PacketHeader& header, const std::byte* bytes, size_
   if (header.number == window_.newest()) newest_arrived_ = arrived;
   ++unanswered_;
   is_asked_ |= header.asks;
+  bool is_taken = true;
   if (header.kind != PacketKind::kProbe) {
     const Result<bool> taken = TakePiece(header, bytes, size);
     if (!taken.ok()) return taken.status();
-    if (!taken.value()) return Status();
+    is_taken = taken.value();
   }
-  window_.Take(header.number);
+  if (is_taken) window_.Take(header.number);
+  See(header.sent);
   return Status();
+}
+
+// Lossy messages of which nothing more comes for the first time may be over.
+void Assembler::See(uint16_t sent) {
+  const uint64_t now = messages_.oldest + static_cast<uint16_t>(sent - static_cast<uint16_t>(messages_.oldest));
+  if (now <= messages_.sent || now > messages_.oldest + kMaxFrames) return;  // the second: the packet is an old one
+  auto at = messages_.arrivals.lower_bound(messages_.sent);
+  messages_.sent = now;
+  while (at != messages_.arrivals.end() && at->first < now) {
+    const auto next = std::next(at);
+    if (IsOver(at->first, at->second)) Finish(at->first);
+    at = next;
+  }
+}
+
+bool Assembler::IsOver(uint64_t frame, const Arrival& arrival) const {
+  if (arrival.missing > 0 || arrival.missing_bytes > arrival.may_lose) return false;
+  return arrival.missing_bytes == 0 || frame < messages_.sent;
 }
 
 Status Assembler::Check(const PacketHeader& header, size_t size) const {
@@ -34,8 +54,9 @@ Status Assembler::Check(const PacketHeader& header, size_t size) const {
                            " of a frame of " + std::to_string(header.bytes) + what);
   };
   if (header.kind == PacketKind::kProbe) return size == 0 && header.bytes == 0 ? Status() : wrong(" as a probe");
-  const bool is_message = header.kind == PacketKind::kMessage;
-  const size_t most = kHeaderBytes + (is_message ? static_cast<size_t>(Transport::kMaxMessage) : Transport::kMaxNotice);
+  const bool is_message = header.kind != PacketKind::kOrdered;
+  const size_t front = header.kind == PacketKind::kLossy ? piece_ : kHeaderBytes;
+  const size_t most = front + (is_message ? static_cast<size_t>(Transport::kMaxMessage) : Transport::kMaxNotice);
   if (header.bytes < kHeaderBytes || header.bytes > most) {
     return wrong(", which has " + std::to_string(kHeaderBytes) + " to " + std::to_string(most));
   }
@@ -50,27 +71,33 @@ Status Assembler::Check(const PacketHeader& header, size_t size) const {
 
 // Whether it was taken; if not, it must be sent again.
 Result<bool> Assembler::TakePiece(const PacketHeader& header, const std::byte* bytes, size_t size) {
-  Stream& stream = header.kind == PacketKind::kMessage ? messages_ : ordered_;
+  Stream& stream = header.kind == PacketKind::kOrdered ? ordered_ : messages_;
   if (header.frame < stream.oldest || stream.whole.count(header.frame)) return true;
   Arrival& arrival = stream.arrivals[header.frame];
   if (arrival.bytes == 0) {
-    arrival.bytes = header.bytes;
+    arrival.bytes = arrival.reliable = header.bytes;
+    arrival.missing_bytes = header.bytes;
     arrival.missing = (header.bytes + piece_ - 1) / piece_;
     arrival.has.resize(arrival.missing);
+    arrival.is_lossy = header.kind == PacketKind::kLossy;
   }
-  if (arrival.bytes != header.bytes) return InvalidArgument("a frame that changed its size");
+  if (arrival.bytes != header.bytes || arrival.is_lossy != (header.kind == PacketKind::kLossy)) {
+    return InvalidArgument("a frame that changed its size or its kind");
+  }
   const size_t piece = header.offset / piece_;
   if (arrival.has[piece]) return true;
-  if (header.kind == PacketKind::kMessage && piece == 0) {
-    const Result<bool> named = Name(header, bytes, arrival);
+  if (header.kind != PacketKind::kOrdered && piece == 0) {
+    const Result<bool> named = Name(header, bytes, size, arrival);
     if (!named.ok() || !named.value()) return named;
   } else if (!arrival.message && !Keep(header.kind, arrival)) {
     return false;
   }
   Place(arrival, header.offset, bytes, size);
   arrival.has[piece] = true;
-  if (--arrival.missing > 0) return true;
-  if (header.kind == PacketKind::kMessage) {
+  arrival.missing_bytes -= static_cast<int64_t>(size);
+  if (header.offset < arrival.reliable) --arrival.missing;
+  if (!IsOver(header.frame, arrival)) return true;
+  if (header.kind != PacketKind::kOrdered) {
     Finish(header.frame);
   } else if (Status status = DeliverOrdered(); !status.ok()) {
     return status;
@@ -79,19 +106,23 @@ Result<bool> Assembler::TakePiece(const PacketHeader& header, const std::byte* b
 }
 
 // The first piece says which message it is: now what has been kept goes where it belongs.
-Result<bool> Assembler::Name(const PacketHeader& header, const std::byte* bytes, Arrival& arrival) {
+Result<bool> Assembler::Name(const PacketHeader& header, const std::byte* bytes, size_t size, Arrival& arrival) {
   const Result<Header> frame = DecodeHeader(bytes);
   if (!frame.ok()) return frame.status();
   if (frame.value().type != FrameType::kMessage || kHeaderBytes + frame.value().bytes != header.bytes) {
     return InvalidArgument("a frame that is not the message that its packets say");
   }
-  Result<std::optional<Incoming>> begun = inbox_->Begin(process_, frame.value().id, frame.value().bytes);
-  if (!begun.ok()) return begun.status();
-  if (!begun.value()) {
-    waits_ = true;
-    return false;
+  if (arrival.is_lossy) {
+    if (Status status = BeginLossy(frame.value(), bytes, size, arrival); !status.ok()) return status;
+  } else {
+    Result<std::optional<Incoming>> begun = inbox_->Begin(process_, frame.value().id, frame.value().bytes);
+    if (!begun.ok()) return begun.status();
+    if (!begun.value()) {
+      waits_ = true;
+      return false;
+    }
+    arrival.message = std::move(*begun.value());
   }
-  arrival.message = std::move(*begun.value());
   if (const std::unique_ptr<std::byte[]> kept = std::move(arrival.kept)) {
     kept_ -= arrival.bytes;
     for (size_t piece = 1; piece < arrival.has.size(); ++piece) {
@@ -104,9 +135,52 @@ Result<bool> Assembler::Name(const PacketHeader& header, const std::byte* bytes,
   return true;
 }
 
+// The first packet of a lossy message also says what of it must come, and in which order its spans do.
+Status Assembler::BeginLossy(const Header& frame, const std::byte* bytes, size_t size, Arrival& arrival) {
+  const Result<Lossy> lossy = DecodeLossy(bytes, size, arrival.bytes);
+  if (!lossy.ok()) return lossy.status();
+  const std::vector<bool>& important = lossy.value().important;
+  arrival.front = static_cast<uint32_t>(LossyFrontBytes(important.size()));
+  Result<Incoming> begun =
+      inbox_->BeginLossy(process_, frame.id, arrival.bytes - arrival.front, lossy.value().may_lose);
+  if (!begun.ok()) return begun.status();
+  arrival.message = std::move(begun.value());
+  arrival.reliable = lossy.value().reliable;
+  arrival.may_lose = lossy.value().may_lose;
+  for (size_t piece = (arrival.reliable + piece_ - 1) / piece_; piece < arrival.has.size(); ++piece) {
+    if (!arrival.has[piece]) --arrival.missing;
+  }
+  std::vector<Span>& spans = arrival.message->spans;
+  if (!arrival.message->posted) return Status();
+  int64_t first = 0;
+  for (size_t i = 0; i < std::min(spans.size(), important.size()); ++i) first += important[i] ? spans[i].bytes : 0;
+  if (spans.size() != important.size() || arrival.front + first != arrival.reliable) {
+    return InvalidArgument("a lossy message of other spans than are expected");
+  }
+  spans = ImportantFirst(spans, important);
+  return Status();
+}
+
+// What has not come is zeros from now on.
+void Assembler::Lose(Arrival& arrival) {
+  if (!arrival.message->posted) return;
+  std::vector<ByteRange>& lost = arrival.message->posted->loss->lost;
+  for (size_t piece = 0; piece < arrival.has.size(); ++piece) {
+    if (arrival.has[piece]) continue;
+    const size_t offset = piece * piece_;
+    VisitPacked(arrival.message->spans, static_cast<int64_t>(offset - arrival.front),
+                static_cast<int64_t>(std::min<size_t>(piece_, arrival.bytes - offset)), &arrival.cursor,
+                [&lost](std::byte* data, int64_t bytes, int64_t at) {
+                  std::memset(data, 0, static_cast<size_t>(bytes));
+                  lost.push_back({at, at + bytes});
+                });
+  }
+  std::sort(lost.begin(), lost.end(), [](const ByteRange& a, const ByteRange& b) { return a.begin < b.begin; });
+}
+
 bool Assembler::Keep(PacketKind kind, Arrival& arrival) {
   if (arrival.kept) return true;
-  if (kind == PacketKind::kMessage) {
+  if (kind != PacketKind::kOrdered) {
     if (kept_ + arrival.bytes > kMaxKept) return false;
     kept_ += arrival.bytes;
   }
@@ -119,10 +193,10 @@ void Assembler::Place(Arrival& arrival, uint32_t offset, const std::byte* bytes,
     std::memcpy(arrival.kept.get() + offset, bytes, size);
     return;
   }
-  const size_t skipped = offset == 0 ? kHeaderBytes : 0;
+  const size_t skipped = offset == 0 ? arrival.front : 0;
   bytes += skipped;
-  VisitPacked(arrival.message->spans, static_cast<int64_t>(offset + skipped - kHeaderBytes),
-              static_cast<int64_t>(size - skipped), &arrival.cursor, [&bytes](std::byte* data, int64_t part) {
+  VisitPacked(arrival.message->spans, static_cast<int64_t>(offset + skipped - arrival.front),
+              static_cast<int64_t>(size - skipped), &arrival.cursor, [&bytes](std::byte* data, int64_t part, int64_t) {
                 CopyBytes(data, bytes, part);
                 bytes += part;
               });
@@ -130,6 +204,7 @@ void Assembler::Place(Arrival& arrival, uint32_t offset, const std::byte* bytes,
 
 void Assembler::Finish(uint64_t frame) {
   const auto found = messages_.arrivals.find(frame);
+  if (found->second.missing_bytes > 0) Lose(found->second);
   inbox_->End(std::move(*found->second.message));
   messages_.arrivals.erase(found);
   messages_.whole.insert(frame);

@@ -4,8 +4,10 @@
 //   if (assembler.owes_answer()) ... assembler.Answer(now, &header, bits) ...
 //
 // The bytes of a message go straight into its spans as soon as the packet has come that names it; until then they are
-// kept. An error says what the process has done wrong, after "it sent"; nothing more may be taken from it. Memory is
-// bounded: what finds no room is not taken, and the process sends it again. Not thread-safe.
+// kept. A lossy message is over when all has come that must, and a packet that was sent after the whole of it: what is
+// missing then is zeros, and what comes of it later goes nowhere. An error says what the process has done wrong, after
+// "it sent"; nothing more may be taken from it. Memory is bounded: what finds no room is not taken, and the process
+// sends it again. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +21,7 @@
 #include "cc/base/status.h"
 #include "cc/transport/frame.h"
 #include "cc/transport/inbox.h"
+#include "cc/transport/udp/lossy_frame.h"
 #include "cc/transport/udp/packed.h"
 #include "cc/transport/udp/packet.h"
 #include "cc/transport/udp/replay_window.h"
@@ -56,8 +59,13 @@ class Assembler {
  private:
   struct Arrival {
     uint32_t bytes = 0;
-    std::vector<bool> has;  // by piece
-    size_t missing = 0;     // pieces
+    std::vector<bool> has;      // by piece
+    size_t missing = 0;         // pieces that must come
+    int64_t missing_bytes = 0;  // of all
+    uint32_t reliable = 0;      // bytes that must come, from the first one on
+    uint32_t may_lose = 0;
+    bool is_lossy = false;
+    uint32_t front = kHeaderBytes;  // bytes that are none of the message's
     std::optional<Incoming> message;
     std::unique_ptr<std::byte[]> kept;  // the frame, as far as it has come; none: it goes to the message's spans
     PackedCursor cursor;
@@ -67,13 +75,18 @@ class Assembler {
     uint64_t oldest = 0;  // that is not whole
     std::set<uint64_t> whole;
     std::map<uint64_t, Arrival> arrivals;
+    uint64_t sent = 0;  // so many have been sent whole
   };
 
   static constexpr int kUnanswered = 16;
 
   Status Check(const PacketHeader& header, size_t size) const;
   Result<bool> TakePiece(const PacketHeader& header, const std::byte* bytes, size_t size);
-  Result<bool> Name(const PacketHeader& header, const std::byte* bytes, Arrival& arrival);
+  Result<bool> Name(const PacketHeader& header, const std::byte* bytes, size_t size, Arrival& arrival);
+  Status BeginLossy(const Header& frame, const std::byte* bytes, size_t size, Arrival& arrival);
+  void See(uint16_t sent);
+  bool IsOver(uint64_t frame, const Arrival& arrival) const;
+  void Lose(Arrival& arrival);
   bool Keep(PacketKind kind, Arrival& arrival);
   void Place(Arrival& arrival, uint32_t offset, const std::byte* bytes, size_t size);
   void Finish(uint64_t frame);

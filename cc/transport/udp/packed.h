@@ -1,7 +1,9 @@
 // The bytes that spans carry, as if they lay one behind the other.
 //
 //   PackedCursor cursor;                                    // remembers where it was: what follows is found at once
-//   VisitPacked(spans, offset, bytes, &cursor, [](std::byte* data, int64_t size) { ... });   // in order
+//   VisitPacked(spans, offset, bytes, &cursor, [](std::byte* data, int64_t size, int64_t at) { ... });   // in order
+//
+// `at`: the byte of the message that `data` is.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +28,7 @@ void VisitPacked(const std::vector<BasicSpan<Byte>>& spans, int64_t offset, int6
     const BasicSpan<Byte>& span = spans[cursor->span];
     const int64_t skipped = offset - cursor->at, size = std::min(bytes, span.bytes - skipped);
     if (size > 0) {
-      visit(span.data + skipped, size);
+      visit(span.data + skipped, size, span.at + skipped);
       offset += size;
       bytes -= size;
     }

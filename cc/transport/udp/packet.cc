@@ -10,6 +10,7 @@ namespace {
 // The number stands above the first byte, which holds the kind and kAsks. The tag stands behind the header's fields, in
 // front of the frame's bytes.
 constexpr size_t kFrameAt = 8, kOffsetAt = 16, kBytesAt = 20, kTagAt = 24;
+constexpr int kSentBit = 48;  // above the frame's number
 constexpr uint8_t kAsks = 0x80;
 
 // The fields and the rest, without the tag between them: so nothing is copied.
@@ -20,14 +21,14 @@ uint64_t Tag(const SipKey& key, const std::byte* packet, size_t size) {
 }  // namespace
 
 bool PacketHeader::operator==(const PacketHeader& other) const {
-  return std::tie(kind, asks, number, frame, offset, bytes) ==
-         std::tie(other.kind, other.asks, other.number, other.frame, other.offset, other.bytes);
+  return std::tie(kind, asks, number, frame, offset, bytes, sent) ==
+         std::tie(other.kind, other.asks, other.number, other.frame, other.offset, other.bytes, other.sent);
 }
 
 void SealPacket(const PacketHeader& header, const SipKey& key, std::byte* packet, size_t size) {
   const uint64_t first = static_cast<uint8_t>(header.kind) | (header.asks ? kAsks : 0u);
   StoreNumber<uint64_t>(header.number << 8 | first, packet);
-  StoreNumber<uint64_t>(header.frame, packet + kFrameAt);
+  StoreNumber<uint64_t>(uint64_t{header.sent} << kSentBit | header.frame, packet + kFrameAt);
   StoreNumber<uint32_t>(header.offset, packet + kOffsetAt);
   StoreNumber<uint32_t>(header.bytes, packet + kBytesAt);
   StoreNumber<uint64_t>(Tag(key, packet, size), packet + kTagAt);
@@ -37,12 +38,14 @@ std::optional<PacketHeader> OpenPacket(const std::byte* packet, size_t size, con
   if (size < kPacketHeaderBytes || LoadNumber<uint64_t>(packet + kTagAt) != Tag(key, packet, size)) return std::nullopt;
   const auto first = static_cast<uint8_t>(packet[0]);
   const auto kind = static_cast<PacketKind>(first & ~kAsks);
-  if (kind < PacketKind::kMessage || kind > PacketKind::kAnswer) return std::nullopt;
+  if (kind < PacketKind::kMessage || kind > PacketKind::kLossy) return std::nullopt;
   PacketHeader header;
   header.kind = kind;
   header.asks = (first & kAsks) != 0;
   header.number = LoadNumber<uint64_t>(packet) >> 8;
-  header.frame = LoadNumber<uint64_t>(packet + kFrameAt);
+  const auto frame = LoadNumber<uint64_t>(packet + kFrameAt);
+  header.frame = frame & ((uint64_t{1} << kSentBit) - 1);
+  header.sent = static_cast<uint16_t>(frame >> kSentBit);
   header.offset = LoadNumber<uint32_t>(packet + kOffsetAt);
   header.bytes = LoadNumber<uint32_t>(packet + kBytesAt);
   return header;

@@ -20,22 +20,24 @@ enum class PacketKind : uint8_t {
   kOrdered = 2,  // a part of a notice's or a goodbye: these are taken in the order of their numbers
   kProbe = 3,    // asks for an answer
   kAnswer = 4,   // which packets have come: kAnswerBytes of bits, the i-th of packet `frame` - i
+  kLossy = 5,    // a part of the frame of a message that may lose some (lossy_frame.h)
 };
 
 struct PacketHeader {
   PacketKind kind = PacketKind::kMessage;
   bool asks = false;    // for an answer at once; of an answer: nothing but a probe is welcome until the next one
-  uint64_t number = 0;  // below 2^56; answers have numbers of their own. None is used twice
-  uint64_t frame = 0;   // the frame's number among those of its kind
+  uint64_t number = 0;  // below 2^48; answers have numbers of their own. None is used twice
+  uint64_t frame = 0;   // below 2^48: the frame's number among the messages, or the notices and goodbyes
   uint32_t offset = 0;  // in the frame; of an answer: nanoseconds since packet `frame` came
   uint32_t bytes = 0;   // of the whole frame
+  uint16_t sent = 0;    // so many frames of messages have been sent whole, modulo 2^16, with this packet
 
   bool operator==(const PacketHeader& other) const;
 };
 
 constexpr size_t kPacketHeaderBytes = 32;
 constexpr size_t kAnswerBytes = 128;
-// A process has no more frames of a kind under way than this, counted from the oldest that is not whole.
+// A process has no more messages, or notices, under way than this, counted from the oldest that is not whole.
 constexpr uint64_t kMaxFrames = 4096;
 constexpr uint64_t kAnsweredPackets = 8 * kAnswerBytes;
 

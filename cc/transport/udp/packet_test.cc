@@ -16,7 +16,13 @@ constexpr SipKey kKey = {1, 2, 3};
 TEST(PacketTest, WhatIsSealedIsOpened) {
   for (const size_t payload : {size_t{0}, size_t{1}, size_t{7}, size_t{8}, size_t{1368}}) {
     std::vector<std::byte> packet(kPacketHeaderBytes + payload, std::byte{9});
-    const PacketHeader header{PacketKind::kOrdered, payload % 2 == 0, (uint64_t{1} << 56) - 1, UINT64_MAX, 77, 1 << 20};
+    const PacketHeader header{PacketKind::kOrdered,
+                              payload % 2 == 0,
+                              (uint64_t{1} << 48) - 1,
+                              (uint64_t{1} << 48) - 1,
+                              77,
+                              1 << 20,
+                              UINT16_MAX};
     SealPacket(header, kKey, packet.data(), packet.size());
     EXPECT_EQ(OpenPacket(packet.data(), packet.size(), kKey), header);
     SipKey other = kKey;
@@ -33,8 +39,8 @@ TEST(PacketTest, WhatIsSealedIsOpened) {
 
 TEST(PacketTest, FieldsStandWhereOtherProcessesLookForThem) {
   std::byte packet[kPacketHeaderBytes];
-  SealPacket({PacketKind::kProbe, /*asks=*/true, 0x11223344556677, 0x8899AABBCCDDEEFF, 0x12345678, 0x9ABCDEF0}, kKey,
-             packet, sizeof(packet));
+  SealPacket({PacketKind::kProbe, /*asks=*/true, 0x11223344556677, 0xAABBCCDDEEFF, 0x12345678, 0x9ABCDEF0, 0x8899},
+             kKey, packet, sizeof(packet));
   const uint8_t fields[] = {0x83, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 0xFF, 0xEE, 0xDD, 0xCC,
                             0xBB, 0xAA, 0x99, 0x88, 0x78, 0x56, 0x34, 0x12, 0xF0, 0xDE, 0xBC, 0x9A};
   EXPECT_EQ(std::memcmp(packet, fields, sizeof(fields)), 0);
@@ -42,7 +48,7 @@ TEST(PacketTest, FieldsStandWhereOtherProcessesLookForThem) {
 
 TEST(PacketTest, UnknownKindsAreNone) {
   std::vector<std::byte> packet(kPacketHeaderBytes);
-  for (const int kind : {0, 5, 127}) {
+  for (const int kind : {0, 6, 127}) {
     SealPacket({static_cast<PacketKind>(kind), false, 1, 0, 0, 0}, kKey, packet.data(), packet.size());
     EXPECT_FALSE(OpenPacket(packet.data(), packet.size(), kKey)) << kind;
   }

@@ -115,8 +115,6 @@ void UdpTransport::Answer(Peer& peer) {
 
 void UdpTransport::Probe(Peer& peer) {
   std::byte packet[kPacketHeaderBytes];
-  ++peer.unanswered;
-  peer.heard = NowNanoseconds();
   SealPacket(peer.queue.Probe(WallClock()), peer.path.sends, packet, sizeof(packet));
   SendDatagrams(peer.path.socket, packet, {sizeof(packet)}, &peer.may_batch);
 }
@@ -137,6 +135,7 @@ void UdpTransport::Write(Lock& lock, SocketPeer& its) {
     peer.blocked = taken < peer.sizes.size();
     if (peer.blocked && peer.gone.ok()) peer.queue.Unsend(peer.sizes.size() - taken);
   }
+  if (peer.gone.ok() && !peer.blocked && peer.queue.ends_lossy()) Probe(peer);
   peer.writing = false;
   --peer.users;
   CloseUnused(peer);

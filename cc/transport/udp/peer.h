@@ -22,8 +22,8 @@ struct UdpTransport::Peer : SocketPeer {
   Peer(uint32_t process, const UdpPath& path, Inbox* inbox)
       : SocketPeer(process),
         path(path),
-        assembler(process, path.packet_bytes - kPacketHeaderBytes, inbox),
-        queue(path.packet_bytes - kPacketHeaderBytes, path.window),
+        assembler(process, PieceBytes(path), inbox),
+        queue(PieceBytes(path), path.window),
         rate(path.packet_bytes) {}
 
   void Push(const Header& header, std::shared_ptr<Outgoing> message) override {
@@ -34,6 +34,9 @@ struct UdpTransport::Peer : SocketPeer {
   }
   size_t copied_bytes() const override { return queue.copied_bytes(); }
   bool waits() const override { return assembler.waits(); }
+
+  // Of a frame, in each packet: no element is divided between two.
+  static size_t PieceBytes(const UdpPath& path) { return (path.packet_bytes - kPacketHeaderBytes) / 8 * 8; }
 
   // After so long without an answer to what is under way, one is asked for: longer each time that none comes.
   int64_t AnswerTimeout() const {

@@ -55,7 +55,11 @@ void UdpTransport::RunTimers(Lock& lock) {
       }
     }
     if (peer->gone.ok() && !peer->writing && peer->queue.is_under_way()) {
-      if (peer->heard + peer->AnswerTimeout() <= NowNanoseconds()) Probe(*peer);
+      if (peer->heard + peer->AnswerTimeout() <= NowNanoseconds()) {
+        ++peer->unanswered;
+        peer->heard = NowNanoseconds();
+        Probe(*peer);
+      }
       sleeps_until_ = std::min(sleeps_until_, peer->heard + peer->AnswerTimeout());
     }
   }

@@ -16,11 +16,31 @@ void SendQueue::Push(const Header& header, std::shared_ptr<Outgoing> message) {
 void SendQueue::PushCopy(const Header& header, const std::vector<ConstSpan>& payload) {
   auto frame = std::make_shared<Frame>();
   frame->header = header;
-  frame->bytes = kHeaderBytes + header.bytes;
+  frame->bytes = frame->reliable = kHeaderBytes + header.bytes;
   frame->own.reserve(payload.empty() ? kHeaderBytes : frame->bytes);
   frame->own.resize(kHeaderBytes);
   EncodeHeader(header, frame->own.data());
   for (const ConstSpan& span : payload) frame->own.insert(frame->own.end(), span.data, span.data + span.bytes);
+  copied_bytes_ += frame->own.size();
+  unsent_.push_back(std::move(frame));
+}
+
+void SendQueue::PushLossy(const MessageId& id, std::vector<bool> important, uint32_t may_lose,
+                          std::shared_ptr<Outgoing> message) {
+  auto frame = std::make_shared<Frame>();
+  const size_t front = LossyFrontBytes(important.size());
+  frame->reliable = frame->bytes = static_cast<uint32_t>(front);
+  frame->may_lose = may_lose;
+  for (size_t i = 0; i < important.size(); ++i) {
+    const auto bytes = static_cast<uint32_t>(message->spans[i].bytes);
+    frame->bytes += bytes;
+    if (important[i]) frame->reliable += bytes;
+  }
+  frame->header = {FrameType::kMessage, static_cast<uint32_t>(frame->bytes - kHeaderBytes), id};
+  message->spans = ImportantFirst(message->spans, important);
+  frame->own = EncodeLossy(frame->header, {frame->reliable, frame->may_lose, std::move(important)});
+  frame->message = std::move(message);
+  frame->is_lossy = true;
   copied_bytes_ += frame->own.size();
   unsent_.push_back(std::move(frame));
 }
@@ -58,13 +78,28 @@ std::optional<PacketHeader> SendQueue::Next(int64_t now, std::byte* bytes, size_
   *size = Size(piece);
   Read(frame, piece.offset, *size, bytes);
   piece.sent = now;
+  piece.is_unsent = false;
+  ends_lossy_ = frame.is_lossy;
   const uint64_t number = oldest_ + under_way_.size();
-  const PacketKind kind = KindOf(frame) == 0 ? PacketKind::kMessage : PacketKind::kOrdered;
+  const PacketKind kind = frame.is_lossy       ? PacketKind::kLossy
+                          : KindOf(frame) == 0 ? PacketKind::kMessage
+                                               : PacketKind::kOrdered;
   const uint32_t offset = piece.offset;
   under_way_bytes_ += static_cast<int64_t>(*size);
   under_way_.push_back(std::move(piece));
   // Somebody waits for the end of a message that has not been copied; the others' answers may take their time.
-  return PacketHeader{kind, frame.message != nullptr && !has_next(), number, frame.number, offset, frame.bytes};
+  const bool asks = frame.message != nullptr && !has_next();
+  return PacketHeader{kind, asks, number, frame.number, offset, frame.bytes, SentWhole()};
+}
+
+// How many messages have been sent whole, for the first time.
+uint16_t SendQueue::SentWhole() const {
+  for (const Piece& piece : lost_) {
+    if (!piece.is_unsent) break;
+    if (KindOf(*piece.frame) == 0) return static_cast<uint16_t>(piece.frame->number);
+  }
+  const bool is_begun = !unsent_.empty() && unsent_.front()->sent > 0 && KindOf(*unsent_.front()) == 0;
+  return static_cast<uint16_t>(is_begun ? unsent_.front()->number : next_frame_[0]);
 }
 
 size_t SendQueue::Size(const Piece& piece) const {
@@ -77,7 +112,7 @@ void SendQueue::Read(Frame& frame, uint32_t offset, size_t size, std::byte* out)
   if (own == size) return;
   out += own;
   VisitPacked(frame.message->spans, static_cast<int64_t>(offset + own - frame.own.size()),
-              static_cast<int64_t>(size - own), &frame.cursor, [&out](const std::byte* data, int64_t part) {
+              static_cast<int64_t>(size - own), &frame.cursor, [&out](const std::byte* data, int64_t part, int64_t) {
                 CopyBytes(out, data, part);
                 out += part;
               });
@@ -91,13 +126,17 @@ PacketHeader SendQueue::Probe(int64_t now) {
     ++oldest_;
   }
   under_way_.push_back({nullptr, 0, now});
-  return {PacketKind::kProbe, /*asks=*/true, oldest_ + under_way_.size() - 1, 0, 0, 0};
+  ends_lossy_ = false;
+  return {PacketKind::kProbe, /*asks=*/true, oldest_ + under_way_.size() - 1, 0, 0, 0, SentWhole()};
 }
 
 void SendQueue::Unsend(size_t count) {
   for (; count > 0 && !under_way_.empty(); --count) {  // fewer, if the process has answered what it never got
     under_way_bytes_ -= static_cast<int64_t>(Size(under_way_.back()));
-    if (under_way_.back().frame) lost_.push_front(std::move(under_way_.back()));
+    if (under_way_.back().frame) {
+      lost_.push_front(std::move(under_way_.back()));
+      lost_.front().is_unsent = true;
+    }
     under_way_.pop_back();
   }
 }
@@ -125,11 +164,18 @@ Result<Answered> SendQueue::Take(const PacketHeader& answer, const std::byte* bi
     if (has_come) {
       answered.bytes += static_cast<int64_t>(size);
       Come(*piece.frame, done);
+    } else if (!answer.asks && MayLose(piece)) {  // if it asks, the other side may have thrown it away
+      piece.frame->may_lose -= static_cast<uint32_t>(size);
+      Come(*piece.frame, done);
     } else {
       lost_.push_back(std::move(piece));
     }
   }
   return answered;
+}
+
+bool SendQueue::MayLose(const Piece& piece) const {
+  return piece.offset >= piece.frame->reliable && Size(piece) <= piece.frame->may_lose;
 }
 
 void SendQueue::Come(Frame& frame, std::vector<std::shared_ptr<Outgoing>>* done) {
@@ -160,7 +206,7 @@ void SendQueue::Cancel(const CallId& call) {
 
 void SendQueue::Detach(Frame& frame, const CallId& call) {
   if (!frame.message || !(frame.header.id.call == call)) return;
-  copied_bytes_ += frame.header.bytes;
+  copied_bytes_ += frame.bytes - frame.own.size();
   frame.own.reserve(frame.bytes);
   for (const ConstSpan& span : frame.message->spans) {
     frame.own.insert(frame.own.end(), span.data, span.data + span.bytes);

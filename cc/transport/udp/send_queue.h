@@ -4,8 +4,10 @@
 //   const PacketHeader packet = *queue.Next(now, bytes, &size);   // the next one's bytes, to be sealed and sent
 //   Result<Answered> answered = queue.Take(answer, bits, &done);  // `done`: the messages that have come whole
 //
-// Packets that were sent before one that the answer knows, and have not come, go out again, with new numbers. Not
-// thread-safe.
+// Packets that were sent before one that the answer knows, and have not come, go out again, with new numbers: but of a
+// lossy message no more than must. Every packet says how many messages had been sent whole when it was: where the other
+// side has all of a lossy one that it must have, and a packet has come that was sent after it, both know that the rest
+// will not come. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +22,7 @@
 #include "cc/transport/frame.h"
 #include "cc/transport/outgoing.h"
 #include "cc/transport/transport.h"
+#include "cc/transport/udp/lossy_frame.h"
 #include "cc/transport/udp/packed.h"
 #include "cc/transport/udp/packet.h"
 
@@ -40,6 +43,9 @@ class SendQueue {
   // The payload is read until it has come, and must stay until then.
   void Push(const Header& header, std::shared_ptr<Outgoing> message);
   void PushCopy(const Header& header, const std::vector<ConstSpan>& payload);
+  // `important`: by span of the message's, which this puts in the order in which they are sent.
+  void PushLossy(const MessageId& id, std::vector<bool> important, uint32_t may_lose,
+                 std::shared_ptr<Outgoing> message);
 
   // Writes up to a piece to `bytes`; none: nothing waits, or no more may be under way. `now`: in nanoseconds.
   std::optional<PacketHeader> Next(int64_t now, std::byte* bytes, size_t* size);
@@ -59,6 +65,8 @@ class SendQueue {
 
   bool empty() const { return unsent_.empty() && frames_[0].empty() && frames_[1].empty(); }
   bool is_under_way() const { return !under_way_.empty(); }
+  // The last packet is a lossy message's: if it gets lost, only one behind it tells that the message has been sent.
+  bool ends_lossy() const { return ends_lossy_ && lost_.empty() && unsent_.empty(); }
   size_t copied_bytes() const { return copied_bytes_; }
 
  private:
@@ -68,9 +76,12 @@ class SendQueue {
     std::vector<std::byte> own;
     std::shared_ptr<Outgoing> message;
     uint32_t bytes;
-    uint64_t number = 0;   // once it has been begun
-    uint32_t sent = 0;     // bytes, for the first time
-    uint32_t missing = 0;  // pieces that have not come
+    uint64_t number = 0;    // once it has been begun
+    uint32_t sent = 0;      // bytes, for the first time
+    uint32_t missing = 0;   // pieces that have not come and are not given up
+    uint32_t reliable;      // bytes that must come
+    uint32_t may_lose = 0;  // bytes of the others, still
+    bool is_lossy = false;
     PackedCursor cursor;
   };
   // A packet that is under way; of no frame: a probe.
@@ -78,11 +89,14 @@ class SendQueue {
     std::shared_ptr<Frame> frame;
     uint32_t offset = 0;
     int64_t sent = 0;
+    bool is_unsent = false;  // it was about to be
   };
 
   // Of frames_ and next_frame_.
   static size_t KindOf(const Frame& frame) { return frame.header.type == FrameType::kMessage ? 0 : 1; }
   bool MayBegin(const Frame& frame) const;
+  bool MayLose(const Piece& piece) const;
+  uint16_t SentWhole() const;
   size_t Size(const Piece& piece) const;
   static void Read(Frame& frame, uint32_t offset, size_t size, std::byte* out);
   void Come(Frame& frame, std::vector<std::shared_ptr<Outgoing>>* done);
@@ -96,6 +110,7 @@ class SendQueue {
   uint64_t oldest_ = 0;
   int64_t under_way_bytes_ = 0;
   uint64_t newest_answer_ = 0;
+  bool ends_lossy_ = false;
   std::set<uint64_t> frames_[2];  // numbers of those begun and not whole: messages; others
   uint64_t next_frame_[2] = {0, 0};
   size_t copied_bytes_ = 0;

@@ -70,6 +70,24 @@ UdpTransport::Dropped UdpTransport::dropped(uint32_t process) {
   return {found->second->forged, found->second->assembler.duplicates()};
 }
 
+void UdpTransport::PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, int64_t may_lose,
+                             ReceivedLossy done) {
+  auto loss = std::make_shared<Posted::Loss>(Posted::Loss{may_lose, {}});
+  Received received = [loss, done = std::move(done)](const Status& status, std::shared_ptr<const std::byte> view) {
+    done(status, std::move(view), loss->lost);
+  };
+  PostAs(id, {process, std::move(spans), 0, /*accepts_view=*/false, std::move(received), loss});
+}
+
+void UdpTransport::SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important,
+                             int64_t may_lose, Sent done) {
+  SendAs({to}, std::move(spans), std::move(done),
+         [&](SocketPeer& peer, const Receiver& receiver, int64_t, const std::shared_ptr<Outgoing>& message) {
+           static_cast<Peer&>(peer).queue.PushLossy(receiver.id, important, static_cast<uint32_t>(may_lose), message);
+           return true;
+         });
+}
+
 void UdpTransport::Cancel(const CallId& call) {
   Lock lock(mutex_);
   inbox_.Cancel(call);

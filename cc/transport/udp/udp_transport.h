@@ -53,6 +53,10 @@ class UdpTransport : public SocketTransport {
   // Each process once. After an error the sockets are closed.
   Status AddPeer(uint32_t process, const UdpPath& path);
 
+  void PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, int64_t may_lose,
+                 ReceivedLossy done) override;
+  void SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important, int64_t may_lose,
+                 Sent done) override;
   void Cancel(const CallId& call) override;
 
   void Leave();

@@ -1,0 +1,59 @@
+"""Sums over a line that loses packets, some of which need not come. Root."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from jaxcomm.cli import main
+
+pytestmark = [pytest.mark.root, pytest.mark.slow]
+
+HOSTS, ELEMENTS, CALLS, BOUND = "abc", 300_000, 5, 0.1
+JOB = f"""
+import hashlib, jax, jaxcomm, json, numpy as np
+from jaxcomm.train import Loss
+jax.distributed.initialize()
+mesh = jax.make_mesh(({len(HOSTS)},), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+place = jax.NamedSharding(mesh, jax.P("data"))
+loss = Loss({BOUND}, policy="network")
+psum = jax.jit(jax.shard_map(lambda x: jaxcomm.psum(x, "data", loss=loss), mesh=mesh, in_specs=jax.P("data"),
+                             out_specs=jax.P()))
+whole = np.repeat(2.0 ** np.arange({len(HOSTS)}, dtype=np.float32), {ELEMENTS})
+steps = np.arange({len(HOSTS)} * 7, dtype=np.int32)
+x = [jax.make_array_from_callback(each.shape, place, lambda index, each=each: each[index]) for each in (whole, steps)]
+sums = [[np.asarray(y.addressable_shards[0].data) for y in psum(x)] for _ in range({CALLS})]
+print("FOUND", json.dumps({{
+    "sums": [np.unique(one).tolist() for one, _ in sums],
+    "digests": [hashlib.sha256(one.tobytes()).hexdigest() for one, _ in sums],
+    "exact": all(np.array_equal(other, steps.reshape(-1, 7).sum(0)) for _, other in sums),
+    "lost": [site["lost_bytes"] for site in jaxcomm.stats()],
+}}))
+"""
+
+
+def test_ranks_get_the_same_of_what_is_lost(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.setenv("JAXCOMM_TRANSPORT", "udp")
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    file = tmp_path / "loss.toml"
+    hosts = "".join(f'[[hosts]]\nname = "{host}"\n' for host in HOSTS)
+    file.write_text(f'[[rails]]\nname = "eth0"\nmbit = 200\n{hosts}[[losses]]\nhost = "b"\nrate = 0.05\n')
+    assert main(["testbed", "run", str(file), "--json", "--time-limit", "120", "--", sys.executable, "-c", JOB]) == 0
+    lines = [line.split("FOUND ")[1] for line in capfd.readouterr().err.splitlines() if "FOUND" in line]
+    found = [json.loads(line) for line in lines]
+    assert len(found) == len(HOSTS)
+    # Of what ranks bring, 1, 2 and 4, any but all may be missing; what has come is averaged.
+    present = {sum(2**i for i in s) * 3 / len(s) for s in [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]}
+    for each in found:
+        assert each["exact"]
+        assert each["digests"] == found[0]["digests"]
+        assert all(set(sums) <= present for sums in each["sums"])
+        most = BOUND * 4 * ELEMENTS * CALLS * (len(HOSTS) - 1) / len(HOSTS)
+        assert all(lost <= most for lost in each["lost"])
+    assert sum(sum(each["lost"]) for each in found) > 0
