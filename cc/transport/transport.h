@@ -107,6 +107,7 @@ class Transport {
  public:
   static constexpr size_t kMaxNotice = 4096;                // bytes
   static constexpr int64_t kMaxMessage = int64_t{1} << 20;  // bytes of a segment, gaps included
+  static constexpr size_t kMaxLossySpans = 1024;
   static constexpr int64_t kMaxEarlyBytes = int64_t{64} << 20;
 
   // What a transport tells; the functions run as callbacks do.

@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cc/base/status.h"
@@ -93,7 +94,9 @@ class FuzzedInbox : public Transport::Events {
     };
     const uint32_t process = kPeer + (shape >> 4) % 4 / 3;
     const Status gone = process == kPeer ? Status() : InvalidArgument("never there");
-    std::optional<Refusal> refusal = inbox_.Post(id, {process, spans, bytes, (shape & 8) != 0, done}, gone);
+    Posted posted{process, spans, bytes, (shape & 8) != 0, done};
+    if (shape % 3 == 0) posted.loss = std::make_shared<Posted::Loss>(Posted::Loss{shape / 3, {}});
+    std::optional<Refusal> refusal = inbox_.Post(id, std::move(posted), gone);
     if (!refusal) return Status();
     Require(refusal->process == kPeer && !refusal->why.ok());
     refusal->done(refusal->why, nullptr);

@@ -50,7 +50,7 @@ bool IsCured(int socket, int error, bool* may_batch) {
 
 }  // namespace
 
-Status PrepareDatagrams(int socket) {
+Status PrepareDatagrams(int socket, DatagramOptions* options) {
   const auto set = [socket](int level, int option, int value) {
     return setsockopt(socket, level, option, &value, sizeof(value)) == 0;
   };
@@ -66,6 +66,7 @@ Status PrepareDatagrams(int socket) {
   if (type != SOCK_DGRAM || (peer.ss_family != AF_INET && peer.ss_family != AF_INET6)) {
     return InvalidArgument("no UDP socket");
   }
+  options->is_ipv6 = peer.ss_family == AF_INET6;
   set(SOL_SOCKET, SO_TIMESTAMPNS, 1);
   set(IPPROTO_UDP, kUdpGro, 1);
   set(SOL_SOCKET, SO_SNDBUF, kSendRoom);
@@ -73,8 +74,10 @@ Status PrepareDatagrams(int socket) {
   return Status();
 }
 
-size_t SendDatagrams(int socket, const std::byte* bytes, const std::vector<size_t>& sizes, bool* may_batch) {
-  alignas(cmsghdr) std::array<std::array<char, CMSG_SPACE(sizeof(uint16_t))>, kMaxRuns> controls;
+size_t SendDatagrams(int socket, const std::byte* bytes, const std::vector<size_t>& sizes, TrafficClass traffic_class,
+                     DatagramOptions* options) {
+  constexpr size_t kClassBytes = CMSG_SPACE(sizeof(int)), kSizeBytes = CMSG_SPACE(sizeof(uint16_t));
+  alignas(cmsghdr) std::array<std::array<char, kClassBytes + kSizeBytes>, kMaxRuns> controls;
   std::array<iovec, kMaxRuns> vectors;
   std::array<mmsghdr, kMaxRuns> messages;
   std::array<size_t, kMaxRuns> runs;
@@ -83,7 +86,7 @@ size_t SendDatagrams(int socket, const std::byte* bytes, const std::vector<size_
     size_t count = 0;
     const std::byte* from = bytes;
     for (size_t packet = sent; packet < sizes.size() && count < kMaxRuns; packet += runs[count++]) {
-      runs[count] = RunOf(sizes, packet, *may_batch);
+      runs[count] = RunOf(sizes, packet, options->may_batch);
       size_t run_bytes = 0;
       for (size_t i = 0; i < runs[count]; ++i) run_bytes += sizes[packet + i];
       vectors[count] = {const_cast<std::byte*>(from), run_bytes};  // sendmmsg only reads it
@@ -92,10 +95,17 @@ size_t SendDatagrams(int socket, const std::byte* bytes, const std::vector<size_
       message = msghdr{};
       message.msg_iov = &vectors[count];
       message.msg_iovlen = 1;
-      if (runs[count] == 1) continue;
+      controls[count].fill(0);
       message.msg_control = controls[count].data();
-      message.msg_controllen = controls[count].size();
-      cmsghdr* const control = CMSG_FIRSTHDR(&message);
+      message.msg_controllen = runs[count] == 1 ? kClassBytes : kClassBytes + kSizeBytes;
+      cmsghdr* control = CMSG_FIRSTHDR(&message);
+      control->cmsg_level = options->is_ipv6 ? IPPROTO_IPV6 : IPPROTO_IP;
+      control->cmsg_type = options->is_ipv6 ? IPV6_TCLASS : IP_TOS;
+      control->cmsg_len = CMSG_LEN(sizeof(int));
+      const int marks = static_cast<int>(traffic_class);
+      std::memcpy(CMSG_DATA(control), &marks, sizeof(marks));
+      if (runs[count] == 1) continue;
+      control = CMSG_NXTHDR(&message, control);
       control->cmsg_level = IPPROTO_UDP;
       control->cmsg_type = kUdpSegment;
       control->cmsg_len = CMSG_LEN(sizeof(uint16_t));
@@ -104,7 +114,7 @@ size_t SendDatagrams(int socket, const std::byte* bytes, const std::vector<size_
     }
     const int done = sendmmsg(socket, messages.data(), static_cast<unsigned>(count), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (done < 0 && (errno == EAGAIN || errno == ENOBUFS)) break;
-    if (done < 0 && IsCured(socket, errno, may_batch)) continue;
+    if (done < 0 && IsCured(socket, errno, &options->may_batch)) continue;
     const size_t gone = done < 0 ? 1 : static_cast<size_t>(done);
     for (size_t run = 0; run < gone; ++run) {
       bytes += vectors[run].iov_len;

@@ -1,7 +1,7 @@
 // Many packets with one system call, over a connected UDP socket.
 //
-//   Status status = PrepareDatagrams(socket);
-//   const size_t taken = SendDatagrams(socket, bytes, sizes, &may_batch);   // packets lie one behind the other
+//   Status status = PrepareDatagrams(socket, &options);
+//   const size_t taken = SendDatagrams(socket, bytes, sizes, kImportant, &options);   // one behind the other
 //   for (const Datagram& packet : received.Receive(socket)) ...             // valid until the next call
 //
 // What the kernel can cut into packets, or join from packets (UDP_SEGMENT, UDP_GRO), goes as one through it. Nothing
@@ -20,12 +20,28 @@
 
 namespace jaxcomm {
 
+// What switches read in a packet, in the IP header's byte for it: the three highest bits are its queue, the highest of
+// which goes first, and what is no important packet does not call itself ECN-capable.
+// Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", section 5.2.
+enum class TrafficClass : uint8_t {
+  kOrdinary = 0x00,
+  kImportant = 0x02,
+  kUrgent = 0xC2,  // important, and before all others
+};
+
+// What is known of a socket.
+struct DatagramOptions {
+  bool is_ipv6 = false;
+  bool may_batch = true;  // the kernel cuts and joins packets
+};
+
 // An error: it is no connected UDP socket.
-Status PrepareDatagrams(int socket);
+Status PrepareDatagrams(int socket, DatagramOptions* options);
 
 // How many packets are gone: all, unless the kernel takes no more for now. Those that it refuses for another reason are
-// lost. `may_batch` becomes false where it cannot cut.
-size_t SendDatagrams(int socket, const std::byte* bytes, const std::vector<size_t>& sizes, bool* may_batch);
+// lost.
+size_t SendDatagrams(int socket, const std::byte* bytes, const std::vector<size_t>& sizes, TrafficClass traffic_class,
+                     DatagramOptions* options);
 
 struct Datagram {
   const std::byte* bytes;

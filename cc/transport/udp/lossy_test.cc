@@ -152,6 +152,29 @@ TEST(LossyTest, BothSidesMustAgreeOnWhatMayBeLost) {
   EXPECT_EQ(b.failed, 1);
 }
 
+TEST(LossyTest, SwitchesAreToldWhatIsImportant) {
+  UdpNode a(0);
+  RawUdp raw(a, 1);
+  raw.ReceiveMarks();
+  std::mt19937 random(2);
+  LossyMessage message(0, 64 * kSpan, 6000, random);
+  const auto important = std::count(message.important.begin(), message.important.end(), true);
+  const size_t reliable = LossyFrontBytes(message.important.size()) + kSpan * static_cast<size_t>(important);
+  a.transport->SendLossy({1, Id(1, 0, 1, 0)}, message.Spans<ConstSpan>(std::as_const(message.data)), message.important,
+                         message.may_lose, a.OnSent());
+  a.transport->Flush();
+  int ordinary = 0;
+  for (;;) {
+    const auto [header, marks] = raw.ReadMarked();
+    EXPECT_EQ(marks, header.kind == PacketKind::kLossy && header.offset >= reliable ? 0x00 : 0x02);
+    ordinary += marks == 0;
+    if (header.kind == PacketKind::kProbe) break;  // behind the last
+  }
+  EXPECT_GT(ordinary, 0);
+  raw.SendBytes(raw.Seal(PacketKind::kOrdered, 0, {FrameType::kNotice, 4, MessageId()}, Bytes(4)));
+  EXPECT_EQ(raw.ReadMarked().second, 0xC2);  // the answer
+}
+
 TEST(LossyTest, OfCancelledMessagesNothingIsStored) {
   BadLine line({/*seed=*/4, /*lost=*/0.05, /*doubled=*/0, /*late=*/0});
   UdpNode a(0), b(1);

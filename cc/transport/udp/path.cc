@@ -109,14 +109,15 @@ void UdpTransport::Answer(Peer& peer) {
   peer.assembler.Answer(WallClock(), &header, bits);
   std::copy(bits, bits + kAnswerBytes, packet + kPacketHeaderBytes);
   SealPacket(header, peer.path.sends, packet, sizeof(packet));
-  const bool is_sent = SendDatagrams(peer.path.socket, packet, {sizeof(packet)}, &peer.may_batch) > 0;
+  const bool is_sent =
+      SendDatagrams(peer.path.socket, packet, {sizeof(packet)}, TrafficClass::kUrgent, &peer.datagrams) > 0;
   peer.answer_at = is_new || !is_sent ? NowNanoseconds() + kAnswerDelay : 0;
 }
 
 void UdpTransport::Probe(Peer& peer) {
   std::byte packet[kPacketHeaderBytes];
   SealPacket(peer.queue.Probe(WallClock()), peer.path.sends, packet, sizeof(packet));
-  SendDatagrams(peer.path.socket, packet, {sizeof(packet)}, &peer.may_batch);
+  SendDatagrams(peer.path.socket, packet, {sizeof(packet)}, TrafficClass::kImportant, &peer.datagrams);
 }
 
 void UdpTransport::Write(Lock& lock, SocketPeer& its) {
@@ -130,7 +131,8 @@ void UdpTransport::Write(Lock& lock, SocketPeer& its) {
     for (size_t i = 0; i < peer.sizes.size(); packet += peer.sizes[i++]) {
       SealPacket(peer.headers[i], peer.path.sends, packet, peer.sizes[i]);
     }
-    const size_t taken = SendDatagrams(peer.path.socket, peer.bytes.data(), peer.sizes, &peer.may_batch);
+    const size_t taken =
+        SendDatagrams(peer.path.socket, peer.bytes.data(), peer.sizes, peer.traffic_class, &peer.datagrams);
     lock.lock();
     peer.blocked = taken < peer.sizes.size();
     if (peer.blocked && peer.gone.ok()) peer.queue.Unsend(peer.sizes.size() - taken);
@@ -156,7 +158,9 @@ bool UdpTransport::FillBatch(Peer& peer) {
   peer.sizes.clear();
   peer.headers.clear();
   int64_t bytes = 0;
-  while (bytes < most && peer.sizes.size() < kMaxBatchPackets) {
+  const bool is_important = peer.queue.IsNextImportant();
+  peer.traffic_class = is_important ? TrafficClass::kImportant : TrafficClass::kOrdinary;
+  while (bytes < most && peer.sizes.size() < kMaxBatchPackets && peer.queue.IsNextImportant() == is_important) {
     peer.bytes.resize(std::max(peer.bytes.size(), static_cast<size_t>(bytes) + peer.path.packet_bytes));
     size_t size;
     const std::optional<PacketHeader> header =

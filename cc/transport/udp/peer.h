@@ -11,6 +11,7 @@
 
 #include "cc/base/status.h"
 #include "cc/transport/udp/assembler.h"
+#include "cc/transport/udp/datagrams.h"
 #include "cc/transport/udp/packet.h"
 #include "cc/transport/udp/rate_control.h"
 #include "cc/transport/udp/send_queue.h"
@@ -48,10 +49,11 @@ struct UdpTransport::Peer : SocketPeer {
   Assembler assembler;
   SendQueue queue;
   RateControl rate;
-  bool may_batch = true;   // the kernel cuts and joins packets
+  DatagramOptions datagrams;
   int users = 0;           // threads in system calls with its sockets
   int64_t held_until = 0;  // the process has no room
   // Of the batch that is being written.
+  TrafficClass traffic_class = TrafficClass::kImportant;
   std::vector<std::byte> bytes;
   std::vector<size_t> sizes;
   std::vector<PacketHeader> headers;

@@ -51,6 +51,11 @@ bool SendQueue::has_next() const {
   return !lost_.empty() || (!unsent_.empty() && MayBegin(*unsent_.front()));
 }
 
+// What goes out again must come after all.
+bool SendQueue::IsNextImportant() const {
+  return !lost_.empty() || unsent_.empty() || !MayLose({unsent_.front(), unsent_.front()->sent});
+}
+
 bool SendQueue::MayBegin(const Frame& frame) const {
   const size_t kind = KindOf(frame);
   return frame.sent > 0 || frames_[kind].empty() || next_frame_[kind] - *frames_[kind].begin() < kMaxFrames;

@@ -50,6 +50,8 @@ class SendQueue {
   // Writes up to a piece to `bytes`; none: nothing waits, or no more may be under way. `now`: in nanoseconds.
   std::optional<PacketHeader> Next(int64_t now, std::byte* bytes, size_t* size);
   bool has_next() const;
+  // Whether the next packet must come.
+  bool IsNextImportant() const;
   // A packet of no frame, so that there is an answer.
   PacketHeader Probe(int64_t now);
   // The newest packets have not been sent after all.

@@ -11,6 +11,7 @@
 
 #include "cc/transport/testing/inbox_fuzz.h"
 #include "cc/transport/udp/assembler.h"
+#include "cc/transport/udp/lossy_frame.h"
 #include "cc/transport/udp/packet.h"
 #include "cc/transport/udp/send_queue.h"
 
@@ -68,22 +69,37 @@ class Fuzz {
                         0};
     if (shape & 8) number_ = input_.Number();
     if (shape & 16) header.kind = PacketKind::kProbe;
+    if (shape % 5 == 0) header.kind = PacketKind::kLossy;
+    header.sent = static_cast<uint16_t>(input_.Next() % 8);
+    Lossy lossy;
+    for (uint8_t spans = header.kind == PacketKind::kLossy ? input_.Next() % 5 : 0; spans > 0; --spans) {
+      lossy.important.push_back(input_.Next() % 2 == 0);
+    }
+    const bool is_lossy = header.kind == PacketKind::kLossy;
+    const size_t front = is_lossy ? LossyFrontBytes(lossy.important.size()) : kHeaderBytes;
     const uint32_t payload = input_.Number();
-    header.bytes = header.kind == PacketKind::kProbe ? 0 : kHeaderBytes + payload;
+    header.bytes = header.kind == PacketKind::kProbe ? 0 : static_cast<uint32_t>(front) + payload;
     header.offset = static_cast<uint32_t>(kPiece * (input_.Next() % 6));
     if (shape & 32) header.offset = input_.Number();
     size_t size = header.offset < header.bytes ? std::min<size_t>(kPiece, header.bytes - header.offset) : 0;
     if ((shape & 192) == 192) size = input_.Next() % (kPiece + 1);
     std::byte packet[kPacketHeaderBytes + kPiece] = {};
     input_.Read(packet + kPacketHeaderBytes, std::min<size_t>(size, input_.Next()));
-    if (header.offset == 0 && size >= kHeaderBytes && (shape & 64) == 0) {
+    if (is_lossy && header.offset == 0 && size >= front && (shape & 64) == 0) {
+      lossy.reliable = static_cast<uint32_t>(front) + input_.Next();
+      lossy.may_lose = input_.Next();
+      const Header frame{FrameType::kMessage, header.bytes - static_cast<uint32_t>(kHeaderBytes), fuzzed_.Id()};
+      const std::vector<std::byte> bytes = EncodeLossy(frame, lossy);
+      std::copy(bytes.begin(), bytes.end(), packet + kPacketHeaderBytes);
+    } else if (header.offset == 0 && size >= kHeaderBytes && (shape & 64) == 0) {
       const bool is_message = header.kind == PacketKind::kMessage;
       const FrameType type = is_message ? FrameType::kMessage : payload ? FrameType::kNotice : FrameType::kGoodbye;
       EncodeHeader({type, payload, is_message ? fuzzed_.Id() : MessageId()}, packet + kPacketHeaderBytes);
     }
     SealPacket(header, kKey, packet, kPacketHeaderBytes + size);
     const std::optional<PacketHeader> opened = OpenPacket(packet, kPacketHeaderBytes + size, kKey);
-    Require(opened && opened->number == (header.number & ((uint64_t{1} << 56) - 1)) && opened->bytes == header.bytes);
+    Require(opened && opened->number == (header.number & ((uint64_t{1} << 56) - 1)) && opened->sent == header.sent &&
+            opened->bytes == header.bytes);
     status_ = assembler_.Take(*opened, packet + kPacketHeaderBytes, size, 0);
     if (!assembler_.owes_answer_now()) return;
     std::byte bits[kAnswerBytes];
@@ -115,13 +131,15 @@ class Fuzz {
     const uint32_t bytes = input_.Number() % 1000;
     sent_.emplace_back(bytes);
     const std::vector<ConstSpan> spans = {{sent_.back().data(), bytes, 0}};
-    if (bytes % 2) {
+    const auto ends = std::make_shared<int>(0);
+    const auto outgoing = std::make_shared<Outgoing>(
+        Outgoing{id.call, spans, 1, Status(), [ends](const Status&) { Require((*ends)++ == 0); }});
+    if (bytes % 3 == 0) {
+      queue_.PushLossy(id, {bytes % 9 == 0}, input_.Next(), outgoing);
+    } else if (bytes % 2) {
       queue_.PushCopy({FrameType::kMessage, bytes, id}, spans);
     } else {
-      const auto ends = std::make_shared<int>(0);
-      queue_.Push({FrameType::kMessage, bytes, id},
-                  std::make_shared<Outgoing>(
-                      Outgoing{id.call, spans, 1, Status(), [ends](const Status&) { Require((*ends)++ == 0); }}));
+      queue_.Push({FrameType::kMessage, bytes, id}, outgoing);
     }
     std::byte piece[kPiece];
     for (size_t count = input_.Next() % 8, size; count > 0 && queue_.Next(1, piece, &size); --count) {
@@ -133,7 +151,7 @@ class Fuzz {
     if (input_.Next() % 4 == 0) queue_.Probe(1);
     std::byte bits[kAnswerBytes];
     std::fill(std::begin(bits), std::end(bits), static_cast<std::byte>(input_.Next()));
-    PacketHeader header{PacketKind::kAnswer, false, ++answers_, input_.Number(), input_.Number(), 0};
+    PacketHeader header{PacketKind::kAnswer, input_.Next() % 8 == 0, ++answers_, input_.Number(), input_.Number(), 0};
     std::vector<std::shared_ptr<Outgoing>> done;
     const Result<Answered> answered = queue_.Take(header, bits, &done);
     if (!answered.ok()) return;

@@ -37,7 +37,8 @@ void UdpTransport::Leave() {
 
 Status UdpTransport::AddPeer(uint32_t process, const UdpPath& path) {
   Status status = PrepareSocket(path.connection);
-  if (status.ok()) status = PrepareDatagrams(path.socket);
+  DatagramOptions datagrams;
+  if (status.ok()) status = PrepareDatagrams(path.socket, &datagrams);
   if (status.ok() && (path.packet_bytes < kMinPacketBytes || path.packet_bytes > kMaxPacketBytes)) {
     status = InvalidArgument("packets of " + std::to_string(path.packet_bytes) + " bytes; they have " +
                              std::to_string(kMinPacketBytes) + " to " + std::to_string(kMaxPacketBytes));
@@ -50,6 +51,7 @@ Status UdpTransport::AddPeer(uint32_t process, const UdpPath& path) {
       status = InvalidArgument("it has been connected already");
     } else {
       Peer& peer = *peers_.emplace(process, std::make_unique<Peer>(process, path, &inbox_)).first->second;
+      peer.datagrams = datagrams;
       status = Watch(KeyOf(process, /*is_connection=*/false), path.socket);
       if (status.ok()) status = Watch(KeyOf(process, /*is_connection=*/true), path.connection);
       if (status.ok()) return status;
@@ -81,6 +83,10 @@ void UdpTransport::PostLossy(uint32_t process, const MessageId& id, std::vector<
 
 void UdpTransport::SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important,
                              int64_t may_lose, Sent done) {
+  if (spans.size() > kMaxLossySpans) {
+    return done(InvalidArgument("a lossy message of " + std::to_string(spans.size()) + " spans, more than " +
+                                std::to_string(kMaxLossySpans)));
+  }
   SendAs({to}, std::move(spans), std::move(done),
          [&](SocketPeer& peer, const Receiver& receiver, int64_t, const std::shared_ptr<Outgoing>& message) {
            static_cast<Peer&>(peer).queue.PushLossy(receiver.id, important, static_cast<uint32_t>(may_lose), message);

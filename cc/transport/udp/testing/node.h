@@ -6,6 +6,7 @@
 //   RawUdp raw(a, 2);                 // the test itself is process 2, and sends a what it likes
 #pragma once
 
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -101,6 +102,28 @@ class RawUdp {
       EXPECT_TRUE(header.has_value());
       if (header->kind != PacketKind::kAnswer) return {*header, packet};
     }
+  }
+  void ReceiveMarks() {
+    const int on = 1;
+    ASSERT_EQ(setsockopt(path_.socket, IPPROTO_IP, IP_RECVTOS, &on, sizeof(on)), 0);
+  }
+  // The next packet that comes after ReceiveMarks, and how it is marked for switches.
+  std::pair<PacketHeader, int> ReadMarked() {
+    Bytes packet(65536);
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    iovec vector{packet.data(), packet.size()};
+    msghdr message{};
+    message.msg_iov = &vector;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    const ssize_t size = recvmsg(path_.socket, &message, 0);
+    EXPECT_GT(size, 0);
+    const auto header = OpenPacket(packet.data(), static_cast<size_t>(size), path_.receives);
+    EXPECT_TRUE(header.has_value());
+    const cmsghdr* const marks = CMSG_FIRSTHDR(&message);
+    EXPECT_TRUE(marks != nullptr && marks->cmsg_type == IP_TOS);
+    return {*header, *CMSG_DATA(marks)};
   }
   // The next packet that comes is an answer.
   void ReadAnswer() {
