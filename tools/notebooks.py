@@ -36,12 +36,13 @@ def main(names: list[str]) -> None:
             print(f"{source.stem}: {time.perf_counter() - start:.1f} s")
 
 
-def execute(source: Path, folder: Path) -> nbformat.NotebookNode:
+def execute(source: Path, folder: Path, **environment: str) -> nbformat.NotebookNode:
     """The notebook with its outputs.
 
     Args:
       source: the notebook, as text or not.
       folder: where its cells run, and what they write goes.
+      environment: what is set in it beside what a newcomer has.
 
     Raises:
       nbclient.exceptions.CellExecutionError: a cell failed.
@@ -59,7 +60,7 @@ def execute(source: Path, folder: Path) -> nbformat.NotebookNode:
         coalesce_streams=True,
         extra_arguments=["--log-level=ERROR"],  # kernels warn that they listen on this machine's loopback
     )
-    client.execute(env=_environment(folder))
+    client.execute(env=_environment(folder) | environment)
     notebook.metadata["language_info"] = language
     for cell in notebook.cells:
         for output in cell.get("outputs", []):

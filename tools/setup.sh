@@ -33,10 +33,10 @@ setup_python() {
   fi
   echo "Installing Python packages into .venv and building the C++ core (minutes, the first time)"
   # Without build isolation, the core is built against the very jaxlib it will run on, and CMake's paths stay valid.
-  quietly .venv/bin/python -m pip install 'scikit-build-core>=0.11' 'cmake>=3.25' 'ninja>=1.11' 'jax>=0.10.2,<0.13'
+  install 'scikit-build-core>=0.11' 'cmake>=3.25' 'ninja>=1.11' 'jax>=0.10.2,<0.13'
   local wanted=${JAXCOMM_CUDA:-AUTO}
   # Before `tools/setup.sh cuda` has run, JAXCOMM_CUDA=ON cannot be.
-  JAXCOMM_CUDA=${wanted/ON/AUTO} quietly .venv/bin/python -m pip install --no-build-isolation --editable '.[demo,recipes,dev,docs]'
+  JAXCOMM_CUDA=${wanted/ON/AUTO} install --no-build-isolation --editable '.[demo,recipes,dev,docs]'
 }
 
 setup_cuda() {
@@ -47,7 +47,15 @@ with open('pyproject.toml', 'rb') as file:
     print(*tomllib.load(file)['project']['optional-dependencies']['cuda13-build'], sep='\n')")
   mapfile -t wheels <<<"$wheels"
   echo "Installing NVIDIA's CUDA compiler into .venv (270 MB)"
-  quietly .venv/bin/python -m pip install "${wheels[@]}"
+  install "${wheels[@]}"
+}
+
+# Installs Python packages by uv, which takes a tenth of pip's time, or by pip, where uv cannot: it knows nothing of pip's
+# configuration.
+install() {
+  .venv/bin/python -m uv --version >/dev/null 2>&1 || quietly .venv/bin/python -m pip install uv
+  .venv/bin/python -m uv pip install --quiet --python .venv/bin/python "$@" >/dev/null 2>&1 </dev/null ||
+    quietly .venv/bin/python -m pip install "$@"
 }
 
 # The first Python that is new enough and can make a virtual environment.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -323,9 +324,10 @@ PROGRAMS: dict[str, dict[str, Callable[[str], str]]] = {
 }
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """With a plan.json of eight ranks that has decided all of which the snippets speak, and its profile."""
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a plan.json of eight ranks that has decided all of which the snippets speak, and its profile."""
+    folder = tmp_path_factory.mktemp("made")
     sizes = {"front": 64 * 64 * 4, "back": 64 * 4}
     measured = Profile(
         ranks=8,
@@ -336,17 +338,18 @@ def folder(tmp_path: Path) -> Path:
         tolerance=Tolerance(layers=[Layer(name=name, bytes=size) for name, size in sizes.items()], bound=0.1),
         provenance=Provenance(source="a test", tool="pytest"),
     )
-    profile.save(measured, tmp_path / "profile.json")
-    plan.save(planner.plan(measured, time_limit=0.05), tmp_path / "plan.json")
-    return tmp_path
+    profile.save(measured, folder / "profile.json")
+    plan.save(planner.plan(measured, time_limit=0.05), folder / "plan.json")
+    return folder
 
 
 @pytest.mark.parametrize("page", PROGRAMS)
-def test_the_snippets_of_a_page_run(page: str, folder: Path) -> None:
+def test_the_snippets_of_a_page_run(page: str, made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     parts = zip(PROGRAMS[page].values(), blocks(page, "python"), strict=True)
-    program = folder / f"the_snippets_of_{Path(page).stem}.py"
+    program = tmp_path / f"the_snippets_of_{Path(page).stem}.py"
     program.write_text("\n".join([HEAD, *(put_into(snippet) for put_into, snippet in parts)]))
-    shell(f"python {program.name}", folder)
+    shell(f"python {program.name}", tmp_path)
 
 
 def test_every_snippet_has_a_program() -> None:
