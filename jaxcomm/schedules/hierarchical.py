@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
-from jaxcomm.schedules.list_scheduling import in_rounds
+from jaxcomm.schedules.list_scheduling import in_two_phases
 from jaxcomm.schedules.schedule import Schedule, Table, check_rank, check_ranks, loads, measure
 from jaxcomm.schedules.tiers import Tiers
 
@@ -123,4 +123,4 @@ def _tables(
     tiers = Tiers(hosts, nic, slow, chunks, frozenset(late), within, across, racks)
     for chunk in range(chunks):
         tiers.sum(chunk)
-    return in_rounds(tiers.before), in_rounds(tiers.after)
+    return in_two_phases(tiers.moves, frozenset(late), tiers.delay)

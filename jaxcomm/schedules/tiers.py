@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence, Set
 from typing import Final
@@ -17,7 +18,7 @@ Row = tuple[int, int, int, Op]  # round, source, destination
 
 
 class Tiers:
-    """The moves of all chunks, in an order in which their values are right."""
+    """The moves of all chunks, in an order in which their values are right; `sum` adds those of one."""
 
     def __init__(
         self,
@@ -30,8 +31,7 @@ class Tiers:
         across: int,
         racks: tuple[int, ...],
     ) -> None:
-        self.before: list[PendingMove] = []
-        self.after: list[PendingMove] = []
+        self.moves: list[PendingMove] = []
         self._known_ports: dict[tuple[int, int, bool], tuple[Port, ...]] = {}
         self._hosts, self._per_rank, self._slow, self._chunks = hosts, nic == "rank", slow, chunks
         self._late, self._within, self._across = late, within, across
@@ -68,7 +68,17 @@ class Tiers:
             absent = self._late if chunk < self._within else set[int]()
             copies = _tree(end, rest) if chunk >= self._chunks - len(members) else _spread(end, rest, absent, turn)
             for step, (src, dst) in enumerate(copies):
-                self._move(src, dst, chunk, Op.COPY, (time + 2 * slow, 2 + step), early=False)
+                self._move(src, dst, chunk, Op.COPY, (time + 2 * slow, 2 + step))
+
+    @property
+    def delay(self) -> float:
+        """The delay that hides what is summed before, in times of a chunk within a host; infinite if that is all."""
+        if not self._late or self._within == self._across == self._chunks:
+            return math.inf
+        sizes = [len(members) for members in self._members]
+        unit = self._slow / min(sizes) if self._per_rank else self._slow
+        tiers = (max(sizes), self._within), (len(sizes), self._across * unit)
+        return max((nodes - 2) / (nodes - 1) * work for nodes, work in tiers if nodes > 1)
 
     @property
     def _lead(self) -> float:
@@ -110,9 +120,9 @@ class Tiers:
             distance = (nodes.index(node) - place) % count
             joins = early and node in late
             priority = time - lead * (node not in late), step + distance
-            self._move(node, nodes[root] if joins else meet, chunk, Op.REDUCE, priority, early and not joins)
+            self._move(node, nodes[root] if joins else meet, chunk, Op.REDUCE, priority)
         if meet != nodes[root]:
-            self._move(meet, nodes[root], chunk, Op.REDUCE, (time, step), early=False)
+            self._move(meet, nodes[root], chunk, Op.REDUCE, (time, step))
 
     def _by_turns(self, chunk: int, ends: list[int], turn: int) -> None:
         """Across hosts and racks, each of which is the root in turn."""
@@ -138,7 +148,7 @@ class Tiers:
         for time, copies in spreads:
             for step, (src, dst) in enumerate(copies):
                 priority = time + self._slow * (len(self._members) + step), 1
-                self._move(src, dst, chunk, Op.COPY, priority, early=False)
+                self._move(src, dst, chunk, Op.COPY, priority)
 
     def _by_template(self, chunk: int, ends: list[int], turn: int, time: float) -> None:
         """Across hosts by the schedule for one late rank: the other hosts have summed their part before."""
@@ -155,7 +165,7 @@ class Tiers:
             both = op == Op.REDUCE and (dst, src) in exchanged
             if not (both and src < dst):  # once for both directions
                 priority = time + self._slow * (round_ - turn), 1
-                self._move(order[src], order[dst], chunk, op, priority, early=False, exchange=both)
+                self._move(order[src], order[dst], chunk, op, priority, exchange=both)
 
     def _rows_by_chunk(self) -> dict[int, list[Row]]:
         """Each lane, a NIC or what hosts share, runs the schedule of one late host on chunks of its own."""
@@ -175,7 +185,6 @@ class Tiers:
         chunk: int,
         op: Op,
         priority: tuple[float, int],
-        early: bool,
         exchange: bool = False,
     ) -> None:
         if (src, dst, exchange) not in self._known_ports:
@@ -184,8 +193,7 @@ class Tiers:
                 port for link in links for port in ports_between(*link, self._hosts, self._per_rank)
             )
         seconds = self._slow if self._hosts[src] != self._hosts[dst] else 1.0
-        moves = self.before if early else self.after
-        moves.append(
+        self.moves.append(
             PendingMove(priority, src, dst, chunk, op, exchange, seconds, self._known_ports[src, dst, exchange])
         )
 

@@ -52,7 +52,7 @@ def test_some_sizes_are_cut_twice_per_rank() -> None:
     topology = Topology(hosts=(0,) * 4 + (1,) * 4, nic="rank", slow=4.0)
     setting = Setting(ranks=8, links=Cluster(1e-5, 1e-10, topology), ports=16, min_gain=0.02)
     counts = [spec.chunks for size in (2**20, 2**24, 2**28) for spec in hierarchical_specs(setting, size)]
-    assert counts == [8, 16, 32], "at 16 MiB the others take 9 and 33 % longer"
+    assert counts == [8, 16, 16], "at 16 MiB once per rank takes 9 % longer, and four times as well"
 
 
 @pytest.mark.parametrize(("hosts", "per_host"), SHAPES)
@@ -67,6 +67,29 @@ def test_hierarchical_takes_what_its_slowest_tier_takes(hosts: int, per_host: in
     all_before = schedules.hierarchical(*network, chunks, [per_host - 1], chunks, chunks)
     assert took(all_before, topology, 100.0) <= 1.1 * limit(*shape, 100.0)
     assert limit(*shape, 100.0) == max(1.0, slow / per_host if nic == "rank" else slow)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "per_host", "slow", "delay", "most"),
+    [
+        (2, 4, 4.0, 0.0, 1.0),
+        (4, 4, 4.0, 0.0, 1.15),
+        (4, 4, 9.0, 0.0, 1.1),
+        (2, 8, 4.0, 0.5, 1.15),
+        (4, 4, 4.0, 0.5, 1.4),
+    ],
+)
+def test_two_chunks_per_rank_are_near_the_limit(
+    hosts: int, per_host: int, slow: float, delay: float, most: float
+) -> None:
+    ranks = hosts * per_host
+    topology = Topology(hosts=tuple(rank // per_host for rank in range(ranks)), nic="rank", slow=slow)
+    rule = shares(hosts, per_host, "rank", slow, delay) if delay else (0.0, 0.0)
+    late = [per_host - 1] if delay else []
+    schedule = schedules.hierarchical(
+        topology.hosts, "rank", slow, 2 * ranks, late, *(round(2 * ranks * x) for x in rule)
+    )
+    assert took(schedule, topology, delay) <= most * limit(hosts, per_host, "rank", slow, delay)
 
 
 @pytest.mark.parametrize(("hosts", "per_host"), SHAPES)

@@ -17,10 +17,8 @@ from jaxcomm.planner.schedules.setting import Setting, spec_of
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import clock, tune
 
-# Chunks per rank of hierarchical schedules: more fill the tiers, fewer need less latency. Those for late ranks are made
-# for several delays each.
+# Chunks per rank of hierarchical schedules: more fill the tiers, fewer need less latency.
 MULTIPLES: Final = (1, 2, 4, 16)
-LATE_MULTIPLES: Final = (1, 4, 16)
 SHARES: Final = (0.25, 0.5, 0.75, 1.0)  # of the longest delay that is of use, those that schedules are made for
 
 
@@ -38,7 +36,7 @@ def halving_doubling_specs(setting: Setting, nbytes: int, limit: float = np.inf)
 def hierarchical_specs(setting: Setting, nbytes: int, limit: float = np.inf) -> list[Spec]:
     """The best hierarchical schedule that cannot use a delay; empty where there is but one tier."""
     return fastest(
-        setting, [spec_of(Hierarchical, chunks=chunks) for chunks in _counts(setting, nbytes, MULTIPLES)], nbytes, limit
+        setting, [spec_of(Hierarchical, chunks=chunks) for chunks in _counts(setting, nbytes)], nbytes, limit
     )
 
 
@@ -54,7 +52,7 @@ def late_hierarchical_specs(setting: Setting, nbytes: int, limit: float = np.inf
     beta = setting.links.beta * nbytes
     usual = float(np.median(setting.late.delays.seconds)) / beta if beta else np.inf
     found: list[Spec] = []
-    for chunks in _counts(setting, nbytes, LATE_MULTIPLES):
+    for chunks in _counts(setting, nbytes):
         shares = list(zip(_useful_delays(topology), _shares(topology, chunks), strict=True))
         shorter = [pair for delay, pair in shares if delay <= usual]
         longer = [pair for delay, pair in shares if delay > usual]
@@ -67,7 +65,7 @@ def late_set_specs(setting: Setting, nbytes: int, late: Sequence[str], limit: fl
     """The best hierarchical schedule for several late ranks that come together."""
     if not setting.links.topology:
         return []
-    counts = _counts(setting, nbytes, LATE_MULTIPLES)
+    counts = _counts(setting, nbytes)
     specs = [spec_of(Hierarchical, chunks=k, late=tuple(late), within=k, across=k) for k in counts]
     return fastest(setting, specs, nbytes, limit)
 
@@ -96,12 +94,12 @@ def fastest(setting: Setting, specs: Sequence[Spec], nbytes: int, limit: float =
     return best
 
 
-def _counts(setting: Setting, nbytes: int, multiples: tuple[int, ...]) -> list[int]:
+def _counts(setting: Setting, nbytes: int) -> list[int]:
     """Numbers of chunks worth trying: the same for each rank; empty where there is but one tier."""
     topology, ranks = setting.links.topology, setting.ranks
     if not topology or not 1 < len({*topology.hosts}) < (ranks if not topology.racks else ranks + 1):
         return []
-    multiples = multiples if ranks <= SOLVED else multiples[:1] if ranks <= clock.TIMED else ()
+    multiples = MULTIPLES if ranks <= SOLVED else MULTIPLES[:1] if ranks <= clock.TIMED else ()
     limit = tune.max_chunks(ranks, nbytes)
     return [ranks * multiple for multiple in multiples if ranks * multiple <= limit] or [ranks][: len(multiples)]
 
