@@ -36,6 +36,10 @@ Frame OutputQueue::Depart(double rate) {
   return frame;
 }
 
+void OutputQueue::Hasten(double rate, int64_t now) {
+  if (departure_ != kNever) departure_ = std::min(departure_, now + TimeOnLink(sent_.size(), rate));
+}
+
 void OutputQueue::SendNext(double rate, int64_t now) {
   departure_ = kNever;
   for (size_t priority = kPriorities; priority-- > 0 && departure_ == kNever;) {

@@ -49,6 +49,8 @@ class OutputQueue {
   int64_t departure() const { return departure_; }
   // That frame; the next one follows it.
   Frame Depart(double rate);
+  // The frame on the link needs no longer than the rate takes for it.
+  void Hasten(double rate, int64_t now);
 
   const Counts& counts(size_t priority) const { return queues_[priority].counts; }
 

@@ -38,6 +38,15 @@ int64_t PacketSwitch::Run(int64_t since, int64_t now) {
   }
 }
 
+void PacketSwitch::SetLink(size_t port, Link link, int64_t now) {
+  Side& side = ports_[port];
+  side.link = link;
+  side.queue.Hasten(link.rate, now);
+  if (IsReceiving(port)) {
+    side.free_at = side.arrival = std::min(side.arrival, now + TimeOnLink(side.incoming.size(), link.rate));
+  }
+}
+
 // Has the host's next frame on the link, if it has sent one.
 void PacketSwitch::Receive(size_t port, int64_t since) {
   Side& side = ports_[port];

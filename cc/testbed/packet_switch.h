@@ -47,8 +47,8 @@ class PacketSwitch {
   // something is to be done next; that may be before `now`.
   int64_t Run(int64_t since, int64_t now);
 
-  // From the next frame on.
-  void SetLink(size_t port, Link link) { ports_[port].link = link; }
+  // Frames on the link need no longer from now on than the new rate takes for them.
+  void SetLink(size_t port, Link link, int64_t now);
 
   size_t num_ports() const { return ports_.size(); }
   const Link& link(size_t port) const { return ports_[port].link; }

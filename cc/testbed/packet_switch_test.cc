@@ -133,13 +133,28 @@ TEST(PacketSwitchTest, LinksLoseFramesAtRandomEachWay) {
 TEST(PacketSwitchTest, ALinkThatIsSetHasItsNewRateAndLoss) {
   Hosts hosts(2);
   PacketSwitch packet_switch(hosts.Ports(), Limits(1 << 20, 1 << 20), &hosts);
-  packet_switch.SetLink(0, {kRate / 4, 0});
+  packet_switch.SetLink(0, {kRate / 4, 0}, 0);
   hosts.Send(0, 1, 1);
   EXPECT_EQ(packet_switch.Run(0, 0), 4 * kSize);
-  packet_switch.SetLink(1, {kRate, 1});
+  packet_switch.SetLink(1, {kRate, 1}, 0);
   EXPECT_EQ(packet_switch.Run(0, 100 * kSize), kNever);
   EXPECT_TRUE(hosts.received[1].empty());
   EXPECT_EQ(packet_switch.random_losses(1), 1);
+}
+
+TEST(PacketSwitchTest, FramesOnALinkThatIsRepairedNeedNoLonger) {
+  Hosts hosts(2);
+  PacketSwitch packet_switch(hosts.Ports(), Limits(1 << 20, 1 << 20), &hosts);
+  for (const size_t port : {0, 1}) packet_switch.SetLink(port, {kRate / 1e6, 0}, 0);
+  hosts.Send(0, 1, 2);
+  packet_switch.Run(0, 10);
+  packet_switch.SetLink(0, {kRate, 0}, 100);
+  EXPECT_EQ(packet_switch.Run(10, 100), 100 + kSize);
+  EXPECT_EQ(packet_switch.Run(100, 10000), 100 + kSize + 1000000 * kSize);
+  packet_switch.SetLink(1, {kRate, 0}, 10000);
+  EXPECT_EQ(packet_switch.Run(10000, 10000), 10000 + kSize);
+  packet_switch.SetLink(1, {kRate / 2, 0}, 10001);
+  EXPECT_EQ(packet_switch.Run(10001, 10000 + kSize), 10000 + 3 * kSize);
 }
 
 TEST(PacketSwitchTest, WhatIsForNobodyIsDropped) {

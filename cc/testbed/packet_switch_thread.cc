@@ -18,6 +18,7 @@ namespace {
 
 constexpr int64_t kMillisecond = 1000 * 1000, kSecond = 1000 * kMillisecond;
 constexpr int64_t kMostLate = 50 * kMillisecond;  // of the thread; what has come earlier has come then
+constexpr int64_t kShortestSleep = 10 * 1000;     // a shorter one takes longer than that
 constexpr int64_t kLongestSleep = kSecond / 20;   // after which it sees that it is to end
 constexpr int kNiceness = -15;                    // it is late less often where the hosts' processes take all cores
 
@@ -70,7 +71,7 @@ Status PacketSwitchThread::OpenAll(const std::vector<HostLink>& links, int64_t m
 Status PacketSwitchThread::SetLink(size_t port, PacketSwitch::Link link) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (port >= switch_.num_ports()) return InvalidArgument("the switch has no port " + std::to_string(port));
-  switch_.SetLink(port, link);
+  switch_.SetLink(port, link, Now());
   return Status();
 }
 
@@ -104,7 +105,7 @@ void PacketSwitchThread::Work() {
       const std::lock_guard<std::mutex> lock(mutex_);
       next = switch_.Run(since, now);
     }
-    if (next > now) Await(next);
+    if (next - Now() > kShortestSleep) Await(next);
     // Where this thread was to be awake by then, what it finds has come since then; else it has come just now.
     since = std::min(next, Now());
   }

@@ -16,7 +16,7 @@ namespace {
 
 Status Failed(const Tap::Name& name, const std::string& what, int error) {
   return InvalidArgument("device " + name.device + " of " + name.network_namespace + ": " + what + ": " +
-                         std::strerror(error));
+                         std::strerror(error) + ".\n  Cure: `jaxcomm testbed check`.");
 }
 
 }  // namespace

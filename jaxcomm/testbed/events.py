@@ -66,14 +66,7 @@ def happening(layout: Layout) -> Iterator[None]:
             if event.text != said:
                 print(f"testbed: {time.monotonic() - start:.1f} s: {event.text}", file=sys.stderr, flush=True)
             said = event.text
-            if event.link is not None:
-                packet_switch.set_link(layout, event.link)
-            elif event.stays:  # until the testbed's processes are ended
-                subprocess.Popen(event.command, stdout=subprocess.DEVNULL)
-            else:
-                done = subprocess.run(event.command, capture_output=True, text=True, timeout=_TIMEOUT_S)
-                if done.returncode:
-                    print(f"testbed: this failed: {done.stderr.strip()}", file=sys.stderr, flush=True)
+            carry_out(layout, event)
 
     thread = threading.Thread(target=run, name="testbed events", daemon=True)
     thread.start()
@@ -82,3 +75,15 @@ def happening(layout: Layout) -> Iterator[None]:
     finally:
         end.set()
         thread.join()
+
+
+def carry_out(layout: Layout, event: Event) -> None:
+    """Has an event happen now."""
+    if event.link is not None:
+        packet_switch.set_link(layout, event.link)
+    elif event.stays:  # until the testbed's processes are ended
+        subprocess.Popen(event.command, stdout=subprocess.DEVNULL)
+    else:
+        done = subprocess.run(event.command, capture_output=True, text=True, timeout=_TIMEOUT_S)
+        if done.returncode:
+            print(f"testbed: this failed: {done.stderr.strip()}", file=sys.stderr, flush=True)

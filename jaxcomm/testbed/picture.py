@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jaxcomm.testbed.layout import Layout
 from jaxcomm.testbed.schema import TestbedHost
-from jaxcomm.testbed.switch import Switch
+from jaxcomm.testbed.switch import TestbedSwitch
 
 
 def picture(layout: Layout) -> str:
@@ -28,7 +28,7 @@ def picture(layout: Layout) -> str:
     return "\n".join([*lines, *_branches(racks)])
 
 
-def _switch(switch: Switch) -> str:
+def _switch(switch: TestbedSwitch) -> str:
     thresholds = ", ".join(map(str, switch.ordinary))
     of_plan = f", of {switch.plan}" if switch.plan else ""
     return f"switch: {switch.buffer_bytes} bytes per port; ordinary packets by priority: {thresholds}{of_plan}"

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, Self
 import pydantic
 from pydantic import Field
 
-from jaxcomm.testbed.switch import HEADER_BYTES, Switch
+from jaxcomm.testbed.switch import HEADER_BYTES, TestbedSwitch
 from jaxcomm.values import Value
 
 Mbit = Annotated[float, Field(ge=1, le=10_000, allow_inf_nan=False)]
@@ -90,7 +90,7 @@ class Testbed(Value):
 
     mtu: Annotated[int, Field(ge=1280, le=9000, strict=True)] = 1500
     congestion_control: Literal["cubic", "reno", "bbr"] = "cubic"
-    switch: Switch | None = None
+    switch: TestbedSwitch | None = None
     rails: Annotated[tuple[TestbedRail, ...], Field(min_length=1, max_length=8)]
     racks: Annotated[tuple[TestbedRack, ...], Field(max_length=16)] = ()
     hosts: Annotated[tuple[TestbedHost, ...], Field(min_length=2, max_length=32)]

@@ -17,7 +17,7 @@ Bytes = Annotated[int, Field(ge=0, le=2**30, strict=True)]
 ByPriority = Annotated[tuple[Bytes, ...], Field(min_length=PRIORITIES, max_length=PRIORITIES)]
 
 
-class Switch(Value):
+class TestbedSwitch(Value):
     """A switch in which all hosts meet; its ports have the rates of their hosts' links.
 
     Each port has eight queues, which share `buffer_bytes`. A packet's priority is the three highest bits of its DSCP,
@@ -59,7 +59,7 @@ class Switch(Value):
         """By priority, how many bytes a queue may hold with one more important packet."""
         return self.limits or (self.buffer_bytes,) * PRIORITIES
 
-    def with_thresholds(self, buffer: Buffer, mtu: int) -> Switch:
+    def with_thresholds(self, buffer: Buffer, mtu: int) -> TestbedSwitch:
         """This one with the thresholds of a plan, whose packets are as long as they can be.
 
         The plan's queue i, of which 0 is served first, is that of priority 7 − i. Queues for which it has no gradients
@@ -71,7 +71,7 @@ class Switch(Value):
         if len(buffer.queues) > PRIORITIES:
             raise ValueError(f"plan is for {len(buffer.queues)} queues; a port of the switch has {PRIORITIES}")
         packet = mtu + HEADER_BYTES
-        plain = Switch(buffer_bytes=buffer.packets * packet)
+        plain = TestbedSwitch(buffer_bytes=buffer.packets * packet)
         ordinary, important = list(plain.ordinary), list(plain.important)
         for i, queue in enumerate(buffer.queues):
             if queue.large:
