@@ -18,6 +18,7 @@ PacketSwitch::PacketSwitch(const std::vector<Port>& ports, const QueueLimits& li
 }
 
 int64_t PacketSwitch::Run(int64_t since, int64_t now) {
+  if (ports_.empty()) return kNever;
   for (size_t port = 0; port < ports_.size(); ++port) {
     if (!IsReceiving(port)) Receive(port, since);
   }

@@ -22,6 +22,7 @@ from jaxcomm.testbed import Layout, LinkCounters, QueueCounters
 
 EXAMPLE = """
     jaxcomm testbed run racks.toml -- python train.py --steps 100
+    jaxcomm testbed run switch.toml --json -- python train.py        # also what waited in the switch, and was dropped
     jaxcomm testbed run racks.toml --dry-run -- python train.py      # the commands of ip, tc and nft
 """
 

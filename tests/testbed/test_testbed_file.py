@@ -242,7 +242,14 @@ def test_bad_usage(capsys: Capture) -> None:
     assert "'0' is not a number of seconds above 0, at most 86400; write for example 20" in capsys.readouterr().err
 
 
-def test_the_file_in_the_guide_is_a_testbed() -> None:
+def test_the_files_in_the_guide_are_testbeds() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "guides" / "testbed.md").read_text()
-    found = Testbed.model_validate(tomllib.loads(guide.split("```toml\n")[1].split("```")[0]))
+    whole, switch = (part.split("```")[0] for part in guide.split("```toml\n")[1:])
+    found = Testbed.model_validate(tomllib.loads(whole))
     assert found.racks and found.losses and found.cuts and found.flows
+    assert found.switch is None and Testbed.model_validate(tomllib.loads(RAIL + HOSTS + switch)).switch
+    others = (
+        switch.replace("\nthreshold_bytes", "\n#").replace("# thresholds", "thresholds").replace("# limits", "limits")
+    )
+    listed = Testbed.model_validate(tomllib.loads(RAIL + HOSTS + others)).switch
+    assert listed and listed.thresholds and listed.limits
