@@ -42,9 +42,9 @@ class PacketSwitch {
   // `taps` outlives it.
   PacketSwitch(const std::vector<Port>& ports, const QueueLimits& limits, Taps* taps);
 
-  // Does what happens until `now`, or as much of it as takes a millisecond or so. A frame that waits to be read has
-  // come at `since` at the earliest, which is not before what an earlier call has returned, or its `now`. Returns: when
-  // something is to be done next; that may be before `now`.
+  // Does what happens until `now`, or as much of it as takes a millisecond or so. A frame that waits to be read is
+  // taken to have come at `since`, or when the link was free after it. Returns: when something is to be done next. The
+  // next `since` must not be after it, nor before this `since`.
   int64_t Run(int64_t since, int64_t now);
 
   // Frames on the link need no longer from now on than the new rate takes for them.

@@ -114,8 +114,11 @@ void PacketSwitchThread::Work() {
 // Until `next`, or a frame comes over a link that is free.
 void PacketSwitchThread::Await(int64_t next) {
   std::vector<pollfd> free;
-  for (size_t port = 0; port < taps_.taps.size(); ++port) {
-    if (!switch_.IsReceiving(port)) free.push_back({taps_.taps[port].fd(), POLLIN, 0});
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (size_t port = 0; port < taps_.taps.size(); ++port) {
+      if (!switch_.IsReceiving(port)) free.push_back({taps_.taps[port].fd(), POLLIN, 0});
+    }
   }
   const int64_t left = std::clamp<int64_t>(next - Now(), 0, kLongestSleep);
   const timespec timeout{left / kSecond, left % kSecond};
