@@ -18,10 +18,11 @@ from jaxcomm.cli.common import arguments, output
 from jaxcomm.distributed import launch, supervise
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report.tables import table
-from jaxcomm.testbed import Layout, LinkCounters
+from jaxcomm.testbed import Layout, LinkCounters, QueueCounters
 
 EXAMPLE = """
     jaxcomm testbed run racks.toml -- python train.py --steps 100
+    jaxcomm testbed run switch.toml --json -- python train.py        # also what waited in the switch, and was dropped
     jaxcomm testbed run racks.toml --dry-run -- python train.py      # the commands of ip, tc and nft
 """
 
@@ -78,11 +79,14 @@ def _run(layout: Layout, command: Sequence[str], args: Namespace) -> int:
             failure = supervise.supervise(command, [kept | each for each in own], show)
     finally:
         timer.cancel()
-    links = testbed.counters(layout)
+    links, queues = testbed.counters(layout), testbed.queue_counters(layout)
     if args.json:
-        output.print_json({"testbed": _document(layout), "links": [link._asdict() for link in links]})
+        counted = {"links": [link._asdict() for link in links], "queues": [queue._asdict() for queue in queues]}
+        output.print_json({"testbed": _document(layout), **counted})
     else:
-        print(_table(links))
+        print(_links(links))
+        if queues:
+            print(_queues(queues))
     if expired.is_set():
         raise JaxcommError(
             f"the processes have not ended after {args.time_limit:g} s, so they were ended.\n"
@@ -117,7 +121,7 @@ def _environments(layout: Layout) -> list[dict[str, str]]:
     ]
 
 
-def _table(links: Sequence[LinkCounters]) -> str:
+def _links(links: Sequence[LinkCounters]) -> str:
     head = ["host", "rail", "sent MB", "received MB", "dropped by queues", "lost at random"]
     rows = [
         [
@@ -131,6 +135,35 @@ def _table(links: Sequence[LinkCounters]) -> str:
         for link in links
     ]
     return table(head, rows)
+
+
+def _queues(queues: Sequence[QueueCounters]) -> str:
+    head = [
+        "host",
+        "rail",
+        "priority",
+        "packets",
+        "MB",
+        "dropped: ordinary",
+        "important",
+        "mean ms",
+        "p99 ms",
+        "max ms",
+    ]
+    rows = [
+        [
+            queue.host,
+            queue.rail,
+            str(queue.priority),
+            str(queue.packets),
+            f"{queue.bytes / 1e6:.1f}",
+            str(queue.ordinary_drops),
+            str(queue.important_drops),
+            *(f"{1e3 * seconds:.3f}" for seconds in (queue.mean_s, queue.p99_s, queue.max_s)),
+        ]
+        for queue in queues
+    ]
+    return "what waited in the switch for each host:\n" + table(head, rows)
 
 
 def _dry_run(layout: Layout, command: Sequence[str], args: Namespace) -> int:
@@ -153,7 +186,7 @@ def _dry_run(layout: Layout, command: Sequence[str], args: Namespace) -> int:
     for each in own:
         print(*(f"{name}={shlex.quote(value)}" for name, value in each.items()), shlex.join(command))
     for event in events:
-        print(f"{shlex.join(event.command)}  # after {event.at_s:g} s: {event.text}")
+        print(f"{shlex.join(event.command)}  # after {event.at_s:g} s: {event.text}".strip())
     return OK
 
 

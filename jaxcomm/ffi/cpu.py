@@ -46,6 +46,13 @@ CPU: Final = Core(
         ),
         "switch_decide": (ctypes.c_int,),
         "switch_fail": (ctypes.c_char_p,),
+        "packet_switch_start": (
+            *(ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64),
+            ctypes.POINTER(ctypes.c_int64),
+        ),
+        "packet_switch_stop": (ctypes.c_char_p,),
+        "packet_switch_set_link": (ctypes.c_char_p, ctypes.c_int64, ctypes.c_double, ctypes.c_double),
+        "packet_switch_report": (ctypes.c_char_p, *TEXT),
         "set_deadline": (ctypes.c_double,),
         "stats": (ctypes.c_int, *TEXT),
         "reset_stats": (),

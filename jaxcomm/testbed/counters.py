@@ -7,6 +7,7 @@ import subprocess
 from typing import Any, Final, NamedTuple
 
 from jaxcomm.errors import JaxcommError
+from jaxcomm.testbed import packet_switch
 from jaxcomm.testbed.layout import Layout
 from jaxcomm.testbed.network import TABLE, within
 
@@ -33,6 +34,8 @@ def counters(layout: Layout) -> list[LinkCounters]:
     Raises:
       JaxcommError: `tc` or `nft` failed.
     """
+    if layout.testbed.switch is not None:
+        return _with_a_switch(layout)
     switch, found = _queues(layout.switch), []
     losses = _losses(layout.switch) if layout.testbed.losses else {}
     for host in layout.testbed.hosts:
@@ -46,6 +49,19 @@ def counters(layout: Layout) -> list[LinkCounters]:
             lost = losses_in.get(rail.name, 0) + losses.get(port, 0)
             sent, received = (end["bytes"] for end in ends)
             found.append(LinkCounters(host.name, rail.name, sent, received, sum(end["drops"] for end in ends), lost))
+    return found
+
+
+def _with_a_switch(layout: Layout) -> list[LinkCounters]:
+    found = []
+    for (host, rail), port in packet_switch.report(layout).items():
+        namespace = layout.namespace(host)
+        sent = _queues(namespace)[rail]
+        (device,) = _json("ip", "-n", namespace, "-s", "-j", "link", "show", "dev", rail)
+        received = sum(queue["bytes"] for queue in port["queues"])
+        drops = sum(queue["ordinary_drops"] + queue["important_drops"] for queue in port["queues"])
+        drops += sent["drops"] + device["stats64"]["tx"]["dropped"]
+        found.append(LinkCounters(host, rail, sent["bytes"], received, drops, port["random_losses"]))
     return found
 
 

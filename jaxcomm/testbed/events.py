@@ -10,21 +10,26 @@ import time
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from jaxcomm.testbed import network
+from jaxcomm.testbed import network, packet_switch
 from jaxcomm.testbed.layout import Layout
 from jaxcomm.testbed.network import Command
+from jaxcomm.testbed.packet_switch import LinkState
 from jaxcomm.testbed.processes import FLOW_PORT, receive_flow, send_flow
 
 _TIMEOUT_S: Final = 20
 
 
 class Event(NamedTuple):
-    """A command that is run `at_s` seconds after the start; `stays` if it does not end by itself at once."""
+    """A command that is run `at_s` seconds after the start; `stays` if it does not end by itself at once.
+
+    With `link` there is no command: a switch of ours gives the link this state.
+    """
 
     at_s: float
     text: str
-    command: Command
+    command: Command = ()
     stays: bool = False
+    link: LinkState | None = None
 
 
 def timeline(layout: Layout) -> list[Event]:
@@ -36,10 +41,15 @@ def timeline(layout: Layout) -> list[Event]:
         for command in (receive_flow(layout, flow, port), send_flow(layout, flow, port)):
             events.append(Event(flow.start_s, f"{text} starts", command, stays=True))
     for cut in layout.testbed.cuts:
-        link = f"the link of {cut.host} to {layout.testbed.rail_of(cut)} is"
-        events += [Event(cut.at_s, f"{link} cut ({cut.kind})", each) for each in network.cut(layout, cut)]
+        rail = layout.testbed.rail_of(cut)
+        link = f"the link of {cut.host} to {rail} is"
+        done = [(cut.at_s, f"{link} cut ({cut.kind})", network.cut(layout, cut), packet_switch.damaged(layout, cut))]
         if cut.repaired_s is not None:
-            events += [Event(cut.repaired_s, f"{link} repaired", each) for each in network.repair(layout, cut)]
+            whole = packet_switch.intact(layout, cut.host, rail)
+            done.append((cut.repaired_s, f"{link} repaired", network.repair(layout, cut), whole))
+        for at_s, text, commands, state in done:
+            events += [Event(at_s, text, command) for command in commands]
+            events += [Event(at_s, text, link=state)] if layout.testbed.switch else []
     return sorted(events, key=lambda event: event.at_s)
 
 
@@ -56,12 +66,7 @@ def happening(layout: Layout) -> Iterator[None]:
             if event.text != said:
                 print(f"testbed: {time.monotonic() - start:.1f} s: {event.text}", file=sys.stderr, flush=True)
             said = event.text
-            if event.stays:  # until the testbed's processes are ended
-                subprocess.Popen(event.command, stdout=subprocess.DEVNULL)
-            else:
-                done = subprocess.run(event.command, capture_output=True, text=True, timeout=_TIMEOUT_S)
-                if done.returncode:
-                    print(f"testbed: this failed: {done.stderr.strip()}", file=sys.stderr, flush=True)
+            carry_out(layout, event)
 
     thread = threading.Thread(target=run, name="testbed events", daemon=True)
     thread.start()
@@ -70,3 +75,15 @@ def happening(layout: Layout) -> Iterator[None]:
     finally:
         end.set()
         thread.join()
+
+
+def carry_out(layout: Layout, event: Event) -> None:
+    """Has an event happen now."""
+    if event.link is not None:
+        packet_switch.set_link(layout, event.link)
+    elif event.stays:  # until the testbed's processes are ended
+        subprocess.Popen(event.command, stdout=subprocess.DEVNULL)
+    else:
+        done = subprocess.run(event.command, capture_output=True, text=True, timeout=_TIMEOUT_S)
+        if done.returncode:
+            print(f"testbed: this failed: {done.stderr.strip()}", file=sys.stderr, flush=True)

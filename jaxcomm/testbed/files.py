@@ -1,14 +1,15 @@
-"""Testbed files: TOML, read with every check."""
+"""Testbed files: TOML, read with every check; also the plan whose thresholds a switch is to have."""
 
 from __future__ import annotations
 
 import os
 import tomllib
+from pathlib import Path
 from typing import Final
 
 import pydantic
 
-from jaxcomm import files
+from jaxcomm import files, plan
 from jaxcomm.errors import JaxcommError
 from jaxcomm.testbed.schema import Testbed
 
@@ -19,10 +20,11 @@ def load(path: str | os.PathLike[str]) -> Testbed:
     """The testbed that a TOML file describes.
 
     Args:
-      path: the file, at most 1 MiB.
+      path: the file, at most 1 MiB. A plan's path in it counts from its folder.
 
     Raises:
-      JaxcommError: the file cannot be read, is not TOML, or holds a value that cannot be; with its place.
+      JaxcommError: the file, or a plan that it names, cannot be read, is not TOML, or holds a value that cannot be;
+        with its place.
     """
     where = os.fspath(path)
     try:
@@ -30,6 +32,22 @@ def load(path: str | os.PathLike[str]) -> Testbed:
     except (ValueError, RecursionError) as problem:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
         raise JaxcommError(files.mistake(where, f"is not TOML: {problem}", "mend that line")) from None
     try:
-        return Testbed.model_validate(document)
+        testbed = Testbed.model_validate(document)
     except pydantic.ValidationError as problem:
         raise JaxcommError(files.mistake(where, files.explain(problem, "a testbed"), "mend the file")) from None
+    return _with_thresholds(testbed, Path(where))
+
+
+def _with_thresholds(testbed: Testbed, file: Path) -> Testbed:
+    """The testbed whose switch has the thresholds of the plan that it names."""
+    if testbed.switch is None or testbed.switch.plan is None:
+        return testbed
+    loss = plan.load(file.parent / testbed.switch.plan).loss
+    if loss is None or loss.buffer is None:
+        what = f'switch.plan is "{testbed.switch.plan}", which has no thresholds'
+        raise JaxcommError(files.mistake(file, what, "plan from a profile with tolerance.switch"))
+    try:
+        switch = testbed.switch.with_thresholds(loss.buffer, testbed.mtu)
+    except ValueError as problem:
+        raise JaxcommError(files.mistake(file, f"switch.{problem}", "plan for fewer queues")) from None
+    return testbed.model_copy(update={"switch": switch})

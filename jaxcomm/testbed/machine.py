@@ -9,7 +9,7 @@ from typing import Final
 
 from jaxcomm import files
 from jaxcomm.errors import JaxcommError
-from jaxcomm.testbed import state
+from jaxcomm.testbed import packet_switch, state
 from jaxcomm.testbed.layout import Layout
 from jaxcomm.testbed.network import Command, build
 from jaxcomm.testbed.processes import hosts_text
@@ -33,7 +33,8 @@ def up(testbed: Testbed) -> Iterator[Layout]:
         files.write(state.hosts_file(id), hosts_text(layout))
         for command in build(layout):
             _run(command)
-        yield layout
+        with packet_switch.running(layout):
+            yield layout
 
 
 def _run(command: Command) -> None:

@@ -1,6 +1,8 @@
 """The commands that make a testbed's network, cut a link and repair it. Nothing here runs them.
 
 Rates are shaped by HTB where packets leave: at the host, at the switch's port to it, and at both ends of an uplink.
+Where the hosts meet in a switch of ours, their links are TAP devices, whose other ends are the switch's
+(`packet_switch.py`), as are rates and losses there.
 """
 
 from __future__ import annotations
@@ -32,28 +34,34 @@ def build(layout: Layout) -> Iterator[Command]:
         settings = ("net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
         yield within(namespace, "sysctl", "-eqw", *settings, "net.ipv4.tcp_no_metrics_save=1")
         yield "ip", "-n", namespace, "link", "set", "lo", "up"
-    for network in (CONTROL, *(rail.name for rail in testbed.rails)):
-        yield from _bridge(layout, layout.core(network))
+    yield from _bridge(layout, layout.core(CONTROL))
     for rail in testbed.rails:
+        if testbed.switch is None:
+            yield from _bridge(layout, layout.core(rail.name))
         for rack in testbed.racks:
             yield from _bridge(layout, layout.rack_bridge(rack.name, rail.name))
             yield from _uplink(layout, rack.name, rail.name, rack.uplink_mbit)
     for host in testbed.hosts:
         yield from _link(layout, host, CONTROL, 1500)
         for rail in testbed.rails:
-            yield from _link(layout, host, rail.name, testbed.mtu)
+            yield from (_tap if testbed.switch else _link)(layout, host, rail.name, testbed.mtu)
             yield from _shaped(layout, host, rail)
-    for loss in testbed.losses:
-        yield from _lossy(layout, loss)
+    if testbed.switch is None:
+        for loss in testbed.losses:
+            yield from _lossy(layout, loss)
 
 
 def cut(layout: Layout, cut: Cut) -> list[Command]:
-    """Cuts a host's link."""
+    """Cuts a host's link; what of it a switch of ours does is left to that."""
     rail, namespace = layout.testbed.rail_of(cut), layout.namespace(cut.host)
     port = layout.port(cut.host, rail)
     match cut.kind:
+        case "silent" if layout.testbed.switch:
+            return []
         case "silent":
             return [("bridge", "-n", layout.switch, "link", "set", "dev", port, "state", _DISABLED)]
+        case "down" if layout.testbed.switch:
+            return [("ip", "-n", namespace, "link", "set", rail, "carrier", "off")]
         case "down":
             return [("ip", "-n", layout.switch, "link", "set", port, "down")]
         case "slow":
@@ -77,8 +85,12 @@ def repair(layout: Layout, cut: Cut) -> list[Command]:
     rail, namespace = layout.testbed.rail_of(cut), layout.namespace(cut.host)
     port = layout.port(cut.host, rail)
     match cut.kind:
+        case "silent" if layout.testbed.switch:
+            return []
         case "silent":
             return [("bridge", "-n", layout.switch, "link", "set", "dev", port, "state", _FORWARDING)]
+        case "down" if layout.testbed.switch:
+            return [("ip", "-n", namespace, "link", "set", rail, "carrier", "on")]
         case "down":
             return [("ip", "-n", layout.switch, "link", "set", port, "up")]
         case "slow":
@@ -113,6 +125,19 @@ def _link(layout: Layout, host: TestbedHost, network: str, mtu: int) -> Iterator
     end = ("name", network, "netns", namespace, "address", layout.mac(host.name, network), "mtu", str(mtu))
     yield "ip", "-n", layout.switch, "link", "add", port, "mtu", str(mtu), "type", "veth", "peer", *end
     yield "ip", "-n", layout.switch, "link", "set", port, "master", layout.bridge(host.name, network), "up"
+    yield from _addressed(layout, host, network)
+
+
+def _tap(layout: Layout, host: TestbedHost, network: str, mtu: int) -> Iterator[Command]:
+    namespace = layout.namespace(host.name)
+    yield "ip", "-n", namespace, "tuntap", "add", "dev", network, "mode", "tap"
+    address = ("address", layout.mac(host.name, network), "mtu", str(mtu))
+    yield "ip", "-n", namespace, "link", "set", network, *address
+    yield from _addressed(layout, host, network)
+
+
+def _addressed(layout: Layout, host: TestbedHost, network: str) -> Iterator[Command]:
+    namespace = layout.namespace(host.name)
     yield "ip", "-n", namespace, "addr", "add", f"{layout.address(host.name, network)}/24", "dev", network
     yield "ip", "-n", namespace, "link", "set", network, "up"
     for other in layout.testbed.hosts:  # no ARP, whose packets may be lost, within a measurement
@@ -150,7 +175,8 @@ def _queue(namespace: str, device: str, verb: str, handle: str, *kind: str) -> C
 
 def _ends(layout: Layout, host: str, rail: str) -> list[tuple[str, str]]:
     """The interfaces of a host's link to a rail, by namespace."""
-    return [(layout.namespace(host), rail), (layout.switch, layout.port(host, rail))]
+    ends = [(layout.namespace(host), rail)]
+    return ends if layout.testbed.switch else [*ends, (layout.switch, layout.port(host, rail))]
 
 
 def _lossy(layout: Layout, loss: LossyLink) -> Iterator[Command]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jaxcomm.testbed.layout import Layout
 from jaxcomm.testbed.schema import TestbedHost
+from jaxcomm.testbed.switch import TestbedSwitch
 
 
 def picture(layout: Layout) -> str:
@@ -12,6 +13,8 @@ def picture(layout: Layout) -> str:
     size = f"{_count(len(testbed.hosts), 'host')}, {_count(testbed.processes, 'process')}"
     lines = [f"testbed {layout.id}: {size}, {testbed.congestion_control}, MTU {testbed.mtu}"]
     lines += [f"rail {rail.name}: {layout.subnet(rail.name)}, {rail.mbit:g} Mbit/s per host" for rail in testbed.rails]
+    if testbed.switch is not None:
+        lines.append(_switch(testbed.switch))
     lines += [
         f"traffic: {flow.src} → {flow.dst} over {testbed.rail_of(flow)}, {_span(flow.start_s, flow.stop_s)}"
         for flow in testbed.flows
@@ -23,6 +26,12 @@ def picture(layout: Layout) -> str:
         inside = _branches([[_host(layout, host)] for host in testbed.hosts if host.rack == rack.name])
         racks.append([f"rack {rack.name}: uplink {rack.uplink_mbit:g} Mbit/s", *inside])
     return "\n".join([*lines, *_branches(racks)])
+
+
+def _switch(switch: TestbedSwitch) -> str:
+    thresholds = ", ".join(map(str, switch.ordinary))
+    of_plan = f", of {switch.plan}" if switch.plan else ""
+    return f"switch: {switch.buffer_bytes} bytes per port; ordinary packets by priority: {thresholds}{of_plan}"
 
 
 def _branches(children: list[list[str]]) -> list[str]:

@@ -35,6 +35,7 @@ _LOSS: Final = (
     'add chain netdev t c { type filter hook ingress device "one" priority 0; policy accept; }; '
     "add rule netdev t c numgen random mod 100 < 1 counter drop'"
 )
+_TAP: Final = "ip tuntap add dev one mode tap"
 _BY_NFT: Final = ("one-way", "reset")
 _CONGESTION_CONTROLS: Final = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
@@ -51,7 +52,9 @@ def requirements(testbed: Testbed | None = None) -> list[Requirement]:
 
     The kernel's abilities are tried in a namespace without a name, which ends with the trial.
     """
-    with_loss = testbed is None or bool(testbed.losses) or any(cut.kind in _BY_NFT for cut in testbed.cuts)
+    with_switch = testbed is None or testbed.switch is not None
+    with_loss = testbed is None or any(cut.kind in _BY_NFT for cut in testbed.cuts)
+    with_loss |= testbed is not None and testbed.switch is None and bool(testbed.losses)
     tools = {tool: package for tool, package in _PACKAGES.items() if with_loss or tool != "nft"}
     linux = sys.platform == "linux"
     root = linux and os.geteuid() == 0
@@ -66,6 +69,7 @@ def requirements(testbed: Testbed | None = None) -> list[Requirement]:
     if any(requirement.cure for requirement in found):
         return found
     abilities = _ABILITIES | ({"random loss (nftables, netdev)": _LOSS} if with_loss else {})
+    abilities |= {"TAP devices": _TAP} if with_switch else {}
     found += [Requirement(name, _try(script)) for name, script in abilities.items()]
     control = testbed.congestion_control if testbed else "cubic"
     there = control in _CONGESTION_CONTROLS.read_text().split()

@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal, Self
 import pydantic
 from pydantic import Field
 
+from jaxcomm.testbed.switch import HEADER_BYTES, TestbedSwitch
 from jaxcomm.values import Value
 
 Mbit = Annotated[float, Field(ge=1, le=10_000, allow_inf_nan=False)]
@@ -81,13 +82,15 @@ class Flow(Value):
 class Testbed(Value):
     """Hosts, the rails that connect them, and what goes wrong. Seconds count from the start of the processes.
 
-    `mtu` is that of every rail, in bytes; `congestion_control` is TCP's.
+    `mtu` is that of every rail, in bytes; `congestion_control` is TCP's. Hosts meet in bridges of the kernel's, or in
+    a `switch` of ours.
     """
 
     __test__ = False  # not a class of tests, for pytest
 
     mtu: Annotated[int, Field(ge=1280, le=9000, strict=True)] = 1500
     congestion_control: Literal["cubic", "reno", "bbr"] = "cubic"
+    switch: TestbedSwitch | None = None
     rails: Annotated[tuple[TestbedRail, ...], Field(min_length=1, max_length=8)]
     racks: Annotated[tuple[TestbedRack, ...], Field(max_length=16)] = ()
     hosts: Annotated[tuple[TestbedHost, ...], Field(min_length=2, max_length=32)]
@@ -113,6 +116,18 @@ class Testbed(Value):
                 if kind == "rails" and item.name in ("lo", CONTROL):
                     raise ValueError(f"{where}, which every host has already; choose another name")
                 seen.add(item.name)
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _the_switch_takes_packets(self) -> Self:
+        if self.switch is None:
+            return self
+        if self.racks:
+            raise ValueError("switch is given beside racks; all hosts meet in one switch, so leave out the racks")
+        if self.switch.plan is None and self.switch.buffer_bytes < self.mtu + HEADER_BYTES:
+            raise ValueError(
+                f"switch.buffer_bytes is {self.switch.buffer_bytes}; a packet has up to {self.mtu + HEADER_BYTES}"
+            )
         return self
 
     @pydantic.model_validator(mode="after")

@@ -134,7 +134,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (here / "mine").mkdir()
     (here / "mine" / "text.py").write_text(MODEL)
     (here / "recipes").symlink_to(ROOT / "recipes")
-    shutil.copy(Path(testbed.__file__).parent / "examples" / "racks.toml", here)
+    for name in ("racks.toml", "switch.toml"):
+        shutil.copy(Path(testbed.__file__).parent / "examples" / name, here)
     shutil.copy(FIXTURES / "training_log.txt", here / "training.log")
     shutil.copy(FIXTURES / "cpu.xplane.pb", here / "trace.xplane.pb")
     shutil.copy(FIXTURES / "nccl_topology.xml", here)

@@ -285,6 +285,10 @@ assert state == 2 and time.monotonic() - began >= 0.02
 """
 
 
+def marked(snippet: str) -> str:
+    return f"{snippet}\nassert packets.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) == 0xe2"
+
+
 def in_one_process(snippet: str) -> str:
     return f"""
 try:
@@ -320,7 +324,7 @@ PROGRAMS: dict[str, dict[str, Callable[[str], str]]] = {
         "stats.save": for_other_tools,
         "for site in": as_it_is,
     },
-    f"{GUIDES}testbed.md": {"JAXCOMM_TESTBED_DELAY_S": two_batches},
+    f"{GUIDES}testbed.md": {"JAXCOMM_TESTBED_DELAY_S": two_batches, "IP_TOS": marked},
 }
 
 

@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "measure": "collectives communicator distributed ffi gpu profile program files",
     "simulate": "plan profile program schedules cluster",
     "planner": "curve files plan profile program schedules shares simulate cluster",
-    "testbed": "files",
+    "testbed": "ffi files plan",
     "train": "collectives communicator ffi plan planner profile",
     "report": "plan plan_history profile schedules shares cluster simulate",
     "cli": "cluster collectives distributed ffi files gpu measure plan planner profile program report schedules shares "

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import jaxcomm
-from jaxcomm import testbed
+from jaxcomm import plan, planner, profile, testbed
 from jaxcomm.cli import main
 from jaxcomm.errors import JaxcommError
 from jaxcomm.testbed import Layout, Testbed
@@ -22,6 +22,7 @@ EXAMPLES = sorted((Path(jaxcomm.__file__).parent / "testbed" / "examples").glob(
 RAIL = '[[rails]]\nname = "eth0"\nmbit = 500\n'
 SECOND = '[[rails]]\nname = "eth1"\nmbit = 125\n'
 HOSTS = '[[hosts]]\nname = "a"\n[[hosts]]\nname = "b"\n'
+SWITCH = "\n[switch]\n"
 RACK = '[[racks]]\nname = "left"\nuplink_mbit = 100\n'
 
 
@@ -69,6 +70,11 @@ def cut(*fields: str) -> str:
         (RAIL + HOSTS + 2 * cut("at_s = 1"), "cuts[1] begins before the link of cuts[0], which is the same"),
         (RAIL + HOSTS + '[[flows]]\nsrc = "a"\ndst = "a"', 'flows[0].dst is "a", its src'),
         (RAIL + HOSTS + '[[flows]]\nsrc = "a"\ndst = "b"\nstop_s = 0', "flows[0].stop_s is 0; it must come after"),
+        (RAIL + RACK + (HOSTS + "#").replace('"\n', '"\nrack = "left"\n') + SWITCH, "switch is given beside racks"),
+        (RAIL + HOSTS + SWITCH + "buffer_bytes = 1513", "switch.buffer_bytes is 1513; a packet has up to 1514"),
+        (RAIL + HOSTS + SWITCH + "limits = [1, 2]", "switch.limits has 2 entries; at least 8 are needed"),
+        (RAIL + HOSTS + SWITCH + f"threshold_bytes = 1\nthresholds = {[9] * 8}", "threshold_bytes is given beside thr"),
+        (RAIL + HOSTS + SWITCH + 'plan = "plan.json"\nbuffer_bytes = 65536', "plan is given beside buffer_bytes"),
     ],
 )
 def test_a_mistake_has_its_place(text: str, said: str, file: Path) -> None:
@@ -129,6 +135,62 @@ def test_events_come_in_the_order_of_their_times(file: Path) -> None:
     assert [event.stays for event in events] == [False, False, True, True, False, False]
 
 
+def test_thresholds_of_a_switch_follow_from_one_or_are_listed(file: Path) -> None:
+    file.write_text(RAIL + HOSTS + SWITCH + "buffer_bytes = 65536\nthreshold_bytes = 32000")
+    by_one = testbed.load(file).switch
+    assert by_one and by_one.ordinary == (32000, 28000, 24000, 20000, 16000, 12000, 8000, 4000)
+    assert by_one.important == (65536,) * 8
+    listed = list(range(8000, 0, -1000))
+    file.write_text(RAIL + HOSTS + SWITCH + f"thresholds = {listed}\nlimits = {listed}")
+    by_list = testbed.load(file).switch
+    assert by_list and by_list.ordinary == by_list.important == tuple(listed)
+    assert testbed.TestbedSwitch().ordinary[0] == 256 * 1024
+
+
+def test_a_switch_has_the_thresholds_of_a_plan(tmp_path: Path, file: Path) -> None:
+    def save(**tolerance: object) -> None:
+        layers = [{"name": f"layer{i}", "bytes": 50_000 * (i + 1)} for i in range(3)]
+        content = {
+            "format": "jaxcomm-profile",
+            "version": 1,
+            "ranks": 4,
+            "link": {"alpha_s": 3e-6, "beta_s_per_byte": 8e-11, "source": "made up"},
+            "tolerance": {"layers": layers, **tolerance},
+            "provenance": {"source": "made up", "tool": "test"},
+        }
+        plan.save(planner.plan(profile.validate(content, "profile.json")), tmp_path / "plan.json")
+
+    file.write_text(RAIL + HOSTS + SWITCH + 'plan = "plan.json"')
+    save(switch={"queues": 4, "buffer_packets": 40, "load": 0.9})
+    found, loss = testbed.load(file).switch, plan.load(tmp_path / "plan.json").loss
+    assert found and loss and loss.buffer and found.buffer_bytes == 40 * 1514
+    queues = loss.buffer.queues
+    assert [bool(queue.large) for queue in queues] == [True, True, True, False]  # of three layers
+    assert found.ordinary[:4:-1] == tuple(1514 * queue.small for queue in queues[:3])  # the first is of priority 7
+    assert found.important[:4:-1] == tuple(1514 * queue.large for queue in queues[:3])
+    assert found.ordinary[:5] == testbed.TestbedSwitch(buffer_bytes=40 * 1514).ordinary[:5]
+    assert f"{', '.join(map(str, found.ordinary))}, of plan.json" in testbed.picture(Layout(testbed.load(file), "0"))
+
+    save(switch={"queues": 9, "buffer_packets": 40, "load": 0.9})
+    with pytest.raises(JaxcommError, match=r"switch.plan is for 9 queues; a port of the switch has 8"):
+        testbed.load(file)
+    save()
+    with pytest.raises(JaxcommError, match=r'switch.plan is "plan.json", which has no thresholds.\n  Cure: plan from'):
+        testbed.load(file)
+
+
+def test_links_to_a_switch_are_taps_which_it_cuts_itself(file: Path) -> None:
+    cuts = cut("at_s = 1", "repaired_s = 2") + cut("at_s = 3", 'kind = "slow"', "mbit = 5")
+    file.write_text(RAIL + HOSTS + cuts + '[[losses]]\nhost = "a"\nrate = 0.25' + SWITCH)
+    layout = Layout(testbed.load(file), "0")
+    built = [" ".join(command) for command in testbed.build(layout)]
+    assert "ip -n jaxcomm-0-a tuntap add dev eth0 mode tap" in built
+    assert not any("nft" in command or "n0host0" in command for command in built)
+    links = [event.link for event in testbed.timeline(layout) if event.link]
+    assert links == [("a", "eth0", 500, 1), ("a", "eth0", 500, 0.25), ("a", "eth0", 5, 0.25)]
+    assert "the program nft" not in {each.name for each in testbed.requirements(layout.testbed)}
+
+
 def test_processes_know_their_host(file: Path) -> None:
     file.write_text(RAIL + SECOND + HOSTS + "processes = 2\ndelay_s = 0.25\n")
     layout = Layout(testbed.load(file), "1a2b3c4d")
@@ -180,7 +242,14 @@ def test_bad_usage(capsys: Capture) -> None:
     assert "'0' is not a number of seconds above 0, at most 86400; write for example 20" in capsys.readouterr().err
 
 
-def test_the_file_in_the_guide_is_a_testbed() -> None:
+def test_the_files_in_the_guide_are_testbeds() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "guides" / "testbed.md").read_text()
-    found = Testbed.model_validate(tomllib.loads(guide.split("```toml\n")[1].split("```")[0]))
+    whole, switch = (part.split("```")[0] for part in guide.split("```toml\n")[1:])
+    found = Testbed.model_validate(tomllib.loads(whole))
     assert found.racks and found.losses and found.cuts and found.flows
+    assert found.switch is None and Testbed.model_validate(tomllib.loads(RAIL + HOSTS + switch)).switch
+    others = (
+        switch.replace("\nthreshold_bytes", "\n#").replace("# thresholds", "thresholds").replace("# limits", "limits")
+    )
+    listed = Testbed.model_validate(tomllib.loads(RAIL + HOSTS + others)).switch
+    assert listed and listed.thresholds and listed.limits

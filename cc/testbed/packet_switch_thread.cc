@@ -1,0 +1,128 @@
+#include "cc/testbed/packet_switch_thread.h"
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <future>
+#include <sstream>
+#include <utility>
+
+#include "cc/base/thread.h"
+
+namespace jaxcomm {
+namespace {
+
+constexpr int64_t kMillisecond = 1000 * 1000, kSecond = 1000 * kMillisecond;
+constexpr int64_t kMostLate = 50 * kMillisecond;  // of the thread; what has come earlier has come then
+constexpr int64_t kShortestSleep = 10 * 1000;     // a shorter one takes longer than that
+constexpr int64_t kLongestSleep = kSecond / 20;   // after which it sees that it is to end
+constexpr int kNiceness = -15;                    // it is late less often where the hosts' processes take all cores
+
+int64_t Now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+void WriteQueue(std::ostream& out, size_t priority, const OutputQueue::Counts& counts) {
+  out << "{\"priority\": " << priority << ", \"packets\": " << counts.packets << ", \"bytes\": " << counts.bytes
+      << ", \"ordinary_drops\": " << counts.ordinary_drops << ", \"important_drops\": " << counts.important_drops
+      << ", \"mean_s\": " << counts.delays.Mean() * 1e-9
+      << ", \"p99_s\": " << static_cast<double>(counts.delays.Quantile(0.99)) * 1e-9
+      << ", \"max_s\": " << static_cast<double>(counts.delays.Longest()) * 1e-9 << "}";
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PacketSwitchThread>> PacketSwitchThread::Start(const std::vector<HostLink>& links, int64_t mtu,
+                                                                      const QueueLimits& limits) {
+  std::vector<PacketSwitch::Port> ports;
+  for (const HostLink& link : links) ports.push_back(link.port);
+  std::unique_ptr<PacketSwitchThread> started(new PacketSwitchThread(ports, limits));
+  std::promise<Status> opened;
+  started->thread_ = StartThread([&opened, &links, mtu, self = started.get()] {
+    const Status status = self->OpenAll(links, mtu);  // on this thread, as it moves to the devices' namespaces
+    opened.set_value(status);
+    if (status.ok()) self->Work();
+  });
+  if (!started->thread_) return Status(Code::kInternal, "the system has no thread for a switch");
+  const Status status = opened.get_future().get();
+  if (!status.ok()) return status;
+  return started;
+}
+
+PacketSwitchThread::~PacketSwitchThread() {
+  stopping_ = true;
+  if (thread_) thread_->join();
+}
+
+Status PacketSwitchThread::OpenAll(const std::vector<HostLink>& links, int64_t mtu) {
+  for (const HostLink& link : links) {
+    Result<Tap> tap = Tap::Open(link.tap, mtu);
+    if (!tap.ok()) return tap.status();
+    taps_.taps.push_back(std::move(tap.value()));
+  }
+  return Status();
+}
+
+Status PacketSwitchThread::SetLink(size_t port, PacketSwitch::Link link) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (port >= switch_.num_ports()) return InvalidArgument("the switch has no port " + std::to_string(port));
+  switch_.SetLink(port, link, Now());
+  return Status();
+}
+
+std::string PacketSwitchThread::Report() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::ostringstream out;
+  out << "{\"ports\": [";
+  for (size_t port = 0; port < switch_.num_ports(); ++port) {
+    out << (port > 0 ? ", " : "") << "{\"random_losses\": " << switch_.random_losses(port) << ", \"queues\": [";
+    const char* comma = "";
+    for (size_t priority = 0; priority < kPriorities; ++priority) {
+      const OutputQueue::Counts& counts = switch_.queue(port).counts(priority);
+      if (counts.packets + counts.ordinary_drops + counts.important_drops == 0) continue;
+      out << std::exchange(comma, ", ");
+      WriteQueue(out, priority, counts);
+    }
+    out << "]}";
+  }
+  out << "]}";
+  return out.str();
+}
+
+void PacketSwitchThread::Work() {
+  prctl(PR_SET_TIMERSLACK, 1);
+  setpriority(PRIO_PROCESS, 0, kNiceness);  // of this thread, on Linux
+  for (int64_t since = Now(); !stopping_;) {
+    const int64_t now = Now();
+    since = std::max(since, now - kMostLate);
+    int64_t next;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      next = switch_.Run(since, now);
+    }
+    if (next - Now() > kShortestSleep) Await(next);
+    // Where this thread was to be awake by then, what it finds has come since then; else it has come just now.
+    since = std::min(next, Now());
+  }
+}
+
+// Until `next`, or a frame comes over a link that is free.
+void PacketSwitchThread::Await(int64_t next) {
+  std::vector<pollfd> free;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (size_t port = 0; port < taps_.taps.size(); ++port) {
+      if (!switch_.IsReceiving(port)) free.push_back({taps_.taps[port].fd(), POLLIN, 0});
+    }
+  }
+  const int64_t left = std::clamp<int64_t>(next - Now(), 0, kLongestSleep);
+  const timespec timeout{left / kSecond, left % kSecond};
+  ppoll(free.data(), free.size(), &timeout, nullptr);
+}
+
+}  // namespace jaxcomm

@@ -1,0 +1,120 @@
+"""Runs a testbed's switch: a thread of the C++ core in this process, between the hosts' TAP devices.
+
+It ends with the testbed, and with the process however that ends; the devices go with their namespaces.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from jaxcomm.ffi.cpu import CPU
+from jaxcomm.testbed.layout import Layout
+from jaxcomm.testbed.schema import Cut
+from jaxcomm.testbed.switch import PRIORITIES
+
+_BYTES_PER_MBIT: Final = 125_000
+_SLOWEST_MBIT: Final = 0.008
+
+
+class LinkState(NamedTuple):
+    """A host's link to a rail: its rate, and the share of packets that it loses, each way."""
+
+    host: str
+    rail: str
+    mbit: float
+    loss: float
+
+
+class QueueCounters(NamedTuple):
+    """A queue of the switch's port to a host: what it has sent and dropped, and how long packets waited in it.
+
+    Bytes are with headers; a packet waits until its first byte leaves. `p99_s` is exact to a sixteenth.
+    """
+
+    host: str
+    rail: str
+    priority: int
+    packets: int
+    bytes: int
+    ordinary_drops: int
+    important_drops: int
+    mean_s: float
+    p99_s: float
+    max_s: float
+
+
+@contextlib.contextmanager
+def running(layout: Layout) -> Iterator[None]:
+    """The switch, if the testbed has one, which carries packets within the block.
+
+    Raises:
+      JaxcommError: a device of a host cannot be had.
+    """
+    testbed = layout.testbed
+    if testbed.switch is None:
+        yield
+        return
+    links = [_line(layout, intact(layout, host, rail)) for host, rail in _ports(layout)]
+    limits = (ctypes.c_int64 * (2 * PRIORITIES))(*testbed.switch.ordinary, *testbed.switch.important)
+    CPU.call("packet_switch_start", layout.id, "\n".join(links), testbed.mtu, testbed.switch.buffer_bytes, limits)
+    try:
+        yield
+    finally:
+        CPU.call("packet_switch_stop", layout.id)
+
+
+def intact(layout: Layout, host: str, rail: str) -> LinkState:
+    """A link as the file says that it is."""
+    testbed = layout.testbed
+    mbit = next(each.mbit for each in testbed.rails if each.name == rail)
+    losses = {(loss.host, testbed.rail_of(loss)): loss.rate for loss in testbed.losses}
+    return LinkState(host, rail, mbit, losses.get((host, rail), 0.0))
+
+
+def damaged(layout: Layout, cut: Cut) -> LinkState:
+    """A link as it is while it is cut; the host's end is the concern of `network.cut`."""
+    before = intact(layout, cut.host, layout.testbed.rail_of(cut))
+    match cut.kind:
+        case "silent" | "down":
+            return before._replace(loss=1.0)
+        case "slow":
+            return before._replace(mbit=_SLOWEST_MBIT if cut.mbit is None else cut.mbit)
+        case "one-way" | "reset":
+            return before
+
+
+def set_link(layout: Layout, link: LinkState) -> None:
+    """Gives a link of the running switch another rate and loss."""
+    port = _ports(layout).index((link.host, link.rail))
+    CPU.call("packet_switch_set_link", layout.id, port, _BYTES_PER_MBIT * link.mbit, link.loss)
+
+
+def report(layout: Layout) -> dict[tuple[str, str], dict[str, Any]]:
+    """What the running switch has counted, by host and rail."""
+    ports = json.loads(CPU.text("packet_switch_report", layout.id))["ports"]
+    return dict(zip(_ports(layout), ports, strict=True))
+
+
+def queue_counters(layout: Layout) -> list[QueueCounters]:
+    """The queues to which anything has come, in the file's order, those first that are served first."""
+    if layout.testbed.switch is None:
+        return []
+    return [
+        QueueCounters(host, rail, **queue)
+        for (host, rail), port in report(layout).items()
+        for queue in reversed(port["queues"])
+    ]
+
+
+def _ports(layout: Layout) -> list[tuple[str, str]]:
+    return [(host.name, rail.name) for host in layout.testbed.hosts for rail in layout.testbed.rails]
+
+
+def _line(layout: Layout, link: LinkState) -> str:
+    address = int(layout.mac(link.host, link.rail).replace(":", ""), 16)
+    rate = _BYTES_PER_MBIT * link.mbit
+    return f"{layout.namespace(link.host)} {link.rail} {address} {rate!r} {link.loss!r}"
