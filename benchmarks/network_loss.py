@@ -1,0 +1,68 @@
+"""What losses on the way cost a sum, and what they cost where some of a gradient may stay lost.
+
+    JAXCOMM_TRANSPORT=udp jaxcomm testbed run loss.toml -- python benchmarks/network_loss.py
+
+A process of a job: sums of --mib MiB in turn, --rounds times, of --sums: jaxcomm's, the same with
+`Loss(policy="network")`, and lax's, which is Gloo over TCP. Process 0 prints mean, median and 99 % of each, and the share
+that got lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from functools import partial
+
+import jax
+import numpy as np
+
+import jaxcomm
+from jaxcomm.train import Loss
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mib", default="1,16")
+    parser.add_argument("--sums", default="jaxcomm,network,lax")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--bound", type=float, default=0.1)
+    args = parser.parse_args()
+    jax.distributed.initialize()
+    mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    place = jax.NamedSharding(mesh, jax.P("data"))
+    loss = Loss(args.bound, policy="network")
+    sums = {
+        "jaxcomm": partial(jaxcomm.psum, axis_name="data"),
+        "network": partial(jaxcomm.psum, axis_name="data", loss=loss),
+        "lax": partial(jax.lax.psum, axis_name="data"),
+    }
+    for mib in map(int, args.mib.split(",")):
+        elements = mib << 18
+        own = np.random.default_rng(jax.process_index()).standard_normal(elements, np.float32)
+        shape = (elements * jax.device_count(),)
+        x = jax.make_array_from_callback(shape, place, lambda index, own=own: own)
+        steps = {
+            name: jax.jit(jax.shard_map(each, mesh=mesh, in_specs=jax.P("data"), out_specs=jax.P()))
+            for name, each in sums.items()
+            if name in args.sums.split(",")
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in steps}
+        for round_ in range(args.rounds + 2):
+            if round_ == 2:
+                jaxcomm.reset_stats()
+            for name, step in steps.items():
+                start = time.perf_counter()
+                jax.block_until_ready(step(x))
+                if round_ >= 2:  # the first compile, and find the line's rate
+                    seconds[name].append(time.perf_counter() - start)
+        lost = sum(site["lost_bytes"] for site in jaxcomm.stats())
+        share = lost / (4 * elements * args.rounds * (1 - 1 / jax.device_count()))
+        if jax.process_index() == 0:
+            for name, times in seconds.items():
+                mean, median, late = (1e3 * f(times) for f in (np.mean, np.median, partial(np.percentile, q=99)))
+                print(f"{mib} MiB {name}: mean {mean:.1f}, median {median:.1f}, 99 % {late:.1f} ms")
+            print(f"{mib} MiB network: {share:.2%} of what was to come lost")
+
+
+if __name__ == "__main__":
+    main()
