@@ -3,8 +3,8 @@
     JAXCOMM_TRANSPORT=udp jaxcomm testbed run loss.toml -- python benchmarks/network_loss.py
 
 A process of a job: sums of --mib MiB in turn, --rounds times, of --sums: jaxcomm's, the same with
-`Loss(policy="network")`, and lax's, which is Gloo over TCP. Process 0 prints mean, median and 99 % of each, and the share
-that got lost.
+`Loss(policy="network")`, and lax's, which is Gloo over TCP. Process 0 prints mean, median and 99 % of each, and the
+share that got lost.
 """
 
 from __future__ import annotations

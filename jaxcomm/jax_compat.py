@@ -79,7 +79,7 @@ def drop_what_nobody_reads(primitive: Primitive, but: str) -> None:
     partial_eval.dce_rules[primitive] = rule
 
 
-def ask_policies_as(primitive: Primitive, lax: Primitive, own: Container[str]) -> None:
+def ask_policies_as(primitive: Primitive, lax: Primitive, own: Container[str], but: str) -> None:
     """Lets policies of `jax.checkpoint` decide on `primitive` as on `lax`, operand by operand: they name lax's.
 
     What a policy would offload stays on the device.
@@ -88,6 +88,8 @@ def ask_policies_as(primitive: Primitive, lax: Primitive, own: Container[str]) -
       primitive: result i depends on operand i alone.
       lax: takes one operand.
       own: the parameters of `primitive` that `lax` does not have.
+      but: with a parameter of this name that is not None, all results depend on all operands, and one that is to be
+        computed again has all of them be so.
     """
 
     def rule(policy: Callable[..., Any], unknown: Sequence[bool], there: Sequence[bool], eqn: JaxprEqn) -> Any:
@@ -97,6 +99,8 @@ def ask_policies_as(primitive: Primitive, lax: Primitive, own: Container[str]) -
             params = {name: value for name, value in eqn.params.items() if name not in own}
             cases = [policy(lax, operand.aval, **params) for operand in eqn.invars]
             again, known = [case is False or isinstance(case, partial_eval.RecomputeType) for case in cases], eqn
+            if eqn.params.get(but) is not None:
+                again = [any(again)] * len(again)
         needed = [operand for operand, anew in zip(eqn.invars, again, strict=True) if anew]
         results = [result for result, anew in zip(eqn.outvars, again, strict=True) if anew]
         missing = [

@@ -204,6 +204,22 @@ TEST_F(LossyCallTest, OfMessagesOfTwoArraysThereAreNone) {
   }
 }
 
+TEST_F(LossyCallTest, LossesThatDifferMakeDifferentCalls) {
+  Connect(/*loses=*/false);
+  const AllowedLoss losses[] = {
+      {{0.30000286, 0.1}, 1024}, {{0.30000316, 0.1}, 1024}, {{0.30000286, 0.2}, 1024}, {{0.30000286, 0.1}, 2048}};
+  std::set<uint64_t> fingerprints;
+  std::set<std::string> texts;
+  for (const AllowedLoss& loss : losses) {
+    auto site = MakeSite(0, {{DType::kF32, 4096}, {DType::kF32, 8192}}, loss);
+    ASSERT_TRUE(site.ok()) << site.status().message();
+    fingerprints.insert(site.value()->fingerprint());
+    texts.insert(site.value()->text());
+  }
+  EXPECT_EQ(fingerprints.size(), 4u);
+  EXPECT_EQ(texts.size(), 4u);
+}
+
 TEST_F(LossyCallTest, WhatCannotLoseSomeIsRefused) {
   Connect(/*loses=*/false);
   const std::vector<Leaf> floats = {{DType::kF32, 4096}};

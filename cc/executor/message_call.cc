@@ -137,6 +137,7 @@ void MessageCall::CheckEnd(uint32_t local, MessageSteps& steps) {
     steps.completions.push_back({rank(local), std::exchange(it.done, nullptr), Status()});
     --locals_left_;
     it.ended = Clock::now();
+    if (it.memory->lost_bytes() > 0) site_->stats().RecordLoss(it.memory->lost_bytes());
     if (site_->is_divided()) site_->Leave(rank(local), it.ended);
   }
   if (missing_ == 0 && (site_->is_divided() ? locals_left_ == 0 : local == 0)) Record();
@@ -321,7 +322,6 @@ void MessageCall::Record() {
     }
   }
   if (site_->is_divided()) record.own = Own();
-  for (const Local& local : locals_) record.lost_bytes += local.memory ? local.memory->lost_bytes() : 0;
   const int64_t work = graph(0).work();
   record.early_share = work > 0 ? static_cast<double>(early_work_) / static_cast<double>(work) : 0;
   site_->stats().Record(std::move(record));

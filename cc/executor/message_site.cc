@@ -1,6 +1,7 @@
 #include "cc/executor/message_site.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <iterator>
 #include <utility>
 
@@ -24,6 +25,19 @@ uint64_t Hash(const std::string& bytes) {
   uint64_t hash = 0xCBF29CE484222325;
   for (const char byte : bytes) hash = (hash ^ static_cast<uint8_t>(byte)) * 0x100000001B3;
   return hash;
+}
+
+// So exactly that different losses are different texts.
+std::string DescribeLoss(const AllowedLoss& loss) {
+  std::string shares;
+  for (size_t i = 0; i < loss.shares.size(); ++i) {
+    if (i > 0 && loss.shares[i] == loss.shares[i - 1]) continue;
+    char share[32];
+    std::snprintf(share, sizeof(share), "%.17g", loss.shares[i]);
+    shares +=
+        (shares.empty() ? "" : ", ") + std::string(share) + (i > 0 ? " from array " + std::to_string(i) + " on" : "");
+  }
+  return shares + " in segments of " + std::to_string(loss.segment_bytes) + " bytes";
 }
 
 void MakeSet(std::vector<uint32_t>& processes) {
@@ -120,6 +134,11 @@ Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
     common_->status = CheckLoss(leaves);
     if (!common_->status.ok()) return;
     common_->layout.emplace(leaves);
+    int64_t segments = 0;
+    for (const Leaf& leaf : loss_ ? leaves : std::vector<Leaf>()) {
+      common_->first_segments.push_back(segments);
+      segments += (leaf.bytes + loss_->segment_bytes - 1) / loss_->segment_bytes;
+    }
     common_->status = MakeGraphs();
     if (!common_->status.ok()) return;
     Describe();
@@ -164,14 +183,6 @@ Status MessageSite::CheckLoss(const std::vector<Leaf>& leaves) const {
   return Status();
 }
 
-int64_t MessageSite::FirstSegment(size_t leaf) const {
-  int64_t first = 0;
-  for (size_t i = 0; i < leaf; ++i) {
-    first += (layout().leaves()[i].bytes + loss_->segment_bytes - 1) / loss_->segment_bytes;
-  }
-  return first;
-}
-
 bool MessageSite::is_small() const {
   const size_t slices = kind_ == Kind::kAllReduce ? 1 : GroupOf(locals_[0].rank).size();
   return layout().extent() <= kSmallBytes / static_cast<int64_t>(slices);
@@ -185,8 +196,7 @@ void MessageSite::Describe() {
   for (const Leaf& leaf : leaves) {
     exact += "|" + std::string(kDTypes[static_cast<int>(leaf.dtype)]) + ":" + std::to_string(leaf.bytes);
   }
-  if (loss_) exact += "|" + std::to_string(loss_->segment_bytes);
-  for (const double share : loss_ ? loss_->shares : std::vector<double>()) exact += "~" + std::to_string(share);
+  if (loss_) exact += "|" + DescribeLoss(*loss_);
   for (const Rank& rank : ranks_) exact += "|" + std::to_string(rank.device) + ":" + std::to_string(rank.group);
   fingerprint_ = Hash(exact + "|" + row_);
 
@@ -199,10 +209,7 @@ void MessageSite::Describe() {
   if (leaves.size() > kNamedLeaves) values += " and " + std::to_string(leaves.size() - kNamedLeaves) + " more";
   text_ = label_.name + " over '" + label_.axes + "', " + values + " (" + FormatBytes(layout().payload()) + "), plan " +
           label_.plan + ", at " + label_.where;
-  if (loss_ && !loss_->shares.empty()) {
-    const double most = *std::max_element(loss_->shares.begin(), loss_->shares.end());
-    text_ += ", losing up to " + std::to_string(most) + " of an array";
-  }
+  if (loss_) text_ += ", losing up to " + DescribeLoss(*loss_);
   if (is_divided()) text_ += ", groups " + row_;
 }
 

@@ -130,7 +130,7 @@ class MessageSite {
   // Multiplies elements of a leaf.
   ScaleFn scale(size_t leaf) const { return FindScale(layout().leaves()[leaf].dtype); }
   // Where the segments of a leaf begin among those of all leaves.
-  int64_t FirstSegment(size_t leaf) const;
+  int64_t FirstSegment(size_t leaf) const { return common_->first_segments[leaf]; }
   // Whether a call is so small that waking threads would take most of its time.
   bool is_small() const;
   const std::vector<ReduceFn>& reduces() const { return common_->reduces; }
@@ -150,7 +150,8 @@ class MessageSite {
     std::once_flag once;
     Status status;
     std::optional<Layout> layout;
-    std::vector<ReduceFn> reduces;  // one per leaf
+    std::vector<ReduceFn> reduces;        // one per leaf
+    std::vector<int64_t> first_segments;  // by leaf, of a sum that may lose some
     std::shared_ptr<SiteStats> stats;
     std::unique_ptr<ScratchPool> scratch;
 

@@ -37,7 +37,6 @@ void SiteStats::Record(CallRecord call, Clock::time_point now) {
   ++calls_;
   transfer_ += call.after_arrival;
   early_share_ += call.early_share;
-  lost_bytes_ += call.lost_bytes;
   spans_.At(now).Add({1, call.after_arrival, call.arrivals});
   recent_.push_back(std::move(call));
   if (recent_.size() > kKept) recent_.pop_front();
@@ -46,6 +45,11 @@ void SiteStats::Record(CallRecord call, Clock::time_point now) {
 void SiteStats::RecordFailure() {
   std::lock_guard<std::mutex> lock(mutex_);
   ++failed_;
+}
+
+void SiteStats::RecordLoss(int64_t bytes) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  lost_bytes_ += bytes;
 }
 
 std::optional<CallRecord> SiteStats::Last() const {

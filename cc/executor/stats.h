@@ -47,7 +47,6 @@ struct CallRecord {
   std::vector<double> own;       // in groups that change: seconds since a rank's last call ended, by rank; else empty
   double after_arrival = 0;      // seconds from the last arrival to the end, of the slowest group
   double early_share = 0;        // share of the work that was done before the last arrival
-  int64_t lost_bytes = 0;        // that this process's ranks were to add and the network has lost
 };
 
 class SiteStats {
@@ -58,6 +57,8 @@ class SiteStats {
 
   void Record(CallRecord call, Clock::time_point now = Clock::now());
   void RecordFailure();
+  // Of what a rank of this process was to add, the network has lost so many bytes.
+  void RecordLoss(int64_t bytes);
   // Of the calls that are kept.
   std::optional<CallRecord> Last() const;
   std::string Json(const SiteLabel& label, bool with_spans = true) const;

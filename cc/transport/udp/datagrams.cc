@@ -40,11 +40,14 @@ size_t RunOf(const std::vector<size_t>& sizes, size_t first, bool may_batch) {
 }
 
 // Whether the call can be made again: its error is not about these packets, or has been seen to.
-bool IsCured(int socket, int error, bool* may_batch) {
+bool IsCured(int socket, int error, DatagramOptions* options) {
   if (error == EINTR || error == ECONNREFUSED) return true;  // the second: of earlier ones; anybody may say so
-  if (!*may_batch) return false;
-  if (error == EMSGSIZE) return *may_batch = false, SetFragmenting(socket, IP_PMTUDISC_DONT);
-  if (error == EIO || error == EINVAL || error == EOPNOTSUPP) return *may_batch = false, true;
+  if (!options->may_batch) {
+    const bool is_marked = options->may_mark && (error == EINVAL || error == EPERM || error == EOPNOTSUPP);
+    return is_marked && !(options->may_mark = false);
+  }
+  if (error == EMSGSIZE) return options->may_batch = false, SetFragmenting(socket, IP_PMTUDISC_DONT);
+  if (error == EIO || error == EINVAL || error == EOPNOTSUPP) return options->may_batch = false, true;
   return false;
 }
 
@@ -76,8 +79,8 @@ Status PrepareDatagrams(int socket, DatagramOptions* options) {
 
 size_t SendDatagrams(int socket, const std::byte* bytes, const std::vector<size_t>& sizes, TrafficClass traffic_class,
                      DatagramOptions* options) {
-  constexpr size_t kClassBytes = CMSG_SPACE(sizeof(int)), kSizeBytes = CMSG_SPACE(sizeof(uint16_t));
-  alignas(cmsghdr) std::array<std::array<char, kClassBytes + kSizeBytes>, kMaxRuns> controls;
+  constexpr size_t kControlBytes = CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(uint16_t));
+  alignas(cmsghdr) std::array<std::array<char, kControlBytes>, kMaxRuns> controls;
   std::array<iovec, kMaxRuns> vectors;
   std::array<mmsghdr, kMaxRuns> messages;
   std::array<size_t, kMaxRuns> runs;
@@ -96,25 +99,27 @@ size_t SendDatagrams(int socket, const std::byte* bytes, const std::vector<size_
       message.msg_iov = &vectors[count];
       message.msg_iovlen = 1;
       controls[count].fill(0);
+      size_t control_bytes = 0;
+      const auto add = [&](int level, int type, const auto& value) {
+        auto* const control = reinterpret_cast<cmsghdr*>(controls[count].data() + control_bytes);
+        control->cmsg_level = level;
+        control->cmsg_type = type;
+        control->cmsg_len = CMSG_LEN(sizeof(value));
+        std::memcpy(CMSG_DATA(control), &value, sizeof(value));
+        control_bytes += CMSG_SPACE(sizeof(value));
+      };
+      if (options->may_mark) {
+        add(options->is_ipv6 ? IPPROTO_IPV6 : IPPROTO_IP, options->is_ipv6 ? IPV6_TCLASS : IP_TOS,
+            static_cast<int>(traffic_class));
+      }
+      if (runs[count] > 1) add(IPPROTO_UDP, kUdpSegment, static_cast<uint16_t>(sizes[packet]));
+      if (control_bytes == 0) continue;
       message.msg_control = controls[count].data();
-      message.msg_controllen = runs[count] == 1 ? kClassBytes : kClassBytes + kSizeBytes;
-      cmsghdr* control = CMSG_FIRSTHDR(&message);
-      control->cmsg_level = options->is_ipv6 ? IPPROTO_IPV6 : IPPROTO_IP;
-      control->cmsg_type = options->is_ipv6 ? IPV6_TCLASS : IP_TOS;
-      control->cmsg_len = CMSG_LEN(sizeof(int));
-      const int marks = static_cast<int>(traffic_class);
-      std::memcpy(CMSG_DATA(control), &marks, sizeof(marks));
-      if (runs[count] == 1) continue;
-      control = CMSG_NXTHDR(&message, control);
-      control->cmsg_level = IPPROTO_UDP;
-      control->cmsg_type = kUdpSegment;
-      control->cmsg_len = CMSG_LEN(sizeof(uint16_t));
-      const auto size = static_cast<uint16_t>(sizes[packet]);
-      std::memcpy(CMSG_DATA(control), &size, sizeof(size));
+      message.msg_controllen = control_bytes;
     }
     const int done = sendmmsg(socket, messages.data(), static_cast<unsigned>(count), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (done < 0 && (errno == EAGAIN || errno == ENOBUFS)) break;
-    if (done < 0 && IsCured(socket, errno, &options->may_batch)) continue;
+    if (done < 0 && IsCured(socket, errno, options)) continue;
     const size_t gone = done < 0 ? 1 : static_cast<size_t>(done);
     for (size_t run = 0; run < gone; ++run) {
       bytes += vectors[run].iov_len;

@@ -33,6 +33,7 @@ enum class TrafficClass : uint8_t {
 struct DatagramOptions {
   bool is_ipv6 = false;
   bool may_batch = true;  // the kernel cuts and joins packets
+  bool may_mark = true;   // it lets packets say of which class they are
 };
 
 // An error: it is no connected UDP socket.
