@@ -139,13 +139,13 @@ def test_a_batch_on_each_rank_is_cut_row_by_row(mesh, policy):
 @pytest.mark.parametrize("check_vma", [True, False])
 def test_within_a_process_no_network_loses_anything(mesh, check_vma):
     tree = {"w": gradients(3), "b": np.ones((RANKS, 5), np.float16), "n": np.ones((RANKS, 900), np.int32)}
-    loss = Loss(0.3, "network", segment_bytes=1024)
+    loss = Loss(0.9, "network", segment_bytes=1024)
     sums = run(mesh, lambda x: jaxcomm.psum(x, "data", loss=loss), tree, check_vma=check_vma)
     jax.tree.map(np.testing.assert_array_equal, sums, run(mesh, lambda x: jaxcomm.psum(x, "data"), tree))
 
 
 def test_what_a_network_loses_has_no_batches(mesh):
-    cut = lambda x: jaxcomm.psum(x, "data", loss=Loss(0.3, "network", segment_bytes=1024))  # noqa: E731
+    cut = lambda x: jaxcomm.psum(x, "data", loss=Loss(0.9, "network", segment_bytes=1024))  # noqa: E731
     with pytest.raises(NotImplementedError, match=r'"network" has no batches of jax\.vmap\.\n  Cure: another policy'):
         run(mesh, jax.vmap(cut), np.stack([gradients(8), gradients(9)], axis=1))
 
@@ -254,7 +254,7 @@ def test_what_is_alike_on_all_ranks_is_summed_too(mesh, policy):
 @pytest.mark.parametrize("policy", ["agreed", "local", "network", "random"])
 def test_it_is_not_differentiated(mesh, policy):
     def through(x):
-        return jax.grad(lambda x: jaxcomm.psum(x, "data", loss=Loss(0.3, policy, segment_bytes=1024)).sum())(x)
+        return jax.grad(lambda x: jaxcomm.psum(x, "data", loss=Loss(0.9, policy, segment_bytes=1024)).sum())(x)
 
     with pytest.raises(NotImplementedError, match=r"it cannot be differentiated itself\.\n  Cure: take the gradient"):
         run(mesh, through, gradients())
