@@ -53,9 +53,10 @@ wheel: .venv/.installed
 	@$(BIN)/python -m pip -q wheel . --no-deps --wheel-dir build/wheel
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
 
+# Three workers on two cores: tests of processes often wait for one.
 test: setup
 	@tools/setup.sh testbed
-	@tools/each.sh 'make test' '$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)' '$(BAZEL) test //...'
+	@tools/each.sh 'make test' '$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)' '$(BAZEL) test //...'
 
 sanitize: setup
 	@tools/each.sh 'make sanitize' $(foreach kind,asan ubsan tsan,'$(BAZEL) test --config=$(kind) //...')
