@@ -233,7 +233,12 @@ Status Assembler::DeliverOrdered() {
 
 void Assembler::Answer(int64_t now, PacketHeader* header, std::byte (&bits)[kAnswerBytes]) {
   const int64_t since = std::clamp<int64_t>(now - newest_arrived_, 0, UINT32_MAX);
-  *header = {PacketKind::kAnswer, waits_, ++answers_, window_.newest(), static_cast<uint32_t>(since), 0};
+  *header = {PacketKind::kAnswer,
+             waits_,
+             ++answers_,
+             window_.newest(),
+             static_cast<uint32_t>(since),
+             static_cast<uint32_t>(newest_arrived_ / 1000)};
   window_.Bits(bits);
   unanswered_ = 0;
   is_asked_ = false;

@@ -29,7 +29,7 @@ struct PacketHeader {
   uint64_t number = 0;  // below 2^48; answers have numbers of their own. None is used twice
   uint64_t frame = 0;   // below 2^48: the frame's number among the messages, or the notices and goodbyes
   uint32_t offset = 0;  // in the frame; of an answer: nanoseconds since packet `frame` came
-  uint32_t bytes = 0;   // of the whole frame
+  uint32_t bytes = 0;   // of the whole frame; of an answer: when that was, in microseconds of a clock, modulo 2^32
   uint16_t sent = 0;    // so many frames of messages have been sent whole, modulo 2^16, with this packet
 
   bool operator==(const PacketHeader& other) const;

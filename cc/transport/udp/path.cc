@@ -97,7 +97,7 @@ Status UdpTransport::TakeAnswer(Peer& peer, const PacketHeader& header, const st
   peer.response = peer.response == 0 ? response : (7 * peer.response + response) / 8;
   Answered counted = answered.value();
   if (header.asks) counted.lost = 0;  // not on the way
-  peer.rate.Take(counted, response - header.offset, now);
+  peer.rate.Take(counted, {response - header.offset, static_cast<uint32_t>(counted.sent / 1000), header.bytes}, now);
   return Status();
 }
 
@@ -154,7 +154,10 @@ bool UdpTransport::FillBatch(Peer& peer) {
   const int64_t now = NowNanoseconds();
   if (now < peer.held_until || !peer.queue.has_next()) return false;
   const int64_t most = std::min(peer.rate.batch(), peer.rate.Allowance(now));
-  if (!peer.queue.is_under_way()) peer.heard = now;
+  if (!peer.queue.is_under_way()) {
+    peer.heard = now;
+    peer.rate.Pause();
+  }
   peer.sizes.clear();
   peer.headers.clear();
   int64_t bytes = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace jaxcomm {
 namespace {
@@ -10,15 +11,22 @@ constexpr int64_t kMicrosecond = 1000, kMillisecond = 1000 * kMicrosecond;
 constexpr double kDepth = 1e-3;                      // seconds of the rate that may go at once after a pause
 constexpr double kBatch = 0.25e-3;                   // seconds
 constexpr int64_t kMaxBatch = 60000;                 // bytes: one datagram to be cut by the kernel
-constexpr int64_t kLowDelay = 200 * kMicrosecond;    // of queues: faster below
-constexpr int64_t kHighDelay = 800 * kMicrosecond;   // slower above
-constexpr int64_t kBatchSlack = 300 * kMicrosecond;  // above the delay that two batches make by themselves
-constexpr double kRaise = 0.02;                      // of the line's rate, each millisecond
-constexpr double kBrake = 0.8, kLeastFactor = 0.5;   // of the part above the high delay; of the rate
-constexpr int64_t kBrakePause = 500 * kMicrosecond;  // beside a round trip, between two brakes
-constexpr double kLoss = 0.01;                       // slower above, so that random loss alone does not slow down
-constexpr int64_t kLossPackets = 200;                // to judge by
-constexpr int64_t kLossPause = 2 * kMillisecond;     // beside two round trips
+constexpr int64_t kQueue = 500 * kMicrosecond;       // faster where packets wait for less, slower where for more
+constexpr int64_t kBatchSlack = 300 * kMicrosecond;  // above the wait that two batches make by themselves
+constexpr double kRaise = 4e3;  // bytes per second: faster, each millisecond, by the root of this times the rate
+constexpr double kUsed = 0.7;   // faster only where this part of the rate is used
+constexpr double kDrain = 20 * kMillisecond;  // in which a queue is to be gone
+constexpr double kLeastFactor = 0.5;          // of the rate at which bytes come, or of the rate if packets get lost
+constexpr int64_t kMeasure = 1000;            // microseconds, at least, or
+constexpr int64_t kShortMeasure = 50;         // where so many bytes have come
+constexpr int64_t kMeasureBytes = 128 << 10;
+constexpr int64_t kPeriod = 5000 * kMillisecond;  // of the shortest way
+constexpr double kLoss = 0.01;                    // slower above, so that random loss alone does not slow down
+constexpr int64_t kLossPackets = 200;             // to judge by
+constexpr int64_t kLossPause = 2 * kMillisecond;  // beside two round trips
+
+// Of two times modulo 2^32.
+int32_t Difference(uint32_t later, uint32_t earlier) { return static_cast<int32_t>(later - earlier); }
 
 }  // namespace
 
@@ -38,39 +46,57 @@ int64_t RateControl::batch() const {
   return std::max(packet_bytes_, std::min(kMaxBatch, static_cast<int64_t>(rate_ * kBatch)));
 }
 
-void RateControl::Take(const Answered& answered, int64_t round_trip, int64_t now) {
-  Measure(answered, now);
-  FollowDelay(round_trip, now);
-  FollowLoss(answered, round_trip, now);
+void RateControl::Take(const Answered& answered, const Trip& trip, int64_t now) {
+  const std::optional<double> coming = Measure(answered, trip.came);
+  FollowQueue(Queued(trip, now), coming, now);
+  FollowLoss(answered, trip.round, now);
   rate_ = std::clamp(rate_, kLeast, kMost);
 }
 
-// What comes in a millisecond or more says what the line can do at least.
-void RateControl::Measure(const Answered& answered, int64_t now) {
+// By the receiver's clock, as answers may come in bursts.
+std::optional<double> RateControl::Measure(const Answered& answered, uint32_t came) {
+  const int64_t since = measured_ ? Difference(came, *measured_) : -1;
   measured_bytes_ += answered.bytes;
-  const int64_t since = now - measured_;
-  if (since < kMillisecond) return;
-  line_ = std::max(line_, static_cast<double>(measured_bytes_) / (1e-9 * static_cast<double>(since)));
-  measured_ = now;
-  measured_bytes_ = 0;
+  if (since >= 0 && since < (measured_bytes_ < kMeasureBytes ? kMeasure : kShortMeasure)) return std::nullopt;
+  const auto bytes = static_cast<double>(std::exchange(measured_bytes_, 0));
+  measured_ = came;
+  if (since < 0) return std::nullopt;
+  const double coming = 1e6 * bytes / static_cast<double>(since);
+  coming_[measurements_++ % coming_.size()] = coming;
+  return coming;
 }
 
-void RateControl::FollowDelay(int64_t round_trip, int64_t now) {
-  base_ = std::min(base_, round_trip);
-  recent_[next_recent_++ % recent_.size()] = round_trip;
+// How long packets wait on their way, by what theirs takes beside the shortest. Where the clocks have been set, the
+// round trip says more.
+int64_t RateControl::Queued(const Trip& trip, int64_t now) {
+  if (now - period_ >= kPeriod) {
+    earlier_least_way_ = std::exchange(least_way_, std::nullopt);
+    period_ = now;
+  }
+  const uint32_t way = trip.came - trip.sent;
+  if (!least_way_ || Difference(way, *least_way_) < 0) least_way_ = way;
+  int64_t beside = Difference(way, *least_way_);
+  if (earlier_least_way_) beside = std::max<int64_t>(beside, Difference(way, *earlier_least_way_));
+  least_round_ = std::min(least_round_, trip.round);
   // A queue lasts; a thread that waited for its core is late once.
-  const size_t count = std::min(next_recent_, recent_.size());
-  const int64_t least = *std::min_element(recent_.begin(), recent_.begin() + static_cast<std::ptrdiff_t>(count));
+  queued_[answers_++ % queued_.size()] = std::min(beside * kMicrosecond, trip.round - least_round_);
+  return answers_ == 1 ? 0 : *std::min_element(queued_.begin(), queued_.end());
+}
+
+// Also while packets queue each flow takes its steps up, so that of those that share a line the slow ones gain.
+void RateControl::FollowQueue(int64_t queued, std::optional<double> coming, int64_t now) {
   const auto batch_time = static_cast<int64_t>(static_cast<double>(batch()) / rate_ * 1e9);
-  const int64_t high = base_ + std::max(kHighDelay, 2 * batch_time + kBatchSlack);
-  if (least > high) {
-    if (now - braked_ < least + kBrakePause) return;
-    rate_ *= std::max(kLeastFactor, 1 - kBrake * (1 - static_cast<double>(high) / static_cast<double>(least)));
-    braked_ = now;
-  } else if (now - raised_ >= kMillisecond && least < base_ + kLowDelay) {
-    rate_ += kRaise * line_;
+  const int64_t excess = queued - std::max(kQueue, 2 * batch_time + kBatchSlack);
+  if (excess > 0) is_starting_ = false;
+  const double step = std::sqrt(rate_ * kRaise);
+  if (coming && *coming > kUsed * rate_ && (is_starting_ || now - raised_ >= kMillisecond)) {
+    rate_ += is_starting_ ? rate_ : step;
     raised_ = now;
   }
+  // The most, as a sender that waits for its core sends less for once.
+  const double most = *std::max_element(coming_.begin(), coming_.end());
+  if (excess <= 0 || most == 0) return;
+  rate_ = std::min(rate_, step + most * std::max(kLeastFactor, 1 - static_cast<double>(excess) / kDrain));
 }
 
 void RateControl::FollowLoss(const Answered& answered, int64_t round_trip, int64_t now) {
@@ -78,7 +104,10 @@ void RateControl::FollowLoss(const Answered& answered, int64_t round_trip, int64
   lost_ += answered.lost;
   if (packets_ < kLossPackets || now - loss_braked_ < 2 * round_trip + kLossPause) return;
   const double loss = static_cast<double>(lost_) / static_cast<double>(packets_);
-  if (loss > kLoss) rate_ *= std::max(kLeastFactor, 1 - loss);
+  if (loss > kLoss) {
+    rate_ *= std::max(kLeastFactor, 1 - loss);
+    is_starting_ = false;
+  }
   loss_braked_ = now;
   packets_ = lost_ = 0;
 }

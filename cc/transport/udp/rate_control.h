@@ -2,21 +2,32 @@
 //
 //   while (rate.Allowance(now) > 0) { ... send up to rate.batch() bytes ...; rate.Spend(bytes); }
 //   ... else again at rate.NextAt() ...
-//   rate.Take(answered, round_trip, now);   // an answer has come
+//   rate.Take(answered, trip, now);   // an answer has come
+//   rate.Pause();                     // nothing is under way any more
 //
-// The rate outlives a message: the next one starts with it. All times are nanoseconds of one clock. Not thread-safe.
-// Source: MLT's delay-based control; its steps and bounds are changed to reach the rate of links of 0.1 to 10 Gbit/s,
-// with a brake on loss beside them.
+// The rate outlives a message: the next one starts with it. Times are nanoseconds of one clock, unless said otherwise.
+// Not thread-safe.
+// Source: MLT's delay-based control. Changed: it follows the packets' way and not the round trip, as an answer queues
+// behind what goes the other way; it slows down from the rate at which bytes come, which cannot fall below this flow's
+// part of the line while packets queue; and there is a brake on loss.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 
 #include "cc/transport/udp/send_queue.h"
 
 namespace jaxcomm {
+
+// How long the newest packet that an answer tells of took.
+struct Trip {
+  int64_t round;  // there and back, without the time that the receiver took
+  // Microseconds, modulo 2^32, of the sender's clock and of the receiver's, which may differ.
+  uint32_t sent, came;
+};
 
 class RateControl {
  public:
@@ -29,28 +40,38 @@ class RateControl {
   // Bytes to send at once: a quarter of a millisecond's, as a larger burst would be a queue of its own.
   int64_t batch() const;
 
-  // `round_trip`: without the time that the receiver took.
-  void Take(const Answered& answered, int64_t round_trip, int64_t now);
+  void Take(const Answered& answered, const Trip& trip, int64_t now);
+  // So that this time does not count where the rate at which bytes come is measured.
+  void Pause() { measured_.reset(); }
 
   double rate() const { return rate_; }  // bytes per second
 
  private:
-  void Measure(const Answered& answered, int64_t now);
-  void FollowDelay(int64_t round_trip, int64_t now);
+  // Bytes per second that come, if that is known anew.
+  std::optional<double> Measure(const Answered& answered, uint32_t came);
+  int64_t Queued(const Trip& trip, int64_t now);
+  void FollowQueue(int64_t queued, std::optional<double> coming, int64_t now);
   void FollowLoss(const Answered& answered, int64_t round_trip, int64_t now);
 
   const int64_t packet_bytes_;
   double rate_ = kStart, tokens_ = 0;
-  int64_t filled_ = 0;                                  // when tokens_ was
-  int64_t base_ = std::numeric_limits<int64_t>::max();  // the shortest round trip
-  std::array<int64_t, 4> recent_ = {};                  // round trips
-  size_t next_recent_ = 0;
-  double line_ = kLeastLine;                           // bytes per second: the most that has come
-  int64_t measured_ = 0, measured_bytes_ = 0;          // since then, so many have come
-  int64_t braked_ = 0, raised_ = 0, loss_braked_ = 0;  // when
-  int64_t packets_ = 0, lost_ = 0;                     // since the last look at the loss
+  int64_t filled_ = 0;       // when tokens_ was
+  bool is_starting_ = true;  // nothing has queued or been lost yet
+  int64_t least_round_ = std::numeric_limits<int64_t>::max();
+  // The shortest way of this period and of the one before, which ended at `period_`: clocks drift.
+  std::optional<uint32_t> least_way_, earlier_least_way_;
+  int64_t period_ = 0;
+  std::array<int64_t, 2> queued_ = {};  // by the newest answers
+  size_t answers_ = 0;
+  std::optional<uint32_t> measured_;  // by the receiver's clock
+  int64_t measured_bytes_ = 0;        // that have come since
+  // Bytes per second that come, by the newest measurements.
+  std::array<double, 4> coming_ = {};
+  size_t measurements_ = 0;
+  int64_t raised_ = 0, loss_braked_ = 0;  // when
+  int64_t packets_ = 0, lost_ = 0;        // since the last look at the loss
 
-  static constexpr double kStart = 1.25e9, kLeast = 0.6e6, kMost = 12.5e9, kLeastLine = 12.5e6;
+  static constexpr double kStart = 125e6, kLeast = 0.6e6, kMost = 12.5e9;
 };
 
 }  // namespace jaxcomm

@@ -15,69 +15,85 @@ constexpr int64_t kMicrosecond = 1000, kMillisecond = 1000 * kMicrosecond, kSeco
 constexpr int64_t kPacket = 1400;
 
 // Flows that share a line with a queue of so many bytes, packet by packet; all that is random in a test is the loss.
+// Answers come each millisecond, and may wait on their own way.
 class Line {
  public:
-  Line(double bytes_per_second, int64_t queue, size_t flows) : speed_(bytes_per_second), queue_(queue) {
-    for (size_t i = 0; i < flows; ++i) {
-      flows_.emplace_back(kPacket);
-      flows_.back().Take({0, kPacket, 1, 0}, kBase, now_);  // as the first notice of a process is answered
+  Line(double bytes_per_second, int64_t queue, size_t flows, int64_t answers_wait = 0)
+      : speed_(bytes_per_second), queue_(queue), answers_wait_(answers_wait), flows_(flows) {
+    for (Flow& flow : flows_) {
+      flow.rate.Take({0, kPacket, 1, 0}, {kBase, Microseconds(now_), Microseconds(now_ + kClocks)},
+                     now_);  // the first notice
     }
-    come_.resize(flows);
-    lost_.resize(flows);
   }
 
   void Run(int64_t until, int64_t lose_each = 0) {
     for (; now_ < until; now_ += 10 * kMicrosecond) {
-      for (size_t i = 0; i < flows_.size(); ++i) Send(i, lose_each);
-      while (!answers_.empty() && answers_.front().at <= now_) {
-        const Answer& answer = answers_.front();
-        flows_[answer.flow].Take(answer.answered, kBase + answer.delay, now_);
-        answers_.pop_front();
+      for (Flow& flow : flows_) {
+        Send(flow, lose_each);
+        if (now_ % kMillisecond == 0) Answer(flow);
+        for (; !flow.answers.empty() && flow.answers.front().at <= now_; flow.answers.pop_front()) {
+          flow.rate.Take(flow.answers.front().answered, flow.answers.front().trip, now_);
+        }
       }
     }
   }
-  double come(size_t flow) const { return static_cast<double>(come_[flow]); }
-  double lost(size_t flow) const { return static_cast<double>(lost_[flow]); }
+  double come(size_t flow) const { return static_cast<double>(flows_[flow].come); }
+  double lost(size_t flow) const { return static_cast<double>(flows_[flow].lost); }
   void Forget() {
-    std::fill(come_.begin(), come_.end(), 0);
-    std::fill(lost_.begin(), lost_.end(), 0);
+    for (Flow& flow : flows_) flow.come = flow.lost = 0;
   }
 
  private:
-  static constexpr int64_t kBase = 100 * kMicrosecond;
-  struct Answer {
+  static constexpr int64_t kBase = 100 * kMicrosecond, kClocks = 77 * kSecond;  // one is ahead
+  static uint32_t Microseconds(int64_t time) { return static_cast<uint32_t>(time / kMicrosecond); }
+
+  struct Packet {
+    int64_t sent, comes;
+    bool is_lost;
+  };
+  struct Reply {
     int64_t at;
-    size_t flow;
-    int64_t delay;
     Answered answered;
+    Trip trip;
+  };
+  struct Flow {
+    RateControl rate{kPacket};
+    std::deque<Packet> packets;
+    std::deque<Reply> answers;
+    int64_t come = 0, lost = 0;
   };
 
-  void Send(size_t flow, int64_t lose_each) {
-    int64_t allowed = std::min(flows_[flow].Allowance(now_), flows_[flow].batch());
-    Answered answered;
-    for (; allowed > 0; allowed -= kPacket) {
-      flows_[flow].Spend(kPacket);
-      ++answered.packets;
+  void Send(Flow& flow, int64_t lose_each) {
+    for (int64_t allowed = std::min(flow.rate.Allowance(now_), flow.rate.batch()); allowed > 0; allowed -= kPacket) {
+      flow.rate.Spend(kPacket);
       free_ = std::max(free_, now_);
       const auto queued = static_cast<int64_t>(1e-9 * static_cast<double>(free_ - now_) * speed_);
-      if (queued > queue_ || (lose_each && ++sent_ % lose_each == 0)) {
-        ++answered.lost;
-        ++lost_[flow];
-        continue;
-      }
-      free_ += static_cast<int64_t>(1e9 * kPacket / speed_);
-      answered.bytes += kPacket;
-      come_[flow] += kPacket;
+      const bool is_lost = queued > queue_ || (lose_each && ++sent_ % lose_each == 0);
+      if (!is_lost) free_ += static_cast<int64_t>(1e9 * kPacket / speed_);
+      flow.packets.push_back({now_, free_, is_lost});
+      (is_lost ? flow.lost : flow.come) += is_lost ? 1 : kPacket;
+    }
+  }
+
+  void Answer(Flow& flow) {
+    Answered answered;
+    Packet newest{};
+    for (; !flow.packets.empty() && flow.packets.front().comes <= now_; flow.packets.pop_front()) {
+      newest = flow.packets.front();
+      ++answered.packets;
+      answered.lost += newest.is_lost;
+      answered.bytes += newest.is_lost ? 0 : kPacket;
     }
     if (answered.packets == 0) return;
-    answers_.push_back({free_ + kBase, flow, free_ - now_, answered});
+    const int64_t at = now_ + kBase + answers_wait_;
+    const Trip trip = {newest.comes - newest.sent + kBase + answers_wait_, Microseconds(newest.sent),
+                       Microseconds(newest.comes + kClocks)};
+    flow.answers.push_back({at, answered, trip});
   }
 
   const double speed_;
-  const int64_t queue_;
-  std::vector<RateControl> flows_;
-  std::vector<int64_t> come_, lost_;
-  std::deque<Answer> answers_;
+  const int64_t queue_, answers_wait_;
+  std::vector<Flow> flows_;
   int64_t now_ = kSecond, free_ = 0, sent_ = 0;
 };
 
@@ -90,6 +106,14 @@ TEST(RateControlTest, OneFlowFillsItsLineAndKeepsTheQueueShort) {
     EXPECT_GT(line.come(0), 0.9 * 2 * speed) << speed;
     EXPECT_LT(line.lost(0) * kPacket, 0.01 * line.come(0)) << speed;
   }
+}
+
+TEST(RateControlTest, AnswersThatWaitDoNotSlowItDown) {
+  Line line(25e6, 1 << 20, 3, /*answers_wait=*/10 * kMillisecond);
+  line.Run(2 * kSecond);
+  line.Forget();
+  line.Run(3 * kSecond);
+  EXPECT_GT(line.come(0) + line.come(1) + line.come(2), 0.9 * 25e6);
 }
 
 TEST(RateControlTest, RandomLossAloneDoesNotSlowItDown) {
@@ -116,18 +140,58 @@ TEST(RateControlTest, FlowsShareAShallowQueueEvenly) {
   EXPECT_LT(lost, 0.1 * sum);
 }
 
-TEST(RateControlTest, OneLateAnswerDoesNotSlowItDown) {
-  RateControl rate(kPacket);
-  Answered answered;
-  answered.packets = 10;
-  answered.bytes = 10 * kPacket;
-  int64_t now = kSecond;
-  for (int i = 0; i < 10; ++i) rate.Take(answered, 100 * kMicrosecond, now += kMillisecond);
-  const double before = rate.rate();
-  rate.Take(answered, 50 * kMillisecond, now += kMillisecond);
-  EXPECT_GE(rate.rate(), before);
-  for (int i = 0; i < 4; ++i) rate.Take(answered, 50 * kMillisecond, now += kMillisecond);
-  EXPECT_LT(rate.rate(), before);
+// A flow whose packets take 100 us, and whose bytes come at 14 MB/s.
+class AnsweredFlow {
+ public:
+  AnsweredFlow() {
+    for (int i = 0; i < 10; ++i) Take(0);
+  }
+  void Take(int64_t wait, int64_t clocks = 0) {
+    now_ += kMillisecond;
+    const auto microseconds = [](int64_t time) { return static_cast<uint32_t>(time / kMicrosecond); };
+    const Trip trip = {100 * kMicrosecond + wait, microseconds(now_),
+                       microseconds(now_ + 50 * kMicrosecond + wait + clocks)};
+    rate_.Take({0, 10 * kPacket, 10, 0}, trip, now_);
+  }
+  double rate() const { return rate_.rate(); }
+
+ private:
+  RateControl rate_{kPacket};
+  int64_t now_ = kSecond;
+};
+
+TEST(RateControlTest, OneLateAnswerDoesNotSlowItDownTwoDoToWhatComes) {
+  AnsweredFlow flow;
+  const double before = flow.rate();
+  flow.Take(50 * kMillisecond);
+  EXPECT_GE(flow.rate(), before);
+  flow.Take(0);
+  EXPECT_GE(flow.rate(), before);
+  for (int i = 0; i < 2; ++i) flow.Take(50 * kMillisecond);
+  EXPECT_NEAR(flow.rate(), 0.5 * 14e6, 0.5e6);
+  for (int i = 0; i < 20; ++i) flow.Take(50 * kMillisecond);  // it comes no slower
+  EXPECT_NEAR(flow.rate(), 0.5 * 14e6, 0.5e6);
+}
+
+TEST(RateControlTest, AClockThatIsSetDoesNotSlowItDown) {
+  for (const int64_t clocks : {-3600 * kSecond, -5 * kMillisecond, 5 * kMillisecond, 3600 * kSecond}) {
+    AnsweredFlow flow;
+    const double before = flow.rate();
+    for (int i = 0; i < 100; ++i) flow.Take(0, clocks);
+    EXPECT_GE(flow.rate(), before) << clocks;
+    for (int i = 0; i < 2; ++i) flow.Take(50 * kMillisecond, clocks);
+    EXPECT_LT(flow.rate(), before) << clocks;
+  }
+}
+
+TEST(RateControlTest, AClockThatDriftsDoesNotSlowItDownForLong) {
+  AnsweredFlow flow;
+  double before = flow.rate();
+  for (int64_t i = 0; i < 60000; ++i) {  // a minute, in which one clock gains 6 ms
+    flow.Take(0, i * 100);
+    EXPECT_GE(flow.rate(), before);
+    before = flow.rate();
+  }
 }
 
 }  // namespace
