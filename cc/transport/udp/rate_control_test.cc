@@ -168,9 +168,9 @@ TEST(RateControlTest, OneLateAnswerDoesNotSlowItDownTwoDoToWhatComes) {
   flow.Take(0);
   EXPECT_GE(flow.rate(), before);
   for (int i = 0; i < 2; ++i) flow.Take(50 * kMillisecond);
-  EXPECT_NEAR(flow.rate(), 0.5 * 14e6, 0.5e6);
+  EXPECT_NEAR(flow.rate(), 0.5 * 14e6, 1e6);
   for (int i = 0; i < 20; ++i) flow.Take(50 * kMillisecond);  // it comes no slower
-  EXPECT_NEAR(flow.rate(), 0.5 * 14e6, 0.5e6);
+  EXPECT_NEAR(flow.rate(), 0.5 * 14e6, 1e6);
 }
 
 TEST(RateControlTest, AClockThatIsSetDoesNotSlowItDown) {
