@@ -114,9 +114,9 @@ def _is_replaced(target: Path) -> bool:
     return target.is_file() or not target.exists()
 
 
-def mistake(where: object, what: str, cure: str) -> str:
+def mistake(where: object, problem: str, cure: str) -> str:
     """The message about a mistake in a file."""
-    return f"{where}: {what}.\n  Cure: {cure}."
+    return f"{where}: {problem}.\n  Cure: {cure}."
 
 
 @dataclass(frozen=True)

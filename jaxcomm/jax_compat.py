@@ -62,7 +62,7 @@ def require_devices(primitive: Primitive) -> None:
     dispatch.prim_requires_devices_during_lowering.add(primitive)
 
 
-def drop_what_nobody_reads(primitive: Primitive, but: str) -> None:
+def drop_unused_outputs(primitive: Primitive, but: str) -> None:
     """Lets JAX remove operand i of `primitive` where result i, the only one that depends on it, is unused.
 
     With a parameter of the name `but` that is not None, all results depend on all operands.
@@ -177,8 +177,8 @@ def module_data(context: mlir.LoweringRuleContext, kind: type[_Data], make: Call
 
 def is_job() -> bool:
     """Whether `jax.distributed` has been initialized for several processes."""
-    several: bool = distributed.global_state.client is not None and distributed.global_state.num_processes > 1
-    return several
+    spans_processes: bool = distributed.global_state.client is not None and distributed.global_state.num_processes > 1
+    return spans_processes
 
 
 def key_value_store() -> Any:

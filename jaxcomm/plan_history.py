@@ -30,7 +30,7 @@ def follow(plans: Iterable[Mapping[str, Any]]) -> None:
     _plans[:] = [{"since_s": seconds(), **plan} for plan in plans]
 
 
-def tell(said: str, outcome: Outcome, **about: Any) -> None:
+def record_event(said: str, outcome: Outcome, **about: Any) -> None:
     """Something has come of plan="auto": what the log says, and the rest of a record of `jaxcomm.stats().events`."""
     _events.append({"at_s": seconds(), "said": said, "outcome": outcome, **about})
 

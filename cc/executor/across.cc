@@ -148,8 +148,8 @@ bool AcrossProcesses::StartTasks(const std::shared_ptr<MessageCall>& call, const
   if (steps.arrived) {
     const MessageSite& site = call->site();
     const uint32_t rank = *steps.arrived;
-    Tell(site.locals()[*site.FindLocal(rank)].others,
-         Encode(Arrival{call->id(), rank, site.ranks()[rank].device, site.fingerprint(), site.text()}));
+    SendNotice(site.locals()[*site.FindLocal(rank)].others,
+               Encode(Arrival{call->id(), rank, site.ranks()[rank].device, site.fingerprint(), site.text()}));
   }
   started += each(MessageTask::Kind::kSend, [&](const MessageStep& step) { Send(call, step); });
   if (started > 0) Drive(call, call->Started(started));
@@ -230,7 +230,7 @@ void AcrossProcesses::Send(const std::shared_ptr<MessageCall>& call, const Messa
   transport_.load()->SendLossy(to[0], memory.ConstSpans(task), memory.Important(task), memory.MayLose(task), done);
 }
 
-void AcrossProcesses::Tell(const std::vector<uint32_t>& processes, const std::string& notice) {
+void AcrossProcesses::SendNotice(const std::vector<uint32_t>& processes, const std::string& notice) {
   for (const uint32_t process : processes) transport_.load()->Notify(process, notice);
 }
 
@@ -245,7 +245,7 @@ void AcrossProcesses::TellDifference(const Finished& call, uint32_t process, con
 
 // Where ranks disagree, those of other groups may be wrong as well; a rank that is late concerns its group only.
 void AcrossProcesses::TellFailure(const MessageSite& site, const CallId& id, const Status& why) {
-  Tell(why.code() == Code::kInvalidArgument ? site.everybody() : site.others(), Encode(Failure{id, why}));
+  SendNotice(why.code() == Code::kInvalidArgument ? site.everybody() : site.others(), Encode(Failure{id, why}));
   transport_.load()->Flush();
 }
 
@@ -344,12 +344,13 @@ void AcrossProcesses::Watch(Clock::time_point now, double deadline) {
   }
   for (const auto& call : calls) {
     const std::optional<MessageCall::Delay> delay = call->Overdue(now, deadline);
-    if (delay) Drive(call, call->Fail(Explain(*call, *delay, now), /*announce=*/true));
+    if (delay) Drive(call, call->Fail(DeadlineStatus(*call, *delay, now), /*announce=*/true));
   }
 }
 
 // Which ranks keep the call from its end, and where they are instead.
-Status AcrossProcesses::Explain(const MessageCall& call, const MessageCall::Delay& delay, Clock::time_point now) const {
+Status AcrossProcesses::DeadlineStatus(const MessageCall& call, const MessageCall::Delay& delay,
+                                       Clock::time_point now) const {
   const MessageSite& site = call.site();
   const bool arrived = delay.missing.empty();
   const std::vector<uint32_t>& late = arrived ? delay.silent : delay.missing;

@@ -92,7 +92,7 @@ class AcrossProcesses : public Transport::Events {
   bool Close(const std::shared_ptr<MessageCall>& call);
   void Post(const std::shared_ptr<MessageCall>& call, const MessageStep& step);
   void Send(const std::shared_ptr<MessageCall>& call, const MessageStep& step);
-  void Tell(const std::vector<uint32_t>& processes, const std::string& notice);
+  void SendNotice(const std::vector<uint32_t>& processes, const std::string& notice);
   void TellDifference(const Finished& call, uint32_t process, const Arrival& arrival);
   void TellFailure(const MessageSite& site, const CallId& id, const Status& why);
   void Stop(const std::shared_ptr<MessageCall>& call);
@@ -101,7 +101,7 @@ class AcrossProcesses : public Transport::Events {
   std::shared_ptr<MessageCall> FindOrFail(const CallId& id, const Status& why);
   std::optional<Finished> FindFinished(const CallId& id) const;
   void Remember(uint32_t device, const CallId& id, const std::string& text, Clock::time_point now);
-  Status Explain(const MessageCall& call, const MessageCall::Delay& delay, Clock::time_point now) const;
+  Status DeadlineStatus(const MessageCall& call, const MessageCall::Delay& delay, Clock::time_point now) const;
 
   WorkerPool& pool_;
   const CallBack call_back_;

@@ -12,7 +12,7 @@ class Joined {
  public:
   Joined(size_t left, Sent done) : left_(left), done_(std::move(done)) {}
 
-  void Tell(const Status& status) {
+  void End(const Status& status) {
     {
       std::lock_guard<std::mutex> lock(mutex_);
       if (status_.ok()) status_ = status;
@@ -42,7 +42,7 @@ void SendParts(const std::vector<Transport*>& transports, const std::vector<std:
   const auto joined = std::make_shared<Joined>(count, std::move(done));
   for (size_t i = 0; i < parts.size(); ++i) {
     if (parts[i].empty()) continue;
-    transports[i]->Send(parts[i], spans, [joined](const Status& status) { joined->Tell(status); });
+    transports[i]->Send(parts[i], spans, [joined](const Status& status) { joined->End(status); });
   }
 }
 

@@ -13,7 +13,7 @@ from jaxcomm.report.groups_report import groups_headline
 from jaxcomm.report.halves_report import halves_table
 from jaxcomm.report.loss_report import loss_headline
 from jaxcomm.report.rails_report import rails_headline
-from jaxcomm.report.step_report import accepting_lines, step_headline
+from jaxcomm.report.step_report import relaxed_lines, step_headline
 
 EXAMPLE = """
     jaxcomm plan profile.json --out plan.json
@@ -108,4 +108,4 @@ def _headlines(made: plan.Plan) -> Iterator[str]:
         yield loss_headline(made.loss)
     if made.step:
         yield step_headline(made.step)
-        yield from accepting_lines(made.step)
+        yield from relaxed_lines(made.step)

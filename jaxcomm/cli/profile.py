@@ -100,7 +100,7 @@ def _of_a_job(args: Namespace) -> int:
     devices = job.use_devices(2)
     if args.dry_run:
         if job.is_first():
-            profile_job.say_what_would_be_done(args, devices)
+            profile_job.print_dry_run(args, devices)
         return 0
     if job.is_first():
         files.check_writable(args.out)

@@ -11,7 +11,7 @@ from jaxcomm.measure.processes import SECONDS, SIZES, Measured, measure_processe
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
 
-def say_what_would_be_done(args: Namespace, ranks: int) -> None:
+def print_dry_run(args: Namespace, ranks: int) -> None:
     """For --dry-run."""
     sizes, seconds = args.sizes or list(SIZES), args.seconds or SECONDS
     lates = [late._asdict() for late in args.inject]

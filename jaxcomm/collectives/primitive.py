@@ -192,7 +192,7 @@ def _primitive(lax: Primitive) -> Primitive:
     ad.primitive_jvps[ours] = jvp
     ad.primitive_transposes[ours] = transpose
     batching.fancy_primitive_batchers[ours] = batch
-    jax_compat.drop_what_nobody_reads(ours, but="loss")
+    jax_compat.drop_unused_outputs(ours, but="loss")
     jax_compat.ask_policies_as(ours, lax, OUR_PARAMS, but="loss")
     return ours
 

@@ -102,8 +102,9 @@ class Request:
         """The inverse of `to_json`."""
         fields = json.loads(text)
         groups = tuple(tuple(Device(*device) for device in group) for group in fields.pop("groups"))
-        site = fields.pop("site")
-        return cls(**fields, groups=groups, site=Site(*site) if site else None)
+        site, loss = fields.pop("site"), fields.pop("loss")
+        allowed = AllowedLoss(tuple(loss[0]), *loss[1:]) if loss else None
+        return cls(**fields, groups=groups, site=Site(*site) if site else None, loss=allowed)
 
 
 def extent(operands: Sequence[Operand]) -> tuple[int, str | None]:

@@ -47,10 +47,10 @@ class MessageCore(RailsCore, Protocol):
         """Takes the descriptor of another process's file, which must bear this number."""
 
     def open_rails(self, names: list[str]) -> None:
-        """These lead from this process to others, numbered in an order that is the same in all processes."""
+        """Opens the rails of these names, numbered in an order that is the same in all processes."""
 
     def set_rails(self, process: int, connected: list[int], shares: list[tuple[int, list[int]]]) -> None:
-        """Where there are several: those that lead to a process, and every rail's share from so many bytes on."""
+        """Sets the connected rails to a process, and every rail's share by smallest size; not called for one rail."""
 
     def add_tcp(self, process: int, rail: int, fd: int) -> None:
         """Takes a connected, authenticated, non-blocking socket."""
@@ -59,7 +59,7 @@ class MessageCore(RailsCore, Protocol):
         """Takes the sockets of a path."""
 
     def start(self) -> None:
-        """All others have been added."""
+        """Starts the transport: all other processes have been added."""
 
 
 class Membership(NamedTuple):

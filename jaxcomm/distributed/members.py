@@ -45,11 +45,11 @@ class Connections:
         CPU.call("job_add_shm", process, fd, nonce)
 
     def open_rails(self, names: list[str]) -> None:
-        """These lead from this process to others."""
+        """Opens the rails of these names."""
         CPU.call("job_open_rails", os.fsencode("".join(f"{name}\n" for name in names)))
 
     def set_rails(self, process: int, connected: list[int], shares: list[tuple[int, list[int]]]) -> None:
-        """Those that lead to a process, and every rail's share from so many bytes on."""
+        """Sets the connected rails to a process, and every rail's share by smallest size."""
         lows = [low for low, _ in shares]
         units = [unit for _, each in shares for unit in each]
         CPU.call(

@@ -36,7 +36,7 @@ class Outages:
         self._quiet_until: dict[RailTo, float] = {}
 
     def update(self, cuts: Mapping[RailTo, int]) -> None:
-        """These are cut now, so many times so far; no others are, some because their process has gone."""
+        """Records the rails that are cut now, and how often each has been; others work, or their process has gone."""
         now = time.monotonic()
         before, self._outages = self._outages, {}
         for to, count in cuts.items():

@@ -120,7 +120,7 @@ class _Side:
         return self._is_heard and self._has_heard
 
     def read_connection(self) -> None:
-        """Their hello, then that they have heard."""
+        """Reads the other side's hello, then its acknowledgement."""
         awaited = len(_HEARD) if self._theirs else _HELLO_BYTES
         try:
             part = self.connection.recv(awaited - len(self._received))

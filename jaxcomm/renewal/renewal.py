@@ -280,5 +280,5 @@ def _schedules(plan: Plan | None, sites: Collection[Site]) -> list[Schedule | No
 def _say(what: str, outcome: plan_history.Outcome, situation: Situation | None = None, **about: Any) -> None:
     """In the log, and in `jaxcomm.stats().events`."""
     late = {"late": [*situation.late], "late_by_s": situation.by_s} if situation else {}
-    plan_history.tell(what, outcome, **late, **about)
+    plan_history.record_event(what, outcome, **late, **about)
     say(f"plan='auto': {what}")

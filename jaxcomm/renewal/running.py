@@ -32,7 +32,7 @@ def begin() -> None:
     found = links.measure()
     if process == 0:
         said = f"the links were measured, in {found.took_s:.1f} s; plans follow as the run shows who is late."
-        plan_history.tell(said, "begun")
+        plan_history.record_event(said, "begun")
         say(f"plan='auto': {said}")
     _running = store.client(), Renewal(found.links, process, processes, len(jax.devices("cpu")))
 

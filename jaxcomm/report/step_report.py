@@ -48,10 +48,10 @@ def step_lines(step: Step) -> Iterator[str]:
         f"{1 - step.lower_bound_seconds / step.seconds if step.seconds else 0:.0%} below; among those considered "
         f"{step.status.lower()}, gap {step.gap:.2%}."
     )
-    yield from accepting_lines(step)
+    yield from relaxed_lines(step)
 
 
-def accepting_lines(step: Step) -> Iterator[str]:
+def relaxed_lines(step: Step) -> Iterator[str]:
     """What the step would take if a training accepted other mathematics; a line each."""
     for each in step.accepting:
         links = "" if each.exact_seconds == step.seconds else " over the profile's lossy or slow links"

@@ -96,14 +96,14 @@ def _starts(moves: Sequence[PendingMove], late: Set[int], delay: float) -> tuple
     """When each move starts, and the moves that wait for it."""
     before, after = _awaited(moves)
     ports = _Ports(moves)
-    away = [index for index, move in enumerate(moves) if move.src in late or move.dst in late]
-    starts, delay = ports.list_schedule([move.priority for move in moves], before, after, away, delay)
+    late_moves = [index for index, move in enumerate(moves) if move.src in late or move.dst in late]
+    starts, delay = ports.list_schedule([move.priority for move in moves], before, after, late_moves, delay)
     end = ports.end(starts)
     while True:
         # Backward, whatever ends last comes first, and a move waits for those that wait for it.
         reverse, _ = ports.list_schedule([-at for at in ports.ends(starts)], after, before, [], 0.0)
         latest = [-at for at in ports.ends(reverse)]
-        again, _ = ports.list_schedule(latest, before, after, away, delay)
+        again, _ = ports.list_schedule(latest, before, after, late_moves, delay)
         if ports.end(again) >= end:
             return starts, after
         starts, end = again, ports.end(again)
@@ -165,13 +165,13 @@ class _Ports:
         priority: Sequence[float] | Sequence[tuple[float, int]],
         before: Sequence[Sequence[int]],
         after: Sequence[Sequence[int]],
-        away: Sequence[int],
+        late_moves: Sequence[int],
         delay: float,
     ) -> tuple[list[float], float]:
         """When each move starts: at any time, of those that have what they await and find their ports free, the one of
         least priority does.
 
-        Those that are `away` also await the `delay`; an infinite one ends when nothing else is left to do. Returns it,
+        The `late_moves` also await the `delay`; an infinite one ends when nothing else is left to do. Returns it,
         too.
         """
         seconds, queue_of, ports_of = self._seconds, self._queue_of, self._ports_of
@@ -180,7 +180,7 @@ class _Ports:
         for place, index in enumerate(order):
             importance[index] = place
         waits = [len(awaited) for awaited in before]
-        for index in away:
+        for index in late_moves:
             waits[index] += 1
         ready = [index for index, count in enumerate(waits) if not count]
         queues: list[list[int]] = [[] for _ in ports_of]  # of moves that wait for their ports only, by importance
@@ -188,7 +188,7 @@ class _Ports:
         is_waiting = [False] * len(queues)
         start, free = [0.0] * len(order), [0.0] * self._count
         arrival = len(order)
-        ending: dict[float, list[int]] = {delay: [arrival]} if away and delay < math.inf else {}
+        ending: dict[float, list[int]] = {delay: [arrival]} if late_moves and delay < math.inf else {}
         times, now = list(ending), 0.0
         while True:
             looked_at = set[int]()
@@ -199,7 +199,7 @@ class _Ports:
                             is_waiting[key] = False
                             looked_at.add(key)
                         waiting[number].clear()
-                for index in after[over] if over < arrival else away:
+                for index in after[over] if over < arrival else late_moves:
                     waits[index] -= 1
                     if not waits[index]:
                         ready.append(index)
@@ -228,7 +228,7 @@ class _Ports:
                 if queues[key]:
                     is_waiting[key] = True
                     waiting[busy].append(key)
-            if not times and away and delay == math.inf:
+            if not times and late_moves and delay == math.inf:
                 delay = now
                 ending[now] = [arrival]
             elif times:

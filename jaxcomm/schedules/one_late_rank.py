@@ -1,4 +1,4 @@
-"""The straggler-aware AllReduce: the late rank hands in one chunk per round; the others spread the earlier ones."""
+"""The straggler-aware AllReduce: the late rank sends one chunk per round; the others spread the earlier ones."""
 
 from __future__ import annotations
 

@@ -46,13 +46,13 @@ class Tiers:
             self._spare = 1
         self._rails = least - self._spare
         self._pace = max(1.0, slow / self._rails if self._per_rank else slow)  # time per chunk
-        self._lanes = self._rails if self._per_rank else 1
+        self._channels = self._rails if self._per_rank else 1
         self._templated = len(self._late_hosts) == 1 and len(self._racks) == 1 and len(self._members) > 1 and across > 0
         self._template_rows = self._rows_by_chunk() if self._templated else {}
 
     def sum(self, chunk: int) -> None:
         """Adds the moves of one chunk."""
-        turn, time, slow = chunk // self._lanes, self._pace * chunk, self._slow
+        turn, time, slow = chunk // self._channels, self._pace * chunk, self._slow
         ends = [self._end(members, chunk) for members in self._members]
         for members, end in zip(self._members, ends, strict=True):
             early = chunk < self._within
@@ -132,7 +132,7 @@ class Tiers:
             root, count = turn % len(members), len(members)
             nodes = [ends[host] for host in members]
             late = {ends[host] for host in members if host in self._late_hosts} if early else set[int]()
-            time = self._pace * (chunk - root * self._lanes)
+            time = self._pace * (chunk - root * self._channels)
             self._gather(nodes, root, late, chunk, turn // count, early, time, 0.0, 1)
             roots.append(nodes[root])
             rest = nodes[root + 1 :] + nodes[:root]
@@ -168,10 +168,10 @@ class Tiers:
                 self._move(order[src], order[dst], chunk, op, priority, exchange=both)
 
     def _rows_by_chunk(self) -> dict[int, list[Row]]:
-        """Each lane, a NIC or what hosts share, runs the schedule of one late host on chunks of its own."""
+        """Each channel, a NIC or what hosts share, runs the schedule of one late host on chunks of its own."""
         hosts, found = len(self._members), defaultdict[int, list[Row]](list)
-        for lane in range(self._lanes):
-            own = range(lane, self._across, self._lanes)
+        for channel in range(self._channels):
+            own = range(channel, self._across, self._channels)
             if own:
                 template = find_template(hosts) if len(own) > 1 else None
                 for round_, src, dst, index, op in straggler_table(hosts, hosts - 1, len(own), template).tolist():

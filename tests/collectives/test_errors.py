@@ -95,7 +95,7 @@ def test_other_errors_are_left_alone() -> None:
     assert from_jax(KeyError("jaxcomm: DeadlineError: ")) is None
 
 
-LATE = "DeadlineError: psum bucket 2 of 3 #41 over 'host,card' (16.5 MiB, plan 3f9a01c2): "
+LATE = "DeadlineError: psum bucket 2 of 3 #41 over 'host,nic' (16.5 MiB, plan 3f9a01c2): "
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_the_sentences_of_the_core_as_xla_wraps_them(
     for one in (error, pickle.loads(pickle.dumps(error))):
         assert (one.missing, one.waiting, one.seconds) == (missing, waiting, seconds)
         if missing:
-            assert (one.name, one.number, one.axes, one.plan) == ("psum bucket 2 of 3", 41, "host,card", "3f9a01c2")
+            assert (one.name, one.number, one.axes, one.plan) == ("psum bucket 2 of 3", 41, "host,nic", "3f9a01c2")
 
 
 def test_ranks_that_are_in_different_calls() -> None:

@@ -151,9 +151,9 @@ def test_other_axes_of_the_mesh_keep_apart_whether_automatic_or_not():
 
 
 def test_several_axes_count_as_one():
-    mesh = jax.make_mesh((2, 4), ("host", "card"), axis_types=(AxisType.Auto,) * 2)
+    mesh = jax.make_mesh((2, 4), ("host", "nic"), axis_types=(AxisType.Auto,) * 2)
     row = jnp.array([0, 0, 1, 1, 0, 2, 2, 1], jnp.int32)
-    axes = ("host", "card")
+    axes = ("host", "nic")
     mapped = jax.shard_map(
         lambda x, row: group_sum(x, row, axes), mesh=mesh, in_specs=(P(axes), P()), out_specs=P(axes)
     )

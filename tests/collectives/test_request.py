@@ -6,13 +6,20 @@ import numpy as np
 import pytest
 
 from jaxcomm.collectives import custom_call
-from jaxcomm.collectives.request import Device, Request, extent
+from jaxcomm.collectives.request import AllowedLoss, Device, Request, extent
 
 GROUPS = ((Device(0, 2), Device(1, 0), Device(0, 1)), (Device(1, 3),))
 REQUEST = Request("psum", "all_reduce", "sum", "data", "", GROUPS)
 
 
-@pytest.mark.parametrize("request_", [REQUEST, Request("average", "all_reduce", "sum", "a,b", "f00", GROUPS, True)])
+@pytest.mark.parametrize(
+    "request_",
+    [
+        REQUEST,
+        Request("average", "all_reduce", "sum", "a,b", "f00", GROUPS, True),
+        Request("psum", "all_reduce", "sum", "data", "", GROUPS, loss=AllowedLoss((0.1, 0.0), 64)),
+    ],
+)
 def test_it_is_read_as_it_was_written(request_: Request) -> None:
     read = Request.from_json(request_.to_json())
     assert read == request_ and hash(read) == hash(request_)

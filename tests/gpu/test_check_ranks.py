@@ -105,11 +105,11 @@ def test_ranks_that_hang_are_ended_at_the_deadline(program: list[str]) -> None:
 
 def test_a_difference_of_one_bit_ends_the_rank() -> None:
     one = np.ones(100, np.float32)
-    job.hold("same", one, one.copy())
+    job.require_equal("same", one, one.copy())
     other = one.copy()
     other[7] = np.nextafter(np.float32(1), np.float32(2))
     with pytest.raises(SystemExit, match="ring, float32: 1 bytes differ, the first at 28"):
-        job.hold("ring, float32", one, other)
+        job.require_equal("ring, float32", one, other)
 
 
 @pytest.fixture

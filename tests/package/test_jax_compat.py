@@ -66,7 +66,7 @@ def test_drop_what_nobody_reads(used: list[bool]) -> None:
     two = Primitive("two")
     two.multiple_results = True
     two.def_abstract_eval(lambda *avals: avals)
-    jax_compat.drop_what_nobody_reads(two, but="whole")
+    jax_compat.drop_unused_outputs(two, but="whole")
     jaxpr = jax.make_jaxpr(lambda x, y: two.bind(x, y))(1.0, 2.0).jaxpr
     reduced, used_inputs = partial_eval.dce_jaxpr(jaxpr, used)
     assert used_inputs == used
@@ -78,7 +78,7 @@ def test_what_depends_on_all_operands_keeps_them(used: list[bool]) -> None:
     two = Primitive("whole_two")
     two.multiple_results = True
     two.def_abstract_eval(lambda *avals, whole: avals)
-    jax_compat.drop_what_nobody_reads(two, but="whole")
+    jax_compat.drop_unused_outputs(two, but="whole")
     jaxpr = jax.make_jaxpr(lambda x, y: two.bind(x, y, whole=1))(1.0, 2.0).jaxpr
     assert partial_eval.dce_jaxpr(jaxpr, used)[1] == [any(used)] * 2
 
@@ -97,7 +97,7 @@ def test_ask_policies_as(saved: tuple[int, ...], whole: int | None) -> None:
 
     ad.primitive_jvps[two] = jvp
     jax_compat.ask_policies_as(two, jax.lax.exp_p, ("ours", "whole"), but="whole")
-    jax_compat.drop_what_nobody_reads(two, but="whole")
+    jax_compat.drop_unused_outputs(two, but="whole")
     asked = []
 
     def policy(primitive: Any, *avals: Any, **params: Any) -> bool:

@@ -78,8 +78,8 @@ Status CudaError(const char* operation, cudaError_t error) {
   return fused::CudaError(std::string("messages: ") + operation, error);
 }
 
-Result<MessageCall> BeginMessageCall(int device, std::string_view group, std::string_view messages) {
-  MessageCall call{};
+Result<NcclCall> BeginNcclCall(int device, std::string_view group, std::string_view messages) {
+  NcclCall call{};
   call.membership = Find(group, device);
   if (!call.membership) {
     return InvalidArgument("device " + std::to_string(device) + " has not joined group '" + std::string(group) + "'");

@@ -1,6 +1,6 @@
 // The groups that devices of this process have joined, and the messages by which they run schedules.
 //
-//   Result<MessageCall> call = BeginMessageCall(device, "data", "3f9a01c2…");
+//   Result<NcclCall> call = BeginNcclCall(device, "data", "3f9a01c2…");
 //
 // Groups and messages come from Python, through exported functions of their own. Thread-safe.
 #pragma once
@@ -43,7 +43,7 @@ struct Membership {
 };
 
 // One call, which has its device's membership to itself until this ends.
-struct MessageCall {
+struct NcclCall {
   std::shared_ptr<Membership> membership;
   std::unique_lock<std::mutex> lock;
   double deadline_s;
@@ -51,7 +51,7 @@ struct MessageCall {
 };
 
 // An error where the device has not joined the group, the group has failed, or the messages are not for so many ranks.
-Result<MessageCall> BeginMessageCall(int device, std::string_view group, std::string_view messages);
+Result<NcclCall> BeginNcclCall(int device, std::string_view group, std::string_view messages);
 
 // An error of CUDA's in an operation for messages.
 Status CudaError(const char* operation, cudaError_t error);

@@ -56,7 +56,7 @@ class Event {
 
 // A call in flight.
 struct CallInFlight {
-  const MessageCall& message_call;
+  const NcclCall& nccl_call;
   const nccl::ArrivalReport report;
   const nccl::CallHeader header;
   const Runner runner;
@@ -64,7 +64,7 @@ struct CallInFlight {
   std::byte* const scratch;
   cudaStream_t const stream;
 
-  nccl::Communicator& all() const { return *message_call.membership->communicator; }
+  nccl::Communicator& all() const { return *nccl_call.membership->communicator; }
 };
 
 // Of what all ranks must have in common in a call, beside its name.
@@ -120,7 +120,7 @@ Status AwaitStream(const CallInFlight& call, Clock::time_point start, Clock::tim
 // Has the ranks compare their calls, before they send anything of them.
 Status CompareCalls(const CallInFlight& call, Clock::time_point start, Clock::time_point deadline) {
   const nccl::Library& nccl = call.all().library();
-  std::byte* const memory = call.message_call.membership->headers->get();
+  std::byte* const memory = call.nccl_call.membership->headers->get();
   std::vector<nccl::CallHeader> headers(call.all().ranks());
   const size_t bytes = headers.size() * sizeof(nccl::CallHeader);
   std::byte* const mine = memory + bytes;
@@ -149,7 +149,7 @@ Status Run(const CallInFlight& call) {
   if (step != cudaSuccess) return CudaError("the step before it", step);
   call.report.Arrive();
 
-  const Clock::time_point start = Clock::now(), deadline = nccl::After(call.message_call.deadline_s);
+  const Clock::time_point start = Clock::now(), deadline = nccl::After(call.nccl_call.deadline_s);
   Status status = CompareCalls(call, start, deadline);
   if (status.ok()) {
     nccl::NcclChannel channel(
@@ -173,33 +173,32 @@ ffi::Error AllReduce(cudaStream_t stream, ffi::ScratchAllocator scratch, ffi::Re
     return ToError(CudaError("the stream's device", error));
   }
   const OnDevice here(device);  // events and kernels are the current device's
-  Result<MessageCall> taken = BeginMessageCall(device, group, messages);
+  Result<NcclCall> taken = BeginNcclCall(device, group, messages);
   if (!taken.ok()) return ToError(taken.status());
-  const MessageCall& message_call = taken.value();
+  const NcclCall& nccl_call = taken.value();
   const std::optional<Reduction> parsed = ParseReduction(reduction);
   if (!parsed) return ToError(InvalidArgument("messages: unknown reduction '" + std::string(reduction) + "'"));
   std::vector<Leaf> leaves;
   std::vector<std::byte*> at;
   if (Status status = CopyOperands(args, results, stream, leaves, at); !status.ok()) return ToError(status);
-  if (!message_call.messages) return ffi::Error::Success();
+  if (!nccl_call.messages) return ffi::Error::Success();
 
-  const uint64_t number = ++message_call.membership->calls;
+  const uint64_t number = ++nccl_call.membership->calls;
   const std::string call_name = std::string(name) + " #" + std::to_string(number) + " over '" + std::string(group) +
                                 "' (" + FormatBytes(Layout(leaves).payload()) + ")";
   const nccl::CallHeader header = nccl::Header(number, call_name, Attributes(leaves, messages, reduction));
-  Runner runner(message_call.messages, Layout(std::move(leaves)), *parsed);
+  Runner runner(nccl_call.messages, Layout(std::move(leaves)), *parsed);
   std::byte* memory = nullptr;
   if (runner.scratch_bytes() > 0) {
     const std::optional<void*> allocated = scratch.Allocate(runner.scratch_bytes(), 256);
     if (!allocated) return ffi::Error(ffi::ErrorCode::kResourceExhausted, "messages: no memory for their scratch");
     memory = static_cast<std::byte*>(*allocated);
   }
-  const nccl::Communicator& all = *message_call.membership->communicator;
-  const CallInFlight call{
-      message_call, {call_name, all.rank(), all.ranks(), message_call.membership->arrivals.get(), number},
-      header,       std::move(runner),
-      at,           memory,
-      stream};
+  const nccl::Communicator& all = *nccl_call.membership->communicator;
+  const CallInFlight call{nccl_call, {call_name, all.rank(), all.ranks(), nccl_call.membership->arrivals.get(), number},
+                          header,    std::move(runner),
+                          at,        memory,
+                          stream};
   return ToError(Run(call));
 }
 

@@ -17,7 +17,7 @@
 
 namespace jaxcomm::nccl {
 
-class NcclChannel : public Wire {
+class NcclChannel : public Channel {
  public:
   using ReduceOn = std::function<Status(DType dtype, Reduction reduction, const std::vector<const std::byte*>& sources,
                                         std::byte* to, size_t bytes)>;

@@ -31,27 +31,27 @@ Status Runner::ForEachPart(uint32_t chunk, Visit visit) const {
   return status;
 }
 
-Status Runner::Run(const std::vector<std::byte*>& leaves, std::byte* scratch, Wire& wire) const {
+Status Runner::Run(const std::vector<std::byte*>& leaves, std::byte* scratch, Channel& channel) const {
   const auto at = [&](uint32_t place, size_t leaf, size_t in_leaf, size_t in_slot) {
     return place == Messages::kOwn ? leaves[leaf] + in_leaf : scratch + (place - 1) * slot_bytes_ + in_slot;
   };
   for (const Round& round : messages_->rounds()) {
-    if (Status status = wire.GroupStart(); !status.ok()) return status;
+    if (Status status = channel.GroupStart(); !status.ok()) return status;
     Status status;
     for (const SendChunk& send : round.sends) {
       if (!status.ok()) break;
       status = ForEachPart(send.chunk, [&](size_t leaf, size_t in_leaf, size_t, size_t bytes) {
-        return wire.Send(send.peer, leaves[leaf] + in_leaf, bytes);
+        return channel.Send(send.peer, leaves[leaf] + in_leaf, bytes);
       });
     }
     for (const ReceiveChunk& receive : round.receives) {
       if (!status.ok()) break;
       status = ForEachPart(receive.chunk, [&](size_t leaf, size_t in_leaf, size_t in_slot, size_t bytes) {
-        return wire.Receive(receive.peer, at(receive.place, leaf, in_leaf, in_slot), bytes);
+        return channel.Receive(receive.peer, at(receive.place, leaf, in_leaf, in_slot), bytes);
       });
     }
     // A group is ended even if a message of it was refused: else the next caller's messages would join it.
-    const Status ended = wire.GroupEnd();
+    const Status ended = channel.GroupEnd();
     if (!status.ok()) return status;
     if (!ended.ok()) return ended;
     for (const Sum& sum : round.sums) {
@@ -59,7 +59,7 @@ Status Runner::Run(const std::vector<std::byte*>& leaves, std::byte* scratch, Wi
         std::vector<const std::byte*> sources;
         for (const uint32_t place : sum.places) sources.push_back(at(place, leaf, in_leaf, in_slot));
         const DType dtype = layout_.leaves()[leaf].dtype;
-        return wire.Reduce(dtype, reduction_, sources, leaves[leaf] + in_leaf, bytes);
+        return channel.Reduce(dtype, reduction_, sources, leaves[leaf] + in_leaf, bytes);
       });
       if (!status.ok()) return status;
     }

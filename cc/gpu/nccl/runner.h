@@ -1,7 +1,8 @@
-// Runs a rank's messages over a wire.
+// Runs a rank's messages over a channel.
 //
 //   Runner runner(messages, layout, Reduction::kSum);
-//   Status status = runner.Run(leaves, scratch, wire);   // scratch: runner.scratch_bytes(), aligned as the leaves are
+//   Status status = runner.Run(leaves, scratch, channel);   // scratch: runner.scratch_bytes(), aligned as the leaves
+//   are
 //
 // Every rank that runs the same schedule on the same layout issues messages that match its peers', in the same order,
 // and adds the same operands in the same order: all end with the same bits. Thread-safe; keeps nothing of a run.
@@ -20,9 +21,9 @@
 namespace jaxcomm {
 
 // What carries messages and adds: NCCL on a stream, or a simulation. Whatever was queued last runs after all before it.
-class Wire {
+class Channel {
  public:
-  virtual ~Wire() = default;
+  virtual ~Channel() = default;
 
   // Messages between the two go at once: none waits for one that is listed later.
   virtual Status GroupStart() = 0;
@@ -42,7 +43,7 @@ class Runner {
   size_t scratch_bytes() const { return slot_bytes_ * messages_->slots(); }
 
   // The leaves hold this rank's part before, and the sum after what is queued here.
-  Status Run(const std::vector<std::byte*>& leaves, std::byte* scratch, Wire& wire) const;
+  Status Run(const std::vector<std::byte*>& leaves, std::byte* scratch, Channel& channel) const;
 
  private:
   template <typename Visit>

@@ -33,7 +33,7 @@ class TwoRanks : public testing::Test {
     runners_.emplace_back(Decoded(words), Layout({{DType::kF32, bytes}}), Reduction::kSum);
     scratch_.emplace_back(runners_.back().scratch_bytes());
     return runners_.back().Run({reinterpret_cast<std::byte*>(values_[rank].data())}, scratch_.back().data(),
-                               simulation_.wire(rank));
+                               simulation_.channel(rank));
   }
 
   Simulation simulation_;
@@ -61,8 +61,8 @@ TEST_F(TwoRanks, OtherSizesAreAnError) {
   EXPECT_NE(simulation_.Play().message().find("which receives"), std::string::npos);
 }
 
-// A wire that refuses its nth call.
-class Broken : public Wire {
+// A channel that refuses its nth call.
+class Broken : public Channel {
  public:
   explicit Broken(int at) : left_(at) {}
   Status GroupStart() override { return ++open, Next(); }
@@ -82,12 +82,12 @@ TEST(Runner, StopsAtTheFirstErrorAndLeavesNoGroupOpen) {
   const Runner runner(Decoded(Exchange(0)), Layout({{DType::kF32, 12}}), Reduction::kSum);
   std::vector<std::byte> value(12), scratch(runner.scratch_bytes());
   for (int at = 2; at <= 5; ++at) {
-    Broken wire(at);
-    EXPECT_EQ(runner.Run({value.data()}, scratch.data(), wire).message(), "broken") << at;
-    EXPECT_EQ(wire.open, 0) << at;
+    Broken channel(at);
+    EXPECT_EQ(runner.Run({value.data()}, scratch.data(), channel).message(), "broken") << at;
+    EXPECT_EQ(channel.open, 0) << at;
   }
-  Broken wire(6);
-  EXPECT_TRUE(runner.Run({value.data()}, scratch.data(), wire).ok());
+  Broken channel(6);
+  EXPECT_TRUE(runner.Run({value.data()}, scratch.data(), channel).ok());
 }
 
 }  // namespace

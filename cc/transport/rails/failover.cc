@@ -15,11 +15,11 @@
 
 namespace jaxcomm {
 
-void Rails::Hear(uint32_t process, uint32_t rail, std::string_view bytes) {
+void Rails::ReceiveNotice(uint32_t process, uint32_t rail, std::string_view bytes) {
   const char kind = bytes.empty() ? '\0' : bytes[0];
   if (kind == kAsk) return;
-  if (kind == kFences) return HearFences(process, bytes.substr(1));
-  if (kind != kBrought) return HearNumbered(process, rail, bytes);
+  if (kind == kFences) return ReceiveFences(process, bytes.substr(1));
+  if (kind != kBrought) return ReceiveNumbered(process, rail, bytes);
   std::vector<Sent> sent;
   {
     Lock lock(mutex_);
@@ -28,7 +28,7 @@ void Rails::Hear(uint32_t process, uint32_t rail, std::string_view bytes) {
   for (const Sent& done : sent) done(Status());
 }
 
-void Rails::HearNumbered(uint32_t process, uint32_t rail, std::string_view bytes) {
+void Rails::ReceiveNumbered(uint32_t process, uint32_t rail, std::string_view bytes) {
   std::vector<Sent> sent;
   std::optional<std::string> again;
   std::string received;
@@ -80,7 +80,7 @@ void Rails::End(uint32_t process, uint32_t rail, const Status& why, bool left) {
   }
   if (left) return CheckGone(process, why);
   Fence(process, {rail}, why);
-  TellFences(process);
+  SendFences(process);
 }
 
 // These are being fenced.
@@ -100,7 +100,7 @@ void Rails::Fence(uint32_t process, const std::vector<uint32_t>& rails, const St
 }
 
 // The other side may send again what went over them: while one is being fenced, it is not told of any.
-void Rails::TellFences(uint32_t process) {
+void Rails::SendFences(uint32_t process) {
   std::string bytes(1, kFences);
   std::optional<uint32_t> first;
   {
@@ -117,7 +117,7 @@ void Rails::TellFences(uint32_t process) {
   AskAgain(process);
 }
 
-void Rails::HearFences(uint32_t process, std::string_view bytes) {
+void Rails::ReceiveFences(uint32_t process, std::string_view bytes) {
   std::vector<uint32_t> fenced;
   bool counted = false;
   const Status why(Code::kInternal, "process " + std::to_string(process) + " has lost a rail to this one");
@@ -142,7 +142,7 @@ void Rails::HearFences(uint32_t process, std::string_view bytes) {
   }
   if (!counted) return AskAgain(process);
   if (!fenced.empty()) Fence(process, fenced, why);
-  TellFences(process);
+  SendFences(process);
 }
 
 void Rails::AskAgain(uint32_t process) {
@@ -283,7 +283,7 @@ Status Rails::Restore(const Lost& lost, const std::function<Status()>& connect) 
   if (!status.ok()) {
     CheckGone(lost.process, status);  // its last rail may have failed meanwhile
   } else if (!has_ended) {
-    TellFences(lost.process);  // none may have been open to do so
+    SendFences(lost.process);  // none may have been open to do so
   }
   return status;
 }

@@ -91,7 +91,7 @@ class Rails : public Transport {
  private:
   class Listener : public Events {
    public:
-    void OnNotice(uint32_t process, std::string_view notice) override { owner->Hear(process, rail, notice); }
+    void OnNotice(uint32_t process, std::string_view notice) override { owner->ReceiveNotice(process, rail, notice); }
     void OnPeerGone(uint32_t process, const Status& why) override { owner->End(process, rail, why, /*left=*/false); }
     void OnPeerLeft(uint32_t process, const Status& why) override { owner->End(process, rail, why, /*left=*/true); }
 
@@ -117,12 +117,12 @@ class Rails : public Transport {
   void Wake();
 
   // failover.cc
-  void Hear(uint32_t process, uint32_t rail, std::string_view bytes);
-  void HearNumbered(uint32_t process, uint32_t rail, std::string_view bytes);
-  void HearFences(uint32_t process, std::string_view bytes);
+  void ReceiveNotice(uint32_t process, uint32_t rail, std::string_view bytes);
+  void ReceiveNumbered(uint32_t process, uint32_t rail, std::string_view bytes);
+  void ReceiveFences(uint32_t process, std::string_view bytes);
   void End(uint32_t process, uint32_t rail, const Status& why, bool left);
   void Fence(uint32_t process, const std::vector<uint32_t>& rails, const Status& why);
-  void TellFences(uint32_t process);
+  void SendFences(uint32_t process);
   void AskAgain(uint32_t process);
   void SendAgain(uint32_t process, std::string_view fences);
   void CheckGone(uint32_t process, const Status& why);

@@ -192,7 +192,7 @@ TEST(ProcessesTest, NothingIsLeft) {
   };
   const size_t before = descriptors();
   {
-    Job job(3, kArena);
+    ShmJob job(3, kArena);
     EXPECT_TRUE(is_mapped());
   }
   EXPECT_EQ(descriptors(), before);

@@ -42,7 +42,7 @@ struct Expected {
 };
 
 TEST(ShmTransportTest, AMessageOfAnySizeComesWholeWhetherItIsPostedBeforeOrAfter) {
-  Job job(2);
+  ShmJob job(2);
   uint32_t call = 0;
   for (const size_t bytes : {size_t{0}, size_t{1}, size_t{100}, size_t{4096}, size_t{4097}, size_t{70000}, kMiB}) {
     for (const bool early : {false, true}) {
@@ -74,7 +74,7 @@ TEST(ShmTransportTest, AMessageOfAnySizeComesWholeWhetherItIsPostedBeforeOrAfter
 }
 
 TEST(ShmTransportTest, GapsAreLeftAlone) {
-  Job job(2);
+  ShmJob job(2);
   for (const int64_t bytes : {int64_t{100}, int64_t{10000}}) {
     const MessageId id = Id(static_cast<uint32_t>(bytes), 0, 1);
     const std::vector<std::byte> content = Content(id, static_cast<size_t>(2 * bytes));
@@ -96,7 +96,7 @@ TEST(ShmTransportTest, GapsAreLeftAlone) {
 
 TEST(ShmTransportTest, AViewBeginsWithByteZeroOfTheMessage) {
   const std::vector<std::byte> content = Content(Id(1, 0, 1), 10000);
-  Job job(2);
+  ShmJob job(2);
   Expected expected(10000);
   job[1].Post(0, Id(1, 0, 1), {{expected.memory.data(), 10000, 3 << 20}}, true, expected.Done());
   job[0].Send({{1, Id(1, 0, 1)}}, {{content.data(), 10000, 3 << 20}}, kIgnoreSent);
@@ -107,7 +107,7 @@ TEST(ShmTransportTest, AViewBeginsWithByteZeroOfTheMessage) {
 }
 
 TEST(ShmTransportTest, OneSendReachesEveryReceiver) {
-  Job job(4, 3 * kMiB);
+  ShmJob job(4, 3 * kMiB);
   for (const size_t bytes : {size_t{1000}, kMiB}) {
     for (uint32_t round = 0; round < 20; ++round) {
       const uint32_t call = round + static_cast<uint32_t>(bytes);
@@ -178,7 +178,7 @@ TEST(ShmTransportTest, NoticesComeInOrderAndBeforeMessagesThatWereSentLater) {
 
 TEST(ShmTransportTest, HeldViewsStopOnlyTheirHolder) {
   const std::vector<std::byte> content = Content(Id(0, 0, 0), kMiB);
-  Job job(3, 8 * kMiB);
+  ShmJob job(3, 8 * kMiB);
   std::vector<std::unique_ptr<Expected>> slow;
   Counter sent;
   for (uint32_t index = 0; index < 20; ++index) {  // its share are 4
@@ -209,7 +209,7 @@ TEST(ShmTransportTest, AViewOutlivesBothTransports) {
   Expected expected(kMiB);
   const std::vector<std::byte> content = Content(Id(1, 0, 1), kMiB);
   {
-    Job job(2);
+    ShmJob job(2);
     job[1].Post(0, Id(1, 0, 1), Whole(expected.memory), true, expected.Done());
     job[0].Send({{1, Id(1, 0, 1)}}, WholeConst(content), kIgnoreSent);
     job[0].Flush();
@@ -222,7 +222,7 @@ TEST(ShmTransportTest, AViewOutlivesBothTransports) {
 
 TEST(ShmTransportTest, EarlyMessagesDoNotBlockOthers) {
   const std::vector<std::byte> content = Content(Id(0, 0, 0), kMiB);
-  Job job(2, 4 * kMiB);
+  ShmJob job(2, 4 * kMiB);
   constexpr uint32_t kEarly = 40;  // ten times the arena
   for (uint32_t index = 0; index < kEarly; ++index) {
     job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), kIgnoreSent);
@@ -242,7 +242,7 @@ TEST(ShmTransportTest, EarlyMessagesDoNotBlockOthers) {
 
 TEST(ShmTransportTest, AProcessThatSendsTooEarlyIsReadAgainWhenSomethingIsPosted) {
   const std::vector<std::byte> content = Content(Id(0, 0, 0), kMiB);
-  Job job(2, 4 * kMiB);
+  ShmJob job(2, 4 * kMiB);
   constexpr uint32_t kEarly = 100;
   for (uint32_t index = 0; index < kEarly; ++index) {
     job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), kIgnoreSent);
@@ -258,7 +258,7 @@ TEST(ShmTransportTest, AProcessThatSendsTooEarlyIsReadAgainWhenSomethingIsPosted
 
 TEST(ShmTransportTest, WhatAProcessSentTooEarlyStillComesWhenItHasLeft) {
   const std::vector<std::byte> content = Content(Id(0, 0, 0), kMiB);
-  Job job(2, 4 * kMiB);
+  ShmJob job(2, 4 * kMiB);
   // Two views, 64 copies, and two that are not read until something is posted.
   constexpr uint32_t kEarly = 68;
   Counter sent;
@@ -279,7 +279,7 @@ TEST(ShmTransportTest, WhatAProcessSentTooEarlyStillComesWhenItHasLeft) {
 
 TEST(ShmTransportTest, WhoHelpsTakesTheMessagesItself) {
   const std::vector<std::byte> content = Content(Id(0, 0, 0), 1000);
-  Job job(2);
+  ShmJob job(2);
   for (uint32_t index = 0; index < 100; ++index) {
     Expected expected(1000);
     std::thread::id taker;
@@ -313,7 +313,7 @@ TEST(ShmTransportTest, WhoHelpsTakesTheMessagesItself) {
 
 TEST(ShmTransportTest, AfterHelpTheProgressThreadGoesOn) {
   const std::vector<std::byte> content = Content(Id(0, 0, 0), kMiB);
-  Job job(2, 4 * kMiB);
+  ShmJob job(2, 4 * kMiB);
   std::vector<std::unique_ptr<Expected>> expected;
   for (uint32_t index = 0; index < 50; ++index) {
     expected.push_back(std::make_unique<Expected>(kMiB));
@@ -327,7 +327,7 @@ TEST(ShmTransportTest, AfterHelpTheProgressThreadGoesOn) {
 
 TEST(ShmTransportTest, WhatNobodyExpectsIsTakenWhenSomebodyDoes) {
   const std::vector<std::byte> content = Content(Id(0, 0, 0), 1000);
-  Job job(2);
+  ShmJob job(2);
   job[1].EndExpecting();
   for (uint32_t index = 0; index < 200; ++index) {
     job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), kIgnoreSent);
@@ -343,7 +343,7 @@ TEST(ShmTransportTest, WhatNobodyExpectsIsTakenWhenSomebodyDoes) {
 
 TEST(ShmTransportTest, AMessageOfAnotherSizeCutsItsSenderOff) {
   const std::vector<std::byte> content(100);
-  Job job(2);
+  ShmJob job(2);
   Expected expected(99);
   job[1].Post(0, Id(1, 0, 1), Whole(expected.memory), true, expected.Done());
   job[0].Send({{1, Id(1, 0, 1)}}, WholeConst(content), kIgnoreSent);
@@ -360,7 +360,7 @@ TEST(ShmTransportTest, AMessageOfAnotherSizeCutsItsSenderOff) {
 
 TEST(ShmTransportTest, AProcessThatLeavesSaysSo) {
   const std::vector<std::byte> content = Content(Id(3, 1, 0), 100);
-  Job job(3);
+  ShmJob job(3);
   Expected expected(100), early(100);
   job[0].Post(1, Id(1, 1, 0), Whole(expected.memory), false, expected.Done());
   job[1].Send({{0, Id(3, 1, 0)}}, WholeConst(content), kIgnoreSent);
@@ -391,7 +391,7 @@ TEST(ShmTransportTest, AProcessThatLeavesSaysSo) {
 
 TEST(ShmTransportTest, SendsThatWaitEndWithTheirReceiver) {
   const std::vector<std::byte> content(kMiB);
-  Job job(3, 2 * kMiB);
+  ShmJob job(3, 2 * kMiB);
   Counter sent, failed;
   std::vector<std::unique_ptr<Expected>> held;
   for (uint32_t index = 0; index < 10; ++index) {
@@ -409,7 +409,7 @@ TEST(ShmTransportTest, SendsThatWaitEndWithTheirReceiver) {
 
 TEST(ShmTransportTest, OfACancelledCallNothingIsHeardAnyMore) {
   const std::vector<std::byte> content(kMiB, std::byte{1});
-  Job job(2, 2 * kMiB);
+  ShmJob job(2, 2 * kMiB);
   Expected expected(kMiB);
   Counter sent;
   job[1].Post(0, Id(1, 0, 1), Whole(expected.memory), false, expected.Done());
@@ -431,7 +431,7 @@ TEST(ShmTransportTest, OfACancelledCallNothingIsHeardAnyMore) {
 
 TEST(ShmTransportTest, ACancelledSendLetsOthersPass) {
   const std::vector<std::byte> content(kMiB, std::byte{1});
-  Job job(2, 1 * kMiB);
+  ShmJob job(2, 1 * kMiB);
   Expected held(kMiB), other(kMiB);
   job[1].Post(0, Id(1, 0, 1), Whole(held.memory), true, held.Done());
   job[0].Send({{1, Id(1, 0, 1)}}, WholeConst(content), kIgnoreSent);
@@ -448,7 +448,7 @@ TEST(ShmTransportTest, ACancelledSendLetsOthersPass) {
 }
 
 TEST(ShmTransportTest, MistakesOfTheCallerAreErrors) {
-  Job job(2);
+  ShmJob job(2);
   Expected expected(2 * kMiB);
   std::string sent;
   job[0].Send({{1, Id(1, 0, 1)}}, WholeConst(expected.memory), [&](const Status& status) { sent = status.message(); });

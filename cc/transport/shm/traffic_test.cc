@@ -35,7 +35,7 @@ INSTANTIATE_TEST_SUITE_P(Seeds, TrafficTest, testing::Range(0u, 6u));
 // late, and keep some views for a while.
 TEST_P(TrafficTest, EveryMessageComesWhole) {
   constexpr uint32_t kProcesses = 4, kMessages = 150;
-  Job job(kProcesses, (3 + GetParam() * 4) * kMiB);
+  ShmJob job(kProcesses, (3 + GetParam() * 4) * kMiB);
   struct Planned {
     uint32_t from, index;
     size_t bytes;
@@ -118,7 +118,7 @@ TEST_P(TrafficTest, EveryMessageComesWhole) {
 TEST_P(TrafficTest, AfterCancelTheMemoryOfACallIsLeftAlone) {
   const std::vector<std::byte> out(kMiB, std::byte{2});
   std::vector<std::byte> in(kMiB);
-  Job job(3, 6 * kMiB);
+  ShmJob job(3, 6 * kMiB);
   std::vector<std::thread> threads;
   for (uint32_t self = 0; self < 3; ++self) {
     for (uint32_t number = 0; number < 2; ++number) {
@@ -159,7 +159,7 @@ TEST_P(TrafficTest, AfterCancelTheMemoryOfACallIsLeftAlone) {
 // Process 2 writes at random into its own memory file, all but the slots' bytes, while it takes part.
 TEST_P(TrafficTest, AProcessThatWritesNonsenseHarmsNobody) {
   std::vector<std::byte> guarded(3 * 1000, std::byte{5}), content(kMiB, std::byte{6});
-  Job job(3, 6 * kMiB);
+  ShmJob job(3, 6 * kMiB);
   const int fd = OpenFile(getpid(), job[2].fd());
   struct stat file;
   ASSERT_EQ(fstat(fd, &file), 0);

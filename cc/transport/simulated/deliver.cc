@@ -99,7 +99,7 @@ bool SimulatedNetwork::Endpoint::DeliverEarly(Lock& lock) {
 }
 
 void SimulatedNetwork::Endpoint::FailPosts(Lock& lock, uint32_t process, const Status& why) {
-  told_.insert(process);
+  notified_.insert(process);
   std::vector<Received> failed;
   for (auto at = posted_.begin(); at != posted_.end();) {
     const bool fails = at->second.process == process && early_.count(at->first) == 0;

@@ -36,7 +36,7 @@ void SimulatedNetwork::Endpoint::Post(uint32_t process, const MessageId& id, std
                                       Received done) {
   if (process == self_) return local_.Post(process, id, std::move(spans), accepts_view, std::move(done));
   Lock lock(mutex_);
-  if (told_.count(process) > 0 && early_.count(id) == 0) {
+  if (notified_.count(process) > 0 && early_.count(id) == 0) {
     lock.unlock();
     return done(Status(Code::kInternal, "process " + std::to_string(process) + " ended"), nullptr);
   }
@@ -96,7 +96,7 @@ void SimulatedNetwork::Endpoint::Fence(uint32_t process, const Status&) {
   {
     Lock lock(mutex_);
     lost_.insert(process);
-    told_.insert(process);
+    notified_.insert(process);
     dropped = DropMessages(process);
     for (auto at = queue_.begin(); at != queue_.end();) {
       at = at->second.from == process && at->second.gone ? queue_.erase(at) : ++at;

@@ -89,8 +89,8 @@ class SimulatedNetwork::Endpoint : public Transport {
   std::map<MessageId, Item> early_;
   std::map<MessageId, Posted> posted_;
   CancelledCalls cancelled_;
-  std::set<uint32_t> lost_;  // processes that have ended, or been fenced
-  std::set<uint32_t> told_;  // those of them of which this one has heard
+  std::set<uint32_t> lost_;      // processes that have ended, or been fenced
+  std::set<uint32_t> notified_;  // those of them of which this one has heard
   std::map<uint32_t, int> views_;
   std::optional<std::pair<uint32_t, CallId>> copying_;  // whose message
   bool stopping_ = false;

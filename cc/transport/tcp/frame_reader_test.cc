@@ -83,7 +83,7 @@ class FrameReaderTest : public testing::Test, public Transport::Events {
     return Status();
   }
 
-  std::string Heard() {
+  std::string RecordedEvents() {
     while (!callbacks_.empty()) {
       callbacks_.Begin()();
       callbacks_.End();
@@ -107,7 +107,7 @@ TEST_F(FrameReaderTest, HoweverTheBytesCome) {
     Post(Id(2), {{c.data(), 60, 4}, {d.data(), 40, 500}});  // with gaps
     Post(Id(3), {});
     ASSERT_TRUE(Feed(Notice("one") + Message(2, small) + Message(1, large) + Message(3, {}) + Notice(""), step).ok());
-    EXPECT_EQ(Heard(), "one;2;1;3;;") << step;
+    EXPECT_EQ(RecordedEvents(), "one;2;1;3;;") << step;
     EXPECT_EQ(a + b, large) << step;
     EXPECT_EQ(c + d, small) << step;
   }
@@ -116,18 +116,18 @@ TEST_F(FrameReaderTest, HoweverTheBytesCome) {
 TEST_F(FrameReaderTest, AnEarlyMessageIsAViewOrIsCopied) {
   const Bytes sent = Pattern(100);
   ASSERT_TRUE(Feed(Message(1, sent) + Message(2, sent) + Message(3, sent)).ok());
-  EXPECT_EQ(Heard(), "");
+  EXPECT_EQ(RecordedEvents(), "");
   Bytes into(100);
   Post(Id(1), {{into.data(), 60, 0}, {into.data() + 60, 40, 60}}, kPeer, /*accepts_view=*/true);
-  EXPECT_EQ(Heard(), "1v;");
+  EXPECT_EQ(RecordedEvents(), "1v;");
   EXPECT_EQ(Bytes(view_.get(), view_.get() + 100), sent);
   EXPECT_EQ(into, Bytes(100));
   Post(Id(2), {{into.data(), 60, 0}, {into.data() + 60, 40, 70}}, kPeer, /*accepts_view=*/true);
-  EXPECT_EQ(Heard(), "2;");
+  EXPECT_EQ(RecordedEvents(), "2;");
   EXPECT_EQ(into, sent);
   into = Bytes(100);
   Post(Id(3), {{into.data(), 100, 0}});
-  EXPECT_EQ(Heard(), "3;");
+  EXPECT_EQ(RecordedEvents(), "3;");
   EXPECT_EQ(into, sent);
 }
 
@@ -136,9 +136,9 @@ TEST_F(FrameReaderTest, PostedWhileItComes) {
   Bytes into(100);
   ASSERT_TRUE(Feed(Bytes(frame.begin(), frame.begin() + 80)).ok());
   Post(Id(1), {{into.data(), 100, 0}});
-  EXPECT_EQ(Heard(), "");
+  EXPECT_EQ(RecordedEvents(), "");
   ASSERT_TRUE(Feed(Bytes(frame.begin() + 80, frame.end())).ok());
-  EXPECT_EQ(Heard(), "1;");
+  EXPECT_EQ(RecordedEvents(), "1;");
   EXPECT_EQ(into, sent);
 }
 
@@ -153,7 +153,7 @@ TEST_F(FrameReaderTest, AfterCancelNothingIsStored) {
     reader_.Cancel(call);
     inbox_.Cancel(call);
     ASSERT_TRUE(Feed(Bytes(renamed.begin() + before, renamed.end()) + Notice("on")).ok());
-    EXPECT_EQ(Heard(), "on;") << before;
+    EXPECT_EQ(RecordedEvents(), "on;") << before;
     EXPECT_EQ(into, then) << before;
   }
 }
@@ -188,7 +188,7 @@ TEST_F(FrameReaderTest, WhatDoesNotBelongIsRefused) {
     new (&reader_) FrameReader(kPeer, &inbox_);
     EXPECT_EQ(Feed(row.bytes).message(), row.why);
   }
-  EXPECT_EQ(Heard(), "");
+  EXPECT_EQ(RecordedEvents(), "");
   EXPECT_EQ(into, Bytes(10));
 }
 
@@ -206,7 +206,7 @@ TEST_F(FrameReaderTest, PostedTwiceIsAnError) {
   Bytes into(10);
   Post(Id(1), {{into.data(), 10, 0}});
   Post(Id(1), {{into.data(), 10, 0}});
-  EXPECT_EQ(Heard(), "!1;");
+  EXPECT_EQ(RecordedEvents(), "!1;");
 }
 
 TEST_F(FrameReaderTest, TooMuchThatIsEarlyWaitsAndGoesOn) {
@@ -220,7 +220,7 @@ TEST_F(FrameReaderTest, TooMuchThatIsEarlyWaitsAndGoesOn) {
   Post(Id(0), {{into.data(), Transport::kMaxMessage, 0}});
   ASSERT_TRUE(reader_.Resume().ok());
   EXPECT_FALSE(reader_.waits());
-  EXPECT_EQ(Heard(), "0;");
+  EXPECT_EQ(RecordedEvents(), "0;");
   EXPECT_EQ(into, sent);
 }
 
@@ -247,16 +247,16 @@ TEST_F(FrameReaderTest, WhatHasComeFromOneThatIsGoneCanBeTaken) {
   ASSERT_TRUE(Feed(Message(1, Pattern(10)) + half).ok());
   gone_ = InvalidArgument("gone");
   inbox_.Fail(kPeer, gone_, reader_.TakeArrival());
-  EXPECT_EQ(Heard(), "!2;");
+  EXPECT_EQ(RecordedEvents(), "!2;");
   Post(Id(1), {{into.data(), 10, 0}});
   Post(Id(3), {{into.data(), 10, 0}});
-  EXPECT_EQ(Heard(), "1;!3;");
+  EXPECT_EQ(RecordedEvents(), "1;!3;");
 }
 
 TEST_F(FrameReaderTest, NothingIsReadAfterTheGoodbye) {
   ASSERT_TRUE(Feed(Notice("a") + Frame(FrameType::kGoodbye, MessageId(), {}) + Notice("b")).ok());
   EXPECT_TRUE(reader_.at_end());
-  EXPECT_EQ(Heard(), "a;");
+  EXPECT_EQ(RecordedEvents(), "a;");
 }
 
 }  // namespace

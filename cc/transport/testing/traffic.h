@@ -1,4 +1,4 @@
-// Traffic that every transport over sockets must carry, between two processes (heard.h) of a test.
+// Traffic that every transport over sockets must carry, between two processes (recorded_events.h) of a test.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "cc/transport/testing/heard.h"
+#include "cc/transport/testing/recorded_events.h"
 #include "cc/transport/transport.h"
 #include "gtest/gtest.h"
 

@@ -21,7 +21,7 @@ Status Assembler::Take(const PacketHeader& header, const std::byte* bytes, size_
   is_asked_ |= header.asks;
   bool is_taken = true;
   if (header.kind != PacketKind::kProbe) {
-    const Result<bool> taken = TakePiece(header, bytes, size);
+    const Result<bool> taken = TakeFragment(header, bytes, size);
     if (!taken.ok()) return taken.status();
     is_taken = taken.value();
   }
@@ -55,14 +55,14 @@ Status Assembler::Check(const PacketHeader& header, size_t size) const {
   };
   if (header.kind == PacketKind::kProbe) return size == 0 && header.bytes == 0 ? Status() : wrong(" as a probe");
   const bool is_message = header.kind != PacketKind::kOrdered;
-  const size_t front = header.kind == PacketKind::kLossy ? piece_ : kHeaderBytes;
+  const size_t front = header.kind == PacketKind::kLossy ? fragment_ : kHeaderBytes;
   const size_t most = front + (is_message ? static_cast<size_t>(Transport::kMaxMessage) : Transport::kMaxNotice);
   if (header.bytes < kHeaderBytes || header.bytes > most) {
     return wrong(", which has " + std::to_string(kHeaderBytes) + " to " + std::to_string(most));
   }
-  if (header.offset % piece_ != 0 || header.offset >= header.bytes ||
-      size != std::min<size_t>(piece_, header.bytes - header.offset)) {
-    return wrong(", which is sent in pieces of " + std::to_string(piece_));
+  if (header.offset % fragment_ != 0 || header.offset >= header.bytes ||
+      size != std::min<size_t>(fragment_, header.bytes - header.offset)) {
+    return wrong(", which is sent in fragments of " + std::to_string(fragment_));
   }
   const Stream& stream = is_message ? messages_ : ordered_;
   if (header.frame >= stream.oldest + kMaxFrames) return wrong(", too far ahead of others");
@@ -70,30 +70,30 @@ Status Assembler::Check(const PacketHeader& header, size_t size) const {
 }
 
 // Whether it was taken; if not, it must be sent again.
-Result<bool> Assembler::TakePiece(const PacketHeader& header, const std::byte* bytes, size_t size) {
+Result<bool> Assembler::TakeFragment(const PacketHeader& header, const std::byte* bytes, size_t size) {
   Stream& stream = header.kind == PacketKind::kOrdered ? ordered_ : messages_;
   if (header.frame < stream.oldest || stream.whole.count(header.frame)) return true;
   Arrival& arrival = stream.arrivals[header.frame];
   if (arrival.bytes == 0) {
     arrival.bytes = arrival.reliable = header.bytes;
     arrival.missing_bytes = header.bytes;
-    arrival.missing = (header.bytes + piece_ - 1) / piece_;
+    arrival.missing = (header.bytes + fragment_ - 1) / fragment_;
     arrival.has.resize(arrival.missing);
     arrival.is_lossy = header.kind == PacketKind::kLossy;
   }
   if (arrival.bytes != header.bytes || arrival.is_lossy != (header.kind == PacketKind::kLossy)) {
     return InvalidArgument("a frame that changed its size or its kind");
   }
-  const size_t piece = header.offset / piece_;
-  if (arrival.has[piece]) return true;
-  if (header.kind != PacketKind::kOrdered && piece == 0) {
+  const size_t fragment = header.offset / fragment_;
+  if (arrival.has[fragment]) return true;
+  if (header.kind != PacketKind::kOrdered && fragment == 0) {
     const Result<bool> named = Name(header, bytes, size, arrival);
     if (!named.ok() || !named.value()) return named;
   } else if (!arrival.message && !Keep(header.kind, arrival)) {
     return false;
   }
   Place(arrival, header.offset, bytes, size);
-  arrival.has[piece] = true;
+  arrival.has[fragment] = true;
   arrival.missing_bytes -= static_cast<int64_t>(size);
   if (header.offset < arrival.reliable) --arrival.missing;
   if (!IsOver(header.frame, arrival)) return true;
@@ -105,7 +105,7 @@ Result<bool> Assembler::TakePiece(const PacketHeader& header, const std::byte* b
   return true;
 }
 
-// The first piece says which message it is: now what has been kept goes where it belongs.
+// The first fragment says which message it is: now what has been kept goes where it belongs.
 Result<bool> Assembler::Name(const PacketHeader& header, const std::byte* bytes, size_t size, Arrival& arrival) {
   const Result<Header> frame = DecodeHeader(bytes);
   if (!frame.ok()) return frame.status();
@@ -125,10 +125,10 @@ Result<bool> Assembler::Name(const PacketHeader& header, const std::byte* bytes,
   }
   if (const std::unique_ptr<std::byte[]> kept = std::move(arrival.kept)) {
     kept_ -= arrival.bytes;
-    for (size_t piece = 1; piece < arrival.has.size(); ++piece) {
-      const size_t offset = piece * piece_;
-      if (arrival.has[piece]) {
-        Place(arrival, static_cast<uint32_t>(offset), kept.get() + offset, std::min(piece_, arrival.bytes - offset));
+    for (size_t fragment = 1; fragment < arrival.has.size(); ++fragment) {
+      const size_t offset = fragment * fragment_;
+      if (arrival.has[fragment]) {
+        Place(arrival, static_cast<uint32_t>(offset), kept.get() + offset, std::min(fragment_, arrival.bytes - offset));
       }
     }
   }
@@ -147,8 +147,8 @@ Status Assembler::BeginLossy(const Header& frame, const std::byte* bytes, size_t
   arrival.message = std::move(begun.value());
   arrival.reliable = lossy.value().reliable;
   arrival.may_lose = lossy.value().may_lose;
-  for (size_t piece = (arrival.reliable + piece_ - 1) / piece_; piece < arrival.has.size(); ++piece) {
-    if (!arrival.has[piece]) --arrival.missing;
+  for (size_t fragment = (arrival.reliable + fragment_ - 1) / fragment_; fragment < arrival.has.size(); ++fragment) {
+    if (!arrival.has[fragment]) --arrival.missing;
   }
   std::vector<Span>& spans = arrival.message->spans;
   if (!arrival.message->posted) return Status();
@@ -165,11 +165,11 @@ Status Assembler::BeginLossy(const Header& frame, const std::byte* bytes, size_t
 void Assembler::Lose(Arrival& arrival) {
   if (!arrival.message->posted) return;
   std::vector<ByteRange>& lost = arrival.message->posted->loss->lost;
-  for (size_t piece = 0; piece < arrival.has.size(); ++piece) {
-    if (arrival.has[piece]) continue;
-    const size_t offset = piece * piece_;
+  for (size_t fragment = 0; fragment < arrival.has.size(); ++fragment) {
+    if (arrival.has[fragment]) continue;
+    const size_t offset = fragment * fragment_;
     VisitPacked(arrival.message->spans, static_cast<int64_t>(offset - arrival.front),
-                static_cast<int64_t>(std::min<size_t>(piece_, arrival.bytes - offset)), &arrival.cursor,
+                static_cast<int64_t>(std::min<size_t>(fragment_, arrival.bytes - offset)), &arrival.cursor,
                 [&lost](std::byte* data, int64_t bytes, int64_t at) {
                   std::memset(data, 0, static_cast<size_t>(bytes));
                   lost.push_back({at, at + bytes});

@@ -32,8 +32,8 @@ class Assembler {
  public:
   static constexpr int64_t kMaxKept = int64_t{8} << 20;  // bytes of messages that are not named yet
 
-  // `piece`: bytes of a frame that each of its packets carries, but the last; no less than kHeaderBytes.
-  Assembler(uint32_t process, size_t piece, Inbox* inbox) : process_(process), piece_(piece), inbox_(inbox) {}
+  // `fragment`: bytes of a frame that each of its packets carries, but the last; no less than kHeaderBytes.
+  Assembler(uint32_t process, size_t fragment, Inbox* inbox) : process_(process), fragment_(fragment), inbox_(inbox) {}
 
   // `arrived`: when, in nanoseconds of the clock that Answer is given.
   Status Take(const PacketHeader& header, const std::byte* bytes, size_t size, int64_t arrived);
@@ -59,8 +59,8 @@ class Assembler {
  private:
   struct Arrival {
     uint32_t bytes = 0;
-    std::vector<bool> has;      // by piece
-    size_t missing = 0;         // pieces that must come
+    std::vector<bool> has;      // by fragment
+    size_t missing = 0;         // fragments that must come
     int64_t missing_bytes = 0;  // of all
     uint32_t reliable = 0;      // bytes that must come, from the first one on
     uint32_t may_lose = 0;
@@ -81,7 +81,7 @@ class Assembler {
   static constexpr int kUnanswered = 16;
 
   Status Check(const PacketHeader& header, size_t size) const;
-  Result<bool> TakePiece(const PacketHeader& header, const std::byte* bytes, size_t size);
+  Result<bool> TakeFragment(const PacketHeader& header, const std::byte* bytes, size_t size);
   Result<bool> Name(const PacketHeader& header, const std::byte* bytes, size_t size, Arrival& arrival);
   Status BeginLossy(const Header& frame, const std::byte* bytes, size_t size, Arrival& arrival);
   void See(uint16_t sent);
@@ -93,7 +93,7 @@ class Assembler {
   Status DeliverOrdered();
 
   const uint32_t process_;
-  const size_t piece_;
+  const size_t fragment_;
   Inbox* const inbox_;
   ReplayWindow window_;
   Stream messages_, ordered_;

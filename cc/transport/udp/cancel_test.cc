@@ -9,24 +9,25 @@
 namespace jaxcomm {
 namespace {
 
-constexpr uint32_t kPiece = 1400 - kPacketHeaderBytes;
+constexpr uint32_t kFragment = 1400 - kPacketHeaderBytes;
 
 TEST(UdpCancelTest, AfterCancelNoByteIsStored) {
   UdpNode a(0);
   RawUdp raw(a, 1);
-  Bytes into(3 * kPiece - kHeaderBytes);
+  Bytes into(3 * kFragment - kHeaderBytes);
   a.transport->Post(1, Id(1, 1, 0, 0), All(into), false, a.OnReceived());
-  Bytes first(kPiece, std::byte{1});
+  Bytes first(kFragment, std::byte{1});
   EncodeHeader({FrameType::kMessage, static_cast<uint32_t>(into.size()), Id(1, 1, 0, 0)}, first.data());
-  raw.SendBytes(raw.Seal(PacketKind::kMessage, 0, 0, 3 * kPiece, first));
+  raw.SendBytes(raw.Seal(PacketKind::kMessage, 0, 0, 3 * kFragment, first));
   raw.SendBytes(raw.Seal(PacketKind::kOrdered, 0, {FrameType::kNotice, 0, {}}));
   a.AwaitNotices(1, 1);
   EXPECT_EQ(into[0], std::byte{1});
   a.transport->Cancel(Id(1, 1, 0, 0).call);
   const Bytes then = into;
   into = then;  // a race, to a sanitizer, if the memory were still somebody's
-  for (const uint32_t piece : {2u, 1u}) {
-    raw.SendBytes(raw.Seal(PacketKind::kMessage, 0, piece * kPiece, 3 * kPiece, Bytes(kPiece, std::byte{2})));
+  for (const uint32_t fragment : {2u, 1u}) {
+    raw.SendBytes(
+        raw.Seal(PacketKind::kMessage, 0, fragment * kFragment, 3 * kFragment, Bytes(kFragment, std::byte{2})));
   }
   raw.SendBytes(raw.Seal(PacketKind::kMessage, 1, {FrameType::kMessage, 10, Id(1, 1, 0, 1)}, Bytes(10)));
   a.transport->Post(1, Id(1, 1, 0, 1), All(into), false, a.OnReceived());

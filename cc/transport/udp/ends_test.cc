@@ -116,7 +116,7 @@ TEST(UdpEndsTest, OneThatSendsWhatDoesNotBelongIsCutOffAndTheOthersAreNot) {
        },
        "which is process 1's to send"},
       {6, [](RawUdp& raw) { return raw.Seal(PacketKind::kMessage, 0, 1369, 3000, Bytes(1368)); },
-       "a packet with 1368 bytes at 1369 of a frame of 3000, which is sent in pieces of 1368"},
+       "a packet with 1368 bytes at 1369 of a frame of 3000, which is sent in fragments of 1368"},
       {7, [](RawUdp& raw) { return raw.Seal(PacketKind::kMessage, 4096, 0, 100, Bytes(100)); }, "too far ahead"},
       {8,
        [](RawUdp& raw) {

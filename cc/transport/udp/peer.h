@@ -23,8 +23,8 @@ struct UdpTransport::Peer : SocketPeer {
   Peer(uint32_t process, const UdpPath& path, Inbox* inbox)
       : SocketPeer(process),
         path(path),
-        assembler(process, PieceBytes(path), inbox),
-        queue(PieceBytes(path), path.window),
+        assembler(process, FragmentBytes(path), inbox),
+        queue(FragmentBytes(path), path.window),
         rate(path.packet_bytes) {}
 
   void Push(const Header& header, std::shared_ptr<Outgoing> message) override {
@@ -37,7 +37,7 @@ struct UdpTransport::Peer : SocketPeer {
   bool waits() const override { return assembler.waits(); }
 
   // Of a frame, in each packet: no element is divided between two.
-  static size_t PieceBytes(const UdpPath& path) { return (path.packet_bytes - kPacketHeaderBytes) / 8 * 8; }
+  static size_t FragmentBytes(const UdpPath& path) { return (path.packet_bytes - kPacketHeaderBytes) / 8 * 8; }
 
   // After so long without an answer to what is under way, one is asked for: longer each time that none comes.
   int64_t AnswerTimeout() const {

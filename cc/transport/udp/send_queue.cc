@@ -47,7 +47,7 @@ void SendQueue::PushLossy(const MessageId& id, std::vector<bool> important, uint
 
 bool SendQueue::has_next() const {
   if (under_way_.size() + 1 >= kAnsweredPackets) return false;
-  if (under_way_bytes_ > 0 && under_way_bytes_ + static_cast<int64_t>(piece_) > window_) return false;
+  if (under_way_bytes_ > 0 && under_way_bytes_ + static_cast<int64_t>(fragment_) > window_) return false;
   return !lost_.empty() || (!unsent_.empty() && MayBegin(*unsent_.front()));
 }
 
@@ -63,35 +63,35 @@ bool SendQueue::MayBegin(const Frame& frame) const {
 
 std::optional<PacketHeader> SendQueue::Next(int64_t now, std::byte* bytes, size_t* size) {
   if (!has_next()) return std::nullopt;
-  Piece piece;
+  Fragment fragment;
   if (!lost_.empty()) {
-    piece = std::move(lost_.front());
+    fragment = std::move(lost_.front());
     lost_.pop_front();
   } else {
-    piece.frame = unsent_.front();
-    Frame& frame = *piece.frame;
+    fragment.frame = unsent_.front();
+    Frame& frame = *fragment.frame;
     if (frame.sent == 0) {
       frame.number = next_frame_[KindOf(frame)]++;
-      frame.missing = static_cast<uint32_t>((frame.bytes + piece_ - 1) / piece_);
+      frame.missing = static_cast<uint32_t>((frame.bytes + fragment_ - 1) / fragment_);
       frames_[KindOf(frame)].insert(frame.number);
     }
-    piece.offset = frame.sent;
-    frame.sent += static_cast<uint32_t>(Size(piece));
+    fragment.offset = frame.sent;
+    frame.sent += static_cast<uint32_t>(Size(fragment));
     if (frame.sent == frame.bytes) unsent_.pop_front();
   }
-  Frame& frame = *piece.frame;
-  *size = Size(piece);
-  Read(frame, piece.offset, *size, bytes);
-  piece.sent = now;
-  piece.is_unsent = false;
+  Frame& frame = *fragment.frame;
+  *size = Size(fragment);
+  Read(frame, fragment.offset, *size, bytes);
+  fragment.sent = now;
+  fragment.is_unsent = false;
   ends_lossy_ = frame.is_lossy;
   const uint64_t number = oldest_ + under_way_.size();
   const PacketKind kind = frame.is_lossy       ? PacketKind::kLossy
                           : KindOf(frame) == 0 ? PacketKind::kMessage
                                                : PacketKind::kOrdered;
-  const uint32_t offset = piece.offset;
+  const uint32_t offset = fragment.offset;
   under_way_bytes_ += static_cast<int64_t>(*size);
-  under_way_.push_back(std::move(piece));
+  under_way_.push_back(std::move(fragment));
   // Somebody waits for the end of a message that has not been copied; the others' answers may take their time.
   const bool asks = frame.message != nullptr && !has_next();
   return PacketHeader{kind, asks, number, frame.number, offset, frame.bytes, SentWhole()};
@@ -99,16 +99,16 @@ std::optional<PacketHeader> SendQueue::Next(int64_t now, std::byte* bytes, size_
 
 // How many messages have been sent whole, for the first time.
 uint16_t SendQueue::SentWhole() const {
-  for (const Piece& piece : lost_) {
-    if (!piece.is_unsent) break;
-    if (KindOf(*piece.frame) == 0) return static_cast<uint16_t>(piece.frame->number);
+  for (const Fragment& fragment : lost_) {
+    if (!fragment.is_unsent) break;
+    if (KindOf(*fragment.frame) == 0) return static_cast<uint16_t>(fragment.frame->number);
   }
   const bool is_begun = !unsent_.empty() && unsent_.front()->sent > 0 && KindOf(*unsent_.front()) == 0;
   return static_cast<uint16_t>(is_begun ? unsent_.front()->number : next_frame_[0]);
 }
 
-size_t SendQueue::Size(const Piece& piece) const {
-  return piece.frame ? std::min<size_t>(piece_, piece.frame->bytes - piece.offset) : 0;
+size_t SendQueue::Size(const Fragment& fragment) const {
+  return fragment.frame ? std::min<size_t>(fragment_, fragment.frame->bytes - fragment.offset) : 0;
 }
 
 void SendQueue::Read(Frame& frame, uint32_t offset, size_t size, std::byte* out) {
@@ -155,32 +155,32 @@ Result<Answered> SendQueue::Take(const PacketHeader& answer, const std::byte* bi
   if (answer.number <= newest_answer_) return answered;
   newest_answer_ = answer.number;
   for (; oldest_ <= answer.frame && !under_way_.empty(); ++oldest_) {
-    Piece piece = std::move(under_way_.front());
+    Fragment fragment = std::move(under_way_.front());
     under_way_.pop_front();
     const uint64_t bit = answer.frame - oldest_;
-    const size_t size = Size(piece);
+    const size_t size = Size(fragment);
     const bool has_come =
         bit < kAnsweredPackets && (bits[bit / 8] & static_cast<std::byte>(1 << (bit % 8))) != std::byte{0};
     under_way_bytes_ -= static_cast<int64_t>(size);
     ++answered.packets;
-    if (bit == 0) answered.sent = piece.sent;
+    if (bit == 0) answered.sent = fragment.sent;
     if (!has_come) ++answered.lost;
-    if (!piece.frame) continue;
+    if (!fragment.frame) continue;
     if (has_come) {
       answered.bytes += static_cast<int64_t>(size);
-      Come(*piece.frame, done);
-    } else if (!answer.asks && MayLose(piece)) {  // if it asks, the other side may have thrown it away
-      piece.frame->may_lose -= static_cast<uint32_t>(size);
-      Come(*piece.frame, done);
+      Come(*fragment.frame, done);
+    } else if (!answer.asks && MayLose(fragment)) {  // if it asks, the other side may have thrown it away
+      fragment.frame->may_lose -= static_cast<uint32_t>(size);
+      Come(*fragment.frame, done);
     } else {
-      lost_.push_back(std::move(piece));
+      lost_.push_back(std::move(fragment));
     }
   }
   return answered;
 }
 
-bool SendQueue::MayLose(const Piece& piece) const {
-  return piece.offset >= piece.frame->reliable && Size(piece) <= piece.frame->may_lose;
+bool SendQueue::MayLose(const Fragment& fragment) const {
+  return fragment.offset >= fragment.frame->reliable && Size(fragment) <= fragment.frame->may_lose;
 }
 
 void SendQueue::Come(Frame& frame, std::vector<std::shared_ptr<Outgoing>>* done) {
@@ -202,9 +202,9 @@ void SendQueue::Cancel(const CallId& call) {
     }
   }
   unsent_.swap(kept);
-  for (const std::deque<Piece>* const pieces : {&under_way_, &lost_}) {
-    for (const Piece& piece : *pieces) {
-      if (piece.frame) Detach(*piece.frame, call);
+  for (const std::deque<Fragment>* const fragments : {&under_way_, &lost_}) {
+    for (const Fragment& fragment : *fragments) {
+      if (fragment.frame) Detach(*fragment.frame, call);
     }
   }
 }
@@ -225,8 +225,8 @@ std::vector<std::shared_ptr<Outgoing>> SendQueue::Clear() {
     if (frame && frame->message) lost.push_back(std::move(frame->message));
   };
   for (const std::shared_ptr<Frame>& frame : unsent_) take(frame);
-  for (const Piece& piece : under_way_) take(piece.frame);
-  for (const Piece& piece : lost_) take(piece.frame);
+  for (const Fragment& fragment : under_way_) take(fragment.frame);
+  for (const Fragment& fragment : lost_) take(fragment.frame);
   unsent_.clear();
   under_way_.clear();
   lost_.clear();

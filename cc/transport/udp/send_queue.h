@@ -37,8 +37,8 @@ struct Answered {
 
 class SendQueue {
  public:
-  // `piece`: bytes of a frame in each of its packets, but the last. `window`: bytes that may be under way.
-  SendQueue(size_t piece, int64_t window) : piece_(piece), window_(window) {}
+  // `fragment`: bytes of a frame in each of its packets, but the last. `window`: bytes that may be under way.
+  SendQueue(size_t fragment, int64_t window) : fragment_(fragment), window_(window) {}
 
   // The payload is read until it has come, and must stay until then.
   void Push(const Header& header, std::shared_ptr<Outgoing> message);
@@ -47,7 +47,7 @@ class SendQueue {
   void PushLossy(const MessageId& id, std::vector<bool> important, uint32_t may_lose,
                  std::shared_ptr<Outgoing> message);
 
-  // Writes up to a piece to `bytes`; none: nothing waits, or no more may be under way. `now`: in nanoseconds.
+  // Writes up to a fragment to `bytes`; none: nothing waits, or no more may be under way. `now`: in nanoseconds.
   std::optional<PacketHeader> Next(int64_t now, std::byte* bytes, size_t* size);
   bool has_next() const;
   // Whether the next packet must come.
@@ -80,14 +80,14 @@ class SendQueue {
     uint32_t bytes;
     uint64_t number = 0;    // once it has been begun
     uint32_t sent = 0;      // bytes, for the first time
-    uint32_t missing = 0;   // pieces that have not come and are not given up
+    uint32_t missing = 0;   // fragments that have not come and are not given up
     uint32_t reliable;      // bytes that must come
     uint32_t may_lose = 0;  // bytes of the others, still
     bool is_lossy = false;
     PackedCursor cursor;
   };
   // A packet that is under way; of no frame: a probe.
-  struct Piece {
+  struct Fragment {
     std::shared_ptr<Frame> frame;
     uint32_t offset = 0;
     int64_t sent = 0;
@@ -97,18 +97,18 @@ class SendQueue {
   // Of frames_ and next_frame_.
   static size_t KindOf(const Frame& frame) { return frame.header.type == FrameType::kMessage ? 0 : 1; }
   bool MayBegin(const Frame& frame) const;
-  bool MayLose(const Piece& piece) const;
+  bool MayLose(const Fragment& fragment) const;
   uint16_t SentWhole() const;
-  size_t Size(const Piece& piece) const;
+  size_t Size(const Fragment& fragment) const;
   static void Read(Frame& frame, uint32_t offset, size_t size, std::byte* out);
   void Come(Frame& frame, std::vector<std::shared_ptr<Outgoing>>* done);
   void Detach(Frame& frame, const CallId& call);
 
-  const size_t piece_;
+  const size_t fragment_;
   const int64_t window_;
   std::deque<std::shared_ptr<Frame>> unsent_;  // of the first a part may have been sent
-  std::deque<Piece> lost_;
-  std::deque<Piece> under_way_;  // by number, from oldest_
+  std::deque<Fragment> lost_;
+  std::deque<Fragment> under_way_;  // by number, from oldest_
   uint64_t oldest_ = 0;
   int64_t under_way_bytes_ = 0;
   uint64_t newest_answer_ = 0;

@@ -18,7 +18,7 @@
 namespace jaxcomm {
 namespace {
 
-constexpr size_t kPiece = 64;
+constexpr size_t kFragment = 64;
 constexpr SipKey kKey = {1, 2, 3};
 
 class Fuzz {
@@ -79,11 +79,11 @@ class Fuzz {
     const size_t front = is_lossy ? LossyFrontBytes(lossy.important.size()) : kHeaderBytes;
     const uint32_t payload = input_.Number();
     header.bytes = header.kind == PacketKind::kProbe ? 0 : static_cast<uint32_t>(front) + payload;
-    header.offset = static_cast<uint32_t>(kPiece * (input_.Next() % 6));
+    header.offset = static_cast<uint32_t>(kFragment * (input_.Next() % 6));
     if (shape & 32) header.offset = input_.Number();
-    size_t size = header.offset < header.bytes ? std::min<size_t>(kPiece, header.bytes - header.offset) : 0;
-    if ((shape & 192) == 192) size = input_.Next() % (kPiece + 1);
-    std::byte packet[kPacketHeaderBytes + kPiece] = {};
+    size_t size = header.offset < header.bytes ? std::min<size_t>(kFragment, header.bytes - header.offset) : 0;
+    if ((shape & 192) == 192) size = input_.Next() % (kFragment + 1);
+    std::byte packet[kPacketHeaderBytes + kFragment] = {};
     input_.Read(packet + kPacketHeaderBytes, std::min<size_t>(size, input_.Next()));
     if (is_lossy && header.offset == 0 && size >= front && (shape & 64) == 0) {
       lossy.reliable = static_cast<uint32_t>(front) + input_.Next();
@@ -107,7 +107,7 @@ class Fuzz {
   }
 
   void Forge() {
-    std::byte packet[kPacketHeaderBytes + kPiece] = {};
+    std::byte packet[kPacketHeaderBytes + kFragment] = {};
     const size_t size = input_.Next() % sizeof(packet);
     input_.Read(packet, size);
     Require(!OpenPacket(packet, size, kKey));
@@ -141,9 +141,9 @@ class Fuzz {
     } else {
       queue_.Push({FrameType::kMessage, bytes, id}, outgoing);
     }
-    std::byte piece[kPiece];
-    for (size_t count = input_.Next() % 8, size; count > 0 && queue_.Next(1, piece, &size); --count) {
-      Require(size > 0 && size <= kPiece);
+    std::byte fragment[kFragment];
+    for (size_t count = input_.Next() % 8, size; count > 0 && queue_.Next(1, fragment, &size); --count) {
+      Require(size > 0 && size <= kFragment);
     }
   }
 
@@ -161,8 +161,8 @@ class Fuzz {
 
   FuzzInput input_;
   FuzzedInbox fuzzed_{&input_};
-  Assembler assembler_{FuzzedInbox::kPeer, kPiece, &fuzzed_.inbox()};
-  SendQueue queue_{kPiece, 10 * kPiece};
+  Assembler assembler_{FuzzedInbox::kPeer, kFragment, &fuzzed_.inbox()};
+  SendQueue queue_{kFragment, 10 * kFragment};
   Status status_;
   uint64_t number_ = 0, answers_ = 0;
   std::vector<std::vector<std::byte>> sent_;

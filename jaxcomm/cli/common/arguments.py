@@ -213,7 +213,7 @@ def late(text: str) -> Late:
 
 
 def _number(text: str) -> float:
-    """Not a number for what is none: it is in no range."""
+    """NaN, which is in no range, for text that is no number."""
     try:
         return float(text)
     except ValueError:

@@ -13,17 +13,19 @@ from tqdm import tqdm
 _TICK_S = 0.2
 
 
-def bar(total: float, what: str) -> Any:
+def bar(total: float, label: str) -> Any:
     """A bar that vanishes when it is closed, and that only a terminal shows."""
     form = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
-    return tqdm(total=total, desc=what, bar_format=form, leave=False, disable=None, file=sys.stderr)
+    return tqdm(total=total, desc=label, bar_format=form, leave=False, disable=None, file=sys.stderr)
 
 
 @contextlib.contextmanager
-def clock(what: str) -> Iterator[None]:
+def clock(label: str) -> Iterator[None]:
     """Shows on a terminal that work goes on, and for how long it has."""
     done = threading.Event()
-    with tqdm(total=0, desc=what, bar_format="{desc} … {elapsed}", leave=False, disable=None, file=sys.stderr) as shown:
+    with tqdm(
+        total=0, desc=label, bar_format="{desc} … {elapsed}", leave=False, disable=None, file=sys.stderr
+    ) as shown:
 
         def tick() -> None:
             while not done.wait(_TICK_S):

@@ -26,7 +26,7 @@ import jaxcomm
 from jaxcomm import ffi, schedules
 from jaxcomm.gpu import nccl
 from jaxcomm.gpu.checks.expected import by_numpy
-from jaxcomm.gpu.checks.job import Job, Step, data, ending_at_once, hold, mesh_of, placed, rows_of, stepped
+from jaxcomm.gpu.checks.job import Job, Step, data, ending_at_once, mesh_of, placed, require_equal, rows_of, stepped
 from jaxcomm.gpu.checks.rows import Row
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def by_messages(reduce: Callable[[jax.Array], jax.Array], unsharded: np.ndarray)
 def expect(case: str, step: Step, unsharded: np.ndarray, wanted: np.ndarray) -> None:
     """Ends this process if one bit of its result is another."""
     for got, should in rows_of(step(placed(unsharded, mesh())), wanted):
-        hold(case, got, should)
+        require_equal(case, got, should)
 
 
 def failure(step: Step, unsharded: np.ndarray) -> str:

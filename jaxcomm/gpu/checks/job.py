@@ -77,11 +77,11 @@ def data(ranks: int, count: int, dtype: str, seed: int) -> np.ndarray:
     return (np.random.default_rng(seed).normal(size=(ranks, count)) * scale).astype(kind)
 
 
-def hold(what: str, got: np.ndarray, wanted: np.ndarray) -> None:
+def require_equal(label: str, got: np.ndarray, wanted: np.ndarray) -> None:
     """Ends this process if one bit differs."""
     different = np.flatnonzero(np.ascontiguousarray(got).view(np.uint8) != np.ascontiguousarray(wanted).view(np.uint8))
     if len(different):
-        sys.exit(f"{what}: {len(different)} bytes differ, the first at {different[0]}")
+        sys.exit(f"{label}: {len(different)} bytes differ, the first at {different[0]}")
 
 
 @contextmanager

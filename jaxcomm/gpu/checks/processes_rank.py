@@ -24,7 +24,7 @@ from jaxcomm import ffi, schedules
 from jaxcomm.errors import JaxcommError
 from jaxcomm.gpu import fused
 from jaxcomm.gpu.checks.expected import by_numpy
-from jaxcomm.gpu.checks.job import Job, Step, data, ending_at_once, hold, mesh_of, placed, rows_of, stepped
+from jaxcomm.gpu.checks.job import Job, Step, data, ending_at_once, mesh_of, placed, require_equal, rows_of, stepped
 from jaxcomm.gpu.checks.rows import Row
 
 DTYPES = ("float32", "bfloat16")
@@ -126,7 +126,7 @@ def call(case: str, step: Step, unsharded: np.ndarray) -> None:
     wanted = by_numpy(schedules.direct(len(unsharded)), unsharded)
     result = step(placed(unsharded, mesh()))
     for got, should in rows_of(result, wanted):
-        hold(case, got, should)
+        require_equal(case, got, should)
     fused.check()
 
 

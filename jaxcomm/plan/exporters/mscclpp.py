@@ -53,7 +53,9 @@ def mscclpp(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | None
         or no size of the range that the executor takes.
     """
     first, last = min(schedule.num_chunks, LANES), min(schedule.num_chunks, THREAD_BLOCKS)
-    plan = fitting(schedule, lambda order: split(first, last, lambda lanes: _checked(_Plan(schedule, order, lanes))))
+    plan = fitting(
+        schedule, lambda order: split(first, last, lambda channels: _checked(_Plan(schedule, order, channels)))
+    )
     low, high = _sizes(schedule.num_chunks, max(*plan.slots, schedule.num_chunks), min_bytes, max_bytes)
     document = {
         "name": name,
@@ -162,29 +164,29 @@ class _Block:
 
 
 class _Plan:
-    """All thread blocks; lane i is the i-th of every GPU and moves the chunks that are i modulo the number of lanes."""
+    """All thread blocks; channel i is the i-th of every GPU, and moves the chunks that are i modulo their number."""
 
-    def __init__(self, schedule: Schedule, order: Sequence[Sequence[ChunkRound]], lanes: int) -> None:
+    def __init__(self, schedule: Schedule, order: Sequence[Sequence[ChunkRound]], channels: int) -> None:
         self._chunks = schedule.num_chunks
-        self._lanes = [[_Block() for _ in range(schedule.ranks)] for _ in range(lanes)]
+        self._channels = [[_Block() for _ in range(schedule.ranks)] for _ in range(channels)]
         self.slots = [0] * schedule.ranks  # places in the scratch buffer
         for phase in order:
             for moved in phase:
                 self._add(moved)
-            for lane in self._lanes:
-                for block in lane:
+            for channel in self._channels:
+                for block in channel:
                     block.close()
 
     @property
     def most_operations(self) -> int:
-        return max(len(block.operations()) for lane in self._lanes for block in lane)
+        return max(len(block.operations()) for channel in self._channels for block in channel)
 
     @property
     def most_peers(self) -> int:
-        return max(len(block.peers) for lane in self._lanes for block in lane)
+        return max(len(block.peers) for channel in self._channels for block in channel)
 
     def gpu(self, rank: int) -> dict[str, Any]:
-        blocks = [lane[rank] for lane in self._lanes if lane[rank].peers]
+        blocks = [channel[rank] for channel in self._channels if channel[rank].peers]
         written = sorted({peer for block in blocks for peer in block.written})
         threadblocks: list[dict[str, Any]] = []
         connected: list[int] = []
@@ -213,7 +215,7 @@ class _Plan:
         }
 
     def _add(self, moved: ChunkRound) -> None:
-        blocks = self._lanes[moved.chunk % len(self._lanes)]
+        blocks = self._channels[moved.chunk % len(self._channels)]
         slot = {}
         for message in moved.messages:
             slot[message] = self.slots[message.dst]

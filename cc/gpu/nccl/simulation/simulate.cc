@@ -86,7 +86,7 @@ Status Compare(const std::vector<std::string>& files, uint32_t seed, const std::
     scratch[rank].resize(runner.scratch_bytes(), std::byte{0x5A});
     std::vector<std::byte*> at;
     for (auto& leaf : found[rank]) at.push_back(leaf.data());
-    if (Status status = runner.Run(at, scratch[rank].data(), simulation.wire(rank)); !status.ok()) return status;
+    if (Status status = runner.Run(at, scratch[rank].data(), simulation.channel(rank)); !status.ok()) return status;
   }
   if (Status status = simulation.Play(); !status.ok()) return status;
   for (uint32_t rank = 0; rank < ranks; ++rank) {

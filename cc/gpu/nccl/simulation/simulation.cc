@@ -21,7 +21,7 @@ Status Internal(std::string message) { return Status(Code::kInternal, std::move(
 
 }  // namespace
 
-class Simulation::Rank : public Wire {
+class Simulation::Rank : public Channel {
  public:
   struct Step {
     std::vector<Message> group;
@@ -80,7 +80,7 @@ Simulation::Simulation(uint32_t ranks, uint32_t seed) : random_(seed) {
 
 Simulation::~Simulation() = default;
 
-Wire& Simulation::wire(uint32_t rank) { return *ranks_[rank]; }
+Channel& Simulation::channel(uint32_t rank) { return *ranks_[rank]; }
 
 Status Simulation::Play() {
   std::vector<uint32_t> order(ranks_.size());

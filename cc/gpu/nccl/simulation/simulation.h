@@ -1,7 +1,7 @@
-// Wires between simulated ranks that behave as NCCL's sends and receives do.
+// Channels between simulated ranks that behave as NCCL's sends and receives do.
 //
 //   Simulation simulation(ranks, seed);
-//   for (...) Status status = runner.Run(leaves[rank], scratch[rank], simulation.wire(rank));
+//   for (...) Status status = runner.Run(leaves[rank], scratch[rank], simulation.channel(rank));
 //   Status status = simulation.Play();   // moves the bytes; a message without its peer is a deadlock, and is named
 //
 // What a rank queues runs in order: a group is done when all of its messages are, and a message moves when both ranks
@@ -27,7 +27,7 @@ class Simulation {
   Simulation(uint32_t ranks, uint32_t seed);
   ~Simulation();
 
-  Wire& wire(uint32_t rank);
+  Channel& channel(uint32_t rank);
   Status Play();
 
  private:

@@ -1,6 +1,6 @@
 // Processes of a host, in one process or forked, for tests.
 //
-//   Job job(3);                                  // three transports, connected
+//   ShmJob job(3);                                  // three transports, connected
 //   job[0].Send({{1, id}}, spans, [](const Status&) {});
 //   EXPECT_TRUE(job.events(1).Await([&](const Log& log) { return log.notices.size() == 1; }));
 #pragma once
@@ -85,9 +85,9 @@ inline int OpenFile(pid_t pid, int fd) {
   return open(("/proc/" + std::to_string(pid) + "/fd/" + std::to_string(fd)).c_str(), O_RDWR | O_CLOEXEC);
 }
 
-class Job {
+class ShmJob {
  public:
-  explicit Job(uint32_t processes, int64_t arena_bytes = int64_t{16} << 20) {
+  explicit ShmJob(uint32_t processes, int64_t arena_bytes = int64_t{16} << 20) {
     for (uint32_t process = 0; process < processes; ++process) {
       events_.push_back(std::make_unique<LoggedEvents>());
       auto transport = ShmTransport::Create(process, processes, events_.back().get(), arena_bytes);

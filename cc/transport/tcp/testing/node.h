@@ -20,7 +20,7 @@
 #include "cc/base/status.h"
 #include "cc/transport/frame.h"
 #include "cc/transport/tcp/tcp_transport.h"
-#include "cc/transport/testing/heard.h"
+#include "cc/transport/testing/recorded_events.h"
 #include "gtest/gtest.h"
 
 namespace jaxcomm {
@@ -42,9 +42,9 @@ inline std::pair<int, int> Connection() {
 }
 
 // A process, and what it has heard of the others.
-class Node : public Heard {
+class Node : public RecordedEvents {
  public:
-  explicit Node(uint32_t process) : Heard(process) {
+  explicit Node(uint32_t process) : RecordedEvents(process) {
     Result<std::unique_ptr<TcpTransport>> made = TcpTransport::Create(process, this);
     EXPECT_TRUE(made.ok()) << made.status().message();
     transport = std::move(made.value());

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "cc/transport/tcp/testing/node.h"
-#include "cc/transport/testing/heard.h"
+#include "cc/transport/testing/recorded_events.h"
 #include "cc/transport/udp/packet.h"
 #include "cc/transport/udp/testing/bad_line.h"
 #include "cc/transport/udp/udp_transport.h"
@@ -30,9 +30,9 @@
 
 namespace jaxcomm {
 
-class UdpNode : public Heard {
+class UdpNode : public RecordedEvents {
  public:
-  explicit UdpNode(uint32_t process) : Heard(process) {
+  explicit UdpNode(uint32_t process) : RecordedEvents(process) {
     Result<std::unique_ptr<UdpTransport>> made = UdpTransport::Create(process, this);
     EXPECT_TRUE(made.ok()) << made.status().message();
     transport = std::move(made.value());

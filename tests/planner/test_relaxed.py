@@ -21,7 +21,7 @@ from jaxcomm.plan.rank_groups import Groups
 from jaxcomm.planner.loss.ring_cost import bounded, reliable
 from jaxcomm.profile import PacketLoss, Profile
 from jaxcomm.report.considered import considered
-from jaxcomm.report.step_report import accepting_lines, step_lines
+from jaxcomm.report.step_report import relaxed_lines, step_lines
 from tests.planner.profiles import gradients, made, on_rails
 
 ALPHA, BETA, NBYTES = 3e-5, 1e-10, 2**24
@@ -185,7 +185,7 @@ def whole(source: Profile) -> plan.Plan:
 
 def test_what_could_be_accepted_is_told(whole: plan.Plan) -> None:
     assert whole.step and whole.rail_step and whole.rail_step.accepting == ()
-    lines = [*accepting_lines(whole.step)]
+    lines = [*relaxed_lines(whole.step)]
     assert [*step_lines(whole.step)][-3:] == lines
     assert lines[1].startswith("If you accept averages within groups: 7.4 ms instead of 8.86 ms, 16.4% less.")
     assert all(each.exact_seconds == whole.step.seconds for each in whole.step.accepting), "racks are the one network"

@@ -1,6 +1,6 @@
-// What a process of a test hears of the others, and what is the same for all kinds of transport in such tests.
+// Records the events of a process of a test, alike for all kinds of transport.
 //
-//   class Node : public Heard { ... };                 // with a transport, whose Events this is
+//   class Node : public RecordedEvents { ... };                 // with a transport, whose Events this is
 //   node.transport->Post(1, Id(1, 1, 0, 0), All(into), false, node.OnReceived());
 //   node.Await([&] { return node.received == 1; });
 #pragma once
@@ -45,9 +45,9 @@ inline std::vector<ConstSpan> All(const Bytes& bytes) {
   return {{bytes.data(), static_cast<int64_t>(bytes.size()), 0}};
 }
 
-class Heard : public Transport::Events {
+class RecordedEvents : public Transport::Events {
  public:
-  explicit Heard(uint32_t process) : process(process) {}
+  explicit RecordedEvents(uint32_t process) : process(process) {}
 
   void OnNotice(uint32_t from, std::string_view notice) override {
     Record([&] { notices_[from].emplace_back(notice); });
