@@ -11,6 +11,7 @@ from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
 from jaxcomm import cli
+from jaxcomm.cli import dispatch
 
 COLUMNS = "100"
 
@@ -20,7 +21,7 @@ class Commands(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """The sections; each command's name can be linked to by `command-NAME`."""
-        return [self._section(name) for name in cli.COMMANDS]
+        return [self._section(name) for name in dispatch.COMMANDS]
 
     def _section(self, name: str) -> nodes.section:
         section = nodes.section(ids=[f"command-{name.replace(' ', '-')}"], names=[f"command {name}"])

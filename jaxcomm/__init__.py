@@ -22,9 +22,10 @@ if TYPE_CHECKING:
         replace_lax,
         value_and_grad,
     )
-    from jaxcomm.communicator import init, use_plan
+    from jaxcomm.communicator import use_plan
     from jaxcomm.errors import JaxcommError, PlanError, ProfileError
-    from jaxcomm.ffi import reset_stats, stats
+    from jaxcomm.initialize import init
+    from jaxcomm.statistics import reset_stats, stats
 
 __version__ = "0.1.0"
 
@@ -32,9 +33,10 @@ __version__ = "0.1.0"
 _HOMES = {
     **dict.fromkeys(["psum", "pmean", "pmax", "pmin", "psum_scatter", "all_gather", "replace_lax"], "collectives"),
     **dict.fromkeys(["grad", "pcast", "value_and_grad"], "collectives"),
-    **dict.fromkeys(["init", "use_plan"], "communicator"),
+    "use_plan": "communicator",
+    "init": "initialize",
     **dict.fromkeys(["JaxcommError", "PlanError", "ProfileError"], "errors"),
-    **dict.fromkeys(["stats", "reset_stats"], "ffi"),
+    **dict.fromkeys(["stats", "reset_stats"], "statistics"),
     **dict.fromkeys(["errors", "lax", "plan", "planner", "profile", "report", "schedules", "train"], ""),
 }
 

@@ -1,4 +1,4 @@
-"""What `jaxcomm.stats()` returns: the records of a run, as a table, as JSON, as scalars and as a trace.
+"""`jaxcomm.stats()`: the records of a run, as a table, as JSON, as scalars and as a trace.
 
 What it shows and writes is imported when it is asked for: a run that keeps statistics needs none of it.
 """
@@ -10,12 +10,10 @@ import json
 import os
 from collections.abc import Iterable
 from statistics import median
-from typing import Any, Final
+from typing import Any
 
+from jaxcomm import ffi, plan_history
 from jaxcomm.shares import UNITS
-
-FORMAT: Final = "jaxcomm-stats"
-VERSION: Final = 1
 
 
 class Stats(list[dict[str, Any]]):
@@ -48,7 +46,7 @@ class Stats(list[dict[str, Any]]):
         """The records as JSON, which `jaxcomm report`, `jaxcomm profile` and `jaxcomm.profile.from_stats` read."""
         written = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         records = {"sites": self, "rails": self.rails, "plans": self.plans, "events": self.events}
-        return json.dumps({"format": FORMAT, "version": VERSION, "written": written, "at_s": self.at_s, **records})
+        return json.dumps({"format": "jaxcomm-stats", "version": 1, "written": written, "at_s": self.at_s, **records})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes `json()` to a file, whole or not at all.
@@ -96,6 +94,57 @@ class Stats(list[dict[str, Any]]):
         from jaxcomm.report import trace
 
         files.write(path, trace.of_sites(self))
+
+
+def stats() -> Stats:
+    """What happened at each call site of this process since the start or the last `reset_stats`.
+
+    It prints as a table; `json()`, `save(path)`, `scalars()` and `trace(path)` give it to other tools. Per site: name,
+    axes, plan, ranks, bytes, calls, failed; `wait_s` and `late` by rank (total seconds a rank waited for the last one,
+    how often it was the last one); `transfer_s`, total seconds from the last arrival to the end; `early_bytes_share`,
+    how much of the work was done before the last arrival; `lost_bytes`, what the network has lost, as it may with the
+    policy "network" of a `Loss`, of what the ranks of this process were to add; and of the last 256 calls `arrivals`
+    (seconds after the first rank, by rank) and `after_arrival_s`.
+
+    Sums in groups that are data (plan "groups") count once for all groups together: a rank waits for the last one of
+    its group and may be that, `after_arrival_s` is the slowest group's, and `own_s` has for each of the last calls the
+    seconds since each rank's call before ended, by rank. It is empty for other sites. Between processes `arrivals` has
+    None for ranks of groups that no rank of this process is in, and `own_s` for ranks of other processes.
+
+    What the run was like from its beginning is in each site's `spans`, 256 at most, which become longer as the run
+    does: `at_s`, `length_s`, `calls`, and of these the mean `arrivals` and `after_arrival_s`.
+
+    `rails`, an attribute of what is returned, has a record for each rail to each other process, if there are several:
+    process, rail, `is_open`, `has_left` (with its process), `fences` (how often it was taken out of service), `bytes`
+    that the process has received over it, and `shares`, its part of 1024 in calls from so many bytes on, as it is in
+    force now. Its `spans` have `bytes`, `bytes_per_s` (the rate that was found, or None), and `share` (of the largest
+    calls, where it has changed); its last 64 `changes` say when it was fenced and taken back.
+
+    `plans` has a record for each plan that `jaxcomm.init` has made all threads follow, and of the one that plan="auto"
+    has them follow: `axes` (none: all), `plan`, `since_s`, `ranks`, `roles`, `collectives` (the schedule of all-reduces
+    from so many bytes on), `rails` (the threshold and the planned shares), and the `file` of a plan that the run made.
+    `events` has the last 256 things that plan="auto" has found or done: `at_s`, what it `said`, its `outcome`, who was
+    `late` and by how much (`late_by_s`), the `plan`, and what a step took, `before_s` and `after_s` the switch.
+    """
+    sites, rails = ffi.sites(spans=True), ffi.rails()
+    for record in (*sites, *rails):
+        for name in {"spans", "changes"} & record.keys():
+            record[name] = [_since_the_beginning(each) for each in record[name]]
+    return Stats(sites, rails, plan_history.plans(), plan_history.events(), plan_history.seconds())
+
+
+def reset_stats() -> None:
+    """Forgets what `stats` has gathered."""
+    ffi.reset_stats()
+    plan_history.forget()
+
+
+def _since_the_beginning(record: dict[str, Any]) -> dict[str, Any]:
+    """The core's microseconds of the monotonic clock as seconds of the run."""
+    times = {"at_s": round(record.pop("at_us") / 1e6 - plan_history.BEGAN, 6)}
+    if "length_us" in record:
+        times["length_s"] = record.pop("length_us") / 1e6
+    return times | record
 
 
 def _rail_scalars(rail: dict[str, Any]) -> dict[str, float]:

@@ -90,7 +90,7 @@ class Watched(Training):
         elif done < PLAN_AT.value <= done + count:
             devices.say("nothing here keeps statistics of sums, so there is nothing to plan from: it goes on as before")
         self._scalars = jaxcomm.stats().scalars()
-        ffi.reset_stats()
+        jaxcomm.reset_stats()
         return state, jnp.concatenate(losses)
 
     def scalars(self) -> dict[str, float]:
@@ -122,7 +122,7 @@ class Watched(Training):
         """Takes the same steps without and with the plan, in turns, from copies of the state."""
         plans = {"without the plan": None, "under it": jaxcomm.plan.load(path)}
         states, losses = {name: jax.tree.map(jnp.copy, state) for name in plans}, {}
-        ffi.reset_stats()
+        jaxcomm.reset_stats()
         for _ in range(COMPARED):
             for name, plan in plans.items():
                 with jaxcomm.use_plan(plan):

@@ -33,6 +33,7 @@ from jax import lax
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
+import jaxcomm
 from common import recipe, synchronisation
 from common.devices import AXIS
 from common.digits import digits
@@ -87,7 +88,7 @@ class TwoRacks(Training):
 
     def steps(self, state: State, count: int) -> tuple[State, jax.Array]:
         """As its base; then the groups follow what these steps' statistics say, if a link may get busy."""
-        ffi.reset_stats()
+        jaxcomm.reset_stats()
         state, losses = super().steps(state, count)
         if CONTEND.value is None:
             return state, losses

@@ -56,7 +56,7 @@ def measure(
             for _ in range(_CALLS):
                 job.barrier()  # else a process that ends its call before the others is less late in the next
                 values[name] = spmd.wait(step(values[name]))
-            [site] = [site for site in ffi.stats() if site["calls"]]
+            [site] = [site for site in ffi.sites() if site["calls"]]
             last = np.argmax(site["arrivals"], axis=1) == late.rank
             found[name] += np.array(site["after_arrival_s"])[last].tolist()
             early[name] += site["early_bytes_share"] / rounds

@@ -152,7 +152,7 @@ def _report(args: Namespace, measured: Profile, made: Plan, trained: dict[str, A
     from jaxcomm import ffi
     from jaxcomm.cli import bench_late
 
-    [trained_site] = [site for site in ffi.stats() if site["calls"] and site["plan"] == made.hash[:8]]
+    [trained_site] = [site for site in ffi.sites() if site["calls"] and site["plan"] == made.hash[:8]]
     nbytes = trained["jaxcomm"].gradient_bytes
     late, link = profile.straggler(measured), measured.link
     plans = {name: bench_late.single(name, args.devices, args.late) for name in ("ring", "direct")} | {"plan": made}

@@ -1,4 +1,4 @@
-"""Finds the command that is asked for, and parses its arguments."""
+"""The commands: finds the one that is asked for, and parses its arguments."""
 
 from __future__ import annotations
 
@@ -13,8 +13,31 @@ from absl import flags
 from absl.flags import argparse_flags
 
 import jaxcomm
-from jaxcomm.cli import BAD_USAGE, COMMANDS, OK
+from jaxcomm.cli.exit_codes import BAD_USAGE, OK
 from jaxcomm.errors import JaxcommError
+
+COMMANDS = {
+    "demo": "profile, plan, verify, train and report on this machine, in under three minutes",
+    "profile": "measure this machine's host devices, or a job's processes: link cost and who is late",
+    "profile import": "turn another tool's log or trace into a profile; its format is recognized",
+    "profile step": "measure when in your training step each gradient is ready, for the plan's buckets",
+    "profile loss-bound": "measure how much loss of gradients a training bears in the same rounds",
+    "plan": "choose an allreduce schedule per byte range from a profile",
+    "verify": "prove that plan files, or the built-in schedules, compute the sum",
+    "explain": "say what a plan does, why, what it was compared with, and when it would not help",
+    "explain auto": 'say what a run with plan="auto" has seen, tried and gained; write its plan',
+    "report": "show a run over time: its rails, late ranks and plans, as a picture, a page, a trace, scalars",
+    "export": "write a plan's schedules as files of MSCCL++ or MSCCL",
+    "simulate": "predict the time of every schedule over sizes, delays and ranks",
+    "what-if": "predict what a change would do to a profile: no straggler, slower links, another late rank",
+    "bench": "measure jaxcomm.psum beside lax.psum, on host devices or between a job's processes",
+    "launch": "start the processes of a job on this machine; when one fails, end all",
+    "rails": "list the network interfaces that connect hosts, and what each of them carries",
+    "testbed run": "run a command on hosts, racks and rails made on this machine, with delay, loss and cuts",
+    "testbed check": "say whether this machine can carry a testbed: Linux, root, ip, tc, nft",
+    "testbed clean": "remove what is left of testbeds whose `jaxcomm testbed run` was killed",
+    "check": "show on this machine what works on its GPUs, and turn that on; --cpu checks the CPU core",
+}
 
 
 def dispatch(words: list[str]) -> int:

@@ -6,8 +6,8 @@ import json
 from argparse import ArgumentParser, Namespace
 
 from jaxcomm import files, plan
-from jaxcomm.cli import OK
 from jaxcomm.cli.common import output
+from jaxcomm.cli.exit_codes import OK
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan.files import decode
 from jaxcomm.profile import run_file

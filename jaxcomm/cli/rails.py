@@ -7,8 +7,8 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from jaxcomm import plan
-from jaxcomm.cli import OK
 from jaxcomm.cli.common import job, output
+from jaxcomm.cli.exit_codes import OK
 from jaxcomm.distributed import rails, settings
 from jaxcomm.distributed.interfaces import interfaces
 from jaxcomm.distributed.job import is_job

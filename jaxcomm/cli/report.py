@@ -6,8 +6,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from jaxcomm import files
-from jaxcomm.cli import OK
 from jaxcomm.cli.common import output
+from jaxcomm.cli.exit_codes import OK
 from jaxcomm.profile import run_file
 from jaxcomm.report import run_page, run_picture, run_trace, run_words, tensorboard
 

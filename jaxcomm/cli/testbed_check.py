@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from jaxcomm import testbed
-from jaxcomm.cli import OK
 from jaxcomm.cli.common import output
+from jaxcomm.cli.exit_codes import OK
 from jaxcomm.errors import JaxcommError
 
 EXAMPLE = """

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from jaxcomm import testbed
-from jaxcomm.cli import INTERRUPTED, OK
 from jaxcomm.cli.common import arguments, output
+from jaxcomm.cli.exit_codes import INTERRUPTED, OK
 from jaxcomm.distributed import launch, supervise
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report.tables import table

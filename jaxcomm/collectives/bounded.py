@@ -17,6 +17,7 @@ from jax import lax
 from jaxcomm.collectives import axes
 from jaxcomm.collectives.leaves import leaf_name
 from jaxcomm.collectives.loss import Loss
+from jaxcomm.collectives.platforms import rules_of
 from jaxcomm.collectives.primitive import replace_collectives
 from jaxcomm.collectives.request import AllowedLoss
 from jaxcomm.ffi import segments
@@ -86,10 +87,7 @@ def _start_gpus() -> None:
         jax.devices("cuda")
     except RuntimeError:
         return
-    from jaxcomm.gpu import core
-
-    if core.is_built():
-        core.register()
+    rules_of("cuda").register_segments()
 
 
 @jax.custom_jvp

@@ -20,6 +20,7 @@ from jaxcomm.collectives.call_site import with_site
 from jaxcomm.collectives.custom_call import attributes, is_in_place, target
 from jaxcomm.collectives.lax_lowering import as_lax, has_devices, lower_to_lax
 from jaxcomm.collectives.partition import partitioned_call
+from jaxcomm.collectives.platforms import rules_of
 from jaxcomm.collectives.primitive import COLLECTIVES, CORE, PRIMITIVES, VARY, bind_in_core_form
 from jaxcomm.collectives.ranks import cpus_at, ranks_of, spans_processes
 from jaxcomm.collectives.request import AllowedLoss, Request
@@ -106,8 +107,5 @@ def _lower_on_gpus(
     where: str,
     **params: Any,
 ) -> Sequence[Any]:
-    """What is for GPUs is imported where a step is lowered for them."""
     del loss, where  # nothing is lost on GPUs
-    from jaxcomm.gpu import psum
-
-    return psum.lower(lax, context, *operands, plan=plan, bucket=bucket, **params)
+    return rules_of("cuda").lower(lax, context, *operands, plan=plan, bucket=bucket, **params)

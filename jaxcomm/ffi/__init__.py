@@ -2,7 +2,7 @@
 
 `core` loads and calls a shared object, `cpu` names what the core for CPUs has. Other back ends register themselves, by
 `add_backend` and, for the custom calls on segments, `segments.add_platform`. Importing it loads nothing; the first call
-does. It may import errors, plan_history and statistics.
+does. It may import errors.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from jaxcomm import plan_history
 from jaxcomm.errors import PlanError
 from jaxcomm.ffi.cpu import CPU
-from jaxcomm.statistics import Stats
 
 if TYPE_CHECKING:
     import jax
@@ -56,7 +54,7 @@ class Backend(Protocol):
         """As `jaxcomm.ffi.set_deadline`."""
 
     def stats(self) -> list[dict[str, Any]]:
-        """As `jaxcomm.ffi.stats`."""
+        """As `jaxcomm.ffi.sites`."""
 
     def reset_stats(self) -> None:
         """As `jaxcomm.ffi.reset_stats`."""
@@ -119,66 +117,21 @@ def set_deadline(seconds: float) -> None:
         backend.set_deadline(seconds)
 
 
-def stats() -> Stats:
-    """What happened at each call site of this process since the start or the last `reset_stats`.
-
-    It prints as a table; `json()`, `save(path)`, `scalars()` and `trace(path)` give it to other tools. Per site: name,
-    axes, plan, ranks, bytes, calls, failed; `wait_s` and `late` by rank (total seconds a rank waited for the last one,
-    how often it was the last one); `transfer_s`, total seconds from the last arrival to the end; `early_bytes_share`,
-    how much of the work was done before the last arrival; `lost_bytes`, what the network has lost, as it may with the
-    policy "network" of a `Loss`, of what the ranks of this process were to add; and of the last 256 calls `arrivals`
-    (seconds after the first rank, by rank) and `after_arrival_s`.
-
-    Sums in groups that are data (plan "groups") count once for all groups together: a rank waits for the last one of
-    its group and may be that, `after_arrival_s` is the slowest group's, and `own_s` has for each of the last calls the
-    seconds since each rank's call before ended, by rank. It is empty for other sites. Between processes `arrivals` has
-    None for ranks of groups that no rank of this process is in, and `own_s` for ranks of other processes.
-
-    What the run was like from its beginning is in each site's `spans`, 256 at most, which become longer as the run
-    does: `at_s`, `length_s`, `calls`, and of these the mean `arrivals` and `after_arrival_s`.
-
-    `rails`, an attribute of what is returned, has a record for each rail to each other process, if there are several:
-    process, rail, `is_open`, `has_left` (with its process), `fences` (how often it was taken out of service), `bytes`
-    that the process has received over it, and `shares`, its part of 1024 in calls from so many bytes on, as it is in
-    force now. Its `spans` have `bytes`, `bytes_per_s` (the rate that was found, or None), and `share` (of the largest
-    calls, where it has changed); its last 64 `changes` say when it was fenced and taken back.
-
-    `plans` has a record for each plan that `jaxcomm.init` has made all threads follow, and of the one that plan="auto"
-    has them follow: `axes` (none: all), `plan`, `since_s`, `ranks`, `roles`, `collectives` (the schedule of all-reduces
-    from so many bytes on), `rails` (the threshold and the planned shares), and the `file` of a plan that the run made.
-    `events` has the last 256 things that plan="auto" has found or done: `at_s`, what it `said`, its `outcome`, who was
-    `late` and by how much (`late_by_s`), the `plan`, and what a step took, `before_s` and `after_s` the switch.
-    """
-    sites = _sites(spans=True)
-    rails: list[dict[str, Any]] = json.loads(CPU.text("job_rails"))
-    for record in (*sites, *rails):
-        for name in {"spans", "changes"} & record.keys():
-            record[name] = [_since_the_beginning(each) for each in record[name]]
-    return Stats(sites, rails, plan_history.plans(), plan_history.events(), plan_history.seconds())
-
-
-def sites() -> list[dict[str, Any]]:
-    """The call sites of `stats` without their `spans`, which costs less."""
-    return _sites(spans=False)
-
-
-def _sites(*, spans: bool) -> list[dict[str, Any]]:
+def sites(*, spans: bool = False) -> list[dict[str, Any]]:
+    """The records of call sites, as in `jaxcomm.stats()`; without their `spans` they cost less."""
     found: list[dict[str, Any]] = json.loads(CPU.text("stats", spans))
     return found + [site for backend in _backends for site in backend.stats()]
 
 
-def _since_the_beginning(record: dict[str, Any]) -> dict[str, Any]:
-    """The core's microseconds of the monotonic clock as seconds of the run."""
-    times = {"at_s": round(record.pop("at_us") / 1e6 - plan_history.BEGAN, 6)}
-    if "length_us" in record:
-        times["length_s"] = record.pop("length_us") / 1e6
-    return times | record
+def rails() -> list[dict[str, Any]]:
+    """The records of rails, as in `jaxcomm.stats()`, but for their times, which are those of the core."""
+    found: list[dict[str, Any]] = json.loads(CPU.text("job_rails"))
+    return found
 
 
 def reset_stats() -> None:
-    """Forgets what `stats` has gathered."""
+    """Forgets the records of call sites."""
     CPU.call("reset_stats")
-    plan_history.forget()
     for backend in _backends:
         backend.reset_stats()
 

@@ -86,6 +86,12 @@ def start() -> None:
         atexit.register(check_at_exit)
 
 
+def register_segments() -> None:
+    """Registers the custom calls of `jaxcomm.ffi.segments` for GPUs, once, where they are built."""
+    if core.is_built():
+        core.register()
+
+
 def check_at_exit() -> None:
     """Logs the error of a call that failed and that no caller has had yet."""
     try:

@@ -48,6 +48,6 @@ def run(looped: Callable[[Any, int], Any], x: Any, count: int) -> dict[str, Any]
     x = looped(x, WARMUP_STEPS).block_until_ready()
     ffi.reset_stats()
     looped(x, count).block_until_ready()
-    [site] = [site for site in ffi.stats() if site["calls"]]
+    [site] = [site for site in ffi.sites() if site["calls"]]
     record: dict[str, Any] = site
     return record

@@ -13,8 +13,10 @@ from jaxcomm.plan_history import Outcome
 from jaxcomm.profile.files import read_bytes
 from jaxcomm.profile.numbers import Count, Seconds, Text
 from jaxcomm.profile.schema import MAX_RANKS
-from jaxcomm.statistics import VERSION
 from jaxcomm.values import Value
+
+FORMAT: Final = "jaxcomm-stats"
+VERSION: Final = 1
 
 
 class SiteSpan(Value):

@@ -17,9 +17,8 @@ from jaxcomm.profile import schema
 from jaxcomm.profile.files import validate
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.numbers import Sample
-from jaxcomm.profile.run_file import KIND, RunSite, SavedRun, decode, load
+from jaxcomm.profile.run_file import FORMAT, KIND, VERSION, RunSite, SavedRun, decode, load
 from jaxcomm.profile.schema import Collective, Profile, Provenance
-from jaxcomm.statistics import FORMAT, VERSION
 
 NAME: Final = "a run's statistics"
 LOOKED_FOR: Final = f'"format": "{FORMAT}"'
@@ -54,7 +53,7 @@ def from_stats(
     if stats is None:
         from jaxcomm import ffi
 
-        stats = ffi.stats()
+        stats = ffi.sites()
     document = {"format": FORMAT, "version": VERSION, "sites": [dict(record) for record in stats]}
     return _profile(KIND.validate(document, "jaxcomm.stats()"), "jaxcomm.stats()", _now(), site)
 

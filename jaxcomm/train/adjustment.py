@@ -90,7 +90,7 @@ def adjust_groups(
         )
     loaded, planned = grouped(plan)
     present = present or planned
-    lateness, step_s = _seen(ffi.stats() if sites is None else sites, len(planned.nics), steps)
+    lateness, step_s = _seen(ffi.sites() if sites is None else sites, len(planned.nics), steps)
     if len(lateness) < ENOUGH:
         reason = (
             f"{len(lateness)} averages of all ranks in groups have been seen in this process, and it takes {ENOUGH} to "

@@ -16,8 +16,9 @@ from absl import flags
 
 import jaxcomm
 from jaxcomm import plan, planner, profile, schedules
-from jaxcomm.cli import COMMANDS, main
+from jaxcomm.cli import main
 from jaxcomm.cli.common import arguments
+from jaxcomm.cli.dispatch import COMMANDS
 from jaxcomm.cluster import Topology
 from jaxcomm.profile import Link, Profile, Provenance
 

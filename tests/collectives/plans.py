@@ -93,4 +93,4 @@ def step_plan(tree: Any, counts: list[int], *entries: tuple[int, int | None, dic
 
 def plans_seen() -> set[str]:
     """The plans of all calls since the last `reset_stats`."""
-    return {site["plan"] for site in ffi.stats() if site["calls"]}
+    return {site["plan"] for site in ffi.sites() if site["calls"]}

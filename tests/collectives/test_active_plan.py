@@ -252,7 +252,7 @@ def both_axes(**options: Any) -> dict[str, str]:
         blocks = X.reshape(4, 2, 2, 500).transpose(0, 2, 1, 3)  # [a, b, rows, columns]
         total = np.broadcast_to(blocks.sum(axes, keepdims=True), blocks.shape)
         np.testing.assert_allclose(ours, total.transpose(0, 2, 1, 3).reshape(X.shape), rtol=1e-4, atol=1e-5)
-    return {site["axes"]: site["plan"] for site in ffi.stats() if site["calls"]}
+    return {site["axes"]: site["plan"] for site in ffi.sites() if site["calls"]}
 
 
 def test_a_plan_given_for_other_ranks_names_both_numbers_and_the_cure() -> None:

@@ -98,7 +98,7 @@ def by_one_call(loss: Loss, vma: bool = False) -> Any:
 
 
 def names_seen() -> list[str]:
-    return sorted(site["name"] for site in ffi.stats() if site["calls"])
+    return sorted(site["name"] for site in ffi.sites() if site["calls"])
 
 
 @both_modes
@@ -135,7 +135,7 @@ def test_a_layer_of_the_loop_at_a_time(vma: bool) -> None:
 
     step = jax.jit(sharded(jax.grad(sliced), (P(), P("d")), P(), vma))
     results = jax.block_until_ready(step(STACKED, X.reshape(-1, WIDTH)))
-    assert [site["calls"] for site in ffi.stats() if site["calls"]] == [LAYERS]
+    assert [site["calls"] for site in ffi.sites() if site["calls"]] == [LAYERS]
     expected = by_one_call(stacked, vma)
     jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-8), results, expected)
 
@@ -155,7 +155,7 @@ def test_each_bucket_runs_the_schedule_of_its_bytes(how: Callable[..., Any]) -> 
     assert [bucket.schedule.kind for bucket in plan.step.planned] == ["direct", "straggler"]
     expected = by_one_call(loss)
     results = run(how, loss, plan)
-    assert {(site["bytes"], site["plan"]) for site in ffi.stats() if site["calls"] and "bucket" in site["name"]} == {
+    assert {(site["bytes"], site["plan"]) for site in ffi.sites() if site["calls"] and "bucket" in site["name"]} == {
         (one, plan.hash[:8]),
         (3 * one, plan.hash[:8]),
     }

@@ -59,9 +59,9 @@ def test_results_and_who_computed_them(body: Callable[..., Any], vma: bool) -> N
         with jaxcomm.use_plan(RING):
             planned = jax.block_until_ready(step(X))
         assert plans_seen() == {"direct", RING.hash[:8]}
-    calls = sum(site["calls"] for site in ffi.stats())
+    calls = sum(site["calls"] for site in ffi.sites())
     after = jax.block_until_ready(step(X))
-    assert sum(site["calls"] for site in ffi.stats()) == calls
+    assert sum(site["calls"] for site in ffi.sites()) == calls
     for result in (inside, planned, after):
         jax.tree.map(
             lambda ours, theirs: np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5), result, before

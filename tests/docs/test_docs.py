@@ -19,6 +19,7 @@ import pytest
 
 import jaxcomm
 from jaxcomm import cli, profile
+from jaxcomm.cli import dispatch
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -74,7 +75,7 @@ def test_every_public_name_is_in_it(built: Path) -> None:
 
 def test_commands_show_their_help(built: Path) -> None:
     page = (built / "docs" / "reference" / "commands.html").read_text()
-    for name in cli.COMMANDS:
+    for name in dispatch.COMMANDS:
         assert f"usage: jaxcomm {name} [-h]" in page
         assert f'id="command-{name.replace(" ", "-")}"' in page
 
@@ -126,7 +127,7 @@ def test_commands_have_these_arguments(text: Path, monkeypatch: pytest.MonkeyPat
     lines = re.findall(r"^(?:\.venv/bin/)?jaxcomm (.+)$", "".join(blocks(text, "bash", "")), re.MULTILINE)
     for line in lines:
         words = shlex.split(line, comments=True)
-        name = next(name for name in (" ".join(words[:2]), words[0]) if name in cli.COMMANDS)
+        name = next(name for name in (" ".join(words[:2]), words[0]) if name in dispatch.COMMANDS)
         command = importlib.import_module("jaxcomm.cli." + name.replace(" ", "_").replace("-", "_"))
         monkeypatch.setattr(command, "run", lambda args: 0)
         assert cli.main(words) == 0, line

@@ -45,7 +45,7 @@ def jitted(mesh, step):
 
 
 def site(plan):
-    return next(record for record in ffi.stats() if record["plan"] == plan)
+    return next(record for record in ffi.sites() if record["plan"] == plan)
 
 
 def late(x, seconds):

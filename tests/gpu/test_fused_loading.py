@@ -223,6 +223,6 @@ def test_a_back_end_that_comes_late_is_given_what_the_core_has(monkeypatch: pyte
     ffi.add_backend(backend := Late(programs={}, deadline=0.0))
     assert backend.programs[early] == before and backend.deadline == 60.0
     assert backend.programs[ffi.register_program(later)] == later
-    assert ffi.stats()[-1] == {"name": "a GPU's"}
+    assert ffi.sites()[-1] == {"name": "a GPU's"}
     ffi.reset_stats()
     assert backend.stats_reset

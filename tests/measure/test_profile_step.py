@@ -80,7 +80,7 @@ def test_profile_plan_and_run(capsys: pytest.CaptureFixture[str]) -> None:
     mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     with jaxcomm.use_plan(plan):
         jax.block_until_ready(jax.jit(sharded(step, P(), P(), False, mesh))(params, x))
-    sites = {site["name"]: site for site in ffi.stats() if site["calls"]}
+    sites = {site["name"]: site for site in ffi.sites() if site["calls"]}
     count = len(plan.step.planned)
     assert {name: (site["bytes"], site["plan"]) for name, site in sites.items()} == {
         f"psum bucket {i} of {count}": (bucket.bytes, plan.hash[:8]) for i, bucket in enumerate(plan.step.planned, 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jaxcomm import testbed
-from jaxcomm.cli import COMMANDS
+from jaxcomm.cli.dispatch import COMMANDS
 from tests.newcomer.newcomer import ROOT, blocks, commands, shell
 
 pytestmark = pytest.mark.slow

@@ -64,9 +64,9 @@ def test_a_program_trains_alike(name: str, way: str) -> None:
     if name == "equinox":
         pytest.importorskip("equinox")
     expected = by_lax(name, way if WAYS[way].manual else "jit")
-    assert not [site for site in ffi.stats() if site["calls"]]
+    assert not [site for site in ffi.sites() if site["calls"]]
     found = trained(jaxcomm, PROGRAMS[name], WAYS[way])
-    assert [site for site in ffi.stats() if site["calls"]]
+    assert [site for site in ffi.sites() if site["calls"]]
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.dtype == theirs.dtype
         if WAYS[way].manual:  # the ranks' sums are added in the same order
@@ -155,7 +155,7 @@ def test_a_program_with_split_parameters_trains_alike(name: str, vma: bool) -> N
         return params
 
     expected = trained(jax.lax)
-    assert not [site for site in ffi.stats() if site["calls"]]
+    assert not [site for site in ffi.sites() if site["calls"]]
     found = trained(jaxcomm)
-    assert [site for site in ffi.stats() if site["calls"]]
+    assert [site for site in ffi.sites() if site["calls"]]
     jax.tree.map(lambda ours, theirs: np.testing.assert_allclose(ours, theirs, **TOLERANCE), found, expected)

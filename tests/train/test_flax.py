@@ -136,7 +136,7 @@ def trained(case: Case) -> list[Any]:
 @functools.cache
 def trained_with_lax(library: str) -> list[Any]:
     results = trained(LIBRARIES[library](LAX))
-    assert not [site for site in ffi.stats() if site["calls"]]
+    assert not [site for site in ffi.sites() if site["calls"]]
     return results
 
 
@@ -150,7 +150,7 @@ def test_a_training_is_that_of_lax(library: str, way: str, replaced: bool) -> No
         results = trained(case)
     for ours, theirs in zip(results, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
-    sites = [site for site in ffi.stats() if site["calls"]]
+    sites = [site for site in ffi.sites() if site["calls"]]
     assert {site["plan"] for site in sites} == {plan.hash[:8]}
     of_gradients = {"psum"} if way == "one call" else {f"psum bucket {i} of 3" for i in (1, 2, 3)}
     assert {site["name"] for site in sites} == of_gradients | ({"psum"} if replaced else set())

@@ -72,14 +72,14 @@ class BlockOps {
 
   // Each thread watches a wait of its own. Returns the same to all.
   template <typename Condition>
-  __device__ Failure All(const Wait* waits, uint32_t count, Condition condition) {
+  __device__ BlockFailure All(const Wait* waits, uint32_t count, Condition condition) {
     if (count == 0) return {};
     for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
-      const Failure failure = condition(waits[i]);
+      const BlockFailure failure = condition(waits[i]);
       if (failure.reason != Reason::kNone && atomicExch(&shared_.failed, 1) == 0) shared_.failure = failure;
     }
     __syncthreads();
-    const Failure failure = shared_.failure;
+    const BlockFailure failure = shared_.failure;
     __syncthreads();
     if (threadIdx.x == 0) {
       shared_.failure = {};
@@ -124,7 +124,7 @@ class BlockOps {
     Clock()[1 + rank_] = Now();
   }
 
-  __device__ void End(const Failure& failure) {
+  __device__ void End(const BlockFailure& failure) {
     if (threadIdx.x != 0) return;
     if (block_index_ == 0) Clock()[1 + args_.table.num_ranks + rank_] = Now();
     if (failure.reason == Reason::kNone) return;

@@ -10,7 +10,7 @@ namespace jaxcomm::fused {
 // What the threads of a block share.
 struct Shared {
   std::byte* bases[kMaxRanks];  // where each rank's data is, for those that have been looked up
-  Failure failure;
+  BlockFailure failure;
   int failed;
 };
 

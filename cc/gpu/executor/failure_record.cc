@@ -15,7 +15,7 @@ Status FailureStatus(const CallName& name, uint64_t call, uint32_t ranks, uint32
   uint64_t waited = 0;
   uint32_t slow_rank = 0;
   for (uint32_t i = 0; i < ranks * num_blocks; ++i) {
-    const Failure& failure = records[i].failure;
+    const BlockFailure& failure = records[i].failure;
     if (records[i].call != call || failure.reason == Reason::kNone) continue;
     if (failure.reason == Reason::kStillThere) {
       return Status(Code::kInternal, name.name + " #" + std::to_string(call) + " over '" + name.axes + "': rank " +

@@ -19,7 +19,7 @@ namespace jaxcomm::fused {
 // What one block of one rank writes for the host when it gives up; `call` is written last.
 struct FailureRecord {
   uint64_t call;
-  Failure failure;
+  BlockFailure failure;
 };
 
 struct CallName {

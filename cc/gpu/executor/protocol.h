@@ -1,6 +1,7 @@
 // How the ranks of a fused allreduce keep out of each other's way: flags in memory that all can read, and nothing else.
 //
-//   const Failure failure = RunBlock(memory, table, rank, epoch, timeout);   // one block_index of one rank, one call
+//   const BlockFailure failure = RunBlock(memory, table, rank, epoch, timeout);   // one block_index of one rank, one
+//   call
 //
 // A block is one thread block's slice of every chunk; blocks of one rank share nothing, so there is no barrier between
 // blocks. Flags hold the number of the call (the epoch) in which they were last posted and only their owner's block
@@ -34,7 +35,7 @@ enum class Reason : uint32_t {
   kStillThere,  // this rank gave up, but the peer may still touch its memory
 };
 
-struct Failure {
+struct BlockFailure {
   Reason reason = Reason::kNone;
   uint32_t peer = 0;
   uint32_t op = 0;
@@ -43,7 +44,7 @@ struct Failure {
 
 // Waits until the peer has posted the flag, or will not.
 template <typename Memory>
-JAXCOMM_DEVICE Failure Await(Memory& memory, const Wait& wait, uint64_t epoch, uint64_t timeout) {
+JAXCOMM_DEVICE BlockFailure Await(Memory& memory, const Wait& wait, uint64_t epoch, uint64_t timeout) {
   const uint64_t start = memory.Now();
   for (;;) {
     const bool posted = memory.Acquire(wait.rank, wait.flag) >= epoch;
@@ -69,7 +70,7 @@ JAXCOMM_DEVICE Failure Await(Memory& memory, const Wait& wait, uint64_t epoch, u
 // Waits until the peer has certainly touched this rank's memory for the last time. This rank has failed. A peer that
 // came just before that waits for a timeout of its own, and for another if who was missing then comes.
 template <typename Memory>
-JAXCOMM_DEVICE Failure AwaitLeaving(Memory& memory, const Wait& wait, uint64_t epoch, uint64_t timeout) {
+JAXCOMM_DEVICE BlockFailure AwaitLeaving(Memory& memory, const Wait& wait, uint64_t epoch, uint64_t timeout) {
   const uint64_t start = memory.Now();
   for (;;) {
     if (memory.Acquire(wait.rank, kArrived) < epoch || memory.Acquire(wait.rank, wait.flag) >= epoch ||
@@ -85,7 +86,7 @@ JAXCOMM_DEVICE Failure AwaitLeaving(Memory& memory, const Wait& wait, uint64_t e
 // Why this rank has failed, which waited for another that most likely waits itself, or has given up: who has not come.
 // Its failure is posted, so arrivals that it overlooks now are late.
 template <typename Memory>
-JAXCOMM_DEVICE Failure Cause(Memory& memory, const Failure& failure, uint32_t ranks, uint64_t epoch) {
+JAXCOMM_DEVICE BlockFailure Cause(Memory& memory, const BlockFailure& failure, uint32_t ranks, uint64_t epoch) {
   if (failure.reason == Reason::kNotArrived) return failure;
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     if (memory.Acquire(rank, kArrived) < epoch) return {Reason::kNotArrived, rank, failure.op, failure.waited};
@@ -94,14 +95,14 @@ JAXCOMM_DEVICE Failure Cause(Memory& memory, const Failure& failure, uint32_t ra
 }
 
 template <typename Memory>
-JAXCOMM_DEVICE Failure RunBlock(Memory& memory, const TableView& table, uint32_t rank, uint64_t epoch,
-                                uint64_t timeout) {
+JAXCOMM_DEVICE BlockFailure RunBlock(Memory& memory, const TableView& table, uint32_t rank, uint64_t epoch,
+                                     uint64_t timeout) {
   const RankTable& mine = table.rank_tables[rank];
   const auto await = [&](const Wait& wait) { return Await(memory, wait, epoch, timeout); };
   memory.Publish();
   memory.Post(kArrived, epoch);
   memory.Fence();
-  Failure failure;
+  BlockFailure failure;
   for (uint32_t i = 0; i < mine.ops.size && failure.reason == Reason::kNone; ++i) {
     const TableOp& op = table.ops[mine.ops.begin + i];
     failure = memory.All(table.waits + op.waits.begin, op.waits.size, await);
@@ -115,7 +116,7 @@ JAXCOMM_DEVICE Failure RunBlock(Memory& memory, const TableView& table, uint32_t
   memory.Post(kFailed, epoch);
   memory.Fence();
   failure = Cause(memory, failure, table.num_ranks, epoch);
-  const Failure stuck =
+  const BlockFailure stuck =
       memory.All(exits, mine.exits.size, [&](const Wait& wait) { return AwaitLeaving(memory, wait, epoch, timeout); });
   memory.Spoil();  // what is there is no sum, and must not be taken for one
   return stuck.reason == Reason::kNone ? failure : stuck;

@@ -2,7 +2,7 @@
 // holds the doorbell, for writing. All files of a job have the same layout, so no size is ever read from one.
 //
 //   page 0      Doorbell
-//   then        Header, and a Channel for each process of the job
+//   then        FileHeader, and a PeerChannel for each process of the job
 //   then        slots of kSlotBytes: messages of this process, until their receivers have released them
 #pragma once
 
@@ -21,7 +21,7 @@ constexpr uint64_t kRingBytes = 64 << 10;  // a power of two
 constexpr uint64_t kReleases = 1024;       // a power of two: messages in slots that one process may have for another
 constexpr size_t kMaxInline = Transport::kMaxNotice;  // larger messages go into slots
 
-struct Header {
+struct FileHeader {
   uint64_t magic;
   uint32_t process, processes, slots;
   uint64_t nonce;
@@ -32,7 +32,7 @@ enum class Closing : uint32_t { kOpen, kLeft, kCutOff };
 
 // From the file's owner to one other process. The counters only grow; what they count lies at their value modulo the
 // size.
-struct Channel {
+struct PeerChannel {
   alignas(64) std::atomic<uint64_t> written;   // bytes of `ring`
   alignas(64) std::atomic<uint64_t> read;      // bytes of the other's ring to the owner
   alignas(64) std::atomic<uint64_t> released;  // entries of `releases`

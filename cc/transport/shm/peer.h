@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cc/base/status.h"
-#include "cc/transport/shm/memory.h"
+#include "cc/transport/shm/memory_file.h"
 #include "cc/transport/shm/peer_slots.h"
 #include "cc/transport/shm/ring.h"
 #include "cc/transport/shm/shm_transport.h"
@@ -17,7 +17,8 @@
 namespace jaxcomm {
 
 struct ShmTransport::Peer {
-  Peer(uint32_t self, uint32_t process, const std::shared_ptr<shm::Memory>& mine, std::shared_ptr<shm::Memory> other)
+  Peer(uint32_t self, uint32_t process, const std::shared_ptr<shm::MemoryFile>& mine,
+       std::shared_ptr<shm::MemoryFile> other)
       : process(process),
         memory(std::move(other)),
         to(mine->channel(process)),
@@ -30,9 +31,9 @@ struct ShmTransport::Peer {
   bool usable() const { return !ended() && broken.empty(); }
 
   const uint32_t process;
-  const std::shared_ptr<shm::Memory> memory;
-  shm::Channel& to;
-  const shm::Channel& from;
+  const std::shared_ptr<shm::MemoryFile> memory;
+  shm::PeerChannel& to;
+  const shm::PeerChannel& from;
 
   // Only the thread that serves.
   shm::RingReader reader;

@@ -13,13 +13,13 @@
 
 #include "cc/transport/shm/doorbell.h"
 #include "cc/transport/shm/layout.h"
-#include "cc/transport/shm/memory.h"
+#include "cc/transport/shm/memory_file.h"
 
 namespace jaxcomm::shm {
 
 class PeerSlots {
  public:
-  PeerSlots(uint32_t process, std::shared_ptr<const Memory> mine, std::shared_ptr<const Memory> other)
+  PeerSlots(uint32_t process, std::shared_ptr<const MemoryFile> mine, std::shared_ptr<const MemoryFile> other)
       : process_(process), mine_(std::move(mine)), other_(std::move(other)), views_(mine_->header().slots) {}
 
   // The caller has checked that the message lies in the slot.
@@ -43,7 +43,7 @@ class PeerSlots {
     {
       std::lock_guard<std::mutex> lock(mutex_);
       if (--views_[slot] == 0) --held_;
-      Channel& channel = mine_->channel(process_);
+      PeerChannel& channel = mine_->channel(process_);
       channel.releases[released_ % kReleases].store(slot, std::memory_order_relaxed);
       channel.released.store(++released_);
     }
@@ -51,7 +51,7 @@ class PeerSlots {
   }
 
   const uint32_t process_;  // the other
-  const std::shared_ptr<const Memory> mine_, other_;
+  const std::shared_ptr<const MemoryFile> mine_, other_;
   mutable std::mutex mutex_;
   std::vector<uint32_t> views_;  // of each slot
   uint32_t held_ = 0;

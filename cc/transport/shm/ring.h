@@ -25,7 +25,7 @@ inline uint64_t BytesInRing(const Record& record) { return (sizeof(Record) + rec
 
 class RingWriter {
  public:
-  RingWriter(Channel& mine, const Channel& other) : mine_(mine), other_(other) {}
+  RingWriter(PeerChannel& mine, const PeerChannel& other) : mine_(mine), other_(other) {}
 
   RingResult Write(const Record& record, const std::byte* bytes) {
     const uint64_t used = written_ - other_.read.load();
@@ -45,8 +45,8 @@ class RingWriter {
     if (bytes != first) std::memcpy(mine_.ring, from + first, bytes - first);
   }
 
-  Channel& mine_;
-  const Channel& other_;
+  PeerChannel& mine_;
+  const PeerChannel& other_;
   uint64_t written_ = 0;
 };
 
@@ -54,7 +54,7 @@ class RingReader {
  public:
   using Bytes = std::array<std::byte, kMaxInline>;
 
-  RingReader(Channel& mine, const Channel& other) : mine_(mine), other_(other) {}
+  RingReader(PeerChannel& mine, const PeerChannel& other) : mine_(mine), other_(other) {}
 
   void Look() { end_ = other_.written.load(); }
 
@@ -84,8 +84,8 @@ class RingReader {
     std::atomic_signal_fence(std::memory_order_seq_cst);  // what is checked is the copy, not what the other makes of it
   }
 
-  Channel& mine_;
-  const Channel& other_;
+  PeerChannel& mine_;
+  const PeerChannel& other_;
   uint64_t read_ = 0, published_ = 0, end_ = 0;
 };
 

@@ -17,7 +17,7 @@ constexpr std::chrono::seconds kDeparture(2);
 
 Result<std::unique_ptr<ShmTransport>> ShmTransport::Create(uint32_t process, uint32_t processes, Events* events,
                                                            int64_t arena_bytes) {
-  Result<std::shared_ptr<shm::Memory>> memory = shm::Memory::Create(process, processes, arena_bytes);
+  Result<std::shared_ptr<shm::MemoryFile>> memory = shm::MemoryFile::Create(process, processes, arena_bytes);
   if (!memory.ok()) return memory.status();
   Result<std::unique_ptr<shm::LifeLock>> life_lock = shm::LifeLock::Take(memory.value()->fd());
   if (!life_lock.ok()) return life_lock.status();
@@ -32,7 +32,7 @@ Result<std::unique_ptr<ShmTransport>> ShmTransport::Create(uint32_t process, uin
   return transport;
 }
 
-ShmTransport::ShmTransport(OnlyCreate, Events* events, std::shared_ptr<shm::Memory> memory,
+ShmTransport::ShmTransport(OnlyCreate, Events* events, std::shared_ptr<shm::MemoryFile> memory,
                            std::unique_ptr<shm::LifeLock> life_lock)
     : events_(events),
       process_(memory->header().process),
@@ -81,7 +81,7 @@ void ShmTransport::SayGoodbye(Peer& peer) {
 }
 
 Status ShmTransport::AddPeer(uint32_t process, uint64_t nonce, int fd) {
-  Result<std::shared_ptr<shm::Memory>> memory = shm::Memory::Open(fd, *memory_, process, nonce);
+  Result<std::shared_ptr<shm::MemoryFile>> memory = shm::MemoryFile::Open(fd, *memory_, process, nonce);
   if (!memory.ok()) return memory.status();
   if (process == process_ || process >= peers_.size()) {
     return InvalidArgument("process " + std::to_string(process) + " is no other process of this job.");

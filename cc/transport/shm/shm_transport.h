@@ -32,8 +32,8 @@
 #include "cc/transport/cancelled_calls.h"
 #include "cc/transport/shm/doorbell.h"
 #include "cc/transport/shm/life_lock.h"
-#include "cc/transport/shm/memory.h"
-#include "cc/transport/shm/slots.h"
+#include "cc/transport/shm/memory_file.h"
+#include "cc/transport/shm/message_slots.h"
 #include "cc/transport/spans.h"
 #include "cc/transport/transport.h"
 
@@ -69,7 +69,7 @@ class ShmTransport final : public Transport {
   struct OnlyCreate {};
 
  public:
-  ShmTransport(OnlyCreate, Events* events, std::shared_ptr<shm::Memory> memory,
+  ShmTransport(OnlyCreate, Events* events, std::shared_ptr<shm::MemoryFile> memory,
                std::unique_ptr<shm::LifeLock> life_lock);
 
  private:
@@ -136,7 +136,7 @@ class ShmTransport final : public Transport {
 
   Events* const events_;
   const uint32_t process_;
-  const std::shared_ptr<shm::Memory> memory_;
+  const std::shared_ptr<shm::MemoryFile> memory_;
   const std::unique_ptr<shm::LifeLock> life_lock_;
 
   std::mutex serving_;  // held by the thread that reads what has come, the progress thread or a helper
@@ -146,7 +146,7 @@ class ShmTransport final : public Transport {
   std::vector<std::unique_ptr<Peer>> peers_;
   std::unordered_map<CallId, Call, HashCallId> calls_;
   CancelledCalls cancelled_;
-  shm::Slots slots_;
+  shm::MessageSlots slots_;
   std::map<std::vector<uint32_t>, std::deque<Outgoing>> waiting_;  // for slots, by receivers
   std::atomic<bool> stopping_{false};
   std::thread thread_;

@@ -11,8 +11,8 @@
 #include <string>
 #include <utility>
 
+#include "cc/transport/socket.h"
 #include "cc/transport/tcp/peer.h"
-#include "cc/transport/tcp/socket.h"
 #include "cc/transport/tcp/tcp_transport.h"
 
 namespace jaxcomm {

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "cc/transport/tcp/socket.h"
+#include "cc/transport/socket.h"
 #include "cc/transport/tcp/testing/node.h"
 #include "gtest/gtest.h"
 

@@ -9,8 +9,8 @@
 #include <thread>
 #include <utility>
 
+#include "cc/transport/socket.h"
 #include "cc/transport/tcp/peer.h"
-#include "cc/transport/tcp/socket.h"
 
 namespace jaxcomm {
 namespace {

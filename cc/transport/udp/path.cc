@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "cc/transport/tcp/socket.h"
+#include "cc/transport/socket.h"
 #include "cc/transport/udp/peer.h"
 #include "cc/transport/udp/udp_transport.h"
 

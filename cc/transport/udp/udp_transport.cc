@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "cc/transport/tcp/socket.h"
+#include "cc/transport/socket.h"
 #include "cc/transport/udp/peer.h"
 
 namespace jaxcomm {

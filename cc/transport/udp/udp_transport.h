@@ -8,7 +8,7 @@
 // until the other side has answered that it has all of it, and notices may overtake messages.
 //
 // Beside its packets each process keeps a TCP connection to each other one on which nothing is sent: by it the kernels
-// tell that a process has ended, or its host is silent (tcp/socket.h). A process that answers no packet while its
+// tell that a process has ended, or its host is silent (socket.h). A process that answers no packet while its
 // connection lives may be stopped or slow; how long to wait for it is for deadlines to say. Packets that do not bear
 // the tag of the path's key are counted and dropped, and so are those that have come before.
 #pragma once

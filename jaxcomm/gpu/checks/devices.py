@@ -53,7 +53,7 @@ def devices() -> Iterator[Row]:
         ours_s, theirs_s = seconds(ours, ones), seconds(stepped(mesh, partial(lax.psum, axis_name="data")), ones)
         yield [str(nbytes >> 20), f"{ours_s * 1e3:.3f}", f"{theirs_s * 1e3:.3f}", f"{ours_s / theirs_s:.2f}"]
     yield ["calls by the devices' clocks", "median spread of arrivals, ms", "", ""]
-    for site in filter(lambda site: site["calls"], ffi.stats()):
+    for site in filter(lambda site: site["calls"], ffi.sites()):
         spread = statistics.median(max(arrivals) for arrivals in site["arrivals"])
         yield [f"{site['calls']} of {site['bytes']} bytes", f"{spread * 1e3:.3f}", "", ""]
     if total:

@@ -142,7 +142,7 @@ def failure(act: Callable[[], object]) -> str:
 
 def site(nbytes: int) -> dict[str, Any]:
     """The statistics of the calls of so many bytes."""
-    return next(site for site in ffi.stats() if site["bytes"] == nbytes)
+    return next(site for site in ffi.sites() if site["bytes"] == nbytes)
 
 
 def main() -> None:

@@ -58,11 +58,11 @@ class Emulator::BlockOps {
   void Pause() { all_.Pause(thread()); }
 
   template <typename Condition>
-  Failure All(const Wait* waits, uint32_t count, Condition condition) {
+  BlockFailure All(const Wait* waits, uint32_t count, Condition condition) {
     for (uint32_t i = 0; i < count; ++i) {
       all_.threads_[thread()].polled.clear();
       all_.threads_[thread()].overlooked = false;
-      const Failure failure = condition(waits[i]);
+      const BlockFailure failure = condition(waits[i]);
       if (failure.reason != Reason::kNone) return failure;
     }
     return {};
@@ -149,7 +149,7 @@ void Emulator::RunThread(uint32_t thread) {
       const uint32_t cell = Cell(rank, chunk, block_index);
       ops.Store(cell, Input(cell, epoch));
     }
-    const Failure failure = RunBlock(ops, view_, rank, epoch, kTimeout);
+    const BlockFailure failure = RunBlock(ops, view_, rank, epoch, kTimeout);
     Check(rank, block_index, epoch, failure);
     for (uint32_t chunk = 0; chunk < view_.num_chunks; ++chunk) {
       if (failure.reason != Reason::kNone) {
@@ -168,7 +168,7 @@ void Emulator::RunThread(uint32_t thread) {
   Step();
 }
 
-void Emulator::Check(uint32_t rank, uint32_t block_index, uint64_t epoch, const Failure& failure) {
+void Emulator::Check(uint32_t rank, uint32_t block_index, uint64_t epoch, const BlockFailure& failure) {
   if (failure.reason == Reason::kNone) return;
   ++verdict_.failures;
   const std::string who = "rank " + std::to_string(rank) + ", block " + std::to_string(block_index) + ", call " +

@@ -53,7 +53,7 @@ class Emulator {
   };
 
   void RunThread(uint32_t thread);
-  void Check(uint32_t rank, uint32_t block_index, uint64_t epoch, const Failure& failure);
+  void Check(uint32_t rank, uint32_t block_index, uint64_t epoch, const BlockFailure& failure);
   void Step();
   void Pause(uint32_t thread);
   void Wake(uint32_t flag);

@@ -37,9 +37,9 @@ class BlockOps {
   void Pause() const { sched_yield(); }
 
   template <typename Condition>
-  Failure All(const Wait* waits, uint32_t count, Condition condition) {
+  BlockFailure All(const Wait* waits, uint32_t count, Condition condition) {
     for (uint32_t i = 0; i < count; ++i) {
-      const Failure failure = condition(waits[i]);
+      const BlockFailure failure = condition(waits[i]);
       if (failure.reason != Reason::kNone) return failure;
     }
     return {};
@@ -75,7 +75,7 @@ class BlockOps {
     Clock()[1 + rank_] = Now();
   }
 
-  void End(const Failure& failure) {
+  void End(const BlockFailure& failure) {
     if (block_index_ == 0) Clock()[1 + args_.table.num_ranks + rank_] = Now();
     if (failure.reason == Reason::kNone) return;
     FailureRecord& record = args_.failures[size_t{rank_} * args_.num_blocks + block_index_];

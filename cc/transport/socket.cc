@@ -1,4 +1,4 @@
-#include "cc/transport/tcp/socket.h"
+#include "cc/transport/socket.h"
 
 #include <fcntl.h>
 #include <linux/tcp.h>

@@ -19,9 +19,9 @@ struct Place {
   uint32_t slot, offset;
 };
 
-class Slots {
+class MessageSlots {
  public:
-  Slots(uint32_t self, uint32_t processes, uint32_t slots);
+  MessageSlots(uint32_t self, uint32_t processes, uint32_t slots);
 
   // `to`: one entry for each message, so a process may come twice.
   std::optional<Place> Reserve(const std::vector<uint32_t>& to, int64_t bytes);

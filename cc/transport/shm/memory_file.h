@@ -1,7 +1,7 @@
 // The memory file of a process, mapped: without a name, so nothing is left of it when the processes have ended.
 //
-//   Result<std::shared_ptr<Memory>> mine = Memory::Create(process, processes, arena_bytes);
-//   Result<std::shared_ptr<Memory>> other = Memory::Open(fd, *mine.value(), process, nonce);   // owns fd
+//   Result<std::shared_ptr<MemoryFile>> mine = MemoryFile::Create(process, processes, arena_bytes);
+//   Result<std::shared_ptr<MemoryFile>> other = MemoryFile::Open(fd, *mine.value(), process, nonce);   // owns fd
 //
 // The memory of Create is reserved, and no process can shrink a file that Open accepts: reading it never faults. All
 // but the doorbell of an opened file is for reading only.
@@ -17,19 +17,19 @@
 
 namespace jaxcomm::shm {
 
-class Memory {
+class MemoryFile {
  public:
-  static Result<std::shared_ptr<Memory>> Create(uint32_t process, uint32_t processes, int64_t arena_bytes);
-  static Result<std::shared_ptr<Memory>> Open(int fd, const Memory& mine, uint32_t process, uint64_t nonce);
-  Memory(int fd, uint32_t processes, uint32_t slots);  // owns fd; Create and Open go on from here
-  ~Memory();
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
+  static Result<std::shared_ptr<MemoryFile>> Create(uint32_t process, uint32_t processes, int64_t arena_bytes);
+  static Result<std::shared_ptr<MemoryFile>> Open(int fd, const MemoryFile& mine, uint32_t process, uint64_t nonce);
+  MemoryFile(int fd, uint32_t processes, uint32_t slots);  // owns fd; Create and Open go on from here
+  ~MemoryFile();
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
 
   int fd() const { return fd_; }
   std::atomic<uint32_t>& doorbell() const { return *reinterpret_cast<std::atomic<uint32_t>*>(start_); }
-  Header& header() const { return *reinterpret_cast<Header*>(start_ + kPage); }
-  Channel& channel(uint32_t process) const;
+  FileHeader& header() const { return *reinterpret_cast<FileHeader*>(start_ + kPage); }
+  PeerChannel& channel(uint32_t process) const;
   std::byte* slot(uint32_t slot) const { return start_ + slots_at_ + int64_t{slot} * kSlotBytes; }
 
  private:

@@ -1,4 +1,4 @@
-#include "cc/transport/shm/memory.h"
+#include "cc/transport/shm/memory_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -18,7 +18,7 @@ namespace jaxcomm::shm {
 namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-constexpr int64_t kHeaderBytes = (sizeof(Header) + 63) / 64 * 64;
+constexpr int64_t kHeaderBytes = (sizeof(FileHeader) + 63) / 64 * 64;
 
 int64_t RoundToPages(int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
@@ -46,33 +46,33 @@ Status NotAPeer(uint32_t process, const std::string& why) {
 
 }  // namespace
 
-Memory::Memory(int fd, uint32_t processes, uint32_t slots)
+MemoryFile::MemoryFile(int fd, uint32_t processes, uint32_t slots)
     : fd_(fd),
-      slots_at_(kPage + RoundToPages(kHeaderBytes + int64_t{processes} * sizeof(Channel))),
+      slots_at_(kPage + RoundToPages(kHeaderBytes + int64_t{processes} * sizeof(PeerChannel))),
       bytes_(slots_at_ + int64_t{slots} * kSlotBytes) {}
 
-Memory::~Memory() {
+MemoryFile::~MemoryFile() {
   if (start_ != nullptr) munmap(start_, static_cast<size_t>(bytes_));
   if (fd_ >= 0) close(fd_);
 }
 
-Channel& Memory::channel(uint32_t process) const {
-  return *(reinterpret_cast<Channel*>(start_ + kPage + kHeaderBytes) + process);
+PeerChannel& MemoryFile::channel(uint32_t process) const {
+  return *(reinterpret_cast<PeerChannel*>(start_ + kPage + kHeaderBytes) + process);
 }
 
-Result<std::shared_ptr<Memory>> Memory::Create(uint32_t process, uint32_t processes, int64_t arena_bytes) {
+Result<std::shared_ptr<MemoryFile>> MemoryFile::Create(uint32_t process, uint32_t processes, int64_t arena_bytes) {
   const int64_t slots = arena_bytes / kSlotBytes;
   if (process >= processes || slots + 1 < int64_t{processes} || slots > (1 << 20)) {
     return InvalidArgument("an arena of " + FormatBytes(arena_bytes) + " for process " + std::to_string(process) +
                            " of " + std::to_string(processes) + ".\n  Cure: at least " + FormatBytes(kSlotBytes) +
                            " for each other process, at most 1 TiB.");
   }
-  auto memory = std::make_shared<Memory>(memfd_create("jaxcomm", MFD_CLOEXEC | MFD_ALLOW_SEALING), processes,
-                                         static_cast<uint32_t>(slots));
+  auto memory = std::make_shared<MemoryFile>(memfd_create("jaxcomm", MFD_CLOEXEC | MFD_ALLOW_SEALING), processes,
+                                             static_cast<uint32_t>(slots));
   Status status = memory->Reserve();
   if (!status.ok()) return status;
   if (!memory->Map(PROT_READ | PROT_WRITE)) return NoMemory(memory->bytes_, std::strerror(errno));
-  Header& header = memory->header();
+  FileHeader& header = memory->header();
   header.magic = kMagic;
   header.process = process;
   header.processes = processes;
@@ -83,7 +83,7 @@ Result<std::shared_ptr<Memory>> Memory::Create(uint32_t process, uint32_t proces
   return memory;
 }
 
-Status Memory::Reserve() const {
+Status MemoryFile::Reserve() const {
   if (fd_ < 0) return NoMemory(bytes_, std::strerror(errno));
   rlimit limit;  // above it the system would send SIGXFSZ
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(bytes_)) {
@@ -101,9 +101,9 @@ Status Memory::Reserve() const {
   return error == 0 ? Status() : NoMemory(bytes_, std::strerror(error));
 }
 
-Result<std::shared_ptr<Memory>> Memory::Open(int fd, const Memory& mine, uint32_t process, uint64_t nonce) {
-  const Header& own = mine.header();
-  auto memory = std::make_shared<Memory>(fd, own.processes, own.slots);
+Result<std::shared_ptr<MemoryFile>> MemoryFile::Open(int fd, const MemoryFile& mine, uint32_t process, uint64_t nonce) {
+  const FileHeader& own = mine.header();
+  auto memory = std::make_shared<MemoryFile>(fd, own.processes, own.slots);
   struct stat file;
   if (fd < 0 || fstat(fd, &file) != 0) return NotAPeer(process, "its memory file is not open");
   const int seals = fcntl(fd, F_GET_SEALS);
@@ -113,7 +113,7 @@ Result<std::shared_ptr<Memory>> Memory::Open(int fd, const Memory& mine, uint32_
                     "its memory file has " + FormatBytes(file.st_size) + " instead of " + FormatBytes(memory->bytes_));
   }
   if (!memory->Map(PROT_READ)) return NotAPeer(process, std::strerror(errno));
-  const Header& header = memory->header();
+  const FileHeader& header = memory->header();
   if (header.magic != kMagic || header.processes != own.processes || header.slots != own.slots) {
     return NotAPeer(process, "its memory file is of another version or job");
   }
@@ -123,7 +123,7 @@ Result<std::shared_ptr<Memory>> Memory::Open(int fd, const Memory& mine, uint32_
   return memory;
 }
 
-bool Memory::Map(int protection) {
+bool MemoryFile::Map(int protection) {
   void* const start = mmap(nullptr, static_cast<size_t>(bytes_), protection, MAP_SHARED | MAP_POPULATE, fd_, 0);
   if (start == MAP_FAILED) return false;
   start_ = static_cast<std::byte*>(start);

@@ -1,4 +1,4 @@
-#include "cc/transport/shm/slots.h"
+#include "cc/transport/shm/message_slots.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 
 namespace jaxcomm::shm {
 
-Slots::Slots(uint32_t self, uint32_t processes, uint32_t slots)
+MessageSlots::MessageSlots(uint32_t self, uint32_t processes, uint32_t slots)
     : self_(self),
       share_(processes > 1 ? slots / (processes - 1) : slots),
       slots_(slots),
@@ -18,7 +18,7 @@ Slots::Slots(uint32_t self, uint32_t processes, uint32_t slots)
   }
 }
 
-std::optional<Place> Slots::Reserve(const std::vector<uint32_t>& to, int64_t bytes) {
+std::optional<Place> MessageSlots::Reserve(const std::vector<uint32_t>& to, int64_t bytes) {
   std::vector<uint32_t> processes = to;
   std::sort(processes.begin(), processes.end());
   processes.erase(std::unique(processes.begin(), processes.end()), processes.end());
@@ -49,13 +49,13 @@ std::optional<Place> Slots::Reserve(const std::vector<uint32_t>& to, int64_t byt
   return place;
 }
 
-void Slots::Hold(uint32_t process, Slot& slot) {
+void MessageSlots::Hold(uint32_t process, Slot& slot) {
   if (slot.holds[process]++ == 0) ++slots_held_[process];
   ++messages_held_[process];
   ++slot.total;
 }
 
-bool Slots::Release(uint32_t process, uint32_t slot) {
+bool MessageSlots::Release(uint32_t process, uint32_t slot) {
   if (slot >= slots_.size() || slots_[slot].holds[process] == 0) return false;
   if (--slots_[slot].holds[process] == 0) --slots_held_[process];
   --messages_held_[process];
@@ -63,13 +63,13 @@ bool Slots::Release(uint32_t process, uint32_t slot) {
   return true;
 }
 
-void Slots::Free(uint32_t slot) {
+void MessageSlots::Free(uint32_t slot) {
   const auto open = open_.find(slots_[slot].processes);
   if (open != open_.end() && open->second == slot) open_.erase(open);
   free_.push_back(slot);
 }
 
-void Slots::Forget(uint32_t process) {
+void MessageSlots::Forget(uint32_t process) {
   for (uint32_t slot = 0; slot < slots_.size(); ++slot) {
     while (Release(process, slot)) {
     }

@@ -1,0 +1,38 @@
+"""What lowers sums on platforms other than CPUs: modules that are found by name when a step needs them.
+
+So nothing here depends on them, and a run on CPUs imports none.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any, Final, Protocol, cast
+
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
+
+_MODULES: Final = {"cuda": "jaxcomm.gpu.psum"}
+
+
+class PlatformRules(Protocol):
+    """What such a module has."""
+
+    def lower(
+        self,
+        lax: Primitive,
+        context: mlir.LoweringRuleContext,
+        *operands: Any,
+        plan: str,
+        bucket: str,
+        **params: Any,
+    ) -> Sequence[Any]:
+        """The lowering rule of our counterpart of `lax`."""
+
+    def register_segments(self) -> None:
+        """Registers the custom calls of `jaxcomm.ffi.segments`, once, where they are built."""
+
+
+def rules_of(platform: str) -> PlatformRules:
+    """The module that lowers for a platform of JAX's that has one: "cuda"."""
+    return cast(PlatformRules, importlib.import_module(_MODULES[platform]))

@@ -1,0 +1,113 @@
+"""`jaxcomm.init`: what a run may set before its first collective, and what it starts.
+
+It is above communicator, distributed and renewal, which it brings together; only the public face imports it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from jaxcomm import communicator, ffi, jax_compat, plan_history
+from jaxcomm.choice import AUTO, PLANS
+from jaxcomm.communicator import Hashes, PlanLike
+from jaxcomm.errors import JaxcommError, PlanError
+
+
+def init(
+    mesh: jax.sharding.Mesh | None = None,
+    *,
+    plan: PlanLike = None,
+    rails: str | Sequence[str] | None = None,
+    deadline_s: float | None = None,
+) -> None:
+    """Prepares this process. Optional: without it, the first collective does so with the defaults.
+
+    In a job of several processes on CPUs it also connects this one with the others, as the first collective between
+    them would; all of them must call it, after `jax.distributed.initialize`. Where only some processes run collectives,
+    they need it.
+
+    Args:
+      mesh: if given, `plan` must fit one of its axes, or several together; plans by axes must fit theirs.
+      plan: what collectives follow from now on, in all threads; as for `use_plan`, but None leaves what is active and
+        {} ends it. "auto", in a job of several processes on CPUs: plans that the run makes itself, see
+        `jaxcomm.renewal`.
+      rails: the network interfaces that connect hosts, as JAXCOMM_RAILS names them and in its place: ["eth0", "eth1"],
+        or with their rates "eth0:4,eth1:1". What each carries is the plan's to say, if it has rails.
+      deadline_s: seconds that a collective waits for its last rank before it fails; None leaves it: at first it is the
+        environment's JAXCOMM_DEADLINE_S, or 60.
+
+    Raises:
+      PlanError: the plan cannot be read, or fits no axis of the mesh.
+      JaxcommError: rails that are none, a deadline that is no positive number, or a plan that is none; or the processes
+        cannot be connected. Nothing has been changed then.
+    """
+    named: Sequence[Any] = ()
+    if rails is not None:
+        from jaxcomm.distributed.settings import named_rails
+
+        named = named_rails("rails", rails)
+    deadline = None if deadline_s is None else communicator.positive_seconds("deadline_s", deadline_s)
+    is_job = jax_compat.is_job() and jax.default_backend() == "cpu"
+    if plan == AUTO and not is_job:
+        raise JaxcommError(
+            'plan="auto" is for several processes on CPUs, which this is not one of.\n'
+            "  Cure: start the script with `jaxcomm launch` and call jax.distributed.initialize() first, or plan "
+            "with `jaxcomm profile` and `jaxcomm plan`."
+        )
+    hashes = (((), AUTO),) if plan == AUTO else communicator.load(plan)
+    if mesh is not None:
+        _check_mesh(hashes, mesh)
+    communicator.start()
+    if is_job:
+        from jaxcomm.distributed import members
+
+        plans = [PLANS[digest] for _, digest in hashes if digest in PLANS]
+        planned = next((found for each in plans if (found := each.rails)), None)
+        members.connected(named, planned.in_units() if planned else ())
+    if deadline is not None:
+        ffi.set_deadline(deadline)
+    if plan == AUTO:
+        from jaxcomm import renewal
+
+        renewal.begin()
+    elif plan is not None and (begun := sys.modules.get("jaxcomm.renewal")):  # which few runs need
+        begun.end()
+    if plan is not None:
+        communicator.follow(hashes)
+        plan_history.follow(_records(hashes))
+
+
+def _records(hashes: Hashes) -> list[dict[str, Any]]:
+    """Of `jaxcomm.stats().plans`."""
+    records = []
+    for axes, digest in hashes:
+        record: dict[str, Any] = {"plan": digest or "none"}
+        if digest in PLANS:
+            from jaxcomm.plan.in_force import in_force
+
+            record = in_force(PLANS[digest])
+        records.append({"axes": [str(axis) for axis in axes], **record})
+    return records
+
+
+def _check_mesh(hashes: Hashes, mesh: jax.sharding.Mesh) -> None:
+    sizes = mesh.shape
+    together = [axes for count in range(1, len(sizes) + 1) for axes in itertools.combinations(sizes, count)]
+    for axes, digest in hashes:
+        fitting = [axes] if axes and sizes.keys() >= {*axes} else [] if axes else together
+        if digest in PLANS and not any(
+            math.prod(sizes[axis] for axis in each) == PLANS[digest].ranks for each in fitting
+        ):
+            ranks = PLANS[digest].ranks
+            there = ", ".join(f"'{axis}' {size}" for axis, size in sizes.items())
+            over = f" and given for {', '.join(map(repr, axes))}" if axes else ""
+            raise PlanError(
+                f"plan {digest[:8]} is for {ranks} ranks{over}, but the mesh's axes have {there}.\n"
+                f"  Cure: plan from a profile of that many ranks, or make a mesh with an axis of {ranks}."
+            )
