@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 import jax
 
 import jaxcomm.plan
-from jaxcomm import ffi
+from jaxcomm import ffi, plan_history
 from jaxcomm.choice import PLANS, compile_plan
 from jaxcomm.errors import JaxcommError, PlanError
 
@@ -106,6 +106,7 @@ def follow(hashes: Hashes) -> None:
     _compile_plans(hashes)
     _active.set_global(hashes)
     _active(hashes).__enter__()  # this thread may have followed another
+    plan_history.follow(_records(hashes))
 
 
 def require_ranks(plan: str, sizes: Iterable[int], where: str) -> None:
@@ -181,6 +182,19 @@ def _hash(plan: Any, where: str) -> str:
     PLANS[plan.hash] = plan
     digest: str = plan.hash
     return digest
+
+
+def _records(hashes: Hashes) -> list[dict[str, Any]]:
+    """Of `jaxcomm.stats().plans`."""
+    records = []
+    for axes, digest in hashes:
+        record: dict[str, Any] = {"plan": digest or "none"}
+        if digest in PLANS:
+            from jaxcomm.plan.in_force import in_force
+
+            record = in_force(PLANS[digest])
+        records.append({"axes": [str(axis) for axis in axes], **record})
+    return records
 
 
 def _compile_plans(hashes: Hashes) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from jaxcomm import communicator, ffi, jax_compat, plan_history
+from jaxcomm import communicator, ffi, jax_compat
 from jaxcomm.choice import AUTO, PLANS
 from jaxcomm.communicator import Hashes, PlanLike
 from jaxcomm.errors import JaxcommError, PlanError
@@ -80,20 +80,6 @@ def init(
         begun.end()
     if plan is not None:
         communicator.follow(hashes)
-        plan_history.follow(_records(hashes))
-
-
-def _records(hashes: Hashes) -> list[dict[str, Any]]:
-    """Of `jaxcomm.stats().plans`."""
-    records = []
-    for axes, digest in hashes:
-        record: dict[str, Any] = {"plan": digest or "none"}
-        if digest in PLANS:
-            from jaxcomm.plan.in_force import in_force
-
-            record = in_force(PLANS[digest])
-        records.append({"axes": [str(axis) for axis in axes], **record})
-    return records
 
 
 def _check_mesh(hashes: Hashes, mesh: jax.sharding.Mesh) -> None:

@@ -1,6 +1,6 @@
 """The plans that a run follows, and what plan="auto" has made of the run, for `jaxcomm.stats()`.
 
-Written by communicator and renewal, read by ffi; imports nothing. `profile.run_file` says what is in a record.
+Written by communicator and renewal, read by statistics; imports nothing. `profile.run_file` says what is in a record.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 # What comes of something that plan="auto" finds.
 Outcome = Literal["begun", "followed", "taken back", "no plan", "not measured", "not switched", "failed"]
 
-BEGAN: Final = time.monotonic()  # from here the times of a run count
+BEGAN: Final = time.monotonic()  # from here the times of a run count: communicator imports this before any call
 _MOST_EVENTS: Final = 256  # the last ones
 
 _plans: list[dict[str, Any]] = []
