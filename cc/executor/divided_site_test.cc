@@ -1,5 +1,6 @@
 #include "cc/executor/divided_site.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <future>
 #include <memory>
@@ -105,7 +106,8 @@ TEST_P(DividedSiteTest, ThreadsThatRunThroughRandomRowsAgree) {
         ASSERT_TRUE(status.ok()) << status.message();
         float expected = 0;
         for (const uint32_t other : MembersOf(rows[round], rows[round][rank])) expected += Job::Value(other) + more;
-        for (const float value : job.values(rank)) ASSERT_EQ(value, expected) << TextOf(rows[round]);
+        const std::vector<float>& values = job.values(rank);
+        ASSERT_EQ(std::count(values.begin(), values.end(), expected), values.size()) << TextOf(rows[round]);
       }
     });
   }
