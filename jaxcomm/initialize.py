@@ -1,6 +1,6 @@
 """`jaxcomm.init`: what a run may set before its first collective, and what it starts.
 
-It is above communicator, distributed and renewal, which it brings together; only the public face imports it.
+It is above communicator, distributed and auto_plan, which it brings together; only the public face imports it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def init(
       mesh: if given, `plan` must fit one of its axes, or several together; plans by axes must fit theirs.
       plan: what collectives follow from now on, in all threads; as for `use_plan`, but None leaves what is active and
         {} ends it. "auto", in a job of several processes on CPUs: plans that the run makes itself, see
-        `jaxcomm.renewal`.
+        `jaxcomm.auto_plan`.
       rails: the network interfaces that connect hosts, as JAXCOMM_RAILS names them and in its place: ["eth0", "eth1"],
         or with their rates "eth0:4,eth1:1". What each carries is the plan's to say, if it has rails.
       deadline_s: seconds that a collective waits for its last rank before it fails; None leaves it: at first it is the
@@ -73,10 +73,10 @@ def init(
     if deadline is not None:
         ffi.set_deadline(deadline)
     if plan == AUTO:
-        from jaxcomm import renewal
+        from jaxcomm import auto_plan
 
-        renewal.begin()
-    elif plan is not None and (begun := sys.modules.get("jaxcomm.renewal")):  # which few runs need
+        auto_plan.begin()
+    elif plan is not None and (begun := sys.modules.get("jaxcomm.auto_plan")):  # which few runs need
         begun.end()
     if plan is not None:
         communicator.follow(hashes)

@@ -1,6 +1,6 @@
 """The plans that a run follows, and what plan="auto" has made of the run, for `jaxcomm.stats()`.
 
-Written by communicator and renewal, read by statistics; imports nothing. `profile.run_file` says what is in a record.
+Written by communicator and auto_plan, read by statistics; imports nothing. `profile.run_file` says what is in a record.
 """
 
 from __future__ import annotations

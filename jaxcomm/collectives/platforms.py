@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, cast
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
-_MODULES: Final = {"cuda": "jaxcomm.gpu.psum"}
+_MODULES: Final = {"cuda": "jaxcomm.gpu.lowering"}
 
 
 class PlatformRules(Protocol):

@@ -17,7 +17,7 @@ from jaxcomm.testbed.processes import coordinator, environments, hosts_text, on_
 from jaxcomm.testbed.requirements import Requirement, requirements
 from jaxcomm.testbed.schema import Testbed
 from jaxcomm.testbed.state import clean, hosts_file, in_use
-from jaxcomm.testbed.switch import TestbedSwitch
+from jaxcomm.testbed.switch_schema import TestbedSwitch
 
 __all__ = [
     "Event",

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from jaxcomm.ffi.cpu import CPU
 from jaxcomm.testbed.layout import Layout
 from jaxcomm.testbed.schema import Cut
-from jaxcomm.testbed.switch import PRIORITIES
+from jaxcomm.testbed.switch_schema import PRIORITIES
 
 _BYTES_PER_MBIT: Final = 125_000
 _SLOWEST_MBIT: Final = 0.008

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jaxcomm.testbed.layout import Layout
 from jaxcomm.testbed.schema import TestbedHost
-from jaxcomm.testbed.switch import TestbedSwitch
+from jaxcomm.testbed.switch_schema import TestbedSwitch
 
 
 def picture(layout: Layout) -> str:

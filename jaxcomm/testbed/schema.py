@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, Self
 import pydantic
 from pydantic import Field
 
-from jaxcomm.testbed.switch import HEADER_BYTES, TestbedSwitch
+from jaxcomm.testbed.switch_schema import HEADER_BYTES, TestbedSwitch
 from jaxcomm.values import Value
 
 Mbit = Annotated[float, Field(ge=1, le=10_000, allow_inf_nan=False)]

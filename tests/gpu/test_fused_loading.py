@@ -18,7 +18,7 @@ import jaxcomm
 from jaxcomm import ffi, planner, schedules
 from jaxcomm.collectives.request import Device
 from jaxcomm.errors import JaxcommError, PlanError
-from jaxcomm.gpu import core, fused, psum
+from jaxcomm.gpu import core, fused, lowering
 from jaxcomm.log import say_once
 from jaxcomm.profile import Link, Profile, Provenance
 from tests.gpu import certified
@@ -144,7 +144,7 @@ def test_where_xla_partitions_other_axes_gpus_stay_laxs(caplog: pytest.LogCaptur
 
 def test_gpus_are_named_by_cudas_numbers() -> None:
     gpus = [SimpleNamespace(id=8 + i, local_hardware_id=i, process_index=0) for i in range(2)]
-    assert psum.gpus([gpus[::-1]]) == (((0, 1), (0, 0)),)
+    assert lowering.gpus([gpus[::-1]]) == (((0, 1), (0, 0)),)
     assert fused.device_key(Device(process=2, number=1)) == 2 << 16 | 1
 
 
@@ -176,7 +176,7 @@ def test_a_process_of_several_tells_its_core_of_the_job_when_it_lowers(
     monkeypatch.setattr(jax, "local_devices", lambda backend: cpus)
     monkeypatch.setattr(fused, "join_processes", fused.join_processes.__wrapped__)
     monkeypatch.setattr(core, "jax_has_it", lambda: True)
-    monkeypatch.setattr(psum, "start", lambda: None)
+    monkeypatch.setattr(lowering, "start", lambda: None)
     assert "@jaxcomm_collective(" in lowered(lambda *xs: jaxcomm.psum(xs, "data"))
     assert recorder.job == ("a job", 0)
     assert list(recorder.regions) == [cpu.local_hardware_id for cpu in cpus] and all(recorder.regions.values())
@@ -196,7 +196,7 @@ def test_a_failure_that_nobody_was_told_of_is_logged_at_exit(
 
     monkeypatch.setattr(fused, "check", check)
     with caplog.at_level(logging.ERROR, "jaxcomm"):
-        psum.check_at_exit()
+        lowering.check_at_exit()
     assert "psum #9 over 'data': rank 3 of 8 has not arrived" in caplog.text
 
 

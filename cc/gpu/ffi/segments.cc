@@ -1,4 +1,4 @@
-// The custom calls that masks are made of, on GPUs: the same as in cc/ffi/importance.cc, except that "importance" has a
+// The custom calls that masks are made of, on GPUs: the same as in cc/ffi/segments.cc, except that "importance" has a
 // third result, in which it counts the sample, so that nothing is allocated while a step runs.
 
 #include "cc/ffi/segments.h"

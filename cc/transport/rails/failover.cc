@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "cc/base/little_endian.h"
-#include "cc/transport/rails/messages.h"
+#include "cc/transport/rails/notice_kinds.h"
 #include "cc/transport/rails/peer.h"
 #include "cc/transport/rails/rails.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "cc/transport/rails/messages.h"
+#include "cc/transport/rails/notice_kinds.h"
 
 namespace jaxcomm {
 

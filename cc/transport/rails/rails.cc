@@ -4,7 +4,7 @@
 #include <string>
 
 #include "cc/base/little_endian.h"
-#include "cc/transport/rails/messages.h"
+#include "cc/transport/rails/notice_kinds.h"
 #include "cc/transport/rails/peer.h"
 #include "cc/transport/spans.h"
 

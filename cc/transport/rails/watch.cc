@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cc/base/thread.h"
-#include "cc/transport/rails/messages.h"
+#include "cc/transport/rails/notice_kinds.h"
 #include "cc/transport/rails/peer.h"
 #include "cc/transport/rails/rails.h"
 

@@ -7,12 +7,12 @@ from typing import Any
 import jax
 
 from jaxcomm import plan_history
+from jaxcomm.auto_plan import links
+from jaxcomm.auto_plan.auto_plan import AutoPlan
 from jaxcomm.distributed import store
 from jaxcomm.log import say
-from jaxcomm.renewal import links
-from jaxcomm.renewal.renewal import Renewal
 
-_running: tuple[Any, Renewal] | None = None  # with the store of the processes that it is of
+_running: tuple[Any, AutoPlan] | None = None  # with the store of the processes that it is of
 
 
 def begin() -> None:
@@ -34,7 +34,7 @@ def begin() -> None:
         said = f"the links were measured, in {found.took_s:.1f} s; plans follow as the run shows who is late."
         plan_history.record_event(said, "begun")
         say(f"plan='auto': {said}")
-    _running = store.client(), Renewal(found.links, process, processes, len(jax.devices("cpu")))
+    _running = store.client(), AutoPlan(found.links, process, processes, len(jax.devices("cpu")))
 
 
 def end() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxcomm import ffi
-from jaxcomm.renewal.watch import Watch, busiest
+from jaxcomm.auto_plan.watch import Watch, busiest
 
 
 def site(plan: str, nbytes: int, calls: int, *, ranks: int = 2, own: bool = False) -> dict[str, Any]:

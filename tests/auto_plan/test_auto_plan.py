@@ -15,13 +15,13 @@ import pytest
 
 import jaxcomm
 from jaxcomm import jax_compat, plan_history, planner
+from jaxcomm.auto_plan import auto_plan, planning, running
+from jaxcomm.auto_plan.links import MeasuredLinks
+from jaxcomm.auto_plan.planning import profile_of
+from jaxcomm.auto_plan.watch import Calls, Site
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import encode
 from jaxcomm.profile import Profile, lateness
-from jaxcomm.renewal import planning, renewal, running
-from jaxcomm.renewal.links import MeasuredLinks
-from jaxcomm.renewal.planning import profile_of
-from jaxcomm.renewal.watch import Calls, Site
 
 LINKS = {"link": {"alpha_s": 1e-5, "beta_s_per_byte": 8e-9, "source": "a test"}, "hosts": ["a", "b", "c", "d"]}
 NBYTES = 4 << 20
@@ -43,10 +43,10 @@ class Run:
         self.paused = 0
         self._after_s = after_s
         self._random = np.random.default_rng(0)
-        monkeypatch.setattr(renewal, "_LOOK_S", 1e-3)
-        monkeypatch.setattr(renewal, "Agreement", lambda *args: self)
-        monkeypatch.setattr(renewal, "Watch", lambda ranks: self)
-        monkeypatch.setattr(renewal, "Switches", lambda: self)
+        monkeypatch.setattr(auto_plan, "_LOOK_S", 1e-3)
+        monkeypatch.setattr(auto_plan, "Agreement", lambda *args: self)
+        monkeypatch.setattr(auto_plan, "Watch", lambda ranks: self)
+        monkeypatch.setattr(auto_plan, "Switches", lambda: self)
         monkeypatch.setattr(planning, "plan_text", self._plan_text)
 
     def propose(self, text: str) -> bool:
@@ -88,7 +88,7 @@ class Run:
 
 def follow(run: Run, until: Callable[[], bool], then: Callable[[], Any] = lambda: None) -> None:
     """Lets the first process decide until something is so."""
-    followed = renewal.Renewal(LINKS, 0, 4, 4)
+    followed = auto_plan.AutoPlan(LINKS, 0, 4, 4)
     try:
         for change in (until, then):
             deadline = time.monotonic() + 60
@@ -96,7 +96,7 @@ def follow(run: Run, until: Callable[[], bool], then: Callable[[], Any] = lambda
                 time.sleep(1e-3)
     finally:
         followed.close()
-    assert not any(thread.name == "jaxcomm renewal" for thread in threading.enumerate())
+    assert not any(thread.name == "jaxcomm auto_plan" for thread in threading.enumerate())
 
 
 def test_a_plan_that_gains_stays_until_the_late_rank_is_another(
@@ -203,7 +203,7 @@ def test_after_an_error_it_pauses_and_tries_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(jax_compat, "is_job", lambda: True)
-    monkeypatch.setattr(renewal, "_RETRY_S", 1e-2)
+    monkeypatch.setattr(auto_plan, "_RETRY_S", 1e-2)
     run = Run(monkeypatch, lambda plan: 0.05 if plan == "auto" else 0.04)
     caplog.set_level(logging.WARNING, "jaxcomm")
     run.error = JaxcommError("process 2 refuses it")
@@ -219,11 +219,11 @@ def test_after_an_error_it_pauses_and_tries_again(
 
 def test_errors_that_go_on_end_it(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(jax_compat, "is_job", lambda: True)
-    monkeypatch.setattr(renewal, "_RETRY_S", 1e-3)
+    monkeypatch.setattr(auto_plan, "_RETRY_S", 1e-3)
     run = Run(monkeypatch, lambda plan: 0.05)
     run.error = JaxcommError("process 2 is gone")
     follow(run, lambda: "from now on" in caplog.text)
-    assert len(run.planned) == renewal._FAILURES
+    assert len(run.planned) == auto_plan._FAILURES
     assert "the run keeps the plan that it has from now on: process 2 is gone" in caplog.text
 
 
@@ -240,8 +240,8 @@ def test_where_calls_become_slower_the_links_are_measured_again_and_the_best_pla
 
     run = Run(monkeypatch, after_s)
     caplog.set_level(logging.WARNING, "jaxcomm")
-    monkeypatch.setattr(renewal, "_RARELY", 0)
-    monkeypatch.setattr(renewal, "_FIRST_S", 0)
+    monkeypatch.setattr(auto_plan, "_RARELY", 0)
+    monkeypatch.setattr(auto_plan, "_FIRST_S", 0)
     slow = {**LINKS, "link": {"alpha_s": 1e-5, "beta_s_per_byte": 3e-8, "source": "a test"}}
     monkeypatch.setattr(run, "pause", lambda: MeasuredLinks(slow if run.slower > 1 else LINKS, 1e-3))
     seen = 0.0
@@ -316,11 +316,11 @@ def test_links_are_measured_again_rarely(monkeypatch: pytest.MonkeyPatch, caplog
 def test_it_ends_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(monkeypatch, lambda plan: 0.05 if plan == "auto" else 0.04)
     monkeypatch.setattr(running, "store", SimpleNamespace(client=lambda: run))
-    followed = renewal.Renewal(LINKS, 0, 4, 4)
+    followed = auto_plan.AutoPlan(LINKS, 0, 4, 4)
     monkeypatch.setattr(running, "_running", (run, followed))
 
     def is_followed() -> bool:
-        return any(thread.name == "jaxcomm renewal" for thread in threading.enumerate())
+        return any(thread.name == "jaxcomm auto_plan" for thread in threading.enumerate())
 
     jaxcomm.init()
     assert is_followed()

@@ -9,9 +9,9 @@ from tests.processes import jobs
 
 @pytest.mark.slow
 def test_all_processes_switch_or_measure_at_one_launch_and_sums_stay_exact() -> None:
-    job = jobs.run("tests.processes.renewal", processes=4, transport="tcp")
+    job = jobs.run("tests.processes.auto_plan", processes=4, transport="tcp")
     assert [process.status for process in job] == [0] * 4, "\n".join(process.output for process in job)
-    reports = [process.reports["renewal"] for process in job]
+    reports = [process.reports["auto_plan"] for process in job]
     assert [report["wrong"] for report in reports] == [0] * 4
     assert [report["switched"] for report in reports] == [3] * 4
     assert [[plan["plan"] for plan in report["plans"]] for report in reports] == [["auto"]] * 4, "the last one is none"

@@ -13,13 +13,13 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxcomm
-from jaxcomm import planner, renewal
+from jaxcomm import auto_plan, planner
+from jaxcomm.auto_plan import agreement, links
+from jaxcomm.auto_plan.agreement import Agreement
+from jaxcomm.auto_plan.plan_switches import Switches
+from jaxcomm.auto_plan.planning import profile_of
 from jaxcomm.plan import encode
 from jaxcomm.profile import Profile
-from jaxcomm.renewal import agreement, links
-from jaxcomm.renewal.agreement import Agreement
-from jaxcomm.renewal.planning import profile_of
-from jaxcomm.renewal.switches import Switches
 from tests.processes import jobs
 
 SIZE = 30_000
@@ -36,7 +36,7 @@ def profile(late: int) -> Profile:
 def main() -> None:
     jax.distributed.initialize()
     first = jax.process_index() == 0
-    renewal.begin = lambda: None  # nothing but what follows switches plans
+    auto_plan.begin = lambda: None  # nothing but what follows switches plans
     jaxcomm.init(plan="auto")
     mesh = jax.make_mesh((4,), ("data",))
     shard = partial(jax.shard_map, mesh=mesh, in_specs=P("data"), out_specs=P("data"))
@@ -95,7 +95,7 @@ def main() -> None:
     betas = [measured.links["link"]["beta_s_per_byte"] for measured in paused]
     calls = {site["plan"]: site["calls"] for site in jaxcomm.stats() if site["bytes"] == 4 * SIZE and site["calls"]}
     jobs.report(
-        "renewal",
+        "auto_plan",
         wrong=wrong,
         switched=len(switched),
         calls=calls,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jaxcomm.renewal.pace import Pace
-from jaxcomm.renewal.situation import CALLS
+from jaxcomm.auto_plan.pace import Pace
+from jaxcomm.auto_plan.situation import CALLS
 
 
 def test_what_has_changed_for_long_is_found() -> None:

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.renewal.situation import CALLS
+from jaxcomm.auto_plan.situation import CALLS
 
 _CHANGED: Final = 1.3  # times as long or as short
 

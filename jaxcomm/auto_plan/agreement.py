@@ -18,9 +18,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from jaxcomm.auto_plan.plan_switches import Launches, PlannedLists
 from jaxcomm.distributed import store
 from jaxcomm.errors import JaxcommError
-from jaxcomm.renewal.switches import Launches, PlannedLists
 
 _POLL_S: Final = 0.02
 _ANSWERS_S: Final = 60.0  # for all processes to answer the first one
@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 
 
 class SwitchingCore(Protocol):
-    """What carries out the switches of a process; see `jaxcomm.renewal.switches.Switches`."""
+    """What carries out the switches of a process; see `jaxcomm.auto_plan.plan_switches.Switches`."""
 
     def load(self, text: str) -> PlannedLists: ...
     def launches(self) -> dict[str, int]: ...

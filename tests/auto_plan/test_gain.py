@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jaxcomm.renewal.gain import PERIODS, compare
+from jaxcomm.auto_plan.gain import PERIODS, compare
 
 
 def periods(step_s: float, count: int = 32, noise_s: float = 1e-3) -> list[float]:

@@ -40,7 +40,7 @@ def profile_of(links: Mapping[str, Any], arrivals: NDArray[np.float64], nbytes: 
         "arrivals": np.round(arrivals, 9).tolist(),
         "warmup_dropped": 0,
         "collective": {"bytes": nbytes, "seconds": after_s},
-        "provenance": Provenance(source="a run with plan='auto'", tool="jaxcomm.renewal").model_dump(),
+        "provenance": Provenance(source="a run with plan='auto'", tool="jaxcomm.auto_plan").model_dump(),
     }
     return validate(document, "the run's profile")
 

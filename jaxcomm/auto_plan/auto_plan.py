@@ -11,18 +11,18 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 
 from jaxcomm import jax_compat, plan_history
+from jaxcomm.auto_plan import links, planning
+from jaxcomm.auto_plan.agreement import Agreement
+from jaxcomm.auto_plan.gain import PERIODS, compare, is_shorter
+from jaxcomm.auto_plan.pace import Pace
+from jaxcomm.auto_plan.plan_switches import Periods, Switches
+from jaxcomm.auto_plan.situation import CALLS, CHANGED, Situation, steady
+from jaxcomm.auto_plan.watch import Calls, Site, Watch, busiest
 from jaxcomm.choice import AUTO
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say
 from jaxcomm.plan import Plan, files
 from jaxcomm.profile import Profile
-from jaxcomm.renewal import links, planning
-from jaxcomm.renewal.agreement import Agreement
-from jaxcomm.renewal.gain import PERIODS, compare, is_shorter
-from jaxcomm.renewal.pace import Pace
-from jaxcomm.renewal.situation import CALLS, CHANGED, Situation, steady
-from jaxcomm.renewal.switches import Periods, Switches
-from jaxcomm.renewal.watch import Calls, Site, Watch, busiest
 from jaxcomm.schedules import Schedule
 
 _RARELY: Final = 100  # times as long as the links were measured, until they may be again: one percent of the time
@@ -49,7 +49,7 @@ class _Followed(NamedTuple):
     periods: Periods
 
 
-class Renewal:
+class AutoPlan:
     """A thread that follows the run, until `close`; that of the first process decides.
 
     Closes itself when the process ends.
@@ -86,7 +86,7 @@ class Renewal:
         if self._thread is not None and self._thread.is_alive():
             return
         self._end.clear()
-        self._thread = threading.Thread(target=self._work, name="jaxcomm renewal", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="jaxcomm auto_plan", daemon=True)
         self._thread.start()
         atexit.register(self.close)
 

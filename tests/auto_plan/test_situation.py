@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from jaxcomm.auto_plan.planning import profile_of
+from jaxcomm.auto_plan.situation import CALLS, Situation, steady
 from jaxcomm.profile import Profile
-from jaxcomm.renewal.planning import profile_of
-from jaxcomm.renewal.situation import CALLS, Situation, steady
 
 LINKS = {"link": {"alpha_s": 1e-5, "beta_s_per_byte": 1e-9, "source": "a test"}, "hosts": ["a", "b", "c", "d"]}
 

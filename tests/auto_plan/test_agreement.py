@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from jaxcomm import jax_compat
+from jaxcomm.auto_plan import agreement
+from jaxcomm.auto_plan.agreement import Agreement
+from jaxcomm.auto_plan.plan_switches import Launches, PlannedLists
 from jaxcomm.errors import JaxcommError
-from jaxcomm.renewal import agreement
-from jaxcomm.renewal.agreement import Agreement
-from jaxcomm.renewal.switches import Launches, PlannedLists
 from tests.distributed.stores import Store
 
 MODULE = "7"

@@ -14,6 +14,6 @@ May be imported by communicator; imports choice, distributed, ffi, measure, plan
 `jaxcomm plan`.
 """
 
-from jaxcomm.renewal.running import begin, end
+from jaxcomm.auto_plan.running import begin, end
 
 __all__ = ["begin", "end"]

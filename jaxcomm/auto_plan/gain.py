@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from jaxcomm.renewal.situation import CALLS
-from jaxcomm.renewal.switches import Periods
+from jaxcomm.auto_plan.plan_switches import Periods
+from jaxcomm.auto_plan.situation import CALLS
 
 PERIODS: Final = 16  # of a step, from which on they tell
 _LEAST: Final = 0.005  # of a step that a plan has to gain
