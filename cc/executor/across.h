@@ -4,7 +4,7 @@
 //   AcrossProcesses across(pool, call_back);
 //   across.Connect(transport);                               // whose Events this is
 //   across.Arrive(site, run, rank, buffers, done);           // returns at once
-//   bool waiting = across.Watch(Clock::now(), deadline);     // ends what is overdue; now and then
+//   across.Watch(Clock::now(), deadline);                    // ends what is overdue; now and then
 //
 // Thread-safe; holds no lock when it calls the transport, a callback or the pool. What comes of a call that has not
 // begun here is kept for it, as much as there is room for. When a call fails, in whichever process, the calls of its
@@ -55,7 +55,7 @@ class AcrossProcesses : public Transport::Events {
   void OnNotice(uint32_t process, std::string_view notice) override;
   void OnPeerGone(uint32_t process, const Status& why) override;
 
-  // Ends the calls that are overdue; whether others may become so.
+  // Ends the calls that are overdue.
   void Watch(Clock::time_point now, double deadline);
   bool waiting() const;
 

@@ -1,8 +1,8 @@
 // One collective in flight: who has arrived, which ops may run, who is done.
 //
 //   Call call(site, /*names=*/nullptr, 412, Clock::now());
-//   std::vector<OpSlice> slices = call.Arrive(rank, buffers, done, now);   // ops that this arrival made ready
-//   Progress progress = call.Run(slices[0]);                               // more slices, and ranks that are done
+//   Progress progress = call.Arrive(rank, buffers, done, now);   // slices of the ops that this made ready, and
+//   progress = call.Run(slice);                                  // more of them; ranks that are done
 //
 // Thread-safe; slices of different ops may run on different threads. The caller runs every slice it is given exactly
 // once and invokes every completion it is given. After Fail nothing of any rank's memory is touched any more once the

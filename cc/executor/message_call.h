@@ -1,6 +1,6 @@
 // One execution of a call site between processes, as one of them sees it: who has arrived, what may start, who is done.
 //
-//   MessageCall call(site, id, /*number=*/412, Clock::now(), held_views);
+//   MessageCall call(site, id, /*number=*/412, first, Clock::now(), held_views);
 //   MessageSteps steps = call.Arrive(rank, buffers, done, now);
 //   // … start each of steps.tasks; report its end; then, as posts and sends have begun:
 //   steps = call.Started(count);

@@ -1,6 +1,6 @@
 // Where the bytes of one rank of a call lie: in its buffers, in scratch memory, or still in the transport's.
 //
-//   MessageMemory memory(site, local, buffers);
+//   MessageMemory memory(site, graph, buffers);
 //   transport.Post(…, memory.Spans(task), task.accepts_view, …);   // then, of what came as a view:
 //   memory.Keep(task, view);                                       // read from there, or
 //   memory.Copy(task, view);                                       // no longer needed

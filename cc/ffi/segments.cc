@@ -2,7 +2,7 @@
 // "jaxcomm_pack" gathers the chosen segments, "jaxcomm_unpack" puts them back among zeros, "jaxcomm_scale" multiplies
 // each segment by a factor of its own, which drops it where that is 0.
 
-#include "cc/kernels/importance.h"
+#include "cc/ffi/segments.h"
 
 #include <algorithm>
 #include <cstring>
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "cc/ffi/segments.h"
+#include "cc/kernels/importance.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace jaxcomm {

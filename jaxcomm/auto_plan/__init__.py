@@ -10,7 +10,7 @@ and plan again. One line in the log says what changed and what it gained.
 It follows all-reduces over all ranks, of steps that are called again and again; a whole training in one call is one
 launch, and does not change.
 
-May be imported by communicator; imports choice, distributed, ffi, measure, plan, profile and schedules. It runs
+May be imported by initialize; imports choice, distributed, ffi, measure, plan, profile and schedules. It runs
 `jaxcomm plan`.
 """
 

@@ -38,7 +38,21 @@ _KINDS: dict[str, Callable[[int, int], Schedule]] = {
     "straggler": lambda ranks, chunks: schedules.straggler(ranks, ranks // 2, chunks),
     "direct_join": lambda ranks, chunks: schedules.direct_join(ranks, ranks // 2, chunks),
     "hybrid": lambda ranks, chunks: schedules.hybrid(ranks, ranks // 2, chunks + ranks, chunks),
+    "stragglers": lambda ranks, chunks: schedules.stragglers(ranks, _late(ranks), chunks),
+    "chain": lambda ranks, chunks: schedules.chain(ranks, _late(ranks), chunks),
+    "hierarchical": lambda ranks, chunks: schedules.hierarchical(_hosts(ranks), "rank", 4.0, chunks),
 }
+_WITHOUT_CHUNKS = ("ring", "halving_doubling", "direct", "broadcast")
+
+
+def _late(ranks: int) -> list[int]:
+    """Two late ranks, or the one that there may be."""
+    return [ranks // 2, 0][: ranks - 1]
+
+
+def _hosts(ranks: int) -> list[int]:
+    """Hosts of two ranks, the last one of one if there is an odd number."""
+    return [rank // 2 for rank in range(ranks)]
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -51,14 +65,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         choices=[*_KINDS],
         help="prove this built-in schedule; may be repeated",
     )
-    parser.add_argument("--all-schedules", action="store_true", help="prove every built-in schedule")
+    parser.add_argument("--all-schedules", action="store_true", help="prove every kind of built-in schedule")
     parser.add_argument(
         "--ranks", type=arguments.counts, default=arguments.counts(_RANKS), help=f"numbers of ranks ({_RANKS})"
     )
     parser.add_argument(
         "--chunks",
         type=arguments.counts,
-        help="chunk counts of straggler, direct_join and hybrid (1, n-1 and 2n+1, where n is the ranks)",
+        help="chunk counts of schedules that have them (1, n-1 and 2n+1, where n is the ranks; hierarchical: 1, 16)",
     )
     parser.add_argument("--programs", action="store_true", help="also compile each schedule and prove what then runs")
     parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
@@ -109,12 +123,18 @@ def _of_files(files: dict[str, plan.Plan]) -> Iterator[tuple[str, Schedule]]:
 
 def _built_in(kinds: list[str], ranks: list[int], chunks: list[int] | None) -> Iterator[tuple[str, Schedule]]:
     for kind, n in itertools.product(kinds, ranks):
-        counts = (chunks or sorted({1, n - 1, 2 * n + 1})) if kind in ("straggler", "direct_join", "hybrid") else [1]
+        counts = [1] if kind in _WITHOUT_CHUNKS else chunks or _counts(kind, n)
         for k in counts:
             try:
                 yield kind, _KINDS[kind](n, k)
             except ValueError as error:
                 raise JaxcommError(f"{kind}: {error}") from None
+
+
+def _counts(kind: str, ranks: int) -> list[int]:
+    if kind == "hierarchical":  # proved transfer by transfer, which many chunks of many ranks make slow
+        return [1, 16]
+    return sorted({1, ranks - 1, 2 * ranks + 1})
 
 
 def _prove(name: str, schedule: Schedule, programs: bool) -> dict[str, Any]:

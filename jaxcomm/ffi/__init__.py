@@ -53,7 +53,7 @@ class Backend(Protocol):
     def set_deadline(self, seconds: float) -> None:
         """As `jaxcomm.ffi.set_deadline`."""
 
-    def stats(self) -> list[dict[str, Any]]:
+    def sites(self) -> list[dict[str, Any]]:
         """As `jaxcomm.ffi.sites`."""
 
     def reset_stats(self) -> None:
@@ -120,7 +120,7 @@ def set_deadline(seconds: float) -> None:
 def sites(*, spans: bool = False) -> list[dict[str, Any]]:
     """The records of call sites, as in `jaxcomm.stats()`; without their `spans` they cost less."""
     found: list[dict[str, Any]] = json.loads(CPU.text("stats", spans))
-    return found + [site for backend in _backends for site in backend.stats()]
+    return found + [site for backend in _backends for site in backend.sites()]
 
 
 def rails() -> list[dict[str, Any]]:

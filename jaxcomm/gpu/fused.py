@@ -77,7 +77,7 @@ def set_deadline(seconds: float) -> None:
     nccl.set_deadline(seconds)
 
 
-def stats() -> list[dict[str, Any]]:
+def sites() -> list[dict[str, Any]]:
     """As `jaxcomm.stats`, by the devices' clocks; those of several devices are compared by way of the host's.
 
     Where ranks live in several processes, each of these tells about the calls of all ranks.

@@ -1,6 +1,7 @@
 """Measuring, by JAX, what profiles hold: links and late ranks, a step's gradients, what loss a training bears.
 
-May be imported by cli; imports profile, program, what runs the collectives, and the calls between processes.
+May be imported by auto_plan and cli; imports profile, program, what runs the collectives, and the calls between
+processes.
 """
 
 from jaxcomm.measure.devices import measure_devices

@@ -168,7 +168,8 @@ def test_verify_proves_a_plan_and_every_kind_of_schedule(planned: Path, capsys: 
     assert document(capsys, "verify", str(planned))["proved"] == entries
     found = document(capsys, "verify", "--all-schedules", "--ranks", "2,3,8", "--programs")
     assert {row["kind"] for row in found["rows"]} == {
-        "ring", "halving_doubling", "direct", "broadcast", "straggler", "direct_join", "hybrid",
+        "ring", "halving_doubling", "direct", "broadcast", "straggler", "direct_join", "hybrid", "stragglers", "chain",
+        "hierarchical",
     }  # fmt: skip
     assert all(row["operations"] > 0 and row["seconds"] >= 0 for row in found["rows"])
 

@@ -72,7 +72,7 @@ class ByNumPy(SimpleNamespace):
     def set_deadline(self, seconds: float) -> None:
         self.limit = seconds
 
-    def stats(self) -> list[dict[str, Any]]:
+    def sites(self) -> list[dict[str, Any]]:
         sites: list[dict[str, Any]] = json.loads(json.dumps([*self.sites.values()]))
         return sites
 

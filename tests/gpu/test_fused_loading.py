@@ -36,7 +36,7 @@ def test_it_registers_and_lowers_without_a_device() -> None:
     fused.register()
     assert fused.registered_program(schedules.ring(4)) == fused.registered_program(schedules.ring(4))
     fused.check()  # nothing has run
-    assert fused.stats() == []
+    assert fused.sites() == []
     fused.reset_stats()
 
 
@@ -210,7 +210,7 @@ def test_a_back_end_that_comes_late_is_given_what_the_core_has(monkeypatch: pyte
         def set_deadline(self, seconds: float) -> None:
             self.deadline = seconds
 
-        def stats(self) -> list[dict[str, Any]]:
+        def sites(self) -> list[dict[str, Any]]:
             return [{"name": "a GPU's"}]
 
         def reset_stats(self) -> None:

@@ -1,7 +1,7 @@
 // What a kernel leaves for the host: records of failures, which become errors as on CPUs, and of who was late.
 //
-//   Status status = FailureStatus({"psum", "data", "3f9a01c2", 16 << 20}, /*ranks=*/8, /*num_blocks=*/16, records);
-//   std::optional<CallRecord> record = ReadClocks(words, /*error=*/0, program);
+//   Status status = FailureStatus({"psum", "data", "3f9a01c2", 16 << 20}, /*call=*/412, /*ranks=*/8, /*num_blocks=*/16,
+//   records); std::optional<CallRecord> record = ReadClocks(words, /*error=*/0, program);
 #pragma once
 
 #include <cstdint>

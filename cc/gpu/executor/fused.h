@@ -24,7 +24,7 @@ namespace jaxcomm::fused {
 inline constexpr uint32_t kMaxRanks = 32;
 inline constexpr uint32_t kKeptCalls = 64;  // whose clocks are kept
 
-// A rank as another one sees it. `flags` are [num_flags][num_blocks], and after them, per block_index, how far the
+// A rank as another one sees it. `flags` are [num_flags][num_blocks], and after them, per thread block, how far the
 // rank's data is from its origin. Ranks see the origin, which is the same memory, at addresses of their own.
 struct Peer {
   uint64_t* flags;

@@ -81,7 +81,7 @@ def late() -> Iterator[Row]:
             for _ in range(CALLS):
                 jax.block_until_ready(step(x))
             fused.check()
-            site = next(s for s in fused.stats() if s["bytes"] == nbytes and s["calls"] - before[s["plan"]] == CALLS)
+            site = next(s for s in fused.sites() if s["bytes"] == nbytes and s["calls"] - before[s["plan"]] == CALLS)
             seconds = statistics.median(site["after_arrival_s"][-CALLS:])
             arrival = statistics.median(arrivals[LATE] for arrivals in site["arrivals"][-CALLS:])
             ring = ring or seconds
@@ -92,7 +92,7 @@ def late() -> Iterator[Row]:
 def _calls(nbytes: int) -> dict[str, int]:
     """How often each plan was called with so many bytes; of plans not called yet, 0."""
     called = dict.fromkeys((schedule.kind for schedule in MATRIX.values()), 0)
-    return called | {site["plan"]: site["calls"] for site in fused.stats() if site["bytes"] == nbytes}
+    return called | {site["plan"]: site["calls"] for site in fused.sites() if site["bytes"] == nbytes}
 
 
 def deadline() -> Iterator[Row]:
