@@ -40,7 +40,7 @@ class ByNumPy(SimpleNamespace):
     """Takes the place of the fused executor in the sections: the reference itself, on a CPU."""
 
     def __init__(self, wrong: int = 0, spoils: bool = True) -> None:
-        super().__init__(calls=0, wrong=wrong, spoils=spoils, sites={}, failed=False, limit=60.0)
+        super().__init__(calls=0, wrong=wrong, spoils=spoils, by_plan={}, failed=False, limit=60.0)
 
     def virtual_psum(self, x: jax.Array, schedule: Any, *, reduction: str = "sum", delays_us: Any = None) -> jax.Array:
         def call(x: Any, delays: Any) -> np.ndarray:
@@ -48,7 +48,7 @@ class ByNumPy(SimpleNamespace):
             held = np.asarray(x)
             late = float(np.max(delays)) * 1e-6
             site = {"plan": schedule.kind, "bytes": held[0].nbytes, "calls": 0, "arrivals": [], "after_arrival_s": []}
-            site = self.sites.setdefault((schedule.kind, held[0].nbytes), site)
+            site = self.by_plan.setdefault((schedule.kind, held[0].nbytes), site)
             site["calls"] += 1
             site["arrivals"].append(list(np.asarray(delays) * 1e-6))
             site["after_arrival_s"].append(1e-3 if schedule.kind == "ring" else 0.5e-3)
@@ -73,7 +73,7 @@ class ByNumPy(SimpleNamespace):
         self.limit = seconds
 
     def sites(self) -> list[dict[str, Any]]:
-        sites: list[dict[str, Any]] = json.loads(json.dumps([*self.sites.values()]))
+        sites: list[dict[str, Any]] = json.loads(json.dumps([*self.by_plan.values()]))
         return sites
 
 
