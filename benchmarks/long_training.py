@@ -1,6 +1,6 @@
 """10 000 steps of a Flax training in four processes: by jax.lax, by jaxcomm, and by jaxcomm on two rails that get cut.
 
-    python benchmarks/long_training.py                  # about 10 minutes; the rails need root
+    python benchmarks/long_training.py                  # about 17 minutes; the rails need root
     python benchmarks/long_training.py --steps 500 --seed 2
 
 The same seeds everywhere. The first two run with `jaxcomm launch`, the third with `jaxcomm testbed run` on four hosts
@@ -24,7 +24,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jaxcomm.report.tables import table
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from jaxcomm.report.tables import table  # noqa: E402
+from tests.processes.resources import held  # noqa: E402
 
 PROCESSES, LOOKS = 4, 10
 ROWS, FEATURES, UNITS = 4, 64, 720  # 2.2 MiB of gradients: messages of several segments, which take both rails
@@ -49,12 +53,6 @@ def testbed(seed: int, seconds: float) -> tuple[str, int]:
         )
         at, cuts = at + draw.uniform(1.0, 1.5) * EVERY_S, cuts + 1
     return "\n".join(lines), cuts
-
-
-def held() -> dict[str, int]:
-    """Resident bytes, file descriptors and threads of this process."""
-    resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return {"rss": resident, "files": len(os.listdir("/proc/self/fd")), "threads": len(os.listdir("/proc/self/task"))}
 
 
 def train(by: str, steps: int, out: Path) -> None:
@@ -133,7 +131,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0, help="of the cuts")
-    parser.add_argument("--seconds", type=float, default=400.0, help="for how long links are cut")
+    parser.add_argument("--seconds", type=float, default=600.0, help="for how long links are cut")
     parser.add_argument("--by", choices=("lax", "jaxcomm"), help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -13,6 +13,10 @@ from typing import Any, Final, Literal
 # What comes of something that plan="auto" finds.
 Outcome = Literal["begun", "followed", "taken back", "no plan", "not measured", "not switched", "failed"]
 
+# Of the file that `jaxcomm.stats().save(path)` writes.
+FORMAT: Final = "jaxcomm-stats"
+VERSION: Final = 1
+
 BEGAN: Final = time.monotonic()  # from here the times of a run count: communicator imports this before any call
 _MOST_EVENTS: Final = 256  # the last ones
 

@@ -46,7 +46,15 @@ class Stats(list[dict[str, Any]]):
         """The records as JSON, which `jaxcomm report`, `jaxcomm profile` and `jaxcomm.profile.from_stats` read."""
         written = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         records = {"sites": self, "rails": self.rails, "plans": self.plans, "events": self.events}
-        return json.dumps({"format": "jaxcomm-stats", "version": 1, "written": written, "at_s": self.at_s, **records})
+        return json.dumps(
+            {
+                "format": plan_history.FORMAT,
+                "version": plan_history.VERSION,
+                "written": written,
+                "at_s": self.at_s,
+                **records,
+            }
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes `json()` to a file, whole or not at all.

@@ -8,7 +8,6 @@ the digest of the bits of a process's ranks, and what a process holds.
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from jax.sharding import PartitionSpec as P
 
 import jaxcomm
 from tests.processes import jobs
+from tests.processes.resources import held
 
 ROWS, FEATURES, UNITS = 16, 8, 32
 LOOKS = 10  # at what the process holds
@@ -101,12 +101,6 @@ class Checkpoint:
             )
         )
         return self._manager.restore(self.step(), args=ocp.args.StandardRestore(placed))
-
-
-def held() -> dict[str, int]:
-    """Resident bytes, file descriptors and threads of this process."""
-    resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return {"rss": resident, "files": len(os.listdir("/proc/self/fd")), "threads": len(os.listdir("/proc/self/task"))}
 
 
 def digest(state: State) -> str:
