@@ -1,0 +1,19 @@
+"""What a process holds stays the same, however many steps of megabytes it has done."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.processes import jobs
+
+pytestmark = pytest.mark.slow
+
+STEPS = 1000
+GROWTH = 24 << 20  # bytes: a few of XLA's buffers; without cc/ffi/heap.cc some process grows by a hundred
+
+
+def test_resident_memory_does_not_grow() -> None:
+    for process in jobs.run("tests.processes.memory", str(STEPS), processes=4, transport="tcp"):
+        assert process.status == 0, process.output
+        held = process.reports["memory"]["rss"]
+        assert held[-1] - held[1] < GROWTH, held
