@@ -2,7 +2,6 @@
 
 #include <charconv>
 #include <system_error>
-#include <utility>
 
 #include "cc/program/messages.h"
 #include "cc/program/program.h"
@@ -57,52 +56,9 @@ Round Gather(uint32_t ranks, uint32_t rank) {
   return round;
 }
 
-List Ring(uint32_t ranks, uint32_t rank) {
-  const uint32_t next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;
-  List list{ranks, 1, {}};
-  for (uint32_t step = 0; step + 1 < ranks; ++step) {
-    const uint32_t sent = (rank + ranks - step) % ranks, added = (sent + ranks - 1) % ranks;
-    list.rounds.push_back({{{next, sent}}, {{previous, added, 1}}, {{added, {1, Messages::kOwn}}}});
-  }
-  for (uint32_t step = 0; step + 1 < ranks; ++step) {
-    const uint32_t sent = (rank + 1 + ranks - step) % ranks, received = (sent + ranks - 1) % ranks;
-    list.rounds.push_back({{{next, sent}}, {{previous, received, Messages::kOwn}}, {}});
-  }
-  return list;
-}
-
-List HalvingDoubling(uint32_t ranks, uint32_t rank) {
-  List list{ranks, ranks / 2, {}};
-  // At each distance the chunks [begin, begin + distance) hold this rank's number, and the partner's are beside them.
-  for (uint32_t distance = ranks / 2; distance > 0; distance /= 2) {
-    const uint32_t partner = rank ^ distance, begin = rank / distance * distance, others = begin ^ distance;
-    Round round;
-    for (uint32_t i = 0; i < distance; ++i) {
-      const uint32_t slot = i + 1;
-      round.sends.push_back({partner, others + i});
-      round.receives.push_back({partner, begin + i, slot});
-      round.sums.push_back({begin + i, {Messages::kOwn, slot}});
-      if (partner < rank) std::swap(round.sums.back().places[0], round.sums.back().places[1]);
-    }
-    list.rounds.push_back(std::move(round));
-  }
-  for (uint32_t distance = 1; distance < ranks; distance *= 2) {
-    const uint32_t partner = rank ^ distance, begin = rank / distance * distance, others = begin ^ distance;
-    Round round;
-    for (uint32_t i = 0; i < distance; ++i) {
-      round.sends.push_back({partner, begin + i});
-      round.receives.push_back({partner, others + i, Messages::kOwn});
-    }
-    list.rounds.push_back(std::move(round));
-  }
-  return list;
-}
-
 List Make(std::string_view kind, uint32_t ranks, uint32_t rank) {
   if (kind == "all_reduce/flat") return Flat(ranks, rank);
   if (kind == "all_reduce/direct") return {ranks, ranks - 1, {Scatter(ranks, rank), Gather(ranks, rank)}};
-  if (kind == "all_reduce/ring") return Ring(ranks, rank);
-  if (kind == "all_reduce/halving_doubling" && (ranks & (ranks - 1)) == 0) return HalvingDoubling(ranks, rank);
   if (kind == "reduce_scatter/direct") return {ranks, ranks - 1, {Scatter(ranks, rank)}};
   if (kind == "all_gather/direct") return {ranks, 0, {Gather(ranks, rank)}};
   return {0, 0, {}};
@@ -121,27 +77,7 @@ std::vector<uint32_t> MessageList(std::string_view name, uint32_t rank) {
 
   const List list = Make(name.substr(0, slash), ranks, rank);
   if (list.chunks == 0) return {};
-  std::vector<uint32_t> words = {Messages::kMagic,
-                                 Messages::kVersion,
-                                 ranks,
-                                 rank,
-                                 list.chunks,
-                                 list.slots,
-                                 static_cast<uint32_t>(list.rounds.size())};
-  for (const Round& round : list.rounds) {
-    for (const size_t count : {round.sends.size(), round.receives.size(), round.sums.size()}) {
-      words.push_back(static_cast<uint32_t>(count));
-    }
-    for (const SendChunk& send : round.sends) words.insert(words.end(), {send.peer, send.chunk});
-    for (const ReceiveChunk& receive : round.receives) {
-      words.insert(words.end(), {receive.peer, receive.chunk, receive.place});
-    }
-    for (const Sum& sum : round.sums) {
-      words.insert(words.end(), {sum.chunk, static_cast<uint32_t>(sum.places.size())});
-      words.insert(words.end(), sum.places.begin(), sum.places.end());
-    }
-  }
-  return words;
+  return Messages::Encode(ranks, rank, list.chunks, list.slots, list.rounds);
 }
 
 }  // namespace jaxcomm

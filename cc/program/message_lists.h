@@ -1,11 +1,9 @@
 // The messages of collectives that follow no plan, which every process can make from their names.
 //
-//   std::vector<uint32_t> words = MessageList("all_reduce/ring/8", rank);   // empty: no such name, or no such rank
+//   std::vector<uint32_t> words = MessageList("all_reduce/flat/8", rank);   // empty: no such name, or no such rank
 //
 // all_reduce/flat: everybody sends its whole buffer to everybody, and adds in the order of the ranks. One round.
 // all_reduce/direct: chunk c goes to rank c, which adds in the order of the ranks and sends the sum to all. Two rounds.
-// all_reduce/ring: chunks go round, 2 (n - 1) rounds with one message each.
-// all_reduce/halving_doubling: 2 log2(n) rounds with half of the remaining chunks each; n must be a power of two.
 // reduce_scatter/direct and all_gather/direct: the two halves of all_reduce/direct.
 #pragma once
 

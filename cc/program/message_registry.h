@@ -2,7 +2,7 @@
 //
 //   Status status = registry.Add("3f9a…", words, num_words);   // of the rank that the words name; again is a no-op
 //   std::shared_ptr<const Messages> list = registry.Find("3f9a…", rank);   // nullptr if nobody added it
-//   list = registry.Find("all_reduce/ring/8", rank);   // those that follow no plan are always there: message_lists.h
+//   list = registry.Find("all_reduce/flat/8", rank);   // those that follow no plan are always there: message_lists.h
 //
 // Thread-safe.
 #pragma once

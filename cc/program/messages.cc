@@ -93,4 +93,23 @@ Result<Messages> Messages::Decode(const uint32_t* words, size_t num_words) {
   return found;
 }
 
+std::vector<uint32_t> Messages::Encode(uint32_t ranks, uint32_t rank, uint32_t chunks, uint32_t slots,
+                                       const std::vector<Round>& rounds) {
+  std::vector<uint32_t> words = {kMagic, kVersion, ranks, rank, chunks, slots, static_cast<uint32_t>(rounds.size())};
+  for (const Round& round : rounds) {
+    for (const size_t count : {round.sends.size(), round.receives.size(), round.sums.size()}) {
+      words.push_back(static_cast<uint32_t>(count));
+    }
+    for (const SendChunk& send : round.sends) words.insert(words.end(), {send.peer, send.chunk});
+    for (const ReceiveChunk& receive : round.receives) {
+      words.insert(words.end(), {receive.peer, receive.chunk, receive.place});
+    }
+    for (const Sum& sum : round.sums) {
+      words.insert(words.end(), {sum.chunk, static_cast<uint32_t>(sum.places.size())});
+      words.insert(words.end(), sum.places.begin(), sum.places.end());
+    }
+  }
+  return words;
+}
+
 }  // namespace jaxcomm

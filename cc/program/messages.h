@@ -2,6 +2,7 @@
 //
 //   Result<Messages> messages = Messages::Decode(words, num_words);   // refuses anything malformed
 //   for (const Round& round : messages.value().rounds()) ...
+//   std::vector<uint32_t> words = Messages::Encode(ranks, rank, chunks, slots, rounds);
 //
 // A round's messages go at once; then its sums are done, in their order. Between two ranks, sends and receives are
 // listed in the same order. Immutable; may be shared between threads.
@@ -49,6 +50,8 @@ class Messages {
   static constexpr uint32_t kOwn = 0;  // the place of a chunk in the rank's own buffer
 
   static Result<Messages> Decode(const uint32_t* words, size_t num_words);
+  static std::vector<uint32_t> Encode(uint32_t ranks, uint32_t rank, uint32_t chunks, uint32_t slots,
+                                      const std::vector<Round>& rounds);
 
   uint32_t ranks() const { return ranks_; }
   uint32_t rank() const { return rank_; }
