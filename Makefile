@@ -13,6 +13,9 @@ endif
 FORMATTED := $(shell find cc -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 FUZZERS := $(basename $(shell find cc -name '*_fuzz.cc'))
 
+# Where it is set, each of hundreds of processes would compile all of our modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .NOTPARALLEL:
 .PHONY: help setup bazel demo bench notebooks docs wheel test sanitize fuzz lint format clean
 

@@ -1,6 +1,6 @@
-"""A program for several processes: the same functions of lax's collectives and of ours, and whether they agree.
+"""A program for several processes: functions of our collectives, and whether the same of lax's agree with them.
 
-Words: paths of plans for the job's ranks, under which the sums run again.
+Words: "lax", or "alone" for ours without lax's; paths of plans for the job's ranks, under which the sums run again.
 """
 
 from __future__ import annotations
@@ -263,25 +263,29 @@ def ours(run: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         return jax.block_until_ready(run(jaxcomm))
 
 
-def compare(name: str, found: Any, expected: Any) -> None:
-    """Reports whether both agree on this process's devices, and the digests of what each device has."""
-    error = ""
-    digests: dict[str, list[list[str]]] = {"ours": [], "lax": []}
+def values(result: Any) -> list[list[np.ndarray]]:
+    """Of each leaf what this process's devices have."""
+    return [[np.asarray(shard.data) for shard in leaf.addressable_shards] for leaf in jax.tree.leaves(result)]
+
+
+def digests(result: Any) -> list[list[str]]:
+    return [[hashlib.sha256(part.tobytes()).hexdigest()[:16] for part in parts] for parts in values(result)]
+
+
+def difference(found: Any, expected: Any) -> str:
+    """In what they differ by more than rounding, on this process's devices."""
     try:
         for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
             assert jax.typeof(one) == jax.typeof(other), f"{jax.typeof(one)} is not {jax.typeof(other)}"
-            mine, laxs = ([np.asarray(shard.data) for shard in leaf.addressable_shards] for leaf in (one, other))
             wide, tolerance = np.complex128, TOLERANCE.get(other.dtype.name, 1e-12 * (other.dtype.kind in "fc"))
-            for part, same in zip(mine, laxs, strict=True):
+            for part, same in zip(values(one)[0], values(other)[0], strict=True):
                 np.testing.assert_allclose(part.astype(wide), same.astype(wide), rtol=tolerance, atol=tolerance)
-            for key, parts in (("ours", mine), ("lax", laxs)):
-                digests[key].append([hashlib.sha256(part.tobytes()).hexdigest()[:16] for part in parts])
     except Exception as mistake:
-        error = f"{type(mistake).__name__}: {mistake}"[:3000]
-    jobs.report(name, error=error, **digests)
+        return f"{type(mistake).__name__}: {mistake}"[:3000]
+    return ""
 
 
-def main(plans: list[str]) -> None:
+def main(beside: str, plans: list[str]) -> None:
     jax.distributed.initialize()
     jax.config.update("jax_enable_x64", True)
     cases = Cases()
@@ -296,21 +300,28 @@ def main(plans: list[str]) -> None:
         *(lambda ops, name=name, step=step: {name: step(ops)} for name, step in cases.steps().items()),
     ]
     by_lax: dict[str, Any] = {}
+
+    def report(prefix: str, found: dict[str, Any]) -> None:
+        for name, result in found.items():
+            compared = {}
+            if name in by_lax:
+                compared = {"error": difference(result, by_lax[name]), "lax": digests(by_lax[name])}
+            jobs.report(prefix + name, ours=digests(result), **compared)
+
     for run in runs:
         found = ours(run)
-        by_lax |= jax.block_until_ready(run(lax))
-        for name, result in found.items():
-            compare(name, result, by_lax[name])
+        if beside == "lax":
+            by_lax |= jax.block_until_ready(run(lax))
+        report("", found)
     for i, plan in enumerate(plans):
         followed = []
         with jaxcomm.use_plan(plan):
             for run in [sums] + [others] * (jaxcomm.plan.load(plan).halves is not None):
                 jaxcomm.reset_stats()
-                for name, result in ours(run).items():
-                    compare(f"plan {i}: {name}", result, by_lax[name])
+                report(f"plan {i}: ", ours(run))
                 followed.append({f"{site['name']}, {site['plan']}" for site in jaxcomm.stats() if site["calls"]})
         jobs.report(f"plan {i}", plans=[sorted(calls) for calls in followed])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1], sys.argv[2:])
