@@ -24,6 +24,7 @@ from jaxcomm.plan.planned_step import Step
 from jaxcomm.plan.rail_shares import Rails
 from jaxcomm.plan.rank_groups import Groups
 from jaxcomm.plan.specs import build, build_half
+from jaxcomm.plan.between_hosts import BetweenHosts
 from jaxcomm.plan.values import (
     LEAST_CHAINED,
     MAX_CHAINED,
@@ -59,7 +60,7 @@ from jaxcomm.values import Value
 
 FORMAT: Final = "jaxcomm-plan"
 VERSION: Final = 1
-_DECISIONS: Final = ("hosts", "network", "executors", "halves", "rails", "rail_step", "groups", "loss")
+_DECISIONS: Final = ("hosts", "network", "executors", "halves", "rails", "rail_step", "groups", "loss", "between_hosts")
 
 
 class Plan(Value):
@@ -84,6 +85,7 @@ class Plan(Value):
     rails: Rails | None = None
     groups: Groups | None = None
     loss: LossPolicy | None = None
+    between_hosts: BetweenHosts | None = None
     provenance: PlanProvenance
 
     @property

@@ -19,6 +19,7 @@ from jaxcomm.report.loss_report import loss_section
 from jaxcomm.report.rails_report import rail_notes, rail_table, rail_times_table
 from jaxcomm.report.step_report import step_lines, step_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
+from jaxcomm.report.between_hosts_report import between_hosts_section
 from jaxcomm.report.words import VERDICTS, nobody_late_text, range_text, spec_text
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import clock
@@ -55,6 +56,7 @@ def explanation(plan: Plan) -> str:
             ),
             *([groups_section(plan.groups)] if plan.groups else []),
             *([loss_section(plan.loss)] if plan.loss else []),
+            *([between_hosts_section(plan.between_hosts)] if plan.between_hosts else []),
             "When this would not help\n" + _list(_limits(plan)),
         ]
     )
