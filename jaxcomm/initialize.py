@@ -69,7 +69,7 @@ def init(
 
         plans = [PLANS[digest] for _, digest in hashes if digest in PLANS]
         planned = next((found for each in plans if (found := each.rails)), None)
-        between = next((found for each in plans if (found := each.between_hosts)), None)
+        between = next((each.between_hosts for each in plans if each.between_hosts), None)
         members.connected(named, planned.in_units() if planned else (), between.transport if between else "")
     if deadline is not None:
         ffi.set_deadline(deadline)

@@ -1,4 +1,4 @@
-"""How many packets get lost between hosts that have nothing else to say: UDP packets, evenly paced, from host to host."""
+"""How many packets get lost between hosts that have nothing else to say: UDP packets, evenly paced."""
 
 from __future__ import annotations
 

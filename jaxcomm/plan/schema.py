@@ -16,6 +16,7 @@ import pydantic
 from pydantic import Field, computed_field
 
 from jaxcomm import schedules
+from jaxcomm.plan.between_hosts import BetweenHosts
 from jaxcomm.plan.byte_ranges import check_ranges
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.halves import HalfEntry, HalfSpec, check_half
@@ -24,7 +25,6 @@ from jaxcomm.plan.planned_step import Step
 from jaxcomm.plan.rail_shares import Rails
 from jaxcomm.plan.rank_groups import Groups
 from jaxcomm.plan.specs import build, build_half
-from jaxcomm.plan.between_hosts import BetweenHosts
 from jaxcomm.plan.values import (
     LEAST_CHAINED,
     MAX_CHAINED,

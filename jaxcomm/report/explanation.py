@@ -13,13 +13,13 @@ from jaxcomm.plan.planned_step import Step
 from jaxcomm.plan.rank_groups import Groups
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.values import Broadcast, Chain, Entry, Hierarchical, Nccl, SolvedNetwork, Stragglers, Transfers
+from jaxcomm.report.between_hosts_report import between_hosts_section
 from jaxcomm.report.groups_report import groups_section
 from jaxcomm.report.halves_report import halves_section
 from jaxcomm.report.loss_report import loss_section
 from jaxcomm.report.rails_report import rail_notes, rail_table, rail_times_table
 from jaxcomm.report.step_report import step_lines, step_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
-from jaxcomm.report.between_hosts_report import between_hosts_section
 from jaxcomm.report.words import VERDICTS, nobody_late_text, range_text, spec_text
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import clock

@@ -1,4 +1,4 @@
-"""What packets get lost between hosts: counted once each, strangers' not at all; in a job, its plan, and what it runs."""
+"""What packets get lost between hosts: each counts once, strangers never; in a job, its plan, and what it runs."""
 
 from __future__ import annotations
 
