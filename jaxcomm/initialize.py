@@ -36,7 +36,7 @@ def init(
       mesh: if given, `plan` must fit one of its axes, or several together; plans by axes must fit theirs.
       plan: what collectives follow from now on, in all threads; as for `use_plan`, but None leaves what is active and
         {} ends it. "auto", in a job of several processes on CPUs: plans that the run makes itself, see
-        `jaxcomm.auto_plan`.
+        `jaxcomm.auto_plan`. Before the processes are connected, it also says whether hosts are by TCP or by UDP.
       rails: the network interfaces that connect hosts, as JAXCOMM_RAILS names them and in its place: ["eth0", "eth1"],
         or with their rates "eth0:4,eth1:1". What each carries is the plan's to say, if it has rails.
       deadline_s: seconds that a collective waits for its last rank before it fails; None leaves it: at first it is the
@@ -69,7 +69,8 @@ def init(
 
         plans = [PLANS[digest] for _, digest in hashes if digest in PLANS]
         planned = next((found for each in plans if (found := each.rails)), None)
-        members.connected(named, planned.in_units() if planned else ())
+        between = next((each.between_hosts for each in plans if each.between_hosts), None)
+        members.connected(named, planned.in_units() if planned else (), between.transport if between else "")
     if deadline is not None:
         ffi.set_deadline(deadline)
     if plan == AUTO:

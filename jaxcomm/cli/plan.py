@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from jaxcomm import files, plan, planner, profile, simulate
 from jaxcomm.cli.common import arguments, network_options, output, progress
 from jaxcomm.report import considered, explanation
+from jaxcomm.report.between_hosts_report import between_hosts_headline
 from jaxcomm.report.groups_report import groups_headline
 from jaxcomm.report.halves_report import halves_table
 from jaxcomm.report.loss_report import loss_headline
@@ -106,6 +107,8 @@ def _headlines(made: plan.Plan) -> Iterator[str]:
         yield groups_headline(made.groups)
     if made.loss:
         yield loss_headline(made.loss)
+    if made.between_hosts:
+        yield between_hosts_headline(made.between_hosts)
     if made.step:
         yield step_headline(made.step)
         yield from relaxed_lines(made.step)

@@ -85,15 +85,23 @@ class Membership(NamedTuple):
     shares: Mapping[int, Sequence[SharesFrom]]
     repair: Repair | None
 
+    @property
+    def has_hosts(self) -> bool:
+        """Whether some process is reached over the network."""
+        return not {*self.transports} <= {"", "shm"}
+
 
 _lock = threading.Lock()
-# With the store that it was made through, the rails that somebody had named, and their planned shares.
-_connected: tuple[Any, Membership | Exception, tuple[NamedRail, ...], tuple[SharesFrom, ...]] | None = None
+# With the store that it was made through, the settings that held, and the planned shares of rails.
+_connected: tuple[Any, Membership | Exception, Settings, tuple[SharesFrom, ...]] | None = None
 _generation = 0
 
 
 def connect(
-    new_core: Callable[[], MessageCore], named: Sequence[NamedRail] = (), planned: Sequence[SharesFrom] = ()
+    new_core: Callable[[], MessageCore],
+    named: Sequence[NamedRail] = (),
+    planned: Sequence[SharesFrom] = (),
+    between_hosts: str = "",
 ) -> Membership:
     """Connects this process with every other one; the second call returns what the first one did.
 
@@ -103,6 +111,7 @@ def connect(
       new_core: makes the core, which is started when this returns.
       named: the rails, in place of those of the settings; () leaves them.
       planned: the shares of rails in a plan.
+      between_hosts: "tcp" or "udp", as a plan says, or "".
 
     Raises:
       JaxcommError: `jax.distributed` has not been initialized, or a process does not come or cannot be connected. Then
@@ -116,7 +125,7 @@ def connect(
             chosen = Settings()
             try:
                 chosen = settings.from_environment()
-                chosen = chosen._replace(rails=tuple(named) or chosen.rails)
+                chosen = chosen._replace(rails=tuple(named) or chosen.rails, between_hosts=between_hosts)
                 core, coordinator = new_core(), jax_compat.coordinator_address()
                 made: Membership | Exception = connect_as(
                     jax.process_index(), jax.process_count(), core, chosen, coordinator, _generation, planned
@@ -124,13 +133,13 @@ def connect(
             except Exception as error:
                 _publish_failure(jax.process_index(), error)
                 made = error
-            _connected = client, made, chosen.rails, tuple(planned)
+            _connected = client, made, chosen, tuple(planned)
         _, outcome, used, followed = _connected
     if isinstance(outcome, Exception):
         raise outcome
-    if named and tuple(named) != used:
+    if named and tuple(named) != used.rails:
         raise JaxcommError(
-            f"this process is connected already, by {_words(used) or 'rails that nobody named'}; "
+            f"this process is connected already, by {_words(used.rails) or 'rails that nobody named'}; "
             f"{_words(named)} come too late.\n"
             "  Cure: call jaxcomm.init(rails=…) before the first collective, in all processes."
         )
@@ -138,6 +147,11 @@ def connect(
         say_once(
             "the processes are connected already: the rails keep the shares that they have, in place of the plan's. "
             "Call jaxcomm.init(plan=…) before the first collective."
+        )
+    if between_hosts and used._replace(between_hosts=between_hosts).is_udp != used.is_udp and outcome.has_hosts:
+        say_once(
+            f"the processes are connected already: between hosts {'UDP' if used.is_udp else 'TCP'} stays, in place of "
+            "the plan's choice. Call jaxcomm.init(plan=…) before the first collective."
         )
     return outcome
 
@@ -169,7 +183,7 @@ def connect_as(
             listeners: list[Listener] = []
             bound: dict[str, socket.socket] = {}
             own_rails = [] if chosen.transport == "shm" else rails.own_rails(chosen, coordinator)
-            if chosen.transport == "udp":
+            if chosen.is_udp:
                 own_rails = _one_rail(own_rails, chosen)
             for number, rail in enumerate(own_rails):
                 bound[rail.name] = listening_socket(rail.address, rail.interface)
@@ -198,7 +212,7 @@ def connect_as(
                     after_failure.callback(connection.close)
                     sockets[other, own.rails[number].name] = connection
             paths: dict[int, UdpPath] = {}
-            if chosen.transport == "udp":
+            if chosen.is_udp:
                 connections = {other: sockets.pop((other, name)) for other, name in [*sockets]}
                 paths = udp_paths.agree(process, connections, own.rails[0].interface, key, deadline, after_failure)
                 store.publish(f"udp/{process}", "")
@@ -300,7 +314,7 @@ def _own_record(
     shared = (-1, 0) if chosen.transport in ("tcp", "udp") else core.shm_file()
     digest = hashlib.sha256(json.dumps(planned).encode()).hexdigest()[:16] if planned else ""
     identity = chosen.host or host.identity()
-    return Record(process, chosen.transport, identity, os.getpid(), *shared, tuple(own_rails), digest)
+    return Record(process, chosen.transport, chosen.is_udp, identity, os.getpid(), *shared, tuple(own_rails), digest)
 
 
 def _lookup_all(stage: str, others: list[int], deadline: float, verb: str) -> dict[int, str]:

@@ -27,6 +27,12 @@ def transport(one: Record, other: Record) -> str:
             f"JAXCOMM_TRANSPORT is {first.transport} in process {first.process} and {second.transport} in process "
             f"{second.process}.\n  Cure: the same for all processes."
         )
+    if first.is_udp != second.is_udp:
+        over, other = (first, second) if first.is_udp else (second, first)
+        raise JaxcommError(
+            f"the plan of process {over.process} says UDP between hosts, that of process {other.process} does not.\n"
+            "  Cure: jaxcomm.init(plan=…) with the same plan in all processes, or in none."
+        )
     if first.transport == "shm" and first.host != second.host:
         raise JaxcommError(
             f"JAXCOMM_TRANSPORT is shm, but process {first.process} (host {first.host}) and process {second.process} "
@@ -34,7 +40,9 @@ def transport(one: Record, other: Record) -> str:
         )
     if first.transport in ("tcp", "udp"):
         return first.transport
-    return "shm" if first.host == second.host else "tcp"
+    if first.host == second.host:
+        return "shm"
+    return "udp" if first.is_udp else "tcp"
 
 
 def open_shared_memory(peer: Record) -> int:

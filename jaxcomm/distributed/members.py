@@ -17,13 +17,15 @@ from jaxcomm.ffi.cpu import CPU
 from jaxcomm.shares import SharesFrom
 
 
-def connected(named: Sequence[NamedRail] = (), planned: Sequence[SharesFrom] = ()) -> bootstrap.Membership:
+def connected(
+    named: Sequence[NamedRail] = (), planned: Sequence[SharesFrom] = (), between_hosts: str = ""
+) -> bootstrap.Membership:
     """The processes that this one is connected with, which the first call does. Args as for `bootstrap.connect`.
 
     Raises:
       JaxcommError: `jax.distributed` has not been initialized, or not all processes come.
     """
-    return bootstrap.connect(Connections, named, planned)
+    return bootstrap.connect(Connections, named, planned, between_hosts)
 
 
 class Connections:

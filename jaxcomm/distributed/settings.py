@@ -27,13 +27,15 @@ class Settings(NamedTuple):
     """How this process is to be connected with the others.
 
     Attributes:
-      transport: JAXCOMM_TRANSPORT: "shm", "tcp", "udp", or "auto", which is shm within a host and tcp between hosts.
+      transport: JAXCOMM_TRANSPORT: "shm", "tcp", "udp", or "auto", which is shm within a host, and between hosts what
+        the plan says, or tcp.
       interface: JAXCOMM_INTERFACE: the network interface that sockets are bound to; "" for the way to the coordinator.
       host: JAXCOMM_HOST: processes with the same name share memory; "" finds out which can.
       secret_file: JAXCOMM_SECRET_FILE: holds the job's secret; "" for one that process 0 makes and publishes.
       timeout_s: JAXCOMM_CONNECT_TIMEOUT_S: for all processes to come and to connect; others may still be compiling.
       rails: JAXCOMM_RAILS: interfaces in place of the one, such as "eth0,eth1", with rates "eth0:4,eth1:1"; () finds
         them.
+      between_hosts: what the plan says, "tcp" or "udp", or "".
     """
 
     transport: str = "auto"
@@ -42,6 +44,13 @@ class Settings(NamedTuple):
     secret_file: str = ""
     timeout_s: float = 300.0
     rails: tuple[NamedRail, ...] = ()
+    between_hosts: str = ""
+
+    @property
+    def is_udp(self) -> bool:
+        """Whether messages between hosts go over UDP. Where several rails are named, a plan's choice does not count."""
+        planned = self.transport == "auto" and self.between_hosts == "udp" and len(self.rails) < 2
+        return planned or self.transport == "udp"
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:

@@ -1,5 +1,5 @@
 """Measures the processes of a job: what a round and a byte cost between each two ranks, one transfer at a time and all
-at once, where the ranks are, and who arrives when.
+at once, where the ranks are, what is lost between hosts, and who arrives when.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from jaxcomm import errors
 from jaxcomm.errors import ProfileError
-from jaxcomm.measure import placement, psum_loop
+from jaxcomm.measure import packet_loss, placement, psum_loop
 from jaxcomm.measure.placement import ExchangeRound, Exchanges, Floats, Pair
 from jaxcomm.profile.files import validate
 from jaxcomm.profile.schema import FORMAT, VERSION, Collective, Profile, Provenance
@@ -47,10 +47,11 @@ Progress = Callable[[float], object]
 
 
 class Measured(NamedTuple):
-    """The profile, and the times from which its links were found."""
+    """The profile, the times from which its links were found, and the packets that were lost between hosts."""
 
     profile: Profile
     transfers: Exchanges
+    losses: tuple[packet_loss.Lost, ...]
 
 
 def measure_processes(
@@ -67,7 +68,8 @@ def measure_processes(
     arrival: no clocks are compared. First all ranks do so in pairs at once, each with every other one, in several
     orders; then each pair alone. Of more than 16 ranks 120 pairs are measured alone, drawn with a fixed seed, and of
     more than 64 each rank meets 63 others: enough to find the racks of hosts, whose names all processes publish. Sizes
-    are left out, from the largest, as far as the time does not suffice. Then `steps` psums of 1 MiB are watched.
+    are left out, from the largest, as far as the time does not suffice. Several hosts then send each other packets,
+    and count those that get lost; the profile has the worst link's. Then `steps` psums of 1 MiB are watched.
 
     Args:
       sizes: bytes in each direction, at least two of them; rounded up to whole cache lines.
@@ -94,6 +96,7 @@ def measure_processes(
         )
     job = _Job([device.process_index for device in devices], [device.id for device in devices])
     found = _measure_transfers(job, sizes, seconds, lambda share: progress(0.8 * share))
+    losses = _measure_losses(job, found)
     arrivals, collective = _measure_psums(devices, steps, inject)
     progress(1.0)
     late = "".join(f", rank {rank} made {by * 1e3:g} ms late" for rank, by in sorted(inject.items()))
@@ -109,12 +112,13 @@ def measure_processes(
         "version": VERSION,
         "ranks": len(devices),
         **placement.describe(found),
+        **_loss(losses),
         "arrivals": arrivals,
         "warmup_dropped": psum_loop.WARMUP_STEPS,
         "collective": collective.model_dump(),
         "provenance": provenance.model_dump(),
     }
-    return Measured(validate(document, provenance.source), found)
+    return Measured(validate(document, provenance.source), found, tuple(losses))
 
 
 def measure_links(sizes: Sequence[int], seconds: float, measurement: int | None = None) -> dict[str, Any]:
@@ -143,7 +147,7 @@ class _Job:
         """Takes each rank's process and device, and what `measure_links` does; connects the processes."""
         from jaxcomm.distributed import members
 
-        number = next(_measurements) if measurement is None else measurement
+        self.number = number = next(_measurements) if measurement is None else measurement
         self._numbers = itertools.count(_CALLS * number)  # of calls
         self.ranks = [*zip(processes, devices, strict=True)]
         self.process = members.connected().process
@@ -256,6 +260,25 @@ def _measure_transfers(job: _Job, sizes: Sequence[int], seconds: float, progress
 
     loaded = tuple(measure(matching) for matching in together)
     return Exchanges(measured, tuple(job.hosts), tuple(measure([pair]) for pair in single), loaded)
+
+
+def _measure_losses(job: _Job, found: Exchanges) -> list[packet_loss.Lost]:
+    first = {job.hosts[rank]: process for rank, (process, _) in reversed([*enumerate(job.ranks)])}
+    if len(first) < 2:
+        return []
+    rates = [
+        found.sizes[-1] / seconds
+        for each in found.alone
+        for (one, other), seconds in zip(each.pairs, each.seconds[:, -1], strict=True)
+        if found.hosts[one] != found.hosts[other]
+    ]
+    return packet_loss.measure(sorted(first.values()), float(np.median(rates)), job.number)
+
+
+def _loss(losses: Sequence[packet_loss.Lost]) -> dict[str, Any]:
+    """What the profile says of them: the worst link's; nothing where packets of ours do not pass."""
+    worst = max((each.rate for each in losses), default=1.0)
+    return {"loss": {"rate": worst}} if worst <= 0.5 else {}
 
 
 def _measure_psums(devices: Sequence[Any], steps: int, inject: Mapping[int, float]) -> tuple[Any, Collective]:

@@ -95,6 +95,11 @@ def decisions(plan: Plan) -> Iterator[tuple[str, str]]:
         )
         queues = f", {_count(policy.buffer.queues, 'queue')} that lose what is stated" if policy.buffer else ""
         yield "loss", layers + queues
+    if chosen := plan.between_hosts:
+        yield (
+            "between hosts",
+            f"{chosen.transport}, as links lose {chosen.loss_rate:.2%} and udp is from {chosen.udp_from:.2%} on",
+        )
     for name, step in (("step", plan.step), ("rail_step", plan.rail_step)):
         if step:
             held = f"{_count(step.gradients, 'gradient')}, each in one of {_count(step.planned, 'bucket')}"

@@ -16,6 +16,7 @@ import pydantic
 from pydantic import Field, computed_field
 
 from jaxcomm import schedules
+from jaxcomm.plan.between_hosts import BetweenHosts
 from jaxcomm.plan.byte_ranges import check_ranges
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.halves import HalfEntry, HalfSpec, check_half
@@ -59,7 +60,7 @@ from jaxcomm.values import Value
 
 FORMAT: Final = "jaxcomm-plan"
 VERSION: Final = 1
-_DECISIONS: Final = ("hosts", "network", "executors", "halves", "rails", "rail_step", "groups", "loss")
+_DECISIONS: Final = ("hosts", "network", "executors", "halves", "rails", "rail_step", "groups", "loss", "between_hosts")
 
 
 class Plan(Value):
@@ -84,6 +85,7 @@ class Plan(Value):
     rails: Rails | None = None
     groups: Groups | None = None
     loss: LossPolicy | None = None
+    between_hosts: BetweenHosts | None = None
     provenance: PlanProvenance
 
     @property

@@ -24,7 +24,7 @@ from jaxcomm.plan.values import (
     SolvedNetwork,
     StragglerSpec,
 )
-from jaxcomm.planner import groups, loss, rails
+from jaxcomm.planner import between_hosts, groups, loss, rails
 from jaxcomm.planner.byte_ranges import Progress
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.late_ranks import ROLE, LateRanks
@@ -161,6 +161,7 @@ def plan(
         rails=split,
         groups=divided,
         loss=policy,
+        between_hosts=between_hosts.decide(profile),
         provenance=PlanProvenance(
             profile=digest,
             solver="+".join(solvers) or "none",

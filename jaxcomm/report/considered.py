@@ -23,7 +23,8 @@ def considered(plan: Plan) -> dict[str, Any]:
       was considered with the reason for its verdict in words. `halves`: the same for reduce-scatters and all-gathers,
       without verdicts, as the fastest is chosen. `step`: the step's times, bound and words, and every bucket with the
       names of its gradients, when each rail works on it, and `range`, the index of what was considered for it;
-      `rail_step`: the same on rails. `rails`: the ways of splitting. What was not decided is null.
+      `rail_step`: the same on rails. `rails`: the ways of splitting.
+      `between_hosts`: TCP or UDP. What was not decided is null.
     """
     rails = plan.rails.model_dump(mode="json") if plan.rails else None
     return {
@@ -36,6 +37,7 @@ def considered(plan: Plan) -> dict[str, Any]:
         "step": _step(plan, plan.step) if plan.step else None,
         "rail_step": _step(plan, plan.rail_step) if plan.rail_step else None,
         "rails": rails,
+        "between_hosts": plan.between_hosts.model_dump(mode="json") if plan.between_hosts else None,
     }
 
 

@@ -13,6 +13,7 @@ from jaxcomm.plan.planned_step import Step
 from jaxcomm.plan.rank_groups import Groups
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.values import Broadcast, Chain, Entry, Hierarchical, Nccl, SolvedNetwork, Stragglers, Transfers
+from jaxcomm.report.between_hosts_report import between_hosts_section
 from jaxcomm.report.groups_report import groups_section
 from jaxcomm.report.halves_report import halves_section
 from jaxcomm.report.loss_report import loss_section
@@ -55,6 +56,7 @@ def explanation(plan: Plan) -> str:
             ),
             *([groups_section(plan.groups)] if plan.groups else []),
             *([loss_section(plan.loss)] if plan.loss else []),
+            *([between_hosts_section(plan.between_hosts)] if plan.between_hosts else []),
             "When this would not help\n" + _list(_limits(plan)),
         ]
     )

@@ -183,6 +183,39 @@ def test_between_hosts_it_is_tcp(cores: list[Core]) -> None:
 
 
 @pytest.mark.usefixtures("store")
+def test_between_hosts_it_is_udp_where_the_plan_says_so(cores: list[Core]) -> None:
+    planned = [Settings(host=name, timeout_s=20, between_hosts="udp") for name in "aabb"]
+    found = members(connect_all(cores, [*planned]))
+    assert [each.transports for each in found[1:3]] == [("shm", "", "udp", "udp"), ("udp", "udp", "", "shm")]
+    for core, there in zip(cores[:4], ([2, 3], [2, 3], [0, 1], [0, 1]), strict=True):
+        assert sorted(core.paths) == there and not core.sockets and core.started
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        Settings("tcp", between_hosts="udp"),
+        Settings(between_hosts="tcp"),
+        Settings(between_hosts="udp", rails=(NamedRail("eth0"), NamedRail("eth1"))),
+    ],
+)
+def test_what_a_user_names_goes_before_the_plan(chosen: Settings) -> None:
+    assert not chosen.is_udp
+
+
+@pytest.mark.usefixtures("store")
+def test_all_processes_have_the_same_plan_for_the_way_between_hosts(cores: list[Core]) -> None:
+    chosen = [Settings(host=name, timeout_s=20, between_hosts=over) for name, over in (("a", ""), ("b", "udp"))]
+    found = errors(connect_all(cores, [*chosen]))
+    assert any(
+        text.startswith(
+            "the plan of process 1 says UDP between hosts, that of process 0 does not.\n  Cure: jaxcomm.init"
+        )
+        for text in found
+    )
+
+
+@pytest.mark.usefixtures("store")
 def test_hosts_do_not_share_memory(cores: list[Core]) -> None:
     for text in errors(connect_all(cores, [Settings("shm", host=name, timeout_s=20) for name in "ab"])):
         assert "JAXCOMM_TRANSPORT is shm, but process 0 (host a) and process 1 (host b) share no memory." in text
@@ -295,7 +328,9 @@ def test_all_processes_have_a_secret_file_or_none(cores: list[Core], tmp_path: P
 
 
 def record(**changes: Any) -> Record:
-    return Record(1, "tcp", "a", os.getpid(), 5, 6, (RailEnd("", "", "127.0.0.1", 7, 0, ""),))._replace(**changes)
+    return Record(1, "tcp", False, "a", os.getpid(), 5, 6, (RailEnd("", "", "127.0.0.1", 7, 0, ""),))._replace(
+        **changes
+    )
 
 
 def test_a_record_is_its_process_and_signed() -> None:

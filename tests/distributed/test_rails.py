@@ -58,9 +58,9 @@ def test_named_rails_that_lead_nowhere_are_refused(names: list[str], message: st
 
 def test_a_record_that_others_would_not_read_is_not_published() -> None:
     ends = tuple(rail("e" * 15, 10**9, "255.255.255.255") for _ in range(MOST_RAILS))
-    assert len(signed(Record(0, "tcp", "host", 1, -1, 0, ends), b"key")) < 4096
+    assert len(signed(Record(0, "tcp", False, "host", 1, -1, 0, ends), b"key")) < 4096
     with pytest.raises(JaxcommError, match=r"^the record of process 3 has 9\d\d\d bytes; 8192 is the most\.\n  Cure: "):
-        signed(Record(3, "tcp", 9000 * "x", 1, -1, 0, ()), b"key")
+        signed(Record(3, "tcp", False, 9000 * "x", 1, -1, 0, ()), b"key")
 
 
 def test_an_address_that_goes_before_it_is_bound_is_named() -> None:

@@ -70,7 +70,7 @@ class Job:
             each.listen(1024)  # as since the start of the job
         self.ports = [{name: each.getsockname()[1] for name, each in own.items()} for own in bound]
         records = [
-            Record(i, "tcp", "", 1, -1, 0, tuple(RailEnd(name, "", name, own[name], 0, "") for name in NAMES))
+            Record(i, "tcp", False, "", 1, -1, 0, tuple(RailEnd(name, "", name, own[name], 0, "") for name in NAMES))
             for i, own in enumerate(self.ports)
         ]
         self.repairs = [

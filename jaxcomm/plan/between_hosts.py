@@ -1,0 +1,30 @@
+"""What a plan has carry messages between hosts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+import pydantic
+from pydantic import Field
+
+from jaxcomm.values import Value
+
+
+class BetweenHosts(Value):
+    """TCP or UDP, by the share of packets that the worst link was found to lose: UDP where it is `udp_from` or more.
+
+    `jaxcomm.init(plan=…)` carries it out, unless JAXCOMM_TRANSPORT says otherwise.
+    """
+
+    transport: Literal["tcp", "udp"]
+    loss_rate: Annotated[float, Field(ge=0, le=0.5, strict=True, allow_inf_nan=False)]
+    udp_from: Annotated[float, Field(gt=0, le=0.5, strict=True, allow_inf_nan=False)]
+
+    @pydantic.model_validator(mode="after")
+    def _by_the_loss(self) -> Self:
+        if (self.transport == "udp") != (self.loss_rate >= self.udp_from):
+            raise ValueError(
+                f"transport is {self.transport}, but loss_rate is {self.loss_rate:g}, and UDP is for {self.udp_from:g} "
+                "or more"
+            )
+        return self

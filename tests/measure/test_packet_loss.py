@@ -1,0 +1,101 @@
+"""What packets get lost between hosts: each counts once, strangers never; in a job, its plan, and what it runs."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from jaxcomm import plan, profile
+from jaxcomm.distributed.rails import RailEnd
+from jaxcomm.measure import packet_loss
+from tests.measure.test_profile_job import launch
+
+END = RailEnd("", "", "127.0.0.1", 0, 0, "")
+TOKEN = b"t" * 16
+
+# Each process stands for a host of its own.
+PROFILE = """
+import os, sys
+os.environ["JAXCOMM_HOST"] = "host" + os.environ["SLURM_PROCID"]
+from jaxcomm.cli import main
+assert main(["profile", "--sizes", "1KiB,64KiB", "--seconds", "1", "--steps", "4", "--out", "profile.json"]) == 0
+"""
+RUN = """
+import os, sys
+os.environ["JAXCOMM_HOST"] = "host" + os.environ["SLURM_PROCID"]
+import jax, jaxcomm, numpy as np
+from jaxcomm.distributed import members
+jax.distributed.initialize()
+jaxcomm.init(plan=sys.argv[1])
+mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+split = jax.NamedSharding(mesh, jax.P("data"))
+x = jax.make_array_from_callback((2, 1000), split, lambda at: np.full((1, 1000), at[0].start + 1, np.int32))
+step = jax.shard_map(lambda x: jaxcomm.psum(x, "data"), mesh=mesh, in_specs=jax.P("data"), out_specs=jax.P(),
+                     check_vma=False)
+assert (np.asarray(jax.jit(step)(x).addressable_shards[0].data) == 3).all()
+print("over", *filter(None, members.connected().transports))
+jaxcomm.init(plan=sys.argv[2])
+"""
+
+
+def test_each_packet_counts_once_and_strangers_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packet_loss, "SECONDS", 0.2)
+    with packet_loss._receiving(END) as receiver:
+        address = receiver.getsockname()[:2]
+        counter = packet_loss._Counter(receiver, TOKEN)
+        sent = packet_loss._send(END, address, TOKEN, 1e9)
+        assert sent == 400
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            for token in (TOKEN, b"x" * 16):
+                packet = packet_loss._HEADER.pack(token, 7).ljust(packet_loss._PACKET_BYTES, b"\0")
+                stranger.sendto(packet, address)  # the first one again, the second one another job's
+                stranger.sendto(packet[:-1], address)
+        time.sleep(0.2)
+        assert counter.stop() == sent
+
+
+def test_it_takes_a_tenth_of_a_slow_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packet_loss, "SECONDS", 0.1)
+    with packet_loss._receiving(END) as receiver:
+        assert packet_loss._send(END, receiver.getsockname()[:2], TOKEN, 1.4e6) == 10
+        assert packet_loss._send(END, receiver.getsockname()[:2], TOKEN, 1.0) == 1
+
+
+@pytest.mark.slow
+def test_a_job_measures_plans_and_carries_out(tmp_path: Path) -> None:
+    (tmp_path / "profile.py").write_text(PROFILE)
+    done = launch(tmp_path, 2, "profile.py")
+    assert done.returncode == 0, done.stderr
+    found = profile.load(tmp_path / "profile.json")
+    assert found.loss and found.loss.rate < 1e-3
+    line = (
+        "No packet was lost between hosts, of " if found.loss.rate == 0 else "Packets lost between hosts: at most 0.0"
+    )
+    assert line in done.stdout
+    files = []
+    for rate, transport in ((0.01, "udp"), (0.0, "tcp")):
+        losing = found.model_copy(update={"loss": profile.PacketLoss(rate=rate)})
+        profile.save(losing, tmp_path / "profile.json")
+        made = subprocess.run(
+            [sys.executable, "-m", "jaxcomm.cli", "plan", "profile.json", "--out", f"{transport}.json"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert f"Between hosts over {transport.upper()}: " in made.stdout, made.stderr
+        chosen = plan.load(tmp_path / f"{transport}.json").between_hosts
+        assert chosen and chosen.transport == transport
+        files.append(f"{transport}.json")
+    (tmp_path / "run.py").write_text(RUN)
+    for own, other, stays in ((*files, "UDP"), (*reversed(files), "TCP")):
+        done = launch(tmp_path, 2, "run.py", own, other)
+        assert done.returncode == 0, done.stderr
+        assert [line for line in sorted(done.stdout.splitlines()) if "over" in line] == [
+            f"[{process}] over {stays.lower()}" for process in (0, 1)
+        ]
+        assert done.stderr.count(f"between hosts {stays} stays, in place of the plan's choice") == 2

@@ -1,0 +1,87 @@
+"""TCP or UDP between hosts: by the loss that was measured, in the plan's words, and never against its own figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxcomm import plan as plan_files
+from jaxcomm import planner
+from jaxcomm.errors import PlanError
+from jaxcomm.plan import Plan, save
+from jaxcomm.planner import between_hosts
+from jaxcomm.planner.between_hosts import UDP_FROM
+from jaxcomm.profile import Profile
+from jaxcomm.report import considered
+from jaxcomm.report.explanation import explanation
+from tests.plan.documents import load, sealed
+from tests.planner.profiles import made, on_rails
+
+
+def losing(rate: float | None, hosts: str = "abcd", profile: Profile | None = None) -> Profile:
+    loss = None if rate is None else {"rate": rate}
+    return Profile.model_validate({**(profile or made()).model_dump(), "hosts": [*hosts], "loss": loss})
+
+
+@pytest.mark.parametrize(
+    ("rate", "transport"), [(0.0, "tcp"), (UDP_FROM * 0.99, "tcp"), (UDP_FROM, "udp"), (0.01, "udp"), (0.5, "udp")]
+)
+def test_it_is_udp_where_enough_packets_get_lost(rate: float, transport: str) -> None:
+    chosen = planner.plan(losing(rate)).between_hosts
+    assert chosen and (chosen.transport, chosen.loss_rate) == (transport, rate)
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        losing(None),
+        losing(0.1, hosts="aaaa"),
+        losing(0.1, profile=on_rails(made(), eth0=(1e-5, 1e-9), eth1=(1e-5, 1e-9))),
+    ],
+)
+def test_nothing_is_decided_without_loss_or_hosts_nor_for_several_rails(profile: Profile) -> None:
+    assert between_hosts.decide(profile) is None
+
+
+def test_what_is_not_decided_leaves_a_plan_its_bytes() -> None:
+    assert b"between_hosts" not in planner.plan(made()).canonical_bytes()
+
+
+def test_a_plan_says_why(tmp_path: Path) -> None:
+    for rate, words in (
+        (0.0123, "Between hosts over UDP: 1.23% of packets get lost on the worst link, for which TCP slows down"),
+        (0.0, "Between hosts over TCP: 0.00% of packets get lost on the worst link; UDP would be faster from"),
+    ):
+        plan = planner.plan(losing(rate))
+        save(plan, tmp_path / "plan.json")
+        assert plan_files.load(tmp_path / "plan.json") == plan
+        assert words in explanation(plan) and "unless JAXCOMM_TRANSPORT is set" in explanation(plan)
+        assert considered(plan)["between_hosts"] == {
+            "transport": "udp" if rate else "tcp",
+            "loss_rate": rate,
+            "udp_from": UDP_FROM,
+        }
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"transport": "tcp"}, "transport is tcp, but loss_rate is 0.01, and UDP is for 0.001 or more"),
+        ({"loss_rate": 0.0}, "transport is udp, but loss_rate is 0, and UDP is for 0.001 or more"),
+        ({"udp_from": 0.0}, "between_hosts.udp_from is 0.0; it must be"),
+        ({"loss_rate": 0.7}, "between_hosts.loss_rate is 0.7; it must be"),
+    ],
+)
+def test_a_plan_against_its_own_figures_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    document = planner.plan(losing(0.01)).model_dump(mode="json", exclude={"hash"})
+    document["between_hosts"] |= changes
+    with pytest.raises(PlanError) as caught:
+        load(tmp_path / "plan.json", sealed(document))
+    assert message in str(caught.value) and "Cure: " in str(caught.value)
+
+
+def test_a_plan_of_before_is_read() -> None:
+    document = planner.plan(made()).model_dump(mode="json", exclude={"hash", "between_hosts"})
+    assert Plan.model_validate(document).between_hosts is None
