@@ -53,7 +53,7 @@ def init(
 
         named = named_rails("rails", rails)
     deadline = None if deadline_s is None else communicator.positive_seconds("deadline_s", deadline_s)
-    is_job = jax_compat.is_job() and jax.default_backend() == "cpu"
+    is_job = jax_compat.spans_processes() and jax.default_backend() == "cpu"
     if plan == AUTO and not is_job:
         raise JaxcommError(
             'plan="auto" is for several processes on CPUs, which this is not one of.\n'

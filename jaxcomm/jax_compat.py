@@ -175,10 +175,10 @@ def module_data(context: mlir.LoweringRuleContext, kind: type[_Data], make: Call
     return found
 
 
-def is_job() -> bool:
+def spans_processes() -> bool:
     """Whether `jax.distributed` has been initialized for several processes."""
-    spans_processes: bool = distributed.global_state.client is not None and distributed.global_state.num_processes > 1
-    return spans_processes
+    several: bool = distributed.global_state.client is not None and distributed.global_state.num_processes > 1
+    return several
 
 
 def key_value_store() -> Any:

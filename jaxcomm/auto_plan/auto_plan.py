@@ -103,7 +103,7 @@ class AutoPlan:
             try:
                 self._run()
             except Exception as error:  # the run goes on, whatever it is
-                if self._end.is_set() or not jax_compat.is_job():
+                if self._end.is_set() or not jax_compat.spans_processes():
                     return
                 failures = 1 if time.monotonic() - latest > _FORGOTTEN_S else failures + 1
                 latest = time.monotonic()

@@ -57,7 +57,7 @@ def losses_line(measured: Measured) -> str:
     if not measured.losses:
         return ""
     worst = max(measured.losses, key=lambda each: each.rate)
-    way = f"from process {worst.sender} to process {worst.receiver}"
+    way = f"from {worst.sender} to {worst.receiver}"
     if worst.lost == worst.sent:
         return f"No UDP packets come {way}, so what links lose is not known."
     if worst.lost == 0:

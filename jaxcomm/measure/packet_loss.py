@@ -9,10 +9,9 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from jaxcomm.distributed import members, store
 from jaxcomm.distributed.addresses import bound_socket
 from jaxcomm.distributed.rails import RailEnd
 
@@ -28,17 +27,17 @@ _SO_RCVBUFFORCE, _SO_RXQ_OVFL = 33, 40  # of the kernel's headers
 
 
 class Lost(NamedTuple):
-    """What came of the packets from one process to another, which is on another host.
+    """What came of the packets from one host to another.
 
     Attributes:
-      sender: a process.
-      receiver: the other one.
+      sender: name of the one.
+      receiver: of the other.
       sent: packets.
       lost: how many of them.
     """
 
-    sender: int
-    receiver: int
+    sender: str
+    receiver: str
     sent: int
     lost: int
 
@@ -48,14 +47,14 @@ class Lost(NamedTuple):
         return self.lost / self.sent
 
 
-def measure(processes: Sequence[int], bytes_per_s: float, measurement: int) -> list[Lost]:
+def measure(hosts: Mapping[int, str], bytes_per_s: float, measurement: int) -> list[Lost]:
     """What is lost from each host to the next one. All processes of the job call it, and get the same.
 
     All hosts send at once, for five seconds, a tenth of what a link carries: no queue overflows, and what is counted
     is what the network loses by itself. What a receiver's own socket has no room for counts as received.
 
     Args:
-      processes: one of each host, at least two of them.
+      hosts: the name of each, at least of two, by one of its processes.
       bytes_per_s: that a link carries.
       measurement: its number, alike in all processes, and no other one's.
 
@@ -65,7 +64,9 @@ def measure(processes: Sequence[int], bytes_per_s: float, measurement: int) -> l
     Raises:
       JaxcommError: a process does not come so far, or may not bind its interface.
     """
-    own, place = members.connected(), f"packet_loss/{measurement}"
+    from jaxcomm.distributed import members, store
+
+    own, place, processes = members.connected(), f"packet_loss/{measurement}", sorted(hosts)
     if own.process in processes:
         found = None
         has_rails = any(len(ranges[0].shares) > 1 for ranges in own.shares.values())
@@ -84,12 +85,14 @@ def measure(processes: Sequence[int], bytes_per_s: float, measurement: int) -> l
                 store.publish(f"{place}/sent/{own.process}", str(sent))
                 sent = int(_lookup(place, "sent", before))
                 time.sleep(_LATE_S)
-                found = Lost(before, own.process, sent, max(0, sent - counter.stop()))
+                found = Lost(hosts[before], hosts[own.process], sent, max(0, sent - counter.stop()))
         store.publish(f"{place}/found/{own.process}", json.dumps(found))
     return [Lost(*each) for process in processes if (each := json.loads(_lookup(place, "found", process)))]
 
 
 def _lookup(place: str, what: str, process: int) -> str:
+    from jaxcomm.distributed import store
+
     return store.lookup(f"{place}/{what}/{process}", f"process {process} has not measured the loss of packets")
 
 

@@ -263,7 +263,7 @@ def _measure_transfers(job: _Job, sizes: Sequence[int], seconds: float, progress
 
 
 def _measure_losses(job: _Job, found: Exchanges) -> list[packet_loss.Lost]:
-    first = {job.hosts[rank]: process for rank, (process, _) in reversed([*enumerate(job.ranks)])}
+    first = {name: process for (process, _), name in reversed([*zip(job.ranks, job.hosts, strict=True)])}
     if len(first) < 2:
         return []
     rates = [
@@ -272,7 +272,7 @@ def _measure_losses(job: _Job, found: Exchanges) -> list[packet_loss.Lost]:
         for (one, other), seconds in zip(each.pairs, each.seconds[:, -1], strict=True)
         if found.hosts[one] != found.hosts[other]
     ]
-    return packet_loss.measure(sorted(first.values()), float(np.median(rates)), job.number)
+    return packet_loss.measure({process: name for name, process in first.items()}, float(np.median(rates)), job.number)
 
 
 def _loss(losses: Sequence[packet_loss.Lost]) -> dict[str, Any]:

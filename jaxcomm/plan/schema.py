@@ -17,7 +17,7 @@ from pydantic import Field, computed_field
 
 from jaxcomm import schedules
 from jaxcomm.plan.between_hosts import BetweenHosts
-from jaxcomm.plan.byte_ranges import check_ranges
+from jaxcomm.plan.entry_ranges import check_ranges
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.halves import HalfEntry, HalfSpec, check_half
 from jaxcomm.plan.loss_policy import LossPolicy

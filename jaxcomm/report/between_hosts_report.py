@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from jaxcomm.plan.between_hosts import BetweenHosts
 
 
@@ -15,10 +17,8 @@ def between_hosts_headline(chosen: BetweenHosts) -> str:
 
 def between_hosts_section(chosen: BetweenHosts) -> str:
     """The section of `jaxcomm explain`, as plain text without a trailing newline."""
-    return "\n".join(
-        [
-            "What carries messages between hosts",
-            f"  {between_hosts_headline(chosen)}",
-            "  jaxcomm.init(plan=…) before the first collective sees to it, unless JAXCOMM_TRANSPORT is set.",
-        ]
+    words = (
+        f"{between_hosts_headline(chosen)} jaxcomm.init(plan=…) before the first collective sees to it, unless "
+        "JAXCOMM_TRANSPORT is set."
     )
+    return "What carries messages between hosts\n" + textwrap.indent(textwrap.fill(words, 108), "  ")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from jaxcomm.plan.byte_ranges import EntryRange
+from jaxcomm.plan.entry_ranges import EntryRange
 from jaxcomm.plan.values import (
     Chain,
     Delay,

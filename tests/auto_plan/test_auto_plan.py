@@ -202,7 +202,7 @@ def test_a_planner_that_fails_is_said_and_does_not_end_it(
 def test_after_an_error_it_pauses_and_tries_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(jax_compat, "is_job", lambda: True)
+    monkeypatch.setattr(jax_compat, "spans_processes", lambda: True)
     monkeypatch.setattr(auto_plan, "_RETRY_S", 1e-2)
     run = Run(monkeypatch, lambda plan: 0.05 if plan == "auto" else 0.04)
     caplog.set_level(logging.WARNING, "jaxcomm")
@@ -218,7 +218,7 @@ def test_after_an_error_it_pauses_and_tries_again(
 
 
 def test_errors_that_go_on_end_it(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(jax_compat, "is_job", lambda: True)
+    monkeypatch.setattr(jax_compat, "spans_processes", lambda: True)
     monkeypatch.setattr(auto_plan, "_RETRY_S", 1e-3)
     run = Run(monkeypatch, lambda plan: 0.05)
     run.error = JaxcommError("process 2 is gone")

@@ -14,7 +14,7 @@ from jaxcomm.plan import Plan, save
 from jaxcomm.planner import between_hosts
 from jaxcomm.planner.between_hosts import UDP_FROM
 from jaxcomm.profile import Profile
-from jaxcomm.report import considered
+from jaxcomm.report.considered import considered
 from jaxcomm.report.explanation import explanation
 from tests.plan.documents import load, sealed
 from tests.planner.profiles import made, on_rails
@@ -68,8 +68,8 @@ def test_a_plan_says_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"transport": "tcp"}, "transport is tcp, but loss_rate is 0.01, and UDP is for 0.001 or more"),
-        ({"loss_rate": 0.0}, "transport is udp, but loss_rate is 0, and UDP is for 0.001 or more"),
+        ({"transport": "tcp"}, "transport is tcp, but loss_rate is 0.01, and UDP is for 0.003 or more"),
+        ({"loss_rate": 0.0}, "transport is udp, but loss_rate is 0, and UDP is for 0.003 or more"),
         ({"udp_from": 0.0}, "between_hosts.udp_from is 0.0; it must be"),
         ({"loss_rate": 0.7}, "between_hosts.loss_rate is 0.7; it must be"),
     ],

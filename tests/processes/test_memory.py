@@ -8,12 +8,12 @@ from tests.processes import jobs
 
 pytestmark = pytest.mark.slow
 
-STEPS = 500
+STEPS = 600
 GROWTH = 16 << 20  # bytes: a few of XLA's buffers; without cc/ffi/heap.cc some process grows by dozens
 
 
 def test_resident_memory_does_not_grow() -> None:
     for process in jobs.run("tests.processes.memory", str(STEPS), processes=4, transport="tcp"):
         assert process.status == 0, process.output
-        held = process.reports["memory"]["rss"]
-        assert held[-1] - held[1] < GROWTH, held
+        held = process.reports["memory"]["rss"][4:]  # by then every thread has a heap of its own
+        assert held[-1] - held[0] < GROWTH, held

@@ -1,7 +1,8 @@
 """Other tools' measurements as profiles: one module per format, found by content and not by name.
 
 A module says what it is (`NAME`), what it looks for (`LOOKED_FOR`), whether bytes are its format (`sniff`), and reads
-them (`read`). A new format is a new module and a row of `_IMPORTERS`.
+them (`read`). A new format is a new module and a row of `_IMPORTERS`. What several need, or one needs much of, are
+modules beside them: `gpu_host`, `hlo`, `nccl_choices`.
 """
 
 from __future__ import annotations
