@@ -177,6 +177,8 @@ TEST(DividedSiteFailureTest, ARankThatGoesOnAloneIsNamedByThoseThatWaitForIt) {
                          "[0 0 1 1], rank 3 said [0 0 1 2].\n  Cure: "),
             0u)
       << message;
+  for (const uint32_t rank : {0, 1})
+    ends[rank].wait();  // with their sum, or with the error: until then its memory is taken
   job.ExpectNextCallWorks(2);
 }
 
