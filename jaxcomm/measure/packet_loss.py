@@ -59,7 +59,7 @@ def measure(hosts: Mapping[int, str], bytes_per_s: float, measurement: int) -> l
       measurement: its number, alike in all processes, and no other one's.
 
     Returns:
-      One entry for each host; none where several rails connect the hosts, of which each may lose another share.
+      One entry for each host, but for two that several rails connect, of which each may lose another share.
 
     Raises:
       JaxcommError: a process does not come so far, or may not bind its interface.
@@ -68,24 +68,23 @@ def measure(hosts: Mapping[int, str], bytes_per_s: float, measurement: int) -> l
 
     own, place, processes = members.connected(), f"packet_loss/{measurement}", sorted(hosts)
     if own.process in processes:
+        at = processes.index(own.process)
+        before, after = processes[at - 1], processes[(at + 1) % len(processes)]
         found = None
-        has_rails = any(len(ranges[0].shares) > 1 for ranges in own.shares.values())
         with _receiving(own.ends[0]) as receiver:
             token = secrets.token_bytes(16)
-            store.publish(
-                f"{place}/end/{own.process}", json.dumps([*receiver.getsockname()[:2], token.hex(), has_rails])
-            )
-            ends = {each: json.loads(_lookup(place, "end", each)) for each in processes}
-            if not any(end[3] for end in ends.values()):
-                at = processes.index(own.process)
-                before, after = processes[at - 1], processes[(at + 1) % len(processes)]
-                counter = _Counter(receiver, token)
-                address, port, theirs, _ = ends[after]
+            counter = _Counter(receiver, token)
+            store.publish(f"{place}/end/{own.process}", json.dumps([*receiver.getsockname()[:2], token.hex()]))
+            address, port, theirs = json.loads(_lookup(place, "end", after))
+            sent = 0
+            if len(own.shares[after][0].shares) == 1:
                 sent = _send(own.ends[0], (address, port), bytes.fromhex(theirs), bytes_per_s)
-                store.publish(f"{place}/sent/{own.process}", str(sent))
-                sent = int(_lookup(place, "sent", before))
-                time.sleep(_LATE_S)
-                found = Lost(hosts[before], hosts[own.process], sent, max(0, sent - counter.stop()))
+            store.publish(f"{place}/sent/{own.process}", str(sent))
+            sent = int(_lookup(place, "sent", before))
+            time.sleep(_LATE_S)
+            came = counter.stop()
+            if sent:
+                found = Lost(hosts[before], hosts[own.process], sent, max(0, sent - came))
         store.publish(f"{place}/found/{own.process}", json.dumps(found))
     return [Lost(*each) for process in processes if (each := json.loads(_lookup(place, "found", process)))]
 
@@ -110,21 +109,18 @@ def _receiving(end: RailEnd) -> socket.socket:
 
 
 def _send(end: RailEnd, address: tuple[str, int], token: bytes, bytes_per_s: float) -> int:
-    """How many packets have been sent there."""
+    """How many packets have been sent there; what this host itself does not let out counts, too."""
     pause = 1 / min(_MOST_RATE, _SHARE * bytes_per_s / _PACKET_BYTES)
     count = max(1, round(SECONDS / pause))
     rest = bytes(_PACKET_BYTES - _HEADER.size)
-    sent = 0
     with bound_socket(end.address, end.interface, socket.SOCK_DGRAM) as sender:
-        sender.connect(address)
         start = time.monotonic()
         for number in range(count):
             if (wait := start + number * pause - time.monotonic()) > 0:
                 time.sleep(wait)
-            with contextlib.suppress(OSError):  # what the network says of earlier ones, or no room to send
-                sender.send(_HEADER.pack(token, number) + rest)
-                sent += 1
-    return sent
+            with contextlib.suppress(OSError):
+                sender.sendto(_HEADER.pack(token, number) + rest, address)
+    return count
 
 
 class _Counter:
@@ -146,10 +142,14 @@ class _Counter:
 
     def _run(self) -> None:
         while not self._ends.is_set():
-            with contextlib.suppress(TimeoutError):
+            try:
                 packet, others, _, _ = self._receiver.recvmsg(_PACKET_BYTES + 1, socket.CMSG_SPACE(4))
-                for level, kind, data in others:
-                    if (level, kind) == (socket.SOL_SOCKET, _SO_RXQ_OVFL):
-                        (self._overflown,) = struct.unpack("=I", data[:4])
-                if len(packet) == _PACKET_BYTES and packet.startswith(self._token):
-                    self._numbers.add(_HEADER.unpack_from(packet)[1])
+            except TimeoutError:
+                continue
+            except OSError:  # it has been closed after an error
+                return
+            for level, kind, data in others:
+                if (level, kind) == (socket.SOL_SOCKET, _SO_RXQ_OVFL):
+                    (self._overflown,) = struct.unpack("=I", data[:4])
+            if len(packet) == _PACKET_BYTES and packet.startswith(self._token):
+                self._numbers.add(_HEADER.unpack_from(packet)[1])
