@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -19,19 +18,15 @@ Ints = NDArray[np.int64]
 class Lists(NamedTuple):
     """A list for each of some: the i-th is `members[first[i] : first[i + 1]]`."""
 
-    members: list[int]
-    first: list[int]
+    members: Ints
+    first: Ints
 
     @classmethod
     def of(cls, pairs: Ints, count: int) -> Lists:
         """Of so many, from rows (whose list, member)."""
         pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
         ends = np.cumsum(np.bincount(pairs[:, 0], minlength=count))
-        return cls(pairs[:, 1].tolist(), [0, *ends.tolist()])
-
-    def each(self) -> list[list[int]]:
-        """The lists."""
-        return [self.members[first:end] for first, end in itertools.pairwise(self.first)]
+        return cls(np.ascontiguousarray(pairs[:, 1]), np.concatenate([[0], ends]))
 
 
 class Dependencies(NamedTuple):
@@ -83,15 +78,6 @@ class Dependencies(NamedTuple):
     def nodes(self) -> int:
         """How many messages and points there are."""
         return len(self.src) + self.points
-
-    def order(self) -> Ints:
-        """Messages and points, each after what it awaits."""
-        messages = len(self.src)
-        last = np.zeros(self.points, np.int64)  # that each point awaits
-        before, after = self.on_end[self.on_end[:, 1] >= messages].T
-        np.maximum.at(last, after - messages, before)
-        found: Ints = np.argsort(np.concatenate([np.arange(messages), last + 0.5]), kind="stable")
-        return found
 
 
 def _chunk_edges(touched: Ints, uses: Ints, message: Ints, rounds: int, messages: int) -> tuple[Ints, int]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate.dependencies import Dependencies
-from jaxcomm.simulate.links import Shared, Unshared
+from jaxcomm.simulate.links import Links
 from jaxcomm.simulate.network import Network
 from jaxcomm.simulate.packet_loss import repairs
 
@@ -106,7 +106,7 @@ class _Phase:
         self._share = needs.chunks / schedule.num_chunks
         self._beta = network.port_beta(needs.src, needs.dst)
         link, self._link_beta = network.shared(needs.src, needs.dst)
-        self._order = Shared(needs, link) if (link >= 0).any() else Unshared(needs)
+        self._links = Links(needs, link)
 
     def run(self, ready: Floats, nbytes: float, alpha: float, rng: np.random.Generator) -> Messages:
         needs, network, sizes = self._needs, self._network, self._share * nbytes
@@ -119,7 +119,7 @@ class _Phase:
             resent = (again * np.minimum(size, sizes)).astype(np.float64)
         clean_s, port_s = sizes * self._beta, (sizes + resent) * self._beta
         there = np.maximum(ready[needs.src], ready[needs.dst])
-        start_s, free_s, end_s = self._order.times(there, port_s, alpha + wait_s, (sizes + resent) * self._link_beta)
+        start_s, free_s, end_s = self._links.times(there, port_s, alpha + wait_s, (sizes + resent) * self._link_beta)
         return Messages(
             needs.round,
             needs.src,

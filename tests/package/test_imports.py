@@ -40,7 +40,7 @@ MAY_IMPORT = {
     "lax": "collectives",
     "gpu": "choice collectives communicator distributed ffi plan planner profile program schedules",
     "measure": "collectives communicator distributed ffi gpu profile program files",
-    "simulate": "plan profile program schedules cluster",
+    "simulate": "ffi plan profile program schedules cluster",
     "planner": "curve files plan profile program schedules shares simulate cluster",
     "testbed": "ffi files plan",
     "train": "collectives communicator ffi plan planner profile",

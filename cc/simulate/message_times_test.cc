@@ -1,0 +1,50 @@
+#include "cc/simulate/message_times.h"
+
+#include <limits>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace jaxcomm {
+namespace {
+
+constexpr double kNever = -std::numeric_limits<double>::infinity();
+
+struct Lists {
+  std::vector<int64_t> first{0}, members;
+
+  explicit Lists(const std::vector<std::vector<int64_t>>& lists) {
+    for (const auto& list : lists) {
+      members.insert(members.end(), list.begin(), list.end());
+      first.push_back(static_cast<int64_t>(members.size()));
+    }
+  }
+  operator IndexLists() const { return {first.data(), members.data()}; }
+};
+
+TEST(FindTimes, AMessageWaitsForArrivalsAndForPorts) {
+  // 1 awaits what 0 brings, 2 only its ports; 3 is a point that awaits both.
+  const Lists after_end({{1}, {3}, {3}, {}}), after_free({{2}, {}, {}, {}}), stages({{}, {}, {}, {}});
+  const std::vector<int64_t> waits = {0, 1, 1, 2};
+  std::vector<double> start = {5, 0, 0, kNever}, free = {2, 2, 2, 0}, end = {10, 10, 10, 0};
+  FindTimes({3, 4, 0, after_end, after_free, waits.data(), stages, nullptr, nullptr, nullptr},
+            {start.data(), free.data(), end.data()});
+  EXPECT_EQ(start, (std::vector<double>{5, 17, 7, 29}));
+  EXPECT_EQ(free, (std::vector<double>{7, 19, 9, 29}));
+  EXPECT_EQ(end, (std::vector<double>{17, 29, 19, 29}));
+}
+
+TEST(FindTimes, ASharedLinkServesWhoComesFirst) {
+  // Three messages over links 0 and then 1; the second comes first, and link 1 is slower.
+  const Lists none({{}, {}, {}}), stages({{0, 1}, {0, 1}, {1}});
+  const std::vector<int64_t> waits = {0, 0, 0}, link = {0, 0, -1, 1, 1, 1};
+  const std::vector<double> taken = {3, 3, 0, 4, 4, 4}, slowest = {3, 3, 1, 4, 4, 4};
+  std::vector<double> start = {1, 0, 20}, free = {1, 1, 1}, end = {0.5, 0.5, 0.5};
+  FindTimes({3, 3, 2, none, none, waits.data(), stages, link.data(), taken.data(), slowest.data()},
+            {start.data(), free.data(), end.data()});
+  EXPECT_EQ(free, (std::vector<double>{8, 4, 24}));  // 1 waits at link 0 until 3, and at link 1 until 4
+  EXPECT_EQ(end, (std::vector<double>{8.5, 4.5, 24.5}));
+}
+
+}  // namespace
+}  // namespace jaxcomm
