@@ -17,6 +17,7 @@ from jaxcomm import communicator, ffi, jax_compat
 from jaxcomm.choice import AUTO, PLANS
 from jaxcomm.communicator import Hashes, PlanLike
 from jaxcomm.errors import JaxcommError, PlanError
+from jaxcomm.log import say_once
 
 
 def init(
@@ -36,7 +37,8 @@ def init(
       mesh: if given, `plan` must fit one of its axes, or several together; plans by axes must fit theirs.
       plan: what collectives follow from now on, in all threads; as for `use_plan`, but None leaves what is active and
         {} ends it. "auto", in a job of several processes on CPUs: plans that the run makes itself, see
-        `jaxcomm.auto_plan`. Before the processes are connected, it also says whether hosts are by TCP or by UDP.
+        `jaxcomm.auto_plan`. A plan
+        file also says whether hosts are to be connected by TCP or UDP.
       rails: the network interfaces that connect hosts, as JAXCOMM_RAILS names them and in its place: ["eth0", "eth1"],
         or with their rates "eth0:4,eth1:1". What each carries is the plan's to say, if it has rails.
       deadline_s: seconds that a collective waits for its last rank before it fails; None leaves it: at first it is the
@@ -53,8 +55,8 @@ def init(
 
         named = named_rails("rails", rails)
     deadline = None if deadline_s is None else communicator.positive_seconds("deadline_s", deadline_s)
-    is_job = jax_compat.spans_processes() and jax.default_backend() == "cpu"
-    if plan == AUTO and not is_job:
+    connects = jax_compat.spans_processes() and jax.default_backend() == "cpu"
+    if plan == AUTO and not connects:
         raise JaxcommError(
             'plan="auto" is for several processes on CPUs, which this is not one of.\n'
             "  Cure: start the script with `jaxcomm launch` and call jax.distributed.initialize() first, or plan "
@@ -64,13 +66,15 @@ def init(
     if mesh is not None:
         _check_mesh(hashes, mesh)
     communicator.start()
-    if is_job:
+    if connects:
         from jaxcomm.distributed import members
 
         plans = [PLANS[digest] for _, digest in hashes if digest in PLANS]
         planned = next((found for each in plans if (found := each.rails)), None)
-        between = next((each.between_hosts for each in plans if each.between_hosts), None)
-        members.connected(named, planned.in_units() if planned else (), between.transport if between else "")
+        transports = {each.between_hosts.transport for each in plans if each.between_hosts}
+        if len(transports) > 1:
+            say_once("of the plans for several axes, some say TCP between hosts and some UDP: it is UDP.")
+        members.connected(named, planned.in_units() if planned else (), max(transports, default=""))
     if deadline is not None:
         ffi.set_deadline(deadline)
     if plan == AUTO:

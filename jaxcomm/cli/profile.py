@@ -108,8 +108,6 @@ def _of_a_job(args: Namespace) -> int:
     if job.is_first():
         if not args.json:
             print(f"{profile_job.table_of(measured)}\n")
-            if line := profile_job.losses_line(measured):
-                print(f"{line}\n")
         _show(measured.profile, args)
     return 0
 

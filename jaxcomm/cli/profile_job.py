@@ -21,7 +21,7 @@ def print_dry_run(args: Namespace, ranks: int) -> None:
     late = "".join(f", rank {late.rank} late by {seconds_text(late.seconds)}" for late in args.inject)
     print(f"Would time exchanges between {ranks} ranks, all at once and one pair at a time, for {seconds:g} s,")
     print(f"at up to {len(sizes)} sizes from {bytes_text(min(sizes))} to {bytes_text(max(sizes))};")
-    print("then count the packets that get lost between hosts, if there are several;")
+    print("then, between several hosts, count the packets that get lost, for 5 s;")
     print(f"then record who arrives when in {args.steps} steps{late}; then write {args.out}.")
 
 
@@ -50,19 +50,6 @@ def table_of(measured: Measured) -> str:
     small, large = bytes_text(sizes[0]), bytes_text(sizes[-1])
     head = ["ranks", f"{small} alone", f"{large} alone", f"{small} at once", f"{large} at once"]
     return table(head, rows)
-
-
-def losses_line(measured: Measured) -> str:
-    """How many packets get lost between hosts; nothing, if that was not measured."""
-    if not measured.losses:
-        return ""
-    worst = max(measured.losses, key=lambda each: each.rate)
-    way = f"from {worst.sender} to {worst.receiver}"
-    if worst.lost == worst.sent:
-        return f"No UDP packets come {way}, so what links lose is not known."
-    if worst.lost == 0:
-        return f"No packet was lost between hosts, of {worst.sent} or more on each way."
-    return f"Packets lost between hosts: at most {worst.rate:.2%}, {way} ({worst.lost} of {worst.sent})."
 
 
 def _cells(link: placement.ExchangeTimes) -> list[str]:

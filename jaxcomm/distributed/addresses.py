@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import ipaddress
@@ -12,6 +13,7 @@ import struct
 from jaxcomm.errors import JaxcommError
 
 _SIOCGIFADDR = 0x8915  # of linux/sockios.h
+_SO_RCVBUFFORCE = 33  # of asm-generic/socket.h
 
 
 def local_address(coordinator: str, interface: str) -> str:
@@ -64,6 +66,14 @@ def bound_socket(address: str, interface: str, kind: socket.SocketKind = socket.
                 f"a socket cannot be bound to the interface {interface!r}: {error.strerror}.\n  Cure: {cure}."
             ) from error
     return made
+
+
+def make_room(made: socket.socket, room: int) -> None:
+    """Has the kernel keep so many bytes of what has come and not been read, or as many as this process may ask for."""
+    for option in (_SO_RCVBUFFORCE, socket.SO_RCVBUF):
+        with contextlib.suppress(PermissionError):
+            made.setsockopt(socket.SOL_SOCKET, option, room)
+            break
 
 
 def listening_socket(address: str, interface: str) -> socket.socket:

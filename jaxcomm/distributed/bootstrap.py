@@ -72,7 +72,7 @@ class Membership(NamedTuple):
       strangers: connections that were closed because they did not belong to the job.
       core: carries messages between the processes.
       ends: the rails of this process.
-      shares: of each process that is reached over TCP, what its rails carry.
+      shares: of each process that is reached over the network, what its rails carry.
       repair: reconnects rails that are cut; None where there are not several.
     """
 
@@ -85,11 +85,6 @@ class Membership(NamedTuple):
     shares: Mapping[int, Sequence[SharesFrom]]
     repair: Repair | None
 
-    @property
-    def has_hosts(self) -> bool:
-        """Whether some process is reached over the network."""
-        return not {*self.transports} <= {"", "shm"}
-
 
 _lock = threading.Lock()
 # With the store that it was made through, the settings that held, and the planned shares of rails.
@@ -101,7 +96,7 @@ def connect(
     new_core: Callable[[], MessageCore],
     named: Sequence[NamedRail] = (),
     planned: Sequence[SharesFrom] = (),
-    between_hosts: str = "",
+    planned_transport: str = "",
 ) -> Membership:
     """Connects this process with every other one; the second call returns what the first one did.
 
@@ -111,7 +106,7 @@ def connect(
       new_core: makes the core, which is started when this returns.
       named: the rails, in place of those of the settings; () leaves them.
       planned: the shares of rails in a plan.
-      between_hosts: "tcp" or "udp", as a plan says, or "".
+      planned_transport: "tcp" or "udp", as a plan says, or "".
 
     Raises:
       JaxcommError: `jax.distributed` has not been initialized, or a process does not come or cannot be connected. Then
@@ -125,7 +120,7 @@ def connect(
             chosen = Settings()
             try:
                 chosen = settings.from_environment()
-                chosen = chosen._replace(rails=tuple(named) or chosen.rails, between_hosts=between_hosts)
+                chosen = chosen._replace(rails=tuple(named) or chosen.rails, planned_transport=planned_transport)
                 core, coordinator = new_core(), jax_compat.coordinator_address()
                 made: Membership | Exception = connect_as(
                     jax.process_index(), jax.process_count(), core, chosen, coordinator, _generation, planned
@@ -134,12 +129,12 @@ def connect(
                 _publish_failure(jax.process_index(), error)
                 made = error
             _connected = client, made, chosen, tuple(planned)
-        _, outcome, used, followed = _connected
+        _, outcome, chosen, followed = _connected
     if isinstance(outcome, Exception):
         raise outcome
-    if named and tuple(named) != used.rails:
+    if named and tuple(named) != chosen.rails:
         raise JaxcommError(
-            f"this process is connected already, by {_words(used.rails) or 'rails that nobody named'}; "
+            f"this process is connected already, by {_words(chosen.rails) or 'rails that nobody named'}; "
             f"{_words(named)} come too late.\n"
             "  Cure: call jaxcomm.init(rails=…) before the first collective, in all processes."
         )
@@ -148,10 +143,11 @@ def connect(
             "the processes are connected already: the rails keep the shares that they have, in place of the plan's. "
             "Call jaxcomm.init(plan=…) before the first collective."
         )
-    if between_hosts and used._replace(between_hosts=between_hosts).is_udp != used.is_udp and outcome.has_hosts:
+    between_hosts = {"tcp", "udp"} & {*outcome.transports}
+    if planned_transport not in ("", chosen.planned_transport) and chosen.follows_plan and between_hosts:
         say_once(
-            f"the processes are connected already: between hosts {'UDP' if used.is_udp else 'TCP'} stays, in place of "
-            "the plan's choice. Call jaxcomm.init(plan=…) before the first collective."
+            f"the processes are connected already: between hosts {' and '.join(between_hosts).upper()} stays, in place "
+            "of the plan's choice. Call jaxcomm.init(plan=…) before the first collective."
         )
     return outcome
 
@@ -183,15 +179,16 @@ def connect_as(
             listeners: list[Listener] = []
             bound: dict[str, socket.socket] = {}
             own_rails = [] if chosen.transport == "shm" else rails.own_rails(chosen, coordinator)
-            if chosen.is_udp:
-                own_rails = _one_rail(own_rails, chosen)
+            over_udp = _goes_over_udp(chosen, own_rails)
+            if over_udp:
+                del own_rails[1:]
             for number, rail in enumerate(own_rails):
                 bound[rail.name] = listening_socket(rail.address, rail.interface)
                 after_failure.callback(bound[rail.name].close)
                 listeners.append(Listener(bound[rail.name], key, process=process, processes=processes, rail=number))
                 after_failure.callback(listeners[-1].abandon)
                 own_rails[number] = rail._replace(port=listeners[-1].address[1])
-            own = _own_record(process, chosen, core, own_rails, planned)
+            own = _own_record(process, chosen, over_udp, core, own_rails, planned)
             store.publish(f"record/{process}", records.signed(own, key))
             peers = {
                 other: records.verified(text, other, key)
@@ -212,11 +209,12 @@ def connect_as(
                     after_failure.callback(connection.close)
                     sockets[other, own.rails[number].name] = connection
             paths: dict[int, UdpPath] = {}
-            if chosen.is_udp:
-                connections = {other: sockets.pop((other, name)) for other, name in [*sockets]}
+            if over_udp:
+                connections = {other: made for (other, _), made in sockets.items() if transports[other] == "udp"}
+                sockets = {key: made for key, made in sockets.items() if key[0] not in connections}
                 paths = udp_paths.agree(process, connections, own.rails[0].interface, key, deadline, after_failure)
                 store.publish(f"udp/{process}", "")
-                _lookup_all("udp", others, deadline, "connected")
+                _lookup_all("udp", [*connections], deadline, "connected")
             after_failure.pop_all()
     except Exception as error:
         _publish_failure(process, error)
@@ -246,13 +244,17 @@ def connect_as(
     )
 
 
-def _one_rail(own_rails: list[RailEnd], chosen: Settings) -> list[RailEnd]:
-    if len(chosen.rails) > 1:
+def _goes_over_udp(chosen: Settings, own_rails: list[RailEnd]) -> bool:
+    if chosen.transport == "udp" and len(chosen.rails) > 1:
         raise JaxcommError(
             f"JAXCOMM_TRANSPORT is udp, which takes one rail, and {_words(chosen.rails)} are named.\n"
             "  Cure: name one of them, or JAXCOMM_TRANSPORT=tcp."
         )
-    return own_rails[:1]
+    if chosen.transport == "udp" or chosen.planned_transport != "udp" or not chosen.follows_plan:
+        return chosen.transport == "udp"
+    if len(own_rails) > 1:
+        say_once(f"the plan's UDP takes one rail, and {len(own_rails)} were found: TCP takes all of them.")
+    return len(own_rails) == 1
 
 
 def _publish_failure(process: int, error: Exception) -> None:
@@ -282,7 +284,7 @@ def _add_rails(
         say_once(f"the plan's shares are not followed: {rails.source(own.rails, planned, is_named=False)}.")
     core.open_rails(used or [rails.DEFAULT])
     for other, lead in leads.items():
-        if len(used) > 1:
+        if len(used) > 1 and any((other, name) in sockets for name in lead):
             table = [(each.min_bytes, [each.shares.get(name, 0) for name in used]) for each in shares[other]]
             core.set_rails(other, [used.index(name) for name in lead], table)
     for (other, name), connection in sockets.items():
@@ -309,12 +311,17 @@ def _agree_on_key(process: int, chosen: Settings, generation: int, deadline: flo
 
 
 def _own_record(
-    process: int, chosen: Settings, core: MessageCore, own_rails: list[RailEnd], planned: Sequence[SharesFrom]
+    process: int,
+    chosen: Settings,
+    over_udp: bool,
+    core: MessageCore,
+    own_rails: list[RailEnd],
+    planned: Sequence[SharesFrom],
 ) -> Record:
     shared = (-1, 0) if chosen.transport in ("tcp", "udp") else core.shm_file()
     digest = hashlib.sha256(json.dumps(planned).encode()).hexdigest()[:16] if planned else ""
     identity = chosen.host or host.identity()
-    return Record(process, chosen.transport, chosen.is_udp, identity, os.getpid(), *shared, tuple(own_rails), digest)
+    return Record(process, chosen.transport, over_udp, identity, os.getpid(), *shared, tuple(own_rails), digest)
 
 
 def _lookup_all(stage: str, others: list[int], deadline: float, verb: str) -> dict[int, str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from jaxcomm.distributed.records import Record
 from jaxcomm.errors import JaxcommError
+from jaxcomm.log import say_once
 
 
 def identity() -> str:
@@ -27,12 +28,6 @@ def transport(one: Record, other: Record) -> str:
             f"JAXCOMM_TRANSPORT is {first.transport} in process {first.process} and {second.transport} in process "
             f"{second.process}.\n  Cure: the same for all processes."
         )
-    if first.is_udp != second.is_udp:
-        over, other = (first, second) if first.is_udp else (second, first)
-        raise JaxcommError(
-            f"the plan of process {over.process} says UDP between hosts, that of process {other.process} does not.\n"
-            "  Cure: jaxcomm.init(plan=…) with the same plan in all processes, or in none."
-        )
     if first.transport == "shm" and first.host != second.host:
         raise JaxcommError(
             f"JAXCOMM_TRANSPORT is shm, but process {first.process} (host {first.host}) and process {second.process} "
@@ -42,7 +37,12 @@ def transport(one: Record, other: Record) -> str:
         return first.transport
     if first.host == second.host:
         return "shm"
-    return "udp" if first.is_udp else "tcp"
+    if first.udp_between_hosts != second.udp_between_hosts:
+        without = second if first.udp_between_hosts else first
+        say_once(
+            f"process {without.process} does not follow a plan's UDP between hosts: TCP connects it with those that do."
+        )
+    return "udp" if first.udp_between_hosts and second.udp_between_hosts else "tcp"
 
 
 def open_shared_memory(peer: Record) -> int:

@@ -18,14 +18,14 @@ from jaxcomm.shares import SharesFrom
 
 
 def connected(
-    named: Sequence[NamedRail] = (), planned: Sequence[SharesFrom] = (), between_hosts: str = ""
+    named: Sequence[NamedRail] = (), planned: Sequence[SharesFrom] = (), planned_transport: str = ""
 ) -> bootstrap.Membership:
     """The processes that this one is connected with, which the first call does. Args as for `bootstrap.connect`.
 
     Raises:
       JaxcommError: `jax.distributed` has not been initialized, or not all processes come.
     """
-    return bootstrap.connect(Connections, named, planned, between_hosts)
+    return bootstrap.connect(Connections, named, planned, planned_transport)
 
 
 class Connections:

@@ -18,7 +18,7 @@ class Record(NamedTuple):
     Attributes:
       process: its number in the job.
       transport: its JAXCOMM_TRANSPORT.
-      is_udp: whether it goes over UDP to other hosts.
+      udp_between_hosts: whether it goes over UDP to other hosts that do, too.
       host: processes with the same one can share memory.
       pid: of the process in its PID namespace.
       fd: of its shared-memory file there; -1 for none.
@@ -29,7 +29,7 @@ class Record(NamedTuple):
 
     process: int
     transport: str
-    is_udp: bool
+    udp_between_hosts: bool
     host: str
     pid: int
     fd: int

@@ -1,4 +1,4 @@
-"""The environment variables by which a user says how the processes of a job are connected."""
+"""How the processes of a job are connected: by what a user says in environment variables, and a plan."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Settings(NamedTuple):
       timeout_s: JAXCOMM_CONNECT_TIMEOUT_S: for all processes to come and to connect; others may still be compiling.
       rails: JAXCOMM_RAILS: interfaces in place of the one, such as "eth0,eth1", with rates "eth0:4,eth1:1"; () finds
         them.
-      between_hosts: what the plan says, "tcp" or "udp", or "".
+      planned_transport: what the plan says of the way between hosts, "tcp" or "udp", or "".
     """
 
     transport: str = "auto"
@@ -44,13 +44,12 @@ class Settings(NamedTuple):
     secret_file: str = ""
     timeout_s: float = 300.0
     rails: tuple[NamedRail, ...] = ()
-    between_hosts: str = ""
+    planned_transport: str = ""
 
     @property
-    def is_udp(self) -> bool:
-        """Whether messages between hosts go over UDP. Where several rails are named, a plan's choice does not count."""
-        planned = self.transport == "auto" and self.between_hosts == "udp" and len(self.rails) < 2
-        return planned or self.transport == "udp"
+    def follows_plan(self) -> bool:
+        """Whether the plan's choice counts: nobody has named a transport, or several rails."""
+        return self.transport == "auto" and len(self.rails) < 2
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from jaxcomm.distributed.addresses import bound_socket
+from jaxcomm.distributed.addresses import bound_socket, make_room
 from jaxcomm.distributed.secret import MAC_BYTES, is_mac, mac
 from jaxcomm.errors import JaxcommError
 
@@ -28,7 +28,7 @@ _PARTIES: Final = struct.Struct("<II")
 _HELLO: Final = struct.Struct("<HII32s")  # port, packet size, room, nonce
 _HELLO_BYTES: Final = _HELLO.size + MAC_BYTES
 _HEARD: Final = b"\x01"
-_IP_MTU, _IPV6_MTU, _SO_RCVBUFFORCE = 14, 24, 33  # of the kernel's headers
+_IP_MTU, _IPV6_MTU = 14, 24  # of the kernel's headers
 _MOST_MTU, _LEAST_MTU = 9000, 576  # larger packets gain nothing, as they go in batches
 _ROOM: Final = 4 << 20  # bytes of packets that have come and not been read
 _EACH_S: Final = 0.02  # between two trials
@@ -105,12 +105,9 @@ class _Side:
         self.udp.setblocking(False)
         self.udp.bind((own[0], 0, *own[2:]))
         self.udp.connect(self._peer)  # for the MTU of the way there; its port follows
-        for option in (_SO_RCVBUFFORCE, socket.SO_RCVBUF):
-            with contextlib.suppress(PermissionError):
-                self.udp.setsockopt(socket.SOL_SOCKET, option, _ROOM)
-                break
+        make_room(self.udp, _ROOM)
         room = self.udp.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 4  # the kernel counts its own bytes, too
-        content = _HELLO.pack(self.udp.getsockname()[1], _packet_bytes(self.udp), room, secrets.token_bytes(32))
+        content = _HELLO.pack(self.udp.getsockname()[1], full_packet_bytes(self.udp), room, secrets.token_bytes(32))
         self._hello, self._received, self._theirs = content, b"", b""
         self._is_heard = self._has_heard = False
         connection.send(content + mac(key, "udp hello", _PARTIES.pack(process, other) + content))
@@ -144,7 +141,7 @@ class _Side:
             raise JaxcommError(f"process {self.other} does not sign with this job's key.\n  Cure: start the job anew.")
         self._theirs = content
         port, packet_bytes, self._window, _ = _HELLO.unpack(content)
-        self._packet_bytes = min(packet_bytes, _packet_bytes(self.udp))
+        self._packet_bytes = min(packet_bytes, full_packet_bytes(self.udp))
         self.udp.connect((self._peer[0], port, *self._peer[2:]))
         first, second = sorted([(self._process, self._hello), (self.other, content)])
         self._session = mac(self._key, "udp session", _PARTIES.pack(first[0], second[0]) + first[1] + second[1])
@@ -182,7 +179,7 @@ class _Side:
         return mac(self._session, "udp trial", _PARTIES.pack(sender, 0)).ljust(self._packet_bytes, b"\0")
 
 
-def _packet_bytes(connected: socket.socket) -> int:
+def full_packet_bytes(connected: socket.socket) -> int:
     """What a packet to the other side may carry, by the MTU that the kernel knows."""
     is_v6 = connected.family == socket.AF_INET6
     level, option, headers = (socket.IPPROTO_IPV6, _IPV6_MTU, 48) if is_v6 else (socket.IPPROTO_IP, _IP_MTU, 28)

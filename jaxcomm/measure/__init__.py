@@ -1,4 +1,4 @@
-"""Measuring, by JAX, what profiles hold: links and late ranks, a step's gradients, what loss a training bears.
+"""Measuring what profiles hold: links, lost packets and late ranks, a step's gradients, what loss a training bears.
 
 May be imported by auto_plan and cli; imports profile, program, what runs the collectives, and the calls between
 processes.

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from jaxcomm import errors
 from jaxcomm.errors import ProfileError
-from jaxcomm.measure import packet_loss, placement, psum_loop
+from jaxcomm.log import say_once
+from jaxcomm.measure import lost_packets, placement, psum_loop
 from jaxcomm.measure.placement import ExchangeRound, Exchanges, Floats, Pair
 from jaxcomm.profile.files import validate
 from jaxcomm.profile.schema import FORMAT, VERSION, Collective, Profile, Provenance
@@ -47,11 +48,10 @@ Progress = Callable[[float], object]
 
 
 class Measured(NamedTuple):
-    """The profile, the times from which its links were found, and the packets that were lost between hosts."""
+    """The profile, and the times from which its links were found."""
 
     profile: Profile
     transfers: Exchanges
-    losses: tuple[packet_loss.Lost, ...]
 
 
 def measure_processes(
@@ -68,8 +68,9 @@ def measure_processes(
     arrival: no clocks are compared. First all ranks do so in pairs at once, each with every other one, in several
     orders; then each pair alone. Of more than 16 ranks 120 pairs are measured alone, drawn with a fixed seed, and of
     more than 64 each rank meets 63 others: enough to find the racks of hosts, whose names all processes publish. Sizes
-    are left out, from the largest, as far as the time does not suffice. Several hosts then send each other packets,
-    and count those that get lost; the profile has the worst link's. Then `steps` psums of 1 MiB are watched.
+    are left out, from the largest, as far as the time does not suffice. Several hosts then each send the next one
+    packets, for five seconds, and the profile has the share that gets lost on the worst way. Then `steps` psums of
+    1 MiB are watched.
 
     Args:
       sizes: bytes in each direction, at least two of them; rounded up to whole cache lines.
@@ -96,7 +97,7 @@ def measure_processes(
         )
     job = _Job([device.process_index for device in devices], [device.id for device in devices])
     found = _measure_transfers(job, sizes, seconds, lambda share: progress(0.8 * share))
-    losses = _measure_losses(job, found)
+    loss = _count_lost_packets(job, found)
     arrivals, collective = _measure_psums(devices, steps, inject)
     progress(1.0)
     late = "".join(f", rank {rank} made {by * 1e3:g} ms late" for rank, by in sorted(inject.items()))
@@ -112,13 +113,13 @@ def measure_processes(
         "version": VERSION,
         "ranks": len(devices),
         **placement.describe(found),
-        **_loss(losses),
+        **loss,
         "arrivals": arrivals,
         "warmup_dropped": psum_loop.WARMUP_STEPS,
         "collective": collective.model_dump(),
         "provenance": provenance.model_dump(),
     }
-    return Measured(validate(document, provenance.source), found, tuple(losses))
+    return Measured(validate(document, provenance.source), found)
 
 
 def measure_links(sizes: Sequence[int], seconds: float, measurement: int | None = None) -> dict[str, Any]:
@@ -147,8 +148,8 @@ class _Job:
         """Takes each rank's process and device, and what `measure_links` does; connects the processes."""
         from jaxcomm.distributed import members
 
-        self.number = number = next(_measurements) if measurement is None else measurement
-        self._numbers = itertools.count(_CALLS * number)  # of calls
+        self.number = next(_measurements) if measurement is None else measurement
+        self._numbers = itertools.count(_CALLS * self.number)  # of calls
         self.ranks = [*zip(processes, devices, strict=True)]
         self.process = members.connected().process
         self.processes = max(processes) + 1
@@ -262,23 +263,26 @@ def _measure_transfers(job: _Job, sizes: Sequence[int], seconds: float, progress
     return Exchanges(measured, tuple(job.hosts), tuple(measure([pair]) for pair in single), loaded)
 
 
-def _measure_losses(job: _Job, found: Exchanges) -> list[packet_loss.Lost]:
-    first = {name: process for (process, _), name in reversed([*zip(job.ranks, job.hosts, strict=True)])}
+def _count_lost_packets(job: _Job, found: Exchanges) -> dict[str, Any]:
+    """What the profile says of them: the share on the worst way."""
+    hosts = {process: name for (process, _), name in reversed([*zip(job.ranks, job.hosts, strict=True)])}
+    first = {name: process for process, name in sorted(hosts.items(), reverse=True)}
     if len(first) < 2:
-        return []
-    rates = [
-        found.sizes[-1] / seconds
-        for each in found.alone
-        for (one, other), seconds in zip(each.pairs, each.seconds[:, -1], strict=True)
-        if found.hosts[one] != found.hosts[other]
-    ]
-    return packet_loss.measure({process: name for name, process in first.items()}, float(np.median(rates)), job.number)
-
-
-def _loss(losses: Sequence[packet_loss.Lost]) -> dict[str, Any]:
-    """What the profile says of them: the worst link's; nothing where packets of ours do not pass."""
-    worst = max((each.rate for each in losses), default=1.0)
-    return {"loss": {"rate": worst}} if worst <= 0.5 else {}
+        return {}
+    rates: dict[frozenset[str], float] = {}  # of two hosts, the best that was seen: what is lost slows TCP down, too
+    for each in (*found.alone, *found.loaded):
+        for (one, other), seconds in zip(each.pairs, each.seconds, strict=True):
+            if len(ends := frozenset((found.hosts[one], found.hosts[other]))) == 2:
+                rates[ends] = max(rates.get(ends, 0.0), float((np.array(found.sizes) / seconds).max()))
+    named = {process: name for name, process in first.items()}
+    lost = lost_packets.measure(named, min(rates.values()), job.number)
+    worst = max(lost, key=lambda each: each.rate, default=None)
+    if worst and worst.rate > lost_packets.MOST:
+        say_once(
+            f"{worst.rate:.0%} of UDP packets from {worst.sender} to {worst.receiver} do not come, so what links lose "
+            "is not known; a firewall may stop them."
+        )
+    return {"loss": {"rate": worst.rate}} if worst and worst.rate <= lost_packets.MOST else {}
 
 
 def _measure_psums(devices: Sequence[Any], steps: int, inject: Mapping[int, float]) -> tuple[Any, Collective]:

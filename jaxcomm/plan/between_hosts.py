@@ -11,9 +11,9 @@ from jaxcomm.values import Value
 
 
 class BetweenHosts(Value):
-    """TCP or UDP, by the share of packets that the worst link was found to lose: UDP where it is `udp_from` or more.
+    """TCP or UDP, by the share of packets that gets lost on the worst way: UDP where it is `udp_from` or more.
 
-    `jaxcomm.init(plan=…)` carries it out, unless JAXCOMM_TRANSPORT says otherwise.
+    `jaxcomm.init(plan=…)` carries it out, unless JAXCOMM_TRANSPORT or several rails are named.
     """
 
     transport: Literal["tcp", "udp"]

@@ -98,7 +98,7 @@ def decisions(plan: Plan) -> Iterator[tuple[str, str]]:
     if chosen := plan.between_hosts:
         yield (
             "between hosts",
-            f"{chosen.transport}, as links lose {chosen.loss_rate:.2%} and udp is from {chosen.udp_from:.2%} on",
+            f"{chosen.transport}: {chosen.loss_rate:.2%} of packets get lost, udp is from {chosen.udp_from:.2%} on",
         )
     for name, step in (("step", plan.step), ("rail_step", plan.rail_step)):
         if step:

@@ -124,6 +124,8 @@ def plan(
         known = {**decision.known, **(on_rails.known if on_rails else {})}
     else:
         known = {profile.collective.bytes: choose(setting, profile.collective.bytes)} if profile.collective else {}
+    over = between_hosts.decide(profile)
+    profile = between_hosts.with_resends(profile, over)
     policy = loss.decide(
         profile, bound=loss_bound, model=model, budget=loss_budget, time_limit=time_limit, seed=seed, log=log
     )
@@ -161,7 +163,7 @@ def plan(
         rails=split,
         groups=divided,
         loss=policy,
-        between_hosts=between_hosts.decide(profile),
+        between_hosts=over,
         provenance=PlanProvenance(
             profile=digest,
             solver="+".join(solvers) or "none",

@@ -77,8 +77,9 @@ class Profile(Value):
     r's host ([]: unknown). With a `topology`, `link` is
     that of two ranks on one host; null: as `network` says. `racks` are the ranks under each switch; `nics[r]` says
     how many times as long a byte takes through rank r's NIC, which others may use, too ([]: none is slower); `loss`
-    is that of all links. `cpu_cores` may serve the rails together (null: no limit). `executors` are allreduces timed on
-    CUDA devices: of our schedules, run as one kernel ("fused") or by sends and receives ("messages"), and NCCL's own.
+    is that of the worst link, taken for all. `cpu_cores` may serve the rails together (null: no limit). `executors` are
+    allreduces timed on CUDA devices: of our schedules, run as one kernel ("fused") or by sends and receives
+    ("messages"), and NCCL's own.
     """
 
     format: Literal["jaxcomm-profile"] = FORMAT

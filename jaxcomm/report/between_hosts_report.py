@@ -9,16 +9,17 @@ from jaxcomm.plan.between_hosts import BetweenHosts
 
 def between_hosts_headline(chosen: BetweenHosts) -> str:
     """One sentence: what, and why."""
-    lost = f"{chosen.loss_rate:.2%} of packets get lost on the worst link"
+    lost = f"{100 * chosen.loss_rate:.3g}% of packets get lost on the worst way"
+    from_ = f"from {100 * chosen.udp_from:.3g}% on"
     if chosen.transport == "udp":
-        return f"Between hosts over UDP: {lost}, for which TCP slows down; from {chosen.udp_from:.2%} on UDP is faster."
-    return f"Between hosts over TCP: {lost}; UDP would be faster from {chosen.udp_from:.2%} on."
+        return f"On CPUs between hosts over UDP: {lost}, for which TCP slows down; UDP pays {from_}."
+    return f"On CPUs between hosts over TCP: {lost}; UDP would pay {from_}."
 
 
 def between_hosts_section(chosen: BetweenHosts) -> str:
     """The section of `jaxcomm explain`, as plain text without a trailing newline."""
     words = (
         f"{between_hosts_headline(chosen)} jaxcomm.init(plan=…) before the first collective sees to it, unless "
-        "JAXCOMM_TRANSPORT is set."
+        "JAXCOMM_TRANSPORT or several rails are named."
     )
     return "What carries messages between hosts\n" + textwrap.indent(textwrap.fill(words, 108), "  ")

@@ -47,6 +47,8 @@ def _rows(measured: Profile) -> Iterator[tuple[str, str]]:
             "topology",
             f"{hosts} host{'s' * (hosts != 1)}, a NIC per {topology.nic}, links between {topology.slow:g} × slower",
         )
+    if measured.loss:
+        yield "lost packets", f"{measured.loss.rate:.2%}, on the worst way between hosts"
     late = profile.straggler(measured) if measured.arrivals else None
     where = f" on {measured.hosts[late.rank]}" if late and measured.hosts else ""
     if late and not late.is_late:

@@ -184,7 +184,7 @@ def test_between_hosts_it_is_tcp(cores: list[Core]) -> None:
 
 @pytest.mark.usefixtures("store")
 def test_between_hosts_it_is_udp_where_the_plan_says_so(cores: list[Core]) -> None:
-    planned = [Settings(host=name, timeout_s=20, between_hosts="udp") for name in "aabb"]
+    planned = [Settings(host=name, timeout_s=20, planned_transport="udp") for name in "aabb"]
     found = members(connect_all(cores, [*planned]))
     assert [each.transports for each in found[1:3]] == [("shm", "", "udp", "udp"), ("udp", "udp", "", "shm")]
     for core, there in zip(cores[:4], ([2, 3], [2, 3], [0, 1], [0, 1]), strict=True):
@@ -194,25 +194,31 @@ def test_between_hosts_it_is_udp_where_the_plan_says_so(cores: list[Core]) -> No
 @pytest.mark.parametrize(
     "chosen",
     [
-        Settings("tcp", between_hosts="udp"),
-        Settings(between_hosts="tcp"),
-        Settings(between_hosts="udp", rails=(NamedRail("eth0"), NamedRail("eth1"))),
+        Settings("tcp", planned_transport="udp"),
+        Settings(planned_transport="tcp"),
+        Settings(planned_transport="udp", rails=(NamedRail("eth0"), NamedRail("eth1"))),
     ],
 )
 def test_what_a_user_names_goes_before_the_plan(chosen: Settings) -> None:
-    assert not chosen.is_udp
+    assert not bootstrap._goes_over_udp(chosen, [RailEnd("", "", "127.0.0.1", 0, 0, "")])
 
 
 @pytest.mark.usefixtures("store")
-def test_all_processes_have_the_same_plan_for_the_way_between_hosts(cores: list[Core]) -> None:
-    chosen = [Settings(host=name, timeout_s=20, between_hosts=over) for name, over in (("a", ""), ("b", "udp"))]
-    found = errors(connect_all(cores, [*chosen]))
-    assert any(
-        text.startswith(
-            "the plan of process 1 says UDP between hosts, that of process 0 does not.\n  Cure: jaxcomm.init"
-        )
-        for text in found
+def test_who_does_not_follow_the_plan_is_connected_by_tcp(cores: list[Core]) -> None:
+    planned = {"a": "udp", "b": "", "c": "udp"}
+    found = members(
+        connect_all(cores, [Settings(host=name, timeout_s=20, planned_transport=planned[name]) for name in "abc"])
     )
+    assert [each.transports for each in found] == [("", "tcp", "udp"), ("tcp", "", "tcp"), ("udp", "tcp", "")]
+    assert sorted(cores[0].paths) == [2] and sorted(cores[0].sockets) == [1] and not cores[1].paths
+
+
+def test_a_plan_does_not_give_up_rails_that_were_found() -> None:
+    end = RailEnd("", "", "127.0.0.1", 0, 0, "")
+    planned = Settings(planned_transport="udp")
+    assert bootstrap._goes_over_udp(planned, [end])
+    assert not bootstrap._goes_over_udp(planned, [end, end._replace(name="eth1")])
+    assert bootstrap._goes_over_udp(Settings("udp"), [end, end._replace(name="eth1")])
 
 
 @pytest.mark.usefixtures("store")

@@ -105,8 +105,8 @@ def test_a_trial_says_what_would_be_measured(tmp_path: Path) -> None:
     assert sorted(line for line in done.stdout.splitlines() if "Gloo" not in line) == [
         "[0] Would time exchanges between 2 ranks, all at once and one pair at a time, for 20 s,",
         "[0] at up to 2 sizes from 1 KiB to 1 MiB;",
-        "[0] then count the packets that get lost between hosts, if there are several;",
         "[0] then record who arrives when in 50 steps; then write profile.json.",
+        "[0] then, between several hosts, count the packets that get lost, for 5 s;",
     ]
 
 

@@ -42,4 +42,4 @@ def test_a_link_that_loses_packets_is_found_and_the_plan_says_udp(
     loss = profile.load(found).loss
     assert loss and 0.02 < loss.rate < 0.1
     assert main(["plan", str(found), "--time-limit", "1", "--out", str(made)]) == 0
-    assert "Between hosts over UDP: " in capfd.readouterr().out
+    assert "between hosts over UDP: " in capfd.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from jaxcomm import plan, profile
 from jaxcomm.distributed.rails import RailEnd
-from jaxcomm.measure import packet_loss
+from jaxcomm.measure import lost_packets
 from tests.measure.test_profile_job import launch
 
 END = RailEnd("", "", "127.0.0.1", 0, 0, "")
@@ -44,15 +45,16 @@ jaxcomm.init(plan=sys.argv[2])
 
 
 def test_each_packet_counts_once_and_strangers_never(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packet_loss, "SECONDS", 0.2)
-    with packet_loss._receiving(END) as receiver:
+    monkeypatch.setattr(lost_packets, "_SECONDS", 0.2)
+    with lost_packets._receiver(END) as receiver:
         address = receiver.getsockname()[:2]
-        counter = packet_loss._Counter(receiver, TOKEN)
-        sent = packet_loss._send(END, address, TOKEN, 1e9)
-        assert sent == 400
+        counter = lost_packets._Counter(receiver)
+        token = bytes.fromhex(counter.end[2])
+        sent = lost_packets._send(END, address, token, 1e9)
+        assert 300 < sent <= 401  # what the machine makes it miss is not made up for
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
-            for token in (TOKEN, b"x" * 16):
-                packet = packet_loss._HEADER.pack(token, 7).ljust(packet_loss._PACKET_BYTES, b"\0")
+            for each in (token, b"x" * 16):
+                packet = lost_packets._HEADER.pack(each, 7)
                 stranger.sendto(packet, address)  # the first one again, the second one another job's
                 stranger.sendto(packet[:-1], address)
         time.sleep(0.2)
@@ -60,10 +62,28 @@ def test_each_packet_counts_once_and_strangers_never(monkeypatch: pytest.MonkeyP
 
 
 def test_it_takes_a_tenth_of_a_slow_link(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packet_loss, "SECONDS", 0.1)
-    with packet_loss._receiving(END) as receiver:
-        assert packet_loss._send(END, receiver.getsockname()[:2], TOKEN, 1.4e6) == 10
-        assert packet_loss._send(END, receiver.getsockname()[:2], TOKEN, 1.0) == 1
+    monkeypatch.setattr(lost_packets, "_SECONDS", 0.1)
+    with lost_packets._receiver(END) as receiver:
+        assert lost_packets._send(END, receiver.getsockname()[:2], TOKEN, 1.4e6) in (9, 10, 11)
+        assert lost_packets._send(END, receiver.getsockname()[:2], TOKEN, 1.0) == 1
+
+
+def test_what_a_pause_has_missed_is_not_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lost_packets, "_SECONDS", 0.6)
+    slept, sleep = [], time.sleep
+
+    def pausing(seconds: float) -> None:
+        slept.append(seconds)
+        sleep(0.5 if len(slept) == 3 else seconds)
+
+    monkeypatch.setattr(time, "sleep", pausing)
+    with lost_packets._receiver(END) as receiver:
+        assert lost_packets._send(END, receiver.getsockname()[:2], TOKEN, 1e9) < 400  # of 1 200
+
+
+def test_few_lost_packets_are_chance() -> None:
+    assert lost_packets.LostPackets("a", "b", 1000, 9).rate == 0
+    assert lost_packets.LostPackets("a", "b", 1000, 10).rate == 0.01
 
 
 @pytest.mark.slow
@@ -73,10 +93,7 @@ def test_a_job_measures_plans_and_carries_out(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = profile.load(tmp_path / "profile.json")
     assert found.loss and found.loss.rate < 1e-3
-    line = (
-        "No packet was lost between hosts, of " if found.loss.rate == 0 else "Packets lost between hosts: at most 0.0"
-    )
-    assert line in done.stdout
+    assert re.search(rf"lost packets +{found.loss.rate:.2%}, on the worst way between hosts", done.stdout)
     files = []
     for rate, transport in ((0.01, "udp"), (0.0, "tcp")):
         losing = found.model_copy(update={"loss": profile.PacketLoss(rate=rate)})
@@ -87,7 +104,7 @@ def test_a_job_measures_plans_and_carries_out(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
         )
-        assert f"Between hosts over {transport.upper()}: " in made.stdout, made.stderr
+        assert f"between hosts over {transport.upper()}: " in made.stdout, made.stderr
         chosen = plan.load(tmp_path / f"{transport}.json").between_hosts
         assert chosen and chosen.transport == transport
         files.append(f"{transport}.json")
