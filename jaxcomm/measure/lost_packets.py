@@ -133,9 +133,8 @@ def _send(rail: RailEnd, address: tuple[str, int], token: bytes, bytes_per_s: fl
             with contextlib.suppress(OSError):
                 sender.send(_HEADER.pack(token, number) + rest)
             number += 1
-            due = (
-                max(due, time.monotonic() - _BURST * pause) + pause
-            )  # what a pause of this process has missed is left out
+            # What this process has missed while it did not run is left out: at once it would overflow queues.
+            due = max(due, time.monotonic() - _BURST * pause) + pause
     return number
 
 
