@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 from jaxcomm import files, plan
 from jaxcomm.cli.common import arguments, job, output, progress
+from jaxcomm.distributed.job import is_job
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.schedules.schedule import CollectiveKind
@@ -73,6 +74,11 @@ def run(args: Namespace) -> int:
     from jaxcomm.cli import bench_late, bench_psum
 
     loaded = plan.load(args.plan, ranks=devices) if args.plan else None
+    if loaded and is_job():
+        from jaxcomm.distributed import members
+
+        over = loaded.between_hosts.transport if loaded.between_hosts else ""
+        members.connected(planned=loaded.rails.in_units() if loaded.rails else (), planned_transport=over)
     plans = {name: bench_late.single(name, devices, args.late) for name in args.schedules} if args.late else {}
     if loaded and args.late:
         plans["plan"] = loaded

@@ -42,6 +42,14 @@ assert (np.asarray(jax.jit(step)(x).addressable_shards[0].data) == 3).all()
 print("over", *filter(None, members.connected().transports))
 jaxcomm.init(plan=sys.argv[2])
 """
+BENCH = """
+import os, sys
+os.environ["JAXCOMM_HOST"] = "host" + os.environ["SLURM_PROCID"]
+from jaxcomm.cli import main
+assert main(["bench", "--plan", sys.argv[1], "--sizes", "1KiB", "--rounds", "1"]) == 0
+from jaxcomm.distributed import members
+print("over", *filter(None, members.connected().transports))
+"""
 
 
 def test_each_packet_counts_once_and_strangers_never(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,3 +124,6 @@ def test_a_job_measures_plans_and_carries_out(tmp_path: Path) -> None:
             f"[{process}] over {stays.lower()}" for process in (0, 1)
         ]
         assert done.stderr.count(f"between hosts {stays} stays, in place of the plan's choice") == 2
+    (tmp_path / "bench.py").write_text(BENCH)
+    done = launch(tmp_path, 2, "bench.py", "udp.json")
+    assert done.stdout.count("] over udp") == 2, done.stderr
