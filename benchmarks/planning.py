@@ -57,6 +57,12 @@ CASES = {
     "8 ranks on 2 hosts, one late": made(
         8, {3: 0.02}, topology={"hosts": [0] * 4 + [1] * 4, "nic": "host", "slow": 4.0}
     ),
+    **{
+        f"128 ranks on 16 hosts, a NIC per {nic}, one late": made(
+            128, {127: 0.02}, topology={"hosts": [rank // 8 for rank in range(128)], "nic": nic, "slow": 4.0}
+        )
+        for nic in ("rank", "host")
+    },
     "256 ranks, one late": made(256, {17: 0.02}),
     "1024 ranks, one late": made(1024, {17: 0.02}),
     "1024 ranks in 32 racks, 100 MiB": made(1024, {}, racks=RACKS, collective={"bytes": 100 * MIB, "seconds": 0.1}),

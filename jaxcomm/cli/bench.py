@@ -75,10 +75,9 @@ def run(args: Namespace) -> int:
 
     loaded = plan.load(args.plan, ranks=devices) if args.plan else None
     if loaded and is_job():
-        from jaxcomm.distributed import members
+        from jaxcomm import init
 
-        over = loaded.between_hosts.transport if loaded.between_hosts else ""
-        members.connected(planned=loaded.rails.in_units() if loaded.rails else (), planned_transport=over)
+        init(plan=loaded)  # its rails, and the way between hosts
     plans = {name: bench_late.single(name, devices, args.late) for name in args.schedules} if args.late else {}
     if loaded and args.late:
         plans["plan"] = loaded

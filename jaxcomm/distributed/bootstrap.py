@@ -195,6 +195,8 @@ def connect_as(
                 for other, text in _lookup_all("record", others, deadline, "come").items()
             }
             transports = {other: host.transport(own, peer) for other, peer in peers.items()}
+            if over_udp and (others_by_tcp := [other for other, each in transports.items() if each == "tcp"]):
+                say_once(f"processes {', '.join(map(str, others_by_tcp))} follow no plan's UDP; TCP connects them.")
             leads = {other: rails_between(own, peers[other]) for other, each in transports.items() if each != "shm"}
             files = {}
             for other, transport in transports.items():

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from jaxcomm.distributed.records import Record
 from jaxcomm.errors import JaxcommError
-from jaxcomm.log import say_once
 
 
 def identity() -> str:
@@ -37,11 +36,6 @@ def transport(one: Record, other: Record) -> str:
         return first.transport
     if first.host == second.host:
         return "shm"
-    if first.udp_between_hosts != second.udp_between_hosts:
-        without = second if first.udp_between_hosts else first
-        say_once(
-            f"process {without.process} does not follow a plan's UDP between hosts: TCP connects it with those that do."
-        )
     return "udp" if first.udp_between_hosts and second.udp_between_hosts else "tcp"
 
 

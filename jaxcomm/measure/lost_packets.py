@@ -19,8 +19,6 @@ from jaxcomm.distributed.udp_paths import full_packet_bytes
 if TYPE_CHECKING:
     from jaxcomm.distributed.bootstrap import Membership
 
-MOST: Final = 0.5  # of the packets of one way: what loses more is no link that a model of ours is for
-
 _SECONDS: Final = 5.0
 _SHARE: Final = 0.1  # of what the slowest link carries
 _MOST_RATE: Final = 2000.0  # packets a second: Python paces no more of them evenly

@@ -26,6 +26,7 @@ from jaxcomm.log import say_once
 from jaxcomm.measure import lost_packets, placement, psum_loop
 from jaxcomm.measure.placement import ExchangeRound, Exchanges, Floats, Pair
 from jaxcomm.profile.files import validate
+from jaxcomm.profile.racks_and_rails import MOST_LOST
 from jaxcomm.profile.schema import FORMAT, VERSION, Collective, Profile, Provenance
 
 SIZES: Final = tuple(2**power for power in range(10, 25, 2))
@@ -265,24 +266,28 @@ def _measure_transfers(job: _Job, sizes: Sequence[int], seconds: float, progress
 
 def _count_lost_packets(job: _Job, found: Exchanges) -> dict[str, Any]:
     """What the profile says of them: the share on the worst way."""
-    hosts = {process: name for (process, _), name in reversed([*zip(job.ranks, job.hosts, strict=True)])}
-    first = {name: process for process, name in sorted(hosts.items(), reverse=True)}
-    if len(first) < 2:
+    hosts: dict[int, str] = {}  # by one process of each
+    for (process, _), name in zip(job.ranks, job.hosts, strict=True):
+        if name not in hosts.values():
+            hosts[process] = name
+    if len(hosts) < 2:
         return {}
     rates: dict[frozenset[str], float] = {}  # of two hosts, the best that was seen: what is lost slows TCP down, too
     for each in (*found.alone, *found.loaded):
         for (one, other), seconds in zip(each.pairs, each.seconds, strict=True):
             if len(ends := frozenset((found.hosts[one], found.hosts[other]))) == 2:
                 rates[ends] = max(rates.get(ends, 0.0), float((np.array(found.sizes) / seconds).max()))
-    named = {process: name for name, process in first.items()}
-    lost = lost_packets.measure(named, min(rates.values()), job.number)
+    lost = lost_packets.measure(hosts, min(rates.values()), job.number)
     worst = max(lost, key=lambda each: each.rate, default=None)
-    if worst and worst.rate > lost_packets.MOST:
+    if worst is None:
+        return {}
+    if worst.rate > MOST_LOST:
         say_once(
             f"{worst.rate:.0%} of UDP packets from {worst.sender} to {worst.receiver} do not come, so what links lose "
             "is not known; a firewall may stop them."
         )
-    return {"loss": {"rate": worst.rate}} if worst and worst.rate <= lost_packets.MOST else {}
+        return {}
+    return {"loss": {"rate": worst.rate}}
 
 
 def _measure_psums(devices: Sequence[Any], steps: int, inject: Mapping[int, float]) -> tuple[Any, Collective]:

@@ -6,7 +6,7 @@ Times are in seconds, sizes in bytes, shares between 0 and 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
 import pydantic
 from pydantic import Field
@@ -20,6 +20,9 @@ Rate = Annotated[float, Field(gt=0, le=1e18, strict=True, allow_inf_nan=False)]
 Rank = Annotated[int, Field(ge=0, lt=65536, strict=True)]
 
 
+MOST_LOST: Final = 0.5  # of packets: a link that loses more is broken, and no model of ours is for it
+
+
 class Rack(Value):
     """Ranks under one switch; a byte to another rack takes `uplink` times as long as one within."""
 
@@ -29,12 +32,9 @@ class Rack(Value):
 
 
 class PacketLoss(Value):
-    """How links lose packets: the share that is lost, the bytes of one, and how long TCP waits to send it again.
+    """How links lose packets: the share that is lost, the bytes of one, and how long TCP waits to send it again."""
 
-    A link that loses more than half is broken, and no model of ours is for it.
-    """
-
-    rate: Annotated[float, Field(ge=0, le=0.5, strict=True, allow_inf_nan=False)]
+    rate: Annotated[float, Field(ge=0, le=MOST_LOST, strict=True, allow_inf_nan=False)]
     packet_bytes: Bytes = 1460
     timeout_s: Seconds = 0.2
 
