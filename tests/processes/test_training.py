@@ -16,7 +16,9 @@ pytest.importorskip("orbax.checkpoint", reason="the checkpoint is Orbax's")
 pytestmark = pytest.mark.slow
 
 STEPS = 300
-GROWTH = 8 << 20  # bytes: less than what one buffer more for each step would take
+# Less than what one more with each of the 120 steps between the first and the last look would take. The pools of XLA
+# and Orbax start a thread when they first need it.
+GROWTH = {"rss": 8 << 20, "files": 1, "threads": 12}
 
 
 def run(folder: Path, transport: str) -> list[Process]:
@@ -46,9 +48,8 @@ def test_its_losses_are_those_of_lax(whole: list[Process]) -> None:
 def test_nothing_grows(whole: list[Process]) -> None:
     for process in whole:
         looks = process.reports["jaxcomm"]["held"][5:]  # the checkpoint's own are made before
-        for name in ("files", "threads"):
-            assert looks[-1][name] <= looks[0][name], looks
-        assert looks[-1]["rss"] - looks[0]["rss"] < GROWTH, looks
+        for name, growth in GROWTH.items():
+            assert looks[-1][name] - looks[0][name] < growth, looks
 
 
 def test_a_new_job_goes_on_with_the_same_bits_over_another_transport(whole: list[Process], folder: Path) -> None:
