@@ -9,13 +9,9 @@
 
 #include <cstdint>
 
-namespace jaxcomm {
+#include "cc/base/index_lists.h"
 
-// A list for each of some: the i-th is members[first[i]] up to, not including, members[first[i + 1]].
-struct IndexLists {
-  const int64_t* first;
-  const int64_t* members;
-};
+namespace jaxcomm {
 
 // Messages come first, then points, which take no time and no link.
 struct MessageNetwork {

@@ -53,6 +53,7 @@ CPU: Final = Core(
         "packet_switch_stop": (ctypes.c_char_p,),
         "packet_switch_set_link": (ctypes.c_char_p, ctypes.c_int64, ctypes.c_double, ctypes.c_double),
         "packet_switch_report": (ctypes.c_char_p, *TEXT),
+        "find_rounds": (*(ctypes.c_int64,) * 5, *(ctypes.c_void_p,) * 10, ctypes.c_double, *(ctypes.c_void_p,) * 2),
         "simulate": (*(ctypes.c_int64,) * 3, *(ctypes.c_void_p,) * 13),
         "set_deadline": (ctypes.c_double,),
         "stats": (ctypes.c_int, *TEXT),

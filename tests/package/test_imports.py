@@ -20,7 +20,7 @@ MODULES = {
 
 # What each package, or module beside the packages, may import of the others; all may import errors, log and values.
 MAY_IMPORT = {
-    "schedules": "",
+    "schedules": "ffi",
     "program": "schedules",
     "cluster": "",
     "files": "",

@@ -23,6 +23,7 @@ MAY_INCLUDE = {
     "base": "",
     "kernels": "",
     "program": "",
+    "schedules": "",
     "simulate": "",
     "testbed": "",
     "transport": "",
@@ -32,8 +33,8 @@ MAY_INCLUDE = {
     "transport/tcp": "transport",
     "transport/udp": "transport",
     "executor": "kernels program transport",
-    "ffi": "executor kernels program simulate testbed transport transport/local transport/rails transport/shm "
-    "transport/tcp transport/udp",
+    "ffi": "executor kernels program schedules simulate testbed transport transport/local transport/rails "
+    "transport/shm transport/tcp transport/udp",
     "gpu/kernels": "kernels",
     "gpu/executor": "executor gpu/kernels kernels program",
     "gpu/nccl": "executor kernels program",

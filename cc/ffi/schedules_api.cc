@@ -1,0 +1,35 @@
+// The C function by which Python makes schedules; c_function.h says how it ends.
+
+#include <cstdint>
+
+#include "cc/ffi/c_function.h"
+#include "cc/schedules/list_scheduling.h"
+
+namespace jaxcomm {
+
+// All as in list_scheduling.h; `round` and `phase` are the answer.
+JAXCOMM_EXPORT int jaxcomm_find_rounds(int64_t count, int64_t ranks, int64_t chunks, int64_t ports, int64_t routes,
+                                       const int64_t* src, const int64_t* dst, const int64_t* chunk,
+                                       const MoveKind* kind, const double* seconds, const int64_t* route,
+                                       const int64_t* urgency, const int64_t* port_first, const int64_t* port_members,
+                                       const int64_t* late, double delay, int64_t* round, int64_t* phase, char* error,
+                                       int64_t capacity) {
+  return Answer(error, capacity, [&] {
+    FindRounds({count,
+                ranks,
+                chunks,
+                ports,
+                routes,
+                src,
+                dst,
+                chunk,
+                kind,
+                seconds,
+                route,
+                urgency,
+                {port_first, port_members}},
+               late, delay, {round, phase});
+  });
+}
+
+}  // namespace jaxcomm

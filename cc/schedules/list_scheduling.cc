@@ -1,0 +1,296 @@
+#include "cc/schedules/list_scheduling.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <numeric>
+#include <queue>
+#include <utility>
+#include <vector>
+
+namespace jaxcomm {
+namespace {
+
+constexpr size_t kMany = 1 << 13;  // from so many moves on the schedule is improved only once
+
+using Indices = std::vector<size_t>;
+using Seconds = std::vector<double>;
+
+size_t At(int64_t index) { return static_cast<size_t>(index); }
+
+// The places of so many, sorted by a key; those of like keys stay in their order.
+Indices SortedBy(const Seconds& key) {
+  Indices order(key.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key[a] < key[b]; });
+  return order;
+}
+
+// By move, others.
+class MoveLists {
+ public:
+  explicit MoveLists(const std::vector<std::pair<size_t, size_t>>& pairs, size_t count) : first_(count + 1) {
+    for (const auto& [of, member] : pairs) ++first_[of + 1];
+    std::partial_sum(first_.begin(), first_.end(), first_.begin());
+    members_.resize(pairs.size());
+    Indices next = first_;
+    for (const auto& [of, member] : pairs) members_[next[of]++] = member;
+  }
+  size_t Size(size_t of) const { return first_[of + 1] - first_[of]; }
+  template <typename Visit>
+  void Each(size_t of, const Visit& visit) const {
+    for (size_t at = first_[of]; at < first_[of + 1]; ++at) visit(members_[at]);
+  }
+
+ private:
+  Indices first_, members_;
+};
+
+// Who waits for whom: a move for whoever wrote what it reads or overwrites, and for whoever reads what it overwrites.
+// What one of these waits for itself is left out.
+struct Waits {
+  MoveLists before, after;
+
+  static Waits Of(const PendingMoves& moves) {
+    const size_t cells = At(moves.ranks) * At(moves.chunks);
+    std::vector<Indices> written(cells), read(cells);  // since somebody last wrote alone
+    std::vector<std::pair<size_t, size_t>> before, after;
+    Indices awaited;
+    for (size_t move = 0; move < At(moves.count); ++move) {
+      const size_t source = At(moves.src[move] * moves.chunks + moves.chunk[move]);
+      const size_t target = At(moves.dst[move] * moves.chunks + moves.chunk[move]);
+      const MoveKind kind = moves.kind[move];
+      const auto await = [&](const Indices& others) { awaited.insert(awaited.end(), others.begin(), others.end()); };
+      awaited.clear();
+      await(written[source]);
+      await(read[target]);
+      if (kind != MoveKind::kReduce) await(written[target]);
+      if (kind == MoveKind::kExchange) await(read[source]);
+      if (kind == MoveKind::kExchange) {
+        written[source] = read[source] = written[target] = read[target] = {move};
+      } else {
+        read[source].push_back(move);
+        if (kind == MoveKind::kCopy) {
+          written[target] = {move};
+          read[target].clear();
+        } else {
+          written[target].push_back(move);
+        }
+      }
+      std::sort(awaited.begin(), awaited.end());
+      awaited.erase(std::unique(awaited.begin(), awaited.end()), awaited.end());
+      for (const size_t other : awaited) {
+        before.emplace_back(move, other);
+        after.emplace_back(other, move);
+      }
+    }
+    return {MoveLists(before, At(moves.count)), MoveLists(after, At(moves.count))};
+  }
+};
+
+class Scheduler {
+ public:
+  Scheduler(const PendingMoves& moves, const int64_t* late, double delay)
+      : moves_(moves), waits_(Waits::Of(moves)), delay_(delay) {
+    for (size_t move = 0; move < Count(); ++move) {
+      if (late[moves.src[move]] != 0 || late[moves.dst[move]] != 0) late_.push_back(move);
+    }
+  }
+
+  const MoveLists& After() const { return waits_.after; }
+
+  // When each move starts.
+  Seconds Starts() {
+    Indices order(Count());
+    for (size_t move = 0; move < Count(); ++move) order[At(moves_.urgency[move])] = move;
+    Seconds starts = Forward(order);
+    while (true) {
+      // Backward, whatever ends last comes first, and a move waits for those that wait for it.
+      const Seconds latest = Negated(Ends(Run(SortedBy(Negated(Ends(starts))), waits_.after, waits_.before, {})));
+      Seconds again = Forward(SortedBy(latest));
+      if (End(again) >= End(starts)) return starts;
+      starts = std::move(again);
+      if (Count() >= kMany) return starts;
+    }
+  }
+
+ private:
+  size_t Count() const { return At(moves_.count); }
+
+  Seconds Forward(const Indices& order) { return Run(order, waits_.before, waits_.after, late_); }
+
+  Seconds Ends(Seconds starts) const {
+    for (size_t move = 0; move < Count(); ++move) starts[move] += moves_.seconds[move];
+    return starts;
+  }
+
+  double End(const Seconds& starts) const {
+    const Seconds ends = Ends(starts);
+    return ends.empty() ? 0.0 : *std::max_element(ends.begin(), ends.end());
+  }
+
+  static Seconds Negated(Seconds values) {
+    std::transform(values.begin(), values.end(), values.begin(), std::negate<>());
+    return values;
+  }
+
+  // When each move starts: at any time, of those that have what they await and find their ports free, the first one in
+  // `order` does. The late moves also await the delay; an infinite one ends when nothing else is left to do, and is
+  // known from then on. Moves that need the same ports wait in one queue.
+  Seconds Run(const Indices& order, const MoveLists& before, const MoveLists& after, const Indices& late) {
+    const size_t arrival = Count(), routes = At(moves_.routes);
+    const auto each_port = [&](size_t route, const auto& visit) {
+      for (int64_t at = moves_.ports_of.first[route]; at < moves_.ports_of.first[route + 1]; ++at) {
+        if (!visit(At(moves_.ports_of.members[at]))) return;
+      }
+    };
+    Indices place(Count()), waits(Count()), ready;
+    for (size_t at = 0; at < Count(); ++at) place[order[at]] = at;
+    for (size_t move = 0; move < Count(); ++move) waits[move] = before.Size(move);
+    for (const size_t move : late) ++waits[move];
+    for (size_t move = 0; move < Count(); ++move) {
+      if (waits[move] == 0) ready.push_back(move);
+    }
+    std::vector<std::priority_queue<size_t, Indices, std::greater<>>> queues(routes);  // of places in `order`
+    std::vector<Indices> waiting(At(moves_.ports));  // routes by the busy port that they wait for
+    std::vector<bool> is_waiting(routes), is_looked_at(routes);
+    Indices looked_at;  // routes
+    const auto look_at = [&](size_t route) {
+      if (!is_looked_at[route]) looked_at.push_back(route);
+      is_looked_at[route] = true;
+    };
+    Seconds starts(Count(), 0.0), free(At(moves_.ports), 0.0);
+    using Ending = std::pair<double, size_t>;
+    std::priority_queue<Ending, std::vector<Ending>, std::greater<>> endings;
+    bool arrives = !late.empty();
+    if (arrives && std::isfinite(delay_)) {
+      endings.emplace(delay_, arrival);
+      arrives = false;
+    }
+    double now = 0.0;
+    while (true) {
+      const auto tell = [&](size_t other) {
+        if (--waits[other] == 0) ready.push_back(other);
+      };
+      while (!endings.empty() && endings.top().first <= now) {
+        const size_t over = endings.top().second;
+        endings.pop();
+        if (over == arrival) {
+          std::for_each(late.begin(), late.end(), tell);
+          continue;
+        }
+        each_port(At(moves_.route[over]), [&](size_t port) {
+          for (const size_t route : waiting[port]) {
+            is_waiting[route] = false;
+            look_at(route);
+          }
+          waiting[port].clear();
+          return true;
+        });
+        after.Each(over, tell);
+      }
+      for (const size_t move : ready) {
+        const size_t route = At(moves_.route[move]);
+        queues[route].push(place[move]);
+        if (!is_waiting[route]) look_at(route);
+      }
+      ready.clear();
+      std::sort(looked_at.begin(), looked_at.end(),
+                [&](size_t a, size_t b) { return queues[a].top() < queues[b].top(); });
+      for (const size_t route : looked_at) {
+        is_looked_at[route] = false;
+        size_t port = 0;
+        bool busy = false;
+        each_port(route, [&](size_t each) {
+          port = each;
+          busy = free[port] > now;
+          return !busy;
+        });
+        if (!busy) {
+          const size_t move = order[queues[route].top()];
+          queues[route].pop();
+          starts[move] = now;
+          const double end = now + moves_.seconds[move];
+          each_port(route, [&](size_t each) {
+            free[each] = end;
+            return true;
+          });
+          endings.emplace(end, move);
+        }
+        if (!queues[route].empty()) {
+          is_waiting[route] = true;
+          waiting[port].push_back(route);
+        }
+      }
+      looked_at.clear();
+      if (!endings.empty()) {
+        now = endings.top().first;
+      } else if (arrives) {
+        arrives = false;
+        delay_ = now;
+        endings.emplace(now, arrival);
+      } else {
+        return starts;
+      }
+    }
+  }
+
+  const PendingMoves& moves_;
+  const Waits waits_;
+  Indices late_;
+  double delay_;
+};
+
+// The rounds of the moves of one phase, which come in the order in which their ports carry them.
+class Rounds {
+ public:
+  explicit Rounds(const PendingMoves& moves)
+      : moves_(moves),
+        used_(At(moves.ports)),
+        written_(At(moves.ranks * moves.chunks)),
+        read_(At(moves.ranks * moves.chunks)) {}
+
+  int64_t Add(size_t move) {
+    const size_t source = At(moves_.src[move] * moves_.chunks + moves_.chunk[move]);
+    const size_t target = At(moves_.dst[move] * moves_.chunks + moves_.chunk[move]);
+    const bool exchange = moves_.kind[move] == MoveKind::kExchange;
+    const int64_t* first = moves_.ports_of.members + moves_.ports_of.first[moves_.route[move]];
+    const int64_t* last = moves_.ports_of.members + moves_.ports_of.first[moves_.route[move] + 1];
+    int64_t round = std::max({written_[source], written_[target], read_[target]});
+    if (exchange) round = std::max(round, read_[source]);
+    std::for_each(first, last, [&](int64_t port) { round = std::max(round, used_[At(port)]); });
+    std::for_each(first, last, [&](int64_t port) { used_[At(port)] = round + 1; });
+    read_[source] = std::max(read_[source], round + 1);
+    written_[target] = round + 1;
+    if (exchange) read_[target] = written_[source] = round + 1;
+    return round;
+  }
+
+ private:
+  const PendingMoves& moves_;
+  std::vector<int64_t> used_;            // by port, the first round in which it is free
+  std::vector<int64_t> written_, read_;  // by rank and chunk, the first round after it
+};
+
+}  // namespace
+
+void FindRounds(const PendingMoves& moves, const int64_t* late, double delay, const MoveRounds& rounds) {
+  Scheduler scheduler(moves, late, delay);
+  const Indices order = SortedBy(scheduler.Starts());
+  const bool nobody_late = std::all_of(late, late + moves.ranks, [](int64_t each) { return each == 0; });
+  std::vector<bool> waits_for_late(order.size()), joined(late, late + moves.ranks);
+  Rounds first(moves), second(moves);
+  for (const size_t move : order) {
+    const size_t src = At(moves.src[move]), dst = At(moves.dst[move]);
+    const bool in_second = nobody_late || waits_for_late[move] || joined[src] || joined[dst];
+    if (in_second) {
+      joined[src] = joined[dst] = true;
+      scheduler.After().Each(move, [&](size_t other) { waits_for_late[other] = true; });
+    }
+    rounds.phase[move] = in_second;
+    rounds.round[move] = (in_second ? second : first).Add(move);
+  }
+}
+
+}  // namespace jaxcomm

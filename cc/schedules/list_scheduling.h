@@ -1,0 +1,51 @@
+// Rounds for moves of which only the importance is known: each starts as soon as its data and its ports are there.
+//
+//   FindRounds(moves, late, delay, {round, phase});
+//
+// What list scheduling finds is improved: the moves are scheduled from the end, which shows how late each may start,
+// and then once more from the beginning, those first that have to start first; and so on, as long as it ends sooner.
+//
+// Source: Li and Willis, "An iterative scheduling technique for resource-constrained project scheduling" (1992).
+#pragma once
+
+#include <cstdint>
+
+#include "cc/base/index_lists.h"
+
+namespace jaxcomm {
+
+enum class MoveKind : int64_t {
+  kReduce = 0,
+  kCopy = 1,
+  kExchange = 2,  // the same chunk in both directions at once
+};
+
+// By move, in an order in which their values are right.
+struct PendingMoves {
+  int64_t count;
+  int64_t ranks;
+  int64_t chunks;
+  int64_t ports;
+  int64_t routes;
+  const int64_t* src;
+  const int64_t* dst;
+  const int64_t* chunk;
+  const MoveKind* kind;
+  const double* seconds;   // that it takes of its ports
+  const int64_t* route;    // its ports, as one of `ports_of`
+  const int64_t* urgency;  // its place among all of them: of moves that could start, the first one does
+  IndexLists ports_of;     // by route
+};
+
+// By move. A rank is in the first phase until it has something to do that waits for a late rank.
+struct MoveRounds {
+  int64_t* round;  // in its phase
+  int64_t* phase;  // 0, 1; if nobody is late, 1
+};
+
+// Of the moves at a port, the one that starts first is in an earlier round, and so is whatever a move awaits.
+//   late: by rank, not 0 if it comes later than the others
+//   delay: by how much; infinite if the others have by then done whatever they can
+void FindRounds(const PendingMoves& moves, const int64_t* late, double delay, const MoveRounds& rounds);
+
+}  // namespace jaxcomm
