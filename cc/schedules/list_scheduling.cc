@@ -49,10 +49,10 @@ class MoveLists {
 
 // Who waits for whom: a move for whoever wrote what it reads or overwrites, and for whoever reads what it overwrites.
 // What one of these waits for itself is left out.
-struct Waits {
+struct Dependencies {
   MoveLists before, after;
 
-  static Waits Of(const PendingMoves& moves) {
+  static Dependencies Of(const PendingMoves& moves) {
     const size_t cells = At(moves.ranks) * At(moves.chunks);
     std::vector<Indices> written(cells), read(cells);  // since somebody last wrote alone
     std::vector<std::pair<size_t, size_t>> before, after;
@@ -92,13 +92,13 @@ struct Waits {
 class Scheduler {
  public:
   Scheduler(const PendingMoves& moves, const int64_t* late, double delay)
-      : moves_(moves), waits_(Waits::Of(moves)), delay_(delay) {
+      : moves_(moves), needs_(Dependencies::Of(moves)), delay_(delay) {
     for (size_t move = 0; move < Count(); ++move) {
       if (late[moves.src[move]] != 0 || late[moves.dst[move]] != 0) late_.push_back(move);
     }
   }
 
-  const MoveLists& After() const { return waits_.after; }
+  const MoveLists& After() const { return needs_.after; }
 
   // When each move starts.
   Seconds Starts() {
@@ -107,7 +107,7 @@ class Scheduler {
     Seconds starts = Forward(order);
     while (true) {
       // Backward, whatever ends last comes first, and a move waits for those that wait for it.
-      const Seconds latest = Negated(Ends(Run(SortedBy(Negated(Ends(starts))), waits_.after, waits_.before, {})));
+      const Seconds latest = Negated(Ends(Run(SortedBy(Negated(Ends(starts))), needs_.after, needs_.before, {})));
       Seconds again = Forward(SortedBy(latest));
       if (End(again) >= End(starts)) return starts;
       starts = std::move(again);
@@ -118,7 +118,7 @@ class Scheduler {
  private:
   size_t Count() const { return At(moves_.count); }
 
-  Seconds Forward(const Indices& order) { return Run(order, waits_.before, waits_.after, late_); }
+  Seconds Forward(const Indices& order) { return Run(order, needs_.before, needs_.after, late_); }
 
   Seconds Ends(Seconds starts) const {
     for (size_t move = 0; move < Count(); ++move) starts[move] += moves_.seconds[move];
@@ -237,7 +237,7 @@ class Scheduler {
   }
 
   const PendingMoves& moves_;
-  const Waits waits_;
+  const Dependencies needs_;
   Indices late_;
   double delay_;
 };

@@ -20,6 +20,8 @@ struct Moves {
   std::vector<double> seconds;
   Numbers route, first{0}, members, round, phase;
 
+  Moves(int64_t num_ranks, int64_t num_chunks) : ranks(num_ranks), chunks(num_chunks) {}
+
   void Add(int64_t from, int64_t to, int64_t what, MoveKind how, double takes = 1.0) {
     urgency.push_back(static_cast<int64_t>(src.size()));
     route.push_back(urgency.back());
@@ -55,13 +57,13 @@ struct Moves {
 };
 
 TEST(FindRounds, NoMoves) {
-  Moves moves{2, 1};
+  Moves moves(2, 1);
   moves.Find({0, 0});
   EXPECT_TRUE(moves.round.empty());
 }
 
 TEST(FindRounds, AMoveAwaitsWhatItReadsAndOverwrites) {
-  Moves moves{3, 1};
+  Moves moves(3, 1);
   moves.Add(0, 1, 0, MoveKind::kReduce);
   moves.Add(1, 2, 0, MoveKind::kReduce);  // reads what the first writes
   moves.Add(2, 0, 0, MoveKind::kCopy);    // overwrites what the first reads
@@ -71,7 +73,7 @@ TEST(FindRounds, AMoveAwaitsWhatItReadsAndOverwrites) {
 }
 
 TEST(FindRounds, APortCarriesOneAtATimeAndTheMoreUrgentFirst) {
-  Moves moves{3, 2};
+  Moves moves(3, 2);
   moves.Add(0, 1, 0, MoveKind::kReduce);
   moves.Add(0, 2, 1, MoveKind::kReduce);
   moves.urgency = {1, 0};
@@ -80,7 +82,7 @@ TEST(FindRounds, APortCarriesOneAtATimeAndTheMoreUrgentFirst) {
 }
 
 TEST(FindRounds, AnExchangeTakesBothRanksPortsAndGivesBothTheSum) {
-  Moves moves{3, 1};
+  Moves moves(3, 1);
   moves.Add(0, 1, 0, MoveKind::kExchange);
   moves.Add(1, 2, 0, MoveKind::kCopy);
   moves.Add(0, 2, 0, MoveKind::kReduce);
@@ -90,7 +92,7 @@ TEST(FindRounds, AnExchangeTakesBothRanksPortsAndGivesBothTheSum) {
 
 TEST(FindRounds, TheSecondPassStartsFirstWhatHasMostBehindIt) {
   // Rank 0 sends chunk 0, which nobody needs, and chunk 1, which three more ranks pass on.
-  Moves moves{5, 2};
+  Moves moves(5, 2);
   moves.Add(0, 4, 0, MoveKind::kCopy);
   for (int64_t rank = 0; rank < 3; ++rank) moves.Add(rank, rank + 1, 1, MoveKind::kCopy);
   moves.Find({0, 0, 0, 0, 0});
@@ -98,7 +100,7 @@ TEST(FindRounds, TheSecondPassStartsFirstWhatHasMostBehindIt) {
 }
 
 TEST(FindRounds, WhatWaitsForALateRankIsInTheSecondPhase) {
-  Moves moves{4, 2};
+  Moves moves(4, 2);
   moves.Add(0, 1, 0, MoveKind::kReduce);
   moves.Add(3, 1, 0, MoveKind::kReduce);  // rank 3 is late
   moves.Add(1, 2, 0, MoveKind::kReduce);  // waits for it
