@@ -17,8 +17,8 @@ static_assert(MessageGraph::kSegmentBytes <= Transport::kMaxMessage);
 // follow each other, so that one is named by the first of them.
 class MessageGraphBuilder {
  public:
-  MessageGraphBuilder(const Messages& messages, const Layout& layout, Kind kind, bool is_lossy)
-      : messages_(messages), layout_(layout), kind_(kind), is_lossy_(is_lossy) {}
+  MessageGraphBuilder(const Messages& messages, const Layout& layout, Kind kind, bool is_lossy, bool is_between_hosts)
+      : messages_(messages), layout_(layout), kind_(kind), is_lossy_(is_lossy), is_between_hosts_(is_between_hosts) {}
 
   Result<MessageGraph> Build() {
     if (kind_ != Kind::kAllReduce && messages_.chunks() != messages_.ranks()) {
@@ -56,16 +56,22 @@ class MessageGraphBuilder {
   int64_t End(uint32_t chunk) const {
     return kind_ == Kind::kAllReduce ? layout_.Bound(chunk + 1, messages_.chunks()) : layout_.extent();
   }
+  int64_t SegmentBytes(int64_t chunk_bytes) const {
+    if (!is_between_hosts_) return MessageGraph::kSegmentBytes;
+    const int64_t half = (chunk_bytes + 2 * Layout::kAlignment - 1) / (2 * Layout::kAlignment) * Layout::kAlignment;
+    return std::clamp(half, MessageGraph::kShortestSegment, MessageGraph::kSegmentBytes);
+  }
   // Where its segments begin, and behind the last one its end.
   const std::vector<int64_t>& Bounds(uint32_t chunk) {
     const auto [at, is_new] = bounds_.try_emplace(chunk);
     if (!is_new) return at->second;
     std::vector<int64_t>& bounds = at->second;
     const std::vector<int64_t> starts = is_lossy_ ? layout_.StartsIn(Begin(chunk), End(chunk)) : std::vector<int64_t>();
+    const int64_t segment = SegmentBytes(End(chunk) - Begin(chunk));
     auto start = starts.begin();
     for (int64_t next = Begin(chunk); next < End(chunk);) {
       bounds.push_back(next);
-      next = std::min(next + MessageGraph::kSegmentBytes, End(chunk));
+      next = std::min(next + segment, End(chunk));
       while (start != starts.end() && *start <= bounds.back()) ++start;
       if (start != starts.end()) next = std::min(next, *start);
     }
@@ -240,7 +246,7 @@ class MessageGraphBuilder {
   const Messages& messages_;
   const Layout& layout_;
   const Kind kind_;
-  const bool is_lossy_;
+  const bool is_lossy_, is_between_hosts_;
   MessageGraph graph_;
   Status status_;
   std::map<uint32_t, std::vector<int64_t>> bounds_;  // by chunk
@@ -250,8 +256,9 @@ class MessageGraphBuilder {
   std::map<uint32_t, uint32_t> sent_, received_;     // messages so far, by peer
 };
 
-Result<MessageGraph> MessageGraph::Make(const Messages& messages, const Layout& layout, Kind kind, bool is_lossy) {
-  return MessageGraphBuilder(messages, layout, kind, is_lossy).Build();
+Result<MessageGraph> MessageGraph::Make(const Messages& messages, const Layout& layout, Kind kind, bool is_lossy,
+                                        bool is_between_hosts) {
+  return MessageGraphBuilder(messages, layout, kind, is_lossy, is_between_hosts).Build();
 }
 
 }  // namespace jaxcomm

@@ -54,10 +54,14 @@ class MessageGraph {
  public:
   // Long enough that starting it costs little beside moving it, short enough that rounds overlap.
   static constexpr int64_t kSegmentBytes = 256 << 10;
+  // Between hosts a chunk has two segments at least, unless they would be shorter: what a rank adds of the first ones
+  // goes out before the last ones have come, and the wire is never idle.
+  static constexpr int64_t kShortestSegment = 64 << 10;
 
   // An error: the list reads what it has not received, or does not leave what the kind of collective must; or it is to
   // lose some, and adds a chunk on another rank than that of its number.
-  static Result<MessageGraph> Make(const Messages& messages, const Layout& layout, Kind kind, bool is_lossy = false);
+  static Result<MessageGraph> Make(const Messages& messages, const Layout& layout, Kind kind, bool is_lossy = false,
+                                   bool is_between_hosts = false);
 
   const std::vector<MessageTask>& tasks() const { return tasks_; }
   // Where each slot begins in the scratch memory, and behind the last one its size.

@@ -46,6 +46,24 @@ TEST(MessageGraph, SegmentsOfAnExchangeWaitForTheirOwnOnly) {
   EXPECT_EQ(graph.value().scratch_bytes(), MessageGraph::kSegmentBytes + 64);
 }
 
+TEST(MessageGraph, BetweenHostsAChunkHasTwoSegmentsUnlessTheyWereTooShort) {
+  const Messages list = OneRound(1, 1, {{1, 0}}, {{1, 0, 1}}, {{0, {0, 1}}});
+  const auto lengths = [&](int64_t bytes) {
+    const auto graph = MessageGraph::Make(list, Floats(bytes), Kind::kAllReduce, false, /*is_between_hosts=*/true);
+    std::vector<int64_t> found;
+    for (const MessageTask& task : graph.value().tasks()) {
+      if (task.kind == MessageTask::Kind::kSend) found.push_back(task.end - task.begin);
+    }
+    return found;
+  };
+  constexpr int64_t kShortest = MessageGraph::kShortestSegment, kLongest = MessageGraph::kSegmentBytes;
+  EXPECT_EQ(lengths(kShortest), (std::vector<int64_t>{kShortest}));
+  EXPECT_EQ(lengths(kShortest + 64), (std::vector<int64_t>{kShortest, 64}));
+  EXPECT_EQ(lengths(kLongest), (std::vector<int64_t>{kLongest / 2, kLongest / 2}));
+  EXPECT_EQ(lengths(kLongest + 64), (std::vector<int64_t>{kLongest / 2 + 64, kLongest / 2}));
+  EXPECT_EQ(lengths(2 * kLongest + 64), (std::vector<int64_t>{kLongest, kLongest, 64}));
+}
+
 TEST(MessageGraph, AReceiveIntoTheOwnBufferWaitsForThoseThatReadIt) {
   const Messages list = OneRound(1, 0, {{1, 0}}, {{1, 0, Messages::kOwn}}, {});
   const auto graph = MessageGraph::Make(list, Floats(64), Kind::kAllReduce);

@@ -65,6 +65,7 @@ Result<std::shared_ptr<MessageSite>> MessageSite::Make(Label label, Kind kind, R
     for (const MessageGroup::Rank& rank : group.ranks) {
       numbered.ranks.push_back(static_cast<uint32_t>(made->ranks_.size()));
       made->ranks_.push_back({rank.process, rank.device, 0});
+      if (rank.host != groups[0].ranks[0].host) made->is_between_hosts_ = true;
       if (rank.process != process) made->everybody_.push_back(rank.process);
     }
   }
@@ -159,7 +160,7 @@ Status MessageSite::MakeGraphs() {
     std::weak_ptr<const MessageGraph>& kept = common_->graphs[{lists_[ranks_[local.rank].group], local.list->rank()}];
     local.graph = kept.lock();
     if (local.graph) continue;
-    Result<MessageGraph> graph = MessageGraph::Make(*local.list, layout(), kind_, loss_.has_value());
+    Result<MessageGraph> graph = MessageGraph::Make(*local.list, layout(), kind_, loss_.has_value(), is_between_hosts_);
     if (!graph.ok()) return InvalidArgument(who() + graph.status().message());
     local.graph = std::make_shared<const MessageGraph>(std::move(graph.value()));
     kept = local.graph;

@@ -51,6 +51,7 @@ struct MessageGroup {
   struct Rank {
     uint32_t process;
     uint32_t device;  // the rank's name in messages, alike in all processes
+    uint32_t host = 0;
   };
 
   std::vector<Rank> ranks;
@@ -174,6 +175,7 @@ class MessageSite {
   std::optional<AllowedLoss> loss_;
   uint64_t module_;
   uint32_t site_, process_;
+  bool is_between_hosts_ = false;
   std::vector<Rank> ranks_;
   std::vector<uint32_t> everybody_;
   std::vector<std::vector<uint32_t>> groups_;

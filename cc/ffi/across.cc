@@ -81,7 +81,7 @@ ffi::ErrorOr<std::unique_ptr<AcrossSite>> Instantiate(std::string_view name, std
     made.list = group.program;
     for (uint32_t in_group = 0; in_group < group.devices.size(); ++in_group, ++next, ++rank) {
       const uint32_t process = static_cast<uint32_t>(processes[next]);
-      made.ranks.push_back({process, static_cast<uint32_t>(group.devices[in_group])});
+      made.ranks.push_back({process, static_cast<uint32_t>(group.devices[in_group]), TheJob().host(process)});
       std::shared_ptr<const Messages> list;
       if (process == TheJob().process()) {
         list = TheMessages().Find(group.program, in_group);

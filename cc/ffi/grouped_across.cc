@@ -72,7 +72,8 @@ ffi::ErrorOr<std::unique_ptr<GroupedAcrossSite>> Instantiate(std::string_view na
     std::vector<MessageGroup::Rank> members;
     bool is_here = false;
     for (size_t i = begin; i < begin + ranks; ++i) {
-      members.push_back({static_cast<uint32_t>(processes[i]), static_cast<uint32_t>(devices[i])});
+      const auto process = static_cast<uint32_t>(processes[i]);
+      members.push_back({process, static_cast<uint32_t>(devices[i]), TheJob().host(process)});
       is_here = is_here || members.back().process == self;
     }
     if (!is_here) continue;

@@ -160,8 +160,9 @@ std::string Job::RailsJson() const {
   return out.str();
 }
 
-Status Job::Start() {
+Status Job::Start(std::vector<uint32_t> hosts) {
   std::lock_guard<std::mutex> lock(mutex_);
+  if (hosts.size() != routes_.size()) return InvalidArgument("each process is on a host");
   for (size_t process = 0; process < routes_.size(); ++process) {
     if (routes_[process] == kNone) {
       return InvalidArgument("process " + std::to_string(process) + " has not been added");
@@ -178,6 +179,7 @@ Status Job::Start() {
     std::replace(routes.begin(), routes.end(), route, static_cast<uint32_t>(transports.size()));
     transports.push_back(transport);
   }
+  hosts_ = std::move(hosts);
   router_ = std::make_unique<Router>(std::move(transports), std::move(routes));
   return Status();
 }

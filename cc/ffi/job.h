@@ -43,8 +43,8 @@ class Job {
   Status AddShm(uint32_t process, uint64_t nonce, int fd);
   Status AddTcp(uint32_t process, uint32_t rail, int socket);
   Status AddUdp(uint32_t process, const UdpPath& path);
-  // An error: a process has not been added.
-  Status Start();
+  // With the number of each process's host. An error: a process has not been added.
+  Status Start(std::vector<uint32_t> hosts);
   // After it: what the rails have lost, and a new connection for one of them, which it owns. An error: not now.
   std::vector<Rails::Lost> lost_rails() const;
   Status RestoreRail(const Rails::Lost& lost, int socket);
@@ -58,6 +58,8 @@ class Job {
   Transport* transport() const { return router_.get(); }
   bool started() const;
   uint32_t process() const { return process_; }
+  // Of a process, after Start; 0 if it is none of the job.
+  uint32_t host(uint32_t process) const { return process < hosts_.size() ? hosts_[process] : 0; }
 
  private:
   enum Route : uint32_t { kLocal, kTcp, kShm, kUdp, kNone };
@@ -68,7 +70,7 @@ class Job {
   Transport::Events* const events_;
   mutable std::mutex mutex_;
   uint32_t process_ = 0;
-  std::vector<uint32_t> routes_;  // by process
+  std::vector<uint32_t> routes_, hosts_;  // by process
   std::unique_ptr<Transport> local_;
   std::unique_ptr<ShmTransport> shm_;
   std::vector<std::string> rail_names_;

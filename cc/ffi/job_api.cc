@@ -147,9 +147,10 @@ JAXCOMM_EXPORT int jaxcomm_job_restore_rail(int64_t process, int64_t rail, int64
   });
 }
 
-JAXCOMM_EXPORT int jaxcomm_job_start(char* error, int64_t capacity) {
+// `hosts`: the number of each process's host.
+JAXCOMM_EXPORT int jaxcomm_job_start(const uint32_t* hosts, int64_t processes, char* error, int64_t capacity) {
   return Answer(error, capacity, [&]() -> Status {
-    Status status = TheJob().Start();
+    Status status = TheJob().Start({hosts, hosts + processes});
     if (status.ok()) TheExecutor().Connect(TheJob().transport());
     return status;
   });
@@ -173,7 +174,7 @@ JAXCOMM_EXPORT int jaxcomm_job_run(const char* call, uint64_t number, const char
     if (!TheJob().started()) return InvalidArgument("the processes of the job are not connected.");
     MessageGroup group{{}, list, {}};
     for (uint32_t rank = 0; rank < static_cast<uint32_t>(ranks); ++rank) {
-      group.ranks.push_back({processes[rank], devices[rank]});
+      group.ranks.push_back({processes[rank], devices[rank], TheJob().host(processes[rank])});
       group.lists.push_back(processes[rank] == TheJob().process() ? TheMessages().Find(list, rank) : nullptr);
     }
     const Result<double> found =

@@ -58,8 +58,8 @@ class MessageCore(RailsCore, Protocol):
     def add_udp(self, process: int, path: UdpPath) -> None:
         """Takes the sockets of a path."""
 
-    def start(self) -> None:
-        """Starts the transport: all other processes have been added."""
+    def start(self, hosts: Sequence[int]) -> None:
+        """Starts the transport: all other processes have been added. Takes the number of each process's host."""
 
 
 class Membership(NamedTuple):
@@ -229,7 +229,8 @@ def connect_as(
         core.add_udp(other, path)
     used = used_rails([own, *peers.values()], lacking_somewhere)
     shares = _add_rails(core, own, peers, used, leads, sockets, planned)
-    core.start()
+    names = [record.host for _, record in sorted({**peers, process: own}.items())]
+    core.start([names.index(name) for name in names])
     repair = Repair(core, own, peers, used, key, bound) if len(used) > 1 and leads else None
     if repair is None:
         for each in bound.values():

@@ -85,9 +85,9 @@ class Connections:
         """Takes a connected, authenticated socket for one of them, or closes it."""
         CPU.call("job_restore_rail", process, rail, cuts, fd)
 
-    def start(self) -> None:
-        """All others have been added."""
-        CPU.call("job_start")
+    def start(self, hosts: Sequence[int]) -> None:
+        """All others have been added; the number of each process's host."""
+        CPU.call("job_start", (ctypes.c_uint32 * len(hosts))(*hosts), len(hosts))
         atexit.register(_leave)
 
 

@@ -30,7 +30,7 @@ CPU: Final = Core(
         "job_rails": TEXT,
         "job_lost_rails": (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p),
         "job_restore_rail": (ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int),
-        "job_start": (),
+        "job_start": (ctypes.c_void_p, ctypes.c_int64),
         "job_close": (),
         "job_run": (
             *(ctypes.c_char_p, ctypes.c_uint64, ctypes.c_char_p),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ class Core:
         self.paths: dict[int, UdpPath] = {}
         self.rails: list[str] = []
         self.shares: dict[int, tuple[list[int], list[tuple[int, list[int]]]]] = {}
-        self.started = False
+        self.hosts: list[int] = []  # once it has been started
 
     def shm_file(self) -> tuple[int, int]:
         return self.file, NUMBER
@@ -71,8 +71,8 @@ class Core:
     def restore_rail(self, process: int, rail: int, cuts: int, fd: int) -> None:
         raise AssertionError("no rail is lost")
 
-    def start(self) -> None:
-        self.started = True
+    def start(self, hosts: Sequence[int]) -> None:
+        self.hosts = [*hosts]
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_each_pair_has_one_connection(cores: list[Core]) -> None:
     found = members(connect_all(cores, [TCP] * 4))
     assert [each.transports for each in found] == [tuple("" if i == j else "tcp" for j in range(4)) for i in range(4)]
     assert [(each.process, each.generation, each.strangers) for each in found] == [(i, 7, 0) for i in range(4)]
-    assert all(core.started for core in cores[:4])
+    assert [core.hosts for core in cores[:4]] == [[0] * 4] * 4
     for i, core in enumerate(cores[:4]):
         assert sorted(core.sockets) == [j for j in range(4) if j != i]
         for j, connection in core.sockets.items():
@@ -188,7 +188,7 @@ def test_between_hosts_it_is_udp_where_the_plan_says_so(cores: list[Core]) -> No
     found = members(connect_all(cores, [*planned]))
     assert [each.transports for each in found[1:3]] == [("shm", "", "udp", "udp"), ("udp", "udp", "", "shm")]
     for core, there in zip(cores[:4], ([2, 3], [2, 3], [0, 1], [0, 1]), strict=True):
-        assert sorted(core.paths) == there and not core.sockets and core.started
+        assert sorted(core.paths) == there and not core.sockets and core.hosts == [0, 0, 2, 2]
 
 
 @pytest.mark.parametrize(
