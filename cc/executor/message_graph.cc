@@ -57,9 +57,9 @@ class MessageGraphBuilder {
     return kind_ == Kind::kAllReduce ? layout_.Bound(chunk + 1, messages_.chunks()) : layout_.extent();
   }
   int64_t SegmentBytes(int64_t chunk_bytes) const {
-    if (!is_between_hosts_) return MessageGraph::kSegmentBytes;
     const int64_t half = (chunk_bytes + 2 * Layout::kAlignment - 1) / (2 * Layout::kAlignment) * Layout::kAlignment;
-    return std::clamp(half, MessageGraph::kShortestSegment, MessageGraph::kSegmentBytes);
+    const bool halves = is_between_hosts_ && !is_lossy_ && half >= MessageGraph::kShortestSegment;
+    return halves ? std::min(half, MessageGraph::kSegmentBytes) : MessageGraph::kSegmentBytes;
   }
   // Where its segments begin, and behind the last one its end.
   const std::vector<int64_t>& Bounds(uint32_t chunk) {

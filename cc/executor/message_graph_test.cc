@@ -58,10 +58,20 @@ TEST(MessageGraph, BetweenHostsAChunkHasTwoSegmentsUnlessTheyWereTooShort) {
   };
   constexpr int64_t kShortest = MessageGraph::kShortestSegment, kLongest = MessageGraph::kSegmentBytes;
   EXPECT_EQ(lengths(kShortest), (std::vector<int64_t>{kShortest}));
-  EXPECT_EQ(lengths(kShortest + 64), (std::vector<int64_t>{kShortest, 64}));
+  EXPECT_EQ(lengths(2 * kShortest - 128), (std::vector<int64_t>{2 * kShortest - 128}));
+  EXPECT_EQ(lengths(2 * kShortest), (std::vector<int64_t>{kShortest, kShortest}));
   EXPECT_EQ(lengths(kLongest), (std::vector<int64_t>{kLongest / 2, kLongest / 2}));
   EXPECT_EQ(lengths(kLongest + 64), (std::vector<int64_t>{kLongest / 2 + 64, kLongest / 2}));
   EXPECT_EQ(lengths(2 * kLongest + 64), (std::vector<int64_t>{kLongest, kLongest, 64}));
+}
+
+TEST(MessageGraph, WhatMayLoseSomeHasOneSegmentBetweenHostsToo) {
+  const Messages list = OneRound(2, 1, {{1, 1}}, {{1, 0, 1}}, {{0, {0, 1}}});
+  const auto graph =
+      MessageGraph::Make(list, Floats(2 * MessageGraph::kSegmentBytes), Kind::kAllReduce, /*is_lossy=*/true,
+                         /*is_between_hosts=*/true);
+  ASSERT_TRUE(graph.ok()) << graph.status().message();
+  EXPECT_EQ(graph.value().tasks().size(), 3u);
 }
 
 TEST(MessageGraph, AReceiveIntoTheOwnBufferWaitsForThoseThatReadIt) {

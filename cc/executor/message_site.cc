@@ -64,8 +64,7 @@ Result<std::shared_ptr<MessageSite>> MessageSite::Make(Label label, Kind kind, R
     Members& numbered = members.emplace_back(Members{{}, group.list, group.lists});
     for (const MessageGroup::Rank& rank : group.ranks) {
       numbered.ranks.push_back(static_cast<uint32_t>(made->ranks_.size()));
-      made->ranks_.push_back({rank.process, rank.device, 0});
-      if (rank.host != groups[0].ranks[0].host) made->is_between_hosts_ = true;
+      made->ranks_.push_back({rank.process, rank.device, rank.host, 0});
       if (rank.process != process) made->everybody_.push_back(rank.process);
     }
   }
@@ -93,6 +92,7 @@ Status MessageSite::SetGroups(const std::vector<Members>& groups) {
   concerned_.clear();
   others_.clear();
   lists_.clear();
+  between_hosts_.clear();
   for (const Members& group : groups) {
     std::vector<uint32_t> others;
     for (const uint32_t rank : group.ranks) {
@@ -115,6 +115,9 @@ Status MessageSite::SetGroups(const std::vector<Members>& groups) {
     if (concerned_.back()) others_.insert(others_.end(), others.begin(), others.end());
     groups_.push_back(group.ranks);
     lists_.push_back(group.list);
+    between_hosts_.push_back(std::any_of(group.ranks.begin(), group.ranks.end(), [&](uint32_t rank) {
+      return ranks_[rank].host != ranks_[group.ranks[0]].host;
+    }));
   }
   MakeSet(others_);
   std::sort(locals_.begin(), locals_.end(), [](const Local& one, const Local& other) { return one.rank < other.rank; });
@@ -157,10 +160,13 @@ Status MessageSite::MakeGraphs() {
       local.graph = std::make_shared<const MessageGraph>();
       continue;
     }
-    std::weak_ptr<const MessageGraph>& kept = common_->graphs[{lists_[ranks_[local.rank].group], local.list->rank()}];
+    const uint32_t group = ranks_[local.rank].group;
+    std::weak_ptr<const MessageGraph>& kept =
+        common_->graphs[{lists_[group], local.list->rank(), between_hosts_[group]}];
     local.graph = kept.lock();
     if (local.graph) continue;
-    Result<MessageGraph> graph = MessageGraph::Make(*local.list, layout(), kind_, loss_.has_value(), is_between_hosts_);
+    Result<MessageGraph> graph =
+        MessageGraph::Make(*local.list, layout(), kind_, loss_.has_value(), between_hosts_[group]);
     if (!graph.ok()) return InvalidArgument(who() + graph.status().message());
     local.graph = std::make_shared<const MessageGraph>(std::move(graph.value()));
     kept = local.graph;
@@ -198,7 +204,9 @@ void MessageSite::Describe() {
     exact += "|" + std::string(kDTypes[static_cast<int>(leaf.dtype)]) + ":" + std::to_string(leaf.bytes);
   }
   if (loss_) exact += "|" + DescribeLoss(*loss_);
-  for (const Rank& rank : ranks_) exact += "|" + std::to_string(rank.device) + ":" + std::to_string(rank.group);
+  for (const Rank& rank : ranks_) {
+    exact += "|" + std::to_string(rank.device) + ":" + std::to_string(rank.host) + ":" + std::to_string(rank.group);
+  }
   fingerprint_ = Hash(exact + "|" + row_);
 
   std::string values;

@@ -22,6 +22,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -88,6 +89,7 @@ class MessageSite {
   struct Rank {
     uint32_t process;
     uint32_t device;
+    uint32_t host;
     uint32_t group;
   };
   // A rank of this process.
@@ -157,7 +159,8 @@ class MessageSite {
     std::unique_ptr<ScratchPool> scratch;
 
     std::mutex mutex;
-    std::map<std::pair<std::string, uint32_t>, std::weak_ptr<const MessageGraph>> graphs;  // by list and its rank
+    // By list, its rank, and whether its ranks are on several hosts.
+    std::map<std::tuple<std::string, uint32_t, bool>, std::weak_ptr<const MessageGraph>> graphs;
     std::map<uint32_t, Clock::time_point> left;
   };
 
@@ -175,15 +178,15 @@ class MessageSite {
   std::optional<AllowedLoss> loss_;
   uint64_t module_;
   uint32_t site_, process_;
-  bool is_between_hosts_ = false;
   std::vector<Rank> ranks_;
   std::vector<uint32_t> everybody_;
   std::vector<std::vector<uint32_t>> groups_;
   std::vector<Local> locals_;    // ascending
   std::vector<bool> concerned_;  // by group
   std::vector<uint32_t> others_;
-  std::vector<std::string> lists_;  // their names, by group
-  std::string row_;                 // of a division
+  std::vector<std::string> lists_;   // their names, by group
+  std::vector<bool> between_hosts_;  // by group
+  std::string row_;                  // of a division
   uint64_t fingerprint_ = 0;
   std::string text_;
   std::shared_ptr<Common> common_;

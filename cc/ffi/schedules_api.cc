@@ -15,20 +15,20 @@ JAXCOMM_EXPORT int jaxcomm_find_rounds(int64_t count, int64_t ranks, int64_t chu
                                        const int64_t* late, double delay, int64_t* round, int64_t* phase, char* error,
                                        int64_t capacity) {
   return Answer(error, capacity, [&] {
-    FindRounds({count,
-                ranks,
-                chunks,
-                ports,
-                routes,
-                src,
-                dst,
-                chunk,
-                kind,
-                seconds,
-                route,
-                urgency,
-                {port_first, port_members}},
-               late, delay, {round, phase});
+    return FindRounds({count,
+                       ranks,
+                       chunks,
+                       ports,
+                       routes,
+                       src,
+                       dst,
+                       chunk,
+                       kind,
+                       seconds,
+                       route,
+                       urgency,
+                       {port_first, port_members}},
+                      late, delay, {round, phase});
   });
 }
 

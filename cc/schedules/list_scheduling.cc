@@ -6,6 +6,7 @@
 #include <functional>
 #include <numeric>
 #include <queue>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -97,8 +98,6 @@ class Scheduler {
       if (late[moves.src[move]] != 0 || late[moves.dst[move]] != 0) late_.push_back(move);
     }
   }
-
-  const MoveLists& After() const { return needs_.after; }
 
   // When each move starts.
   Seconds Starts() {
@@ -275,22 +274,28 @@ class Rounds {
 
 }  // namespace
 
-void FindRounds(const PendingMoves& moves, const int64_t* late, double delay, const MoveRounds& rounds) {
-  Scheduler scheduler(moves, late, delay);
-  const Indices order = SortedBy(scheduler.Starts());
+Status FindRounds(const PendingMoves& moves, const int64_t* late, double delay, const MoveRounds& rounds) {
+  const auto is_below = [](int64_t index, int64_t count) { return 0 <= index && index < count; };
+  for (int64_t move = 0; move < moves.count; ++move) {
+    const int64_t route = moves.route[move];
+    if (!is_below(moves.src[move], moves.ranks) || !is_below(moves.dst[move], moves.ranks) ||
+        !is_below(moves.chunk[move], moves.chunks) || moves.ports_of.first[route] == moves.ports_of.first[route + 1]) {
+      return InvalidArgument("move " + std::to_string(move) + " needs ranks, a chunk and a port that there are");
+    }
+  }
+  const Indices order = SortedBy(Scheduler(moves, late, delay).Starts());
   const bool nobody_late = std::all_of(late, late + moves.ranks, [](int64_t each) { return each == 0; });
-  std::vector<bool> waits_for_late(order.size()), joined(late, late + moves.ranks);
+  std::vector<bool> joined(late, late + moves.ranks);
   Rounds first(moves), second(moves);
   for (const size_t move : order) {
     const size_t src = At(moves.src[move]), dst = At(moves.dst[move]);
-    const bool in_second = nobody_late || waits_for_late[move] || joined[src] || joined[dst];
-    if (in_second) {
-      joined[src] = joined[dst] = true;
-      scheduler.After().Each(move, [&](size_t other) { waits_for_late[other] = true; });
-    }
+    // A move that waits for another shares a rank with it.
+    const bool in_second = nobody_late || joined[src] || joined[dst];
+    if (in_second) joined[src] = joined[dst] = true;
     rounds.phase[move] = in_second;
     rounds.round[move] = (in_second ? second : first).Add(move);
   }
+  return Status();
 }
 
 }  // namespace jaxcomm

@@ -1,6 +1,6 @@
 // Rounds for moves of which only the importance is known: each starts as soon as its data and its ports are there.
 //
-//   FindRounds(moves, late, delay, {round, phase});
+//   Status status = FindRounds(moves, late, delay, {round, phase});
 //
 // What list scheduling finds is improved: the moves are scheduled from the end, which shows how late each may start,
 // and then once more from the beginning, those first that have to start first; and so on, as long as it ends sooner.
@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "cc/base/index_lists.h"
+#include "cc/base/status.h"
 
 namespace jaxcomm {
 
@@ -46,6 +47,7 @@ struct MoveRounds {
 // Of the moves at a port, the one that starts first is in an earlier round, and so is whatever a move awaits.
 //   late: by rank, not 0 if it comes later than the others
 //   delay: by how much; infinite if the others have by then done whatever they can
-void FindRounds(const PendingMoves& moves, const int64_t* late, double delay, const MoveRounds& rounds);
+// An error: a move without a port, or of a rank or chunk that there is not.
+Status FindRounds(const PendingMoves& moves, const int64_t* late, double delay, const MoveRounds& rounds);
 
 }  // namespace jaxcomm

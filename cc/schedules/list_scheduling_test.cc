@@ -35,30 +35,30 @@ struct Moves {
     first.push_back(static_cast<int64_t>(members.size()));
   }
 
-  void Find(const Numbers& late, double delay = 0.0) {
+  Status Find(const Numbers& late, double delay = 0.0) {
     const auto count = static_cast<int64_t>(src.size());
     round.assign(src.size(), -1);
     phase.assign(src.size(), -1);
-    FindRounds({count,
-                ranks,
-                chunks,
-                2 * ranks,
-                count,
-                src.data(),
-                dst.data(),
-                chunk.data(),
-                kind.data(),
-                seconds.data(),
-                route.data(),
-                urgency.data(),
-                {first.data(), members.data()}},
-               late.data(), delay, {round.data(), phase.data()});
+    return FindRounds({count,
+                       ranks,
+                       chunks,
+                       2 * ranks,
+                       count,
+                       src.data(),
+                       dst.data(),
+                       chunk.data(),
+                       kind.data(),
+                       seconds.data(),
+                       route.data(),
+                       urgency.data(),
+                       {first.data(), members.data()}},
+                      late.data(), delay, {round.data(), phase.data()});
   }
 };
 
 TEST(FindRounds, NoMoves) {
   Moves moves(2, 1);
-  moves.Find({0, 0});
+  ASSERT_TRUE(moves.Find({0, 0}).ok());
   EXPECT_TRUE(moves.round.empty());
 }
 
@@ -67,9 +67,55 @@ TEST(FindRounds, AMoveAwaitsWhatItReadsAndOverwrites) {
   moves.Add(0, 1, 0, MoveKind::kReduce);
   moves.Add(1, 2, 0, MoveKind::kReduce);  // reads what the first writes
   moves.Add(2, 0, 0, MoveKind::kCopy);    // overwrites what the first reads
-  moves.Find({0, 0, 0});
+  ASSERT_TRUE(moves.Find({0, 0, 0}).ok());
   EXPECT_EQ(moves.round, (Numbers{0, 1, 2}));
   EXPECT_EQ(moves.phase, (Numbers{1, 1, 1}));
+}
+
+// What a move awaits is done before the port is given to it, however urgent it is: another one takes the port first.
+TEST(FindRounds, AMoveThatWaitsLeavesItsPortToOthers) {
+  struct Case {
+    const char* what;
+    int64_t from, to;  // of the move before
+    MoveKind before, waits;
+  };
+  for (const Case& it : {Case{"reads what it writes", 2, 0, MoveKind::kCopy, MoveKind::kReduce},
+                         Case{"copies over what it reads", 1, 2, MoveKind::kReduce, MoveKind::kCopy},
+                         Case{"adds to what it reads", 1, 2, MoveKind::kReduce, MoveKind::kReduce},
+                         Case{"exchanges what it writes", 2, 0, MoveKind::kCopy, MoveKind::kExchange}}) {
+    Moves moves(4, 2);
+    moves.Add(it.from, it.to, 0, it.before);
+    moves.Add(0, 1, 0, it.waits);
+    moves.Add(0, 3, 1, MoveKind::kReduce);  // through the port with which that is sent
+    moves.urgency = {2, 0, 1};
+    ASSERT_TRUE(moves.Find({0, 0, 0, 0}).ok());
+    EXPECT_EQ(moves.round, (Numbers{0, 1, 0})) << it.what;
+  }
+}
+
+TEST(FindRounds, WhatIsReadIsOverwrittenInALaterRound) {
+  Moves moves(3, 1);
+  moves.Add(1, 2, 0, MoveKind::kReduce);
+  moves.Add(0, 1, 0, MoveKind::kCopy);
+  ASSERT_TRUE(moves.Find({0, 0, 0}).ok());
+  EXPECT_EQ(moves.round, (Numbers{0, 1}));
+}
+
+TEST(FindRounds, OthersDoNotWaitForTheMostUrgentMoveOfALateRank) {
+  Moves moves(4, 2);
+  moves.Add(3, 1, 0, MoveKind::kReduce);  // rank 3 is late
+  moves.Add(0, 1, 1, MoveKind::kReduce);
+  ASSERT_TRUE(moves.Find({0, 0, 0, 1}, 100.0).ok());
+  EXPECT_EQ(moves.phase, (Numbers{1, 0}));
+}
+
+TEST(FindRounds, AMoveNeedsAPortAndRanksThatThereAre) {
+  Moves stray(2, 1), without(2, 1);
+  stray.Add(0, 2, 0, MoveKind::kCopy);
+  EXPECT_EQ(stray.Find({0, 0}).message(), "move 0 needs ranks, a chunk and a port that there are");
+  without.Add(0, 1, 0, MoveKind::kCopy);
+  without.first = {0, 0};
+  EXPECT_FALSE(without.Find({0, 0}).ok());
 }
 
 TEST(FindRounds, APortCarriesOneAtATimeAndTheMoreUrgentFirst) {
@@ -77,7 +123,7 @@ TEST(FindRounds, APortCarriesOneAtATimeAndTheMoreUrgentFirst) {
   moves.Add(0, 1, 0, MoveKind::kReduce);
   moves.Add(0, 2, 1, MoveKind::kReduce);
   moves.urgency = {1, 0};
-  moves.Find({0, 0, 0});
+  ASSERT_TRUE(moves.Find({0, 0, 0}).ok());
   EXPECT_EQ(moves.round, (Numbers{1, 0}));
 }
 
@@ -86,7 +132,7 @@ TEST(FindRounds, AnExchangeTakesBothRanksPortsAndGivesBothTheSum) {
   moves.Add(0, 1, 0, MoveKind::kExchange);
   moves.Add(1, 2, 0, MoveKind::kCopy);
   moves.Add(0, 2, 0, MoveKind::kReduce);
-  moves.Find({0, 0, 0});
+  ASSERT_TRUE(moves.Find({0, 0, 0}).ok());
   EXPECT_EQ(moves.round, (Numbers{0, 1, 2}));
 }
 
@@ -95,7 +141,7 @@ TEST(FindRounds, TheSecondPassStartsFirstWhatHasMostBehindIt) {
   Moves moves(5, 2);
   moves.Add(0, 4, 0, MoveKind::kCopy);
   for (int64_t rank = 0; rank < 3; ++rank) moves.Add(rank, rank + 1, 1, MoveKind::kCopy);
-  moves.Find({0, 0, 0, 0, 0});
+  ASSERT_TRUE(moves.Find({0, 0, 0, 0, 0}).ok());
   EXPECT_EQ(moves.round, (Numbers{1, 0, 1, 2}));
 }
 
@@ -106,11 +152,11 @@ TEST(FindRounds, WhatWaitsForALateRankIsInTheSecondPhase) {
   moves.Add(1, 2, 0, MoveKind::kReduce);  // waits for it
   moves.Add(0, 2, 1, MoveKind::kReduce);
   for (const double delay : {100.0, kForever}) {
-    moves.Find({0, 0, 0, 1}, delay);
+    ASSERT_TRUE(moves.Find({0, 0, 0, 1}, delay).ok());
     EXPECT_EQ(moves.phase, (Numbers{0, 1, 1, 0})) << delay;
     EXPECT_EQ(moves.round, (Numbers{0, 0, 1, 1})) << delay;
   }
-  moves.Find({0, 0, 0, 1}, 0.0);  // the late rank is there at once: the last move may come behind it
+  ASSERT_TRUE(moves.Find({0, 0, 0, 1}, 0.0).ok());  // the late rank is there at once: the last move may come behind it
   EXPECT_EQ(moves.phase[1], 1);
   EXPECT_EQ(moves.phase[2], 1);
 }

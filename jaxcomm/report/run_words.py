@@ -119,7 +119,7 @@ def _shares(run: SavedRun) -> str:
             if split[0]
             else "All calls take several rails"
         )
-        said += ", but a message of one segment, 256 KiB at most, is on one of them."
+        said += ", but a message of one segment, less than 128 KiB, is on one of them."
     return f"{table(['process', 'rail', 'state', *_ranges(lows)], rows)}\n{said}"
 
 

@@ -54,14 +54,15 @@ def in_two_phases(moves: Sequence[PendingMove], late: Set[int], delay: float) ->
     """
     rows = np.array([(move.src, move.dst, move.chunk, move.op, move.exchange) for move in moves], np.int64)
     src, dst, chunk, op, exchange = columns = rows.reshape(-1, 5).T.copy()
-    ranks, chunks = (1 + int(each.max(initial=0)) for each in (columns[:2], chunk))
+    ranks = 1 + max(int(columns[:2].max(initial=0)), *late, 0)
+    chunks = 1 + int(chunk.max(initial=0))
     urgency = np.empty(len(moves), np.int64)
     times, steps = np.array([move.priority for move in moves], float).reshape(-1, 2).T
     urgency[np.lexsort((steps, times))] = np.arange(len(moves))
     routes = {ports: number for number, ports in enumerate(dict.fromkeys(move.ports for move in moves))}
     ports = {port: number for number, port in enumerate(dict.fromkeys(chain.from_iterable(routes)))}
     is_late = np.zeros(ranks, np.int64)
-    is_late[[rank for rank in late if rank < ranks]] = 1
+    is_late[sorted(late)] = 1
     round_, phase = np.empty((2, len(moves)), np.int64)
     arrays = (
         *(src, dst, chunk, np.where(exchange, 2, op)),

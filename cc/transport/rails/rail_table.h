@@ -3,7 +3,7 @@
 //   Result<RailTable> table = RailTable::Make({{0, {1024, 0}}, {1 << 20, {820, 204}}});   // from 1 MiB on, two rails
 //   table.value().RailOf(/*call_bytes=*/16 << 20, /*segment=*/4);                         // 1
 //
-// A message is cut into segments of a fixed size, of which the last may be shorter. Each goes to the rail that would be
+// A message is cut into segments of one size, of which the last may be shorter. Each goes to the rail that would be
 // done with it first, were the rails as fast as their shares say: so any number of segments is divided as well as whole
 // ones can be, and a message of few stays on the fastest rail. After kUnits segments every rail has carried its share,
 // and they repeat. Immutable.
