@@ -55,8 +55,8 @@ class MessageGraph {
   // Long enough that starting it costs little beside moving it, short enough that rounds overlap.
   static constexpr int64_t kSegmentBytes = 256 << 10;
   // Between hosts a chunk has two segments at least, unless they would be shorter: what a rank adds of the first ones
-  // goes out before the last ones have come, and the wire is never idle. Of what may lose some it has not: the shorter
-  // a message, the less of what it may lose is whole packets.
+  // goes out before the last ones have come, and the wire is never idle. Messages that may lose some stay whole: the
+  // shorter one is, the less of what it may lose makes up whole packets.
   static constexpr int64_t kShortestSegment = 64 << 10;
 
   // An error: the list reads what it has not received, or does not leave what the kind of collective must; or it is to

@@ -32,9 +32,9 @@ class Loss:
     sum carries 1 − p of the bytes. Policy "local": each rank leaves out its own, as a network does that drops packets:
     those that matter least, and only segments whose mean magnitude is below the median of a sample; each segment is
     averaged over the ranks that kept it. Policy "network" leaves out what the network loses, and nothing where it loses
-    nothing: between processes over UDP packets that get lost are not sent again while the
-    share allows it, but for those of the half of a tensor's segments that matter most; every element is averaged over
-    the ranks whose packets came. Policy "random" is what the others are compared with, a network that knows nothing of
+    nothing: between processes over UDP packets that get lost are not sent again while the share allows it, but for
+    those of the half of a tensor's segments that matter most; every element is averaged over the ranks whose packets
+    came. Policy "random" is what the others are compared with, a network that knows nothing of
     gradients: each rank loses each segment with probability p, even the only one of a tensor, and each is averaged over
     the ranks that kept it. Only "agreed" saves bytes, and only "network" the time of what is lost.
 

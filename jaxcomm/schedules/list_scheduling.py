@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from itertools import chain
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from jaxcomm.ffi.cpu import CPU
 from jaxcomm.schedules.schedule import Op, Table
 
 Port = tuple[str, int]
+
+_EXCHANGE: Final = 2  # for the core, beside the numbers of Op
 
 
 class PendingMove(NamedTuple):
@@ -65,7 +67,7 @@ def in_two_phases(moves: Sequence[PendingMove], late: Set[int], delay: float) ->
     is_late[sorted(late)] = 1
     round_, phase = np.empty((2, len(moves)), np.int64)
     arrays = (
-        *(src, dst, chunk, np.where(exchange, 2, op)),
+        *(src, dst, chunk, np.where(exchange, _EXCHANGE, op)),
         np.array([move.seconds for move in moves], float),
         np.array([routes[move.ports] for move in moves], np.int64),
         urgency,
