@@ -24,6 +24,16 @@ AUTO: Final = "auto"  # in place of a plan's hash: what calls between processes 
 _FLAT_BYTES: Final = 16 << 10  # up to which all ranks of several processes send all they have to all others
 
 
+class ByStep(NamedTuple):
+    """Two programs or message lists by their names in the core: after a call to which rank `late` came less than
+    `seconds` after all others the next one runs `below`, else `above`, as do the first ones."""
+
+    above: str
+    below: str
+    late: int
+    seconds: float
+
+
 class Choice(NamedTuple):
     """The program or the message lists of a call, by their name in the core, and the plan they came from, for messages.
 
@@ -92,6 +102,20 @@ def _choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, wh
     return (schedules.direct(ranks), "direct") if schedule is None else (schedule, plan[:8])
 
 
+def choose_by_step(ranks: int, nbytes: int, dtype: str | None, plan: str, between_processes: bool) -> ByStep | None:
+    """What all-reduces on CPUs run by how late others came to the one before; None if a plan does not say so.
+
+    Args as in `choose`; `between_processes` asks for message lists.
+    """
+    found = PLANS[plan] if plan not in ("", AUTO) else None
+    switched = found.switched_for(nbytes, dtype) if found and found.ranks == ranks else None
+    if found is None or switched is None:
+        return None
+    compiled = _compiled_messages if between_processes else _compiled
+    above, below = (compiled(found.schedule_of(spec)) for spec in (switched.above, switched.below))
+    return ByStep(above, below, found.roles[switched.late], switched.below_s)
+
+
 def uses_nccl(ranks: int, nbytes: int, dtype: str | None, plan: str) -> bool:
     """Whether a plan is for such calls, as described in `choose`, and has NCCL carry them on GPUs."""
     if plan in ("", AUTO) or PLANS[plan].ranks != ranks or PLANS[plan].schedule_for(nbytes, dtype) is None:
@@ -102,8 +126,8 @@ def uses_nccl(ranks: int, nbytes: int, dtype: str | None, plan: str) -> bool:
 def compile_plan(plan: str) -> None:
     """Hands all programs of a plan to the core, for executables whose choice among them was made in another process."""
     if plan not in ("", AUTO):
-        for schedule in PLANS[plan].schedules:
-            _compiled(schedule)
+        for spec in dict.fromkeys(spec for entry in PLANS[plan].collectives for spec in entry.specs):
+            _compiled(PLANS[plan].schedule_of(spec))
 
 
 def planned_messages(plan: Plan) -> list[tuple[int, tuple[bytes, ...]]]:

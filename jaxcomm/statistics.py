@@ -111,8 +111,9 @@ def stats() -> Stats:
     axes, plan, ranks, bytes, calls, failed; `wait_s` and `late` by rank (total seconds a rank waited for the last one,
     how often it was the last one); `transfer_s`, total seconds from the last arrival to the end; `early_bytes_share`,
     how much of the work was done before the last arrival; `lost_bytes`, what the network has lost, as it may with the
-    policy "network" of a `Loss`, of what the ranks of this process were to add; and of the last 256 calls `arrivals`
-    (seconds after the first rank, by rank) and `after_arrival_s`.
+    policy "network" of a `Loss`, of what the ranks of this process were to add; `below_calls`, how many ran what a
+    plan's `by_step.below` says; and of the last 256 calls `arrivals` (seconds after the first rank, by rank) and
+    `after_arrival_s`.
 
     Sums in groups that are data (plan "groups") count once for all groups together: a rank waits for the last one of
     its group and may be that, `after_arrival_s` is the slowest group's, and `own_s` has for each of the last calls the
@@ -130,9 +131,10 @@ def stats() -> Stats:
 
     `plans` has a record for each plan that `jaxcomm.init` has made all threads follow, and of the one that plan="auto"
     has them follow: `axes` (none: all), `plan`, `since_s`, `ranks`, `roles`, `collectives` (the schedule of all-reduces
-    from so many bytes on), `rails` (the threshold and the planned shares), and the `file` of a plan that the run made.
-    `events` has the last 256 things that plan="auto" has found or done: `at_s`, what it `said`, its `outcome`, who was
-    `late` and by how much (`late_by_s`), the `plan`, and what a step took, `before_s` and `after_s` the switch.
+    from so many bytes on, and those that calls switch between), `rails` (the threshold and the planned shares), and the
+    `file` of a plan that the run made. `events` has the last 256 things that plan="auto" has found or done: `at_s`,
+    what it `said`, its `outcome`, who was `late` and by how much (`late_by_s`), the `plan`, and what a step took,
+    `before_s` and `after_s` the switch.
     """
     sites, rails = ffi.sites(spans=True), ffi.rails()
     for record in (*sites, *rails):

@@ -39,14 +39,87 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
                                             "jaxcomm.init() after jax.distributed.initialize()."));
   }
   const Clock::time_point now = Clock::now();
+  std::shared_ptr<const MessageSite> chosen;
+  CallId id;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    id = names_.Next(site->module(), run, site->site(), rank);
+    chosen = Chosen(site, id, rank);
+    if (!chosen) undecided_.push_back({site, id, rank, std::move(buffers), std::move(done), now});
+  }
+  if (!chosen) {
+    SendNotice(site->everybody(),
+               Encode(Arrival{id, rank, site->ranks()[rank].device, site->fingerprint(), site->text(), {}, true}));
+    transport_.load()->Flush();
+    return StartDecided(/*overdue=*/Clock::time_point::min());  // it may have failed, or been decided meanwhile
+  }
+  bool is_new = false;
+  const std::shared_ptr<MessageCall> call = Join(chosen, id, rank, now, refused, is_new);
+  Driver driver;
+  driver.call = call.get();
+  driver.rank = rank;
+  driver.work.push_back({call, call->Arrive(rank, std::move(buffers), std::move(done), now)});
+  if (MayHelp(*call)) {
+    Help(driver);
+  } else {
+    Run(driver);
+  }
+  if (is_new) transport_.load()->Expect();
+  if (site->other()) StartDecided(/*overdue=*/Clock::time_point::min());
+  if (driver.own) driver.own->done(driver.own->status);
+}
+
+// The site whose lists the call runs; none: nobody has said it yet. The mutex is held.
+std::shared_ptr<const MessageSite> AcrossProcesses::Chosen(const std::shared_ptr<const MessageSite>& site,
+                                                           const CallId& id, uint32_t rank) {
+  if (!site->other()) return site;
+  StepChoice& choice = *site->choice();
+  if (rank == choice.decider()) return choice.Decide(id).here ? site->other() : site;
+  for (const PeerArrival& peer : early_.Find(id)) {
+    const bool decides = peer.arrival.rank == choice.decider();
+    if (decides && peer.process == site->ranks()[choice.decider()].process) choice.Heard(id, peer.arrival.said);
+  }
+  const std::optional<bool> is_other = choice.Find(id);
+  return !is_other ? nullptr : *is_other ? site->other() : site;
+}
+
+// Starts the calls of which is known by now what they run, and those that fail: for lack of who decides, or of time.
+void AcrossProcesses::StartDecided(Clock::time_point overdue) {
+  std::vector<Undecided> ready;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (size_t i = 0; i < undecided_.size();) {
+      Undecided& rank = undecided_[i];
+      std::shared_ptr<const MessageSite> chosen = Chosen(rank.site, rank.id, rank.rank);
+      const uint32_t decider = rank.site->ranks()[rank.site->choice()->decider()].process;
+      const bool fails = rank.at <= overdue || gone_.count(decider) > 0 || !failures_.Find(rank.id).ok();
+      if (!chosen && !fails) {
+        ++i;
+        continue;
+      }
+      if (chosen) rank.site = std::move(chosen);
+      ready.push_back(std::move(rank));
+      undecided_.erase(undecided_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+  for (Undecided& rank : ready) {
+    bool is_new = false;
+    const std::shared_ptr<MessageCall> call = Join(rank.site, rank.id, rank.rank, rank.at, Status(), is_new);
+    Drive(call, call->Arrive(rank.rank, std::move(rank.buffers), std::move(rank.done), Clock::now()));
+    if (is_new) transport_.load()->Expect();
+  }
+}
+
+// The call that the rank has come to, with what has come of it.
+std::shared_ptr<MessageCall> AcrossProcesses::Join(const std::shared_ptr<const MessageSite>& site, const CallId& id,
+                                                   uint32_t rank, Clock::time_point now, const Status& refused,
+                                                   bool& is_new) {
   std::shared_ptr<MessageCall> call;
   std::vector<PeerArrival> early;
   Status failure;
   std::vector<std::pair<uint32_t, Status>> gone;
-  bool is_new = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    const CallId id = names_.Next(site->module(), run, site->site(), rank);
     std::shared_ptr<MessageCall>& found = calls_[id];
     if (!found) {
       is_new = true;
@@ -68,18 +141,7 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
   if (call->site().fingerprint() != site->fingerprint()) {
     Drive(call, call->Fail(call->Differs(rank, site->text()), /*announce=*/true));
   }
-
-  Driver driver;
-  driver.call = call.get();
-  driver.rank = rank;
-  driver.work.push_back({call, call->Arrive(rank, std::move(buffers), std::move(done), now)});
-  if (MayHelp(*call)) {
-    Help(driver);
-  } else {
-    Run(driver);
-  }
-  if (is_new) transport_.load()->Expect();
-  if (driver.own) driver.own->done(driver.own->status);
+  return call;
 }
 
 // Of a small call the last rank of this process that arrives takes the messages itself.
@@ -99,6 +161,14 @@ void AcrossProcesses::Help(Driver& driver) {
     return driver.own.has_value();
   });
   Driver::current = outer;
+}
+
+std::shared_ptr<StepChoice> AcrossProcesses::ChoiceOf(uint64_t module, uint32_t site, const std::string& plan,
+                                                      StepChoice::Rule rule) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::shared_ptr<StepChoice>& choice = choices_[{module, site, plan}];
+  if (!choice) choice = std::make_shared<StepChoice>(rule);
+  return choice;
 }
 
 uint32_t AcrossProcesses::LaunchOf(uint64_t module, int64_t run) {
@@ -148,8 +218,11 @@ bool AcrossProcesses::StartTasks(const std::shared_ptr<MessageCall>& call, const
   if (steps.arrived) {
     const MessageSite& site = call->site();
     const uint32_t rank = *steps.arrived;
+    const StepChoice* const choice = site.choice();
+    const bool decides = choice && rank == choice->decider();
+    const StepChoice::Said said = decides ? choice->SaidAt(call->id()) : StepChoice::Said();
     SendNotice(site.locals()[*site.FindLocal(rank)].others,
-               Encode(Arrival{call->id(), rank, site.ranks()[rank].device, site.fingerprint(), site.text()}));
+               Encode(Arrival{call->id(), rank, site.ranks()[rank].device, site.fingerprint(), site.text(), said}));
   }
   started += each(MessageTask::Kind::kSend, [&](const MessageStep& step) { Send(call, step); });
   if (started > 0) Drive(call, call->Started(started));
@@ -299,11 +372,12 @@ void AcrossProcesses::OnNotice(uint32_t process, std::string_view bytes) {
     const auto call = FindOrKeep({process, *arrival, now});
     if (call) {
       Drive(call, call->PeerArrived(*arrival, process, now));
-      if (arrival->fingerprint == call->site().fingerprint() || call->failed()) return;
+      if (arrival->waits || arrival->fingerprint == call->site().fingerprint() || call->failed()) return;
       TellDifference({call->shared_site(), call->first(), call->Describe()}, process, *arrival);
     } else if (const std::optional<Finished> finished = FindFinished(arrival->call)) {
       TellDifference(*finished, process, *arrival);
     }
+    StartDecided(/*overdue=*/Clock::time_point::min());
   } else if (const auto* failure = std::get_if<Failure>(&*notice)) {
     if (FindFinished(failure->call)) return;
     const auto call = FindOrFail(failure->call, failure->why);
@@ -311,6 +385,7 @@ void AcrossProcesses::OnNotice(uint32_t process, std::string_view bytes) {
     // What has come of it would take the transport's room for early messages for good.
     Transport* const transport = transport_.load();
     if (!call && transport != nullptr) transport->Cancel(failure->call);
+    StartDecided(/*overdue=*/Clock::time_point::min());
   }
 }
 
@@ -324,6 +399,7 @@ void AcrossProcesses::OnPeerGone(uint32_t process, const Status& why) {
   for (const auto& call : calls) {
     if (call->site().HasRankOf(process)) Drive(call, call->PeerGone(process, why));
   }
+  StartDecided(/*overdue=*/Clock::time_point::min());
 }
 
 void AcrossProcesses::Remember(uint32_t device, const CallId& id, const std::string& text, Clock::time_point now) {
@@ -333,10 +409,12 @@ void AcrossProcesses::Remember(uint32_t device, const CallId& id, const std::str
 
 bool AcrossProcesses::waiting() const {
   std::lock_guard<std::mutex> lock(mutex_);
+  if (!undecided_.empty()) return true;
   return std::any_of(calls_.begin(), calls_.end(), [](const auto& entry) { return !entry.second->failed(); });
 }
 
 void AcrossProcesses::Watch(Clock::time_point now, double deadline) {
+  StartDecided(now - std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(deadline)));
   std::vector<std::shared_ptr<MessageCall>> calls;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -398,6 +476,9 @@ void AcrossProcesses::Forget(const MessageSite* site) {
 void AcrossProcesses::ForgetModule(uint64_t module) {
   std::lock_guard<std::mutex> lock(mutex_);
   names_.Forget(module);
+  for (auto at = choices_.begin(); at != choices_.end();) {
+    at = std::get<0>(at->first) == module ? choices_.erase(at) : std::next(at);
+  }
 }
 
 }  // namespace jaxcomm

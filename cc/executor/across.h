@@ -21,6 +21,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,7 @@
 #include "cc/executor/message_call.h"
 #include "cc/executor/message_site.h"
 #include "cc/executor/notices.h"
+#include "cc/executor/step_choice.h"
 #include "cc/executor/worker_pool.h"
 #include "cc/transport/transport.h"
 
@@ -48,6 +50,10 @@ class AcrossProcesses : public Transport::Events {
   // `refused`: an error that the rank brings, which all ranks of the call end with.
   void Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers, Done done,
               const Status& refused = Status());
+
+  // What chooses between the two lists of a call site: one for all of its executables, which processes compile and drop
+  // at different times.
+  std::shared_ptr<StepChoice> ChoiceOf(uint64_t module, uint32_t site, const std::string& plan, StepChoice::Rule rule);
 
   // How often the module had been launched before. Also to be asked where a call of the launch has no rank here.
   uint32_t LaunchOf(uint64_t module, int64_t run);
@@ -81,7 +87,22 @@ class AcrossProcesses : public Transport::Events {
     std::shared_ptr<MessageCall> call;
     MessageSteps steps;
   };
+  // A rank that has come to a call of which nobody has said yet which lists it runs.
+  struct Undecided {
+    std::shared_ptr<const MessageSite> site;
+    CallId id;
+    uint32_t rank;
+    Buffers buffers;
+    Done done;
+    Clock::time_point at;
+  };
   struct Driver;
+
+  std::shared_ptr<const MessageSite> Chosen(const std::shared_ptr<const MessageSite>& site, const CallId& id,
+                                            uint32_t rank);
+  void StartDecided(Clock::time_point overdue);
+  std::shared_ptr<MessageCall> Join(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
+                                    Clock::time_point now, const Status& refused, bool& is_new);
 
   void Drive(const std::shared_ptr<MessageCall>& call, MessageSteps steps);
   void Run(Driver& driver);
@@ -116,6 +137,8 @@ class AcrossProcesses : public Transport::Events {
   std::map<CallId, Finished> finished_;
   std::deque<CallId> finished_order_;  // from the oldest
   EarlyArrivals early_;
+  std::vector<Undecided> undecided_;
+  std::map<std::tuple<uint64_t, uint32_t, std::string>, std::shared_ptr<StepChoice>> choices_;
   FailedCalls failures_;
   std::map<uint32_t, LastCall> last_calls_;  // by device
   std::map<uint32_t, Status> gone_;          // processes

@@ -36,8 +36,16 @@ Site::Site(std::string name, std::string axes, std::string plan, Kind kind, Redu
       reduction_(reduction),
       program_(std::move(program)) {}
 
+void Site::SetOther(std::shared_ptr<const Program> program, StepChoice::Rule rule) {
+  choice_ = std::make_shared<StepChoice>(rule);
+  other_ = std::make_shared<Site>(name_, axes_, plan_, kind_, reduction_, std::move(program));
+  other_->choice_ = choice_;
+}
+
 Status Site::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
   std::call_once(once_, [&] {
+    if (other_) status_ = other_->SetLeaves(leaves, stats);
+    if (!status_.ok()) return;
     for (const Leaf& leaf : leaves) {
       // Nothing is combined in an all-gather, so every type of that width will do.
       reduces_.push_back(FindReduce(leaf.dtype, kind_ == Kind::kAllGather ? Reduction::kSum : reduction_));
@@ -201,6 +209,15 @@ void Call::Close(Clock::time_point now) {
     record.waits.push_back(Seconds(last - ranks_[rank].at));
     if (record.last.empty() && ranks_[rank].at == last) record.last.push_back(rank);
   }
+  if (StepChoice* const choice = site_->choice()) {
+    const uint32_t late = choice->rule().rank;
+    Clock::time_point others = first;
+    for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (rank != late) others = std::max(others, ranks_[rank].at);
+    }
+    choice->Saw(ranks_[late].at, others);
+  }
+  record.is_other = site_->is_other();
   record.after_arrival = Seconds(now - last);
   record.early_share = site_->work() ? static_cast<double>(early_work_) / static_cast<double>(site_->work()) : 0;
   site_->stats().Record(std::move(record));

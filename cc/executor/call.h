@@ -24,6 +24,7 @@
 #include "cc/executor/kind.h"
 #include "cc/executor/layout.h"
 #include "cc/executor/stats.h"
+#include "cc/executor/step_choice.h"
 #include "cc/executor/timer.h"
 #include "cc/kernels/reduce.h"
 #include "cc/program/program.h"
@@ -39,9 +40,20 @@ class Site {
   Site(std::string name, std::string axes, std::string plan, Kind kind, Reduction reduction,
        std::shared_ptr<const Program> program);
 
+  // Before the first call: some run another program instead, as the choice says.
+  void SetOther(std::shared_ptr<const Program> program, StepChoice::Rule rule);
+
   // Fixes the leaves at the first call; later calls find the same ones. For a reduce-scatter and an all-gather a leaf's
   // bytes are those of one slice.
   Status SetLeaves(const std::vector<Leaf>& leaves, Stats& stats);
+
+  // Of the next call: this site or its other one.
+  static std::shared_ptr<const Site> Next(const std::shared_ptr<const Site>& site) {
+    return site->other_ && site->choice_->is_other() ? site->other_ : site;
+  }
+  bool is_other() const { return choice_ && !other_; }
+  // None: calls run one program.
+  StepChoice* choice() const { return choice_.get(); }
 
   const std::string& name() const { return name_; }
   const std::string& axes() const { return axes_; }
@@ -70,6 +82,8 @@ class Site {
   std::optional<Layout> layout_;
   std::vector<ReduceFn> reduces_;  // one per leaf
   std::shared_ptr<SiteStats> stats_;
+  std::shared_ptr<StepChoice> choice_;  // the same in its other site
+  std::shared_ptr<Site> other_;
   int64_t work_ = 0;
   bool streams_ = false;
 };

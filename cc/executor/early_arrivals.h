@@ -49,6 +49,11 @@ class EarlyArrivals {
   }
 
   bool Has(const CallId& id) const { return calls_.count(id) > 0; }
+  // Those that wait for a call.
+  std::vector<PeerArrival> Find(const CallId& id) const {
+    const auto call = calls_.find(id);
+    return call == calls_.end() ? std::vector<PeerArrival>() : call->second.arrivals;
+  }
 
  private:
   struct Call {

@@ -36,7 +36,7 @@ void Executor::Arrive(Key key, const std::shared_ptr<Site>& site, uint32_t rank,
   const Clock::time_point now = Clock::now();
   const std::shared_ptr<Call> call = Join(key, site);
   Progress progress = call->Arrive(rank, std::move(buffers), std::move(done), now);
-  if (site->work() <= kTinyWork) RunHere(call, progress);
+  if (call->site().work() <= kTinyWork) RunHere(call, progress);
   const auto mine = std::find_if(progress.completions.begin(), progress.completions.end(),
                                  [rank](const Completion& completion) { return completion.rank == rank; });
   std::vector<Completion> own;
@@ -66,7 +66,7 @@ Executor::CallsInFlight::iterator Executor::Find(const Key& key, const std::shar
   const auto at = in_flight_.try_emplace({key.run, site.get(), key.group}).first;
   std::shared_ptr<Call>& call = at->second.call;
   if (!call) {
-    call = std::make_shared<Call>(site, key.names, ++number_, Clock::now());
+    call = std::make_shared<Call>(Site::Next(site), key.names, ++number_, Clock::now());
     at->second.coming = site->program().ranks();
     if (!watching_) ArmWatch();
   }

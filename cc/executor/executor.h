@@ -53,6 +53,10 @@ class Executor {
   // the rank brings, which all ranks of the call then end with.
   void ArriveAcross(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers,
                     Done done, const Status& refused = Status());
+  // See AcrossProcesses.
+  std::shared_ptr<StepChoice> ChoiceOf(uint64_t module, uint32_t site, const std::string& plan, StepChoice::Rule rule) {
+    return across_.ChoiceOf(module, site, plan, rule);
+  }
   // How often all processes had launched a module before. Also to be asked where a device of this process comes to a
   // collective between processes in which it is alone.
   uint32_t LaunchOf(uint64_t module, int64_t run) { return across_.LaunchOf(module, run); }

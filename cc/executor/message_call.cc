@@ -82,7 +82,12 @@ MessageSteps MessageCall::PeerArrived(const Arrival& arrival, uint32_t process, 
   const uint32_t rank = arrival.rank;
   if (rank >= ranks_.size() || site_->ranks()[rank].process != process) return steps;
   std::lock_guard<std::mutex> lock(mutex_);
+  if (arrival.waits) {
+    ranks_[rank].waits = true;
+    return steps;
+  }
   if (site_->Concerns(rank) && !ranks_[rank].arrived) MarkArrived(rank, now, steps);
+  if (StepChoice* const choice = site_->choice(); choice && rank == choice->decider()) choice->Heard(id_, arrival.said);
   if (arrival.fingerprint != site_->fingerprint()) FailLocked(Differs(rank, arrival.text), /*announce=*/true, steps);
   for (uint32_t local = 0; local < locals_.size(); ++local) CheckEnd(local, steps);
   return steps;
@@ -288,10 +293,11 @@ std::optional<MessageCall::Delay> MessageCall::Overdue(Clock::time_point now, do
   if (Seconds(delay.waited) < deadline) return std::nullopt;
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (!site_->Concerns(rank)) continue;
-    if (!ranks_[rank].arrived) delay.missing.push_back(rank);
+    const bool is_here = ranks_[rank].arrived || ranks_[rank].waits;
+    (is_here ? delay.waiting : delay.missing).push_back(rank);
     if (missing_ == 0 && ranks_[rank].receives_left > 0) delay.silent.push_back(rank);
-    if (ranks_[rank].arrived) delay.waiting.push_back(rank);
   }
+  if (missing_ > 0 && delay.missing.empty()) return std::nullopt;  // they start as this one did
   return delay;
 }
 
@@ -321,6 +327,15 @@ void MessageCall::Record() {
       record.after_arrival = std::max(record.after_arrival, Seconds(locals_[*local].ended - ranks_[*last].at));
     }
   }
+  if (StepChoice* const choice = site_->choice()) {
+    const uint32_t late = choice->rule().rank;
+    Clock::time_point others = first;
+    for (const uint32_t rank : own) {
+      if (rank != late) others = std::max(others, ranks_[rank].at);
+    }
+    choice->Saw(ranks_[late].at, others);
+  }
+  record.is_other = site_->is_other();
   if (site_->is_divided()) record.own = Own();
   const int64_t work = graph(0).work();
   record.early_share = work > 0 ? static_cast<double>(early_work_) / static_cast<double>(work) : 0;

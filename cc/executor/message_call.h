@@ -111,6 +111,7 @@ class MessageCall {
   };
   struct Rank {
     bool arrived = false;
+    bool waits = false;  // it has come, but waits to hear what the call runs
     Clock::time_point at;
     uint32_t receives_left = 0;       // messages that ranks of this process have yet to receive from it
     std::vector<MessageStep> unsent;  // large messages for it, which wait for its arrival

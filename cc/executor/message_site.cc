@@ -126,6 +126,8 @@ Status MessageSite::SetGroups(const std::vector<Members>& groups) {
 
 Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
   std::call_once(common_->once, [&] {
+    if (other_) common_->status = other_->SetLeaves(leaves, stats);
+    if (!common_->status.ok()) return;
     for (const Leaf& leaf : leaves) {
       // Nothing is combined in an all-gather, so every type of that width will do.
       common_->reduces.push_back(FindReduce(leaf.dtype, kind_ == Kind::kAllGather ? Reduction::kSum : reduction_));

@@ -32,6 +32,7 @@
 #include "cc/executor/message_graph.h"
 #include "cc/executor/scratch.h"
 #include "cc/executor/stats.h"
+#include "cc/executor/step_choice.h"
 #include "cc/executor/timer.h"
 #include "cc/kernels/importance.h"
 #include "cc/kernels/reduce.h"
@@ -71,6 +72,16 @@ class MessageSite {
   static Result<std::shared_ptr<MessageSite>> Make(Label label, Kind kind, Reduction reduction, uint64_t module,
                                                    uint32_t site, const std::vector<MessageGroup>& groups,
                                                    uint32_t process, std::optional<AllowedLoss> loss = std::nullopt);
+
+  // Before the first call: some run another site of the same calls instead, as the choice says. Of one group only.
+  void SetOther(std::shared_ptr<MessageSite> other, std::shared_ptr<StepChoice> choice) {
+    choice_ = other->choice_ = std::move(choice);
+    other_ = std::move(other);
+  }
+  const std::shared_ptr<MessageSite>& other() const { return other_; }
+  bool is_other() const { return choice_ && !other_; }
+  // None: calls run one list of messages.
+  StepChoice* choice() const { return choice_.get(); }
 
   // Fixes the leaves at the first call; later calls find the same ones. For a reduce-scatter and an all-gather a leaf's
   // bytes are those of one slice. An error: the messages do not make this collective of them.
@@ -190,6 +201,8 @@ class MessageSite {
   uint64_t fingerprint_ = 0;
   std::string text_;
   std::shared_ptr<Common> common_;
+  std::shared_ptr<StepChoice> choice_;  // the same in its other site
+  std::shared_ptr<MessageSite> other_;
 };
 
 }  // namespace jaxcomm

@@ -6,6 +6,7 @@ namespace jaxcomm {
 namespace {
 
 constexpr uint8_t kArrival = 1, kFailure = 2;
+constexpr uint8_t kHere = 1, kNext = 2, kWaits = 4;
 
 std::string Begin(uint8_t which, const CallId& call) {
   std::string bytes;
@@ -26,6 +27,8 @@ std::string Encode(const Arrival& arrival) {
   AppendNumber<uint32_t>(bytes, arrival.rank);
   AppendNumber<uint32_t>(bytes, arrival.device);
   AppendNumber<uint64_t>(bytes, arrival.fingerprint);
+  AppendNumber<uint8_t>(
+      bytes, (arrival.said.here ? kHere : 0) | (arrival.said.next ? kNext : 0) | (arrival.waits ? kWaits : 0));
   bytes.append(arrival.text, 0, Arrival::kMaxText);
   return bytes;
 }
@@ -43,7 +46,10 @@ std::optional<Notice> DecodeNotice(std::string_view bytes) {
   const CallId call{in.Get<uint64_t>(), in.Get<uint32_t>(), in.Get<uint32_t>(), in.Get<uint32_t>()};
   if (which == kArrival) {
     Arrival arrival{call, in.Get<uint32_t>(), in.Get<uint32_t>(), in.Get<uint64_t>(), ""};
-    if (!in.ok() || in.rest().size() > Arrival::kMaxText) return std::nullopt;
+    const auto flags = in.Get<uint8_t>();
+    if (!in.ok() || in.rest().size() > Arrival::kMaxText || flags > (kHere | kNext | kWaits)) return std::nullopt;
+    arrival.said = {(flags & kHere) != 0, (flags & kNext) != 0};
+    arrival.waits = (flags & kWaits) != 0;
     arrival.text = in.rest();
     return arrival;
   }

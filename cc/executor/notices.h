@@ -14,19 +14,22 @@
 #include <variant>
 
 #include "cc/base/status.h"
+#include "cc/executor/step_choice.h"
 #include "cc/transport/transport.h"
 
 namespace jaxcomm {
 
-// A rank has come to a call: what it has to receive at once is posted.
+// A rank has come to a call: what it has to receive at once is posted, unless it waits to hear what the call runs.
 struct Arrival {
   static constexpr size_t kMaxText = 300;
 
   CallId call;
   uint32_t rank;
-  uint32_t device;       // the rank's name in messages
-  uint64_t fingerprint;  // of what the call does; alike on all ranks
-  std::string text;      // the same in words for the user
+  uint32_t device;             // the rank's name in messages
+  uint64_t fingerprint;        // of what the call does; alike on all ranks
+  std::string text;            // the same in words for the user
+  StepChoice::Said said = {};  // of the rank that chooses between two schedules
+  bool waits = false;
 };
 
 // The call has failed on the ranks of a process, which the others need not wait for.

@@ -11,7 +11,8 @@ namespace {
 const CallId kCall{0x1122334455667788, 9, 3, 70000};
 
 TEST(Notices, ArriveAsTheyWereSent) {
-  const auto arrival = DecodeNotice(Encode(Arrival{kCall, 5, 50, 0xFEDCBA9876543210, "psum over 'data'"}));
+  const auto arrival =
+      DecodeNotice(Encode(Arrival{kCall, 5, 50, 0xFEDCBA9876543210, "psum over 'data'", {false, true}, true}));
   ASSERT_TRUE(arrival);
   const auto& found = std::get<Arrival>(*arrival);
   EXPECT_TRUE(found.call == kCall);
@@ -19,6 +20,9 @@ TEST(Notices, ArriveAsTheyWereSent) {
   EXPECT_EQ(found.device, 50u);
   EXPECT_EQ(found.fingerprint, 0xFEDCBA9876543210);
   EXPECT_EQ(found.text, "psum over 'data'");
+  EXPECT_FALSE(found.said.here);
+  EXPECT_TRUE(found.said.next);
+  EXPECT_TRUE(found.waits);
   const auto failure = DecodeNotice(Encode(Failure{kCall, Status(Code::kDeadlineExceeded, "late")}));
   ASSERT_TRUE(failure);
   EXPECT_TRUE(std::get<Failure>(*failure).call == kCall);
@@ -48,6 +52,9 @@ TEST(Notices, WhatIsMalformedIsNone) {
     broken.back() = code;
     EXPECT_FALSE(DecodeNotice(broken));
   }
+  std::string broken = arrival;
+  broken.back() = '\10';
+  EXPECT_FALSE(DecodeNotice(broken));
   for (const char which : {'\0', '\3'}) EXPECT_FALSE(DecodeNotice(which + arrival.substr(1)));
 }
 

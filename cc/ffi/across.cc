@@ -33,6 +33,7 @@ struct AcrossSite {
 
   ~AcrossSite() {
     if (site) TheExecutor().Forget(site.get());
+    if (site && site->other()) TheExecutor().Forget(site->other().get());
     if (planned) planned->Forget(TheExecutor());
   }
   const MessageSite& own() const { return planned ? planned->own() : *site; }
@@ -45,13 +46,33 @@ struct AcrossSite {
 ffi::TypeId AcrossSite::id = {};
 ffi::TypeInfo AcrossSite::info = ffi::MakeTypeInfo<AcrossSite>();
 
+// A group with the lists of its ranks in this process; `processes`: by rank.
+Result<MessageGroup> MakeGroup(const std::string& who, std::string_view plan, const Group& group,
+                               const int32_t* processes) {
+  MessageGroup made;
+  made.list = group.program;
+  for (uint32_t rank = 0; rank < group.devices.size(); ++rank) {
+    const uint32_t process = static_cast<uint32_t>(processes[rank]);
+    made.ranks.push_back({process, static_cast<uint32_t>(group.devices[rank]), TheJob().host(process)});
+    made.lists.push_back(process == TheJob().process() ? TheMessages().Find(group.program, rank) : nullptr);
+    if (process == TheJob().process() && !made.lists.back()) {
+      return InvalidArgument(who + ": its messages are those of plan " + std::string(plan) +
+                             ", which this process has not loaded.\n  Cure: call jaxcomm.use_plan with the file of "
+                             "plan " +
+                             std::string(plan) + " before loading the executable.");
+    }
+  }
+  return made;
+}
+
 ffi::ErrorOr<std::unique_ptr<AcrossSite>> Instantiate(std::string_view name, std::string_view axes,
                                                       std::string_view plan, std::string_view programs,
                                                       std::string_view kind_name, std::string_view reduction_name,
                                                       ffi::Span<const int32_t> devices, ffi::Span<const int32_t> sizes,
                                                       ffi::Span<const int32_t> processes, int64_t module,
                                                       int64_t lowering, int64_t number, std::string_view line,
-                                                      ffi::Span<const double> shares, int64_t segment_bytes) {
+                                                      ffi::Span<const double> shares, int64_t segment_bytes,
+                                                      std::string_view others, int64_t late, double below) {
   const std::string who = std::string(name) + " over '" + std::string(axes) + "'";
   const auto invalid = [&](const std::string& message) {
     return ffi::Unexpected(ToError(InvalidArgument(who + ": " + message)));
@@ -77,23 +98,13 @@ ffi::ErrorOr<std::unique_ptr<AcrossSite>> Instantiate(std::string_view name, std
       ++next;
       continue;
     }
-    MessageGroup& made = groups.emplace_back();
-    made.list = group.program;
-    for (uint32_t in_group = 0; in_group < group.devices.size(); ++in_group, ++next, ++rank) {
-      const uint32_t process = static_cast<uint32_t>(processes[next]);
-      made.ranks.push_back({process, static_cast<uint32_t>(group.devices[in_group]), TheJob().host(process)});
-      std::shared_ptr<const Messages> list;
-      if (process == TheJob().process()) {
-        list = TheMessages().Find(group.program, in_group);
-        if (!list) {
-          return invalid("its messages are those of plan " + std::string(plan) +
-                         ", which this process has not loaded.\n  Cure: call jaxcomm.use_plan with the file of plan " +
-                         std::string(plan) + " before loading the executable.");
-        }
-        across->ranks[group.devices[in_group]] = rank;
-      }
-      made.lists.push_back(std::move(list));
+    Result<MessageGroup> made = MakeGroup(who, plan, group, processes.begin() + next);
+    if (!made.ok()) return ffi::Unexpected(ToError(made.status()));
+    for (const int32_t device : group.devices) {
+      if (static_cast<uint32_t>(processes[next++]) == TheJob().process()) across->ranks[device] = rank;
+      ++rank;
     }
+    groups.push_back(std::move(made.value()));
   }
   const std::optional<uint32_t> numbered = NumberCall(module, lowering, number);
   if (!numbered) return invalid("the module has too many calls");
@@ -112,6 +123,19 @@ ffi::ErrorOr<std::unique_ptr<AcrossSite>> Instantiate(std::string_view name, std
                                                                 *numbered, groups, TheJob().process(), std::move(loss));
   if (!site.ok()) return ffi::Unexpected(ToError(site.status()));
   across->site = std::move(site.value());
+  if (others == programs) return across;
+  Result<std::vector<Group>> other = ParseGroups(who, others, devices, sizes);
+  if (!other.ok()) return ffi::Unexpected(ToError(other.status()));
+  if (other.value().size() != 1 || late < 0 || late >= static_cast<int64_t>(devices.size())) {
+    return invalid("only one group, with the late rank in it, may choose between two schedules");
+  }
+  Result<MessageGroup> group = MakeGroup(who, plan, other.value()[0], processes.begin());
+  if (!group.ok()) return ffi::Unexpected(ToError(group.status()));
+  Result<std::shared_ptr<MessageSite>> second = MessageSite::Make(
+      across->site->label(), *kind, *reduction, across->module, *numbered, {group.value()}, TheJob().process());
+  if (!second.ok()) return ffi::Unexpected(ToError(second.status()));
+  across->site->SetOther(std::move(second.value()), TheExecutor().ChoiceOf(across->module, *numbered, std::string(plan),
+                                                                           {static_cast<uint32_t>(late), below}));
   return across;
 }
 
@@ -181,7 +205,10 @@ XLA_FFI_DEFINE_HANDLER(kInstantiate, Instantiate,
                            .Attr<int64_t>("number")
                            .Attr<std::string_view>("line")
                            .Attr<ffi::Span<const double>>("shares")
-                           .Attr<int64_t>("segment_bytes"));
+                           .Attr<int64_t>("segment_bytes")
+                           .Attr<std::string_view>("others")
+                           .Attr<int64_t>("late")
+                           .Attr<double>("below"));
 
 XLA_FFI_DEFINE_HANDLER(kExecute, Execute,
                        ffi::Ffi::Bind()

@@ -35,16 +35,38 @@ struct CallSite {
     for (const auto& [name, site] : sites) TheExecutor().Forget(site.get());
   }
 
-  std::map<std::string, std::shared_ptr<Site>> sites;  // by program: groups of one size share theirs
-  std::vector<DeviceSlot> slots;                       // by device id
+  // By program: groups of one size share theirs, but not where each chooses between two programs.
+  std::map<std::pair<std::string, size_t>, std::shared_ptr<Site>> sites;
+  std::vector<DeviceSlot> slots;  // by device id
 };
 ffi::TypeId CallSite::id = {};
 ffi::TypeInfo CallSite::info = ffi::MakeTypeInfo<CallSite>();
 
+Result<std::shared_ptr<const Program>> FindProgram(const std::string& who, std::string_view plan, Kind kind,
+                                                   const std::string& name, size_t ranks) {
+  std::shared_ptr<const Program> program = ThePrograms().Find(name);
+  if (!program) {
+    return InvalidArgument(
+        who + ": its program is one of plan " + std::string(plan) +
+        ", which this process has not loaded.\n  Cure: call jaxcomm.use_plan with the file of plan " +
+        std::string(plan) + " before loading the executable.");
+  }
+  if (program->ranks() != ranks) {
+    return InvalidArgument(who + ": the program is for " + std::to_string(program->ranks()) + " ranks, the group has " +
+                           std::to_string(ranks));
+  }
+  if (const Status fits = CheckChunks(kind, *program); !fits.ok()) {
+    return InvalidArgument(who + ": " + fits.message() + "\n  Cure: take the program that jaxcomm.psum_scatter and " +
+                           "jaxcomm.all_gather take.");
+  }
+  return program;
+}
+
 ffi::ErrorOr<std::unique_ptr<CallSite>> Instantiate(std::string_view name, std::string_view axes, std::string_view plan,
                                                     std::string_view programs, std::string_view kind_name,
                                                     std::string_view reduction_name, ffi::Span<const int32_t> devices,
-                                                    ffi::Span<const int32_t> sizes) {
+                                                    ffi::Span<const int32_t> sizes, std::string_view others,
+                                                    int64_t late, double below) {
   const std::string who = std::string(name) + " over '" + std::string(axes) + "'";
   const auto invalid = [](const std::string& message) { return ffi::Unexpected(ToError(InvalidArgument(message))); };
   const std::optional<Kind> kind = ParseKind(kind_name);
@@ -56,6 +78,8 @@ ffi::ErrorOr<std::unique_ptr<CallSite>> Instantiate(std::string_view name, std::
   auto call_site = std::make_unique<CallSite>();
   Result<std::vector<Group>> parsed = ParseGroups(who, programs, devices, sizes);
   if (!parsed.ok()) return ffi::Unexpected(ToError(parsed.status()));
+  Result<std::vector<Group>> other = ParseGroups(who, others, devices, sizes);
+  if (!other.ok()) return ffi::Unexpected(ToError(other.status()));
   for (size_t group = 0; group < parsed.value().size(); ++group) {
     const auto& [program_name, members] = parsed.value()[group];
     std::shared_ptr<Site> site;
@@ -63,24 +87,20 @@ ffi::ErrorOr<std::unique_ptr<CallSite>> Instantiate(std::string_view name, std::
       return invalid(who + ": group " + std::to_string(group) + " has one rank");
     }
     if (members.size() > 1) {
-      const std::shared_ptr<const Program> program = ThePrograms().Find(program_name);
-      if (!program) {
-        return invalid(who + ": its program is one of plan " + std::string(plan) +
-                       ", which this process has not loaded.\n  Cure: call jaxcomm.use_plan with the file of plan " +
-                       std::string(plan) + " before loading the executable.");
-      }
-      if (program->ranks() != members.size()) {
-        return invalid(who + ": the program is for " + std::to_string(program->ranks()) + " ranks, the group has " +
-                       std::to_string(members.size()));
-      }
-      if (const Status fits = CheckChunks(*kind, *program); !fits.ok()) {
-        return invalid(who + ": " + fits.message() + "\n  Cure: take the program that jaxcomm.psum_scatter and " +
-                       "jaxcomm.all_gather take.");
-      }
-      std::shared_ptr<Site>& shared = call_site->sites[program_name];
+      const std::string& other_name = other.value()[group].program;
+      const bool chooses = other_name != program_name;
+      Result<std::shared_ptr<const Program>> program = FindProgram(who, plan, *kind, program_name, members.size());
+      if (!program.ok()) return ffi::Unexpected(ToError(program.status()));
+      std::shared_ptr<Site>& shared = call_site->sites[{program_name, chooses ? group : 0}];
       if (!shared) {
-        shared =
-            std::make_shared<Site>(std::string(name), std::string(axes), std::string(plan), *kind, *reduction, program);
+        shared = std::make_shared<Site>(std::string(name), std::string(axes), std::string(plan), *kind, *reduction,
+                                        program.value());
+        if (chooses) {
+          if (late < 0 || late >= static_cast<int64_t>(members.size())) return invalid(who + ": no such late rank");
+          Result<std::shared_ptr<const Program>> found = FindProgram(who, plan, *kind, other_name, members.size());
+          if (!found.ok()) return ffi::Unexpected(ToError(found.status()));
+          shared->SetOther(found.value(), {static_cast<uint32_t>(late), below});
+        }
       }
       site = shared;
     }
@@ -128,7 +148,10 @@ XLA_FFI_DEFINE_HANDLER(kInstantiate, Instantiate,
                            .Attr<std::string_view>("kind")
                            .Attr<std::string_view>("reduction")
                            .Attr<ffi::Span<const int32_t>>("groups")
-                           .Attr<ffi::Span<const int32_t>>("sizes"));
+                           .Attr<ffi::Span<const int32_t>>("sizes")
+                           .Attr<std::string_view>("others")
+                           .Attr<int64_t>("late")
+                           .Attr<double>("below"));
 
 XLA_FFI_DEFINE_HANDLER(kExecute, Execute,
                        ffi::Ffi::Bind()

@@ -79,6 +79,28 @@ def attributes(
     return found
 
 
+def core_attributes(request: Request, operands: Sequence[Operand]) -> dict[str, Any]:
+    """As `attributes`, with what calls run by how late a rank came to the one before.
+
+    Between processes only the ranks of a single group learn in time what the next call runs.
+    """
+    found = attributes(request, operands)
+    if request.divided:
+        return found
+    nbytes, dtype = extent(operands)
+    programs, rule = found["programs"].split(","), (0, 0.0)
+    others = list(programs)
+    for index, ranks in enumerate(request.sizes):
+        alone = len(request.sizes) == 1 or not request.site
+        if request.kind != "all_reduce" or request.loss or ranks == 1 or not alone:
+            continue
+        if by_step := choice.choose_by_step(ranks, nbytes, dtype, request.plan, bool(request.site)):
+            programs[index], others[index] = by_step.above, by_step.below
+            rule = by_step.late, by_step.seconds
+    switched = {"others": ",".join(others), "late": np.int64(rule[0]), "below": np.float64(rule[1])}
+    return found | {"programs": ",".join(programs)} | switched
+
+
 def _in_order(devices: NDArray[np.int32]) -> bool:
     """Whether ranks count as devices do, and as the links that a run measures."""
     return bool((np.diff(devices) > 0).all())

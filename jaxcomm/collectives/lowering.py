@@ -17,7 +17,7 @@ from jax.interpreters import mlir
 
 from jaxcomm import choice, communicator, jax_compat
 from jaxcomm.collectives.call_site import with_site
-from jaxcomm.collectives.custom_call import attributes, is_in_place, target
+from jaxcomm.collectives.custom_call import core_attributes, is_in_place, target
 from jaxcomm.collectives.lax_lowering import as_lax, has_devices, lower_to_lax
 from jaxcomm.collectives.partition import partitioned_call
 from jaxcomm.collectives.platforms import rules_of
@@ -80,7 +80,7 @@ def call_core(context: mlir.LoweringRuleContext, operands: Sequence[Any], reques
     """The custom call of the core for this request, or, where XLA still partitions, one that becomes it."""
     scope: Any = context.module_context.axis_context
     avals: Sequence[Any] = context.avals_in
-    config = attributes(request, [(aval.shape, aval.dtype) for aval in avals])
+    config = core_attributes(request, [(aval.shape, aval.dtype) for aval in avals])
     if _is_partitioned(scope.mesh, scope.manual_axes):
         # The choice falls anew for the sizes of shards, but not if JAX has it cached.
         choice.compile_plan(request.plan)

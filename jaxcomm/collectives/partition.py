@@ -16,7 +16,7 @@ import numpy as np
 from jax.interpreters import mlir
 
 from jaxcomm import jax_compat
-from jaxcomm.collectives.custom_call import attributes, is_in_place, target, unsharded
+from jaxcomm.collectives.custom_call import core_attributes, is_in_place, target, unsharded
 from jaxcomm.collectives.request import Operand, Request
 
 _TARGET = "jaxcomm_partitioned"
@@ -65,7 +65,7 @@ def _shards(shapes: Sequence[Any], shardings: Sequence[Any]) -> list[Operand]:
 
 def _module(request: Request, operands: Sequence[Operand], results: Sequence[Operand]) -> str:
     """StableHLO of the core's custom call."""
-    config = ", ".join(f"{name} = {_attribute(value)}" for name, value in attributes(request, operands).items())
+    config = ", ".join(f"{name} = {_attribute(value)}" for name, value in core_attributes(request, operands).items())
     names = [f"%x{i}" for i in range(len(operands))]
     types = [_type(operand) for operand in operands]
     result_types = ", ".join(_type(result) for result in results)
@@ -103,4 +103,4 @@ def _attribute(value: Any) -> str:
     if isinstance(value, np.ndarray):
         kind = "f64" if value.dtype == np.float64 else "i32"
         return f"dense<{value.tolist() if value.size else ''}> : tensor<{value.size}x{kind}>"
-    return f"{value} : i64"
+    return f"{value:.17e} : f64" if isinstance(value, np.float64) else f"{value} : i64"

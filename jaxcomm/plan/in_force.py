@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jaxcomm.plan.schema import Plan
+from jaxcomm.plan.values import Entry
 
 
 def in_force(plan: Plan) -> dict[str, Any]:
@@ -12,7 +13,7 @@ def in_force(plan: Plan) -> dict[str, Any]:
 
     Returns:
       `plan`, the name in statistics; `ranks`; `roles`; `collectives`, the schedule of all-reduces from so many bytes
-      on; `rails`, null or the bytes from which several share a call, and the planned shares from so many bytes on.
+      on, and `by_step`, null or what calls switch between; `rails`, null or the bytes from which several share a call, and the planned shares from so many bytes on.
     """
     rails = plan.rails and {
         "threshold_bytes": plan.rails.threshold_bytes,
@@ -22,6 +23,19 @@ def in_force(plan: Plan) -> dict[str, Any]:
         "plan": plan.hash[:8],
         "ranks": plan.ranks,
         "roles": dict(plan.roles),
-        "collectives": [{"min_bytes": each.min_bytes, "schedule": each.schedule.kind} for each in plan.collectives],
+        "collectives": [
+            {"min_bytes": each.min_bytes, "schedule": each.schedule.kind, "by_step": _by_step(each)}
+            for each in plan.collectives
+        ],
         "rails": rails,
+    }
+
+
+def _by_step(entry: Entry) -> dict[str, Any] | None:
+    if entry.by_step is None:
+        return None
+    return {
+        "below_s": entry.by_step.below_s,
+        "below": entry.by_step.below.kind,
+        "above": entry.by_step.above.kind,
     }

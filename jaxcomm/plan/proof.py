@@ -61,11 +61,12 @@ def proofs(plan: Plan) -> list[Proof]:
 
 def named_schedules(plan: Plan) -> Iterator[tuple[str, Schedule]]:
     """All that a plan can run, by its entry's place in the file."""
-    for i, schedule in enumerate(plan.schedules):
-        yield f"collectives[{i}]", schedule
-    for i, entry in enumerate(plan.halves or ()):
+    for i, entry in enumerate(plan.collectives):
+        for name, spec in zip(("", ".by_step", ".by_step"), entry.specs, strict=False):
+            yield f"collectives[{i}]{name}", plan.schedule_of(spec)
+    for i, half in enumerate(plan.halves or ()):
         for collective in get_args(Half):
-            yield f"halves[{i}]", plan.half_of(collective, entry.schedule)
+            yield f"halves[{i}]", plan.half_of(collective, half.schedule)
 
 
 def decisions(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -115,7 +116,7 @@ def verify_embedded(plan: Plan) -> None:
       PlanError: a solved schedule, or the template, does not spread every chunk to every rank; groups that are wrong.
     """
     _check_groups(plan)
-    specs = {entry.schedule for entry in plan.collectives}
+    specs = {spec for entry in plan.collectives for spec in entry.specs}
     for spec in specs:
         if isinstance(spec, Transfers):
             try:

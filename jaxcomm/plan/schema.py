@@ -32,6 +32,7 @@ from jaxcomm.plan.values import (
     MAX_SOLVED,
     MAX_TOGETHER,
     Assumptions,
+    ByStep,
     Chain,
     DirectJoin,
     Entry,
@@ -101,7 +102,7 @@ class Plan(Value):
 
     def canonical_bytes(self) -> bytes:
         """The bytes that `hash` covers: JSON in UTF-8, sorted keys, no spaces, no `hash`, and no decision of null, nor
-        a step's `accepting` or a topology's racks where there are none.
+        a step's `accepting`, a topology's racks or an entry's `by_step` where there are none.
         """
         undecided: dict[str, Any] = {name: True for name in _DECISIONS if getattr(self, name) is None}
         nothing: dict[str, Any] = {
@@ -112,7 +113,9 @@ class Plan(Value):
         flat: dict[str, Any] = {}
         if self.network and not self.network.topology.racks:
             flat = {"network": {"topology": {"racks", "uplinks"}}}
-        return canonical(self.model_dump(mode="json", exclude={"hash": True, **undecided, **nothing, **flat}))
+        static = {i: {"by_step"} for i, entry in enumerate(self.collectives) if entry.by_step is None}
+        left_out = {"hash": True, "collectives": static, **undecided, **nothing, **flat}
+        return canonical(self.model_dump(mode="json", exclude=left_out))
 
     def schedule_for(self, nbytes: int, dtype: str | None = None) -> Schedule | None:
         """The schedule of an allreduce, or None when the plan is not for it.
@@ -161,6 +164,10 @@ class Plan(Value):
             given = (network.schedules, network.topology) if network else ((), None)
             self._made[spec] = build(spec, self.ranks, self.roles, self.rotation, *given)
         return self._made[spec]
+
+    def switched_for(self, nbytes: int, dtype: str | None = None) -> ByStep | None:
+        """What calls of this size run by how late others came to the one before; args as of `schedule_for`."""
+        return self.collectives[self.index_for(nbytes)].by_step if self._is_for(dtype) else None
 
     @property
     def schedules(self) -> tuple[Schedule, ...]:
@@ -211,11 +218,14 @@ class Plan(Value):
             raise ValueError(
                 f"network.schedules have {found} ranks · chunks and numbers of moves; {MAX_SOLVED} can be proved"
             )
-        first: dict[Spec, int] = {}
+        first: dict[Spec, str] = {}
         for i, entry in enumerate(self.collectives):
-            first.setdefault(entry.schedule, i)
-        for spec, i in first.items():
-            self._check_spec(f"collectives[{i}].schedule", spec)
+            for name, spec in zip(("schedule", "by_step.below", "by_step.above"), entry.specs, strict=False):
+                first.setdefault(spec, f"collectives[{i}].{name}")
+            if entry.by_step and entry.by_step.late not in self.roles:
+                raise ValueError(f'collectives[{i}].by_step.late is "{entry.by_step.late}", which roles does not bind')
+        for spec, where in first.items():
+            self._check_spec(where, spec)
         halves = [entry.schedule for entry in self.halves or ()]
         for i, half in enumerate(halves):
             check_half(f"halves[{i}].schedule", half, self.ranks, self.network.topology if self.network else None)

@@ -184,14 +184,37 @@ class Predicted(Value):
     lower_bound: Seconds
 
 
+class ByStep(Value):
+    """Two schedules, of which each call runs one, by how late the late rank came to the call before.
+
+    If it came less than `below_s` seconds after all others, the next call runs `below`, else `above`, as do the first
+    ones. `seconds` is the predicted mean time of a call of the entry's reference size, from the late rank's arrival on.
+    """
+
+    late: RoleName
+    below_s: Annotated[float, Field(gt=0, le=1e30, strict=True, allow_inf_nan=False)]
+    below: Spec
+    above: Spec
+    seconds: Seconds
+
+
 class Entry(Value):
-    """What calls of `min_bytes` to `max_bytes` bytes run, both included; `max_bytes` null means no limit."""
+    """What calls of `min_bytes` to `max_bytes` bytes run, both included; `max_bytes` null means no limit.
+
+    Where ranks can know at a call how late others came to the one before, they run `by_step` in place of `schedule`.
+    """
 
     min_bytes: Count
     max_bytes: Count | None
     schedule: Spec
     predicted: Predicted
     alternatives: Annotated[tuple[Alternative, ...], Field(fail_fast=True, max_length=64)] = ()
+    by_step: ByStep | None = None
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        """All that its calls may run."""
+        return (self.schedule, *((self.by_step.below, self.by_step.above) if self.by_step else ()))
 
 
 class Matches(Value):

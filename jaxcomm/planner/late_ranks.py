@@ -23,6 +23,7 @@ class LateRanks:
     Attributes:
       roles: ranks by role; binds "straggler" if it is known who is late, and is empty otherwise.
       delays: how late the last rank is.
+      by_step: how late it is in each step, in their order; empty if several are late.
       order: the roles of several late ranks in the order in which they come; () if at most one is late.
       releases: [i, step]: when all but the i-th of them and those after it are there, in seconds after the last one's
         arrival; empty if at most one is late.
@@ -30,6 +31,7 @@ class LateRanks:
 
     roles: Mapping[str, int] = field(default_factory=dict)
     delays: Delays = field(default_factory=Delays)
+    by_step: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     order: tuple[str, ...] = ()
     releases: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
 
@@ -41,10 +43,11 @@ class LateRanks:
             return cls()
         ranks = late_ranks(profile) if profile.ranks <= MAX_TOGETHER else ()
         if len(ranks) < 2:
-            return cls({ROLE: last.rank}, Delays(last.delays))
+            return cls({ROLE: last.rank}, Delays(last.delays), np.array(last.delays))
         names = [ROLE, *(f"{ROLE}_{place}" for place in range(2, len(ranks) + 1))]
         roles = dict(zip(names, reversed(ranks), strict=True))
-        return cls(roles, Delays(last.delays), tuple(reversed(names)), stages(ranks, profile.arrivals))
+        releases = stages(ranks, profile.arrivals)
+        return cls(roles, Delays(last.delays), order=tuple(reversed(names)), releases=releases)
 
     @property
     def ranks(self) -> tuple[int, ...]:

@@ -185,7 +185,7 @@ def _delay(profile: Profile) -> Delay | None:
 
 def _rotation(setting: Setting, found: Sequence[Entry]) -> Rotation | None:
     """The template, if an entry runs by it."""
-    used = any(isinstance(entry.schedule, StragglerSpec | Hybrid | Chain) for entry in found)
+    used = any(isinstance(spec, StragglerSpec | Hybrid | Chain) for entry in found for spec in entry.specs)
     return Rotation.model_validate(setting.template.to_json()) if setting.template and used else None
 
 

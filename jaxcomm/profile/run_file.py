@@ -39,6 +39,7 @@ class RunSite(Value):
     transfer_s: Seconds
     early_bytes_share: Seconds
     lost_bytes: Count = 0
+    below_calls: Count = 0
     wait_s: list[Seconds]
     late: list[Count]
     arrivals: list[list[Seconds | None]]  # None: of a rank in another process, in groups that change
@@ -86,11 +87,20 @@ class RunRail(Value):
     changes: list[RailChange] = []
 
 
+class ScheduleByStep(Value):
+    """The schedules of calls after those to which the late rank came less than `below_s` seconds late, and others."""
+
+    below_s: Seconds
+    below: Text
+    above: Text
+
+
 class ScheduleFrom(Value):
     """The schedule of all-reduces of at least so many bytes."""
 
     min_bytes: Count
     schedule: Text
+    by_step: ScheduleByStep | None = None
 
 
 class PlannedShares(Value):

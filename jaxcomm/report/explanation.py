@@ -20,7 +20,7 @@ from jaxcomm.report.loss_report import loss_section
 from jaxcomm.report.rails_report import rail_notes, rail_table, rail_times_table
 from jaxcomm.report.step_report import step_lines, step_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
-from jaxcomm.report.words import VERDICTS, nobody_late_text, range_text, spec_text
+from jaxcomm.report.words import VERDICTS, by_step_text, nobody_late_text, range_text, spec_text
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import clock
 
@@ -89,7 +89,7 @@ def _bound(plan: Plan) -> str:
 def _ranges(plan: Plan) -> Iterator[tuple[Entry, Schedule]]:
     """The entries with their schedules; neighbours that run the same are one, with the figures of the widest."""
     pairs = zip(plan.collectives, plan.schedules, strict=True)
-    for _, alike in itertools.groupby(pairs, key=lambda pair: pair[0].schedule):
+    for _, alike in itertools.groupby(pairs, key=lambda pair: pair[0].specs):
         found = list(alike)
         first, last = found[0][0], found[-1][0]
         widest, schedule = max(found, key=lambda pair: (pair[0].max_bytes or 2**64) / max(1, pair[0].min_bytes))
@@ -224,10 +224,18 @@ def _comparison(plan: Plan, entry: Entry, schedule: Schedule) -> str:
     return "\n".join(
         [
             f"{range_text(entry)}: why {spec_text(entry.schedule)}",
-            *(f"  {line}" for line in _meaning(plan, entry, schedule)),
+            *(f"  {line}" for line in (*_meaning(plan, entry, schedule), *_by_step(entry))),
             textwrap.indent(table(header, cells), "  "),
         ]
     )
+
+
+def _by_step(entry: Entry) -> Iterator[str]:
+    if by_step := entry.by_step:
+        yield (
+            f"Calls on CPUs switch: {by_step_text(by_step)}. By the profiled steps that takes "
+            f"{seconds_text(by_step.seconds)}; not between processes in several groups, nor with plan='auto'."
+        )
 
 
 def _meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 
 from jaxcomm.plan_history import Outcome
-from jaxcomm.profile.run_file import RunEvent, RunPlan, RunRail, SavedRun
+from jaxcomm.profile.run_file import RunEvent, RunPlan, RunRail, SavedRun, ScheduleFrom
 from jaxcomm.report.sites import rail_state, rails_table, sites_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.shares import UNITS
@@ -89,7 +89,7 @@ def _plan(plan: RunPlan) -> str:
         return f"Calls{axes} follow no plan" + (", until the run makes one." if plan.plan == "auto" else ".")
     roles = "".join(f", {role} is rank {rank}" for role, rank in plan.roles.items())
     said = f"Calls{axes} follow plan {plan.plan} for {plan.ranks} ranks{roles}, since {plan.since_s:.1f} s."
-    pairs = itertools.groupby(plan.collectives, key=lambda each: each.schedule)
+    pairs = itertools.groupby(plan.collectives, key=_schedules)
     kinds = [(next(own).min_bytes, kind.replace("_", "/")) for kind, own in pairs]
     rows = zip(_ranges([low for low, _ in kinds]), (kind for _, kind in kinds), strict=True)
     parts = [said, table(["all-reduces of", "run"], [*rows])]
@@ -97,6 +97,14 @@ def _plan(plan: RunPlan) -> str:
         low = plan.rails.threshold_bytes
         parts.append(f"It splits calls over rails {'at no size' if low is None else f'from {bytes_text(low)} on'}.")
     return "\n\n".join(parts)
+
+
+def _schedules(entry: ScheduleFrom) -> str:
+    by_step = entry.by_step
+    if by_step is None:
+        return entry.schedule
+    kinds = f"{by_step.below} or {by_step.above}"
+    return kinds + f", after a call to which the late rank came {seconds_text(by_step.below_s)} late or more"
 
 
 def _shares(run: SavedRun) -> str:

@@ -6,6 +6,7 @@ from typing import Final
 
 from jaxcomm.plan.entry_ranges import EntryRange
 from jaxcomm.plan.values import (
+    ByStep,
     Chain,
     Delay,
     DirectJoin,
@@ -47,6 +48,14 @@ def nobody_late_text(who: str, late: lateness.Straggler | Delay, ranks: int) -> 
     if by_chance >= lateness.SIGNIFICANCE:
         return f"{said}, which chance explains (p = {by_chance:.2g})"
     return f"{said}, but by {seconds_text(late.mean_s)} (mean), little beside how far apart the others come"
+
+
+def by_step_text(by_step: ByStep) -> str:
+    """Two schedules and what decides between them."""
+    below, above = spec_text(by_step.below), spec_text(by_step.above)
+    return (
+        f"{below}, or, after a call to which the late rank came {seconds_text(by_step.below_s)} late or more, {above}"
+    )
 
 
 def range_text(entry: EntryRange) -> str:

@@ -9,6 +9,7 @@ from itertools import product
 from jaxcomm import schedules
 from jaxcomm.cluster import Topology
 from jaxcomm.plan import Plan
+from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import tune
 from jaxcomm.simulate.cost import PORTS, Delays, lower_bound, seconds
 
@@ -69,7 +70,7 @@ def sweep(
             late = Delays([delay])
             link = nbytes, late, alpha, beta, where
             best = tune.best(n, nbytes, late, alpha, beta)
-            planned = plan.schedule_for(nbytes) if plan and plan.ranks == n else None
+            planned = _planned(plan, nbytes, delay) if plan and plan.ranks == n else None
             nccl = plan.nccl_seconds(nbytes) if plan and planned else None
             straggler = schedules.hybrid(n, 0, best.chunks, best.covered) if where else None
             yield SweepRow(
@@ -87,3 +88,10 @@ def sweep(
                 plan=nccl if nccl is not None else seconds(planned, *link) if planned else None,
                 plan_kind="nccl" if nccl is not None else planned.kind if planned else None,
             )
+
+
+def _planned(plan: Plan, nbytes: int, delay: float) -> Schedule | None:
+    """What a plan's calls run when the late rank always comes so late."""
+    if by_step := plan.switched_for(nbytes):
+        return plan.schedule_of(by_step.below if delay < by_step.below_s else by_step.above)
+    return plan.schedule_for(nbytes)

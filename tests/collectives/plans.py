@@ -50,6 +50,15 @@ def with_halves(plan: Plan, *entries: tuple[int, int | None, dict[str, Any]], ho
     return Plan.model_validate(plan.model_dump(exclude={"hash"}) | {"network": network, "halves": rows})
 
 
+def switching(below: dict[str, Any], above: dict[str, Any], below_s: float, ranks: int = 8) -> Plan:
+    """A plan whose calls run `above` after those to which rank 3 came `below_s` late or more, and else `below`."""
+    plan = make((0, None, SPECS["straggler"]), ranks=ranks)
+    by_step = {"late": "straggler", "below_s": below_s, "below": below, "above": above, "seconds": 1e-5}
+    document = plan.model_dump(exclude={"hash"})
+    document["collectives"][0]["by_step"] = by_step
+    return Plan.model_validate(document)
+
+
 SPECS: dict[str, dict[str, Any]] = {
     "ring": {"kind": "ring"},
     "halving_doubling": {"kind": "halving_doubling"},

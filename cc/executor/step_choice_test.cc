@@ -1,0 +1,208 @@
+#include "cc/executor/step_choice.h"
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cc/executor/executor.h"
+#include "cc/program/message_registry.h"
+#include "cc/program/testing/rings_and_halvings.h"
+#include "cc/transport/simulated/simulated.h"
+#include "gtest/gtest.h"
+
+namespace jaxcomm {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr CallId Call(uint32_t launch, uint32_t iteration = 0) { return {77, launch, 0, iteration}; }
+
+void See(StepChoice& choice, milliseconds lateness) {
+  const Clock::time_point others{};
+  choice.Saw(others + lateness, others);
+}
+
+TEST(StepChoice, FollowsTheCallThatEndedLast) {
+  StepChoice choice({/*rank=*/2, /*below=*/0.01});
+  EXPECT_FALSE(choice.is_other());
+  See(choice, milliseconds(9));
+  EXPECT_TRUE(choice.is_other());
+  See(choice, milliseconds(10));
+  EXPECT_FALSE(choice.is_other());
+  See(choice, milliseconds(-5));
+  EXPECT_TRUE(choice.is_other());
+}
+
+TEST(StepChoice, ARankDecidesThatIsNotLate) {
+  EXPECT_EQ(StepChoice({2, 0.01}).decider(), 0u);
+  EXPECT_EQ(StepChoice({0, 0.01}).decider(), 1u);
+}
+
+TEST(StepChoice, WhatIsSaidOfTheNextCallHolds) {
+  StepChoice choice({2, 0.01});
+  EXPECT_EQ(choice.Find(Call(0)), false);
+  EXPECT_EQ(choice.Find(Call(1)), std::nullopt);
+  See(choice, milliseconds(0));
+  const StepChoice::Said first = choice.Decide(Call(0));
+  EXPECT_FALSE(first.here);
+  EXPECT_TRUE(first.next);
+  See(choice, milliseconds(20));  // too late for the next call
+  const StepChoice::Said second = choice.Decide(Call(1));
+  EXPECT_TRUE(second.here);
+  EXPECT_FALSE(second.next);
+  EXPECT_EQ(choice.Find(Call(2)), false);
+  EXPECT_EQ(choice.Find(Call(0, /*iteration=*/1)), true);  // a loop's next call, of the same launch
+  EXPECT_EQ(choice.SaidAt(Call(1)).here, true);
+}
+
+TEST(StepChoice, WhoeverHearsOfItKnowsTheSame) {
+  StepChoice decider({2, 0.01}), other({2, 0.01});
+  std::mt19937 random(7);
+  for (uint32_t launch = 0; launch < 5000; ++launch) {
+    See(decider, milliseconds(random() % 20));
+    EXPECT_EQ(other.Find(Call(launch)), decider.Find(Call(launch)));
+    other.Heard(Call(launch), decider.Decide(Call(launch)));
+  }
+  EXPECT_EQ(other.Find(Call(10)), std::nullopt);  // forgotten
+  EXPECT_EQ(other.Find(Call(6000)), std::nullopt);
+}
+
+// Three processes of a rank each; the last one is late, the first one decides. One list of messages is a ring, the
+// other direct.
+class BetweenProcesses : public testing::Test {
+ protected:
+  static constexpr size_t kElements = 3000;
+  static constexpr double kBelow = 0.01;
+
+  void Start(uint32_t seed) {
+    network_ = std::make_unique<SimulatedNetwork>(3, seed);
+    AddRingAndHalving(registry_, 3);
+    for (uint32_t process = 0; process < 3; ++process) {
+      executors_.push_back(std::make_unique<Executor>(1));
+      network_->Connect(process, &executors_[process]->events());
+      executors_[process]->Connect(&network_->transport(process));
+      sites_.push_back(MakeSite("all_reduce/ring/3", process));
+      sites_.back()->SetOther(MakeSite("all_reduce/direct/3", process),
+                              executors_[process]->ChoiceOf(77, 0, "plan", {2, kBelow}));
+      EXPECT_TRUE(sites_.back()->SetLeaves({{DType::kF32, 4 * kElements}}, executors_[process]->stats()).ok());
+      values_.emplace_back(kElements, static_cast<float>(process));
+    }
+  }
+  ~BetweenProcesses() override {
+    if (network_) network_->Stop();
+  }
+
+  std::shared_ptr<MessageSite> MakeSite(const std::string& list, uint32_t process) {
+    MessageGroup group;
+    group.list = list;
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      group.ranks.push_back({rank, 10 * rank});
+      group.lists.push_back(registry_.Find(list, rank));
+    }
+    auto made = MessageSite::Make({"psum", "data", "plan", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, 77, 0,
+                                  {group}, process);
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    return made.value();
+  }
+
+  std::future<Status> Arrive(uint32_t rank, std::vector<float>& values, int64_t run) {
+    const auto end = std::make_shared<std::promise<Status>>();
+    auto* bytes = reinterpret_cast<std::byte*>(values.data());
+    executors_[rank]->ArriveAcross(sites_[rank], run, rank, {{bytes}, {bytes}},
+                                   [end](const Status& status) { end->set_value(status); });
+    return end->get_future();
+  }
+  // A launch in which nobody comes to the call.
+  void Skip(int64_t run) {
+    for (const auto& executor : executors_) executor->LaunchOf(77, run);
+  }
+  int OthersAt(uint32_t process) {
+    const std::string json = executors_[process]->stats().Json();
+    const std::string name = "\"below_calls\":";
+    return std::stoi(json.substr(json.find(name) + name.size()));
+  }
+  static bool IsWaiting(std::future<Status>& end) {
+    return end.wait_for(milliseconds(100)) == std::future_status::timeout;
+  }
+
+  MessageRegistry registry_;
+  std::unique_ptr<SimulatedNetwork> network_;
+  std::vector<std::unique_ptr<Executor>> executors_;
+  std::vector<std::shared_ptr<MessageSite>> sites_;
+  std::vector<std::vector<float>> values_;
+};
+
+TEST_F(BetweenProcesses, AllRunTheSameWhoeverIsAhead) {
+  Start(/*seed=*/3);
+  std::mt19937 random(3);
+  std::vector<std::thread> processes;
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    processes.emplace_back([this, rank, seed = random()] {
+      std::mt19937 mine(seed);
+      for (int64_t run = 0; run < 60; run += 4) {  // some launches are under way at once
+        std::vector<std::vector<float>> values(4, std::vector<float>(kElements, static_cast<float>(rank)));
+        std::vector<std::future<Status>> ends;
+        for (int64_t i = 0; i < 4; ++i) {
+          std::this_thread::sleep_for(std::chrono::microseconds(mine() % 300));
+          if (rank == 2 && run % 24 < 12) std::this_thread::sleep_for(milliseconds(15));
+          ends.push_back(Arrive(rank, values[static_cast<size_t>(i)], run + i));
+        }
+        for (auto& end : ends) {
+          const Status status = end.get();
+          EXPECT_TRUE(status.ok()) << status.message();
+        }
+        for (const auto& each : values) EXPECT_EQ(each, std::vector<float>(kElements, 3.0f));
+      }
+    });
+  }
+  for (std::thread& process : processes) process.join();
+  EXPECT_GT(OthersAt(0), 0);
+  EXPECT_LT(OthersAt(0), 60);
+  EXPECT_EQ(OthersAt(1), OthersAt(0));
+  EXPECT_EQ(OthersAt(2), OthersAt(0));
+}
+
+TEST_F(BetweenProcesses, WhoKnowsNothingWaitsForTheDecider) {
+  Start(/*seed=*/4);
+  Skip(0);
+  std::future<Status> second = Arrive(1, values_[1], 1), third = Arrive(2, values_[2], 1);
+  EXPECT_TRUE(IsWaiting(second));
+  std::future<Status> first = Arrive(0, values_[0], 1);
+  for (auto* end : {&first, &second, &third}) EXPECT_TRUE(end->get().ok());
+  for (const auto& each : values_) EXPECT_EQ(each, std::vector<float>(kElements, 3.0f));
+}
+
+TEST_F(BetweenProcesses, WithoutTheDeciderCallsEndAtTheDeadline) {
+  Start(/*seed=*/5);
+  Skip(0);
+  for (const auto& executor : executors_) executor->SetDeadline(0.3);
+  std::future<Status> second = Arrive(1, values_[1], 1), third = Arrive(2, values_[2], 1);
+  for (auto* end : {&second, &third}) {
+    const std::string message = end->get().message();
+    EXPECT_NE(message.find("rank 0 of 3 has not arrived after "), std::string::npos) << message;
+  }
+  EXPECT_EQ(Arrive(0, values_[0], 1).get().code(), Code::kDeadlineExceeded);
+  for (const auto& executor : executors_) executor->SetDeadline(60);
+  std::vector<std::future<Status>> ends;
+  for (uint32_t rank = 0; rank < 3; ++rank) ends.push_back(Arrive(rank, values_[rank], 2));
+  for (auto& end : ends) EXPECT_TRUE(end.get().ok());
+}
+
+TEST_F(BetweenProcesses, IfTheDecidersProcessEndsSoDoTheCalls) {
+  Start(/*seed=*/6);
+  Skip(0);
+  std::future<Status> before = Arrive(1, values_[1], 1);
+  EXPECT_TRUE(IsWaiting(before));
+  network_->Kill(0);
+  const std::string message = before.get().message();
+  EXPECT_NE(message.find("rank 0 is gone"), std::string::npos) << message;
+  EXPECT_FALSE(Arrive(2, values_[2], 1).get().ok());  // it begins afterwards
+}
+
+}  // namespace
+}  // namespace jaxcomm

@@ -1,0 +1,139 @@
+"""Two schedules for a byte range, and the lateness of the call before that decides between them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Container, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxcomm.cluster import SOLVED
+from jaxcomm.plan.values import ByStep, Entry, Nccl, Spec
+from jaxcomm.planner.byte_ranges import SMALLEST, TOLERANCE
+from jaxcomm.planner.late_ranks import ROLE, LateRanks
+from jaxcomm.planner.rounding import significant
+from jaxcomm.planner.schedules.candidates import late_specs
+from jaxcomm.planner.schedules.setting import Setting
+from jaxcomm.simulate import Delays
+
+LAG: Final = 2  # calls between the one whose arrivals all ranks know and the one that follows from them
+FEWEST: Final = 20  # steps that can show whether a delay tells the next ones
+LEAST: Final = 0.1  # share of the steps after which either schedule must run
+PARTS: Final = 4  # of the delays, for each of which schedules are compared
+BLOCK: Final = 5  # neighbouring steps that belong to the same half when what one half promises is tried on the other
+
+Floats = NDArray[np.float64]
+
+
+class _Pair(NamedTuple):
+    """Two schedules by their rows in a table of times; the first runs after delays below `below_s`."""
+
+    below: int
+    above: int
+    below_s: float
+
+    def seconds(self, times: Floats, seen: Floats) -> Floats:
+        """Of every step, from the late rank's arrival on."""
+        found: Floats = np.where(seen < self.below_s, times[self.below], times[self.above])
+        return found
+
+
+def with_by_step(setting: Setting, entries: Sequence[Entry], buckets: Container[int]) -> tuple[Entry, ...]:
+    """The entries, with two schedules to switch between where that pays.
+
+    They must save `min_gain` of a schedule that uses no delay, and half as much of one that does: errors of the model
+    are much alike for both. What the best two promise on half of the steps must come true on the others.
+
+    Args:
+      setting: what the plan is made for.
+      entries: without.
+      buckets: sizes whose calls share the delay with other buckets of a step: they use it as the step's plan says.
+    """
+    delays = setting.late.by_step
+    if len(delays) < FEWEST or (setting.links.topology and setting.ranks > SOLVED):
+        return tuple(entries)
+    parts = [
+        dataclasses.replace(setting, late=LateRanks(setting.late.roles, Delays(part.tolist())))
+        for part in np.array_split(np.sort(delays), PARTS)
+    ]
+    return tuple(
+        entry
+        if isinstance(entry.schedule, Nccl) or (entry.min_bytes in buckets and not _uses_delay(setting, entry))
+        else _with_by_step(setting, parts, entry)
+        for entry in entries
+    )
+
+
+def _uses_delay(setting: Setting, entry: Entry) -> bool:
+    return setting.schedule(entry.schedule).precondition is not None
+
+
+def _with_by_step(setting: Setting, parts: Sequence[Setting], entry: Entry) -> Entry:
+    delays, nbytes = setting.late.by_step, entry.predicted.reference_bytes
+    specs = list(dict.fromkeys([entry.schedule, *_candidates(parts, entry)]))
+    times = _times(setting, specs, nbytes, delays)
+    seen = np.concatenate([np.full(LAG, np.inf), delays[:-LAG]])  # the first calls know nothing
+    needed = 1 - setting.min_gain / (2 if _uses_delay(setting, entry) else 1)
+    if _tried(times, seen) > needed * times[0].mean():
+        return entry
+    pair = _best(times, seen, np.ones(len(seen), bool))
+    assert pair
+    for size in (max(SMALLEST, entry.min_bytes), entry.max_bytes or nbytes):
+        ends = _times(setting, specs, size, delays)
+        if pair.seconds(ends, seen).mean() > TOLERANCE * ends[0].mean():
+            return entry
+    made = ByStep(
+        late=ROLE,
+        below_s=significant(pair.below_s),
+        below=specs[pair.below],
+        above=specs[pair.above],
+        seconds=significant(float(pair.seconds(times, seen).mean())),
+    )
+    return entry.model_copy(update={"by_step": made})
+
+
+def _candidates(parts: Sequence[Setting], entry: Entry) -> Iterator[Spec]:
+    """What the entry could have run, and the best for some delays only."""
+    for offer in entry.alternatives:
+        if offer.verdict not in ("too_many_ports", "ideal_delay") and not isinstance(offer.schedule, Nccl):
+            yield offer.schedule
+    for part in parts:
+        yield from late_specs(part, entry.predicted.reference_bytes)
+
+
+def _times(setting: Setting, specs: Sequence[Spec], nbytes: int, delays: Floats) -> Floats:
+    """Seconds from the late rank's arrival on, by schedule and step."""
+    before, after = np.array([setting.cost(spec, nbytes) for spec in specs]).T
+    found: Floats = np.maximum(before[:, None] - delays, 0) + after[:, None]
+    return found
+
+
+def _best(times: Floats, seen: Floats, steps: NDArray[np.bool_]) -> _Pair | None:
+    """The pair that takes least in these steps; None: no delay divides them."""
+    order = np.argsort(np.where(steps, seen, np.inf), kind="stable")[: int(steps.sum())]
+    delays, sums = seen[order], np.cumsum(times[:, order], axis=1)
+    fewest = max(1, round(LEAST * len(order)))
+    counts = np.arange(fewest, len(order) - fewest + 1)
+    counts = counts[delays[counts - 1] < delays[counts]] if len(counts) else counts
+    if not len(counts):
+        return None
+    below, above = sums[:, counts - 1], sums[:, -1:] - sums[:, counts - 1]
+    at = int((below.min(axis=0) + above.min(axis=0)).argmin())
+    low, high = delays[counts[at] - 1], delays[counts[at]]
+    between = (low + high) / 2 if np.isfinite(high) else low * 2
+    return _Pair(int(below[:, at].argmin()), int(above[:, at].argmin()), float(between))
+
+
+def _tried(times: Floats, seen: Floats) -> float:
+    """Mean seconds when each half of the steps runs the pair that takes least in the other half."""
+    half = np.arange(len(seen)) // BLOCK % 2 == 0
+    found = np.empty(len(seen))
+    for fitted, tried in itertools.permutations((half, ~half)):
+        pair = _best(times, seen, fitted)
+        if pair is None:
+            return np.inf
+        found[tried] = pair.seconds(times, seen)[tried]
+    return float(found.mean())

@@ -1,0 +1,51 @@
+"""A program for several processes, each of one rank, whose calls switch between two schedules by how late rank 2 came."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import jaxcomm
+from tests.collectives.plans import SPECS, switching
+from tests.processes.jobs import report
+
+BELOW_S, LATE_S = 0.05, 0.15
+LATE = [False, False, True, True, True, False, False, False, True, False]
+
+
+def main() -> None:
+    jax.distributed.initialize()
+    ranks = jax.device_count()
+    late = ranks - 1
+    made = switching(SPECS["ring"], SPECS["straggler"], BELOW_S, ranks=ranks)
+    jaxcomm.init(plan=made)
+    mesh = jax.make_mesh((ranks,), ("data",), axis_types=(AxisType.Auto,))
+    values = np.arange(ranks * 50_000, dtype=np.float32).reshape(ranks, -1) % 101
+    x = jax.make_array_from_callback(values.shape, NamedSharding(mesh, P("data")), lambda index: values[index])
+    step = jax.jit(
+        jax.shard_map(
+            lambda v: jaxcomm.psum(v, "data"), mesh=mesh, in_specs=P("data"), out_specs=P("data"), check_vma=False
+        )
+    )
+    step.lower(x).compile()
+    below = []
+    for number, is_late in enumerate(LATE):
+        if is_late and jax.process_index() == late:
+            time.sleep(LATE_S)
+        y = step(x).block_until_ready()
+        for shard in y.addressable_shards:
+            np.testing.assert_array_equal(np.asarray(shard.data)[0], values.sum(0))
+        while (site := jaxcomm.stats()[0])["calls"] <= number:  # once it has heard of all arrivals
+            time.sleep(0.001)
+        below.append(site["below_calls"])
+    report("by step", below=below, plan=site["plan"] == made.hash[:8])
+
+
+if __name__ == "__main__":
+    main()
+    sys.exit(0)

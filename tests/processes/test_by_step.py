@@ -1,0 +1,22 @@
+"""Calls between processes switch between two schedules, all at the same call."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.processes import by_step, jobs
+
+KNOWN = 2  # calls from a lateness to the first one that follows from it
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_all_ranks_run_what_the_lateness_before_says(transport: str) -> None:
+    job = jobs.run("tests.processes.by_step", processes=4, transport=transport, timeout_s=120)
+    for process in job:
+        assert process.status == 0, process.output
+    found = [process.reports["by step"] for process in job]
+    assert all(each == found[0] for each in found), found
+    assert found[0]["plan"]
+    counts = [0, *found[0]["below"]]
+    ran = [after - before for before, after in zip(counts, counts[1:], strict=False)]
+    assert ran == [0] * KNOWN + [int(not late) for late in by_step.LATE[:-KNOWN]]
