@@ -40,11 +40,12 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
   }
   const Clock::time_point now = Clock::now();
   std::shared_ptr<const MessageSite> chosen;
+  StepChoice::Said said;
   CallId id;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     id = names_.Next(site->module(), run, site->site(), rank);
-    chosen = Chosen(site, id, rank);
+    chosen = Chosen(site, id, rank, said);
     if (!chosen) undecided_.push_back({site, id, rank, std::move(buffers), std::move(done), now});
   }
   if (!chosen) {
@@ -58,7 +59,7 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
   Driver driver;
   driver.call = call.get();
   driver.rank = rank;
-  driver.work.push_back({call, call->Arrive(rank, std::move(buffers), std::move(done), now)});
+  driver.work.push_back({call, call->Arrive(rank, std::move(buffers), std::move(done), now, said)});
   if (MayHelp(*call)) {
     Help(driver);
   } else {
@@ -69,12 +70,16 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
   if (driver.own) driver.own->done(driver.own->status);
 }
 
-// The site whose lists the call runs; none: nobody has said it yet. The mutex is held.
+// The site whose lists the call runs, and what the rank says of that if it decides; none: nobody has said it yet. The
+// mutex is held.
 std::shared_ptr<const MessageSite> AcrossProcesses::Chosen(const std::shared_ptr<const MessageSite>& site,
-                                                           const CallId& id, uint32_t rank) {
+                                                           const CallId& id, uint32_t rank, StepChoice::Said& said) {
   if (!site->other()) return site;
   StepChoice& choice = *site->choice();
-  if (rank == choice.decider()) return choice.Decide(id).here ? site->other() : site;
+  if (rank == choice.decider()) {
+    said = choice.Decide(id);
+    return said.here ? site->other() : site;
+  }
   for (const PeerArrival& peer : early_.Find(id)) {
     const bool decides = peer.arrival.rank == choice.decider();
     if (decides && peer.process == site->ranks()[choice.decider()].process) choice.Heard(id, peer.arrival.said);
@@ -90,7 +95,8 @@ void AcrossProcesses::StartDecided(Clock::time_point overdue) {
     std::lock_guard<std::mutex> lock(mutex_);
     for (size_t i = 0; i < undecided_.size();) {
       Undecided& rank = undecided_[i];
-      std::shared_ptr<const MessageSite> chosen = Chosen(rank.site, rank.id, rank.rank);
+      StepChoice::Said said;  // by whom nothing is decided
+      std::shared_ptr<const MessageSite> chosen = Chosen(rank.site, rank.id, rank.rank, said);
       const uint32_t decider = rank.site->ranks()[rank.site->choice()->decider()].process;
       const bool fails = rank.at <= overdue || gone_.count(decider) > 0 || !failures_.Find(rank.id).ok();
       if (!chosen && !fails) {
@@ -105,7 +111,7 @@ void AcrossProcesses::StartDecided(Clock::time_point overdue) {
   for (Undecided& rank : ready) {
     bool is_new = false;
     const std::shared_ptr<MessageCall> call = Join(rank.site, rank.id, rank.rank, rank.at, Status(), is_new);
-    Drive(call, call->Arrive(rank.rank, std::move(rank.buffers), std::move(rank.done), Clock::now()));
+    Drive(call, call->Arrive(rank.rank, std::move(rank.buffers), std::move(rank.done), Clock::now(), {}));
     if (is_new) transport_.load()->Expect();
   }
 }
@@ -218,11 +224,9 @@ bool AcrossProcesses::StartTasks(const std::shared_ptr<MessageCall>& call, const
   if (steps.arrived) {
     const MessageSite& site = call->site();
     const uint32_t rank = *steps.arrived;
-    const StepChoice* const choice = site.choice();
-    const bool decides = choice && rank == choice->decider();
-    const StepChoice::Said said = decides ? choice->SaidAt(call->id()) : StepChoice::Said();
-    SendNotice(site.locals()[*site.FindLocal(rank)].others,
-               Encode(Arrival{call->id(), rank, site.ranks()[rank].device, site.fingerprint(), site.text(), said}));
+    SendNotice(
+        site.locals()[*site.FindLocal(rank)].others,
+        Encode(Arrival{call->id(), rank, site.ranks()[rank].device, site.fingerprint(), site.text(), steps.said}));
   }
   started += each(MessageTask::Kind::kSend, [&](const MessageStep& step) { Send(call, step); });
   if (started > 0) Drive(call, call->Started(started));

@@ -99,7 +99,7 @@ class AcrossProcesses : public Transport::Events {
   struct Driver;
 
   std::shared_ptr<const MessageSite> Chosen(const std::shared_ptr<const MessageSite>& site, const CallId& id,
-                                            uint32_t rank);
+                                            uint32_t rank, StepChoice::Said& said);
   void StartDecided(Clock::time_point overdue);
   std::shared_ptr<MessageCall> Join(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
                                     Clock::time_point now, const Status& refused, bool& is_new);

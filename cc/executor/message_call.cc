@@ -50,7 +50,8 @@ MessageId MessageCall::Id(const MessageStep& step, const MessageTask::Peer& peer
   return {id_, sends ? self : other, sends ? other : self, index, it.segment, site_->layout().payload()};
 }
 
-MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_point now) {
+MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_point now,
+                                 StepChoice::Said said) {
   MessageSteps steps;
   const uint32_t index = *site_->FindLocal(rank);
   std::lock_guard<std::mutex> lock(mutex_);
@@ -67,6 +68,7 @@ MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Cloc
     return steps;
   }
   steps.arrived = rank;
+  steps.said = said;
   local.memory.emplace(*site_, graph(index), std::move(buffers));
   local.done = std::move(done);
   if (site_->is_divided()) local.own = site_->SecondsSinceLeft(rank, now);

@@ -1,7 +1,7 @@
 // One execution of a call site between processes, as one of them sees it: who has arrived, what may start, who is done.
 //
 //   MessageCall call(site, id, /*number=*/412, first, Clock::now(), held_views);
-//   MessageSteps steps = call.Arrive(rank, buffers, done, now);
+//   MessageSteps steps = call.Arrive(rank, buffers, done, now, said);
 //   // … start each of steps.tasks; report its end; then, as posts and sends have begun:
 //   steps = call.Started(count);
 //
@@ -40,6 +40,7 @@ struct MessageSteps {
   std::vector<MessageStep> tasks;
   std::vector<Completion> completions;
   std::optional<uint32_t> arrived;  // the rank whose arrival the other processes must hear of, before its messages
+  StepChoice::Said said;            // with it
   bool failed = false;              // the other processes must hear of it
   bool ended = false;
   bool over = false;  // nothing will come of this call any more
@@ -64,7 +65,8 @@ class MessageCall {
   uint32_t RankOf(uint32_t local, uint32_t in_group) const;
   MessageId Id(const MessageStep& step, const MessageTask::Peer& peer) const;
 
-  MessageSteps Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_point now);
+  // `said`: to be told with the arrival.
+  MessageSteps Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_point now, StepChoice::Said said);
   MessageSteps PeerArrived(const Arrival& arrival, uint32_t process, Clock::time_point now);
   MessageSteps Received(const MessageStep& step, const Status& status, std::shared_ptr<const std::byte> view,
                         const std::vector<ByteRange>& lost = {});

@@ -29,6 +29,7 @@ std::string Encode(const Arrival& arrival) {
   AppendNumber<uint64_t>(bytes, arrival.fingerprint);
   AppendNumber<uint8_t>(
       bytes, (arrival.said.here ? kHere : 0) | (arrival.said.next ? kNext : 0) | (arrival.waits ? kWaits : 0));
+  AppendNumber<uint32_t>(bytes, arrival.said.launches);
   bytes.append(arrival.text, 0, Arrival::kMaxText);
   return bytes;
 }
@@ -47,8 +48,9 @@ std::optional<Notice> DecodeNotice(std::string_view bytes) {
   if (which == kArrival) {
     Arrival arrival{call, in.Get<uint32_t>(), in.Get<uint32_t>(), in.Get<uint64_t>(), ""};
     const auto flags = in.Get<uint8_t>();
+    const auto launches = in.Get<uint32_t>();
     if (!in.ok() || in.rest().size() > Arrival::kMaxText || flags > (kHere | kNext | kWaits)) return std::nullopt;
-    arrival.said = {(flags & kHere) != 0, (flags & kNext) != 0};
+    arrival.said = {(flags & kHere) != 0, (flags & kNext) != 0, launches};
     arrival.waits = (flags & kWaits) != 0;
     arrival.text = in.rest();
     return arrival;

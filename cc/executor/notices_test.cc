@@ -12,7 +12,7 @@ const CallId kCall{0x1122334455667788, 9, 3, 70000};
 
 TEST(Notices, ArriveAsTheyWereSent) {
   const auto arrival =
-      DecodeNotice(Encode(Arrival{kCall, 5, 50, 0xFEDCBA9876543210, "psum over 'data'", {false, true}, true}));
+      DecodeNotice(Encode(Arrival{kCall, 5, 50, 0xFEDCBA9876543210, "psum over 'data'", {false, true, 3}, true}));
   ASSERT_TRUE(arrival);
   const auto& found = std::get<Arrival>(*arrival);
   EXPECT_TRUE(found.call == kCall);
@@ -22,6 +22,7 @@ TEST(Notices, ArriveAsTheyWereSent) {
   EXPECT_EQ(found.text, "psum over 'data'");
   EXPECT_FALSE(found.said.here);
   EXPECT_TRUE(found.said.next);
+  EXPECT_EQ(found.said.launches, 3u);
   EXPECT_TRUE(found.waits);
   const auto failure = DecodeNotice(Encode(Failure{kCall, Status(Code::kDeadlineExceeded, "late")}));
   ASSERT_TRUE(failure);
@@ -53,7 +54,7 @@ TEST(Notices, WhatIsMalformedIsNone) {
     EXPECT_FALSE(DecodeNotice(broken));
   }
   std::string broken = arrival;
-  broken.back() = '\10';
+  broken[broken.size() - 5] = '\10';
   EXPECT_FALSE(DecodeNotice(broken));
   for (const char which : {'\0', '\3'}) EXPECT_FALSE(DecodeNotice(which + arrival.substr(1)));
 }

@@ -1,25 +1,14 @@
 #include "cc/executor/step_choice.h"
 
 namespace jaxcomm {
-namespace {
-
-// The call whose decider announced this one: that of the iteration before, or of the launch before the first one.
-std::optional<CallId> Before(CallId call) {
-  if (call.iteration > 0) {
-    --call.iteration;
-  } else if (call.launch > 0) {
-    --call.launch;
-  } else {
-    return std::nullopt;
-  }
-  return call;
-}
-
-}  // namespace
 
 StepChoice::Said StepChoice::Decide(const CallId& call) {
   std::lock_guard<std::mutex> lock(mutex_);
-  const Said said{FindLocked(call).value_or(false), is_other_};
+  if (call.iteration == 0) {
+    launches_ = call.launch > launch_ ? call.launch - launch_ : 1;
+    launch_ = call.launch;
+  }
+  const Said said{FindLocked(call).value_or(false), is_other_, launches_};
   Keep(call, said);
   return said;
 }
@@ -34,28 +23,28 @@ std::optional<bool> StepChoice::Find(const CallId& call) const {
   return FindLocked(call);
 }
 
-StepChoice::Said StepChoice::SaidAt(const CallId& call) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  const auto at = said_.find(call);
-  return at == said_.end() ? Said() : at->second;
-}
-
 std::optional<bool> StepChoice::FindLocked(const CallId& call) const {
-  if (const auto at = said_.find(call); at != said_.end()) return at->second.here;
-  const std::optional<CallId> before = Before(call);
-  if (!before) return false;
-  const auto at = said_.find(*before);
-  return at == said_.end() ? std::nullopt : std::optional<bool>(at->second.next);
+  if (const auto here = here_.Find(call)) return here;
+  return (call.iteration == 0 ? next_launch_ : next_).Find(call);
 }
 
 void StepChoice::Keep(const CallId& call, Said said) {
-  if (!said_.emplace(call, said).second) return;
-  std::deque<CallId>& order = call.iteration == 0 ? firsts_ : others_;
-  order.push_back(call);
-  if (order.size() > kCalls) {
-    said_.erase(order.front());
-    order.pop_front();
-  }
+  here_.Add(call, said.here);
+  next_.Add({call.module, call.launch, call.site, call.iteration + 1}, said.next);
+  if (call.iteration == 0) next_launch_.Add({call.module, call.launch + said.launches, call.site, 0}, said.next);
+}
+
+void StepChoice::Statements::Add(const CallId& call, bool is_other) {
+  if (!calls_.emplace(call, is_other).second) return;
+  order_.push_back(call);
+  if (order_.size() <= kCalls) return;
+  calls_.erase(order_.front());
+  order_.pop_front();
+}
+
+std::optional<bool> StepChoice::Statements::Find(const CallId& call) const {
+  const auto at = calls_.find(call);
+  return at == calls_.end() ? std::nullopt : std::optional<bool>(at->second);
 }
 
 }  // namespace jaxcomm

@@ -33,10 +33,12 @@ class StepChoice {
     uint32_t rank;
     double below;
   };
-  // Of a call and of the one after it: whether it runs the other schedule.
+  // Whether a call runs the other schedule, and whether the next one will: the one after it in its launch, or the first
+  // one so many launches later.
   struct Said {
     bool here = false;
     bool next = false;
+    uint32_t launches = 1;
   };
 
   explicit StepChoice(Rule rule) : rule_(rule) {}
@@ -59,12 +61,20 @@ class StepChoice {
   Said Decide(const CallId& call);
   void Heard(const CallId& call, Said said);
   std::optional<bool> Find(const CallId& call) const;
-  // What the decider has said when it came to a call.
-  Said SaidAt(const CallId& call) const;
 
  private:
-  // Calls whose choice is kept, first ones of a launch and others each: of older ones no rank may come any more.
-  static constexpr size_t kCalls = 1024;
+  // What was said first of each call, as long as ranks may come to it.
+  class Statements {
+   public:
+    void Add(const CallId& call, bool is_other);
+    std::optional<bool> Find(const CallId& call) const;
+
+   private:
+    static constexpr size_t kCalls = 1024;
+
+    std::map<CallId, bool> calls_;
+    std::deque<CallId> order_;  // from the oldest
+  };
 
   std::optional<bool> FindLocked(const CallId& call) const;
   void Keep(const CallId& call, Said said);
@@ -72,8 +82,8 @@ class StepChoice {
   const Rule rule_;
   mutable std::mutex mutex_;
   bool is_other_ = false;
-  std::map<CallId, Said> said_;
-  std::deque<CallId> firsts_, others_;  // from the oldest
+  uint32_t launch_ = 0, launches_ = 1;  // of the decider's last call: its launch, and how many it came after the last
+  Statements here_, next_, next_launch_;
 };
 
 }  // namespace jaxcomm

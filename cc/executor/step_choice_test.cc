@@ -45,8 +45,7 @@ TEST(StepChoice, ARankDecidesThatIsNotLate) {
 
 TEST(StepChoice, WhatIsSaidOfTheNextCallHolds) {
   StepChoice choice({2, 0.01});
-  EXPECT_EQ(choice.Find(Call(0)), false);
-  EXPECT_EQ(choice.Find(Call(1)), std::nullopt);
+  EXPECT_EQ(choice.Find(Call(0)), std::nullopt);
   See(choice, milliseconds(0));
   const StepChoice::Said first = choice.Decide(Call(0));
   EXPECT_FALSE(first.here);
@@ -57,7 +56,26 @@ TEST(StepChoice, WhatIsSaidOfTheNextCallHolds) {
   EXPECT_FALSE(second.next);
   EXPECT_EQ(choice.Find(Call(2)), false);
   EXPECT_EQ(choice.Find(Call(0, /*iteration=*/1)), true);  // a loop's next call, of the same launch
-  EXPECT_EQ(choice.SaidAt(Call(1)).here, true);
+}
+
+TEST(StepChoice, WhereOtherCallSitesShareTheLaunchesTheNextCallIsAsManyLaterAsThisOne) {
+  StepChoice choice({2, 0.01});
+  See(choice, milliseconds(0));
+  EXPECT_FALSE(choice.Decide(Call(3)).here);
+  EXPECT_EQ(choice.Decide(Call(6)).launches, 3u);
+  EXPECT_EQ(choice.Find(Call(7)), std::nullopt);
+  EXPECT_EQ(choice.Find(Call(9)), true);
+  EXPECT_TRUE(choice.Decide(Call(9)).here);
+  EXPECT_FALSE(choice.Decide(Call(14)).here);  // unexpected
+}
+
+TEST(StepChoice, WhatWasSaidFirstHolds) {
+  StepChoice choice({2, 0.01});
+  choice.Heard(Call(1), {false, true, 3});
+  choice.Heard(Call(3), {false, false, 1});
+  EXPECT_EQ(choice.Find(Call(4)), true);
+  choice.Heard(Call(4), {false, false, 1});
+  EXPECT_EQ(choice.Find(Call(4)), false);  // it has come, and says so itself
 }
 
 TEST(StepChoice, WhoeverHearsOfItKnowsTheSame) {

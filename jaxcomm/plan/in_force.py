@@ -13,7 +13,8 @@ def in_force(plan: Plan) -> dict[str, Any]:
 
     Returns:
       `plan`, the name in statistics; `ranks`; `roles`; `collectives`, the schedule of all-reduces from so many bytes
-      on, and `by_step`, null or what calls switch between; `rails`, null or the bytes from which several share a call, and the planned shares from so many bytes on.
+      on, and `by_step`, null or what calls switch between; `rails`, null or the bytes from which several share a call,
+      and the planned shares from so many bytes on.
     """
     rails = plan.rails and {
         "threshold_bytes": plan.rails.threshold_bytes,

@@ -29,7 +29,7 @@ from jaxcomm.planner.byte_ranges import Progress
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.late_ranks import ROLE, LateRanks
 from jaxcomm.planner.rounding import significant
-from jaxcomm.planner.schedules import Setting, choose, choose_executor, entries, half_entries, solved
+from jaxcomm.planner.schedules import Setting, choose, choose_executor, entries, half_entries, solved, with_by_step
 from jaxcomm.planner.step import Assignment, plan_step, relaxed_steps
 from jaxcomm.profile import Profile, straggler
 from jaxcomm.program.program import MAX_RANKS
@@ -133,7 +133,7 @@ def plan(
     step = decision.step if decision else None
     if step:
         step = step.model_copy(update={"accepting": relaxed_steps(step, setting, profile.loss, policy, divided)})
-    found = entries(setting, known, progress)
+    found = with_by_step(setting, entries(setting, known, progress), known if decision else ())
     decided = [each for each in (decision, on_rails) if each]
     results: list[Solved | Assignment] = [*setting.solved, *(result for each in decided for result in each.results)]
     results = [result for result in results if result.status != "NOT_NEEDED"]

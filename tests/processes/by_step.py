@@ -1,4 +1,4 @@
-"""A program for several processes, each of one rank, whose calls switch between two schedules by how late rank 2 came."""
+"""A program for processes of a rank each, whose calls switch between two schedules by how late the last rank came."""
 
 from __future__ import annotations
 

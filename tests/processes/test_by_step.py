@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from tests.processes import by_step, jobs
@@ -18,5 +20,5 @@ def test_all_ranks_run_what_the_lateness_before_says(transport: str) -> None:
     assert all(each == found[0] for each in found), found
     assert found[0]["plan"]
     counts = [0, *found[0]["below"]]
-    ran = [after - before for before, after in zip(counts, counts[1:], strict=False)]
+    ran = [after - before for before, after in itertools.pairwise(counts)]
     assert ran == [0] * KNOWN + [int(not late) for late in by_step.LATE[:-KNOWN]]

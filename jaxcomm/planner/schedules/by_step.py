@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Container, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -12,10 +13,11 @@ from numpy.typing import NDArray
 
 from jaxcomm.cluster import SOLVED
 from jaxcomm.plan.values import ByStep, Entry, Nccl, Spec
-from jaxcomm.planner.byte_ranges import SMALLEST, TOLERANCE
+from jaxcomm.planner.byte_ranges import LARGEST, SMALLEST
 from jaxcomm.planner.late_ranks import ROLE, LateRanks
 from jaxcomm.planner.rounding import significant
 from jaxcomm.planner.schedules.candidates import late_specs
+from jaxcomm.planner.schedules.entry import entry
 from jaxcomm.planner.schedules.setting import Setting
 from jaxcomm.simulate import Delays
 
@@ -42,7 +44,7 @@ class _Pair(NamedTuple):
 
 
 def with_by_step(setting: Setting, entries: Sequence[Entry], buckets: Container[int]) -> tuple[Entry, ...]:
-    """The entries, with two schedules to switch between where that pays.
+    """The entries, with two schedules to switch between where that pays; if it does for some sizes only, in parts.
 
     They must save `min_gain` of a schedule that uses no delay, and half as much of one that does: errors of the model
     are much alike for both. What the best two promise on half of the steps must come true on the others.
@@ -59,49 +61,83 @@ def with_by_step(setting: Setting, entries: Sequence[Entry], buckets: Container[
         dataclasses.replace(setting, late=LateRanks(setting.late.roles, Delays(part.tolist())))
         for part in np.array_split(np.sort(delays), PARTS)
     ]
-    return tuple(
-        entry
-        if isinstance(entry.schedule, Nccl) or (entry.min_bytes in buckets and not _uses_delay(setting, entry))
-        else _with_by_step(setting, parts, entry)
-        for entry in entries
-    )
+    found: list[Entry] = []
+    for each in entries:
+        fixed = isinstance(each.schedule, Nccl) or (each.min_bytes in buckets and not _uses_delay(setting, each))
+        found += [each] if fixed else _divided(setting, parts, each)
+    return tuple(found)
+
+
+def _divided(setting: Setting, parts: Sequence[Setting], whole: Entry) -> list[Entry]:
+    """The entry in parts, those with two schedules and the rest; as it is, if there is nothing to switch between."""
+    pieces = [
+        whole if (low, high) == (whole.min_bytes, whole.max_bytes) else entry(setting, low, high, at, whole.schedule)
+        for low, high, at in _pieces(setting, whole)
+    ]
+    tried = [piece.model_copy(update={"by_step": _by_step(setting, parts, piece)}) for piece in pieces]
+    found: list[Entry] = []
+    for switches, run in itertools.groupby(tried, key=lambda piece: piece.by_step is not None):
+        same = list(run)
+        if switches or len(same) == 1:
+            found += same
+        elif len(same) == len(pieces):
+            return [whole]
+        else:
+            middle = same[len(same) // 2].predicted.reference_bytes
+            found.append(entry(setting, same[0].min_bytes, same[-1].max_bytes, middle, whole.schedule))
+    return found
+
+
+def _pieces(setting: Setting, whole: Entry) -> Iterator[tuple[int, int | None, int]]:
+    """Parts of the entry's range of about an octave, each with its first and last bytes and a size between; on hosts,
+    where every schedule must be timed, the range as it is."""
+    low, high = max(whole.min_bytes, SMALLEST), LARGEST if whole.max_bytes is None else whole.max_bytes
+    count = 1 if setting.links.topology or high <= low else max(1, round(math.log2(high / low)))
+    if count == 1:
+        yield whole.min_bytes, whole.max_bytes, whole.predicted.reference_bytes
+        return
+    begins = [round(low * (high / low) ** (part / count)) for part in range(count)]
+    ends = [begin - 1 for begin in begins[1:]]
+    middles = [round(low * (high / low) ** ((part + 0.5) / count)) for part in range(count)]
+    yield from zip([whole.min_bytes, *begins[1:]], [*ends, whole.max_bytes], middles, strict=True)
 
 
 def _uses_delay(setting: Setting, entry: Entry) -> bool:
     return setting.schedule(entry.schedule).precondition is not None
 
 
-def _with_by_step(setting: Setting, parts: Sequence[Setting], entry: Entry) -> Entry:
-    delays, nbytes = setting.late.by_step, entry.predicted.reference_bytes
-    specs = list(dict.fromkeys([entry.schedule, *_candidates(parts, entry)]))
+def _by_step(setting: Setting, parts: Sequence[Setting], of: Entry) -> ByStep | None:
+    delays, nbytes = setting.late.by_step, of.predicted.reference_bytes
+    specs = list(dict.fromkeys([of.schedule, *_candidates(parts, of)]))
     times = _times(setting, specs, nbytes, delays)
     seen = np.concatenate([np.full(LAG, np.inf), delays[:-LAG]])  # the first calls know nothing
-    needed = 1 - setting.min_gain / (2 if _uses_delay(setting, entry) else 1)
+    needed = 1 - setting.min_gain / (2 if _uses_delay(setting, of) else 1)
     if _tried(times, seen) > needed * times[0].mean():
-        return entry
+        return None
     pair = _best(times, seen, np.ones(len(seen), bool))
     assert pair
-    for size in (max(SMALLEST, entry.min_bytes), entry.max_bytes or nbytes):
+    if pair.below == pair.above:
+        return None
+    for size in (max(SMALLEST, of.min_bytes), of.max_bytes or nbytes):
         ends = _times(setting, specs, size, delays)
-        if pair.seconds(ends, seen).mean() > TOLERANCE * ends[0].mean():
-            return entry
-    made = ByStep(
+        if pair.seconds(ends, seen).mean() > ends[0].mean():
+            return None
+    return ByStep(
         late=ROLE,
         below_s=significant(pair.below_s),
         below=specs[pair.below],
         above=specs[pair.above],
         seconds=significant(float(pair.seconds(times, seen).mean())),
     )
-    return entry.model_copy(update={"by_step": made})
 
 
-def _candidates(parts: Sequence[Setting], entry: Entry) -> Iterator[Spec]:
+def _candidates(parts: Sequence[Setting], of: Entry) -> Iterator[Spec]:
     """What the entry could have run, and the best for some delays only."""
-    for offer in entry.alternatives:
+    for offer in of.alternatives:
         if offer.verdict not in ("too_many_ports", "ideal_delay") and not isinstance(offer.schedule, Nccl):
             yield offer.schedule
     for part in parts:
-        yield from late_specs(part, entry.predicted.reference_bytes)
+        yield from late_specs(part, of.predicted.reference_bytes)
 
 
 def _times(setting: Setting, specs: Sequence[Spec], nbytes: int, delays: Floats) -> Floats:

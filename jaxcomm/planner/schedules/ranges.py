@@ -7,7 +7,6 @@ from typing import Final
 
 from jaxcomm.plan.values import Entry, Nccl, Spec
 from jaxcomm.planner.byte_ranges import TOLERANCE, Choices, Progress, byte_ranges, sizes_between
-from jaxcomm.planner.schedules.by_step import with_by_step
 from jaxcomm.planner.schedules.candidates import choose
 from jaxcomm.planner.schedules.entry import entry
 from jaxcomm.planner.schedules.setting import Setting
@@ -29,11 +28,10 @@ def entries(setting: Setting, known: Mapping[int, Spec], progress: Progress) -> 
 
     choices = Choices(lambda nbytes: choose(setting, nbytes), _runs, serves)
     cuts = {*known, *(nbytes + 1 for nbytes in known)}
-    made = [
+    return tuple(
         entry(setting, low, high, low, known[low]) if low in known else entry(setting, low, high, reference, choice)
         for low, high, reference, choice in byte_ranges(choices, sizes_between(known, STEPS), cuts, progress)
-    ]
-    return with_by_step(setting, made, known)
+    )
 
 
 def _runs(spec: Spec) -> tuple[str, ...]:
