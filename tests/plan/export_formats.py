@@ -27,14 +27,24 @@ LOCAL = record(type={"enum": ["i", "s"]}, index=number(0, 2**20), size={"const":
 REMOTE = record(buffer_id=number(0, 15), index=number(0, 2**20), size={"const": 1})
 TOKEN = {"channel_ids": {**array(number(0, 15), 1, 8), "uniqueItems": True}, "channel_type": MEMORY}
 NAME = {"type": "string"}
+PART = record(tb_id=number(0, 31), tbg_size=number(2, 32))
 OPERATIONS = {
     "nop": record(name=NAME),
     "signal": record(name=NAME, **TOKEN),
     "wait": record(name=NAME, **TOKEN),
     "put": record(name=NAME, src_buff=array(LOCAL, 1, 8), dst_buff=array(REMOTE, 1, 8), channel_type=MEMORY),
     "re": record(name=NAME, src_buff=array(LOCAL, 2, 9), dst_buff=array(LOCAL, 1, 1), reduce_op={"const": "sum"}),
+    "res": record(
+        name=NAME,
+        src_buff=array(LOCAL, 2, 9),
+        dst_buff=array({"anyOf": [LOCAL, REMOTE]}, 2, 9),
+        reduce_op={"const": "sum"},
+        channel_type=MEMORY,
+    ),
     "copy": record(name=NAME, src_buff=array(LOCAL, 1, 1), dst_buff=array(LOCAL, 1, 1)),
 }
+for name in ("put", "re", "res", "copy"):
+    OPERATIONS[name]["properties"]["tbg_info"] = PART
 MSCCLPP_SCHEMA = record(
     name={"type": "string"},
     collective={"const": "allreduce"},

@@ -24,7 +24,7 @@ class WrongError(Exception):
 
 
 class Memory:
-    """Chunks, and who touched them when."""
+    """Chunks, and who touched them when; of a chunk that blocks share, each part is a chunk here."""
 
     def __init__(self, ranks: int, chunks: int) -> None:
         self._start = [[1 << (16 * (rank * chunks + chunk)) for chunk in range(chunks)] for rank in range(ranks)]
@@ -88,7 +88,9 @@ class Mscclpp:
 
     def __init__(self, text: str, seed: int = 0, calls: int = 1) -> None:
         gpus = json.loads(text)["gpus"]
-        self.memory = Memory(len(gpus), gpus[0]["input_chunks"])
+        ops = [op for gpu in gpus for block in gpu["threadblocks"] for op in block["ops"] if "src_buff" in op]
+        [self._parts] = {op.get("tbg_info", {"tbg_size": 1})["tbg_size"] for op in ops}
+        self.memory = Memory(len(gpus), gpus[0]["input_chunks"] * self._parts)
         self._gpus, self._dice, self._calls = gpus, random.Random(seed), calls
         self._tokens: dict[tuple[int, int], deque[Clock]] = defaultdict(deque)  # by rank and channel of the receiver
         self._ended: dict[tuple[int, int], list[Clock]] = defaultdict(list)  # by rank and call
@@ -127,12 +129,12 @@ class Mscclpp:
         remote = [i for refs in block["remote_buffer_refs"] for i in refs["remote_buffer_ids"]]
         waited, loose = False, {"read": set(), "write": set()}  # since all threads of the block met
 
-        def cell(buffer: dict[str, Any]) -> Cell:
-            assert buffer["size"] == 1
+        def cell(buffer: dict[str, Any], part: int) -> Cell:
+            index = buffer["index"] * self._parts + part
             if "buffer_id" in buffer:
                 there = gpu["remote_buffers"][remote[buffer["buffer_id"]]]
-                return there["rank"], there["type"], buffer["index"]
-            return rank, buffer["type"], buffer["index"]
+                return there["rank"], there["type"], index
+            return rank, buffer["type"], index
 
         for op in block["ops"]:
             clock[who] += 1
@@ -152,7 +154,8 @@ class Mscclpp:
                 for channel in op["channel_ids"]:
                     self._tokens[self._end[rank, channels[channel]]].append(dict(clock))
             else:
-                src, dst = [cell(b) for b in op["src_buff"]], [cell(b) for b in op["dst_buff"]]
+                part = op.get("tbg_info", {"tb_id": 0})["tb_id"]
+                src, dst = [cell(b, part) for b in op["src_buff"]], [cell(b, part) for b in op["dst_buff"]]
                 if waited:
                     raise WrongError(f"{who} goes on before all its threads know that it has waited")
                 if set(src) & loose["write"] or set(dst) & (loose["write"] | loose["read"]):
@@ -160,7 +163,7 @@ class Mscclpp:
                 loose["read"] |= set(src)
                 loose["write"] |= set(dst)
                 values = [self.memory.read(place, who, clock) for place in src]
-                results = {"put": values, "copy": values, "re": [sum(values)]}[name]
+                results = {"put": values, "copy": values, "re": [sum(values)], "res": [sum(values)] * len(dst)}[name]
                 for place, value in zip(dst, results, strict=True):
                     self.memory.write(place, value, who, clock)
             yield True

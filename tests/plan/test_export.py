@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,11 @@ def mscclpp_text(schedule: Schedule) -> str:
     return mscclpp(schedule, "test", 0, None).text
 
 
+def one_block_per_chunk(schedule: Schedule) -> str:
+    """The plan for sizes whose chunks are too small for more than one thread block."""
+    return mscclpp(schedule, "test", 0, 32 * 1024 * schedule.num_chunks - 1).text
+
+
 def xml_text(schedule: Schedule) -> str:
     return msccl_xml(schedule, "test", 0, None).text
 
@@ -70,8 +75,10 @@ def test_exports_move_what_the_schedule_moves(machine: Any) -> None:
     if machine is Mscclpp:
         document = json.loads(mscclpp_text(schedule))
         ops = [op for gpu in document["gpus"] for block in gpu["threadblocks"] for op in block["ops"]]
-        assert sum(len(op["dst_buff"]) for op in ops if op["name"] == "put") == rows
-        assert sum(gpu["scratch_chunks"] for gpu in document["gpus"]) == rows
+        sent = [buffer for op in ops for buffer in op.get("dst_buff", []) if "buffer_id" in buffer]
+        taken = [buffer for op in ops for buffer in op.get("src_buff", []) if buffer["type"] == "s"]
+        [parts] = {op["tbg_info"]["tbg_size"] for op in ops if "src_buff" in op}
+        assert parts == 2 and len(sent) == len(taken) == rows * parts
     else:
         kinds = [step.attrib["type"] for step in check_xml(xml_text(schedule)).iter("step")]
         reduces = sum(int((s.table()[:, 4] == Op.REDUCE).sum()) for s in (schedule, schedule.precondition))
@@ -84,7 +91,7 @@ def test_the_others_do_their_part_while_the_late_rank_is_away(name: str, ranks: 
     schedule = ALL[name](ranks)
     for before, after in pairwise(schedule.phases):
         covered = range(int(before.table()[:, 3].max()) + 1 if len(before.table()) else 0)
-        for machine, text in ((Mscclpp, mscclpp_text(schedule)), (MscclXml, xml_text(schedule))):
+        for machine, text in ((Mscclpp, one_block_per_chunk(schedule)), (MscclXml, xml_text(schedule))):
             made = machine(text)
             assert not made.run(late=after.late_ranks), "the others need the late ranks"
             if schedule.kind != "hierarchical":
@@ -105,7 +112,7 @@ def without(items: list[Any], place: int) -> list[Any]:
 
 @pytest.mark.parametrize("name", ["halving_doubling", "direct", "straggler, 5 chunks", "transfers"])
 def test_every_signal_wait_and_meeting_of_threads_is_needed(name: str) -> None:
-    document = json.loads(mscclpp_text(ALL[name](4)))
+    document = json.loads(one_block_per_chunk(ALL[name](4)))
     tried = 0
     for gpu in document["gpus"]:
         for block in gpu["threadblocks"]:
@@ -152,7 +159,7 @@ def star(ranks: int) -> Schedule:
 
 
 BEYOND: dict[str, tuple[Callable[..., Any], Schedule, str]] = {
-    "operations": (mscclpp, schedules.straggler(2, 1, 1000), "operations of a thread block is .* allows at most 64"),
+    "operations": (mscclpp, schedules.straggler(2, 1, 1500), "operations of a thread block is .* allows at most 64"),
     "channels": (mscclpp, schedules.direct(18), "channels of a thread block is 17; MSCCL.. allows at most 16"),
     "peers": (msccl_xml, star(34), "send peers of a channel is 33; MSCCL allows at most 32"),
     "blocks": (msccl_xml, schedules.straggler(8, 3, 1000), "thread blocks of a GPU .* runs at once at most 108"),
@@ -178,43 +185,102 @@ def test_the_others_sum_goes_around_a_ring_where_owners_would_have_too_many_peer
     document = json.loads(text)
     channels = [len(block["channels"][0]["channel_ids"]) for gpu in document["gpus"] for block in gpu["threadblocks"]]
     assert max(channels) <= 16
-    rows = len(schedule.table()) + len(schedule.precondition.table())
-    assert sum(gpu["scratch_chunks"] for gpu in document["gpus"]) == rows
     text = xml_text(schedule)
     root = check_xml(text)
     executed(MscclXml, text, seed=ranks)
+    rows = len(schedule.table()) + len(schedule.precondition.table())
     assert [step.attrib["type"] for step in root.iter("step")].count("s") == rows
 
 
 def test_chunks_are_dealt_out_until_the_limits_are_kept() -> None:
     for chunks, channels in ((40, 1), (64, 1), (65, 2), (200, 4)):
         assert check_xml(xml_text(schedules.straggler(2, 1, chunks))).attrib["nchannels"] == str(channels)
-    for chunks, blocks in ((1, 1), (9, 9), (100, 32), (270, 34)):
+    for chunks, blocks in ((1, 32), (9, 27), (270, 32), (400, 41)):
         [gpu, _] = check_mscclpp(mscclpp_text(schedules.straggler(2, 1, chunks)))["gpus"]
         assert len(gpu["threadblocks"]) == blocks
 
 
+def scratch(schedule: Schedule) -> list[int]:
+    return [gpu["scratch_chunks"] for gpu in json.loads(one_block_per_chunk(schedule))["gpus"]]
+
+
+def test_scratch_is_reused_once_signals_prove_that_it_was_read() -> None:
+    """A chunk that goes around twice finds the same place; what arrives from several at once has a place each."""
+    assert max(scratch(schedules.ring(8))) == 8
+    assert max(scratch(schedules.straggler(32, 31, 40))) <= 42
+    assert set(scratch(schedules.direct(8))) == {14}
+
+
+@pytest.mark.parametrize("name", ["ring", "halving_doubling", "direct", "straggler, 5 chunks", "transfers"])
+def test_a_place_that_is_reused_too_early_is_found(name: str) -> None:
+    document = json.loads(one_block_per_chunk(ALL[name](6)))
+    tried = 0
+    for gpu in document["gpus"]:
+        for place in range(1, gpu["scratch_chunks"]):
+            moved = json.loads(json.dumps(document))
+            for at in [b for b in buffers(moved, gpu["id"]) if b["index"] == place]:
+                at["index"] = place - 1
+            with pytest.raises(WrongError, match="race"):
+                executed(Mscclpp, json.dumps(moved), seed=place)
+            tried += 1
+    assert tried >= 6
+
+
+def buffers(document: dict[str, Any], rank: int) -> Iterator[dict[str, Any]]:
+    """Where a file names the scratch buffer of a GPU."""
+    for gpu in document["gpus"]:
+        for block in gpu["threadblocks"]:
+            there = [i for refs in block["remote_buffer_refs"] for i in refs["remote_buffer_ids"]]
+            for op in block["ops"]:
+                for at in (*op.get("src_buff", []), *op.get("dst_buff", [])):
+                    remote = "buffer_id" in at and gpu["remote_buffers"][there[at["buffer_id"]]]["rank"] == rank
+                    if remote or (gpu["id"] == rank and at.get("type") == "s"):
+                        yield at
+
+
+def test_thread_blocks_share_chunks_that_are_few_and_large() -> None:
+    for chunk, parts in ((16, 1), (32 * 1024 - 16, 1), (32 * 1024, 2), (2**20, 4)):
+        document = check_mscclpp(mscclpp(schedules.direct(8), "test", 0, 8 * chunk).text)
+        for gpu in document["gpus"]:
+            assert len(gpu["threadblocks"]) == 8 * parts
+            shares = [op.get("tbg_info") for block in gpu["threadblocks"] for op in block["ops"] if "src_buff" in op]
+            sizes = {share and share["tbg_size"] for share in shares}
+            assert sizes == ({None} if parts == 1 else {parts})
+
+
 @pytest.mark.parametrize(
-    ("low", "high", "sizes"),
+    ("schedule", "low", "high", "sizes"),
     [
-        (0, None, (128, 2454267008)),
-        (1, 1000, (128, 896)),
-        (129, 4096, (256, 4096)),
-        (2**30, 2**40, (2**30, 2454267008)),
-        (1, 127, None),
-        (129, 255, None),
-        (2**31, None, None),
+        (schedules.ring(8), 0, None, (128, 2**32 - 128)),
+        (schedules.ring(8), 1, 1000, (128, 896)),
+        (schedules.ring(8), 129, 4096, (256, 4096)),
+        (schedules.ring(8), 2**30, 2**40, (2**30, 2**32 - 128)),
+        (schedules.direct(8), 2**30, None, (2**30, 2454267008)),
     ],
 )
-def test_mscclpp_gets_the_sizes_that_it_takes(low: int, high: int | None, sizes: tuple[int, int] | None) -> None:
-    if sizes is None:
-        with pytest.raises(PlanError, match=r"a multiple of 8 chunks × 16 bytes = 128, from 128 to 2454267008 bytes"):
-            mscclpp(schedules.ring(8), "test", low, high)
-        return
-    document = json.loads(mscclpp(schedules.ring(8), "test", low, high).text)
+def test_mscclpp_gets_the_sizes_that_it_takes(
+    schedule: Schedule, low: int, high: int | None, sizes: tuple[int, int]
+) -> None:
+    document = json.loads(mscclpp(schedule, "test", low, high).text)
     assert (document["min_message_size"], document["max_message_size"]) == sizes
-    scratch = max(gpu["scratch_chunks"] for gpu in document["gpus"])
-    assert sizes[1] // 8 * scratch < 2**32, "every offset fits in 32 bits"
+    places = max(8, *(gpu["scratch_chunks"] for gpu in document["gpus"]))
+    assert sizes[1] // 8 * places < 2**32, "every offset fits in 32 bits"
+
+
+@pytest.mark.parametrize(
+    ("schedule", "low", "high", "message"),
+    [
+        (schedules.ring(8), 1, 127, "no size from 1 to 127 bytes is a multiple of 8 chunks × 16 bytes = 128"),
+        (schedules.ring(8), 129, 255, "no size from 129 to 255 bytes is a multiple of 8 chunks × 16 bytes = 128"),
+        (schedules.ring(8), 2**31, None, "smallest size in bytes is 2147483648; MSCCL.. allows at most 2147483647"),
+        (schedules.straggler(8, 7, 1), 2**30, None, "largest offset .* size is 7516192768; .* at most 4294967295"),
+    ],
+)
+def test_sizes_that_mscclpp_does_not_take_are_refused(
+    schedule: Schedule, low: int, high: int | None, message: str
+) -> None:
+    with pytest.raises(PlanError, match=rf"(?s){message}.*\n  Cure: \w"):
+        mscclpp(schedule, "test", low, high)
 
 
 def test_msccl_gets_the_range() -> None:

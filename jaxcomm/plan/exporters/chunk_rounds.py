@@ -24,14 +24,11 @@ class Message(NamedTuple):
 
     src: int
     dst: int
+    chunk: int
     op: Op
 
 
-class ChunkRound(NamedTuple):
-    """The messages of one chunk in one round. All are sent before any is taken in, as they carry the old values."""
-
-    chunk: int
-    messages: tuple[Message, ...]
+Round = tuple[Message, ...]  # by chunk; all of a chunk are sent before any is taken in, as they carry the old values
 
 
 class Exported(NamedTuple):
@@ -50,7 +47,7 @@ class TooMuchError(PlanError):
         self.factor = factor
 
 
-def phases(schedule: Schedule, around: bool = False) -> list[list[ChunkRound]]:
+def phases(schedule: Schedule, around: bool = False) -> list[list[Round]]:
     """The messages of every precondition, and last those of the schedule, by round and chunk.
 
     When every thread block keeps this order, none waits for ever, even if a link holds only one message: what the first
@@ -84,7 +81,7 @@ def _around(phase: Schedule) -> Table:
     return join([*rings, *rest])
 
 
-def fitting(schedule: Schedule, build: Callable[[list[list[ChunkRound]]], Built]) -> Built:
+def fitting(schedule: Schedule, build: Callable[[list[list[Round]]], Built]) -> Built:
     """What `build` makes of the schedule's phases, with rings for preconditions if the limits allow no stars.
 
     Raises:
@@ -98,10 +95,10 @@ def fitting(schedule: Schedule, build: Callable[[list[list[ChunkRound]]], Built]
         return build(phases(schedule, around=True))
 
 
-def _rounds(table: Table) -> Iterator[ChunkRound]:
+def _rounds(table: Table) -> Iterator[Round]:
     ordered = table[np.lexsort((table[:, 3], table[:, 0]))].tolist()
-    for (_, chunk), together in groupby(ordered, key=itemgetter(0, 3)):
-        yield ChunkRound(chunk, tuple(Message(src, dst, Op(op)) for _, src, dst, _, op in together))
+    for _, together in groupby(ordered, key=itemgetter(0)):
+        yield tuple(Message(src, dst, chunk, Op(op)) for _, src, dst, chunk, op in together)
 
 
 def split(first: int, last: int, build: Callable[[int], Built]) -> Built:

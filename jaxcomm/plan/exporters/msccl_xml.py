@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.exporters.chunk_rounds import THREAD_BLOCKS, ChunkRound, Exported, check, fitting, split
+from jaxcomm.plan.exporters.chunk_rounds import THREAD_BLOCKS, Exported, Round, check, fitting, split
 from jaxcomm.schedules import Op, Schedule
 
 STEPS: Final = 64  # per thread block, `nop` included
@@ -50,7 +52,7 @@ def msccl_xml(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | No
     check("the number of chunks", schedule.num_chunks, CHUNKS, "MSCCL allows", _FEWER_CHUNKS)
     most = min(schedule.num_chunks, CHANNELS)
 
-    def build(order: list[list[ChunkRound]]) -> list[_Gpu]:
+    def build(order: list[list[Round]]) -> list[_Gpu]:
         moved = [each for phase in order for each in phase]
         return split(1, most, lambda channels: _checked(_gpus(schedule, moved, channels)))
 
@@ -135,13 +137,15 @@ class _Gpu:
             self._readers[chunk] = []
 
 
-def _gpus(schedule: Schedule, order: Sequence[ChunkRound], channels: int) -> list[_Gpu]:
+def _gpus(schedule: Schedule, order: Sequence[Round], channels: int) -> list[_Gpu]:
     gpus = [_Gpu() for _ in range(schedule.ranks)]
-    for chunk, messages in order:
-        for src, dst, _ in messages:
-            gpus[src].step("s", chunk, chunk % channels, send=dst)
-        for src, dst, op in messages:
-            gpus[dst].step("rrc" if op == Op.REDUCE else "r", chunk, chunk % channels, recv=src)
+    for round_ in order:
+        for chunk, messages in groupby(round_, key=attrgetter("chunk")):
+            moved = list(messages)
+            for src, dst, _, _ in moved:
+                gpus[src].step("s", chunk, chunk % channels, send=dst)
+            for src, dst, _, op in moved:
+                gpus[dst].step("rrc" if op == Op.REDUCE else "r", chunk, chunk % channels, recv=src)
     return gpus
 
 
