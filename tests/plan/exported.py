@@ -176,7 +176,7 @@ class MscclXml:
         self._gpus = ElementTree.fromstring(text).findall("gpu")
         self.memory = Memory(len(self._gpus), int(self._gpus[0].attrib["i_chunks"]))
         self._dice = random.Random(seed)
-        self._links: dict[tuple[str, ...], deque[tuple[int, Clock]]] = defaultdict(deque)
+        self._links: dict[tuple[str, ...], deque[tuple[list[int], Clock]]] = defaultdict(deque)
         self._flags: dict[tuple[int, int], list[tuple[int, Clock]]] = defaultdict(list)
 
     def run(self, late: Collection[int] = ()) -> bool:
@@ -202,19 +202,25 @@ class MscclXml:
                     break
                 yield False
             kind = step.attrib["type"]
-            src = rank, step.attrib["srcbuf"], int(step.attrib["srcoff"])
-            dst = rank, step.attrib["dstbuf"], int(step.attrib["dstoff"])
+            src, dst = [
+                [
+                    (rank, step.attrib[f"{end}buf"], int(step.attrib[f"{end}off"]) + i)
+                    for i in range(int(step.attrib["cnt"]))
+                ]
+                for end in ("src", "dst")
+            ]
             if kind == "s":
                 while out:
                     yield False
-                out.append((self.memory.read(src, who, clock), dict(clock)))
+                out.append(([self.memory.read(cell, who, clock) for cell in src], dict(clock)))
             elif kind in ("r", "rrc"):
                 while not into:
                     yield False
-                value, known = into.popleft()
+                values, known = into.popleft()
                 join(clock, known)
-                value += self.memory.read(src, who, clock) if kind == "rrc" else 0
-                self.memory.write(dst, value, who, clock)
+                for cell, own, value in zip(dst, src, values, strict=True):
+                    held = self.memory.read(own, who, clock) if kind == "rrc" else 0
+                    self.memory.write(cell, held + value, who, clock)
             elif kind != "nop":
                 raise WrongError(f"unknown step {kind}")
             if step.attrib["hasdep"] == "1":

@@ -15,6 +15,10 @@ from jaxcomm.schedules import Op, Schedule
 from jaxcomm.schedules.schedule import Table, join, rows
 
 THREAD_BLOCKS: Final = 108  # they wait for each other, so all must run at once: one per multiprocessor of an A100
+LANES: Final = 32  # thread blocks of a GPU that send, if its limits allow: as many as NCCL has channels
+PART: Final = (
+    16 * 1024
+)  # bytes of a chunk below which several thread blocks gain nothing: what 1024 threads move at once
 
 Built = TypeVar("Built")
 
@@ -40,9 +44,9 @@ class Exported(NamedTuple):
 
 
 class TooMuchError(PlanError):
-    """A limit that is not kept, by `factor`, but may be if the chunks are dealt out to more groups."""
+    """A limit that is not kept, by `factor` if that gets less when the chunks are dealt out to more groups."""
 
-    def __init__(self, message: str, factor: float = 1.0) -> None:
+    def __init__(self, message: str, factor: float | None) -> None:
         super().__init__(message)
         self.factor = factor
 
@@ -112,11 +116,14 @@ def split(first: int, last: int, build: Callable[[int], Built]) -> Built:
         try:
             return build(groups)
         except TooMuchError as error:
+            if error.factor is None:
+                raise
             groups = min(last, max(groups + 1, math.ceil(groups * error.factor)))
     return build(last)
 
 
-def check(what: str, value: int, limit: int, allows: str, cure: str) -> None:
-    """Raises TooMuchError if a value is beyond its limit."""
+def check(what: str, value: int, limit: int, allows: str, cure: str, *, split: bool = True) -> None:
+    """Raises TooMuchError if a value is beyond its limit; `split` says whether it gets less with more groups."""
     if value > limit:
-        raise TooMuchError(f"{what} is {value}; {allows} at most {limit}.\n  Cure: {cure}.", value / limit)
+        message = f"{what} is {value}; {allows} at most {limit}.\n  Cure: {cure}."
+        raise TooMuchError(message, value / limit if split else None)

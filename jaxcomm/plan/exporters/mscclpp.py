@@ -30,17 +30,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.exporters.chunk_rounds import THREAD_BLOCKS, Exported, Message, Round, check, fitting, split
+from jaxcomm.plan.exporters.chunk_rounds import (
+    LANES,
+    PART,
+    THREAD_BLOCKS,
+    Exported,
+    Message,
+    Round,
+    check,
+    fitting,
+    split,
+)
 from jaxcomm.plan.exporters.mscclpp_blocks import Slot, ThreadBlock, place_of
 from jaxcomm.schedules import Schedule
 
 IntArray = NDArray[np.int32]
 
-LANES: Final = 32  # thread blocks of a GPU if its operations fit: as many as NCCL has channels
-THREADS: Final = 1024  # of a block
 OPERATIONS: Final = 64  # per thread block
 CHANNELS: Final = 16  # per thread block
-ALIGNMENT: Final = 16  # bytes; also what a thread moves at once
+ALIGNMENT: Final = 16  # bytes
 OFFSETS: Final = 2**32 - 1  # bytes: the executor holds offsets in 32 bits
 SMALLEST: Final = 2**31 - 1  # bytes: it reads the smallest size into 32 bits with a sign
 
@@ -86,8 +94,7 @@ def mscclpp(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | None
             f"no size from {min_bytes} to {max_bytes} bytes is a multiple of {schedule.num_chunks} chunks × "
             f"{ALIGNMENT} bytes = {unit}, as MSCCL++ needs.\n  Cure: export another byte range (--bytes)."
         )
-    parts = high // schedule.num_chunks // (THREADS * ALIGNMENT)
-    instances = max(min(LANES // plan.most_blocks, parts), 1)
+    instances = max(min(LANES // plan.most_blocks, high // schedule.num_chunks // PART), 1)
     document = {
         "name": name,
         "collective": "allreduce",
@@ -95,7 +102,7 @@ def mscclpp(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | None
         "inplace": True,
         "reuse_resources": False,
         "gpus": [plan.gpu(rank, instances) for rank in range(schedule.ranks)],
-        "num_threads_per_block": THREADS,
+        "num_threads_per_block": 1024,
         "use_double_scratch_buffer": False,
         "buffer_alignment": ALIGNMENT,
         "min_message_size": low,
