@@ -98,10 +98,10 @@ class Gpu:
 
 def gpus(ranks: int, moves: Sequence[Sequence[Move]], most: int, both: bool) -> list[Gpu]:
     """The GPUs, in which the link with the most steps has so many channels, and the others in proportion."""
-    channels = _channels(Counter((move.src, move.dst) for together in moves for move in together), most)
+    channels = _channels(Counter((move.src, move.dst) for group in moves for move in group), most)
     made = [Gpu(both) for _ in range(ranks)]
-    for together in moves:
-        taken = [(move, next(channels[move.src, move.dst])) for move in together]
+    for group in moves:
+        taken = [(move, next(channels[move.src, move.dst])) for move in group]
         for move, channel in taken:
             made[move.src].send(move, channel)
         for move, channel in taken:
