@@ -26,7 +26,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "element types, predictions, and decisions other than schedules, such as groups, rails or a loss policy. What "
         "the format cannot hold is left out and said so; if nothing is left, the exit code is 1. MSCCL++ takes sizes "
         "that are multiples of chunks × 16 bytes, among GPUs that reach each other's memory; MSCCL numbers of elements "
-        "that are multiples of the chunks.",
+        "that are multiples of the chunks of all instances.",
         width=100,
     )
     parser.add_argument("plan", help="a plan file")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from typing import Any
 from xml.etree import ElementTree
 
@@ -27,14 +28,24 @@ LOCAL = record(type={"enum": ["i", "s"]}, index=number(0, 2**20), size={"const":
 REMOTE = record(buffer_id=number(0, 15), index=number(0, 2**20), size={"const": 1})
 TOKEN = {"channel_ids": {**array(number(0, 15), 1, 8), "uniqueItems": True}, "channel_type": MEMORY}
 NAME = {"type": "string"}
+PART = record(tb_id=number(0, 31), tbg_size=number(2, 32))
 OPERATIONS = {
     "nop": record(name=NAME),
     "signal": record(name=NAME, **TOKEN),
     "wait": record(name=NAME, **TOKEN),
     "put": record(name=NAME, src_buff=array(LOCAL, 1, 8), dst_buff=array(REMOTE, 1, 8), channel_type=MEMORY),
     "re": record(name=NAME, src_buff=array(LOCAL, 2, 9), dst_buff=array(LOCAL, 1, 1), reduce_op={"const": "sum"}),
+    "res": record(
+        name=NAME,
+        src_buff=array(LOCAL, 2, 9),
+        dst_buff=array({"anyOf": [LOCAL, REMOTE]}, 2, 9),
+        reduce_op={"const": "sum"},
+        channel_type=MEMORY,
+    ),
     "copy": record(name=NAME, src_buff=array(LOCAL, 1, 1), dst_buff=array(LOCAL, 1, 1)),
 }
+for name in ("put", "re", "res", "copy"):
+    OPERATIONS[name]["properties"]["tbg_info"] = PART
 MSCCLPP_SCHEMA = record(
     name={"type": "string"},
     collective={"const": "allreduce"},
@@ -120,9 +131,9 @@ def check_xml(text: str) -> ElementTree.Element:
         needed = set()
         for tb in gpu:
             assert int(tb.attrib["chan"]) < channels and len(tb) <= 64
-            assert (int(tb.attrib["send"]) < 0) != (int(tb.attrib["recv"]) < 0)
+            assert tb.attrib["send"] != "-1" or tb.attrib["recv"] != "-1"
             for place, step in enumerate(tb):
-                assert int(step.attrib["s"]) == place
+                assert int(step.attrib["s"]) == place and int(step.attrib["cnt"]) <= 71
                 block, other = int(step.attrib["depid"]), int(step.attrib["deps"])
                 if block >= 0:
                     assert block != int(tb.attrib["id"])
@@ -136,5 +147,9 @@ def check_xml(text: str) -> ElementTree.Element:
     ends = [(gpu.attrib["id"], tb.attrib["send"], tb.attrib["chan"]) for gpu in gpus for tb in gpu]
     taken = [(tb.attrib["recv"], gpu.attrib["id"], tb.attrib["chan"]) for gpu in gpus for tb in gpu]
     sends, receives = [e for e in ends if e[1] != "-1"], [e for e in taken if e[0] != "-1"]
+    for way in (sends, receives):
+        for end in (0, 1):
+            peers = Counter((link[end], link[2]) for link in way)
+            assert max(peers.values()) <= 32, "peers per channel and direction"
     assert len({*sends}) == len(sends) and sorted(sends) == sorted(receives), "a connection has one block at each end"
     return root

@@ -24,7 +24,7 @@ class WrongError(Exception):
 
 
 class Memory:
-    """Chunks, and who touched them when."""
+    """Chunks, and who touched them when; of a chunk that blocks share, each part is a chunk here."""
 
     def __init__(self, ranks: int, chunks: int) -> None:
         self._start = [[1 << (16 * (rank * chunks + chunk)) for chunk in range(chunks)] for rank in range(ranks)]
@@ -88,7 +88,9 @@ class Mscclpp:
 
     def __init__(self, text: str, seed: int = 0, calls: int = 1) -> None:
         gpus = json.loads(text)["gpus"]
-        self.memory = Memory(len(gpus), gpus[0]["input_chunks"])
+        ops = [op for gpu in gpus for block in gpu["threadblocks"] for op in block["ops"] if "src_buff" in op]
+        [self._parts] = {op.get("tbg_info", {"tbg_size": 1})["tbg_size"] for op in ops}
+        self.memory = Memory(len(gpus), gpus[0]["input_chunks"] * self._parts)
         self._gpus, self._dice, self._calls = gpus, random.Random(seed), calls
         self._tokens: dict[tuple[int, int], deque[Clock]] = defaultdict(deque)  # by rank and channel of the receiver
         self._ended: dict[tuple[int, int], list[Clock]] = defaultdict(list)  # by rank and call
@@ -127,12 +129,12 @@ class Mscclpp:
         remote = [i for refs in block["remote_buffer_refs"] for i in refs["remote_buffer_ids"]]
         waited, loose = False, {"read": set(), "write": set()}  # since all threads of the block met
 
-        def cell(buffer: dict[str, Any]) -> Cell:
-            assert buffer["size"] == 1
+        def cell(buffer: dict[str, Any], part: int) -> Cell:
+            index = buffer["index"] * self._parts + part
             if "buffer_id" in buffer:
                 there = gpu["remote_buffers"][remote[buffer["buffer_id"]]]
-                return there["rank"], there["type"], buffer["index"]
-            return rank, buffer["type"], buffer["index"]
+                return there["rank"], there["type"], index
+            return rank, buffer["type"], index
 
         for op in block["ops"]:
             clock[who] += 1
@@ -152,7 +154,8 @@ class Mscclpp:
                 for channel in op["channel_ids"]:
                     self._tokens[self._end[rank, channels[channel]]].append(dict(clock))
             else:
-                src, dst = [cell(b) for b in op["src_buff"]], [cell(b) for b in op["dst_buff"]]
+                part = op.get("tbg_info", {"tb_id": 0})["tb_id"]
+                src, dst = [cell(b, part) for b in op["src_buff"]], [cell(b, part) for b in op["dst_buff"]]
                 if waited:
                     raise WrongError(f"{who} goes on before all its threads know that it has waited")
                 if set(src) & loose["write"] or set(dst) & (loose["write"] | loose["read"]):
@@ -160,7 +163,7 @@ class Mscclpp:
                 loose["read"] |= set(src)
                 loose["write"] |= set(dst)
                 values = [self.memory.read(place, who, clock) for place in src]
-                results = {"put": values, "copy": values, "re": [sum(values)]}[name]
+                results = {"put": values, "copy": values, "re": [sum(values)], "res": [sum(values)] * len(dst)}[name]
                 for place, value in zip(dst, results, strict=True):
                     self.memory.write(place, value, who, clock)
             yield True
@@ -173,7 +176,7 @@ class MscclXml:
         self._gpus = ElementTree.fromstring(text).findall("gpu")
         self.memory = Memory(len(self._gpus), int(self._gpus[0].attrib["i_chunks"]))
         self._dice = random.Random(seed)
-        self._links: dict[tuple[str, ...], deque[tuple[int, Clock]]] = defaultdict(deque)
+        self._links: dict[tuple[str, ...], deque[tuple[list[int], Clock]]] = defaultdict(deque)
         self._flags: dict[tuple[int, int], list[tuple[int, Clock]]] = defaultdict(list)
 
     def run(self, late: Collection[int] = ()) -> bool:
@@ -199,19 +202,25 @@ class MscclXml:
                     break
                 yield False
             kind = step.attrib["type"]
-            src = rank, step.attrib["srcbuf"], int(step.attrib["srcoff"])
-            dst = rank, step.attrib["dstbuf"], int(step.attrib["dstoff"])
+            src, dst = [
+                [
+                    (rank, step.attrib[f"{end}buf"], int(step.attrib[f"{end}off"]) + i)
+                    for i in range(int(step.attrib["cnt"]))
+                ]
+                for end in ("src", "dst")
+            ]
             if kind == "s":
                 while out:
                     yield False
-                out.append((self.memory.read(src, who, clock), dict(clock)))
+                out.append(([self.memory.read(cell, who, clock) for cell in src], dict(clock)))
             elif kind in ("r", "rrc"):
                 while not into:
                     yield False
-                value, known = into.popleft()
+                values, known = into.popleft()
                 join(clock, known)
-                value += self.memory.read(src, who, clock) if kind == "rrc" else 0
-                self.memory.write(dst, value, who, clock)
+                for cell, own, value in zip(dst, src, values, strict=True):
+                    held = self.memory.read(own, who, clock) if kind == "rrc" else 0
+                    self.memory.write(cell, held + value, who, clock)
             elif kind != "nop":
                 raise WrongError(f"unknown step {kind}")
             if step.attrib["hasdep"] == "1":

@@ -15,6 +15,10 @@ from jaxcomm.schedules import Op, Schedule
 from jaxcomm.schedules.schedule import Table, join, rows
 
 THREAD_BLOCKS: Final = 108  # they wait for each other, so all must run at once: one per multiprocessor of an A100
+LANES: Final = 32  # thread blocks of a GPU that send, if its limits allow: as many as NCCL has channels
+PART: Final = (
+    16 * 1024
+)  # bytes of a chunk below which several thread blocks gain nothing: what 1024 threads move at once
 
 Built = TypeVar("Built")
 
@@ -24,14 +28,11 @@ class Message(NamedTuple):
 
     src: int
     dst: int
+    chunk: int
     op: Op
 
 
-class ChunkRound(NamedTuple):
-    """The messages of one chunk in one round. All are sent before any is taken in, as they carry the old values."""
-
-    chunk: int
-    messages: tuple[Message, ...]
+Round = tuple[Message, ...]  # by chunk; all of a chunk are sent before any is taken in, as they carry the old values
 
 
 class Exported(NamedTuple):
@@ -43,14 +44,14 @@ class Exported(NamedTuple):
 
 
 class TooMuchError(PlanError):
-    """A limit that is not kept, by `factor`, but may be if the chunks are dealt out to more groups."""
+    """A limit that is not kept, by `factor` if that gets less when the chunks are dealt out to more groups."""
 
-    def __init__(self, message: str, factor: float = 1.0) -> None:
+    def __init__(self, message: str, factor: float | None) -> None:
         super().__init__(message)
         self.factor = factor
 
 
-def phases(schedule: Schedule, around: bool = False) -> list[list[ChunkRound]]:
+def phases(schedule: Schedule, around: bool = False) -> list[list[Round]]:
     """The messages of every precondition, and last those of the schedule, by round and chunk.
 
     When every thread block keeps this order, none waits for ever, even if a link holds only one message: what the first
@@ -84,7 +85,7 @@ def _around(phase: Schedule) -> Table:
     return join([*rings, *rest])
 
 
-def fitting(schedule: Schedule, build: Callable[[list[list[ChunkRound]]], Built]) -> Built:
+def fitting(schedule: Schedule, build: Callable[[list[list[Round]]], Built]) -> Built:
     """What `build` makes of the schedule's phases, with rings for preconditions if the limits allow no stars.
 
     Raises:
@@ -98,10 +99,10 @@ def fitting(schedule: Schedule, build: Callable[[list[list[ChunkRound]]], Built]
         return build(phases(schedule, around=True))
 
 
-def _rounds(table: Table) -> Iterator[ChunkRound]:
+def _rounds(table: Table) -> Iterator[Round]:
     ordered = table[np.lexsort((table[:, 3], table[:, 0]))].tolist()
-    for (_, chunk), together in groupby(ordered, key=itemgetter(0, 3)):
-        yield ChunkRound(chunk, tuple(Message(src, dst, Op(op)) for _, src, dst, _, op in together))
+    for _, together in groupby(ordered, key=itemgetter(0)):
+        yield tuple(Message(src, dst, chunk, Op(op)) for _, src, dst, chunk, op in together)
 
 
 def split(first: int, last: int, build: Callable[[int], Built]) -> Built:
@@ -115,11 +116,14 @@ def split(first: int, last: int, build: Callable[[int], Built]) -> Built:
         try:
             return build(groups)
         except TooMuchError as error:
+            if error.factor is None:
+                raise
             groups = min(last, max(groups + 1, math.ceil(groups * error.factor)))
     return build(last)
 
 
-def check(what: str, value: int, limit: int, allows: str, cure: str) -> None:
-    """Raises TooMuchError if a value is beyond its limit."""
+def check(what: str, value: int, limit: int, allows: str, cure: str, *, split: bool = True) -> None:
+    """Raises TooMuchError if a value is beyond its limit; `split` says whether it gets less with more groups."""
     if value > limit:
-        raise TooMuchError(f"{what} is {value}; {allows} at most {limit}.\n  Cure: {cure}.", value / limit)
+        message = f"{what} is {value}; {allows} at most {limit}.\n  Cure: {cure}."
+        raise TooMuchError(message, value / limit if split else None)

@@ -3,36 +3,58 @@
 Follows MSCCL++ as of commit b62daa57 (execution_plan.cc, the parser, which knows neither version nor schema) with the
 limits of commit 00668b4a (execution_common.hpp).
 
-Thread block i of every GPU moves the same chunks, so that no two blocks of a GPU share data. A message is a `put` into
-a place of its own in the receiver's scratch buffer and a `signal`; the receiver does `wait`, then `re` (reduce) or
-`copy`. Nobody writes to another GPU's buffers before that one has sent it a signal in this call, as that GPU may still
-be in its last call: whoever would be written to before it sends anything announces itself with a signal at its start.
+Thread block i of every GPU moves the same chunks, so that no two blocks of a GPU share data. What a round brings from
+one block to another is a `put` per chunk into the receiver's scratch buffer and one `signal`; the receiver does `wait`,
+then `re` (reduce) or `copy`, and `res` where it sends the sum on at once. Nobody writes to another GPU's buffers before
+that one has sent it a signal in this call, as that GPU may still be in its last call: whoever would be written to
+before it sends anything announces itself with a signal at its start. A place in scratch is written to again once the
+signals that have reached the sender prove that it was read.
 
-Only memory channels are used: all GPUs must reach each other's memory (NVLink or PCIe peers). A schedule gets a
-thread block per chunk up to 32 of them, and more only if its operations need more.
+Only memory channels are used: all GPUs must reach each other's memory (NVLink or PCIe peers). Only scratch is written
+to from outside: for other buffers the executor takes it that they begin at the same offset of their allocations on all
+GPUs. A schedule gets a thread block per chunk up to 32 of them, and more only if its operations need more; with fewer
+chunks, as many thread blocks share each (`tbg_info`) as make 32. There is no loop (`pipeline`): its iterations are as
+many as a whole chunk needs, so that thread blocks that share a chunk would write beyond their parts.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import groupby, product
+from operator import attrgetter
 from typing import Any, Final
 
-from jaxcomm.errors import PlanError
-from jaxcomm.plan.exporters.chunk_rounds import THREAD_BLOCKS, ChunkRound, Exported, check, fitting, split
-from jaxcomm.schedules import Op, Schedule
+import numpy as np
+from numpy.typing import NDArray
 
-LANES: Final = 32  # thread blocks of a schedule that has the chunks: as many as NCCL has channels
+from jaxcomm.errors import PlanError
+from jaxcomm.plan.exporters.chunk_rounds import (
+    LANES,
+    PART,
+    THREAD_BLOCKS,
+    Exported,
+    Message,
+    Round,
+    check,
+    fitting,
+    split,
+)
+from jaxcomm.plan.exporters.mscclpp_blocks import Slot, ThreadBlock, place_of
+from jaxcomm.schedules import Schedule
+
+IntArray = NDArray[np.int32]
+
 OPERATIONS: Final = 64  # per thread block
 CHANNELS: Final = 16  # per thread block
-CHANNELS_AT_ONCE: Final = 8  # per operation
 ALIGNMENT: Final = 16  # bytes
 OFFSETS: Final = 2**32 - 1  # bytes: the executor holds offsets in 32 bits
 SMALLEST: Final = 2**31 - 1  # bytes: it reads the smallest size into 32 bits with a sign
 
 _FEWER_CHUNKS: Final = "plan with fewer chunks, or export another byte range (--bytes)"
 _FEWER_RANKS: Final = "use a schedule with fewer peers per rank, such as a ring, or fewer ranks"
+_IN_PARTS: Final = "export a range of smaller sizes (--bytes), and sum larger buffers in parts"
 
 
 def mscclpp(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | None) -> Exported:
@@ -46,24 +68,40 @@ def mscclpp(schedule: Schedule, name: str, min_bytes: int, max_bytes: int | None
 
     Returns:
       JSON. Its sizes are those of the range that are multiples of chunks × 16 bytes, the only ones that the executor
-      takes, as far as its 32-bit offsets reach. The scratch buffer has a chunk per message that a GPU receives.
+      takes, as far as its 32-bit offsets reach. The scratch buffer has a chunk for every one that may be there at once.
 
     Raises:
       PlanError: a limit of MSCCL++ that the schedule does not keep however its chunks are dealt out to thread blocks,
         or no size of the range that the executor takes.
     """
+    unit = schedule.num_chunks * ALIGNMENT
+    low = max(-(-min_bytes // unit), 1) * unit
+    allows = "MSCCL++ allows"
+    check("the smallest size in bytes", low, SMALLEST, allows, _IN_PARTS)
     first, last = min(schedule.num_chunks, LANES), min(schedule.num_chunks, THREAD_BLOCKS)
-    plan = fitting(
-        schedule, lambda order: split(first, last, lambda channels: _checked(_Plan(schedule, order, channels)))
+    plan = fitting(schedule, lambda order: split(first, last, lambda blocks: _checked(_Plan(schedule, order, blocks))))
+    check(
+        "the largest offset in bytes at the smallest size",
+        low // schedule.num_chunks * plan.places,
+        OFFSETS,
+        allows,
+        _IN_PARTS,
     )
-    low, high = _sizes(schedule.num_chunks, max(*plan.slots, schedule.num_chunks), min_bytes, max_bytes)
+    reach = OFFSETS // (plan.places * ALIGNMENT) * unit
+    high = reach if max_bytes is None else min(reach, max_bytes // unit * unit)
+    if low > high:
+        raise PlanError(
+            f"no size from {min_bytes} to {max_bytes} bytes is a multiple of {schedule.num_chunks} chunks × "
+            f"{ALIGNMENT} bytes = {unit}, as MSCCL++ needs.\n  Cure: export another byte range (--bytes)."
+        )
+    instances = max(min(LANES // plan.most_blocks, high // schedule.num_chunks // PART), 1)
     document = {
         "name": name,
         "collective": "allreduce",
         "protocol": "Simple",
         "inplace": True,
         "reuse_resources": False,
-        "gpus": [plan.gpu(rank) for rank in range(schedule.ranks)],
+        "gpus": [plan.gpu(rank, instances) for rank in range(schedule.ranks)],
         "num_threads_per_block": 1024,
         "use_double_scratch_buffer": False,
         "buffer_alignment": ALIGNMENT,
@@ -80,125 +118,78 @@ def _checked(plan: _Plan) -> _Plan:
     return plan
 
 
-def _sizes(chunks: int, places: int, min_bytes: int, max_bytes: int | None) -> tuple[int, int]:
-    """The smallest and the largest size that the executor takes; `places` is the largest buffer, in chunks."""
-    unit = chunks * ALIGNMENT
-    low = max(-(-min_bytes // unit), 1) * unit
-    reach = OFFSETS // (places * ALIGNMENT) * unit
-    high = reach if max_bytes is None else min(reach, max_bytes // unit * unit)
-    if low > high or low > SMALLEST:
-        end = "no limit" if max_bytes is None else max_bytes
-        raise PlanError(
-            f"no size from {min_bytes} to {end} bytes is one that MSCCL++ takes: a multiple of {chunks} chunks × "
-            f"{ALIGNMENT} bytes = {unit}, from {unit} to {reach} bytes, and a smallest one of at most {SMALLEST}.\n"
-            "  Cure: export another byte range (--bytes), or plan with fewer chunks."
-        )
-    return low, high
-
-
-class _Block:
-    """One thread block of one GPU; it names channels and remote buffers by their place in its own lists."""
+class _Scratch:
+    """The scratch buffer of one GPU; a place is reused for a chunk of the same block that surely finds it read."""
 
     def __init__(self) -> None:
-        self.peers: list[int] = []  # one channel each
-        self.written: list[int] = []  # peers whose scratch it puts into
-        self.arrived: set[int] = set()  # peers that are known to be in this call
-        self.announced: list[int] = []  # peers that wait for a signal of this block before they send
-        self._ops: list[dict[str, Any]] = []
-        self._loose: set[str] = set()  # kinds of operations that some threads may not have finished
-        self._sum: tuple[dict[str, Any], dict[str, Any]] | None = None  # the `wait` and `re` that more can join
+        self.size = 0
+        self._read: dict[int, list[tuple[int, int]]] = defaultdict(
+            list
+        )  # by block: place, signals sent when it was read
 
-    def operations(self) -> list[dict[str, Any]]:
-        return [*self._token("signal", self.announced), *self._ops]
+    def take(self, block: int, known: int) -> int:
+        """A place for a chunk; the sender knows that `known` of the block's signals were sent."""
+        for at, (place, signals) in enumerate(self._read[block]):
+            if signals < known:
+                del self._read[block][at]
+                return place
+        self.size += 1
+        return self.size - 1
 
-    def wait(self, peers: Sequence[int]) -> None:
-        self._sum = None
-        self.arrived.update(peers)
-        self._ops += self._token("wait", peers)
-        if peers:
-            self._loose.add("wait")
-
-    def signal(self, peers: Sequence[int]) -> None:
-        self._sum = None
-        if "data" in self._loose:
-            self._synchronise()
-        self._ops += self._token("signal", peers)
-
-    def data(self, name: str, src: list[dict[str, Any]], dst: list[dict[str, Any]], **more: str) -> None:
-        self._sum = None
-        if self._loose:
-            self._synchronise()
-        self._ops.append({"name": name, "src_buff": src, "dst_buff": dst, **more})
-        self._loose.add("data")
-
-    def reduce(self, peer: int, place: dict[str, Any], own: dict[str, Any]) -> None:
-        """Adds what a peer puts into a place to an own chunk, in one operation with what was added just before."""
-        if self._sum:
-            wait, sum_ = self._sum
-            ids, channel = wait["channel_ids"], _place(self.peers, peer)
-            if sum_["dst_buff"] == [own] and channel not in ids and len(ids) < CHANNELS_AT_ONCE:
-                ids.append(channel)
-                sum_["src_buff"].append(place)
-                self.arrived.add(peer)
-                return
-        self.wait([peer])
-        wait = self._ops[-1]
-        self.data("re", [own, place], [own], reduce_op="sum")
-        self._sum = wait, self._ops[-1]
-
-    def close(self) -> None:
-        """Ends the sum that more can join: a sum of a precondition must not wait for the late ranks."""
-        self._sum = None
-
-    def remote(self, peer: int, slot: int) -> dict[str, Any]:
-        return {"buffer_id": _place(self.written, peer), "index": slot, "size": 1}
-
-    def _synchronise(self) -> None:
-        self._ops.append({"name": "nop"})
-        self._loose.clear()
-
-    def _token(self, name: str, peers: Sequence[int]) -> Iterator[dict[str, Any]]:
-        for some in _by(CHANNELS_AT_ONCE, peers):
-            ids = [_place(self.peers, peer) for peer in some]
-            yield {"name": name, "channel_ids": ids, "channel_type": "memory"}
+    def read(self, block: int, place: int, signals: int) -> None:
+        self._read[block].append((place, signals))
 
 
 class _Plan:
-    """All thread blocks; channel i is the i-th of every GPU, and moves the chunks that are i modulo their number."""
+    """All thread blocks; block i of every GPU moves the chunks that are i modulo the number of blocks."""
 
-    def __init__(self, schedule: Schedule, order: Sequence[Sequence[ChunkRound]], channels: int) -> None:
+    def __init__(self, schedule: Schedule, order: Sequence[Sequence[Round]], blocks: int) -> None:
         self._chunks = schedule.num_chunks
-        self._channels = [[_Block() for _ in range(schedule.ranks)] for _ in range(channels)]
-        self.slots = [0] * schedule.ranks  # places in the scratch buffer
+        self._blocks = [[ThreadBlock(schedule.ranks) for _ in range(schedule.ranks)] for _ in range(blocks)]
+        self._scratch = [_Scratch() for _ in range(schedule.ranks)]
         for phase in order:
             for moved in phase:
-                self._add(moved)
-            for channel in self._channels:
-                for block in channel:
-                    block.close()
+                dealt: dict[int, list[Message]] = defaultdict(list)
+                for message in moved:
+                    dealt[message.chunk % blocks].append(message)
+                for block, messages in dealt.items():
+                    self._add(block, messages)
+            for row in self._blocks:
+                for block_ in row:
+                    block_.close()
 
     @property
     def most_operations(self) -> int:
-        return max(len(block.operations()) for channel in self._channels for block in channel)
+        return max(len(block.operations()) for row in self._blocks for block in row)
 
     @property
     def most_peers(self) -> int:
-        return max(len(block.peers) for channel in self._channels for block in channel)
+        return max(len(block.peers) for row in self._blocks for block in row)
 
-    def gpu(self, rank: int) -> dict[str, Any]:
-        blocks = [channel[rank] for channel in self._channels if channel[rank].peers]
-        written = sorted({peer for block in blocks for peer in block.written})
+    @property
+    def most_blocks(self) -> int:
+        return max(sum(1 for row in self._blocks if row[rank].peers) for rank in range(len(self._scratch)))
+
+    @property
+    def places(self) -> int:
+        """Chunks in the largest buffer."""
+        return max(self._chunks, *(scratch.size for scratch in self._scratch))
+
+    def gpu(self, rank: int, instances: int) -> dict[str, Any]:
+        """A GPU, in which so many thread blocks move a part of each chunk for one."""
+        blocks = [row[rank] for row in self._blocks if row[rank].peers]
+        written = sorted({peer for block in blocks for peer in block.buffers})
         threadblocks: list[dict[str, Any]] = []
         connected: list[int] = []
-        for index, block in enumerate(blocks):
+        for block, part in product(blocks, range(instances)):
             ids = list(range(len(connected), len(connected) + len(block.peers)))
             connected += block.peers
-            buffers = [written.index(peer) for peer in block.written]
+            buffers = [written.index(peer) for peer in block.buffers]
             access = {"access_channel_type": "memory", "remote_buffer_ids": buffers}
             threadblocks.append(
                 {
-                    "id": index,
-                    "ops": block.operations(),
+                    "id": len(threadblocks),
+                    "ops": [_part(op, part, instances) for op in block.operations()],
                     "channels": [{"channel_type": "memory", "channel_ids": ids}],
                     "remote_buffer_refs": [access] if buffers else [],
                 }
@@ -207,48 +198,45 @@ class _Plan:
             "id": rank,
             "input_chunks": self._chunks,
             "output_chunks": self._chunks,
-            "scratch_chunks": self.slots[rank],
+            "scratch_chunks": self._scratch[rank].size,
             "threadblocks": threadblocks,
             "channels": [{"channel_type": "memory", "connected_to": connected}],
             "remote_buffers": [{"rank": peer, "type": "s", "access_channel_types": ["memory"]} for peer in written],
             "semaphores": [],
         }
 
-    def _add(self, moved: ChunkRound) -> None:
-        blocks = self._channels[moved.chunk % len(self._channels)]
-        slot = {}
-        for message in moved.messages:
-            slot[message] = self.slots[message.dst]
-            self.slots[message.dst] += 1
-        own = {"type": "i", "index": moved.chunk, "size": 1}
-        for src, group in groupby(sorted(moved.messages), key=lambda message: message.src):
-            messages = list(group)
-            block = blocks[src]
-            strangers = [message.dst for message in messages if message.dst not in block.arrived]
+    def _add(self, index: int, messages: Sequence[Message]) -> None:
+        """What a round brings to the blocks of one index."""
+        row = self._blocks[index]
+        place: dict[Message, int] = {}
+        known: dict[int, IntArray] = {}
+        for src, group in groupby(sorted(messages), key=attrgetter("src")):
+            sent, block = list(group), row[src]
+            peers = sorted({message.dst for message in sent})
+            strangers = [peer for peer in peers if peer not in block.arrived]
             for peer in strangers:
-                blocks[peer].announced.append(src)
-                _place(blocks[peer].peers, src)
-            block.wait(strangers)
-            for some in _by(CHANNELS_AT_ONCE, messages):
-                to = [block.remote(message.dst, slot[message]) for message in some]
-                block.data("put", [own] * len(some), to, channel_type="memory")
-                block.signal([message.dst for message in some])
-        for message in moved.messages:
-            place = {"type": "s", "index": slot[message], "size": 1}
-            if message.op == Op.REDUCE:
-                blocks[message.dst].reduce(message.src, place, own)
-            else:
-                blocks[message.dst].wait([message.src])
-                blocks[message.dst].data("copy", [place], [own])
+                row[peer].announced.append(src)
+                place_of(row[peer].peers, src)
+            block.await_arrival(strangers)
+            for chunk, to in groupby(sorted(sent, key=attrgetter("chunk", "dst")), key=attrgetter("chunk")):
+                slots = []
+                for message in to:
+                    place[message] = self._scratch[message.dst].take(index, int(block.known[message.dst]))
+                    slots.append(Slot(message.dst, chunk, place[message]))
+                block.put(chunk, slots)
+            block.signal(peers)
+            block.known[src] = block.signals
+            known[src] = block.known.copy()
+        for dst, group in groupby(sorted(messages, key=attrgetter("dst", "chunk", "src")), key=attrgetter("dst")):
+            received, block = list(group), row[dst]
+            block.receive([(Slot(message.src, message.chunk, place[message]), message.op) for message in received])
+            for message in received:
+                np.maximum(block.known, known[message.src], out=block.known)
+                self._scratch[dst].read(index, place[message], block.signals)
 
 
-def _place(items: list[int], item: int) -> int:
-    """Where an item stands in a list, at whose end it is put if it is not there."""
-    if item not in items:
-        items.append(item)
-    return items.index(item)
-
-
-def _by(size: int, items: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
+def _part(operation: dict[str, Any], part: int, instances: int) -> dict[str, Any]:
+    """An operation on a part of its chunks, which the executor finds itself."""
+    if instances == 1 or "src_buff" not in operation:
+        return operation
+    return operation | {"tbg_info": {"tb_id": part, "tbg_size": instances}}

@@ -1,0 +1,145 @@
+"""What the thread blocks of MSCCL do: steps in order, each behind the steps of other blocks that it conflicts with."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from jaxcomm.plan.exporters.chunk_rounds import Round
+from jaxcomm.schedules import Op
+
+PEERS: Final = 32  # per channel and direction
+COUNT: Final = 71  # chunks of a step
+
+
+class Move(NamedTuple):
+    """Consecutive chunks that go from `src` to `dst` in one step."""
+
+    src: int
+    dst: int
+    chunks: range
+    op: Op
+
+
+@dataclass
+class Step:
+    """One step; `needs` is the block and step that must have finished, `needed` whether another step needs this one."""
+
+    kind: str
+    chunks: range
+    needs: tuple[int, int]
+    needed: bool = False
+
+
+@dataclass
+class ThreadBlock:
+    channel: int
+    send: int = -1
+    recv: int = -1
+    steps: list[Step] = field(default_factory=list)
+    passed: dict[int, int] = field(default_factory=dict)  # block -> its last step that this one has waited for
+
+
+class Gpu:
+    """The thread blocks of one GPU, and who touched which chunk last.
+
+    Args:
+      both: one thread block sends to a peer and receives from it, instead of two.
+    """
+
+    def __init__(self, both: bool) -> None:
+        self.blocks: list[ThreadBlock] = []
+        self._both = both
+        self._index: dict[tuple[int, int, bool], int] = {}
+        self._writer: dict[int, tuple[int, int]] = {}
+        self._readers: dict[int, list[tuple[int, int]]] = {}
+
+    def send(self, move: Move, channel: int) -> None:
+        index = self._block(move.dst, channel, receives=False)
+        self.blocks[index].send = move.dst
+        here = self._append(index, "s", move.chunks, [])
+        for chunk in move.chunks:
+            self._readers.setdefault(chunk, []).append(here)
+
+    def receive(self, move: Move, channel: int) -> None:
+        index = self._block(move.src, channel, receives=True)
+        self.blocks[index].recv = move.src
+        readers = [reader for chunk in move.chunks for reader in self._readers.pop(chunk, [])]
+        here = self._append(index, "rrc" if move.op == Op.REDUCE else "r", move.chunks, readers)
+        for chunk in move.chunks:
+            self._writer[chunk] = here
+
+    def _block(self, peer: int, channel: int, receives: bool) -> int:
+        index = self._index.setdefault((peer, channel, receives and not self._both), len(self.blocks))
+        if index == len(self.blocks):
+            self.blocks.append(ThreadBlock(channel))
+        return index
+
+    def _append(self, index: int, kind: str, chunks: range, readers: list[tuple[int, int]]) -> tuple[int, int]:
+        """Appends a step behind those that wrote these chunks, and behind the readers; where it stands."""
+        block = self.blocks[index]
+        latest: dict[int, int] = {}
+        for other, number in (*(self._writer[chunk] for chunk in chunks if chunk in self._writer), *readers):
+            if other != index and number > block.passed.get(other, -1):
+                latest[other] = max(number, latest.get(other, -1))
+        block.passed |= latest
+        needs = sorted(latest.items())
+        for other, number in needs:
+            self.blocks[other].steps[number].needed = True
+        block.steps += [Step("nop", range(0), need) for need in needs[1:]]
+        block.steps.append(Step(kind, chunks, needs[0] if needs else (-1, -1)))
+        return index, len(block.steps) - 1
+
+
+def gpus(ranks: int, moves: Sequence[Sequence[Move]], most: int, both: bool) -> list[Gpu]:
+    """The GPUs, in which the link with the most steps has so many channels, and the others in proportion."""
+    channels = _channels(Counter((move.src, move.dst) for group in moves for move in group), most)
+    made = [Gpu(both) for _ in range(ranks)]
+    for group in moves:
+        taken = [(move, next(channels[move.src, move.dst])) for move in group]
+        for move, channel in taken:
+            made[move.src].send(move, channel)
+        for move, channel in taken:
+            made[move.dst].receive(move, channel)
+    return made
+
+
+def _channels(steps: Counter[tuple[int, int]], most: int) -> dict[tuple[int, int], Iterator[int]]:
+    """By link the channels that its steps take in turn: the first ones that have peers to spare at both ends."""
+    each = math.ceil(max(steps.values()) / most)
+    taken: Counter[tuple[int, int, bool]] = Counter()
+    channels: dict[tuple[int, int], Iterator[int]] = {}
+    for (src, dst), count in sorted(steps.items()):
+        free = (c for c in itertools.count() if max(taken[src, c, True], taken[dst, c, False]) < PEERS)
+        own = list(itertools.islice(free, math.ceil(count / each)))
+        for channel in own:
+            taken[src, channel, True] += 1
+            taken[dst, channel, False] += 1
+        channels[src, dst] = itertools.cycle(own)
+    return channels
+
+
+def together(round_: Round) -> list[list[Move]]:
+    """A round in groups of moves, of which each is sent before any is taken in.
+
+    Consecutive chunks go in one step where no link has more than one in this round; else a group has one chunk, so that
+    nothing that is sent has to wait until something of the same group is taken in.
+    """
+    moves: list[Move] = []
+    for src, dst, chunk, op in sorted(round_, key=attrgetter("src", "dst", "op", "chunk")):
+        last = moves[-1].chunks if moves else range(0)
+        if moves and len(last) < COUNT and moves[-1] == (src, dst, range(last.start, chunk), op):
+            moves[-1] = Move(src, dst, range(last.start, chunk + 1), op)
+        else:
+            moves.append(Move(src, dst, range(chunk, chunk + 1), op))
+    if len({move[:2] for move in moves}) == len(moves):
+        return [moves]
+    return [
+        [Move(src, dst, range(chunk, chunk + 1), op) for src, dst, _, op in group]
+        for chunk, group in itertools.groupby(round_, key=attrgetter("chunk"))
+    ]

@@ -1,0 +1,59 @@
+"""Schedules to export, and the texts of both formats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from jaxcomm import schedules
+from jaxcomm.plan.exporters.msccl_xml import msccl_xml
+from jaxcomm.plan.exporters.mscclpp import mscclpp
+from jaxcomm.schedules import Op, Schedule
+from tests.schedules.schedule_cases import CASES
+
+
+def solved(ranks: int) -> Schedule:
+    """A schedule given transfer by transfer: every owner joins with the late rank, then tells the next ones in turn."""
+    late, others = ranks - 1, range(ranks - 1)
+    moves = [(c, late, c, c) for c in others]
+    moves += [(c + hop, c, (c + hop) % (ranks - 1), c) for c in others for hop in range(1, ranks - 1)]
+    return schedules.transfers(ranks, late, tuple(others), tuple(number for move in moves for number in move))
+
+
+ALL: dict[str, Callable[[int], Schedule]] = {**CASES, "transfers": solved}
+
+
+def mscclpp_text(schedule: Schedule) -> str:
+    return mscclpp(schedule, "test", 0, None).text
+
+
+def one_block_per_chunk(schedule: Schedule) -> str:
+    """The plan for sizes whose chunks are too small for more than one thread block."""
+    return mscclpp(schedule, "test", 0, small(schedule)).text
+
+
+def small(schedule: Schedule) -> int:
+    """The largest buffer in which two thread blocks would gain nothing over one for each chunk."""
+    return 32 * 1024 * schedule.num_chunks - 1
+
+
+def xml_text(schedule: Schedule) -> str:
+    return msccl_xml(schedule, "test", 0, None).text
+
+
+def one_instance(schedule: Schedule) -> str:
+    return msccl_xml(schedule, "test", 0, small(schedule)).text
+
+
+def star(ranks: int) -> Schedule:
+    """One rank adds up everything, and tells everybody."""
+    rows = [[0, rank, 0, 0, Op.REDUCE] for rank in range(1, ranks)] + [
+        [1, 0, rank, 0, Op.COPY] for rank in range(1, ranks)
+    ]
+    return Schedule.from_table(rows, kind="star", ranks=ranks, num_chunks=1, ports=ranks)
+
+
+def spokes(counts: Sequence[int]) -> Schedule:
+    """Rank 0 sends so many chunks to each other rank, one per round; no allreduce, but a limit for each link."""
+    rows = [[chunk, 0, rank, chunk, Op.COPY] for rank, count in enumerate(counts, 1) for chunk in range(count)]
+    ranks = len(counts) + 1
+    return Schedule.from_table(rows, kind="spokes", ranks=ranks, num_chunks=max(counts), ports=ranks)
