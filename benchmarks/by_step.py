@@ -10,7 +10,6 @@ the end, on the first process, and what the plan predicts.
 
 from __future__ import annotations
 
-import statistics
 import time
 
 import jax
@@ -77,15 +76,16 @@ def main(words: list[str]) -> None:
     if jax.process_index() == 0:
         entry = switching.collectives[switching.index_for(BYTES.value)]
         predicted = {
-            "by step": entry.by_step and entry.by_step.seconds,
+            "by step": entry.by_step.seconds if entry.by_step else None,
             "static": entry.predicted.seconds,
             "none": entry.predicted.direct,
         }
-        rows = [
-            [kind, *(None if s is None else seconds_text(s) for s in (statistics.mean(took[kind]), predicted[kind]))]
-            for kind in plans
-        ]
-        print(table(["calls", "mean", "predicted"], rows), flush=True)
+        rows = []
+        for kind, seconds in took.items():
+            times, expected = np.array(seconds), predicted[kind]
+            means = [times.mean(), times[delays > 0].mean(), times[delays == 0].mean()]
+            rows.append([kind, *map(seconds_text, means), None if expected is None else seconds_text(expected)])
+        print(table(["calls", "mean", "late", "on time", "predicted"], rows), flush=True)
 
 
 if __name__ == "__main__":
