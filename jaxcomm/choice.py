@@ -24,7 +24,7 @@ AUTO: Final = "auto"  # in place of a plan's hash: what calls between processes 
 _FLAT_BYTES: Final = 16 << 10  # up to which all ranks of several processes send all they have to all others
 
 
-class ByStep(NamedTuple):
+class TwoPrograms(NamedTuple):
     """Two programs or message lists by their names in the core: after a call to which rank `late` came less than
     `seconds` after all others the next one runs `below`, else `above`, as do the first ones."""
 
@@ -102,7 +102,9 @@ def _choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, wh
     return (schedules.direct(ranks), "direct") if schedule is None else (schedule, plan[:8])
 
 
-def choose_by_step(ranks: int, nbytes: int, dtype: str | None, plan: str, between_processes: bool) -> ByStep | None:
+def choose_by_step(
+    ranks: int, nbytes: int, dtype: str | None, plan: str, between_processes: bool
+) -> TwoPrograms | None:
     """What all-reduces on CPUs run by how late others came to the one before; None if a plan does not say so.
 
     Args as in `choose`; `between_processes` asks for message lists.
@@ -113,7 +115,7 @@ def choose_by_step(ranks: int, nbytes: int, dtype: str | None, plan: str, betwee
         return None
     compiled = _compiled_messages if between_processes else _compiled
     above, below = (compiled(found.schedule_of(spec)) for spec in (switched.above, switched.below))
-    return ByStep(above, below, found.roles[switched.late], switched.below_s)
+    return TwoPrograms(above, below, found.roles[switched.late], switched.below_s)
 
 
 def uses_nccl(ranks: int, nbytes: int, dtype: str | None, plan: str) -> bool:

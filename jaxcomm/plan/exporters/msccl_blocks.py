@@ -17,7 +17,7 @@ PEERS: Final = 32  # per channel and direction
 COUNT: Final = 71  # chunks of a step
 
 
-class Move(NamedTuple):
+class ChunksMessage(NamedTuple):
     """Consecutive chunks that go from `src` to `dst` in one step."""
 
     src: int
@@ -27,7 +27,7 @@ class Move(NamedTuple):
 
 
 @dataclass
-class Step:
+class XmlStep:
     """One step; `needs` is the block and step that must have finished, `needed` whether another step needs this one."""
 
     kind: str
@@ -37,11 +37,11 @@ class Step:
 
 
 @dataclass
-class ThreadBlock:
+class XmlThreadBlock:
     channel: int
     send: int = -1
     recv: int = -1
-    steps: list[Step] = field(default_factory=list)
+    steps: list[XmlStep] = field(default_factory=list)
     passed: dict[int, int] = field(default_factory=dict)  # block -> its last step that this one has waited for
 
 
@@ -53,20 +53,20 @@ class Gpu:
     """
 
     def __init__(self, both: bool) -> None:
-        self.blocks: list[ThreadBlock] = []
+        self.blocks: list[XmlThreadBlock] = []
         self._both = both
         self._index: dict[tuple[int, int, bool], int] = {}
         self._writer: dict[int, tuple[int, int]] = {}
         self._readers: dict[int, list[tuple[int, int]]] = {}
 
-    def send(self, move: Move, channel: int) -> None:
+    def send(self, move: ChunksMessage, channel: int) -> None:
         index = self._block(move.dst, channel, receives=False)
         self.blocks[index].send = move.dst
         here = self._append(index, "s", move.chunks, [])
         for chunk in move.chunks:
             self._readers.setdefault(chunk, []).append(here)
 
-    def receive(self, move: Move, channel: int) -> None:
+    def receive(self, move: ChunksMessage, channel: int) -> None:
         index = self._block(move.src, channel, receives=True)
         self.blocks[index].recv = move.src
         readers = [reader for chunk in move.chunks for reader in self._readers.pop(chunk, [])]
@@ -77,7 +77,7 @@ class Gpu:
     def _block(self, peer: int, channel: int, receives: bool) -> int:
         index = self._index.setdefault((peer, channel, receives and not self._both), len(self.blocks))
         if index == len(self.blocks):
-            self.blocks.append(ThreadBlock(channel))
+            self.blocks.append(XmlThreadBlock(channel))
         return index
 
     def _append(self, index: int, kind: str, chunks: range, readers: list[tuple[int, int]]) -> tuple[int, int]:
@@ -91,12 +91,12 @@ class Gpu:
         needs = sorted(latest.items())
         for other, number in needs:
             self.blocks[other].steps[number].needed = True
-        block.steps += [Step("nop", range(0), need) for need in needs[1:]]
-        block.steps.append(Step(kind, chunks, needs[0] if needs else (-1, -1)))
+        block.steps += [XmlStep("nop", range(0), need) for need in needs[1:]]
+        block.steps.append(XmlStep(kind, chunks, needs[0] if needs else (-1, -1)))
         return index, len(block.steps) - 1
 
 
-def gpus(ranks: int, moves: Sequence[Sequence[Move]], most: int, both: bool) -> list[Gpu]:
+def gpus(ranks: int, moves: Sequence[Sequence[ChunksMessage]], most: int, both: bool) -> list[Gpu]:
     """The GPUs, in which the link with the most steps has so many channels, and the others in proportion."""
     channels = _channels(Counter((move.src, move.dst) for group in moves for move in group), most)
     made = [Gpu(both) for _ in range(ranks)]
@@ -124,22 +124,22 @@ def _channels(steps: Counter[tuple[int, int]], most: int) -> dict[tuple[int, int
     return channels
 
 
-def together(round_: Round) -> list[list[Move]]:
+def together(round_: Round) -> list[list[ChunksMessage]]:
     """A round in groups of moves, of which each is sent before any is taken in.
 
     Consecutive chunks go in one step where no link has more than one in this round; else a group has one chunk, so that
     nothing that is sent has to wait until something of the same group is taken in.
     """
-    moves: list[Move] = []
+    moves: list[ChunksMessage] = []
     for src, dst, chunk, op in sorted(round_, key=attrgetter("src", "dst", "op", "chunk")):
         last = moves[-1].chunks if moves else range(0)
         if moves and len(last) < COUNT and moves[-1] == (src, dst, range(last.start, chunk), op):
-            moves[-1] = Move(src, dst, range(last.start, chunk + 1), op)
+            moves[-1] = ChunksMessage(src, dst, range(last.start, chunk + 1), op)
         else:
-            moves.append(Move(src, dst, range(chunk, chunk + 1), op))
+            moves.append(ChunksMessage(src, dst, range(chunk, chunk + 1), op))
     if len({move[:2] for move in moves}) == len(moves):
         return [moves]
     return [
-        [Move(src, dst, range(chunk, chunk + 1), op) for src, dst, _, op in group]
+        [ChunksMessage(src, dst, range(chunk, chunk + 1), op) for src, dst, _, op in group]
         for chunk, group in itertools.groupby(round_, key=attrgetter("chunk"))
     ]

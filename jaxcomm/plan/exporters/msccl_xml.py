@@ -27,7 +27,7 @@ from jaxcomm.plan.exporters.chunk_rounds import (
     fitting,
     split,
 )
-from jaxcomm.plan.exporters.msccl_blocks import Gpu, Step, gpus, together
+from jaxcomm.plan.exporters.msccl_blocks import Gpu, XmlStep, gpus, together
 from jaxcomm.schedules import Schedule
 
 STEPS: Final = 64  # per thread block, `nop` included
@@ -105,7 +105,7 @@ def _instances(made: list[Gpu], channels: int, chunks: int, max_bytes: int | Non
     return 1 << max(min(most), 1).bit_length() - 1
 
 
-def _xml(step: Step, number: int, first_block: int, first_chunk: int) -> str:
+def _xml(step: XmlStep, number: int, first_block: int, first_chunk: int) -> str:
     block, needed = step.needs
     block += first_block if block >= 0 else 0
     chunk = first_chunk + step.chunks.start if step.chunks else -1
