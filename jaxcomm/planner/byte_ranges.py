@@ -63,11 +63,13 @@ def byte_ranges(
       progress: called with the finished share.
     """
     choices = choices._replace(choose=cache(choices.choose))
+    cuts = {*cuts}
     lows = sorted({*_lows(choices, sizes, progress), *cuts})
     found: list[ByteRange[Choice]] = []
     for low, following in zip(lows, [*lows[1:], None], strict=True):
         for each in _refined(choices, low, None if following is None else following - 1, sizes[0], sizes[-1]):
-            found += [each] if each.low == low else _joined(choices, found.pop(), each, sizes[0], sizes[-1])
+            apart = not found or each.low in cuts or choices.kind(found[-1].choice) != choices.kind(each.choice)
+            found += [each] if apart else _joined(choices, found.pop(), each, sizes[0], sizes[-1])
     return found
 
 
@@ -98,7 +100,7 @@ def _quarters(start: int, end: int, step: int) -> list[int]:
 def _joined(
     choices: Choices[Choice], before: ByteRange[Choice], after: ByteRange[Choice], smallest: int, largest: int
 ) -> list[ByteRange[Choice]]:
-    """Two neighbours, or one range if the choice of one serves both."""
+    """Two neighbours of one kind, or one range if the choice of one serves both."""
     for own, other in ((before, after), (after, before)):
         low, high = max(other.low, smallest), max(other.low, largest) if other.high is None else other.high
         sizes = _quarters(low, high, choices.step)
