@@ -43,9 +43,9 @@ def entries(setting: Setting, known: Mapping[int, Spec], progress: Progress) -> 
             yield nbytes + 1
 
     choices = Choices(lambda nbytes: choose(setting, nbytes), _runs, serves, jumps)
+    sizes = sizes_between(known, STEPS)
     if not links.topology:
-        choices = choices._replace(finest=1.0, step=ALIGNMENT)
-    sizes = [ALIGNMENT, 2 * ALIGNMENT, *sizes_between(known, STEPS)]
+        choices, sizes = choices._replace(finest=1.0, step=ALIGNMENT), [ALIGNMENT, 2 * ALIGNMENT, *sizes]
     cuts = {*known, *(nbytes + 1 for nbytes in known)}
     return tuple(
         entry(setting, low, high, low, known[low]) if low in known else entry(setting, low, high, reference, choice)
