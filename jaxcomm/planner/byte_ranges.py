@@ -24,6 +24,7 @@ class Choices(NamedTuple, Generic[Choice]):
       turns: the sizes within a range at which the time of a choice, or the best time, begins to grow faster or slower;
         none where the sizes that the search begins with lie close enough.
       finest: ratio of the ends of a range that is not divided further.
+      step: ranges are divided at its multiples; what is best for one of them is so for all sizes since the one before.
     """
 
     choose: Callable[[int], Choice]
@@ -31,6 +32,7 @@ class Choices(NamedTuple, Generic[Choice]):
     serves: Callable[[Choice, int, Choice], bool]
     turns: Callable[[Choice, int, int], Iterable[int]] = lambda choice, low, high: ()
     finest: float = 1.02
+    step: int = 1
 
 
 class ByteRange(NamedTuple, Generic[Choice]):
@@ -51,7 +53,7 @@ def sizes_between(known: Iterable[int], per_octave: int) -> list[int]:
 
 def byte_ranges(
     choices: Choices[Choice], sizes: Sequence[int], cuts: Iterable[int] = (), progress: Progress = lambda share: None
-) -> Iterator[ByteRange[Choice]]:
+) -> list[ByteRange[Choice]]:
     """Ranges that cover every size.
 
     Args:
@@ -61,9 +63,14 @@ def byte_ranges(
       progress: called with the finished share.
     """
     choices = choices._replace(choose=cache(choices.choose))
+    cuts = {*cuts}
     lows = sorted({*_lows(choices, sizes, progress), *cuts})
+    found: list[ByteRange[Choice]] = []
     for low, following in zip(lows, [*lows[1:], None], strict=True):
-        yield from _refined(choices, low, None if following is None else following - 1, sizes[0], sizes[-1])
+        for each in _refined(choices, low, None if following is None else following - 1, sizes[0], sizes[-1]):
+            apart = not found or each.low in cuts or choices.kind(found[-1].choice) != choices.kind(each.choice)
+            found += [each] if apart else _joined(choices, found.pop(), each, sizes[0], sizes[-1])
+    return found
 
 
 def _refined(
@@ -71,24 +78,44 @@ def _refined(
 ) -> Iterator[ByteRange[Choice]]:
     """One range, or several where no choice would serve all of it."""
     start, end = max(low, smallest), max(low, largest) if high is None else high
-    quarters = [min(end, round(start * (end / start) ** (i / 4))) for i in range(5)]
+    quarters = _quarters(start, end, choices.step)
     best = [choices.choose(nbytes) for nbytes in quarters]
     found = _common(choices, quarters, best)
-    if found is not None and not _serves_between(choices, best[found], start, end):
-        found = None
+    behind = None if found is None else _behind(choices, best[found], start, end)
     if found is None and end < max(choices.finest * start, start + 2):
         found = 2
-    if found is not None:
+    if found is not None and behind is None:
         yield ByteRange(low, high, quarters[found], best[found])
         return
-    yield from _refined(choices, low, quarters[2], smallest, largest)
-    yield from _refined(choices, quarters[2] + 1, high, smallest, largest)
+    middle = min(quarters[2], (end - 1) // choices.step * choices.step) if behind is None else behind - 1
+    yield from _refined(choices, low, middle, smallest, largest)
+    yield from _refined(choices, middle + 1, high, smallest, largest)
 
 
-def _serves_between(choices: Choices[Choice], choice: Choice, low: int, high: int) -> bool:
-    """Whether a choice serves the sizes of a range at which times turn."""
-    turns = choices.turns(choice, low, high)
-    return all(choices.serves(choice, nbytes, choices.choose(nbytes)) for nbytes in turns)
+def _quarters(start: int, end: int, step: int) -> list[int]:
+    sizes = (round(start * (end / start) ** (i / 4)) for i in range(5))
+    return [min(end, -(-nbytes // step) * step) for nbytes in sizes]
+
+
+def _joined(
+    choices: Choices[Choice], before: ByteRange[Choice], after: ByteRange[Choice], smallest: int, largest: int
+) -> list[ByteRange[Choice]]:
+    """Two neighbours of one kind, or one range if the choice of one serves both."""
+    for own, other in ((before, after), (after, before)):
+        low, high = max(other.low, smallest), max(other.low, largest) if other.high is None else other.high
+        sizes = _quarters(low, high, choices.step)
+        enough = all(choices.serves(own.choice, nbytes, choices.choose(nbytes)) for nbytes in sizes)
+        if enough and _behind(choices, own.choice, low, high) is None:
+            return [ByteRange(before.low, after.high, own.reference, own.choice)]
+    return [before, after]
+
+
+def _behind(choices: Choices[Choice], choice: Choice, low: int, high: int) -> int | None:
+    """The first of the sizes of a range at which times turn where a choice does not serve."""
+    for nbytes in choices.turns(choice, low, high):
+        if not choices.serves(choice, nbytes, choices.choose(nbytes)):
+            return nbytes
+    return None
 
 
 def _lows(choices: Choices[Choice], sizes: Sequence[int], progress: Progress) -> list[int]:

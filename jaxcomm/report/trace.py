@@ -37,8 +37,8 @@ def of_sites(sites: Sequence[Mapping[str, Any]]) -> str:
 def of_schedule(schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology | None = None) -> str:
     """The trace of a schedule's predicted rounds: a track per rank, a slice for what it receives in a round.
 
-    The late rank arrives when what the others do before is done. On a topology the rounds of a phase share its time as
-    they would on even links.
+    The late rank arrives when what the others do before is done. The rounds of a phase share its time as they would on
+    even links.
 
     Args:
       schedule: any schedule.
@@ -53,9 +53,8 @@ def of_schedule(schedule: Schedule, nbytes: int, alpha: float, beta: float, topo
     for phase, phase_s in zip(schedule.phases, took, strict=True):
         if phase is schedule:
             events += [slice_of("absent", "wait", 1, rank, 0.0, start) for rank in sorted(schedule.late_ranks) if start]
-        even = phase.seconds(nbytes, alpha, beta)
-        stretch = phase_s / even if even else 1.0
-        seconds = stretch * (alpha + _busiest(phase) / phase.num_chunks * nbytes * beta)
+        seconds = alpha + _busiest(phase) / phase.num_chunks * nbytes * beta
+        seconds *= phase_s / seconds.sum() if seconds.any() else 1.0
         begins = start + np.concatenate([[0.0], np.cumsum(seconds)])
         events += _rounds(phase, begins.tolist())
         start = float(begins[-1])

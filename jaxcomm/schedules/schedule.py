@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,8 @@ from jaxcomm.schedules.template import Template
 
 Table = NDArray[np.int32]
 CollectiveKind = Literal["all_reduce", "reduce_scatter", "all_gather"]
+
+ALIGNMENT: Final = 64  # bytes; the executor cuts buffers at multiples of it
 
 
 class Op(IntEnum):
@@ -142,20 +144,35 @@ class Schedule:
             yield Transfer(round_, src, dst, chunk, Op(op))
 
     def seconds(self, nbytes: int, alpha: float, beta: float) -> float:
-        """Predicted time after the late rank's arrival: `num_rounds·α + volume/num_chunks·nbytes·β`.
+        """Predicted time after the late rank's arrival: `num_rounds·α + aligned_volume·β`.
 
         Args:
           nbytes: size of the buffer s.
           alpha: seconds per round.
           beta: seconds per byte.
         """
-        return self.num_rounds * alpha + self.volume / self.num_chunks * nbytes * beta
+        volume = aligned_volume(nbytes, self.num_chunks, self.volume, self.num_rounds * self.ports)
+        return self.num_rounds * alpha + float(volume) * beta
 
     @cached_property
     def _unrolled(self) -> Table:
         table = self.unroll(*self.parameters)
         table.setflags(write=False)
         return table
+
+
+def aligned_volume(nbytes: int, chunks: ArrayLike, volume: ArrayLike, messages: ArrayLike) -> NDArray[np.float64]:
+    """Bytes of a volume of so many chunks, where the executor cuts the buffer at multiples of 64 bytes.
+
+    That is exact where each message is one chunk; where a message is several, alignment adds to it only once. All but
+    `nbytes` may be arrays.
+    """
+    total, messages = np.asarray(volume, np.float64), np.maximum(messages, 1)
+    chunk, message = (
+        np.minimum(nbytes, np.ceil(share / ALIGNMENT) * ALIGNMENT)
+        for share in (nbytes / np.asarray(chunks), np.maximum(total, messages) * nbytes / (chunks * messages))
+    )
+    return np.asarray(np.minimum(total * chunk, messages * message))
 
 
 class PortLoad(NamedTuple):

@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxcomm.schedules.schedule import ALIGNMENT, aligned_volume
 from jaxcomm.simulate.cost import Delays
 
-ALIGNMENT: Final = 64  # bytes; the executor cuts chunks at multiples of it
 SLACK: Final = 1.001
 
 Ints = NDArray[np.int64]
@@ -119,20 +119,19 @@ def grid(ranks: int, nbytes: int, covered: Ints, blocks: Ints, alpha: float, bet
     """
     k, m = covered[:, None].astype(np.int64), blocks[None, :].astype(np.int64)
     chunks = k + m * ranks
-    units = -(-nbytes // (ALIGNMENT * chunks))
-    chunk = ALIGNMENT * units * beta
     others = ranks - 1
-    before = (others - 1) * (alpha + -(-k // others) * chunk)
-    joined, lap = k - 1 + others.bit_length(), 2 * others
-    after = (joined + lap * (m > 0)) * alpha + (joined + lap * m) * chunk
+    alone, lap = others - 1, 2 * others * (m > 0)
+    joined = k - 1 + others.bit_length()
+    before = alone * alpha + aligned_volume(nbytes, chunks, alone * -(-k // others), alone) * beta
+    after = (joined + lap) * alpha + aligned_volume(nbytes, chunks, joined + lap * m, joined + lap) * beta
     allowed = (chunks <= max_chunks(ranks, nbytes)) | (chunks == chunks.min())
     return Grid(chunks, np.broadcast_to(k, chunks.shape), before, np.where(allowed, after, np.inf))
 
 
 def max_chunks(ranks: int, nbytes: int) -> int:
-    """The most chunks worth having: none below the executor's alignment, which `grid` counts, and no program of more
+    """The most chunks worth having: none below the executor's alignment, which times count, and no program of more
     than some 2^18 operations."""
-    return max(1, min(nbytes // ALIGNMENT, max(2 * ranks, min(4096, 2**18 // ranks))))
+    return max(1, min(-(-nbytes // ALIGNMENT), max(2 * ranks, min(4096, 2**18 // ranks))))
 
 
 @lru_cache(maxsize=256)  # many sizes have the same limit

@@ -152,7 +152,7 @@ def test_a_rate_is_above_zero(rate: float) -> None:
 def test_a_quarter_rate_takes_four_times_as_long_for_large_buffers(
     given: Profile, capsys: Capture, tmp_path: Path
 ) -> None:
-    small, large = rows(capsys, tmp_path, given, "--rate", "1/4", "--bytes", "256,16GiB")
+    small, large = rows(capsys, tmp_path, given, "--rate", "1/4", "--bytes", "32,16GiB")
     assert large["changed"]["seconds"] == pytest.approx(4 * large["today"]["seconds"], rel=0.02)
     assert large["changed"]["lower_bound"] == pytest.approx(4 * large["today"]["lower_bound"], rel=0.02)
     assert small["changed"]["seconds"] < 1.1 * small["today"]["seconds"]

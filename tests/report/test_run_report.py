@@ -203,7 +203,7 @@ def test_the_file_for_tensorboard_has_all_scalars_behind_right_checksums() -> No
 PLAN = planner.plan(
     Profile(
         ranks=4,
-        link=Link(alpha_s=1e-6, beta_s_per_byte=1e-8, source="a test"),
+        link=Link(alpha_s=1e-6, beta_s_per_byte=1e-10, source="a test"),
         arrivals=[[0.0, 0.0, 0.0, 0.02]] * 4,
         provenance=Provenance(source="a test", tool="pytest"),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from jaxcomm.plan.values import Entry, Nccl, Spec
@@ -10,8 +10,11 @@ from jaxcomm.planner.byte_ranges import TOLERANCE, Choices, Progress, byte_range
 from jaxcomm.planner.schedules.candidates import choose
 from jaxcomm.planner.schedules.entry import entry
 from jaxcomm.planner.schedules.setting import Setting
+from jaxcomm.schedules.schedule import ALIGNMENT
 
 STEPS: Final = 4  # sizes per octave that are looked at
+LEAST_JUMP: Final = 1.01  # how much longer one byte more must take to be looked at
+UNEVEN: Final = 1.03  # TOLERANCE where alignment alone may take longer: else ranges end at every other jump
 
 
 def entries(setting: Setting, known: Mapping[int, Spec], progress: Progress) -> tuple[Entry, ...]:
@@ -23,14 +26,30 @@ def entries(setting: Setting, known: Mapping[int, Spec], progress: Progress) -> 
       progress: called with the finished share.
     """
 
-    def serves(choice: Spec, nbytes: int, best: Spec) -> bool:
-        return choice == best or setting.seconds(choice, nbytes) <= TOLERANCE * setting.seconds(best, nbytes)
+    links = setting.links
+    tolerance = UNEVEN if not links.topology and ALIGNMENT * links.beta > (LEAST_JUMP - 1) * links.alpha else TOLERANCE
 
-    choices = Choices(lambda nbytes: choose(setting, nbytes), _runs, serves)
+    def serves(choice: Spec, nbytes: int, best: Spec) -> bool:
+        return choice == best or setting.seconds(choice, nbytes) <= tolerance * setting.seconds(best, nbytes)
+
+    def jumps(choice: Spec, low: int, high: int) -> Iterator[int]:
+        """The sizes at which the choice's chunks grow by the alignment: there it is the farthest behind the best."""
+        if links.topology or isinstance(choice, Nccl):  # the clock of a topology divides buffers evenly
+            return
+        full = ALIGNMENT * setting.schedule(choice).num_chunks
+        for nbytes in range(-(-low // full) * full, high, full):
+            if setting.seconds(choice, nbytes + 1) <= LEAST_JUMP * setting.seconds(choice, nbytes):
+                return  # and the longer a chunk is, the less
+            yield nbytes + 1
+
+    choices = Choices(lambda nbytes: choose(setting, nbytes), _runs, serves, jumps)
+    sizes = sizes_between(known, STEPS)
+    if not links.topology:
+        choices, sizes = choices._replace(finest=1.0, step=ALIGNMENT), [ALIGNMENT, 2 * ALIGNMENT, *sizes]
     cuts = {*known, *(nbytes + 1 for nbytes in known)}
     return tuple(
         entry(setting, low, high, low, known[low]) if low in known else entry(setting, low, high, reference, choice)
-        for low, high, reference, choice in byte_ranges(choices, sizes_between(known, STEPS), cuts, progress)
+        for low, high, reference, choice in byte_ranges(choices, sizes, cuts, progress)
     )
 
 

@@ -1,0 +1,34 @@
+"""What a plan takes for one size, beside the best of the whole straggler family for that size."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jaxcomm import plan, simulate
+from jaxcomm.profile import Profile
+from jaxcomm.simulate import Delays, tune
+from tests.planner.profiles import made
+
+BETA = 1e-8
+
+
+def late_by(ranks: int, latency: int, delay: str) -> Profile:
+    """A profile of links whose α is worth `latency` bytes: nobody late, one rank by what half of the others' part of
+    some KiB takes, or by more than anything takes."""
+    seconds = {"none": 0.0, "some": (ranks * latency + 2**12) * BETA / 2, "long": 1e3}[delay]
+    return made(ranks, [seconds] * 9, alpha=latency * BETA, beta=BETA)
+
+
+def behind(made_plan: plan.Plan, source: Profile, nbytes: int) -> float:
+    """The plan's predicted time for a size in times of the family's least."""
+    schedule = made_plan.schedule_for(nbytes)
+    assert schedule is not None
+    late, ranks = Delays([max(row) for row in source.arrivals]), source.ranks
+    link = source.link.alpha_s, source.link.beta_s_per_byte
+    most = tune.max_chunks(ranks, nbytes)
+    covered, blocks = np.arange(1, most + 1), np.arange(most // ranks + 1)
+    if nbytes > 2**14:  # all counts are too many
+        covered, blocks = tune.counts(most, ranks - 1), np.append(0, tune.counts(max(1, most // ranks), 1))
+    everything = tune.grid(ranks, nbytes, covered, blocks, *link)
+    best = (late.exposed(everything.before) + everything.after).min()
+    return float(simulate.seconds(schedule, nbytes, late, *link) / best)
