@@ -12,7 +12,16 @@ from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.planned_step import Step
 from jaxcomm.plan.rank_groups import Groups
 from jaxcomm.plan.schema import Plan
-from jaxcomm.plan.values import Broadcast, Chain, Entry, Hierarchical, Nccl, SolvedNetwork, Stragglers, Transfers
+from jaxcomm.plan.solved import SolvedCall, SolvedNetwork
+from jaxcomm.plan.values import (
+    Broadcast,
+    Chain,
+    Entry,
+    Hierarchical,
+    Nccl,
+    Stragglers,
+    Transfers,
+)
 from jaxcomm.report.between_hosts_report import between_hosts_section
 from jaxcomm.report.groups_report import groups_section
 from jaxcomm.report.halves_report import halves_section
@@ -203,6 +212,15 @@ def _network(network: SolvedNetwork, grouped: Groups | None) -> Iterator[str]:
             )
         )
     for index, solved in enumerate(network.schedules):
+        if isinstance(solved, SolvedCall):
+            yield (
+                f"Solved schedule {index}, for late rank {solved.late} only and made for {bytes_text(solved.nbytes)} "
+                f"and a delay of {seconds_text(solved.delay_s)}: {seconds_text(solved.seconds)} after its arrival, "
+                f"where the schedule that the search began with takes {seconds_text(solved.start_s)}. None that sends "
+                f"{solved.chunks} chunks, each by itself, takes less than {seconds_text(solved.bound_s)} "
+                f"({solved.status.lower()}, gap {solved.gap:.2%})."
+            )
+            continue
         yield (
             f"Solved schedule {index}, for late rank {solved.late} only: {solved.makespan:g} chunks' time on a link "
             f"within a host after its arrival, where the usual straggler schedule takes {solved.rotational:g}. "
