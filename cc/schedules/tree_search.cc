@@ -14,7 +14,7 @@ namespace jaxcomm {
 namespace {
 
 // What a longer time costs at first and at last, as the share of a message's time that is then accepted often.
-constexpr double kHot = 0.1, kCold = 0.005;
+constexpr double kHot = 0.01, kCold = 0.0005;
 
 using Numbers = std::vector<int64_t>;
 
@@ -64,9 +64,11 @@ class Timetable {
       }
     }
     latest_ = sum_ = 0.0;
+    leaves_.clear();
     for (int64_t cell = 0; cell < cells_; ++cell) {
-      if (At(waits_, cell) == 0) IsSummed(cell);
+      if (At(waits_, cell) == 0) leaves_.push_back(cell);
     }
+    for (const int64_t cell : leaves_) IsSummed(cell);
     while (!pending_.empty()) Place(Earliest());
     return latest_ + sum_ / static_cast<double>(cells_);
   }
@@ -188,6 +190,7 @@ class Timetable {
   const Solution* solution_ = nullptr;
   std::vector<double> starts_, ends_, port_free_, link_free_, ready_;
   Numbers waits_;         // by cell, for how many sums of others
+  Numbers leaves_;        // cells that wait for none
   Numbers first_, next_;  // by cell, the list of those that copy from it
   std::vector<size_t> place_;
   std::vector<Pending> pending_;

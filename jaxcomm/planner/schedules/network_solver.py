@@ -25,8 +25,8 @@ from jaxcomm.schedules.tree_search import MessageSeconds, improve
 from jaxcomm.simulate import clock
 
 SIZES: Final = (8, 32, 128, 512)  # times of the buffer's bytes within a host, in latencies of a message
-CHUNKS: Final = (0.5, 1, 2)  # per rank
-STARTS: Final = 2  # so many schedules are improved for a size
+CHUNKS: Final = (0.5, 1, 2, 4)  # per rank
+STARTS: Final = 3  # so many schedules are improved for a size
 MOST_TRIES: Final = 30_000
 WORK_PER_SECOND: Final = 5_000_000  # tries · messages, on the machine where it was measured
 
@@ -48,21 +48,21 @@ def solved(setting: Setting, time_limit: float, seed: int) -> tuple[SolvedCall, 
     found: list[SolvedCall] = []
     for size in SIZES:
         nbytes = round(size * links.alpha / links.beta)
-        starts = sorted(_starts(setting.ranks), key=lambda spec: setting.seconds(spec, nbytes))[:STARTS]
-        usual = min(setting.seconds(spec, nbytes) for spec in [plain(setting, nbytes), *late_specs(setting, nbytes)])
-        best = solve(
-            [setting.schedule(spec) for spec in starts],
-            nbytes,
-            links,
-            late.ranks[-1],
-            float(np.median(late.delays.seconds)),
-            time_limit=time_limit / len(SIZES),
-            seed=seed,
-        )
+        best = solve_size(setting, nbytes, time_limit / len(SIZES), seed)
         spec = spec_of(Transfers, late=ROLE, chunks=best.chunks, index=0)
-        if replace(setting, solved=(best,)).seconds(spec, nbytes) < usual:
+        usual = [plain(setting, nbytes), *late_specs(setting, nbytes)]
+        if replace(setting, solved=(best,)).seconds(spec, nbytes) < min(setting.seconds(one, nbytes) for one in usual):
             found.append(best)
     return tuple(found)
+
+
+def solve_size(setting: Setting, nbytes: int, time_limit: float, seed: int) -> SolvedCall:
+    """The best schedule that is found for calls of one size and the median delay, from the fastest starts; the
+    arguments are those of `solved`."""
+    late = setting.late
+    starts = sorted(_starts(setting.ranks), key=lambda spec: setting.seconds(spec, nbytes))[:STARTS]
+    made, delay = [setting.schedule(spec) for spec in starts], float(np.median(late.delays.seconds))
+    return solve(made, nbytes, setting.links, late.ranks[-1], delay, time_limit=time_limit, seed=seed)
 
 
 def solve(
