@@ -17,6 +17,7 @@ from jaxcomm.plan.solved import SolvedCall
 from jaxcomm.plan.values import Hierarchical, Spec, StragglerSpec, Transfers
 from jaxcomm.planner.late_ranks import ROLE
 from jaxcomm.planner.rounding import significant
+from jaxcomm.planner.schedules import on_hosts
 from jaxcomm.planner.schedules.bound import lower_bound
 from jaxcomm.planner.schedules.candidates import late_specs, plain
 from jaxcomm.planner.schedules.setting import Setting, spec_of
@@ -60,7 +61,7 @@ def solve_size(setting: Setting, nbytes: int, time_limit: float, seed: int) -> S
     """The best schedule that is found for calls of one size and the median delay, from the fastest starts; the
     arguments are those of `solved`."""
     late = setting.late
-    starts = sorted(_starts(setting.ranks), key=lambda spec: setting.seconds(spec, nbytes))[:STARTS]
+    starts = sorted({*_starts(setting, nbytes)}, key=lambda spec: (setting.seconds(spec, nbytes), repr(spec)))[:STARTS]
     made, delay = [setting.schedule(spec) for spec in starts], float(np.median(late.delays.seconds))
     return solve(made, nbytes, setting.links, late.ranks[-1], delay, time_limit=time_limit, seed=seed)
 
@@ -109,16 +110,17 @@ def solve(
     )
 
 
-def _starts(ranks: int) -> list[Spec]:
-    """With everything that can be summed before the arrival, or nothing."""
-    counts = [max(1, round(share * ranks)) for share in CHUNKS]
+def _starts(setting: Setting, nbytes: int) -> list[Spec]:
+    """With everything that can be summed before the arrival, or nothing, or what is best for the delay."""
+    counts = [max(1, round(share * setting.ranks)) for share in CHUNKS]
     specs: list[Spec] = [spec_of(StragglerSpec, late=ROLE, chunks=max(1, count - 1)) for count in counts]
     for count in counts:
         specs += [
             spec_of(Hierarchical, chunks=count, late=(ROLE,), within=count, across=count),
             spec_of(Hierarchical, chunks=count),
         ]
-    return specs
+    best = [*on_hosts.hierarchical_specs(setting, nbytes), *on_hosts.late_hierarchical_specs(setting, nbytes)]
+    return specs + [spec for spec in best if isinstance(spec, Hierarchical) and spec.chunks <= counts[-1]]
 
 
 def _links(cluster: Cluster, chunk_bytes: float) -> MessageSeconds:
