@@ -203,8 +203,10 @@ def _explain(error: Any, kind: str, union: str) -> str:
 
 
 def _json_path(location: tuple[int | str, ...], union: str) -> str:
-    """A pydantic location as a JSON path; the tag that pydantic puts behind a union's field is no part of it."""
-    parts = [part for before, part in zip((None, *location), location, strict=False) if before != union]
+    """A pydantic location as a JSON path; the tag that pydantic puts behind a union's field, or one in angle brackets,
+    is no part of it."""
+    places = zip((None, *location), location, strict=False)
+    parts = [part for before, part in places if before != union and not str(part).startswith("<")]
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
 
 

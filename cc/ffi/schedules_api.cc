@@ -1,9 +1,10 @@
-// The C function by which Python makes schedules; c_function.h says how it ends.
+// The C functions by which Python makes schedules; c_function.h says how they end.
 
 #include <cstdint>
 
 #include "cc/ffi/c_function.h"
 #include "cc/schedules/list_scheduling.h"
+#include "cc/schedules/tree_search.h"
 
 namespace jaxcomm {
 
@@ -29,6 +30,18 @@ JAXCOMM_EXPORT int jaxcomm_find_rounds(int64_t count, int64_t ranks, int64_t chu
                        urgency,
                        {port_first, port_members}},
                       late, delay, {round, phase});
+  });
+}
+
+// All as in tree_search.h; `up`, `down`, `partner`, `order`, `start` and `end` are the answer.
+JAXCOMM_EXPORT int jaxcomm_improve_trees(int64_t ranks, int64_t chunks, int64_t links, double alpha,
+                                         const double* ready, const int64_t* remote, const double* port_s,
+                                         const int64_t* link, const double* link_s, int64_t tries, int64_t seed,
+                                         int64_t* up, int64_t* down, int64_t* partner, int64_t* order, double* start,
+                                         double* end, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] {
+    return ImproveTrees({ranks, chunks, links, alpha, ready, remote, port_s, link, link_s}, tries,
+                        static_cast<uint64_t>(seed), {up, down, partner, order}, {start, end});
   });
 }
 

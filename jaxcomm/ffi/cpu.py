@@ -54,6 +54,10 @@ CPU: Final = Core(
         "packet_switch_set_link": (ctypes.c_char_p, ctypes.c_int64, ctypes.c_double, ctypes.c_double),
         "packet_switch_report": (ctypes.c_char_p, *TEXT),
         "find_rounds": (*(ctypes.c_int64,) * 5, *(ctypes.c_void_p,) * 10, ctypes.c_double, *(ctypes.c_void_p,) * 2),
+        "improve_trees": (
+            *(*(ctypes.c_int64,) * 3, ctypes.c_double, *(ctypes.c_void_p,) * 5),
+            *(*(ctypes.c_int64,) * 2, *(ctypes.c_void_p,) * 6),
+        ),
         "simulate": (*(ctypes.c_int64,) * 3, *(ctypes.c_void_p,) * 13),
         "set_deadline": (ctypes.c_double,),
         "stats": (ctypes.c_int, *TEXT),

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Final, Literal, Self
 import pydantic
 from pydantic import Field, computed_field
 
-from jaxcomm import schedules
 from jaxcomm.plan.between_hosts import BetweenHosts
 from jaxcomm.plan.entry_ranges import check_ranges
 from jaxcomm.plan.executors import Executors
@@ -24,7 +23,8 @@ from jaxcomm.plan.loss_policy import LossPolicy
 from jaxcomm.plan.planned_step import Step
 from jaxcomm.plan.rail_shares import Rails
 from jaxcomm.plan.rank_groups import Groups
-from jaxcomm.plan.specs import build, build_half
+from jaxcomm.plan.solved import SolvedNetwork
+from jaxcomm.plan.specs import build, build_half, build_solved
 from jaxcomm.plan.values import (
     LEAST_CHAINED,
     MAX_CHAINED,
@@ -48,7 +48,6 @@ from jaxcomm.plan.values import (
     RoleName,
     Rotation,
     Sha256,
-    SolvedNetwork,
     Spec,
     Stragglers,
     StragglerSpec,
@@ -214,7 +213,7 @@ class Plan(Value):
                 f"network.topology.hosts has {len(self.network.topology.hosts)} entries; matches.ranks is {self.ranks}"
             )
         solved = self.network.schedules if self.network else ()
-        if (found := sum(self.ranks * len(each.owners) + len(each.moves) for each in solved)) > MAX_SOLVED:
+        if (found := sum(self.ranks * each.chunks + each.numbers for each in solved)) > MAX_SOLVED:
             raise ValueError(
                 f"network.schedules have {found} ranks · chunks and numbers of moves; {MAX_SOLVED} can be proved"
             )
@@ -328,10 +327,8 @@ class Plan(Value):
         if spec.index >= len(solved):
             raise ValueError(f"{where}.index is {spec.index}; network has {len(solved)} schedules")
         chosen, late = solved[spec.index], self.roles[spec.late]
-        if len(chosen.owners) != spec.chunks:
-            raise ValueError(
-                f"{where}.chunks is {spec.chunks}; network.schedules[{spec.index}] has {len(chosen.owners)}"
-            )
+        if chosen.chunks != spec.chunks:
+            raise ValueError(f"{where}.chunks is {spec.chunks}; network.schedules[{spec.index}] has {chosen.chunks}")
         if chosen.late != late:
             raise ValueError(
                 f"roles.{spec.late} is {late}, but network.schedules[{spec.index}], which {where} runs, was solved for "
@@ -339,7 +336,7 @@ class Plan(Value):
                 "is late"
             )
         try:
-            schedules.transfers(self.ranks, chosen.late, chosen.owners, chosen.moves)
+            build_solved(chosen, self.ranks)
         except ValueError as error:
             raise ValueError(f"network.schedules[{spec.index}]: {error}") from None
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from jaxcomm import schedules
 from jaxcomm.cluster import Topology
 from jaxcomm.plan.halves import HalfSpec
+from jaxcomm.plan.solved import Solved, SolvedCall
 from jaxcomm.plan.values import (
     Broadcast,
     Chain,
@@ -16,7 +17,6 @@ from jaxcomm.plan.values import (
     Hybrid,
     Nccl,
     Plain,
-    Solved,
     Spec,
     Stragglers,
     StragglerSpec,
@@ -31,7 +31,7 @@ def build(
     ranks: int,
     roles: Mapping[str, int],
     template: Template | None,
-    solved: Sequence[Solved] = (),
+    solved: Sequence[Solved | SolvedCall] = (),
     topology: Topology | None = None,
 ) -> Schedule:
     """The schedule that a spec stands for.
@@ -77,8 +77,14 @@ def build(
         case Chain():
             return schedules.chain(ranks, [roles[name] for name in spec.late], spec.chunks, template)
         case Transfers():
-            chosen = solved[spec.index]
-            return schedules.transfers(ranks, chosen.late, chosen.owners, chosen.moves)
+            return build_solved(solved[spec.index], ranks)
+
+
+def build_solved(chosen: Solved | SolvedCall, ranks: int) -> Schedule:
+    """The schedule that was solved; raises ValueError if it names a rank, chunk or round that does not exist."""
+    if isinstance(chosen, Solved):
+        return schedules.transfers(ranks, chosen.late, chosen.owners, chosen.moves)
+    return schedules.listed(ranks, chosen.late, chosen.chunks, chosen.before, chosen.after)
 
 
 def build_half(spec: HalfSpec, collective: Half, ranks: int, topology: Topology | None = None) -> Schedule:

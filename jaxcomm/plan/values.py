@@ -6,7 +6,6 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from jaxcomm.cluster import Topology
 from jaxcomm.program.program import MAX_RANKS
 from jaxcomm.values import Value
 
@@ -30,6 +29,9 @@ Hosts = Annotated[
 ]
 Token = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Moves = Annotated[
+    tuple[Annotated[int, Field(ge=0, le=MAX_MOVES, strict=True)], ...], Field(fail_fast=True, max_length=MAX_MOVES)
+]
 Offsets = Annotated[
     tuple[Annotated[int, Field(ge=-1, le=MAX_RANKS, strict=True)], ...], Field(fail_fast=True, max_length=MAX_RANKS)
 ]
@@ -234,39 +236,6 @@ class Rotation(Value):
     send_age: Offsets
     receive_peer: Offsets
     receive_age: Offsets
-
-
-class Solved(Value):
-    """A straggler schedule that was solved for a network (`owners` and `moves` as `jaxcomm.schedules.transfers` takes
-    them), for this `late` rank only.
-
-    Times are in chunks over a fast link, after the late rank's arrival: `makespan` that of the schedule, `rotational`
-    that of the usual straggler schedule, `bound` what no schedule can beat in which a chunk enters a host once and
-    has the same owner (`free_owners`: any owner). `status` is the solver's.
-    """
-
-    late: Rank
-    owners: Annotated[tuple[Rank, ...], Field(fail_fast=True, min_length=1, max_length=MAX_RANKS)]
-    moves: Annotated[
-        tuple[Annotated[int, Field(ge=0, le=MAX_MOVES, strict=True)], ...], Field(fail_fast=True, max_length=MAX_MOVES)
-    ]
-    free_owners: Annotated[bool, Field(strict=True)]
-    status: Token
-    makespan: Seconds
-    bound: Seconds
-    rotational: Seconds
-
-    @property
-    def gap(self) -> float:
-        """How far the bound is below the makespan, as a share of the makespan."""
-        return max(0.0, 1 - self.bound / self.makespan) if self.makespan else 0.0
-
-
-class SolvedNetwork(Value):
-    """The network whose links differ, and the schedules that were solved for it."""
-
-    topology: Topology
-    schedules: Annotated[tuple[Solved, ...], Field(fail_fast=True, max_length=16)] = ()
 
 
 class Delay(Value):

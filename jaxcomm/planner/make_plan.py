@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import metadata
 from typing import Final
 
 from jaxcomm import schedules
-from jaxcomm.cluster import SOLVED, Cluster
+from jaxcomm.cluster import Cluster
 from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.plan import Plan
+from jaxcomm.plan.solved import SolvedCall, SolvedNetwork
 from jaxcomm.plan.values import (
     Assumptions,
     Chain,
@@ -20,14 +22,12 @@ from jaxcomm.plan.values import (
     Matches,
     PlanProvenance,
     Rotation,
-    Solved,
-    SolvedNetwork,
     StragglerSpec,
 )
 from jaxcomm.planner import between_hosts, groups, loss, rails
 from jaxcomm.planner.byte_ranges import Progress
 from jaxcomm.planner.cp_sat import Log
-from jaxcomm.planner.late_ranks import ROLE, LateRanks
+from jaxcomm.planner.late_ranks import LateRanks
 from jaxcomm.planner.rounding import significant
 from jaxcomm.planner.schedules import Setting, choose, choose_executor, entries, half_entries, solved, with_by_step
 from jaxcomm.planner.step import Assignment, plan_step, relaxed_steps
@@ -102,7 +102,6 @@ def plan(
     profile, executed = choose_executor(profile)
     network, late = profile.network, LateRanks.of(profile)
     least_gain = min(MOST_GAIN, max(LEAST_GAIN, profile.link.residual)) if min_gain is None else min_gain
-    few = network if late.roles and profile.ranks <= SOLVED else None
     setting = Setting(
         ranks=profile.ranks,
         links=Cluster(profile.link.alpha_s, profile.link.beta_s_per_byte, network),
@@ -110,9 +109,9 @@ def plan(
         min_gain=least_gain,
         late=late,
         template=schedules.template(profile.ranks) if late.roles else None,
-        solved=solved(few, late.roles[ROLE], time_limit, seed, log) if few else (),
         executors=executed,
     )
+    setting = replace(setting, solved=solved(setting, time_limit, seed))
     decision = plan_step(profile, setting, time_limit=time_limit, seed=seed, log=log)
     split = rails.decide(profile, rails.MIN_GAIN if min_gain is None else min_gain)
     on_rails = None
@@ -135,10 +134,11 @@ def plan(
         step = step.model_copy(update={"accepting": relaxed_steps(step, setting, profile.loss, policy, divided)})
     found = with_by_step(setting, entries(setting, known, progress), known if decision else ())
     decided = [each for each in (decision, on_rails) if each]
-    results: list[Solved | Assignment] = [*setting.solved, *(result for each in decided for result in each.results)]
-    results = [result for result in results if result.status != "NOT_NEEDED"]
+    assigned = [result for each in decided for result in each.results if result.status != "NOT_NEEDED"]
+    results: list[SolvedCall | Assignment] = [*setting.solved, *assigned]
     worst = max(results, key=lambda result: result.gap, default=None)
-    solvers = ["cp_sat"] * bool(worst) + ["binary_search"] * (split is not None and len(split.members) > 1)
+    searched = split is not None and len(split.members) > 1
+    solvers = ["annealing"] * bool(setting.solved) + ["cp_sat"] * bool(assigned) + ["binary_search"] * searched
     return Plan(
         matches=Matches(ranks=profile.ranks),
         roles=dict(late.roles),

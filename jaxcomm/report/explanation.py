@@ -7,22 +7,28 @@ import textwrap
 from collections.abc import Iterator
 
 from jaxcomm import simulate
-from jaxcomm.cluster import SOLVED
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.planned_step import Step
-from jaxcomm.plan.rank_groups import Groups
 from jaxcomm.plan.schema import Plan
-from jaxcomm.plan.values import Broadcast, Chain, Entry, Hierarchical, Nccl, SolvedNetwork, Stragglers, Transfers
+from jaxcomm.plan.values import (
+    Broadcast,
+    Chain,
+    Entry,
+    Hierarchical,
+    Nccl,
+    Stragglers,
+    Transfers,
+)
 from jaxcomm.report.between_hosts_report import between_hosts_section
 from jaxcomm.report.groups_report import groups_section
 from jaxcomm.report.halves_report import halves_section
 from jaxcomm.report.loss_report import loss_section
+from jaxcomm.report.network_lines import network_lines
 from jaxcomm.report.rails_report import rail_notes, rail_table, rail_times_table
 from jaxcomm.report.step_report import step_lines, step_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import VERDICTS, by_step_text, nobody_late_text, range_text, spec_text
 from jaxcomm.schedules import Schedule
-from jaxcomm.simulate import clock
 
 
 def explanation(plan: Plan) -> str:
@@ -145,7 +151,7 @@ def _assumptions(plan: Plan) -> Iterator[str]:
     if plan.groups and max(plan.groups.nics) > 1:
         yield "Slow NICs of ranks count for groups only: the times of schedules take all NICs as equally fast."
     if plan.network:
-        yield from _network(plan.network, plan.groups)
+        yield from network_lines(plan.network, plan.groups)
     yield f"A rank exchanges with {given.ports} peer{'s' * (given.ports != 1)} at once."
     yield f"A schedule that uses the delay must save {100 * given.min_gain:.3g}% of the fastest that cannot."
     if plan.step:
@@ -165,50 +171,6 @@ def _executors(executors: Executors) -> Iterator[str]:
             f"NCCL's own allreduce was timed for {len(table)} sizes from {bytes_text(table[0].bytes)} to "
             f"{bytes_text(table[-1].bytes)}. It is taken where it is faster than every schedule that uses no "
             "delay; one that uses the delay must gain on it, too."
-        )
-
-
-def _network(network: SolvedNetwork, grouped: Groups | None) -> Iterator[str]:
-    topology, ranks = network.topology, len(network.topology.hosts)
-    counts = " + ".join(str(topology.hosts.count(host)) for host in sorted({*topology.hosts}))
-    racks = grouped.racks if grouped else ()
-    slowest = max((rack.uplink for rack in racks), default=1.0)
-    if topology.nic == "host" and topology.slow == slowest and len(racks) == len({*topology.hosts}):
-        yield (
-            f"Racks of {counts} ranks, each with one uplink for all of its ranks; a byte between racks takes "
-            f"{slowest:g} times as long as one within, to which the speed above applies. A slow uplink counts as a "
-            "NIC that a host's ranks share, and carries one chunk at a time in each direction."
-        )
-        if any(rack.uplink != slowest for rack in racks):
-            yield "The uplinks differ; schedules count all of them as the slowest, groups each as it is."
-    else:
-        yield (
-            f"Hosts of {counts} ranks with a NIC per {topology.nic}; a byte between hosts takes "
-            f"{topology.slow:g} times as long as one within, to which the speed above applies."
-        )
-    if topology.racks:
-        uplinks = ", ".join(f"{uplink:g}" for uplink in topology.uplinks)
-        yield (
-            f"The hosts are in {len(topology.uplinks)} racks, whose uplinks carry one message at a time in each "
-            f"direction; a byte through them takes {uplinks} times as long as one between two hosts."
-        )
-    if ranks > SOLVED:
-        yield (
-            f"No schedule was solved for this network: it has {ranks} ranks, and the solver is for at most {SOLVED}. "
-            "The usual schedules and hierarchical ones were compared on it"
-            + (
-                "."
-                if ranks <= clock.TIMED
-                else "; a round is taken to last as long as its busiest port needs, and to end before the next begins."
-            )
-        )
-    for index, solved in enumerate(network.schedules):
-        yield (
-            f"Solved schedule {index}, for late rank {solved.late} only: {solved.makespan:g} chunks' time on a link "
-            f"within a host after its arrival, where the usual straggler schedule takes {solved.rotational:g}. "
-            f"No schedule with {'any' if solved.free_owners else 'these'} owners of chunks, in which a chunk enters a "
-            f"host once, takes less than {solved.bound:g} "
-            f"(by cp_sat, {solved.status.lower()}, gap {solved.gap:.2%})."
         )
 
 

@@ -19,7 +19,7 @@ from jaxcomm.schedules.ring import ring
 from jaxcomm.schedules.schedule import Op, Schedule, Transfer
 from jaxcomm.schedules.several_late_ranks import stragglers
 from jaxcomm.schedules.template import Template
-from jaxcomm.schedules.transfers import transfers
+from jaxcomm.schedules.transfers import listed, transfers
 
 __all__ = [
     "Op",
@@ -35,6 +35,7 @@ __all__ = [
     "hierarchical",
     "hierarchical_half",
     "hybrid",
+    "listed",
     "orders_by_host",
     "ring",
     "straggler",

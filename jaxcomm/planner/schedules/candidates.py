@@ -73,13 +73,13 @@ def late_specs(setting: Setting, nbytes: int, limit: float = math.inf) -> list[S
     """The best of every kind that uses the delay of the late rank; empty if nobody is known to be late.
 
     Where links differ, kinds that take `limit` seconds or longer may be left out. Chunks and coverage are tuned for
-    links that are alike; where they differ, the solver's schedules take that place.
+    links that are alike; where they differ, the schedules that were solved for them take that place.
     """
     if not setting.late.roles:
         return []
     if setting.links.topology:
         solved = [
-            spec_of(Transfers, late=ROLE, chunks=len(found.owners), index=index)
+            spec_of(Transfers, late=ROLE, chunks=found.chunks, index=index)
             for index, found in enumerate(setting.solved)
         ]
         counts = dict.fromkeys(multiple * (setting.ranks - 1) for multiple in _multiples(setting, nbytes))

@@ -1,177 +1,146 @@
-"""A straggler schedule for hosts whose links differ, solved for the network instead of turned by a template."""
+"""Schedules for a late rank that are searched for on the network itself, for some sizes of calls, beside a bound.
+
+Few chunks belong here, where latency counts and closed forms fill their tiers badly; of many chunks hierarchical
+schedules are near the bound.
+"""
 
 from __future__ import annotations
 
-import itertools
-from collections import defaultdict
-from dataclasses import dataclass
-from operator import itemgetter
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
-from jaxcomm.cluster import Port, Topology
-from jaxcomm.errors import JaxcommError
-from jaxcomm.plan.values import Solved
-from jaxcomm.planner.cp_sat import Log
-from jaxcomm.planner.schedules.trees import Move, Trees
-from jaxcomm.schedules import Op, Schedule, straggler, transfers
+import numpy as np
 
-Times = defaultdict[tuple[int, int], float]
+from jaxcomm.cluster import SOLVED, Cluster
+from jaxcomm.plan.solved import SolvedCall
+from jaxcomm.plan.values import Hierarchical, Spec, StragglerSpec, Transfers
+from jaxcomm.planner.late_ranks import ROLE
+from jaxcomm.planner.rounding import significant
+from jaxcomm.planner.schedules import on_hosts
+from jaxcomm.planner.schedules.bound import lower_bound
+from jaxcomm.planner.schedules.candidates import late_specs, plain
+from jaxcomm.planner.schedules.setting import Setting, spec_of
+from jaxcomm.schedules import Schedule, listed
+from jaxcomm.schedules.tree_search import MessageSeconds, improve
+from jaxcomm.simulate import clock
 
-LARGEST: Final = 4096  # possible transfers that a model may have, ranks² · chunks: some ten seconds
-
-
-@dataclass(frozen=True)
-class Solution:
-    """The best schedule found; times are in units of one chunk over a fast link, after the late rank's arrival.
-
-    Attributes:
-      schedule: of kind "transfers", or the rotational one when nothing better was found.
-      status: what the solver says: "OPTIMAL" (no schedule in which a chunk enters a host once is faster, as far as the
-        links' cost is a multiple of 1/8), "FEASIBLE", or "UNKNOWN" when it found none in time.
-      makespan: the time of the schedule.
-      bound: no schedule in which a chunk enters a host once takes less, with the same owners unless they are free.
-      rotational: the time of the rotational schedule on the same network.
-    """
-
-    schedule: Schedule
-    status: str
-    makespan: float
-    bound: float
-    rotational: float
-
-    @property
-    def gap(self) -> float:
-        """How far the bound is below the makespan, as a share of the makespan."""
-        return max(0.0, 1 - self.bound / self.makespan)
+SIZES: Final = (8, 32, 128, 512)  # times of the buffer's bytes within a host, in latencies of a message
+CHUNKS: Final = (0.5, 1, 2, 4)  # per rank
+STARTS: Final = 3  # so many schedules are improved for a size
+MOST_TRIES: Final = 30_000
+WORK_PER_SECOND: Final = 5_000_000  # tries · messages, on the machine where it was measured
 
 
-def solve(
-    topology: Topology,
-    late: int,
-    chunks: int,
-    *,
-    free_owners: bool = False,
-    time_limit: float = 10.0,
-    seed: int = 0,
-    log: Log = None,
-) -> Solution:
-    """The straggler schedule that ends soonest on this network, as far as the solver gets; equal input, equal output.
+def solved(setting: Setting, time_limit: float, seed: int) -> tuple[SolvedCall, ...]:
+    """For each of some sizes a schedule, if one is found that is faster than all that a plan has else.
 
-    It is never slower than the rotational schedule of as many chunks on the same network.
+    There is none above `SOLVED` ranks, without a late rank, or where messages cost no latency or bytes no time: then
+    the best number of chunks is the largest, or one.
 
     Args:
-      topology: the network.
-      late: the late rank.
-      chunks: pieces k of the buffer.
-      free_owners: let the solver choose who reduces which chunk, instead of dealing them out evenly. That shortens what
-        follows the late rank's arrival, and may lengthen what comes before.
-      time_limit: seconds, roughly: the limit is on the solver's work, which is the same on every machine.
-      seed: of the solver.
-      log: receives the lines of the solver's log.
-
-    Raises:
-      ValueError: a rank out of range, or no chunk.
-      JaxcommError: more ranks and chunks than the model is for, or OR-Tools is not installed.
+      setting: what the plan is made for.
+      time_limit: seconds, roughly: the limit is on the search's work, which is the same on every machine.
+      seed: of the search; equal arguments give equal schedules.
     """
-    ranks = len(topology.hosts)
-    check_size(ranks, chunks)
-    rotational = straggler(ranks, late, chunks)
-    status, moves, bound = Trees(topology, late, chunks, free_owners).solve(rotational, time_limit, seed, log)
-    usual = makespan(rotational, topology)
-    if moves:
-        found = _in_rounds(topology, late, chunks, moves)
-        took = makespan(found, topology)
-        if took < usual:
-            return Solution(found, status, took, bound, usual)
-    return Solution(rotational, status, usual, min(bound, usual), usual)  # it may enter a host twice: below the bound
-
-
-def solved(topology: Topology, late: int, time_limit: float, seed: int, log: Log) -> tuple[Solved, ...]:
-    """The solved schedules of ranks − 1 chunks for a plan: with owners dealt out evenly, and with free ones.
-
-    Those that are no better than the rotational schedule, or than the one before, are left out.
-    """
-    found: list[Solved] = []
-    for free_owners in (False, True):
-        best = solve(
-            topology,
-            late,
-            len(topology.hosts) - 1,
-            free_owners=free_owners,
-            time_limit=time_limit / 2,
-            seed=seed,
-            log=log,
-        )
-        if best.schedule.kind == "transfers" and all(best.makespan < other.makespan for other in found):
-            _, _, owners, moves = best.schedule.parameters
-            found.append(
-                Solved(
-                    late=late,
-                    owners=owners,
-                    moves=moves,
-                    free_owners=free_owners,
-                    status=best.status,
-                    makespan=best.makespan,
-                    bound=best.bound,
-                    rotational=best.rotational,
-                )
-            )
+    links, late = setting.links, setting.late
+    if not (links.topology and late.roles and setting.ranks <= SOLVED and links.alpha and links.beta):
+        return ()
+    found: list[SolvedCall] = []
+    for size in SIZES:
+        nbytes = round(size * links.alpha / links.beta)
+        best = solve_size(setting, nbytes, time_limit / len(SIZES), seed)
+        spec = spec_of(Transfers, late=ROLE, chunks=best.chunks, index=0)
+        usual = [plain(setting, nbytes), *late_specs(setting, nbytes)]
+        if replace(setting, solved=(best,)).seconds(spec, nbytes) < min(setting.seconds(one, nbytes) for one in usual):
+            found.append(best)
     return tuple(found)
 
 
-def check_size(ranks: int, chunks: int) -> None:
-    """Raises JaxcommError if the model for so many ranks and chunks would be too large."""
-    if ranks * ranks * chunks > LARGEST:
-        raise JaxcommError(
-            f"a topology of {ranks} ranks and {chunks} chunks has {ranks * ranks * chunks} possible transfers; the "
-            f"solver takes {LARGEST}.\n  Cure: ask for fewer chunks, or for fewer ranks."
-        )
+def solve_size(setting: Setting, nbytes: int, time_limit: float, seed: int) -> SolvedCall:
+    """The best schedule that is found for calls of one size and the median delay, from the fastest starts; the
+    arguments are those of `solved`."""
+    late = setting.late
+    starts = sorted({*_starts(setting, nbytes)}, key=lambda spec: (setting.seconds(spec, nbytes), repr(spec)))[:STARTS]
+    made, delay = [setting.schedule(spec) for spec in starts], float(np.median(late.delays.seconds))
+    return solve(made, nbytes, setting.links, late.ranks[-1], delay, time_limit=time_limit, seed=seed)
 
 
-def makespan(schedule: Schedule, topology: Topology) -> float:
-    """The time that the solver minimises, of any schedule: in chunks over a fast link, without latency.
+def solve(
+    starts: Sequence[Schedule],
+    nbytes: int,
+    cluster: Cluster,
+    late: int,
+    delay: float,
+    *,
+    time_limit: float = 10.0,
+    seed: int = 0,
+) -> SolvedCall:
+    """The best schedule that is found from any of some schedules along trees; none of these is faster.
 
-    A transfer starts when its chunk has arrived at the sender, nobody needs what it overwrites, and both its ports
-    are done with what comes before it in the schedule; no rank waits for the end of a round. Both sides of an exchange
-    start together. A NIC that ranks share keeps the schedule's order here; in a run (`simulate.clock`), by which plans
-    choose, it serves whoever comes first.
+    Args:
+      starts: where the search starts, at least one.
+      nbytes: size of the buffer.
+      cluster: the network, with a topology.
+      late: the late rank.
+      delay: by how many seconds it is late.
+      time_limit: seconds, roughly.
+      seed: of the search; equal arguments give equal schedules.
     """
-    free: defaultdict[Port, float] = defaultdict(float)
-    written: Times = defaultdict(float)  # (rank, chunk) → when its last value is there
-    read: Times = defaultdict(float)  # (rank, chunk) → when its last reader has it
-    end = 0.0
-    for _, together in itertools.groupby(schedule.table().tolist(), key=itemgetter(0)):
-        ends: list[tuple[int, int, int, float]] = []
-        transfers = {(src, dst, chunk): op for _, src, dst, chunk, op in together}
-        for (src, dst, chunk), op in transfers.items():
-            exchange = op == Op.REDUCE == transfers.get((dst, src, chunk))
-            if exchange and src > dst:
-                continue
-            links = [(src, dst), (dst, src)][: 1 + exchange]
-            ports = [port for link in links for port in topology.ports(*link)]
-            values = (written[src, chunk], written[dst, chunk], read[dst, chunk], exchange * read[src, chunk])
-            done = max(*values, *(free[port] for port in ports)) + topology.cost(src, dst)
-            free.update(dict.fromkeys(ports, done))
-            ends += [(*link, chunk, done) for link in links]
-            end = max(end, done)
-        for src, dst, chunk, done in ends:  # only now: the transfers of one round take no notice of each other's values
-            written[dst, chunk] = max(written[dst, chunk], done)
-            read[src, chunk] = max(read[src, chunk], done)
-    return end
+    call = nbytes, cluster, late, delay
+    start_s = min(_seconds(start, *call) for start in starts)
+    found: list[Schedule] = []
+    for start in starts:
+        messages = 2 * start.ranks * start.num_chunks
+        tries = min(MOST_TRIES, int(time_limit / len(starts) * WORK_PER_SECOND / messages))
+        links = _links(cluster, nbytes / start.num_chunks)
+        found += [improve(start, links, late, delay, tries, seed), _given(start, late)]
+    best = min(found, key=lambda schedule: _seconds(schedule, *call))
+    assert best.precondition
+    return SolvedCall(
+        late=late,
+        chunks=best.num_chunks,
+        before=best.precondition.parameters[0],
+        after=best.parameters[0],
+        nbytes=nbytes,
+        delay_s=significant(delay),
+        seconds=significant(_seconds(best, *call)),
+        start_s=significant(start_s),
+        bound_s=significant(lower_bound(best.num_chunks, *call)),
+    )
 
 
-def _in_rounds(topology: Topology, late: int, chunks: int, moves: list[Move]) -> Schedule:
-    """The moves in the fewest rounds that keep their order at every port, and receive before they send."""
-    last: dict[Port, int] = defaultdict(lambda: -1)
-    arrival: dict[tuple[int, int], int] = defaultdict(lambda: -1)
-    owners, table = [0] * chunks, []
-    for move in sorted(moves):
-        _, src, dst, chunk, exchange = move
-        ports = [*topology.ports(src, dst), *(topology.ports(dst, src) if exchange else ())]
-        round_ = 1 + max(arrival[src, chunk], *(last[port] for port in ports))
-        last.update(dict.fromkeys(ports, round_))
-        arrival[dst, chunk] = round_
-        if exchange:
-            owners[chunk], arrival[src, chunk] = dst, round_
-        table.append((round_, src, dst, chunk))
-    return transfers(len(topology.hosts), late, tuple(owners), tuple(number for row in sorted(table) for number in row))
+def _starts(setting: Setting, nbytes: int) -> list[Spec]:
+    """With everything that can be summed before the arrival, or nothing, or what is best for the delay."""
+    counts = [max(1, round(share * setting.ranks)) for share in CHUNKS]
+    specs: list[Spec] = [spec_of(StragglerSpec, late=ROLE, chunks=max(1, count - 1)) for count in counts]
+    for count in counts:
+        specs += [
+            spec_of(Hierarchical, chunks=count, late=(ROLE,), within=count, across=count),
+            spec_of(Hierarchical, chunks=count),
+        ]
+    best = [*on_hosts.hierarchical_specs(setting, nbytes), *on_hosts.late_hierarchical_specs(setting, nbytes)]
+    return specs + [spec for spec in best if isinstance(spec, Hierarchical) and spec.chunks <= counts[-1]]
+
+
+def _links(cluster: Cluster, chunk_bytes: float) -> MessageSeconds:
+    assert cluster.topology
+    ranks = len(cluster.topology.hosts)
+    src, dst = np.divmod(np.arange(ranks * ranks), ranks)
+    link, link_beta = cluster.shared(src, dst)
+    port_s, link_s = cluster.port_beta(src, dst) * chunk_bytes, link_beta * chunk_bytes
+    return MessageSeconds(cluster.alpha, cluster.remote(src, dst), port_s, link, link_s)
+
+
+def _given(schedule: Schedule, late: int) -> Schedule:
+    """The same transfers, one by one. A search may not find them again, as messages overtake others at shared links."""
+    *before, after = (tuple(phase.table().ravel().tolist()) for phase in schedule.phases)
+    return listed(schedule.ranks, late, schedule.num_chunks, before[0] if before else (), after)
+
+
+def _seconds(schedule: Schedule, nbytes: int, cluster: Cluster, late: int, delay: float) -> float:
+    """From the late rank's arrival on, by the plans' clock."""
+    assert cluster.topology
+    comers = (frozenset((late,)),)
+    together, after = clock.left_seconds(schedule, nbytes, cluster.alpha, cluster.beta, cluster.topology, comers)
+    return max(together - delay, after)

@@ -11,7 +11,8 @@ from jaxcomm import schedules, simulate
 from jaxcomm.cluster import Cluster
 from jaxcomm.plan import build
 from jaxcomm.plan.executors import Executors
-from jaxcomm.plan.values import Chain, Nccl, Solved, Spec, Stragglers
+from jaxcomm.plan.solved import SolvedCall
+from jaxcomm.plan.values import Chain, Nccl, Spec, Stragglers
 from jaxcomm.planner.late_ranks import ROLE, LateRanks
 from jaxcomm.schedules import Schedule, Template
 from jaxcomm.simulate import clock
@@ -24,8 +25,8 @@ class Setting:
 
     `links` have no racks of their own: slow uplinks count as hosts' NICs (`Profile.network`). `ports` are the peers
     that a rank exchanges with at once. `min_gain` is what a schedule must save to count on a delay. `template` is
-    needed where somebody is late. `solved` are straggler schedules for the links' topology. `executors` holds the times
-    of NCCL's own allreduce, if it was timed.
+    needed where somebody is late. `solved` are schedules for the links' topology and the late rank. `executors` holds
+    the times of NCCL's own allreduce, if it was timed.
     """
 
     ranks: int
@@ -34,7 +35,7 @@ class Setting:
     min_gain: float
     late: LateRanks = field(default_factory=LateRanks)
     template: Template | None = None
-    solved: tuple[Solved, ...] = ()
+    solved: tuple[SolvedCall, ...] = ()
     executors: Executors | None = None
     _built: dict[Spec, Schedule] = field(init=False, repr=False, compare=False, default_factory=dict)
     _timed: dict[tuple[Spec, int], float] = field(init=False, repr=False, compare=False, default_factory=dict)

@@ -1,0 +1,113 @@
+"""What no schedule can beat whose messages are one chunk each, on one network, for one late rank and its delay.
+
+A message is a sum of distinct contributions to a chunk. Four things are counted: how the late rank's part of every
+chunk reaches all others through its ports, and other hosts through its host's NICs; and messages, all of them and those
+between hosts, of which the delay hides those that fit into it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from jaxcomm.cluster import Cluster
+
+PRECISION: Final = 1e-6  # of the bound, relative; it is rounded down
+
+
+class _Port(NamedTuple):
+    """It can send its first message at `begin`, then one every `busy` seconds, each there `way` seconds later."""
+
+    begin: float
+    busy: float
+    way: float
+
+
+def lower_bound(chunks: int, nbytes: int, cluster: Cluster, late: int, delay: float) -> float:
+    """Seconds from the late rank's arrival on that no schedule of so many chunks can beat.
+
+    Args:
+      chunks: pieces of the buffer; a message is one of them.
+      nbytes: size of the buffer.
+      cluster: the network, with a topology; what racks and slower NICs add is not counted.
+      late: the late rank.
+      delay: by how many seconds it is late; all others are there from the start, and wait for it no longer than that.
+    """
+    topology = cluster.topology
+    assert topology
+    sizes = [topology.hosts.count(host) for host in range(max(topology.hosts) + 1)]
+    ranks, hosts, home = len(topology.hosts), len(sizes), sizes[topology.hosts[late]]
+    byte_s = nbytes / chunks * cluster.beta
+    fast, slow = cluster.alpha + byte_s, cluster.alpha + topology.slow * byte_s
+    # What ranks share is busy for a message's bytes only.
+    per_rank, nic = topology.nic == "rank", slow if topology.nic == "rank" else topology.slow * byte_s
+    ways = tuple([fast] * (max(sizes) > 1) + [slow] * (hosts > 1))
+
+    # The late rank's part of every chunk leaves it, and its host, and spreads among the others.
+    bounds = [_spread([_Port(0.0, way, way) for way in ways], chunks, ranks - 1, ways)]
+    if hosts > 1:
+        begins = [_known(count, ways) for count in range(1, home + 1)] if per_rank else [0.0]
+        bounds.append(_spread([_Port(begin, nic, slow) for begin in begins], chunks, ranks - home, ways))
+
+    # Everybody but one sends before anybody has a sum, and everybody but one receives one after: 2(n-1) messages. Of
+    # these, n come after the arrival: to all others, which need the late rank's part, and to the late rank.
+    nics, others_nics = (ranks, ranks - 1) if per_rank else (hosts, hosts - (home == 1))
+    rate = ranks / fast + nics / nic * (hosts > 1)
+    early = (ranks - 1) / fast + others_nics / nic * (hosts > 1)
+    bounds += [ranks * chunks / rate, (2 * (ranks - 1) * chunks - delay * early) / rate]
+
+    # Of hosts in the same way 2(h-1), not counting what has left the late rank's host before the arrival; messages on
+    # their way then may count.
+    own = home if per_rank else 1
+    counted = 2 * (hosts - 1) * chunks - delay * (nics - own) / nic - own * slow / nic
+    return max(*bounds, counted * nic / nics)
+
+
+def _spread(ports: Sequence[_Port], chunks: int, ranks: int, ways: tuple[float, ...]) -> float:
+    """The least time in which what comes through the ports can tell so many ranks of all chunks.
+
+    A message that arrives at `a` has told at most `_informed(t - a)` ranks of its chunk by `t`, also through others.
+    """
+    below, above = 0.0, max(port.begin + chunks * port.busy + port.way for port in ports)
+    while _told(ports, above, ranks, ways) < chunks * ranks:
+        above *= 2
+    while above - below > PRECISION * above:
+        middle = (below + above) / 2
+        below, above = (below, middle) if _told(ports, middle, ranks, ways) >= chunks * ranks else (middle, above)
+    return below
+
+
+def _told(ports: Sequence[_Port], time: float, ranks: int, ways: tuple[float, ...]) -> int:
+    """How many pairs of a rank and a chunk the messages through the ports can have told by then."""
+    told = 0
+    for port in ports:
+        for count in itertools.count():
+            left = time - (port.begin + count * port.busy + port.way)
+            if left < 0:
+                break
+            told += _informed(left, ranks, ways)
+    return told
+
+
+def _known(count: int, ways: tuple[float, ...]) -> float:
+    """When so many ranks can know of something that one rank knows at first."""
+    counts = itertools.product(range(count), repeat=len(ways))
+    times = sorted(sum(way * number for way, number in zip(ways, each, strict=True)) for each in counts)
+    return next(time for time in times if _informed((1 + PRECISION) * time, count, ways) >= count)
+
+
+@lru_cache(maxsize=1 << 16)
+def _informed(time: float, most: int, ways: tuple[float, ...]) -> int:
+    """How many ranks, at most `most`, one rank can have told by then, with itself: each sends in all ways at once."""
+    if time < 0:
+        return 0
+    total = 1
+    for way in ways:
+        for count in range(1, math.floor(time / way) + 1):
+            total += _informed(time - count * way, most, ways)
+            if total >= most:
+                return most
+    return total

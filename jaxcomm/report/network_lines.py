@@ -1,0 +1,65 @@
+"""What a plan says of a network whose links differ, and of the schedules that were solved for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jaxcomm.cluster import SOLVED
+from jaxcomm.plan.rank_groups import Groups
+from jaxcomm.plan.solved import SolvedCall, SolvedNetwork
+from jaxcomm.report.tables import bytes_text, seconds_text
+from jaxcomm.simulate import clock
+
+
+def network_lines(network: SolvedNetwork, grouped: Groups | None) -> Iterator[str]:
+    """One sentence or more for each thing that a reader has to know of it."""
+    topology, ranks = network.topology, len(network.topology.hosts)
+    counts = " + ".join(str(topology.hosts.count(host)) for host in sorted({*topology.hosts}))
+    racks = grouped.racks if grouped else ()
+    slowest = max((rack.uplink for rack in racks), default=1.0)
+    if topology.nic == "host" and topology.slow == slowest and len(racks) == len({*topology.hosts}):
+        yield (
+            f"Racks of {counts} ranks, each with one uplink for all of its ranks; a byte between racks takes "
+            f"{slowest:g} times as long as one within, to which the speed above applies. A slow uplink counts as a "
+            "NIC that a host's ranks share, and carries one chunk at a time in each direction."
+        )
+        if any(rack.uplink != slowest for rack in racks):
+            yield "The uplinks differ; schedules count all of them as the slowest, groups each as it is."
+    else:
+        yield (
+            f"Hosts of {counts} ranks with a NIC per {topology.nic}; a byte between hosts takes "
+            f"{topology.slow:g} times as long as one within, to which the speed above applies."
+        )
+    if topology.racks:
+        uplinks = ", ".join(f"{uplink:g}" for uplink in topology.uplinks)
+        yield (
+            f"The hosts are in {len(topology.uplinks)} racks, whose uplinks carry one message at a time in each "
+            f"direction; a byte through them takes {uplinks} times as long as one between two hosts."
+        )
+    if ranks > SOLVED:
+        yield (
+            f"No schedule was solved for this network: it has {ranks} ranks, and the solver is for at most {SOLVED}. "
+            "The usual schedules and hierarchical ones were compared on it"
+            + (
+                "."
+                if ranks <= clock.TIMED
+                else "; a round is taken to last as long as its busiest port needs, and to end before the next begins."
+            )
+        )
+    for index, solved in enumerate(network.schedules):
+        if isinstance(solved, SolvedCall):
+            yield (
+                f"Solved schedule {index}, for late rank {solved.late} only and made for {bytes_text(solved.nbytes)} "
+                f"and a delay of {seconds_text(solved.delay_s)}: {seconds_text(solved.seconds)} after its arrival, "
+                f"where the schedule that the search began with takes {seconds_text(solved.start_s)}. None that sends "
+                f"{solved.chunks} chunks, each by itself, takes less than {seconds_text(solved.bound_s)} "
+                f"({solved.status.lower()}, gap {solved.gap:.2%})."
+            )
+            continue
+        yield (
+            f"Solved schedule {index}, for late rank {solved.late} only: {solved.makespan:g} chunks' time on a link "
+            f"within a host after its arrival, where the usual straggler schedule takes {solved.rotational:g}. "
+            f"No schedule with {'any' if solved.free_owners else 'these'} owners of chunks, in which a chunk enters a "
+            f"host once, takes less than {solved.bound:g} "
+            f"(by cp_sat, {solved.status.lower()}, gap {solved.gap:.2%})."
+        )
