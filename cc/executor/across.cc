@@ -49,6 +49,7 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
     if (!chosen) undecided_.push_back({site, id, rank, std::move(buffers), std::move(done), now});
   }
   if (!chosen) {
+    transport_.load()->Expect();
     SendNotice(site->everybody(),
                Encode(Arrival{id, rank, site->ranks()[rank].device, site->fingerprint(), site->text(), {}, true}));
     transport_.load()->Flush();
@@ -88,7 +89,16 @@ std::shared_ptr<const MessageSite> AcrossProcesses::Chosen(const std::shared_ptr
   return !is_other ? nullptr : *is_other ? site->other() : site;
 }
 
-// Starts the calls of which is known by now what they run, and those that fail: for lack of who decides, or of time.
+// Whether a process has ended that has not come to the call.
+bool AcrossProcesses::LacksSomebody(const Undecided& rank) const {
+  const std::vector<PeerArrival> early = early_.Find(rank.id);
+  return std::any_of(rank.site->others().begin(), rank.site->others().end(), [&](uint32_t process) {
+    const auto is_its = [process](const PeerArrival& peer) { return peer.process == process && !peer.arrival.waits; };
+    return gone_.count(process) > 0 && std::none_of(early.begin(), early.end(), is_its);
+  });
+}
+
+// Starts the calls of which is known by now what they run, and those that fail: for lack of somebody, or of time.
 void AcrossProcesses::StartDecided(Clock::time_point overdue) {
   std::vector<Undecided> ready;
   {
@@ -97,8 +107,7 @@ void AcrossProcesses::StartDecided(Clock::time_point overdue) {
       Undecided& rank = undecided_[i];
       StepChoice::Said said;  // by whom nothing is decided
       std::shared_ptr<const MessageSite> chosen = Chosen(rank.site, rank.id, rank.rank, said);
-      const uint32_t decider = rank.site->ranks()[rank.site->choice()->decider()].process;
-      const bool fails = rank.at <= overdue || gone_.count(decider) > 0 || !failures_.Find(rank.id).ok();
+      const bool fails = rank.at <= overdue || LacksSomebody(rank) || !failures_.Find(rank.id).ok();
       if (!chosen && !fails) {
         ++i;
         continue;
@@ -107,13 +116,18 @@ void AcrossProcesses::StartDecided(Clock::time_point overdue) {
       ready.push_back(std::move(rank));
       undecided_.erase(undecided_.begin() + static_cast<std::ptrdiff_t>(i));
     }
+    starting_ += ready.size();
   }
   for (Undecided& rank : ready) {
     bool is_new = false;
     const std::shared_ptr<MessageCall> call = Join(rank.site, rank.id, rank.rank, rank.at, Status(), is_new);
     Drive(call, call->Arrive(rank.rank, std::move(rank.buffers), std::move(rank.done), Clock::now(), {}));
     if (is_new) transport_.load()->Expect();
+    transport_.load()->EndExpecting();
   }
+  if (ready.empty()) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  starting_ -= ready.size();
 }
 
 // The call that the rank has come to, with what has come of it.
@@ -169,10 +183,13 @@ void AcrossProcesses::Help(Driver& driver) {
   Driver::current = outer;
 }
 
-std::shared_ptr<StepChoice> AcrossProcesses::ChoiceOf(uint64_t module, uint32_t site, const std::string& plan,
+std::shared_ptr<StepChoice> AcrossProcesses::ChoiceOf(const MessageSite& site, const MessageSite& other,
                                                       StepChoice::Rule rule) {
+  std::string calls = std::to_string(site.site()) + "|" + site.label().plan + "|" + site.lists() + "|" + other.lists() +
+                      "|" + std::to_string(rule.rank) + "|" + std::to_string(rule.below);
+  for (const MessageSite::Rank& rank : site.ranks()) calls += "|" + std::to_string(rank.device);
   std::lock_guard<std::mutex> lock(mutex_);
-  std::shared_ptr<StepChoice>& choice = choices_[{module, site, plan}];
+  std::shared_ptr<StepChoice>& choice = choices_[{site.module(), calls}];
   if (!choice) choice = std::make_shared<StepChoice>(rule);
   return choice;
 }
@@ -376,8 +393,10 @@ void AcrossProcesses::OnNotice(uint32_t process, std::string_view bytes) {
     const auto call = FindOrKeep({process, *arrival, now});
     if (call) {
       Drive(call, call->PeerArrived(*arrival, process, now));
-      if (arrival->waits || arrival->fingerprint == call->site().fingerprint() || call->failed()) return;
-      TellDifference({call->shared_site(), call->first(), call->Describe()}, process, *arrival);
+      const bool differs = !arrival->waits && arrival->fingerprint != call->site().fingerprint();
+      if (differs && !call->failed()) {
+        TellDifference({call->shared_site(), call->first(), call->Describe()}, process, *arrival);
+      }
     } else if (const std::optional<Finished> finished = FindFinished(arrival->call)) {
       TellDifference(*finished, process, *arrival);
     }
@@ -413,7 +432,7 @@ void AcrossProcesses::Remember(uint32_t device, const CallId& id, const std::str
 
 bool AcrossProcesses::waiting() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (!undecided_.empty()) return true;
+  if (!undecided_.empty() || starting_ > 0) return true;
   return std::any_of(calls_.begin(), calls_.end(), [](const auto& entry) { return !entry.second->failed(); });
 }
 
@@ -481,7 +500,7 @@ void AcrossProcesses::ForgetModule(uint64_t module) {
   std::lock_guard<std::mutex> lock(mutex_);
   names_.Forget(module);
   for (auto at = choices_.begin(); at != choices_.end();) {
-    at = std::get<0>(at->first) == module ? choices_.erase(at) : std::next(at);
+    at = at->first.first == module ? choices_.erase(at) : std::next(at);
   }
 }
 

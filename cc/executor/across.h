@@ -21,7 +21,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -51,9 +50,9 @@ class AcrossProcesses : public Transport::Events {
   void Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers, Done done,
               const Status& refused = Status());
 
-  // What chooses between the two lists of a call site: one for all of its executables, which processes compile and drop
-  // at different times.
-  std::shared_ptr<StepChoice> ChoiceOf(uint64_t module, uint32_t site, const std::string& plan, StepChoice::Rule rule);
+  // What chooses between the lists of two sites of the same calls: one for all of their executables, which processes
+  // compile and drop at different times.
+  std::shared_ptr<StepChoice> ChoiceOf(const MessageSite& site, const MessageSite& other, StepChoice::Rule rule);
 
   // How often the module had been launched before. Also to be asked where a call of the launch has no rank here.
   uint32_t LaunchOf(uint64_t module, int64_t run);
@@ -101,6 +100,7 @@ class AcrossProcesses : public Transport::Events {
   std::shared_ptr<const MessageSite> Chosen(const std::shared_ptr<const MessageSite>& site, const CallId& id,
                                             uint32_t rank, StepChoice::Said& said);
   void StartDecided(Clock::time_point overdue);
+  bool LacksSomebody(const Undecided& rank) const;
   std::shared_ptr<MessageCall> Join(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
                                     Clock::time_point now, const Status& refused, bool& is_new);
 
@@ -138,7 +138,8 @@ class AcrossProcesses : public Transport::Events {
   std::deque<CallId> finished_order_;  // from the oldest
   EarlyArrivals early_;
   std::vector<Undecided> undecided_;
-  std::map<std::tuple<uint64_t, uint32_t, std::string>, std::shared_ptr<StepChoice>> choices_;
+  size_t starting_ = 0;                                                              // those that were undecided
+  std::map<std::pair<uint64_t, std::string>, std::shared_ptr<StepChoice>> choices_;  // by module and what is alike
   FailedCalls failures_;
   std::map<uint32_t, LastCall> last_calls_;  // by device
   std::map<uint32_t, Status> gone_;          // processes

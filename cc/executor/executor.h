@@ -54,8 +54,8 @@ class Executor {
   void ArriveAcross(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers,
                     Done done, const Status& refused = Status());
   // See AcrossProcesses.
-  std::shared_ptr<StepChoice> ChoiceOf(uint64_t module, uint32_t site, const std::string& plan, StepChoice::Rule rule) {
-    return across_.ChoiceOf(module, site, plan, rule);
+  std::shared_ptr<StepChoice> ChoiceOf(const MessageSite& site, const MessageSite& other, StepChoice::Rule rule) {
+    return across_.ChoiceOf(site, other, rule);
   }
   // How often all processes had launched a module before. Also to be asked where a device of this process comes to a
   // collective between processes in which it is alone.

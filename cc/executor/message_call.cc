@@ -293,13 +293,14 @@ std::optional<MessageCall::Delay> MessageCall::Overdue(Clock::time_point now, do
   if (!failure_.ok() || IsOver()) return std::nullopt;
   Delay delay{{}, {}, {}, now - (missing_ > 0 ? start_ : progress_)};
   if (Seconds(delay.waited) < deadline) return std::nullopt;
+  const StepChoice* const choice = site_->choice();
+  const bool decided = !choice || ranks_[choice->decider()].arrived;
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (!site_->Concerns(rank)) continue;
-    const bool is_here = ranks_[rank].arrived || ranks_[rank].waits;
+    const bool is_here = ranks_[rank].arrived || (ranks_[rank].waits && !decided);
     (is_here ? delay.waiting : delay.missing).push_back(rank);
     if (missing_ == 0 && ranks_[rank].receives_left > 0) delay.silent.push_back(rank);
   }
-  if (missing_ > 0 && delay.missing.empty()) return std::nullopt;  // they start as this one did
   return delay;
 }
 

@@ -200,8 +200,7 @@ bool MessageSite::is_small() const {
 void MessageSite::Describe() {
   const std::vector<Leaf>& leaves = layout().leaves();
   std::string exact = label_.name + "|" + label_.axes + "|" + label_.plan + "|";
-  for (const std::string& list : lists_) exact += list + ",";
-  exact += "|" + std::to_string(static_cast<int>(kind_)) + "|" + std::to_string(static_cast<int>(reduction_));
+  exact += lists() + "|" + std::to_string(static_cast<int>(kind_)) + "|" + std::to_string(static_cast<int>(reduction_));
   for (const Leaf& leaf : leaves) {
     exact += "|" + std::string(kDTypes[static_cast<int>(leaf.dtype)]) + ":" + std::to_string(leaf.bytes);
   }
@@ -221,7 +220,14 @@ void MessageSite::Describe() {
   text_ = label_.name + " over '" + label_.axes + "', " + values + " (" + FormatBytes(layout().payload()) + "), plan " +
           label_.plan + ", at " + label_.where;
   if (loss_) text_ += ", losing up to " + DescribeLoss(*loss_);
+  if (choice_) text_ += is_other() ? ", for a small lateness" : ", for a great lateness";
   if (is_divided()) text_ += ", groups " + row_;
+}
+
+std::string MessageSite::lists() const {
+  std::string names;
+  for (const std::string& list : lists_) names += list + ",";
+  return names;
 }
 
 Status MessageSite::Differs(const std::string& call, uint32_t rank, const std::string& text, uint32_t mine) const {

@@ -147,6 +147,8 @@ class MessageSite {
   int64_t FirstSegment(size_t leaf) const { return common_->first_segments[leaf]; }
   // Whether a call is so small that waking threads would take most of its time.
   bool is_small() const;
+  // The names of its groups' lists.
+  std::string lists() const;
   const std::vector<ReduceFn>& reduces() const { return common_->reduces; }
   uint64_t fingerprint() const { return fingerprint_; }
   const std::string& text() const { return text_; }

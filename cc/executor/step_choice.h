@@ -70,7 +70,7 @@ class StepChoice {
     std::optional<bool> Find(const CallId& call) const;
 
    private:
-    static constexpr size_t kCalls = 1024;
+    static constexpr size_t kCalls = 256;
 
     std::map<CallId, bool> calls_;
     std::deque<CallId> order_;  // from the oldest

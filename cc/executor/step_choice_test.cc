@@ -105,8 +105,8 @@ class BetweenProcesses : public testing::Test {
       network_->Connect(process, &executors_[process]->events());
       executors_[process]->Connect(&network_->transport(process));
       sites_.push_back(MakeSite("all_reduce/ring/3", process));
-      sites_.back()->SetOther(MakeSite("all_reduce/direct/3", process),
-                              executors_[process]->ChoiceOf(77, 0, "plan", {2, kBelow}));
+      const std::shared_ptr<MessageSite> other = MakeSite("all_reduce/direct/3", process);
+      sites_.back()->SetOther(other, executors_[process]->ChoiceOf(*sites_.back(), *other, {2, kBelow}));
       EXPECT_TRUE(sites_.back()->SetLeaves({{DType::kF32, 4 * kElements}}, executors_[process]->stats()).ok());
       values_.emplace_back(kElements, static_cast<float>(process));
     }
@@ -220,6 +220,42 @@ TEST_F(BetweenProcesses, IfTheDecidersProcessEndsSoDoTheCalls) {
   const std::string message = before.get().message();
   EXPECT_NE(message.find("rank 0 is gone"), std::string::npos) << message;
   EXPECT_FALSE(Arrive(2, values_[2], 1).get().ok());  // it begins afterwards
+}
+
+TEST_F(BetweenProcesses, AnotherProcessThatEndsIsNamedBeforeTheDeciderComes) {
+  Start(/*seed=*/7);
+  Skip(0);
+  std::future<Status> before = Arrive(1, values_[1], 1);
+  EXPECT_TRUE(IsWaiting(before));
+  network_->Kill(2);
+  const std::string message = before.get().message();
+  EXPECT_NE(message.find("rank 2 is gone"), std::string::npos) << message;
+}
+
+// It has said that it waits, and goes no further.
+TEST_F(BetweenProcesses, ARankThatStopsWhileItWaitsIsNamedAtTheDeadline) {
+  Start(/*seed=*/8);
+  for (const auto& executor : executors_) executor->SetDeadline(0.3);
+  for (uint32_t process = 0; process < 2; ++process) {
+    const Arrival waits{{77, 0, 0, 0}, 2, 20, sites_[2]->fingerprint(), sites_[2]->text(), {}, /*waits=*/true};
+    executors_[process]->events().OnNotice(2, Encode(waits));
+  }
+  std::future<Status> second = Arrive(1, values_[1], 0), first = Arrive(0, values_[0], 0);
+  for (auto* end : {&first, &second}) {
+    const std::string message = end->get().message();
+    EXPECT_NE(message.find("rank 2 of 3 has not arrived after "), std::string::npos) << message;
+  }
+}
+
+TEST_F(BetweenProcesses, OneChoiceIsForOneRuleAndOnePairOfLists) {
+  Start(/*seed=*/9);
+  const MessageSite& site = *sites_[0];
+  const MessageSite& other = *site.other();
+  Executor& executor = *executors_[0];
+  EXPECT_EQ(executor.ChoiceOf(site, other, {2, kBelow}).get(), site.choice());
+  EXPECT_NE(executor.ChoiceOf(site, other, {0, kBelow}).get(), site.choice());
+  EXPECT_NE(executor.ChoiceOf(site, other, {2, 2 * kBelow}).get(), site.choice());
+  EXPECT_NE(executor.ChoiceOf(other, site, {2, kBelow}).get(), site.choice());
 }
 
 }  // namespace

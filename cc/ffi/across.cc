@@ -134,8 +134,9 @@ ffi::ErrorOr<std::unique_ptr<AcrossSite>> Instantiate(std::string_view name, std
   Result<std::shared_ptr<MessageSite>> second = MessageSite::Make(
       across->site->label(), *kind, *reduction, across->module, *numbered, {group.value()}, TheJob().process());
   if (!second.ok()) return ffi::Unexpected(ToError(second.status()));
-  across->site->SetOther(std::move(second.value()), TheExecutor().ChoiceOf(across->module, *numbered, std::string(plan),
-                                                                           {static_cast<uint32_t>(late), below}));
+  std::shared_ptr<StepChoice> choice =
+      TheExecutor().ChoiceOf(*across->site, *second.value(), {static_cast<uint32_t>(late), below});
+  across->site->SetOther(std::move(second.value()), std::move(choice));
   return across;
 }
 

@@ -95,7 +95,7 @@ def _bound(plan: Plan) -> str:
 def _ranges(plan: Plan) -> Iterator[tuple[Entry, Schedule]]:
     """The entries with their schedules; neighbours that run the same are one, with the figures of the widest."""
     pairs = zip(plan.collectives, plan.schedules, strict=True)
-    for _, alike in itertools.groupby(pairs, key=lambda pair: pair[0].specs):
+    for _, alike in itertools.groupby(pairs, key=lambda pair: (pair[0].schedule, pair[0].by_step)):
         found = list(alike)
         first, last = found[0][0], found[-1][0]
         widest, schedule = max(found, key=lambda pair: (pair[0].max_bytes or 2**64) / max(1, pair[0].min_bytes))
