@@ -20,7 +20,7 @@ from tests.planner.test_hosts import limit, shares, took  # noqa: E402
 
 SHAPES = [(2, 4), (4, 4), (2, 8)]
 DELAYS = [0.0, 0.25, 0.5, 1.0, 4.0]
-PARTS = (1.0, 1.25, 0.75)  # of what the delay hides, what is summed before; the best of these counts
+PARTS = (1.0, 1.25, 1.5, 0.75)  # of what the delay hides, what is summed before; the best of these counts
 
 
 def main() -> None:

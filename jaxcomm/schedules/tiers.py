@@ -90,7 +90,7 @@ class Tiers:
         if self._spare:
             (late,) = self._late
             own = self._members[self._hosts[late]]
-            if members is own or len({*map(len, self._members)}) == 1:  # like hosts keep to like rails
+            if members is own or (self._per_rank and len({*map(len, self._members)}) == 1):  # like hosts, like rails
                 place = own.index(late)
                 rails = members[:place] + members[place + 1 :]
         return rails[chunk % len(rails)]
