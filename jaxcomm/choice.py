@@ -128,7 +128,7 @@ def uses_nccl(ranks: int, nbytes: int, dtype: str | None, plan: str) -> bool:
 def compile_plan(plan: str) -> None:
     """Hands all programs of a plan to the core, for executables whose choice among them was made in another process."""
     if plan not in ("", AUTO):
-        for spec in dict.fromkeys(spec for entry in PLANS[plan].collectives for spec in entry.specs):
+        for spec in dict.fromkeys(spec for entry in PLANS[plan].collectives for spec in entry.specs.values()):
             _compiled(PLANS[plan].schedule_of(spec))
 
 

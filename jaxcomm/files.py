@@ -129,7 +129,7 @@ class Kind(Generic[Model]):
       model: the content.
       error: raised for every mistake, with the JSON path and the cure.
       source: what makes such files, for the cure.
-      union: the field of the model that holds one of several models, if there is one.
+      unions: the fields of the model that hold one of several models.
     """
 
     name: str
@@ -137,7 +137,7 @@ class Kind(Generic[Model]):
     model: type[Model]
     error: type[JaxcommError]
     source: str
-    union: str = ""
+    unions: tuple[str, ...] = ()
 
     def parse(self, data: bytes, where: str) -> Any:
         """The JSON document in a file's bytes, in which no field stands twice; `where` names them in errors."""
@@ -160,7 +160,7 @@ class Kind(Generic[Model]):
         try:
             return self.model.model_validate(document)
         except pydantic.ValidationError as problem:
-            what = explain(problem, f"a version {self.version} {self.name}", self.union)
+            what = explain(problem, f"a version {self.version} {self.name}", self.unions)
             raise self.error(mistake(where, what, f"{self.again}, or mend the value by hand")) from None
 
     @property
@@ -169,21 +169,21 @@ class Kind(Generic[Model]):
         return f"make the {self.name} again with {self.source}"
 
 
-def explain(problem: pydantic.ValidationError, kind: str, union: str = "") -> str:
+def explain(problem: pydantic.ValidationError, kind: str, unions: tuple[str, ...] = ()) -> str:
     """What is wrong with a document: its first mistake, with the place, and how many others there are.
 
     Args:
       problem: what validating it raised.
       kind: what the document is to be, in words.
-      union: the field of the model that holds one of several models, if there is one.
+      unions: the fields of the model that hold one of several models.
     """
     more = problem.error_count() - 1
     others = f" ({more} more error{'s' * (more > 1)})" if more else ""
-    return _explain(problem.errors(include_url=False)[0], kind, union) + others
+    return _explain(problem.errors(include_url=False)[0], kind, unions) + others
 
 
-def _explain(error: Any, kind: str, union: str) -> str:
-    path = _json_path(error["loc"], union)
+def _explain(error: Any, kind: str, unions: tuple[str, ...]) -> str:
+    path = _json_path(error["loc"], unions)
     match error["type"]:
         case "missing":
             return f"{path} is missing"
@@ -202,11 +202,11 @@ def _explain(error: Any, kind: str, union: str) -> str:
     return f"{path} is {short(error['input'])}; it must be {error['msg'].removeprefix('Input should be ')}"
 
 
-def _json_path(location: tuple[int | str, ...], union: str) -> str:
+def _json_path(location: tuple[int | str, ...], unions: tuple[str, ...]) -> str:
     """A pydantic location as a JSON path; the tag that pydantic puts behind a union's field, or one in angle brackets,
     is no part of it."""
     places = zip((None, *location), location, strict=False)
-    parts = [part for before, part in places if before != union and not str(part).startswith("<")]
+    parts = [part for before, part in places if before not in unions and not str(part).startswith("<")]
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
 
 

@@ -285,6 +285,17 @@ class Changes {
   std::mt19937_64 random_;
 };
 
+bool IsNetwork(const TreeNetwork& network) {
+  if (network.ranks < 2 || network.chunks < 1 || network.links < 0) return false;
+  const int64_t pairs = network.ranks * network.ranks;
+  const auto is_time = [](double seconds) { return std::isfinite(seconds) && seconds >= 0; };
+  const auto is_link = [&](int64_t link) { return -1 <= link && link < network.links; };
+  return is_time(network.alpha) && std::all_of(network.ready, network.ready + network.ranks, is_time) &&
+         std::all_of(network.port_s, network.port_s + pairs, is_time) &&
+         std::all_of(network.link_s, network.link_s + kStages * pairs, is_time) &&
+         std::all_of(network.link, network.link + kStages * pairs, is_link);
+}
+
 bool AreTrees(const TreeNetwork& network, const Solution& solution) {
   const auto is_rank = [&](int64_t rank) { return 0 <= rank && rank < network.ranks; };
   for (int64_t chunk = 0; chunk < network.chunks; ++chunk) {
@@ -313,6 +324,7 @@ bool AreTrees(const TreeNetwork& network, const Solution& solution) {
 
 Status ImproveTrees(const TreeNetwork& network, int64_t tries, uint64_t seed, const ChunkTrees& trees,
                     const TreeTimes& times) {
+  if (!IsNetwork(network)) return InvalidArgument("a network has two ranks, a chunk, its links, and finite times");
   const int64_t cells = network.ranks * network.chunks;
   Solution current{{trees.up, trees.up + cells},
                    {trees.down, trees.down + cells},

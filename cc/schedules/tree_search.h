@@ -48,7 +48,7 @@ struct TreeTimes {
 };
 
 // Makes `trees` the best of so many tries that start from them, and says when their messages start and arrive.
-// An error: ranks that there are not, or trees that are none.
+// An error: fewer than two ranks, links or ranks that there are not, times below 0 or not finite, trees that are none.
 Status ImproveTrees(const TreeNetwork& network, int64_t tries, uint64_t seed, const ChunkTrees& trees,
                     const TreeTimes& times);
 

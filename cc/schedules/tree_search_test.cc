@@ -1,6 +1,7 @@
 #include "cc/schedules/tree_search.h"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -93,6 +94,14 @@ TEST(ImproveTrees, WhatIsNoTreeIsAnError) {
   partner.partner[0] = 2;
   twice.order[0] = 1;
   for (Star* star : {&two_roots, &ring, &lost, &partner, &twice}) EXPECT_FALSE(star->Improve().ok());
+}
+
+TEST(ImproveTrees, WhatIsNoNetworkIsAnError) {
+  Star alone(1, 1), nothing(2, 0), never(3, 1), backwards(3, 1), elsewhere(3, 1);
+  never.ready[1] = std::numeric_limits<double>::quiet_NaN();
+  backwards.port_s[1] = -1.0;
+  elsewhere.link[1] = 1;
+  for (Star* star : {&alone, &nothing, &never, &backwards, &elsewhere}) EXPECT_FALSE(star->Improve().ok());
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     parser.add_argument("profile", help="a profile, from `jaxcomm profile`")
     parser.add_argument("--out", default="plan.json", help="the plan to write (plan.json)")
-    parser.add_argument("--time-limit", type=float, default=10.0, metavar="S", help="seconds for the solver (10)")
+    parser.add_argument("--time-limit", type=float, default=10.0, metavar="S", help="seconds for each search (10)")
     parser.add_argument(
         "--min-gain",
         type=arguments.fraction,
@@ -54,7 +54,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--loss-budget", type=arguments.fraction, metavar="SHARE", help="of all gradients that may be lost (the bound)"
     )
     parser.add_argument("--model", default="", metavar="NAME", help="take the loss bound published for this model")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the solver (0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the searches (0)")
     parser.add_argument("--solver-log", action="store_true", help="show the solver's log on standard error")
     parser.add_argument("--dry-run", action="store_true", help="plan and show, write nothing")
     parser.add_argument("--explain-json", metavar="FILE", help="also write all that was considered, and why, as JSON")

@@ -114,7 +114,7 @@ def run(args: Namespace) -> int:
 def _of_files(files: dict[str, plan.Plan]) -> Iterator[tuple[str, Schedule]]:
     for file, loaded in files.items():
         for entry in loaded.collectives:
-            for schedule in map(loaded.schedule_of, dict.fromkeys(entry.specs)):
+            for schedule in map(loaded.schedule_of, dict.fromkeys(entry.specs.values())):
                 yield f"{file}, {range_text(entry)}: {schedule.kind}", schedule
         for half in loaded.halves or ():
             for collective in get_args(Half):

@@ -14,7 +14,9 @@ from jaxcomm.plan.proof import verify_embedded
 from jaxcomm.plan.schema import VERSION, Plan
 
 MAX_BYTES: Final = 16 * 2**20
-_KIND: Final = files.Kind("plan", VERSION, Plan, PlanError, "`jaxcomm plan profile.json`", union="schedule")
+_KIND: Final = files.Kind(
+    "plan", VERSION, Plan, PlanError, "`jaxcomm plan profile.json`", unions=("schedule", "below", "above")
+)
 
 
 def load(path: str | os.PathLike[str], roles: Mapping[str, int] | None = None, ranks: int | None = None) -> Plan:

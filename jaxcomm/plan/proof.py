@@ -55,18 +55,18 @@ def proofs(plan: Plan) -> list[Proof]:
             try:
                 found[schedule] = verify_schedule(schedule)
             except PlanError as error:
-                raise PlanError(f"{name}.schedule: {error}") from None
+                raise PlanError(f"{name}: {error}") from None
     return list(found.values())
 
 
 def named_schedules(plan: Plan) -> Iterator[tuple[str, Schedule]]:
-    """All that a plan can run, by its entry's place in the file."""
+    """All that a plan can run, by its place in the file."""
     for i, entry in enumerate(plan.collectives):
-        for name, spec in zip(("", ".by_step", ".by_step"), entry.specs, strict=False):
-            yield f"collectives[{i}]{name}", plan.schedule_of(spec)
+        for name, spec in entry.specs.items():
+            yield f"collectives[{i}].{name}", plan.schedule_of(spec)
     for i, half in enumerate(plan.halves or ()):
         for collective in get_args(Half):
-            yield f"halves[{i}]", plan.half_of(collective, half.schedule)
+            yield f"halves[{i}].schedule", plan.half_of(collective, half.schedule)
 
 
 def decisions(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -116,7 +116,7 @@ def verify_embedded(plan: Plan) -> None:
       PlanError: a solved schedule, or the template, does not spread every chunk to every rank; groups that are wrong.
     """
     _check_groups(plan)
-    specs = {spec for entry in plan.collectives for spec in entry.specs}
+    specs = {spec for entry in plan.collectives for spec in entry.specs.values()}
     for spec in specs:
         if isinstance(spec, Transfers):
             try:

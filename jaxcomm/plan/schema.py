@@ -219,7 +219,7 @@ class Plan(Value):
             )
         first: dict[Spec, str] = {}
         for i, entry in enumerate(self.collectives):
-            for name, spec in zip(("schedule", "by_step.below", "by_step.above"), entry.specs, strict=False):
+            for name, spec in entry.specs.items():
                 first.setdefault(spec, f"collectives[{i}].{name}")
             if entry.by_step and entry.by_step.late not in self.roles:
                 raise ValueError(f'collectives[{i}].by_step.late is "{entry.by_step.late}", which roles does not bind')

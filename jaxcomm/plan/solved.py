@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 from pydantic import Discriminator, Field, Tag
 
 from jaxcomm.cluster import Topology
-from jaxcomm.plan.values import Count, Moves, Rank, Seconds, Token
+from jaxcomm.plan.values import Chunks, Count, Moves, Rank, Seconds, Token
 from jaxcomm.program.program import MAX_RANKS
 from jaxcomm.values import Value
 
@@ -57,7 +57,7 @@ class SolvedCall(Value):
     """
 
     late: Rank
-    chunks: Annotated[int, Field(ge=1, le=MAX_RANKS, strict=True)]
+    chunks: Chunks
     before: Moves
     after: Moves
     nbytes: Count
@@ -73,7 +73,7 @@ class SolvedCall(Value):
 
     @property
     def status(self) -> str:
-        """As a solver would say it."""
+        """OPTIMAL if the bound shows that none is faster, else FEASIBLE."""
         return "OPTIMAL" if self.gap < OPTIMAL_GAP else "FEASIBLE"
 
     @property

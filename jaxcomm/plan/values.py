@@ -214,9 +214,12 @@ class Entry(Value):
     by_step: ByStep | None = None
 
     @property
-    def specs(self) -> tuple[Spec, ...]:
-        """All that its calls may run."""
-        return (self.schedule, *((self.by_step.below, self.by_step.above) if self.by_step else ()))
+    def specs(self) -> dict[str, Spec]:
+        """All that its calls may run, by the place in the entry."""
+        found: dict[str, Spec] = {"schedule": self.schedule}
+        if self.by_step:
+            found |= {"by_step.below": self.by_step.below, "by_step.above": self.by_step.above}
+        return found
 
 
 class Matches(Value):

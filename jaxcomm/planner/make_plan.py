@@ -65,10 +65,10 @@ def plan(
     Args:
       profile: the measurements.
       time_limit: seconds for the buckets of a step as they are, for other boundaries, for both on rails, and for the
-        schedules of a topology, each, roughly: the limit is on the solver's work, which is the same on every machine.
+        schedules of a topology, each, roughly: the limit is on the searches' work, which is the same on every machine.
         How buffers are split over rails needs none: that search is exact, and its work bounded (see
         `planner.rails.split`).
-      seed: of the solver, from 0 to 2³¹ − 1.
+      seed: of the searches, from 0 to 2³¹ − 1.
       min_gain: the least saving that is worth a schedule which asks more of the network, as a share in [0, 1); None:
         the residual of the link's fit, but at least 2 %, and for a split over rails, which their tables time
         themselves, `rails.MIN_GAIN`.
@@ -185,7 +185,7 @@ def _delay(profile: Profile) -> Delay | None:
 
 def _rotation(setting: Setting, found: Sequence[Entry]) -> Rotation | None:
     """The template, if an entry runs by it."""
-    used = any(isinstance(spec, StragglerSpec | Hybrid | Chain) for entry in found for spec in entry.specs)
+    used = any(isinstance(spec, StragglerSpec | Hybrid | Chain) for entry in found for spec in entry.specs.values())
     return Rotation.model_validate(setting.template.to_json()) if setting.template and used else None
 
 

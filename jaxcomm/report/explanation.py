@@ -77,7 +77,7 @@ def summary(plan: Plan) -> str:
         rows.append(
             [
                 range_text(entry),
-                spec_text(entry.schedule),
+                spec_text(entry.schedule) + " (calls switch)" * bool(entry.by_step),
                 bytes_text(seconds.reference_bytes),
                 *map(seconds_text, others),
                 f"{1 - seconds.seconds / _plain_seconds(plan, entry):z.0%}",

@@ -38,7 +38,7 @@ def network_lines(network: SolvedNetwork, grouped: Groups | None) -> Iterator[st
         )
     if ranks > SOLVED:
         yield (
-            f"No schedule was solved for this network: it has {ranks} ranks, and the solver is for at most {SOLVED}. "
+            f"No schedule was searched for on this network: it has {ranks} ranks; the search is for at most {SOLVED}. "
             "The usual schedules and hierarchical ones were compared on it"
             + (
                 "."

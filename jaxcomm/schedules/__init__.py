@@ -2,7 +2,7 @@
 
 Nothing here knows JAX, files, links or programs; only numpy is imported, and OR-Tools at the moment when a straggler
 schedule needs a template that has no closed form. Anybody may import this package; it imports nothing else of jaxcomm
-but the errors and the C++ core, in which list scheduling runs.
+but the errors and the C++ core, in which list scheduling and the search for trees run.
 """
 
 from jaxcomm.schedules.broadcast import broadcast

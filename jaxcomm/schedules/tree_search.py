@@ -77,7 +77,8 @@ class Trees(NamedTuple):
                 parents, child, parent = (up, src, dst) if op == Op.REDUCE else (down, dst, src)
                 if parents[chunk, child] >= 0 or (exchange and partner[chunk] >= 0):
                     raise ValueError(
-                        f"round {round_} of the {phase.kind} schedule: rank {child} has chunk {chunk} twice"
+                        f"round {round_} of the {phase.kind} schedule: "
+                        f"rank {child} gets or passes on chunk {chunk} twice"
                     )
                 parents[chunk, child] = parent
                 if exchange:

@@ -219,18 +219,28 @@ def test_an_output_that_is_full_closed_or_lacks_letters(eight: Path) -> None:
     assert found.returncode == 0 and found.stdout.startswith("jaxcomm: profile ? plan ?")
 
 
-@pytest.mark.parametrize("starts", ["'jaxcomm.cli.plan'", "'numpy'", "'ortools'"])
-def test_an_interrupt_is_130_and_one_line_at_any_moment(starts: str, eight: Path) -> None:
+PLANNING = ["plan", "profile.json", "--hosts", "4+4", "--out", "x.json"]
+
+
+@pytest.mark.parametrize(
+    ("starts", "command"),
+    [
+        ("jaxcomm.cli.plan", PLANNING),
+        ("numpy", PLANNING),
+        ("ortools", ["verify", "--schedule", "straggler", "--ranks", "6"]),
+    ],
+)
+def test_an_interrupt_is_130_and_one_line_at_any_moment(starts: str, command: list[str], eight: Path) -> None:
     """`starts` is the import during which the signal comes."""
     program = f"""
 import os, signal, sys
 from jaxcomm.cli import main
 class Finder:
     def find_spec(name, path=None, target=None):
-        if name == {starts}:
+        if name == {starts!r}:
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Finder)
-sys.argv = ["jaxcomm", "plan", "profile.json", "--hosts", "4+4", "--out", "x.json"]
+sys.argv = ["jaxcomm", *{command!r}]
 sys.exit(main())
 """
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, cwd=eight)

@@ -35,8 +35,14 @@ def all_reduce(x, program, plan="test"):
     """The custom call itself, over eight devices."""
     call = jax.ffi.ffi_call(ffi.TARGET, jax.typeof(x), input_output_aliases={0: 0})
     attributes = {"name": "psum", "axes": "data", "plan": plan, "kind": "all_reduce", "reduction": "sum"}
-    groups = np.arange(RANKS, dtype=np.int32)
-    return call(x, programs=f"{program},", groups=groups, sizes=np.array([RANKS], np.int32), **attributes)
+    return call(x, **programs(program), **attributes)
+
+
+def programs(name):
+    """The attributes of a call of all ranks that runs one program."""
+    groups, sizes = np.arange(RANKS, dtype=np.int32), np.array([RANKS], np.int32)
+    one = {"programs": f"{name},", "others": f"{name},", "late": np.int64(0), "below": np.float64(0)}
+    return {**one, "groups": groups, "sizes": sizes}
 
 
 def jitted(mesh, step):
@@ -202,8 +208,7 @@ def test_a_program_that_reaches_beyond_the_slices_is_refused(mesh, kind, what):
         x = jnp.resize(x, large if kind == "reduce_scatter" else small)
         call = jax.ffi.ffi_call(ffi.TARGET, jax.ShapeDtypeStruct((shape,), x.dtype))
         attributes = {"name": "psum", "axes": "data", "plan": "test", "kind": kind, "reduction": "sum"}
-        groups = np.arange(RANKS, dtype=np.int32)
-        return call(x, programs=f"{program},", groups=groups, sizes=np.array([RANKS], np.int32), **attributes)
+        return call(x, **programs(program), **attributes)
 
     message = f"psum over 'data': a program of 3000000 chunks cannot {what} over 8 ranks"
     with pytest.raises(jax.errors.JaxRuntimeError, match=message):

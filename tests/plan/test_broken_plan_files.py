@@ -29,6 +29,8 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "plan.json"
 
 
+STRAGGLER: dict[str, Any] = {"kind": "straggler", "late": "straggler", "chunks": 10}
+BY_STEP = {"late": "straggler", "below_s": 0.01, "below": {"kind": "ring"}, "above": STRAGGLER, "seconds": 0.01}
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "topology": (
         changed("matches", "topology", to="0" * 64),
@@ -46,6 +48,20 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         changed("collectives", 1, "max_bytes", to=5),
         "collectives[1].max_bytes is 5, below its min_bytes 512",
     ),
+    **{
+        f"by step, {name}": (changed("collectives", 3, "by_step", to={**BY_STEP, **wrong}), message)
+        for name, wrong, message in [
+            ("nobody", {"late": "nobody"}, 'collectives[3].by_step.late is "nobody", which roles does not bind'),
+            ("never", {"below_s": 0}, "collectives[3].by_step.below_s is 0"),
+            ("no kind", {"below": {"kind": "none"}}, "collectives[3].by_step.below"),
+            ("no chunk", {"above": STRAGGLER | {"chunks": 0}}, "collectives[3].by_step.above.chunks is 0"),
+            (
+                "unbound",
+                {"above": STRAGGLER | {"late": "other"}},
+                'collectives[3].by_step.above.late is "other", which',
+            ),
+        ]
+    },
     "halves' gap": (
         changed("halves", to=replaced(HALVES, 1, "min_bytes", to=2**20 + 1)),
         "halves[1].min_bytes is 1048577; the entry before ends at 1048575",

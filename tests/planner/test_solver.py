@@ -71,6 +71,8 @@ CASES: dict[str, tuple[Cluster, int, int, float, float, str]] = {
     "NIC per host, hardly late": (cluster(4, 4, nic="host", slow=4.0), 3, 8, 0.1, 4.6, "FEASIBLE"),
     "late rank alone on its host": (cluster(5, 1), 5, 5, 1.0, 2.8, "OPTIMAL"),
     "a rank per host": (cluster(1, 1, 1, 1), 0, 3, 1.0, 3.4, "OPTIMAL"),
+    "far slower between hosts": (cluster(4, 4, 4, 4, slow=1000.0), 3, 4, 4.0, 1100.0, "FEASIBLE"),
+    "the same, NIC per host": (cluster(4, 4, nic="host", slow=1000.0), 3, 4, 4.0, 1100.0, "FEASIBLE"),
 }
 
 
@@ -114,7 +116,7 @@ def test_random_networks(seed: int) -> None:
 
 
 def test_what_is_not_made_along_trees_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"of the \w+ schedule: rank \d has chunk \d twice"):
+    with pytest.raises(ValueError, match=r"of the \w+ schedule: rank \d gets or passes on chunk \d twice"):
         solve([schedules.broadcast(8, 7)], NBYTES, cluster(4, 4), 7, 1.0)
 
 

@@ -2,7 +2,8 @@
 
 `setting` says what a schedule takes, `candidates` what a call could run, `ranges` which choice serves which sizes, and
 `entry` what the plan says of it; `by_step` finds two that calls switch between; `halves` does all that for
-reduce-scatters and all-gathers. `network_solver` and `trees` find schedules for hosts whose links differ.
+reduce-scatters and all-gathers. `network_solver` finds schedules for hosts whose links differ, and `bound` says what
+none can beat.
 Imported by the whole plan and by the step; imports no other decision.
 """
 

@@ -104,6 +104,8 @@ def _informed(time: float, most: int, ways: tuple[float, ...]) -> int:
     """How many ranks, at most `most`, one rank can have told by then, with itself: each sends in all ways at once."""
     if time < 0:
         return 0
+    if time >= most * min(ways):  # one rank alone has told as many by then
+        return most
     total = 1
     for way in ways:
         for count in range(1, math.floor(time / way) + 1):

@@ -15,6 +15,7 @@ import numpy as np
 from jaxcomm.cluster import SOLVED, Cluster
 from jaxcomm.plan.solved import SolvedCall
 from jaxcomm.plan.values import Hierarchical, Spec, StragglerSpec, Transfers
+from jaxcomm.planner.byte_ranges import LARGEST, SMALLEST
 from jaxcomm.planner.late_ranks import ROLE
 from jaxcomm.planner.rounding import significant
 from jaxcomm.planner.schedules import on_hosts
@@ -49,6 +50,8 @@ def solved(setting: Setting, time_limit: float, seed: int) -> tuple[SolvedCall, 
     found: list[SolvedCall] = []
     for size in SIZES:
         nbytes = round(size * links.alpha / links.beta)
+        if not SMALLEST <= nbytes <= LARGEST:
+            continue
         best = solve_size(setting, nbytes, time_limit / len(SIZES), seed)
         spec = spec_of(Transfers, late=ROLE, chunks=best.chunks, index=0)
         usual = [plain(setting, nbytes), *late_specs(setting, nbytes)]
