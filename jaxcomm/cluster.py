@@ -6,7 +6,7 @@ May be imported by everybody but schedules; imports values.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal, NamedTuple, Self
+from typing import Annotated, Final, Literal, Self
 
 import numpy as np
 import pydantic
@@ -21,14 +21,6 @@ STAGES: Final = 4  # shared links on the way of a message: its host's NIC, its r
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-PortKind = Literal["send", "receive", "NIC out", "NIC in"]
-
-
-class Port(NamedTuple):
-    """What carries one transfer at a time: `place` is a rank, or the host when its ranks share a NIC."""
-
-    kind: PortKind
-    place: int
 
 
 class Topology(Value):
@@ -69,21 +61,6 @@ class Topology(Value):
                 "need one rack each, and these one uplink each"
             )
         return self
-
-    def crosses(self, src: int, dst: int) -> bool:
-        """Whether the two ranks are on different hosts."""
-        return self.hosts[src] != self.hosts[dst]
-
-    def ports(self, src: int, dst: int) -> tuple[Port, Port]:
-        """The sender's and the receiver's port that a transfer occupies."""
-        if not self.crosses(src, dst):
-            return Port("send", src), Port("receive", dst)
-        shared = self.nic == "host"
-        return Port("NIC out", self.hosts[src] if shared else src), Port("NIC in", self.hosts[dst] if shared else dst)
-
-    def cost(self, src: int, dst: int) -> float:
-        """Time of a chunk between the two ranks, in units of that within a host."""
-        return self.slow if self.crosses(src, dst) else 1.0
 
 
 @dataclass(frozen=True)

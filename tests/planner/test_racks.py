@@ -10,7 +10,7 @@ import pytest
 
 from jaxcomm import plan, planner, profile, schedules, simulate
 from jaxcomm.cli import main
-from jaxcomm.cluster import Port, Topology
+from jaxcomm.cluster import Topology
 from jaxcomm.profile import Profile
 from jaxcomm.report.explanation import explanation
 from jaxcomm.simulate import clock
@@ -91,7 +91,7 @@ def test_more_ranks_than_are_solved_for_are_planned_and_explain_says_so(ranks: i
     assert made.network is not None and made.network.schedules == ()
     assert made.groups is not None
     text = " ".join(explanation(made).split())
-    assert f"No schedule was solved for this network: it has {ranks} ranks, and the solver is for at most 16." in text
+    assert f"No schedule was searched for on this network: it has {ranks} ranks, and the solver is for at most 16." in text
     for entry in made.collectives:
         schedule, nbytes = made.schedule_for(entry.min_bytes), entry.predicted.reference_bytes
         ring = simulate.phases(schedules.ring(ranks), nbytes, 3e-6, 1e-11, made.network.topology)[1]
@@ -114,11 +114,16 @@ def test_explain_names_the_racks_and_what_is_approximated() -> None:
 def test_volume_of_many_ranks_is_that_of_the_busiest_ports(schedule: schedules.Schedule, nic: Any) -> None:
     hosts = tuple(rank // 4 for rank in range(12))
     network = Topology(hosts=hosts, nic=nic, slow=3.0, racks=(0, 0, 1), uplinks=(2.0, 5.0))
-    rounds: dict[int, dict[Port | tuple[str, int], float]] = {}
+    rounds: dict[int, dict[tuple[str, int], float]] = {}
     for transfer in schedule.transfers():
         loads = rounds.setdefault(transfer.round, {})
-        for port in network.ports(transfer.src, transfer.dst):
-            loads[port] = loads.get(port, 0.0) + network.cost(transfer.src, transfer.dst)
+        remote = hosts[transfer.src] != hosts[transfer.dst]
+        ends = ("send", transfer.src), ("receive", transfer.dst)
+        if remote:
+            shared = hosts if nic == "host" else range(12)
+            ends = ("NIC out", shared[transfer.src]), ("NIC in", shared[transfer.dst])
+        for port in ends:
+            loads[port] = loads.get(port, 0.0) + (network.slow if remote else 1.0)
         out, into = (network.racks[hosts[rank]] for rank in (transfer.src, transfer.dst))
         for way, rack in (("out", out), ("in", into)):
             if out != into:

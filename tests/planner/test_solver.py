@@ -139,13 +139,13 @@ def least(network: Cluster, late: int, chunks: int, delay: float) -> float:
             (mine, ready), (theirs, known) = held[src, chunk], held[dst, chunk]
             if (mine & theirs and not mine > theirs) or (both and (mine & theirs or src > dst)):
                 continue
-            remote = topology.crosses(src, dst)
+            remote = topology.hosts[src] != topology.hosts[dst]
             ports = [("out", src, remote), ("in", dst, remote), ("out", dst, remote), ("in", src, remote)][
                 : 2 + 2 * both
             ]
             there = max(delay * (late in (src, dst)), known * both)
             start = max(ready, there, *(free.get(port, 0.0) for port in ports))
-            done = start + network.alpha + topology.cost(src, dst) / chunks
+            done = start + network.alpha + (topology.slow if remote else 1.0) / chunks
             if start >= began and done - delay < best:
                 got: Held = {(rank, chunk): (mine | theirs, max(known, done)) for rank in (dst, src)[: 1 + both]}
                 search({**held, **got}, {**free, **dict.fromkeys(ports, done)}, sent + 1 + both, start)
