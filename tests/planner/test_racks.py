@@ -91,7 +91,7 @@ def test_more_ranks_than_are_solved_for_are_planned_and_explain_says_so(ranks: i
     assert made.network is not None and made.network.schedules == ()
     assert made.groups is not None
     text = " ".join(explanation(made).split())
-    assert f"No schedule was searched for on this network: it has {ranks} ranks, and the solver is for at most 16." in text
+    assert f"No schedule was searched for on this network: it has {ranks} ranks; the search is for at most 16." in text
     for entry in made.collectives:
         schedule, nbytes = made.schedule_for(entry.min_bytes), entry.predicted.reference_bytes
         ring = simulate.phases(schedules.ring(ranks), nbytes, 3e-6, 1e-11, made.network.topology)[1]
