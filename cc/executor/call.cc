@@ -210,12 +210,7 @@ void Call::Close(Clock::time_point now) {
     if (record.last.empty() && ranks_[rank].at == last) record.last.push_back(rank);
   }
   if (StepChoice* const choice = site_->choice()) {
-    const uint32_t late = choice->rule().rank;
-    Clock::time_point others = first;
-    for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-      if (rank != late) others = std::max(others, ranks_[rank].at);
-    }
-    choice->Saw(ranks_[late].at, others);
+    choice->Saw(static_cast<uint32_t>(ranks_.size()), [this](uint32_t rank) { return ranks_[rank].at; });
   }
   record.is_other = site_->is_other();
   record.after_arrival = Seconds(now - last);

@@ -331,12 +331,7 @@ void MessageCall::Record() {
     }
   }
   if (StepChoice* const choice = site_->choice()) {
-    const uint32_t late = choice->rule().rank;
-    Clock::time_point others = first;
-    for (const uint32_t rank : own) {
-      if (rank != late) others = std::max(others, ranks_[rank].at);
-    }
-    choice->Saw(ranks_[late].at, others);
+    choice->Saw(static_cast<uint32_t>(ranks_.size()), [this](uint32_t rank) { return ranks_[rank].at; });
   }
   record.is_other = site_->is_other();
   if (site_->is_divided()) record.own = Own();

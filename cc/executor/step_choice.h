@@ -1,8 +1,8 @@
 // Which of two schedules the next call of a call site runs, by how late one rank came to those before.
 //
 //   StepChoice choice({/*rank=*/2, /*below=*/0.009});
-//   choice.Saw(late, others);   // a call has ended: when that rank came, and the last of the others
-//   if (choice.is_other()) …    // it came less than 9 ms after them
+//   choice.Saw(8, [&](uint32_t rank) { return arrivals[rank]; });   // a call of eight ranks has ended
+//   if (choice.is_other()) …    // rank 2 came less than 9 ms after the last of the others
 //
 // Between processes one rank decides, as what they saw differs. When it comes to a call it says what this one runs and
 // what the next one will, so that nobody has to wait for it:
@@ -14,6 +14,7 @@
 // Thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -43,14 +44,18 @@ class StepChoice {
 
   explicit StepChoice(Rule rule) : rule_(rule) {}
 
-  const Rule& rule() const { return rule_; }
   // The rank that decides: one that is not late.
   uint32_t decider() const { return rule_.rank == 0 ? 1 : 0; }
 
-  // A call has ended.
-  void Saw(Clock::time_point late, Clock::time_point others) {
+  // A call of at least two ranks has ended; `at`: when a rank came.
+  template <typename At>
+  void Saw(uint32_t ranks, At at) {
+    Clock::time_point others = at(decider());
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      if (rank != rule_.rank) others = std::max(others, at(rank));
+    }
     std::lock_guard<std::mutex> lock(mutex_);
-    is_other_ = Seconds(late - others) < rule_.below;
+    is_other_ = Seconds(at(rule_.rank) - others) < rule_.below;
   }
   bool is_other() const {
     std::lock_guard<std::mutex> lock(mutex_);

@@ -23,8 +23,9 @@ using std::chrono::milliseconds;
 constexpr CallId Call(uint32_t launch, uint32_t iteration = 0) { return {77, launch, 0, iteration}; }
 
 void See(StepChoice& choice, milliseconds lateness) {
-  const Clock::time_point others{};
-  choice.Saw(others + lateness, others);
+  const std::vector<Clock::time_point> arrivals{Clock::time_point(milliseconds(3)), Clock::time_point(milliseconds(7)),
+                                                Clock::time_point(milliseconds(7) + lateness)};
+  choice.Saw(3, [&](uint32_t rank) { return arrivals[rank]; });
 }
 
 TEST(StepChoice, FollowsTheCallThatEndedLast) {
