@@ -2,6 +2,7 @@
 
     python benchmarks/rail_cuts.py                     # 100 cuts, about 10 minutes
     python benchmarks/rail_cuts.py --seed 3 --cuts 5   # and every line that the processes printed
+    python benchmarks/rail_cuts.py --cuts 0 --calm_s 3600 --busy 2   # an hour of load: no rail may be lost
 
 Each cut is repaired after a while, and the next one comes once the rail is back and some calls were undisturbed.
 `benchmarks/rail_cut_job.py` calls and checks. The hit call is the one under way at the cut; what it takes beyond an
@@ -213,22 +214,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0, help="of hosts, rails and moments; default 0")
     parser.add_argument("--cuts", type=int, default=100, help="how many; default 100")
+    parser.add_argument("--calm_s", type=float, default=0.0, help="seconds before the first cut; default 0")
+    parser.add_argument("--busy", type=int, default=0, help="processes besides that only take time; default none")
     args = parser.parse_args()
     drawn, happened = random.Random(args.seed), list[Happened]()
     with testbed.up(HOSTS) as layout, tempfile.TemporaryDirectory() as folder:
         job = Job(layout, Path(folder))
+        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(args.busy)]
         try:
             wait(job, START_S, "calls")
+            wait(job, args.calm_s)
             kinds = get_args(CutKind)
             while len(happened) < args.cuts and job.is_running():
                 happened.append(happen(layout, job, drawn, kinds[len(happened) % len(kinds)]))
                 print(f"{len(happened)} of {args.cuts}: {happened[-1]}", file=sys.stderr, flush=True)
         finally:
+            for process in busy:
+                process.kill()
+                process.wait()
             job.finish()
         lines, calls, others = job.lines(), job.calls(), other_losses(job.lost(), happened)
     ended = sum("@end" in own for own in lines)
     wrong = sum(not call.is_right for own in calls for call in own)
-    if args.cuts < 6 or ended < len(lines) or wrong:
+    if 0 < args.cuts < 6 or ended < len(lines) or wrong:
         print("\n".join(f"[{process}] {line}" for process, own in enumerate(lines) for line in own))
     print(
         f"{min(map(len, calls))} calls, {wrong} wrong sums, {ended} of {len(lines)} processes came to the end, "

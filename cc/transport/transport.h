@@ -101,6 +101,7 @@ using Sent = std::function<void(const Status&)>;
 struct SendProgress {
   uint64_t confirmed = 0;   // grows with what it has
   uint32_t unanswered = 0;  // packets that it could take, and has not said to have
+  bool repeats = false;     // some were lost, others came, and the lost ones have been sent again
 };
 
 class Transport {

@@ -30,7 +30,8 @@ Silence::Seen Silence::Look(const std::vector<std::optional<SendProgress>>& rail
         seen.ask.push_back(other);
       }
     }
-    if (!is_alone && silence >= (rails[i]->unanswered > 1 ? kLimit : kLimitOfOne)) seen.silent.push_back(i);
+    const bool has_timer = rails[i]->unanswered == 1 || rails[i]->repeats;
+    if (!is_alone && silence >= (has_timer ? kTimerLimit : kLimit)) seen.silent.push_back(i);
   }
   return seen;
 }

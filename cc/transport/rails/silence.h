@@ -22,8 +22,9 @@ class Silence {
 
   static constexpr std::chrono::milliseconds kLook{20};
   static constexpr std::chrono::milliseconds kLimit{100};
-  // A host may take its time to answer a packet, if no other follows.
-  static constexpr std::chrono::milliseconds kLimitOfOne{300};
+  // Where a timer of TCP's has to run out first, of which most are of 200 ms: a host may take its time to answer a
+  // packet if no other follows, and what was sent again may be lost again.
+  static constexpr std::chrono::milliseconds kTimerLimit{300};
 
   struct Seen {
     std::vector<uint32_t> silent, ask;
