@@ -36,10 +36,10 @@ GLOO = flags.DEFINE_bool("gloo", False, "also by jax.lax.psum, over the first ra
 STEP = 64  # bytes between the sizes of two ways
 
 
-class Found(NamedTuple):
-    """The median of a way's seconds, and its standard error."""
+class Median(NamedTuple):
+    """Of a way's times, in seconds, and its standard error."""
 
-    median: float
+    seconds: float
     error: float
 
 
@@ -51,13 +51,14 @@ def ways() -> dict[str, dict[str, int]]:
     return {way: dict(zip(each, in_units([*each.values()]), strict=True)) for way, each in weights.items()}
 
 
-def share_table(every: Mapping[str, Mapping[str, int]]) -> list[SharesFrom]:
-    """What has each way its shares at its sizes."""
-    lows = [nbytes + number * STEP for nbytes in sorted(BYTES.value) for number in range(len(every))]
-    return [
-        SharesFrom(low, shares)
-        for low, shares in zip([0, *lows[1:]], [*every.values()] * len(BYTES.value), strict=True)
+def share_table(sizes: Sequence[int], every: Mapping[str, Mapping[str, int]]) -> list[SharesFrom]:
+    """Each way's shares, from each size of its own on; the first from 0, as the table holds for all sizes."""
+    found = [
+        SharesFrom(nbytes + number * STEP, shares)
+        for nbytes in sorted(sizes)
+        for number, shares in enumerate(every.values())
     ]
+    return [found[0]._replace(min_bytes=0), *found[1:]]
 
 
 def call(psum: Callable[..., Any], devices: Sequence[jax.Device], nbytes: int) -> Callable[[], Any]:
@@ -86,7 +87,7 @@ def gloo_calls() -> dict[int, dict[str, Callable[[], Any]]]:
     }
 
 
-def measure(calls: Mapping[str, Callable[[], Any]]) -> dict[str, Found]:
+def measure(calls: Mapping[str, Callable[[], Any]]) -> dict[str, Median]:
     """What each way takes."""
     seconds: dict[str, list[float]] = {way: [] for way in calls}
     for _ in range(ROUNDS.value):
@@ -95,26 +96,26 @@ def measure(calls: Mapping[str, Callable[[], Any]]) -> dict[str, Found]:
             start = time.perf_counter()
             spmd.wait(made())
             seconds[way].append(time.perf_counter() - start)
-    return {way: found(sorted(each)) for way, each in seconds.items()}
+    return {way: median(sorted(each)) for way, each in seconds.items()}
 
 
-def found(ascending: Sequence[float]) -> Found:
-    """The median; √n / 2 places to either side of it lie what is one standard error away, however they are spread."""
+def median(ascending: Sequence[float]) -> Median:
+    """The values √n / 2 places to either side of the median are one standard error away, whatever the distribution."""
     middle, places = (len(ascending) - 1) / 2, len(ascending) ** 0.5 / 2
     low, high = ascending[max(0, round(middle - places))], ascending[min(len(ascending) - 1, round(middle + places))]
-    return Found(statistics.median(ascending), (high - low) / 2)
+    return Median(statistics.median(ascending), (high - low) / 2)
 
 
-def rows(every: Mapping[str, Found]) -> list[list[object]]:
-    """What is printed of each way."""
-    alone = [each.median for way, each in every.items() if way.endswith(" alone")]
-    carried = 1 / sum(1 / seconds for seconds in alone)
+def rows(every: Mapping[str, Median]) -> list[list[object]]:
+    """Of each way: its median, the standard error, and how fast it is beside all rails' sum and the best of them."""
+    alone = [seconds for way, (seconds, _) in every.items() if way.endswith(" alone")]
+    together = 1 / sum(1 / seconds for seconds in alone)
     return [
         [
             way,
             seconds_text(seconds),
             f"{error / seconds:.1%}",
-            f"{carried / seconds:.1%}",
+            f"{together / seconds:.1%}",
             f"{min(alone) / seconds:.3f}",
         ]
         for way, (seconds, error) in every.items()
@@ -126,15 +127,21 @@ def main(_: list[str]) -> None:
     jax.distributed.initialize()
     every = ways()
     by_gloo = gloo_calls() if GLOO.value else {}
-    members.connected(planned=share_table(every))
+    members.connected(planned=share_table(BYTES.value, every))
     for nbytes in sorted(BYTES.value):
         calls = {
             way: call(jaxcomm.psum, jax.devices(), nbytes + number * STEP) for number, way in enumerate(every)
         } | by_gloo.get(nbytes, {})
-        head = [f"{bytes_text(nbytes)}, {jax.device_count()} ranks", "median", "±", "of the rails' sum", "of the best"]
-        result = measure(calls)
+        head = [
+            f"{bytes_text(nbytes)}, {jax.device_count()} ranks",
+            "median",
+            "±",
+            "of the rails' sum",
+            "of the best rail",
+        ]
+        found = measure(calls)
         if jax.process_index() == 0:
-            print(table(head, rows(result)), flush=True)
+            print(table(head, rows(found)), flush=True)
 
 
 if __name__ == "__main__":
