@@ -32,8 +32,10 @@ from jaxcomm.shares import SharesFrom, in_units
 
 BYTES = flags.DEFINE_multi_integer("bytes", [16 << 20], "of each rank's buffer; may be given several times")
 ROUNDS = flags.DEFINE_integer("rounds", 10, "turns of each way", lower_bound=1)
+PLAN = flags.DEFINE_string("plan", None, "also by the schedules of this plan file, not its shares")
 GLOO = flags.DEFINE_bool("gloo", False, "also by jax.lax.psum, over the first rail and over all by MPTCP")
 STEP = 64  # bytes between the sizes of two ways
+PLANNED = "by their rates, plan"
 
 
 class Median(NamedTuple):
@@ -46,8 +48,8 @@ class Median(NamedTuple):
 def ways() -> dict[str, dict[str, int]]:
     """The shares of each way, by rail; by their rates first."""
     rates = {rail.name: rail.rate for rail in from_environment().rails}
-    weights = {"by their rates": rates, "evenly": dict.fromkeys(rates, 1)}
-    weights |= {f"{name} alone": {name: 1} for name in rates}
+    weights = {"by their rates": rates} | ({PLANNED: rates} if PLAN.value else {})
+    weights |= {"evenly": dict.fromkeys(rates, 1)} | {f"{name} alone": {name: 1} for name in rates}
     return {way: dict(zip(each, in_units([*each.values()]), strict=True)) for way, each in weights.items()}
 
 
@@ -109,15 +111,9 @@ def median(ascending: Sequence[float]) -> Median:
 def rows(every: Mapping[str, Median]) -> list[list[object]]:
     """Of each way: its median, the standard error, and how fast it is beside all rails' sum and the best of them."""
     alone = [seconds for way, (seconds, _) in every.items() if way.endswith(" alone")]
-    together = 1 / sum(1 / seconds for seconds in alone)
+    best, together = min(alone), 1 / sum(1 / seconds for seconds in alone)
     return [
-        [
-            way,
-            seconds_text(seconds),
-            f"{error / seconds:.1%}",
-            f"{together / seconds:.1%}",
-            f"{min(alone) / seconds:.3f}",
-        ]
+        [way, seconds_text(seconds), f"{error / seconds:.1%}", f"{together / seconds:.1%}", f"{best / seconds:.3f}"]
         for way, (seconds, error) in every.items()
     ]
 
@@ -129,19 +125,14 @@ def main(_: list[str]) -> None:
     by_gloo = gloo_calls() if GLOO.value else {}
     members.connected(planned=share_table(BYTES.value, every))
     for nbytes in sorted(BYTES.value):
-        calls = {
-            way: call(jaxcomm.psum, jax.devices(), nbytes + number * STEP) for number, way in enumerate(every)
-        } | by_gloo.get(nbytes, {})
-        head = [
-            f"{bytes_text(nbytes)}, {jax.device_count()} ranks",
-            "median",
-            "±",
-            "of the rails' sum",
-            "of the best rail",
-        ]
+        calls = by_gloo.get(nbytes, {})
+        for number, way in enumerate(every):
+            psum = functools.partial(jaxcomm.psum, plan=PLAN.value if way == PLANNED else None)
+            calls[way] = call(psum, jax.devices(), nbytes + number * STEP)
         found = measure(calls)
         if jax.process_index() == 0:
-            print(table(head, rows(found)), flush=True)
+            what = f"{bytes_text(nbytes)}, {jax.device_count()} ranks"
+            print(table([what, "median", "±", "of the rails' sum", "of the best rail"], rows(found)), flush=True)
 
 
 if __name__ == "__main__":
