@@ -24,7 +24,9 @@ from absl import app, flags
 from jax.sharding import Mesh
 
 import jaxcomm
+from jaxcomm.cli.bench_late import single
 from jaxcomm.cli.common import spmd
+from jaxcomm.cli.common.arguments import Late
 from jaxcomm.distributed import members
 from jaxcomm.distributed.settings import from_environment
 from jaxcomm.report.tables import bytes_text, seconds_text, table
@@ -32,10 +34,9 @@ from jaxcomm.shares import SharesFrom, in_units
 
 BYTES = flags.DEFINE_multi_integer("bytes", [16 << 20], "of each rank's buffer; may be given several times")
 ROUNDS = flags.DEFINE_integer("rounds", 10, "turns of each way", lower_bound=1)
-PLAN = flags.DEFINE_string("plan", None, "also by the schedules of this plan file, not its shares")
+SCHEDULE = flags.DEFINE_string("schedule", None, "also by this one, such as ring, in place of the direct schedule")
 GLOO = flags.DEFINE_bool("gloo", False, "also by jax.lax.psum, over the first rail and over all by MPTCP")
 STEP = 64  # bytes between the sizes of two ways
-PLANNED = "by their rates, plan"
 
 
 class Median(NamedTuple):
@@ -48,7 +49,7 @@ class Median(NamedTuple):
 def ways() -> dict[str, dict[str, int]]:
     """The shares of each way, by rail; by their rates first."""
     rates = {rail.name: rail.rate for rail in from_environment().rails}
-    weights = {"by their rates": rates} | ({PLANNED: rates} if PLAN.value else {})
+    weights = {"by their rates": rates} | ({f"by their rates, {SCHEDULE.value}": rates} if SCHEDULE.value else {})
     weights |= {"evenly": dict.fromkeys(rates, 1)} | {f"{name} alone": {name: 1} for name in rates}
     return {way: dict(zip(each, in_units([*each.values()]), strict=True)) for way, each in weights.items()}
 
@@ -124,10 +125,11 @@ def main(_: list[str]) -> None:
     every = ways()
     by_gloo = gloo_calls() if GLOO.value else {}
     members.connected(planned=share_table(BYTES.value, every))
+    plan = single(SCHEDULE.value, jax.device_count(), Late(0, 0.0)) if SCHEDULE.value else None
     for nbytes in sorted(BYTES.value):
         calls = by_gloo.get(nbytes, {})
         for number, way in enumerate(every):
-            psum = functools.partial(jaxcomm.psum, plan=PLAN.value if way == PLANNED else None)
+            psum = functools.partial(jaxcomm.psum, plan=plan if way.endswith(f", {SCHEDULE.value}") else None)
             calls[way] = call(psum, jax.devices(), nbytes + number * STEP)
         found = measure(calls)
         if jax.process_index() == 0:
