@@ -2,7 +2,11 @@
 
     jaxcomm testbed run jaxcomm/testbed/examples/two_rails.toml -- python benchmarks/rail_shares.py
 
-All ways are taken in one run, by turns: each has a size of its own, by which the share table tells them apart.
+All ways are taken in one run, by turns: each has a size of its own, by which the share table tells them apart. With
+`--gloo` the turns include `jax.lax.psum`, whose sockets use the first rail, and by MPTCP all rails (`mptcp.c`):
+
+    cc -shared -fPIC -o build/mptcp.so benchmarks/mptcp.c
+    jaxcomm testbed run FILE -- env LD_PRELOAD=build/mptcp.so python benchmarks/rail_shares.py --gloo
 """
 
 from __future__ import annotations
@@ -10,64 +14,127 @@ from __future__ import annotations
 import functools
 import statistics
 import time
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
+import mptcp
 import numpy as np
 from absl import app, flags
+from jax.sharding import Mesh
 
 import jaxcomm
+from jaxcomm.cli.bench_late import single
 from jaxcomm.cli.common import spmd
+from jaxcomm.cli.common.arguments import Late
 from jaxcomm.distributed import members
 from jaxcomm.distributed.settings import from_environment
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.shares import SharesFrom, in_units
 
-BYTES = flags.DEFINE_integer("bytes", 16 << 20, "of each rank's buffer")
+BYTES = flags.DEFINE_multi_integer("bytes", [16 << 20], "of each rank's buffer; may be given several times")
 ROUNDS = flags.DEFINE_integer("rounds", 10, "turns of each way", lower_bound=1)
-STEP = 4096  # bytes between the sizes of two ways
+SCHEDULE = flags.DEFINE_string("schedule", None, "also by this one, such as ring, in place of the direct schedule")
+GLOO = flags.DEFINE_bool("gloo", False, "also by jax.lax.psum, over the first rail and over all by MPTCP")
+STEP = 64  # bytes between the sizes of two ways
+
+
+class Median(NamedTuple):
+    """Of a way's times, in seconds, and its standard error."""
+
+    seconds: float
+    error: float
 
 
 def ways() -> dict[str, dict[str, int]]:
     """The shares of each way, by rail; by their rates first."""
     rates = {rail.name: rail.rate for rail in from_environment().rails}
-    weights = {"by their rates": rates, "evenly": dict.fromkeys(rates, 1)}
-    weights |= {f"{name} alone": {name: 1} for name in rates}
+    weights = {"by their rates": rates} | ({f"by their rates, {SCHEDULE.value}": rates} if SCHEDULE.value else {})
+    weights |= {"evenly": dict.fromkeys(rates, 1)} | {f"{name} alone": {name: 1} for name in rates}
     return {way: dict(zip(each, in_units([*each.values()]), strict=True)) for way, each in weights.items()}
 
 
-def measure(nbytes: int, every: dict[str, dict[str, int]]) -> dict[str, float]:
-    """The median of each way's seconds."""
-    mesh = spmd.mesh(jax.device_count())
-    psum = functools.partial(jaxcomm.psum, axis_name=spmd.AXIS)
-    steps: dict[str, tuple[Any, jax.Array]] = {}
-    for number, way in enumerate(every):
-        mapped = jax.shard_map(psum, mesh=mesh, in_specs=spmd.SPLIT, out_specs=spmd.SPLIT, check_vma=False)
-        zeros = np.zeros((mesh.size, (nbytes + number * STEP) // 4), np.float32)
-        steps[way] = jax.jit(mapped), spmd.place(zeros, mesh, spmd.SPLIT)
-    seconds: dict[str, list[float]] = {way: [] for way in every}
-    for turn in range(ROUNDS.value + 1):
-        for way, (step, zeros) in steps.items():
-            jax.block_until_ready(step(zeros))  # all come to the next one together
+def share_table(sizes: Sequence[int], every: Mapping[str, Mapping[str, int]]) -> list[SharesFrom]:
+    """Each way's shares, from each size of its own on; the first from 0, as the table holds for all sizes."""
+    found = [
+        SharesFrom(nbytes + number * STEP, shares)
+        for nbytes in sorted(sizes)
+        for number, shares in enumerate(every.values())
+    ]
+    return [found[0]._replace(min_bytes=0), *found[1:]]
+
+
+def call(psum: Callable[..., Any], devices: Sequence[jax.Device], nbytes: int) -> Callable[[], Any]:
+    """A sum over the devices, so many bytes of each; it has been made once."""
+    mesh = Mesh(np.array(devices), (spmd.AXIS,))
+    summed = functools.partial(psum, axis_name=spmd.AXIS)
+    mapped = jax.shard_map(summed, mesh=mesh, in_specs=spmd.SPLIT, out_specs=spmd.SPLIT, check_vma=False)
+    zeros = spmd.place(np.zeros((mesh.size, nbytes // 4), np.float32), mesh, spmd.SPLIT)
+    made = functools.partial(jax.jit(mapped), zeros)
+    spmd.wait(made())
+    return made
+
+
+def gloo_calls() -> dict[int, dict[str, Callable[[], Any]]]:
+    """The ways of `jax.lax.psum`, by size.
+
+    Gloo opens its listener with the backend, and connects at the first sum over devices in a new order.
+    """
+    mptcp.use_rails([rail.name for rail in from_environment().rails])
+    with mptcp.sockets():
+        devices = jax.devices()
+        several = {nbytes: call(jax.lax.psum, devices[::-1], nbytes) for nbytes in BYTES.value}
+    return {
+        nbytes: {"Gloo, first rail": call(jax.lax.psum, devices, nbytes), "Gloo, MPTCP": made}
+        for nbytes, made in several.items()
+    }
+
+
+def measure(calls: Mapping[str, Callable[[], Any]]) -> dict[str, Median]:
+    """What each way takes."""
+    seconds: dict[str, list[float]] = {way: [] for way in calls}
+    for _ in range(ROUNDS.value):
+        for way, made in calls.items():
+            spmd.wait(made())  # all come to the next one together
             start = time.perf_counter()
-            jax.block_until_ready(step(zeros))
-            if turn > 0:
-                seconds[way].append(time.perf_counter() - start)
-    return {way: statistics.median(each) for way, each in seconds.items()}
+            spmd.wait(made())
+            seconds[way].append(time.perf_counter() - start)
+    return {way: median(sorted(each)) for way, each in seconds.items()}
+
+
+def median(ascending: Sequence[float]) -> Median:
+    """The values √n / 2 places to either side of the median are one standard error away, whatever the distribution."""
+    middle, places = (len(ascending) - 1) / 2, len(ascending) ** 0.5 / 2
+    low, high = ascending[max(0, round(middle - places))], ascending[min(len(ascending) - 1, round(middle + places))]
+    return Median(statistics.median(ascending), (high - low) / 2)
+
+
+def rows(every: Mapping[str, Median]) -> list[list[object]]:
+    """Of each way: its median, the standard error, and how fast it is beside all rails' sum and the best of them."""
+    alone = [seconds for way, (seconds, _) in every.items() if way.endswith(" alone")]
+    best, together = min(alone), 1 / sum(1 / seconds for seconds in alone)
+    return [
+        [way, seconds_text(seconds), f"{error / seconds:.1%}", f"{together / seconds:.1%}", f"{best / seconds:.3f}"]
+        for way, (seconds, error) in every.items()
+    ]
 
 
 def main(_: list[str]) -> None:
     """Measures and prints."""
     jax.distributed.initialize()
-    every, nbytes = ways(), BYTES.value
-    lows = [0, *(nbytes + number * STEP for number in range(1, len(every)))]
-    members.connected(planned=[SharesFrom(low, shares) for low, shares in zip(lows, every.values(), strict=True)])
-    found = measure(nbytes, every)
-    if jax.process_index() > 0:
-        return
-    both = 1 / sum(1 / seconds for way, seconds in found.items() if way.endswith(" alone"))
-    rows = [[way, seconds_text(seconds), f"{both / seconds:.1%}"] for way, seconds in found.items()]
-    print(table([f"{bytes_text(nbytes)}, {jax.device_count()} ranks", "median", "of the rails' sum"], rows))
+    every = ways()
+    by_gloo = gloo_calls() if GLOO.value else {}
+    members.connected(planned=share_table(BYTES.value, every))
+    plan = single(SCHEDULE.value, jax.device_count(), Late(0, 0.0)) if SCHEDULE.value else None
+    for nbytes in sorted(BYTES.value):
+        calls = by_gloo.get(nbytes, {})
+        for number, way in enumerate(every):
+            psum = functools.partial(jaxcomm.psum, plan=plan if way.endswith(f", {SCHEDULE.value}") else None)
+            calls[way] = call(psum, jax.devices(), nbytes + number * STEP)
+        found = measure(calls)
+        if jax.process_index() == 0:
+            what = f"{bytes_text(nbytes)}, {jax.device_count()} ranks"
+            print(table([what, "median", "±", "of the rails' sum", "of the best rail"], rows(found)), flush=True)
 
 
 if __name__ == "__main__":
