@@ -14,6 +14,8 @@ Nobody is late with `--change_s`, the second at which the testbed's file changes
     jaxcomm plan profile.json --out plan.json
     jaxcomm testbed run benchmarks/contended_uplinks.toml -- \\
         python benchmarks/auto_plans.py --plan plan.json --change_s 60
+
+With `--back_s` there is one more phase, from that second on, at which the testbed's file repairs what it changed.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ BYTES = flags.DEFINE_integer("bytes", 4 << 20, "of each rank's buffer")
 LATE_MS = flags.DEFINE_float("late_ms", 50.0, "by how many milliseconds the late rank is late", lower_bound=0)
 PLAN = flags.DEFINE_string("plan", None, "for the last rank being late, or for the changed links", required=True)
 CHANGE_S = flags.DEFINE_float("change_s", None, "seconds after the start at which links change", lower_bound=1)
+BACK_S = flags.DEFINE_float("back_s", None, "seconds after the start at which links are as before", lower_bound=1)
 ALONE = flags.DEFINE_integer("alone", 200, "steps under auto before each comparison", lower_bound=1)
 COMPARED = flags.DEFINE_integer("compared", 60, "steps of each kind", lower_bound=1)
 
@@ -51,7 +54,8 @@ def main(_: list[str]) -> None:
     last = mesh.size - 1
     if CHANGE_S.value:
         plans = {"auto": None, "by hand": jaxcomm.plan.load(PLAN.value), "no plan": {}}
-        phases = (("before the change", -1, [*plans]), ("after it", -1, [*plans]))
+        phases = [("before the change", -1, [*plans]), ("after it", -1, [*plans])]
+        phases += [("as before", -1, [*plans])] if BACK_S.value else []
     else:
         plans = {
             "auto": None,
@@ -59,10 +63,10 @@ def main(_: list[str]) -> None:
             "by hand, moved": jaxcomm.plan.load(PLAN.value, {"straggler": 1}),
             "no plan": {},
         }
-        phases = (
+        phases = [
             (f"rank {last} late", last, ["auto", "by hand", "no plan"]),
             ("rank 1 late", 1, ["auto", "by hand, moved", "no plan"]),
-        )
+        ]
 
     def step(x: jax.Array, late: jax.Array, *, plan: jaxcomm.plan.Plan | dict[str, str] | None) -> jax.Array:
         x = ffi.delay(x, jnp.where(lax.axis_index(spmd.AXIS) == late, LATE_MS.value / 1e3, 0.0))
@@ -94,8 +98,8 @@ def main(_: list[str]) -> None:
 
     for kind in plans:  # compiles
         seconds(kind, -1)
-    for phase, (name, late, kinds) in enumerate(phases):
-        while CHANGE_S.value and phase and not has_passed(began + CHANGE_S.value):
+    for (name, late, kinds), moment in zip(phases, (None, CHANGE_S.value, BACK_S.value), strict=False):
+        while moment and not has_passed(began + moment):
             for _ in range(10):
                 seconds("auto", late)
         for _ in range(ALONE.value):

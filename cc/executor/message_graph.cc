@@ -59,7 +59,7 @@ class MessageGraphBuilder {
   int64_t SegmentBytes(int64_t chunk_bytes) const {
     const int64_t half = (chunk_bytes + 2 * Layout::kAlignment - 1) / (2 * Layout::kAlignment) * Layout::kAlignment;
     const bool halves = is_between_hosts_ && !is_lossy_ && half >= MessageGraph::kShortestSegment;
-    return halves ? std::min(half, MessageGraph::kSegmentBytes) : MessageGraph::kSegmentBytes;
+    return halves ? std::min(half, MessageGraph::kLongestBetweenHosts) : MessageGraph::kSegmentBytes;
   }
   // Where its segments begin, and behind the last one its end.
   const std::vector<int64_t>& Bounds(uint32_t chunk) {

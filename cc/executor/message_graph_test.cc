@@ -56,12 +56,12 @@ TEST(MessageGraph, BetweenHostsAChunkHasTwoSegmentsUnlessTheyWereTooShort) {
     }
     return found;
   };
-  constexpr int64_t kShortest = MessageGraph::kShortestSegment, kLongest = MessageGraph::kSegmentBytes;
+  constexpr int64_t kShortest = MessageGraph::kShortestSegment, kLongest = MessageGraph::kLongestBetweenHosts;
   EXPECT_EQ(lengths(kShortest), (std::vector<int64_t>{kShortest}));
   EXPECT_EQ(lengths(2 * kShortest - 128), (std::vector<int64_t>{2 * kShortest - 128}));
   EXPECT_EQ(lengths(2 * kShortest), (std::vector<int64_t>{kShortest, kShortest}));
-  EXPECT_EQ(lengths(kLongest), (std::vector<int64_t>{kLongest / 2, kLongest / 2}));
-  EXPECT_EQ(lengths(kLongest + 64), (std::vector<int64_t>{kLongest / 2 + 64, kLongest / 2}));
+  EXPECT_EQ(lengths(2 * kShortest + 64), (std::vector<int64_t>{kShortest + 64, kShortest}));
+  EXPECT_EQ(lengths(2 * kLongest), (std::vector<int64_t>{kLongest, kLongest}));
   EXPECT_EQ(lengths(2 * kLongest + 64), (std::vector<int64_t>{kLongest, kLongest, 64}));
 }
 
