@@ -89,5 +89,5 @@ def with_cold_range(shares: Mapping[str, int], rates: Mapping[str, int], cold: C
         most = {**shares, cold.name: shares[cold.name] + 2, first: shares[first] - 2}  # shares of one rate are 1 apart
         return [alone, SharesFrom(_SEVERAL_SEGMENTS, most)]
     longer_s = 8e-6 / rates[cold.name] - 8e-6 / rates[first]  # a byte takes
-    threshold = min(int(cold.gain_s / 2 / longer_s), _SEVERAL_SEGMENTS)
-    return [alone, SharesFrom(max(1, threshold), shares)]
+    threshold = min(round(cold.gain_s / 2 / longer_s), _SEVERAL_SEGMENTS)
+    return [alone, SharesFrom(threshold, shares)]  # above 0: a byte takes 8 µs at most, the least gain is 10 one way
