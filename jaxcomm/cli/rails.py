@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from statistics import median
 from typing import Any
 
 from jaxcomm import plan
@@ -14,7 +16,7 @@ from jaxcomm.distributed.interfaces import interfaces
 from jaxcomm.distributed.job import is_job
 from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.errors import JaxcommError
-from jaxcomm.report.tables import table
+from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.shares import UNITS, SharesFrom
 
 EXAMPLE = """
@@ -42,14 +44,14 @@ def run(args: Namespace) -> int:
         job.barrier()  # nobody leaves while others connect
         if not job.is_first():
             return OK
-        ends, by_process = list(membership.ends), dict(membership.shares)
+        ends, by_process, round_trips = list(membership.ends), dict(membership.shares), membership.round_trips
     else:
         ends = _of_this_machine(chosen)
-        by_process = {}
+        by_process, round_trips = {}, {}
     # With a process that has the same rails, if there is one.
     shares = max(by_process.values(), key=lambda each: len(each[0].shares), default=None)
     shares = shares or (rails.shares([rail.name for rail in ends], ends, ends, planned) if ends else [])
-    rows = [_row(rail, shares[-1], by_process) for rail in ends]
+    rows = [_row(rail, shares[-1], by_process, round_trips) for rail in ends]
     source = rails.source(ends, planned, is_named=any(each.rate for each in chosen.rails))
     if args.json:
         ranges = [{"min_bytes": low, "shares": dict(each)} for low, each in shares]
@@ -57,6 +59,9 @@ def run(args: Namespace) -> int:
     else:
         print(_table(rows))
         print(f"Shares, here of the largest calls: {source}.")
+        if not rails.is_planned(ends, planned) and len(shares) > 1:
+            [cold] = [row["rail"] for row, rail in zip(rows, ends, strict=True) if shares[0].shares.get(rail.name)]
+            print(f"Calls of less than {bytes_text(shares[1].min_bytes)}: {cold} alone, by its round trip.")
     return OK
 
 
@@ -82,21 +87,25 @@ def _of_this_machine(chosen: settings.Settings) -> list[RailEnd]:
         ) from error
 
 
-def _row(rail: RailEnd, largest: SharesFrom, by_process: dict[int, Any]) -> dict[str, Any]:
+def _row(
+    rail: RailEnd, largest: SharesFrom, by_process: dict[int, Any], round_trips: Mapping[tuple[int, str], float]
+) -> dict[str, Any]:
     there = next((each for each in interfaces() if each.address == rail.address), None)
+    measured = [seconds for (_, name), seconds in round_trips.items() if name == rail.name]
     return {
         "rail": rail.name or (there.name if there else rail.address),
         "interface": there.name if there else None,
         "address": rail.address,
         "mbit": (there.mbit if there else 0) or None,
         "state": there.state if there else None,
+        "round_trip_s": median(measured) if measured else None,
         "share": largest.shares.get(rail.name, 0),
         "peers": sorted(process for process, ranges in by_process.items() if rail.name in ranges[0].shares),
     }
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
-    head = ["rail", "interface", "address", "Mbit/s", "state", "share", "peers"]
+    head = ["rail", "interface", "address", "Mbit/s", "state", "round trip", "share", "peers"]
     cells = [
         [
             row["rail"],
@@ -104,6 +113,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
             row["address"],
             row["mbit"] or "-",
             row["state"] or "-",
+            seconds_text(row["round_trip_s"]) if row["round_trip_s"] else "-",
             f"{row['share'] / UNITS:.1%}",
             ", ".join(map(str, row["peers"])) or "-",
         ]

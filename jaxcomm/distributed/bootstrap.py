@@ -23,7 +23,13 @@ from jaxcomm import jax_compat
 from jaxcomm.distributed import host, names, rails, records, secret, settings, store, udp_paths
 from jaxcomm.distributed.addresses import listening_socket
 from jaxcomm.distributed.listener import Listener
-from jaxcomm.distributed.rail_connections import connect_rails, rails_between, used_rails
+from jaxcomm.distributed.rail_connections import (
+    connect_rails,
+    rails_between,
+    rails_shares,
+    round_trips_over,
+    used_rails,
+)
 from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.records import Record
 from jaxcomm.distributed.repair import RailsCore, Repair
@@ -73,6 +79,7 @@ class Membership(NamedTuple):
       core: carries messages between the processes.
       ends: the rails of this process.
       shares: of each process that is reached over the network, what its rails carry.
+      round_trips: by process and rail, the least so far in seconds, as far as the kernel knows them.
       repair: reconnects rails that are cut; None where there are not several.
     """
 
@@ -83,6 +90,7 @@ class Membership(NamedTuple):
     core: MessageCore
     ends: tuple[RailEnd, ...]
     shares: Mapping[int, Sequence[SharesFrom]]
+    round_trips: Mapping[tuple[int, str], float]
     repair: Repair | None
 
 
@@ -228,7 +236,9 @@ def connect_as(
     for other, path in paths.items():
         core.add_udp(other, path)
     used = used_rails([own, *peers.values()], lacking_somewhere)
-    shares = _add_rails(core, own, peers, used, leads, sockets, planned)
+    round_trips = round_trips_over(leads, sockets)
+    shares = rails_shares(own, peers, leads, round_trips, planned)
+    _add_rails(core, own, used, leads, sockets, shares, planned)
     names = [record.host for _, record in sorted({**peers, process: own}.items())]
     core.start([names.index(name) for name in names])
     repair = Repair(core, own, peers, used, key, bound) if len(used) > 1 and leads else None
@@ -243,6 +253,7 @@ def connect_as(
         core,
         own.rails,
         shares,
+        round_trips,
         repair,
     )
 
@@ -272,18 +283,17 @@ def _words(named: Sequence[NamedRail]) -> str:
 def _add_rails(
     core: MessageCore,
     own: Record,
-    peers: Mapping[int, Record],
     used: list[str],
     leads: Mapping[int, list[str]],
     sockets: Mapping[tuple[int, str], socket.socket],
+    shares: Mapping[int, Sequence[SharesFrom]],
     planned: Sequence[SharesFrom],
-) -> dict[int, list[SharesFrom]]:
-    """Gives the core its rails and their connections; what the rails to each process carry."""
-    shares = {other: rails.shares(lead, own.rails, peers[other].rails, planned) for other, lead in leads.items()}
+) -> None:
+    """Gives the core its rails, their connections and shares."""
     for other, lead in leads.items():
         if lacking := [rail.name for rail in own.rails if not rail.network and rail.name not in lead]:
             say_once(f"process {other} is not reached over the rails {', '.join(lacking)}, which it has not named.")
-    if planned and leads and not any(each.get(rail.name) for _, each in planned for rail in own.rails):
+    if planned and leads and not rails.is_planned(own.rails, planned):
         say_once(f"the plan's shares are not followed: {rails.source(own.rails, planned, is_named=False)}.")
     core.open_rails(used or [rails.DEFAULT])
     for other, lead in leads.items():
@@ -295,7 +305,6 @@ def _add_rails(
             core.add_tcp(other, used.index(name), connection.detach())
         else:
             connection.close()
-    return shares
 
 
 def _agree_on_key(process: int, chosen: Settings, generation: int, deadline: float) -> tuple[int, bytes]:

@@ -1,4 +1,4 @@
-"""The connections of this process with others, over every rail that two have in common."""
+"""The connections of this process with others, over every rail that two have in common, and what each carries."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 
 from jaxcomm.distributed import host, rails
+from jaxcomm.distributed.cold_rail import cold_rail, round_trip_s, with_cold_range
 from jaxcomm.distributed.connector import connect_to
 from jaxcomm.distributed.listener import HANDSHAKE_S
 from jaxcomm.distributed.records import Record
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say_once
+from jaxcomm.shares import SharesFrom
 
 
 def rails_between(own: Record, peer: Record) -> list[str]:
@@ -88,3 +90,32 @@ def connect_rails(
                 lacking.append(end.name)  # nobody has asked for this one
                 say_once(f"no process uses the rail {end.name}: {error}")
     return sockets, lacking
+
+
+def round_trips_over(
+    leads: Mapping[int, list[str]], sockets: Mapping[tuple[int, str], socket.socket]
+) -> dict[tuple[int, str], float]:
+    """The round trips over the rails that lead to other processes, in seconds, as far as the kernel knows them."""
+    found = {(other, name): round_trip_s(each) for (other, name), each in sockets.items() if name in leads[other]}
+    return {to: seconds for to, seconds in found.items() if seconds is not None}
+
+
+def rails_shares(
+    own: Record,
+    peers: Mapping[int, Record],
+    leads: Mapping[int, list[str]],
+    round_trips: Mapping[tuple[int, str], float],
+    planned: Sequence[SharesFrom],
+) -> dict[int, list[SharesFrom]]:
+    """What the rails to each process carry: as planned, else small calls by round trips and others by rates."""
+    shares = {other: rails.shares(lead, own.rails, peers[other].rails, planned) for other, lead in leads.items()}
+    if rails.is_planned(own.rails, planned):
+        return shares
+    by_rate = {other: each[0].shares for other, each in shares.items()}
+    cold = cold_rail({other: max(each, key=each.__getitem__) for other, each in by_rate.items()}, round_trips)
+    if cold is None:
+        return shares
+    return {
+        other: with_cold_range(by_rate[other], rails.rates(lead, own.rails, peers[other].rails), cold)
+        for other, lead in leads.items()
+    }

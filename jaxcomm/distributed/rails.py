@@ -30,7 +30,7 @@ class RailEnd(NamedTuple):
       interface: that its sockets are bound to; "" for none.
       address: of its listener.
       port: of its listener; 0 before there is one.
-      rate: in Mbit/s, or by what JAXCOMM_RAILS says in relation to the others; 0: unknown.
+      rate: in Mbit/s, or what JAXCOMM_RAILS says, which may be in relation to the others only; 0: unknown.
       network: that its other end must be in, too; "" for one that somebody has named.
     """
 
@@ -101,15 +101,24 @@ def shares(
       peer: all of the other.
       planned: the plan's shares; () for none. Where it gives none of these rails a share, their rates count.
     """
-    rates = {name: min(rail.rate for rail in (*own, *peer) if rail.name == name) for name in lead}
-    if not all(rates.values()):
-        rates = dict.fromkeys(lead, 1)
+    by_rate = rates(lead, own, peer)
     ranges = []
-    for low, each in planned or [SharesFrom(0, rates)]:
+    for low, each in planned or [SharesFrom(0, by_rate)]:
         weights = [each.get(name, 0) for name in lead]
-        units = in_units(weights if any(weights) else [*rates.values()])
+        units = in_units(weights if any(weights) else [*by_rate.values()])
         ranges.append(SharesFrom(low, dict(zip(lead, units, strict=True))))
     return ranges
+
+
+def rates(lead: Sequence[str], own: Sequence[RailEnd], peer: Sequence[RailEnd]) -> dict[str, int]:
+    """The rate of each rail between two processes, of its slower end; where one is unknown, 1 for all."""
+    found = {name: min(rail.rate for rail in (*own, *peer) if rail.name == name) for name in lead}
+    return found if all(found.values()) else dict.fromkeys(lead, 1)
+
+
+def is_planned(own: Sequence[RailEnd], planned: Sequence[SharesFrom]) -> bool:
+    """Whether a plan gives a rail of this process a share."""
+    return any(each.get(rail.name) for _, each in planned for rail in own)
 
 
 def source(own: Sequence[RailEnd], planned: Sequence[SharesFrom], *, is_named: bool) -> str:
@@ -122,7 +131,7 @@ def source(own: Sequence[RailEnd], planned: Sequence[SharesFrom], *, is_named: b
     """
     if len(own) <= 1:
         return "one rail carries all" if own else "none, as the processes share memory only"
-    if any(each.get(rail.name) for _, each in planned for rail in own):
+    if is_planned(own, planned):
         return "those of the plan"
     others = ", ".join(dict.fromkeys(name for _, each in planned for name in each))
     but = f"the plan's rails, {others}, are none of these; so " if others else ""

@@ -13,13 +13,14 @@ import jax
 import pytest
 
 from jaxcomm import jax_compat
-from jaxcomm.distributed import bootstrap, host, records, secret
+from jaxcomm.distributed import bootstrap, host, rail_connections, records, secret
 from jaxcomm.distributed.bootstrap import Membership, connect_as
 from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.records import Record
 from jaxcomm.distributed.settings import NamedRail, Settings
 from jaxcomm.distributed.udp_paths import UdpPath
 from jaxcomm.errors import JaxcommError
+from jaxcomm.shares import SharesFrom
 from tests.distributed.stores import Store
 
 TCP = Settings("tcp", timeout_s=20)
@@ -96,7 +97,9 @@ def cores() -> Iterator[list[Core]]:
             os.close(file)
 
 
-def connect_all(cores: list[Core], chosen: list[Settings | None]) -> list[Membership | JaxcommError]:
+def connect_all(
+    cores: list[Core], chosen: list[Settings | None], planned: Sequence[SharesFrom] = ()
+) -> list[Membership | JaxcommError]:
     """What each process ends with; those with None do not come."""
 
     def one(process: int) -> Membership | JaxcommError:
@@ -104,7 +107,7 @@ def connect_all(cores: list[Core], chosen: list[Settings | None]) -> list[Member
         if settings is None:
             return JaxcommError("has not come")
         try:
-            return connect_as(process, len(chosen), cores[process], settings, "localhost:1", 7)
+            return connect_as(process, len(chosen), cores[process], settings, "localhost:1", 7, planned)
         except JaxcommError as error:
             return error
 
@@ -277,8 +280,9 @@ def on_rails(*words: str) -> Settings:
 
 @pytest.mark.usefixtures("store")
 def test_each_pair_is_connected_by_every_rail_that_both_have(
-    cores: list[Core], caplog: pytest.LogCaptureFixture
+    cores: list[Core], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(rail_connections, "round_trip_s", lambda _: None)
     both = on_rails("127.0.0.1:4", "127.0.0.2:1")
     found = members(connect_all(cores, [both, both, on_rails("127.0.0.2:1")]))
     every = ["127.0.0.1", "127.0.0.2"]
@@ -295,6 +299,40 @@ def test_each_pair_is_connected_by_every_rail_that_both_have(
         each.repair.close()
     assert cores[2].shares == {j: ([1], [(0, [0, 1024])]) for j in (0, 1)}
     assert "process 2 is not reached over the rails 127.0.0.1, which it has not named." in caplog.text
+
+
+def round_trip_s(connection: socket.socket) -> float:
+    return 1e-4 if "127.0.0.2" in {connection.getsockname()[0], connection.getpeername()[0]} else 1e-3
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize(
+    ("planned", "expected"),
+    [
+        ([], [(0, [0, 1024]), (9375, [819, 205])]),  # 450 µs on the way, and 48 ns more for a byte
+        ([SharesFrom(0, {"ib0": 1024}), SharesFrom(9, {"ib1": 1024})], [(0, [0, 1024]), (9375, [819, 205])]),
+        ([SharesFrom(0, {"127.0.0.1": 1024})], [(0, [1024, 0])]),
+    ],
+)
+def test_without_planned_shares_small_calls_go_by_round_trips(
+    cores: list[Core],
+    monkeypatch: pytest.MonkeyPatch,
+    planned: list[SharesFrom],
+    expected: list[tuple[int, list[int]]],
+) -> None:
+    monkeypatch.setattr(rail_connections, "round_trip_s", round_trip_s)
+    chosen = [on_rails("127.0.0.1:500", "127.0.0.2:125")] * 3
+    for each in members(connect_all(cores, [*chosen], planned)):
+        assert each.round_trips == {
+            (other, name): seconds
+            for other in range(3)
+            for name, seconds in (("127.0.0.1", 1e-3), ("127.0.0.2", 1e-4))
+            if other != each.process
+        }
+        assert each.repair is not None
+        each.repair.close()
+    for i, core in enumerate(cores[:3]):
+        assert core.shares == {j: ([0, 1], expected) for j in range(3) if j != i}
 
 
 @pytest.mark.usefixtures("store")

@@ -10,6 +10,7 @@ import pytest
 from jaxcomm.cli import main
 from jaxcomm.distributed import rails
 from jaxcomm.distributed.addresses import listening_socket
+from jaxcomm.distributed.bootstrap import Membership
 from jaxcomm.distributed.interfaces import Interface, interfaces
 from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.records import Record, signed
@@ -149,6 +150,29 @@ def test_the_command_shows_rails_and_where_their_shares_come_from(
     assert main(["rails"]) == 0
     assert "50.0%" in (shown := capsys.readouterr().out)
     assert shown.endswith(": alike, as the kernel does not say how fast 127.0.0.1, 127.0.0.2 is.\n")
+
+
+def test_in_a_job_the_command_shows_round_trips_and_the_rail_of_small_calls(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = (rail(rails.DEFAULT, 500), rail("eth1", 125, "10.1.0.1"))
+    alone, by_rate = {rails.DEFAULT: 0, "eth1": UNITS}, {rails.DEFAULT: 819, "eth1": 205}
+    shares = {peer: [SharesFrom(0, alone), SharesFrom(10_000, by_rate)] for peer in (1, 2)}
+    round_trips = {(1, rails.DEFAULT): 1e-3, (2, rails.DEFAULT): 2e-3, (2, "eth1"): 4e-5}
+    member = Membership(1, 0, ("", "tcp", "tcp"), 0, None, ends, shares, round_trips, None)  # type: ignore[arg-type]
+    monkeypatch.setattr("jaxcomm.cli.rails.is_job", lambda: True)
+    monkeypatch.setattr("jaxcomm.cli.common.job.use_devices", lambda devices: None)
+    monkeypatch.setattr("jaxcomm.cli.common.job.barrier", lambda: None)
+    monkeypatch.setattr("jaxcomm.cli.common.job.is_first", lambda: True)
+    monkeypatch.setattr("jaxcomm.distributed.members.connected", lambda **_: member)
+    assert main(["rails", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [row["round_trip_s"] for row in document["rails"]] == [pytest.approx(1.5e-3), 4e-5]
+    assert [each["min_bytes"] for each in document["ranges"]] == [0, 10_000]
+    assert main(["rails"]) == 0
+    shown = capsys.readouterr().out
+    assert "1.5 ms" in shown and "40 µs" in shown
+    assert shown.endswith("\nCalls of less than 9.766 KiB: eth1 alone, by its round trip.\n")
 
 
 def test_where_shares_come_from_says_what_is_not_followed() -> None:
