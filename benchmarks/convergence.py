@@ -38,11 +38,12 @@ from common import synchronisation
 from common.synchronisation import Average, Synchronisation
 from common.task import Task
 from common.training import Training
-from jaxcomm.train import Loss, bounded_loss
+from jaxcomm.train import Loss, bounded_loss, divide_and_shuffle
 
 SEEDS = 5
 TUNING_SEEDS = [1000, 1001]
 SEGMENT = 256  # bytes: the tensors are some tens of KiB, and a share of 1 % must be a segment at least
+EXACT = 150  # steps by exact gradients, where divide and shuffle comes after them
 EVERY = 8  # steps from one average to the next of those that average seldom
 
 # A scheme's synchronisation and what its gradients may leave out: share and policy.
@@ -68,10 +69,16 @@ SCHEMES: dict[str, tuple[str, float, str]] = {
     "local-sgd": ("local-sgd", 0, ""),
     "outer-steps": ("outer-steps", 0, ""),
     "gossip": ("gossip", 0, ""),
+    "ds-gradients": ("ds-gradients", 0, ""),
+    "ds-moments": ("ds-moments", 0, ""),
+    "exact-first": ("exact-first", 0, ""),
+    "racks-4": ("racks-4", 0, ""),
+    "racks-8": ("racks-8", 0, ""),
 }
 # With error feedback every worker has variables of its own, and so would BatchNorm have statistics of its own.
-DIGITS = [name for name in SCHEMES if name != "mlt-feedback-20"]
-LANGUAGE = [name for name in SCHEMES if name not in ("mlt-local-20", "local-sgd", "outer-steps", "gossip")]
+BY_ADAM = ["ds-gradients", "ds-moments", "exact-first", "racks-4", "racks-8"]  # where DS-Sync lags
+DIGITS = [name for name in SCHEMES if name not in ("mlt-feedback-20", *BY_ADAM)]
+LANGUAGE = [name for name in SCHEMES if name not in ("mlt-local-20", "local-sgd", "outer-steps", "gossip", *BY_ADAM)]
 
 
 class Study(NamedTuple):
@@ -93,7 +100,7 @@ def language_by_sgd(axis: str | None, rate: float) -> Task:
 STUDIES = {
     "digits": Study(images.digits, 24, 2, (0.01, 0.02, 0.05, 0.1, 0.2), 0.8, DIGITS),
     "language-sgd": Study(language_by_sgd, 200, 20, (0.05, 0.1, 0.2), 0.97, LANGUAGE),
-    "language-adam": Study(language.python_help, 200, 20, (1.5e-3, 3e-3, 6e-3, 1.2e-2), 0.97, LANGUAGE),
+    "language-adam": Study(language.python_help, 200, 20, (1.5e-3, 3e-3, 6e-3, 1.2e-2), 0.97, LANGUAGE + BY_ADAM),
 }
 
 
@@ -177,7 +184,10 @@ def prepare(task: str, scheme: str, rate: float) -> Training:
     mesh = devices.mesh()
     how = synchronise(scheme, mesh.size)
     study = STUDIES[task]
-    return Training(study.make(devices.AXIS if how.average is None else None, rate), how, mesh, swa=study.swa)
+    made = study.make(devices.AXIS if how.average is None else None, rate)
+    if scheme == "ds-moments":
+        made = dataclasses.replace(made, optimizer=with_moments(made.optimizer, group_mean(mesh.size)))
+    return Training(made, how, mesh, swa=study.swa)
 
 
 def synchronise(scheme: str, workers: int) -> Synchronisation:
@@ -190,9 +200,49 @@ def synchronise(scheme: str, workers: int) -> Synchronisation:
             return Synchronisation(bounded_loss(devices.AXIS, loss, error_feedback=True), own)
         case "every-step":
             return synchronisation.by_name("local-sgd", workers, every=1)
+        case "ds-gradients":
+            return dataclasses.replace(
+                synchronisation.by_name("ds-sync", workers), gradients=by_step(group_mean(workers))
+            )
+        case "ds-moments":
+            return synchronisation.by_name("ds-sync", workers)
+        case "exact-first":
+
+            def until_then(gradients: Any, step: jax.Array) -> Any:
+                return jax.lax.cond(step < EXACT, lambda g: jaxcomm.pmean(g, devices.AXIS), lambda g: g, gradients)
+
+            return dataclasses.replace(synchronisation.by_name("ds-sync", workers), gradients=by_step(until_then))
+        case "racks-4" | "racks-8":
+            racks = [[*range(workers // 2)], [*range(workers // 2, workers)]]
+            own = optax.stateless(lambda g, params: jaxcomm.pmean(g, devices.AXIS, axis_index_groups=racks))
+            seldom = synchronisation.by_name("local-sgd", workers, every=int(name.removeprefix("racks-")))
+            return dataclasses.replace(seldom, gradients=own)
         case "zeros" | "alike":
             return Synchronisation(zero_filled(share, alike=name == "alike"))
     return synchronisation.by_name(name, workers, loss=loss, every=EVERY)
+
+
+def group_mean(workers: int) -> Callable[[Any, jax.Array], Any]:
+    """The mean over the groups of a step of DS-Sync."""
+    return divide_and_shuffle(synchronisation.two_racks(workers), devices.AXIS)
+
+
+def by_step(mean: Callable[[Any, jax.Array], Any]) -> optax.GradientTransformation:
+    """Gradients averaged as their step says."""
+    return optax.GradientTransformation(
+        lambda _: jnp.uint32(0), lambda updates, step, params=None: (mean(updates, step), step + 1)
+    )
+
+
+def with_moments(optimizer: optax.GradientTransformation, mean: Callable[[Any, jax.Array], Any]) -> Any:
+    """An optimizer whose own state is averaged, too, after each step."""
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        step, own = state
+        updates, own = optimizer.update(updates, own, params)
+        return updates, (step + 1, mean(own, step))
+
+    return optax.GradientTransformation(lambda params: (jnp.uint32(0), optimizer.init(params)), update)
 
 
 def zero_filled(share: float, *, alike: bool) -> optax.GradientTransformation:

@@ -50,6 +50,11 @@ SERIES = [
     Series("local SGD", "local-sgd", "tab:purple"),
     Series("outer steps", "outer-steps", "violet"),
     Series("gossip", "gossip", "tab:pink"),
+    Series("DS-Sync, gradients too", "ds-gradients", "steelblue"),
+    Series("DS-Sync, Adam's moments too", "ds-moments", "lightskyblue"),
+    Series("DS-Sync after 150 exact steps", "exact-first", "midnightblue"),
+    Series("gradients by rack, parameters every 4 steps", "racks-4", "darkcyan"),
+    Series("gradients by rack, parameters every 8 steps", "racks-8", "turquoise"),
 ]
 # Further pairs whose difference the table tells: a row, and what it is compared with.
 PAIRS = [
