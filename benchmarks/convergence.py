@@ -213,10 +213,7 @@ def synchronise(scheme: str, workers: int) -> Synchronisation:
 
             return dataclasses.replace(synchronisation.by_name("ds-sync", workers), gradients=by_step(until_then))
         case "racks-4" | "racks-8":
-            racks = [[*range(workers // 2)], [*range(workers // 2, workers)]]
-            own = optax.stateless(lambda g, params: jaxcomm.pmean(g, devices.AXIS, axis_index_groups=racks))
-            seldom = synchronisation.by_name("local-sgd", workers, every=int(name.removeprefix("racks-")))
-            return dataclasses.replace(seldom, gradients=own)
+            return synchronisation.by_name("racks", workers, every=int(name.removeprefix("racks-")))
         case "zeros" | "alike":
             return Synchronisation(zero_filled(share, alike=name == "alike"))
     return synchronisation.by_name(name, workers, loss=loss, every=EVERY)

@@ -33,7 +33,7 @@ _BOUND = flags.DEFINE_float(
 )
 _POLICY = flags.DEFINE_enum("policy", "agreed", ["agreed", "local", "random"], "mlt: who leaves out what")
 _LOCAL = flags.DEFINE_integer(
-    "local_steps", 8, "local-sgd, outer-steps: steps from one average to the next", lower_bound=1
+    "local_steps", 8, "local-sgd, racks, outer-steps: steps from one average to the next", lower_bound=1
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +18,7 @@ from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan
 from jaxcomm.profile import Link, Profile, Provenance, Rack
 
-NAMES = ("bsp", "jaxcomm", "mlt", "ds-sync", "local-sgd", "outer-steps", "gossip")
+NAMES = ("bsp", "jaxcomm", "mlt", "ds-sync", "local-sgd", "racks", "outer-steps", "gossip")
 
 _MODEL_BYTES = 2**20  # at these links other sizes get the same groups
 
@@ -58,10 +59,11 @@ def by_name(
     Args:
       name: "bsp" averages gradients by `lax.pmean`, "jaxcomm" by `jaxcomm.pmean` with the active plan, "mlt" without
         what `loss` leaves out. "ds-sync" averages variables within groups, "local-sgd" over all workers every so many
-        steps, "outer-steps" then gives what they moved to an outer optimizer (DiLoCo), "gossip" averages in pairs.
+        steps, "racks" besides gradients within each of two racks, "outer-steps" then gives what they moved to an outer
+        optimizer (DiLoCo), "gossip" averages in pairs.
       workers: how many there are.
       loss: of "mlt"; None is `train.Loss()`.
-      every: steps of "local-sgd" and "outer-steps" from one average to the next.
+      every: steps of "local-sgd", "racks" and "outer-steps" from one average to the next.
       plan: whose groups "ds-sync" takes; None plans groups for two racks.
     """
     match name:
@@ -81,6 +83,10 @@ def by_name(
             return replace(_averaging(train.divide_and_shuffle(plan, AXIS)), groups=plan)
         case "local-sgd":
             return _averaging(train.local_sgd(every, AXIS))
+        case "racks":
+            halves = [[*range(workers // 2)], [*range(workers // 2, workers)]]
+            own = _mean(partial(jaxcomm.pmean, axis_index_groups=halves))
+            return replace(_averaging(train.local_sgd(every, AXIS)), gradients=own)
         case "outer-steps":
             return Synchronisation(optax.identity(), _outer_steps(every))
         case "gossip":
