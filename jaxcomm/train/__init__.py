@@ -1,8 +1,8 @@
 """What training does with a plan beyond exact sums: gradients without their least important parts, parameters averaged
 over a few ranks at a time.
 
-Imports collectives, plan, profile, ffi and Optax, and planner where groups are adjusted. All but `layers` and
-`adjust_groups` is traceable and runs inside the jitted step.
+Imports collectives, plan, profile, ffi and Optax, and where groups are adjusted planner, measure and distributed. All
+but `layers` and `adjust_groups` is traceable and runs inside the jitted step.
 """
 
 from jaxcomm.collectives.buckets import pmean_buckets, pmean_in_backward

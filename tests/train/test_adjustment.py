@@ -89,7 +89,7 @@ def site(own, **fields):
     """What `jaxcomm.stats()` would say of these steps, in which the ranks run on by themselves."""
     random = np.random.default_rng(1)
     arrivals = np.cumsum(np.array(own) + random.uniform(0, 0.1, np.shape(own)), axis=0)
-    known = {"own_s": own, "arrivals": arrivals.tolist(), "after_arrival_s": [1e-3] * len(own)}
+    known = {"calls": len(own), "own_s": own, "arrivals": arrivals.tolist(), "after_arrival_s": [1e-3] * len(own)}
     return known | {"plan": "groups", "ranks": RANKS, "bytes": 2**20} | fields
 
 
