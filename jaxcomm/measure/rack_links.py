@@ -37,8 +37,7 @@ class RackLinks(NamedTuple):
 def rack_links(found: Exchanges, racks: Racks) -> RackLinks | None:
     """The links as measured, with the ranks in these racks.
 
-    If a byte takes longer within these racks than between them, by a quarter or more, and the measurement tells other
-    racks, those are taken.
+    If the times tell other racks, within which a byte takes less by a quarter or more, those are taken.
 
     Args:
       found: what was measured.
@@ -51,10 +50,10 @@ def rack_links(found: Exchanges, racks: Racks) -> RackLinks | None:
         return None
     alone, loaded = (_seconds_per_byte(found, rounds) for rounds in (found.alone, found.loaded))
     near, far = _near_and_far(found.hosts, racks)
-    told = describe(found).get("racks")
-    if told and _median(alone[near]) > LEAST_GAP * _median(alone[far]):
-        racks = [rack["ranks"] for rack in told]
-        near, far = _near_and_far(found.hosts, racks)
+    if told := [rack["ranks"] for rack in describe(found).get("racks", [])]:
+        in_told, between_told = _near_and_far(found.hosts, told)
+        if _mean(alone[near]) > LEAST_GAP * _mean(alone[in_told]):
+            racks, near, far = told, in_told, between_told
     if not near.any():  # each rack is one rank
         near = far
     fastest = _fastest(loaded, near)
@@ -117,6 +116,12 @@ def _fastest(seconds: Floats, near: np.ndarray) -> Floats:
     with_any = np.where(np.isfinite(seconds), seconds, np.inf).min(axis=1)
     found: Floats = np.where(np.isfinite(least), least, with_any)
     return np.where(np.isfinite(found), found, np.median(found[np.isfinite(found)]))
+
+
+def _mean(seconds: Floats) -> float:
+    """NaN of none."""
+    known = seconds[np.isfinite(seconds)]
+    return float(known.mean()) if known.size else float("nan")
 
 
 def _median(seconds: Floats) -> float:

@@ -71,9 +71,9 @@ def adjust_groups(
     If the ranks are those of several processes, all processes call it after the same step, and get the same result.
     They also measure the links between them: at the first call, and when averages take 1.3 times as long from their
     last arrival on as they did then, or as short. That takes a second or two, and at most a percent of the time, so
-    `present` should be what the last call returned, which remembers it. The plan's racks stay, unless bytes take longer
-    within them than between them; uplinks, NICs and the time of a byte are then the measured ones. In one process, or
-    where all are on one host, the network is the plan's.
+    `present` should be what the last call returned, which remembers it. Uplinks, NICs and the time of a byte are then
+    the measured ones; the plan's racks stay, unless other ones explain the times better. In one process, or where all
+    are on one host, the network is the plan's.
 
     Call it between steps, when they have ended, every so many of them; without measuring it takes milliseconds to a
     second, needs no solver, and the same statistics give the same groups. The step that runs `divide_and_shuffle` with
@@ -161,8 +161,8 @@ def _adjust(present: Adjustment, network: GroupNetwork, seen: SeenAverages, wort
     """The groups for this network and what has been seen; the reason begins with what was `said` of the network."""
     if seen.steps < ENOUGH:
         reason = (
-            f"{seen.steps} averages of all ranks in groups have been seen in this process, and it takes {ENOUGH} to "
-            "tell: the groups stay."
+            f"{seen.steps} averages of all ranks in groups have been seen, and it takes {ENOUGH} to tell: "
+            "the groups stay."
         )
         return replace(present, changed=False, late_s=(0.0,) * len(network.nics), reason=reason)
     late, step_s = seen.late_s, seen.step_s
