@@ -1,7 +1,7 @@
 """Groups that follow a contended uplink between racks, in a training of several processes, beside the exact sum.
 
     jaxcomm testbed run benchmarks/contended_groups.toml -- python benchmarks/contended_groups.py
-    jaxcomm testbed run benchmarks/contended_groups.toml -- python benchmarks/contended_groups.py --sync bsp
+    jaxcomm testbed run benchmarks/contended_groups.toml -- python benchmarks/contended_groups.py --sync jaxcomm
 
 The task is handwritten digits by a perceptron. The plan knows two racks whose uplinks carry as much as a host's link,
 half of the ranks in each. A line for every 96 steps: the seconds since the start, the time of a step, the accuracy of
@@ -59,7 +59,7 @@ def plan(ranks: int, nbytes: int) -> jaxcomm.plan.Plan:
 def main() -> None:
     """Trains for as many seconds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sync", choices=("ds-sync", "bsp"), default="ds-sync")
+    parser.add_argument("--sync", choices=("ds-sync", "jaxcomm"), default="ds-sync")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--keep", action="store_true", help="the plan's groups, whatever happens")
     given = parser.parse_args()
@@ -68,7 +68,7 @@ def main() -> None:
     nbytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(model))
     made = plan(mesh.size, nbytes)
     jaxcomm.init(mesh)
-    how = synchronisation.by_name("jaxcomm" if given.sync == "bsp" else "ds-sync", mesh.size, plan=made)
+    how = synchronisation.by_name(given.sync, mesh.size, plan=made)
     if given.sync == "ds-sync":
         how = replace(how, average=_follows_table(made))
     trained = Training(task, how, mesh)

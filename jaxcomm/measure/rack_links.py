@@ -21,7 +21,8 @@ class RackLinks(NamedTuple):
 
     Attributes:
       racks: the ranks of each.
-      uplinks: by rack, how many times as long a byte takes between racks as within, for one transfer alone.
+      uplinks: by rack, how many times as long a byte takes to another rack as within, for one transfer alone: to the
+        rack to which that is fastest, so two racks have the slower one's.
       nics: by rank, how many times as long a byte takes through its NIC as through most others.
       alpha_s: seconds of a transfer within a rack.
       beta_s_per_byte: seconds of a byte there.

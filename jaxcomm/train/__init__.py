@@ -12,12 +12,14 @@ from jaxcomm.train.bounded_loss import BoundedLossState, bounded_loss
 from jaxcomm.train.consensus import consensus_distance
 from jaxcomm.train.divide_and_shuffle import divide_and_shuffle, group_table
 from jaxcomm.train.gossip import exponential_gossip
+from jaxcomm.train.group_network import GroupNetwork
 from jaxcomm.train.layers import layers
 from jaxcomm.train.outer_steps import OuterState, OuterSteps, local_sgd, outer_steps
 
 __all__ = [
     "Adjustment",
     "BoundedLossState",
+    "GroupNetwork",
     "Loss",
     "OuterState",
     "OuterSteps",
