@@ -65,6 +65,7 @@ class TwoRacks(Training):
         self._plan, self._groups = how.groups, how.groups.groups
         if CONTEND.value is not None and CONTEND.value >= mesh.size:
             raise JaxcommError(f"--contend is {CONTEND.value}; the workers are 0 to {mesh.size - 1}")
+        self._adjustment: train.Adjustment | None = None
         average = train.divide_and_shuffle(self._plan, AXIS)
         longer_s = (BUSY - 1) * self._groups.bytes * self._plan.assumptions.beta_s_per_byte
 
@@ -93,14 +94,14 @@ class TwoRacks(Training):
         if CONTEND.value is None:
             return state, losses
         jax.block_until_ready(state)
-        found = train.adjust_groups(self._plan, self._present(state), steps=max(count, ENOUGH))
+        present = self._adjustment or self._present(state)
+        found = self._adjustment = train.adjust_groups(self._plan, present, steps=max(count, ENOUGH))
         done = int(state.step)
         if found.changed or done - count <= CONTEND_FROM.value < done:
             devices.say(f"step {done}: {found.reason}")
-        changed, table = devices.from_first((found.changed, found.table))  # each process has its own statistics
-        if changed:
+        if found.changed:
             before = state.worker.average
-            everywhere = devices.place(np.broadcast_to(table, before.shape), before.sharding)
+            everywhere = devices.place(np.broadcast_to(found.table, before.shape), before.sharding)
             state = state._replace(worker=state.worker._replace(average=everywhere))
         return state, losses
 

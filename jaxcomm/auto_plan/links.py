@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any, Final, NamedTuple
 
-SECONDS: Final = 1.0  # roughly
-_SIZES: Final = (1 << 10, 1 << 18, 1 << 20)  # the second takes longer than what others have queued in a switch
 _IN_THE_RUN: Final = 1 << 20  # measurements have numbers from here on
 
 
@@ -26,8 +24,9 @@ def measure(pause: int | None = None) -> MeasuredLinks:
     Raises:
       JaxcommError: a process is gone, or has not come so far before the deadline.
     """
+    from jaxcomm.measure import placement
     from jaxcomm.measure.processes import measure_links
 
     start = time.monotonic()
-    found = measure_links(_SIZES, SECONDS, None if pause is None else _IN_THE_RUN + pause)
-    return MeasuredLinks(found, time.monotonic() - start)
+    found = measure_links(None if pause is None else _IN_THE_RUN + pause)
+    return MeasuredLinks(placement.describe(found), time.monotonic() - start)

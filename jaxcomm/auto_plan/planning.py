@@ -27,7 +27,7 @@ def profile_of(links: Mapping[str, Any], arrivals: NDArray[np.float64], nbytes: 
     """The profile of a run.
 
     Args:
-      links: what `jaxcomm.measure.processes.measure_links` returned.
+      links: what `jaxcomm.measure.placement.describe` says of them.
       arrivals: a row for each call, a column for each rank.
       nbytes: of the calls.
       after_s: what they take from the last arrival on.

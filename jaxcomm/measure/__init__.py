@@ -1,6 +1,6 @@
 """Measuring what profiles hold: links, lost packets and late ranks, a step's gradients, what loss a training bears.
 
-May be imported by auto_plan and cli; imports profile, program, what runs the collectives, and the calls between
+May be imported by auto_plan, cli and train; imports profile, program, what runs the collectives, and the calls between
 processes.
 """
 

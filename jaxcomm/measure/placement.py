@@ -96,7 +96,7 @@ def describe(found: Exchanges) -> dict[str, Any]:
         if inside[a] == inside[b] and racks.nics[host[a]] == racks.nics[host[b]] == 1
     ]
     where = "ranks of one host" if several else "hosts of one rack" if len(racks.racks) > 1 else "hosts"
-    link = _fit(found.sizes, near, f"exchanges of all ranks at once, of two {where}")
+    link = fit_rows(found.sizes, near, f"exchanges of all ranks at once, of two {where}")
     fields: dict[str, Any] = {"link": link.model_dump(), "hosts": list(found.hosts)}
     if len(names) < 2:
         return fields
@@ -105,7 +105,7 @@ def describe(found: Exchanges) -> dict[str, Any]:
     if several:
         nic, alone = _nic(found, host)
         slow = (alone if nic == "host" else remote) / max(link.beta_s_per_byte, 1e-15)
-        fields["topology"] = {"hosts": host, "nic": nic, "slow": _ratio(slow)}
+        fields["topology"] = {"hosts": host, "nic": nic, "slow": ratio(slow)}
     if len(racks.racks) > 1:
         uplinks = _uplinks(found, home, remote)
         fields["racks"] = [
@@ -113,7 +113,7 @@ def describe(found: Exchanges) -> dict[str, Any]:
             for i, uplink in enumerate(uplinks)
         ]
     if max(racks.nics) > 1:
-        fields["nics"] = [_ratio(racks.nics[each]) for each in host]
+        fields["nics"] = [ratio(racks.nics[each]) for each in host]
     return fields
 
 
@@ -151,16 +151,16 @@ def kinds(found: Exchanges, racks: Sequence[Sequence[int]]) -> Iterator[tuple[st
 
 
 def _link(sizes: Sequence[int], seconds: Floats) -> ExchangeTimes:
-    return ExchangeTimes(float(np.median(seconds[:, 0])), 1 / float(np.median(_per_byte(sizes, seconds))))
+    return ExchangeTimes(float(np.median(seconds[:, 0])), 1 / float(np.median(per_byte(sizes, seconds))))
 
 
-def _fit(sizes: Sequence[int], rows: Sequence[Floats], source: str) -> schema.Link:
+def fit_rows(sizes: Sequence[int], rows: Sequence[Floats], source: str) -> schema.Link:
     medians = np.median(np.array(rows), axis=0)
     samples = [Sample(bytes=size, seconds=float(time)) for size, time in zip(sizes, medians, strict=True)]
     return fit(samples, "send_recv", 2, source)
 
 
-def _per_byte(sizes: Sequence[int], seconds: Floats) -> Floats:
+def per_byte(sizes: Sequence[int], seconds: Floats) -> Floats:
     """Of the largest size, without what the smallest takes."""
     rest: Floats = (seconds[:, -1] - seconds[:, 0]).clip(min=0.01 * seconds[:, -1]) / (sizes[-1] - sizes[0])
     return rest
@@ -171,7 +171,7 @@ def _between_hosts(found: Exchanges, host: Sequence[int]) -> Floats:
     hosts = max(host) + 1
     total, count = np.zeros((hosts, hosts)), np.zeros((hosts, hosts))
     for pairs, seconds in found.loaded:
-        for (a, b), time in zip(pairs, _per_byte(found.sizes, seconds), strict=True):
+        for (a, b), time in zip(pairs, per_byte(found.sizes, seconds), strict=True):
             for ends in ((host[a], host[b]), (host[b], host[a])):
                 total[ends] += time
                 count[ends] += 1
@@ -183,7 +183,7 @@ def _between_hosts(found: Exchanges, host: Sequence[int]) -> Floats:
 def _nic(found: Exchanges, host: Sequence[int]) -> tuple[Literal["host", "rank"], float]:
     """Whether a host's ranks share its NIC, and the seconds of a byte through it of one transfer at a time."""
     alone = {
-        pairs[0]: float(_per_byte(found.sizes, seconds)[0])
+        pairs[0]: float(per_byte(found.sizes, seconds)[0])
         for pairs, seconds in found.alone
         if host[pairs[0][0]] != host[pairs[0][1]]
     }
@@ -191,7 +191,7 @@ def _nic(found: Exchanges, host: Sequence[int]) -> tuple[Literal["host", "rank"]
     for pairs, seconds in found.loaded:
         remote = [pair for pair in pairs if host[pair[0]] != host[pair[1]]]
         busy = Counter(host[rank] for pair in remote for rank in pair)
-        for (a, b), time in zip(pairs, _per_byte(found.sizes, seconds), strict=True):
+        for (a, b), time in zip(pairs, per_byte(found.sizes, seconds), strict=True):
             if (a, b) in alone and (most := max(busy[host[a]], busy[host[b]])) > 1:
                 slower.append(np.log(time / alone[a, b]))
                 together.append(np.log(most))
@@ -204,7 +204,7 @@ def _uplinks(found: Exchanges, home: Sequence[int], remote: float) -> list[float
     rounds = []  # of pairs of two racks: how many of each rack there are, and each one's time
     for pairs, seconds in found.loaded:
         racks = [(home[a], home[b]) for a, b in pairs]
-        times = zip(racks, _per_byte(found.sizes, seconds).tolist(), strict=True)
+        times = zip(racks, per_byte(found.sizes, seconds).tolist(), strict=True)
         crossing = [(ends, time) for ends, time in times if ends[0] != ends[1]]
         rounds.append((Counter(rack for ends, _ in crossing for rack in ends), crossing))
     uplinks = []
@@ -216,9 +216,9 @@ def _uplinks(found: Exchanges, home: Sequence[int], remote: float) -> list[float
                 if busy[rack] == most and rack in ends:
                     by_other.setdefault(sum(ends) - rack, []).append(time)
         fastest = min((float(np.mean(times)) for times in by_other.values()), default=remote)
-        uplinks.append(_ratio(fastest / max(most, 1) / remote))
+        uplinks.append(ratio(fastest / max(most, 1) / remote))
     return uplinks
 
 
-def _ratio(value: float) -> float:
+def ratio(value: float) -> float:
     return float(np.clip(float(f"{value:.3g}"), 1.0, 1e6))

@@ -32,6 +32,8 @@ from jaxcomm.profile.schema import FORMAT, VERSION, Collective, Profile, Provena
 SIZES: Final = tuple(2**power for power in range(10, 25, 2))
 SECONDS: Final = 20.0  # for the transfers
 
+_FEW_SIZES: Final = (1 << 10, 1 << 18, 1 << 20)  # the second takes longer than what others have queued in a switch
+_FEW_SECONDS: Final = 1.0
 _ALL_PAIRS: Final = 16  # ranks of which all pairs are measured alone
 _ALONE: Final = 120  # pairs of more ranks
 _SHUFFLES: Final = 3  # orders of up to so many ranks in which all meet at once; more meet in one
@@ -123,12 +125,10 @@ def measure_processes(
     return Measured(validate(document, provenance.source), found)
 
 
-def measure_links(sizes: Sequence[int], seconds: float, measurement: int | None = None) -> dict[str, Any]:
-    """What a profile of the job's CPU devices says of its links and hosts, by `measure_processes` without psums.
+def measure_links(measurement: int | None = None) -> Exchanges:
+    """What transfers between the job's CPU devices take, in about a second, by `measure_processes` without psums.
 
     Args:
-      sizes: as there.
-      seconds: as there.
       measurement: its number, alike in all processes and no other one's. Without it all processes count alike, which
         they may not after an error.
 
@@ -139,7 +139,7 @@ def measure_links(sizes: Sequence[int], seconds: float, measurement: int | None 
 
     devices = jax.devices("cpu")
     job = _Job([device.process_index for device in devices], [device.id for device in devices], measurement)
-    return placement.describe(_measure_transfers(job, sizes, seconds, lambda share: None))
+    return _measure_transfers(job, _FEW_SIZES, _FEW_SECONDS, lambda share: None)
 
 
 class _Job:

@@ -1,8 +1,8 @@
 """What training does with a plan beyond exact sums: gradients without their least important parts, parameters averaged
 over a few ranks at a time.
 
-Imports collectives, plan, profile, ffi and Optax, and planner where groups are adjusted. All but `layers` and
-`adjust_groups` is traceable and runs inside the jitted step.
+Imports collectives, plan, profile, ffi and Optax, and where groups are adjusted planner, measure and distributed. All
+but `layers` and `adjust_groups` is traceable and runs inside the jitted step.
 """
 
 from jaxcomm.collectives.buckets import pmean_buckets, pmean_in_backward
@@ -12,12 +12,14 @@ from jaxcomm.train.bounded_loss import BoundedLossState, bounded_loss
 from jaxcomm.train.consensus import consensus_distance
 from jaxcomm.train.divide_and_shuffle import divide_and_shuffle, group_table
 from jaxcomm.train.gossip import exponential_gossip
+from jaxcomm.train.group_network import GroupNetwork
 from jaxcomm.train.layers import layers
 from jaxcomm.train.outer_steps import OuterState, OuterSteps, local_sgd, outer_steps
 
 __all__ = [
     "Adjustment",
     "BoundedLossState",
+    "GroupNetwork",
     "Loss",
     "OuterState",
     "OuterSteps",

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from jaxcomm import ffi
 from jaxcomm.plan import Plan
 from jaxcomm.plan.consensus import left
-from jaxcomm.plan.rank_groups import GroupCosts, Groups
+from jaxcomm.plan.rank_groups import Groups, RackRanks
 from jaxcomm.train.divide_and_shuffle import group_table, grouped
+from jaxcomm.train.group_network import GroupNetwork
+from jaxcomm.train.seen_averages import SeenAverages
+
+if TYPE_CHECKING:
+    from jaxcomm.train.agreed_adjustment import MeasuredRacks
 
 ENOUGH: Final = 8  # steps: fewer say too little about what most of them are like
-SLOWEST: Final = 1e6  # times as slow as a NIC may be in a plan
 SOONER: Final = 1.1  # times as much agreement per second is worth another pattern
 
 
@@ -30,12 +37,14 @@ class Adjustment:
       changed: whether they are new.
       late_s: seconds that a rank's own work takes longer than the median rank's in three of four steps, by rank.
       reason: what was seen, and why the groups changed or did not, for a log.
+      network: the links as they were measured last; None: they were not.
     """
 
     groups: Groups
     changed: bool
     late_s: tuple[float, ...]
     reason: str
+    network: GroupNetwork | None = None
 
     @property
     def table(self) -> NDArray[np.int32]:
@@ -45,42 +54,48 @@ class Adjustment:
 
 def adjust_groups(
     plan: str | os.PathLike[str] | Plan,
-    present: Groups | None = None,
+    present: Adjustment | Groups | None = None,
     *,
     steps: int = 64,
     worth: float = 0.05,
     sites: Sequence[Mapping[str, Any]] | None = None,
 ) -> Adjustment:
-    """Looks at the latest averages and plans the groups anew if some rank has become slow, or is slow no more.
+    """Looks at the latest averages, and plans the groups anew if a rank or a link has become slow, or is slow no more.
 
     A rank is as slow as its own work between two averages: what it waits for others is not in it. That work begins when
     the rank leaves an average, or for all together where the host or another collective lines the ranks up in between;
     of the two the one is taken by which each rank's work is steadier. What it takes longer than the median rank's in
     three of four steps counts like a NIC that delays the model as much; the planner then keeps that rank in the
-    smallest groups. The plan's racks and NICs stay as they are, and a network that several ranks share is not looked
-    at: the time after a group's last arrival is nobody's own.
+    smallest groups.
 
-    Between processes the statistics of each have its own ranks only, and the groups stay as they are.
+    If the ranks are those of several processes, all processes call it after the same step, and get the same result.
+    They also measure the links between them: at the first call, and when averages take 1.3 times as long from their
+    last arrival on as they did then, or as short. That takes a second or two, and at most a percent of the time, so
+    `present` should be what the last call returned, which remembers it. Uplinks, NICs and the time of a byte are then
+    the measured ones; the plan's racks stay, unless other ones explain the times better. In one process, or where all
+    are on one host, the network is the plan's.
 
-    Call it between steps, every so many of them; it takes milliseconds to a second, needs no solver, and the same
-    statistics give the same groups. The step that runs `divide_and_shuffle` with the table is not compiled again:
+    Call it between steps, when they have ended, every so many of them; without measuring it takes milliseconds to a
+    second, needs no solver, and the same statistics give the same groups. The step that runs `divide_and_shuffle` with
+    the table is not compiled again:
 
         if step % 100 == 0:
-            adjustment = train.adjust_groups(plan, groups, steps=100)
-            groups, table = adjustment.groups, adjustment.table
+            adjustment = train.adjust_groups(plan, adjustment, steps=100)  # None at first
+            table = adjustment.table
             logging.info(adjustment.reason)
 
     Args:
-      plan: the plan that `divide_and_shuffle` got: path, or `jaxcomm.plan.Plan`.
-      present: the groups in use; None: the plan's.
+      plan: the plan that `divide_and_shuffle` got: path, or `jaxcomm.plan.Plan`. Its ranks are `jax.devices()`.
+      present: what the last call returned, or the groups in use; None: the plan's.
       steps: how many of the latest averages count, at most the 256 that the statistics keep.
       worth: the share of a step's time that other groups must be predicted to save; groups that cost no more than
         that and agree sooner are taken, too.
-      sites: what `jaxcomm.stats()` returned; None: what it returns now.
+      sites: what `jaxcomm.stats()` returned in this process; None: what it returns now.
 
     Raises:
       PlanError: the plan cannot be read, or decides no groups.
       ValueError: fewer than 8 steps, or a negative worth.
+      JaxcommError: another process has not called it within five minutes, or is gone.
 
     Source: Wang et al., "DS-Sync", section III-B3; what counts as slow, and when a change is worth it, are ours.
     """
@@ -89,63 +104,91 @@ def adjust_groups(
             f"adjust_groups: steps is {steps} and worth {worth}; they must be at least {ENOUGH} and at least 0"
         )
     loaded, planned = grouped(plan)
-    present = present or planned
-    lateness, step_s = _seen(ffi.sites() if sites is None else sites, len(planned.nics), steps)
-    if len(lateness) < ENOUGH:
+    ranks = len(planned.nics)
+    if not isinstance(present, Adjustment):
+        present = Adjustment(present or planned, False, (0.0,) * ranks, "")
+    seen = SeenAverages.read(ffi.sites() if sites is None else sites, ranks, steps)
+    network = GroupNetwork.of(loaded, planned)
+    if ranks <= jax.local_device_count():
+        return _adjust(present, network, seen, worth)
+    return _adjust_together(present, network, seen, worth)
+
+
+def _adjust_together(present: Adjustment, planned: GroupNetwork, own: SeenAverages, worth: float) -> Adjustment:
+    """As `_adjust`, on the links as they are measured, for what all processes have seen."""
+    from jaxcomm.train import agreed_adjustment  # on one process sums need nothing of it
+
+    known = present.network
+    can_measure = len(planned.nics) == len(jax.devices("cpu"))
+
+    def is_due(seen: SeenAverages) -> bool:
+        if not can_measure or seen.steps < ENOUGH:
+            return False
+        return known is None or (known.has_changed(seen.average_s) and not known.wait_s(time.monotonic()))
+
+    def adjust(seen: SeenAverages, measured: MeasuredRacks | None) -> str:
+        network, said = known or planned, ""
+        if seen.steps >= ENOUGH:
+            network, said = _followed(network, seen, measured)
+        found = _adjust(present, network, seen, worth, said)
+        if network.measured_at_s is not None:  # other groups take other times
+            found = replace(found, network=replace(network, average_s=None) if found.changed else network)
+        return adapter.dump_json(found).decode()
+
+    adapter = TypeAdapter(Adjustment)
+    racks = [rack.ranks for rack in (known or planned).racks]
+    return adapter.validate_json(agreed_adjustment.agree(own, racks, is_due, adjust))
+
+
+def _followed(network: GroupNetwork, seen: SeenAverages, measured: MeasuredRacks | None) -> tuple[GroupNetwork, str]:
+    """The network after what was seen or measured, and what that says."""
+    usual, now = network.average_s, seen.average_s
+    took = f"averages take {_ms(now)} from the last arrival on" + (f", after {_ms(usual)}" if usual else "")
+    if measured is None:
+        if wait_s := network.has_changed(now) and network.wait_s(time.monotonic()):
+            return network, f"{took}; the links may be measured again in {wait_s:.0f} s"
+        return replace(network, average_s=network.average_s or now), ""
+    found = replace(network, measured_at_s=measured.at_s, measured_in_s=measured.took_s, average_s=now)
+    if measured.links is None:
+        return found, f"{took}; all processes are on one host, so the plan's network stays"
+    links = measured.links
+    racks = tuple(RackRanks(ranks=ranks, uplink=up) for ranks, up in zip(links.racks, links.uplinks, strict=True))
+    found = replace(found, racks=racks, nics=links.nics, alpha_s=links.alpha_s, beta_s_per_byte=links.beta_s_per_byte)
+    return found, f"{took}; the links were measured in {measured.took_s:.1f} s: {found.changes_from(network)}"
+
+
+def _adjust(present: Adjustment, network: GroupNetwork, seen: SeenAverages, worth: float, said: str = "") -> Adjustment:
+    """The groups for this network and what has been seen; the reason begins with what was `said` of the network."""
+    if seen.steps < ENOUGH:
         reason = (
-            f"{len(lateness)} averages of all ranks in groups have been seen in this process, and it takes {ENOUGH} to "
-            "tell: the groups stay."
+            f"{seen.steps} averages of all ranks in groups have been seen, and it takes {ENOUGH} to tell: "
+            "the groups stay."
         )
-        return Adjustment(present, False, (0.0,) * len(planned.nics), reason)
-    late = np.quantile(lateness, 0.25, axis=0).clip(min=0)
-    links = _links(loaded, planned, late)
+        return replace(present, changed=False, late_s=(0.0,) * len(network.nics), reason=reason)
+    late, step_s = seen.late_s, seen.step_s
+    links = network.with_late(late, present.groups.bytes)
     from jaxcomm.planner.groups import on  # the planner is slow to import, and few trainings adjust groups
 
     offered = on(links)
-    before, then = (max(map(links.seconds, groups.iterations)) for groups in (present, offered))
+    before, then = (max(map(links.seconds, groups.iterations)) for groups in (present.groups, offered))
     kept, left_then = (
-        left(groups.rho, sum(map(links.seconds, groups.iterations)), links.least) for groups in (present, offered)
+        left(groups.rho, sum(map(links.seconds, groups.iterations)), links.least)
+        for groups in (present.groups, offered)
     )
     faster = before - then > worth * step_s
     sooner = before - then >= -worth * step_s and left_then < kept**SOONER
-    seen = _describe(late, worth * step_s, step_s, len(lateness))
-    change = (
+    reason = (
+        f"{said}{'; ' if said else ''}{_describe(late, worth * step_s, step_s, seen.steps)}; "
         f"the slowest group is predicted to take {_ms(then)} with other groups and {_ms(before)} with these, and "
         f"disagreement to shrink to {left_then:.3f} and {kept:.3f} in {_ms(links.least)}"
     )
-    if faster or sooner:
-        return Adjustment(offered, True, tuple(late.tolist()), f"{seen}; {change}: the groups change.")
-    return Adjustment(present, False, tuple(late.tolist()), f"{seen}; {change}: the groups stay.")
-
-
-def _seen(sites: Sequence[Mapping[str, Any]], ranks: int, steps: int) -> tuple[NDArray[np.float64], float]:
-    """How much longer than the median rank each works, [steps, ranks], and a step's seconds, by the largest sums."""
-    ours = [
-        site
-        for site in sites
-        if (site["plan"], site["ranks"]) == ("groups", ranks) and site["own_s"] and None not in site["own_s"][-1]
-    ]
-    if not ours:
-        return np.empty((0, ranks)), 0.0
-    most = max(ours, key=lambda site: site["bytes"])
-    own = np.array(most["own_s"][-steps:])
-    by_itself, together = (
-        work - np.median(work, axis=1, keepdims=True) for work in (own, np.array(most["arrivals"][-len(own) :]))
+    changed = faster or sooner
+    return Adjustment(
+        offered if changed else present.groups,
+        changed,
+        tuple(late.tolist()),
+        f"{reason}: the groups {'change' if changed else 'stay'}.",
     )
-    step_s = float(np.median(own) + np.median(most["after_arrival_s"][-len(own) :]))
-    return min(by_itself, together, key=_unsteadiness), step_s
-
-
-def _unsteadiness(lateness: NDArray[np.float64]) -> float:
-    return float(np.abs(lateness - np.median(lateness, axis=0)).mean())
-
-
-def _links(plan: Plan, planned: Groups, late: NDArray[np.float64]) -> GroupCosts:
-    """The plan's network, in which a late rank has a NIC that takes as much longer for the model."""
-    alpha, beta = plan.assumptions.alpha_s, plan.assumptions.beta_s_per_byte
-    model_s = max(planned.bytes * beta, 1e-12)
-    nics = np.minimum(np.array(planned.nics) + late / model_s, SLOWEST).round(3)
-    return GroupCosts(planned.racks, tuple(nics.tolist()), planned.bytes, alpha, beta)
 
 
 def _describe(late: NDArray[np.float64], least_s: float, step_s: float, steps: int) -> str:

@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "simulate": "ffi plan profile program schedules cluster",
     "planner": "curve files plan profile program schedules shares simulate cluster",
     "testbed": "ffi files plan",
-    "train": "collectives communicator ffi plan planner profile",
+    "train": "collectives communicator distributed ffi measure plan planner profile",
     "report": "plan plan_history profile schedules shares cluster simulate",
     "cli": "cluster collectives distributed ffi files gpu measure plan planner profile program report schedules shares "
     "simulate testbed train",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,10 +14,13 @@ from jax.sharding import PartitionSpec as P
 
 from jaxcomm import ffi, planner
 from jaxcomm.errors import PlanError
+from jaxcomm.plan.rank_groups import RackRanks
 from jaxcomm.planner.groups.choose import LONG, PERIODS
 from jaxcomm.profile import Link, Profile, Provenance
 from jaxcomm.train import adjust_groups, divide_and_shuffle, group_table
 from jaxcomm.train.divide_and_shuffle import ROWS
+from jaxcomm.train.group_network import GroupNetwork
+from jaxcomm.train.seen_averages import SeenAverages
 
 RANKS, SLOW, DELAY = 8, 6, 0.03
 
@@ -89,7 +94,7 @@ def site(own, **fields):
     """What `jaxcomm.stats()` would say of these steps, in which the ranks run on by themselves."""
     random = np.random.default_rng(1)
     arrivals = np.cumsum(np.array(own) + random.uniform(0, 0.1, np.shape(own)), axis=0)
-    known = {"own_s": own, "arrivals": arrivals.tolist(), "after_arrival_s": [1e-3] * len(own)}
+    known = {"calls": len(own), "own_s": own, "arrivals": arrivals.tolist(), "after_arrival_s": [1e-3] * len(own)}
     return known | {"plan": "groups", "ranks": RANKS, "bytes": 2**20} | fields
 
 
@@ -124,6 +129,65 @@ def test_the_average_that_moves_most_is_looked_at(two_racks):
     sites = [site(steps({0: 0.1}), bytes=4), site(steps({SLOW: 0.02})), site(steps({0: 0.1}), plan="direct")]
     found = adjust_groups(two_racks, sites=[*sites, site(steps({0: 0.1})[:8], ranks=4), site([])])
     assert "nobody" not in found.reason and found.late_s[0] < 1e-3 < found.late_s[SLOW]
+
+
+def test_what_processes_have_seen_is_put_together(two_racks):
+    own, ranks = np.array(steps({SLOW: 0.02})), np.arange(RANKS)
+    whole = site(own.tolist())
+
+    def of(here, calls, lost=0):
+        """What a process with these ranks says, that has seen so many calls, but not the first ones."""
+        rows = slice(lost, calls)
+        known = np.where(np.isin(ranks, here), own, np.nan)[rows]
+        part = site(known.tolist(), calls=calls, arrivals=whole["arrivals"][rows])
+        return SeenAverages.read([part], RANKS, 16).text()
+
+    merged = SeenAverages.merge([of([0, 2, 4], 16), of([1, 3, 5], 15), of([6, 7], 16, lost=2)])
+    assert merged.calls == 15 and merged.steps == 13
+    np.testing.assert_allclose(merged.own_s, own[2:15], atol=1e-6)
+    alone = SeenAverages.read([site(own[2:15].tolist())], RANKS, 16)
+    assert merged.step_s == pytest.approx(alone.step_s, rel=1e-3)
+    np.testing.assert_allclose(merged.late_s, alone.late_s, atol=1e-6)
+    assert SeenAverages.merge([of(ranks[:4], 16), SeenAverages.read([], RANKS, 16).text()]).steps == 0
+    assert SeenAverages.merge([of(ranks[:4], 4), of(ranks[4:], 16, lost=8)]).steps == 0, "no average that both saw"
+
+
+def test_a_rank_whose_process_waits_for_each_step_is_not_late_because_its_neighbour_waited():
+    random = np.random.default_rng(2)
+    own = np.full((16, 2), 0.01)
+    own[:, 0] += random.uniform(0, 0.1, 16)  # since it left its average, before the other one of its process did
+    arrivals = np.tile([0.0, 1e-4], (16, 1))
+    seen = [
+        SeenAverages.read([site(rows.tolist(), ranks=4, arrivals=arrived.tolist())], 4, 16).text()
+        for rows, arrived in (
+            (np.hstack([own, np.full((16, 2), np.nan)]), np.hstack([arrivals, np.full((16, 2), np.nan)])),
+            (np.hstack([np.full((16, 2), np.nan), own]), np.hstack([np.full((16, 2), np.nan), arrivals])),
+        )
+    ]
+    assert SeenAverages.merge(seen).late_s.max() < 1e-3
+
+
+def test_links_are_measured_when_averages_take_other_times_and_not_too_often(two_racks):
+    planned = GroupNetwork.of(two_racks, two_racks.groups)
+    assert not planned.has_changed(1.0) and planned.wait_s(0.0) == 0
+    known = replace(planned, measured_at_s=50.0, measured_in_s=2.0, average_s=0.02)
+    assert [known.has_changed(seconds) for seconds in (0.016, 0.02, 0.025, 0.027, 0.015)] == [False] * 3 + [True] * 2
+    assert known.wait_s(60.0) == 190.0 and known.wait_s(251.0) == 0
+
+
+def test_what_has_changed_in_the_network_is_said(two_racks):
+    planned = GroupNetwork.of(two_racks, two_racks.groups)
+    assert planned.changes_from(planned) == "they are as before"
+    slower = [RackRanks(ranks=rack.ranks, uplink=uplink) for rack, uplink in zip(planned.racks, (9, 4.1), strict=True)]
+    found = replace(planned, racks=tuple(slower), nics=(*planned.nics[:-1], 2.0), beta_s_per_byte=2e-9)
+    assert found.changes_from(planned) == (
+        "a byte through the uplink of rack 0 takes 9 times as long as within a rack, after 4, "
+        "a byte through the NIC of rank 7 takes 2 times as long as within a rack, after 1, "
+        "1 MiB within a rack takes 2.1 ms, after 1.05"
+    )
+    mixed = [RackRanks(ranks=tuple(range(i, RANKS, 2)), uplink=4.0) for i in range(2)]
+    moved = replace(planned, racks=tuple(mixed))
+    assert moved.changes_from(planned) == "the racks are [0, 2, 4, 6] and [1, 3, 5, 7]"
 
 
 def test_every_pattern_that_is_planned_has_a_row_in_the_table():

@@ -1,0 +1,135 @@
+"""What the links between ranks in known racks are like: for groups, of which one at a time crosses an uplink.
+
+Pure functions of the measured times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxcomm.measure.placement import ExchangeRound, Exchanges, Floats, describe, fit_rows, per_byte, ratio
+from jaxcomm.profile.find_racks import LEAST_GAP
+
+Racks = Sequence[Sequence[int]]
+
+
+class RackLinks(NamedTuple):
+    """The links of racks; those that are slower by less than a quarter count as alike.
+
+    Attributes:
+      racks: the ranks of each.
+      uplinks: by rack, how many times as long a byte takes to another rack as within, for one transfer alone: to the
+        rack to which that is fastest, so two racks have the slower one's.
+      nics: by rank, how many times as long a byte takes through its NIC as through most others.
+      alpha_s: seconds of a transfer within a rack.
+      beta_s_per_byte: seconds of a byte there.
+    """
+
+    racks: tuple[tuple[int, ...], ...]
+    uplinks: tuple[float, ...]
+    nics: tuple[float, ...]
+    alpha_s: float
+    beta_s_per_byte: float
+
+
+def rack_links(found: Exchanges, racks: Racks) -> RackLinks | None:
+    """The links as measured, with the ranks in these racks.
+
+    If the times tell other racks, within which a byte takes less by a quarter or more, those are taken.
+
+    Args:
+      found: what was measured.
+      racks: the ranks of each; every rank is in one.
+
+    Returns:
+      The links; None if all ranks are on one host, where nothing is known of a network.
+    """
+    if len({*found.hosts}) < 2:
+        return None
+    alone, loaded = (_seconds_per_byte(found, rounds) for rounds in (found.alone, found.loaded))
+    near, far = _near_and_far(found.hosts, racks)
+    if told := [rack["ranks"] for rack in describe(found).get("racks", [])]:
+        in_told, between_told = _near_and_far(found.hosts, told)
+        if _mean(alone[near]) > LEAST_GAP * _mean(alone[in_told]):
+            racks, near, far = told, in_told, between_told
+    if not near.any():  # each rack is one rank
+        near = far
+    fastest = _fastest(loaded, near)
+    nics = [_clear(each / float(np.median(fastest))) for each in fastest]
+    quick = np.array(nics) == 1
+    both_quick = quick[:, None] & quick
+    typical = float(np.median(_fastest(alone, near)))
+    uplinks = []
+    for rack in racks:
+        times = []
+        for other in racks:
+            if other is not rack:
+                ways = np.ix_(rack, other)
+                of_quick = _median(alone[ways][both_quick[ways]])  # a slow NIC is no slow uplink
+                times.append(_median(alone[ways]) if np.isnan(of_quick) else of_quick)
+        known = [time for time in times if np.isfinite(time)]
+        uplinks.append(_clear(min(known) / typical) if known else 1.0)
+    usable = near & both_quick
+    rows = [
+        row
+        for pairs, seconds in found.loaded
+        for pair, row in zip(pairs, seconds, strict=True)
+        if (usable if usable.any() else near)[pair]
+    ]
+    link = fit_rows(found.sizes, rows, "exchanges of all ranks at once, of two in a rack")
+    return RackLinks(
+        tuple(tuple(rack) for rack in racks), tuple(uplinks), tuple(nics), link.alpha_s, link.beta_s_per_byte
+    )
+
+
+def _near_and_far(hosts: Sequence[str], racks: Racks) -> tuple[np.ndarray, np.ndarray]:
+    """Which two ranks are in one rack, through NICs where it has several hosts; and which are in two racks."""
+    home = np.empty(len(hosts), int)
+    inside = np.empty(len(hosts), bool)
+    for index, rack in enumerate(racks):
+        home[list(rack)] = index
+        inside[list(rack)] = len({hosts[rank] for rank in rack}) == 1
+    same_rack = home[:, None] == home
+    same_host = np.array(hosts)[:, None] == np.array(hosts)
+    return same_rack & (~same_host | inside) & ~np.eye(len(hosts), dtype=bool), ~same_rack
+
+
+def _seconds_per_byte(found: Exchanges, rounds: Sequence[ExchangeRound]) -> Floats:
+    """Means of each two ranks; NaN where they did not meet."""
+    ranks = len(found.hosts)
+    total, count = np.zeros((ranks, ranks)), np.zeros((ranks, ranks))
+    for pairs, seconds in rounds:
+        for (a, b), time in zip(pairs, per_byte(found.sizes, seconds), strict=True):
+            for ends in ((a, b), (b, a)):
+                total[ends] += time
+                count[ends] += 1
+    with np.errstate(invalid="ignore"):
+        mean: Floats = total / count
+    return mean
+
+
+def _fastest(seconds: Floats, near: np.ndarray) -> Floats:
+    """Of each rank with others near it, or with any where it met none of these."""
+    least = np.where(near & np.isfinite(seconds), seconds, np.inf).min(axis=1)
+    with_any = np.where(np.isfinite(seconds), seconds, np.inf).min(axis=1)
+    found: Floats = np.where(np.isfinite(least), least, with_any)
+    return np.where(np.isfinite(found), found, np.median(found[np.isfinite(found)]))
+
+
+def _mean(seconds: Floats) -> float:
+    """NaN of none."""
+    known = seconds[np.isfinite(seconds)]
+    return float(known.mean()) if known.size else float("nan")
+
+
+def _median(seconds: Floats) -> float:
+    """NaN of none."""
+    known = seconds[np.isfinite(seconds)]
+    return float(np.median(known)) if known.size else float("nan")
+
+
+def _clear(value: float) -> float:
+    return ratio(value) if value >= LEAST_GAP else 1.0
