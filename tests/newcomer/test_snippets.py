@@ -183,7 +183,7 @@ def shuffled(snippet: str) -> str:
     first, inside, last = ("\n".join(lines[i : i + 2]) for i in (0, 2, 4))
     return f"""
 {first}
-updates, swa, groups = jax.tree.map(jnp.ones_like, params), params, None
+updates, swa, adjustment = jax.tree.map(jnp.ones_like, params), params, None
 
 
 def local_step(params, updates, swa, step, table):
