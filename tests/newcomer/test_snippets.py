@@ -200,6 +200,25 @@ assert adjustment.reason
 """
 
 
+def by_rack(snippet: str) -> str:
+    """A line before the optimizer, which subtracts here, and one after it; the racks' gradients are 0 and 1."""
+    before, after = snippet.splitlines()
+    return f"""
+def local_step(params, gradients, step):
+    {before}
+    updates = jax.tree.map(jnp.negative, gradients)
+    {after}
+    return params
+
+
+specs = {{"in_specs": (P("data"), P("data"), P()), "out_specs": P("data")}}
+mapped = jax.shard_map(local_step, mesh=mesh, check_vma=False, **specs)
+ones, uneven = jnp.ones(8), jnp.array([0.0, 0, 0, 0, 4, 0, 0, 0])
+assert np.allclose(jax.jit(mapped)(ones, uneven, jnp.int32(6)), [1, 1, 1, 1, 0, 0, 0, 0])
+assert np.allclose(jax.jit(mapped)(ones, uneven, jnp.int32(7)), 0.5)
+"""
+
+
 def with_another_role(snippet: str) -> str:
     """For a plan of no network: a schedule that was solved for one is for its late rank."""
     return f"""
@@ -316,7 +335,11 @@ PROGRAMS: dict[str, dict[str, Callable[[str], str]]] = {
         "train.pmean_buckets": in_the_step,
     },
     f"{GUIDES}jit.md": {"def loss_of": whole_program, "nn.BatchNorm": in_the_loss},
-    f"{GUIDES}less_exact.md": {"train.Loss(0.1)": in_the_step, "train.divide_and_shuffle": shuffled},
+    f"{GUIDES}less_exact.md": {
+        "train.Loss(0.1)": in_the_step,
+        "train.divide_and_shuffle": shuffled,
+        "train.local_sgd": by_rack,
+    },
     f"{GUIDES}errors.md": {"errors.translated": missing_rank},
     f"{GUIDES}statistics.md": {
         "print(jaxcomm.stats())": after_some_steps,
