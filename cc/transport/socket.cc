@@ -43,8 +43,9 @@ SendProgress ProgressOf(int socket) {
   tcp_info info{};
   socklen_t length = sizeof(info);
   if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return {};
+  const bool recovers = info.tcpi_ca_state == TCP_CA_Recovery || info.tcpi_ca_state == TCP_CA_Loss;
   return {info.tcpi_bytes_acked, info.tcpi_snd_wnd > 0 ? info.tcpi_unacked : 0,
-          info.tcpi_ca_state == TCP_CA_Recovery && info.tcpi_sacked > 0 && info.tcpi_retrans > 0};
+          recovers && info.tcpi_sacked > 0 && info.tcpi_retrans > 0};
 }
 
 void ResetAtClose(int socket) {

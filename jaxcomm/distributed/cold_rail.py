@@ -85,7 +85,7 @@ def with_cold_range(shares: Mapping[str, int], rates: Mapping[str, int], cold: C
     if first == cold.name:
         return [SharesFrom(0, shares)]
     alone = SharesFrom(0, {name: sum(shares.values()) * (name == cold.name) for name in shares})
-    if rates[cold.name] >= max(rates.values()):
+    if rates[cold.name] >= rates[first]:
         most = {**shares, cold.name: shares[cold.name] + 2, first: shares[first] - 2}  # shares of one rate are 1 apart
         return [alone, SharesFrom(_SEVERAL_SEGMENTS, most)]
     longer_s = 8e-6 / rates[cold.name] - 8e-6 / rates[first]  # a byte takes

@@ -103,7 +103,8 @@ def shares(
     """
     by_rate = rates(lead, own, peer)
     ranges = []
-    for low, each in planned or [SharesFrom(0, by_rate)]:
+    has_share = any(each.get(name) for _, each in planned for name in lead)
+    for low, each in planned if has_share else [SharesFrom(0, by_rate)]:
         weights = [each.get(name, 0) for name in lead]
         units = in_units(weights if any(weights) else [*by_rate.values()])
         ranges.append(SharesFrom(low, dict(zip(lead, units, strict=True))))

@@ -61,7 +61,8 @@ def rack_links(found: Exchanges, racks: Racks) -> RackLinks | None:
     nics = [_clear(each / float(np.median(fastest))) for each in fastest]
     quick = np.array(nics) == 1
     both_quick = quick[:, None] & quick
-    typical = float(np.median(_fastest(alone, near)))
+    met_near = (near & np.isfinite(alone)).any(axis=1)  # of many ranks only some pairs are measured alone
+    typical = float(np.median(_fastest(alone, near)[met_near if met_near.any() else slice(None)]))
     uplinks = []
     for rack in racks:
         times = []

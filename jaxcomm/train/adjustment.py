@@ -119,7 +119,7 @@ def _adjust_together(present: Adjustment, planned: GroupNetwork, own: SeenAverag
     from jaxcomm.train import agreed_adjustment  # on one process sums need nothing of it
 
     known = present.network
-    can_measure = len(planned.nics) == len(jax.devices("cpu"))
+    can_measure = jax.default_backend() == "cpu" and len(planned.nics) == jax.device_count()
 
     def is_due(seen: SeenAverages) -> bool:
         if not can_measure or seen.steps < ENOUGH:

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-_OF_RANKS: Final = ("own_s", "in_step_s", "arrivals")  # matrices that have a column for each rank
+_OF_RANKS: Final = ("own_s", "in_step_s")  # matrices that have a column for each rank
 
 Floats = NDArray[np.float64]
 
@@ -60,12 +60,13 @@ class SeenAverages:
             return cls._none(0)
         rows = [slice(end - count, end) for end in ends]
         order = np.argsort([*itertools.chain(*here)])
-        own, in_step, arrivals = (
+        own, in_step = (
             np.hstack([np.array(each[name][row], np.float64) for each, row in zip(found, rows, strict=True)])[:, order]
             for name in _OF_RANKS
         )
         after = np.max([each["after_s"][row] for each, row in zip(found, rows, strict=True)], axis=0)
-        return cls(last, own, in_step, arrivals, after)
+        unknown = np.full_like(own, np.nan)  # the arrivals of two processes' ranks have no common zero
+        return cls(last, own, in_step, unknown, after)
 
     @classmethod
     def _none(cls, ranks: int) -> Self:

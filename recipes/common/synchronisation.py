@@ -84,6 +84,8 @@ def by_name(
         case "local-sgd":
             return _averaging(train.local_sgd(every, AXIS))
         case "racks":
+            if workers < 2 or workers % 2:
+                raise JaxcommError(f"there are {workers} workers; --sync racks halves them, so it takes an even number")
             halves = [[*range(workers // 2)], [*range(workers // 2, workers)]]
             own = _mean(partial(jaxcomm.pmean, axis_index_groups=halves))
             return replace(_averaging(train.local_sgd(every, AXIS)), gradients=own)
