@@ -22,18 +22,11 @@ std::vector<uint32_t> InRankOrder(uint32_t ranks, uint32_t rank) {
   return places;
 }
 
-// All others, the next one first: at any time each rank is sent to by one rank, as far as all are equally fast.
-std::vector<uint32_t> Others(uint32_t ranks, uint32_t rank) {
-  std::vector<uint32_t> others;
-  for (uint32_t step = 1; step < ranks; ++step) others.push_back((rank + step) % ranks);
-  return others;
-}
-
 List Flat(uint32_t ranks, uint32_t rank) {
   Round round;
-  for (const uint32_t other : Others(ranks, rank)) round.sends.push_back({other, 0});
   for (uint32_t other = 0, slot = 0; other < ranks; ++other) {
     if (other == rank) continue;
+    round.sends.push_back({other, 0});
     round.receives.push_back({other, 0, ++slot});
   }
   round.sums.push_back({0, InRankOrder(ranks, rank)});
@@ -43,9 +36,9 @@ List Flat(uint32_t ranks, uint32_t rank) {
 // Chunk c of all to rank c, which adds.
 Round Scatter(uint32_t ranks, uint32_t rank) {
   Round round;
-  for (const uint32_t other : Others(ranks, rank)) round.sends.push_back({other, other});
   for (uint32_t other = 0, slot = 0; other < ranks; ++other) {
     if (other == rank) continue;
+    round.sends.push_back({other, other});
     round.receives.push_back({other, rank, ++slot});
   }
   round.sums.push_back({rank, InRankOrder(ranks, rank)});
@@ -55,7 +48,8 @@ Round Scatter(uint32_t ranks, uint32_t rank) {
 // Chunk c of rank c to all.
 Round Gather(uint32_t ranks, uint32_t rank) {
   Round round;
-  for (const uint32_t other : Others(ranks, rank)) {
+  for (uint32_t other = 0; other < ranks; ++other) {
+    if (other == rank) continue;
     round.sends.push_back({other, rank});
     round.receives.push_back({other, other, Messages::kOwn});
   }

@@ -84,9 +84,9 @@ def _run(layout: Layout, command: Sequence[str], args: Namespace) -> int:
         counted = {"links": [link._asdict() for link in links], "queues": [queue._asdict() for queue in queues]}
         output.print_json({"testbed": _document(layout), **counted})
     else:
-        print(_links(links))
+        print(_links(links), flush=True)
         if queues:
-            print(_queues(queues))
+            print(_queues(queues), flush=True)
     if expired.is_set():
         raise JaxcommError(
             f"the processes have not ended after {args.time_limit:g} s, so they were ended.\n"
