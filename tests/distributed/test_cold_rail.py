@@ -81,6 +81,13 @@ def test_of_rails_of_one_rate_it_is_the_first_of_large_calls_too(count: int) -> 
         assert [name for name in names if split[name] != shares[name]] == [n for n in names if n in (cold, first)]
 
 
+def test_shares_that_are_rounded_do_not_hide_that_rates_are_alike() -> None:
+    rates = {"a": 10_001, "b": 10_000, "c": 10_000}
+    shares = dict(zip(rates, in_units([*rates.values()]), strict=True))
+    assert max(shares, key=shares.__getitem__) == "b"  # though a is faster
+    assert [each.min_bytes for each in with_cold_range(shares, rates, ColdRail("c", 1e-3))] == [0, 128 << 10]
+
+
 def test_the_kernel_says_the_round_trip_of_a_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as one:
         other, _ = server.accept()

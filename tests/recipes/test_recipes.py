@@ -135,7 +135,11 @@ def test_no_image_and_no_text_is_in_both_parts(recipes):
 
 @pytest.mark.parametrize(
     ("name", "workers", "message"),
-    [("ds-sync", 3, "there are 3 workers; two racks take"), ("gosip", 8, "there is no synchronisation 'gosip'")],
+    [
+        ("ds-sync", 3, "there are 3 workers; two racks take"),
+        ("racks", 3, "there are 3 workers; --sync racks halves them"),
+        ("gosip", 8, "there is no synchronisation 'gosip'"),
+    ],
 )
 def test_mistakes_are_named(recipes, name, workers, message):
     from common import synchronisation
