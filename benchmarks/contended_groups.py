@@ -26,7 +26,6 @@ devices.prepare(workers=1)
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 import jaxcomm
 from common import synchronisation
@@ -91,7 +90,7 @@ def main() -> None:
             if adjustment.changed or "were measured" in adjustment.reason:
                 devices.say(f"     {adjustment.reason}")
             if adjustment.changed:
-                state = _with_table(state, adjustment.table)
+                state = state.with_average(adjustment.table)
 
 
 def _follows_table(made: jaxcomm.plan.Plan) -> Average:
@@ -102,12 +101,6 @@ def _follows_table(made: jaxcomm.plan.Plan) -> Average:
         return average(variables, step, table), table
 
     return Average(lambda _: jnp.asarray(table), update)
-
-
-def _with_table(state: Any, table: np.ndarray) -> Any:
-    before = state.worker.average
-    everywhere = devices.place(np.broadcast_to(table, before.shape), before.sharding)
-    return state._replace(worker=state.worker._replace(average=everywhere))
 
 
 if __name__ == "__main__":

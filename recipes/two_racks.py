@@ -100,9 +100,7 @@ class TwoRacks(Training):
         if found.changed or done - count <= CONTEND_FROM.value < done:
             devices.say(f"step {done}: {found.reason}")
         if found.changed:
-            before = state.worker.average
-            everywhere = devices.place(np.broadcast_to(found.table, before.shape), before.sharding)
-            state = state._replace(worker=state.worker._replace(average=everywhere))
+            state = state.with_average(found.table)
         return state, losses
 
     def score(self, state: State) -> dict[str, float]:

@@ -116,7 +116,7 @@ def adjust_groups(
 
 def _adjust_together(present: Adjustment, planned: GroupNetwork, own: SeenAverages, worth: float) -> Adjustment:
     """As `_adjust`, on the links as they are measured, for what all processes have seen."""
-    from jaxcomm.train import agreed_adjustment  # on one process sums need nothing of it
+    from jaxcomm.train import agreed_adjustment  # one process needs nothing of it
 
     known = present.network
     can_measure = jax.default_backend() == "cpu" and len(planned.nics) == jax.device_count()

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import lax
 from jax.sharding import Mesh, NamedSharding
@@ -39,6 +40,12 @@ class State(NamedTuple):
     seed: jax.Array
     step: jax.Array
     worker: Worker
+
+    def with_average(self, average: np.ndarray) -> State:
+        """The same, but the averaging of all workers goes on from this: their table of groups, for example."""
+        before = self.worker.average
+        everywhere = place(np.broadcast_to(average, before.shape), before.sharding)
+        return self._replace(worker=self.worker._replace(average=everywhere))
 
 
 class Training:

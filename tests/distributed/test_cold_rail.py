@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -86,6 +88,13 @@ def test_shares_that_are_rounded_do_not_hide_that_rates_are_alike() -> None:
     shares = dict(zip(rates, in_units([*rates.values()]), strict=True))
     assert max(shares, key=shares.__getitem__) == "b"  # though a is faster
     assert [each.min_bytes for each in with_cold_range(shares, rates, ColdRail("c", 1e-3))] == [0, 128 << 10]
+
+
+def test_from_the_threshold_on_messages_have_two_segments() -> None:
+    header = (Path(__file__).parents[2] / "cc/executor/message_graph.h").read_text()
+    [kib] = re.findall(r"kShortestSegment = (\d+) << 10;", header)
+    (_, (threshold, _)) = with_cold_range({"a": 513, "b": 511}, {"a": 1, "b": 1}, ColdRail("b", 1e-3))
+    assert threshold == 2 * int(kib) << 10
 
 
 def test_the_kernel_says_the_round_trip_of_a_connection() -> None:

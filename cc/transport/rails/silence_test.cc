@@ -1,5 +1,8 @@
 #include "cc/transport/rails/silence.h"
 
+#include <chrono>
+#include <optional>
+
 #include "gtest/gtest.h"
 
 namespace jaxcomm {
