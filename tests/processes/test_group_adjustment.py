@@ -21,12 +21,11 @@ def test_all_processes_get_the_same_groups_and_a_late_one_comes_into_small_ones(
     first, late, again = (reports[0][phase] for phase in ("at first", "late", "again"))
     assert "the links were measured in" in first["reason"]
     assert first["measured_at_s"] is not None
-    assert late["changed"], late["reason"]
     ours = {DEVICES * LATE, DEVICES * LATE + 1}
     for rank, seconds in enumerate(late["late_s"]):
         assert (seconds > LATE_S / 2) == (rank in ours), late["reason"]
         assert f"rank {rank} by " in late["reason"] or rank not in ours
     sizes = [len(group) for groups in late["groups"] for group in groups if ours & {*group}]
-    assert max(sizes) <= 3, late["groups"]
+    assert max(sizes) <= 2, late["reason"]  # the plan's have three; that they change now is not sure on busy cores
     assert max(again["late_s"]) < LATE_S / 2, again["reason"]
     assert reports[0]["step"]["compiled"] == 1
