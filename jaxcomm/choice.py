@@ -6,7 +6,9 @@ Calls without a plan need nothing of what plans need, pydantic above all.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Final, NamedTuple
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from jaxcomm import ffi, schedules
 from jaxcomm.log import say_once
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 PLANS: Final[dict[str, Plan]] = {}  # that this process has loaded, by their hashes
 AUTO: Final = "auto"  # in place of a plan's hash: what calls between processes run is switched in the run
 _FLAT_BYTES: Final = 16 << 10  # up to which all ranks of several processes send all they have to all others
+# Of a rank's chunk, from which on ranks of several hosts form a ring: with a NIC each, and on hosts of several.
+_RING_BYTES: Final = 256 << 10
+_RING_BYTES_OF_SEVERAL: Final = 32 << 10
 
 
 class TwoPrograms(NamedTuple):
@@ -39,7 +44,7 @@ class Choice(NamedTuple):
 
     Those of plans are named by their content. Those of no plan are "all_reduce/8", "reduce_scatter/8" and
     "all_gather/8", or, between processes, "all_reduce/flat/8" and the like, which the core makes itself in every
-    process.
+    process; there the plan is "direct" or "ring".
     """
 
     program: str
@@ -55,7 +60,7 @@ def choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, whe
       ranks: ranks in each group.
       nbytes: bytes of one rank's operands.
       dtype: their element type; None if they have several.
-      plan: what `plan_hash` returned. If it is for another number of ranks, the direct schedule runs.
+      plan: what `plan_hash` returned. If it is for another number of ranks, the call runs what it would without one.
       where: the call, for messages: "psum over 'data'".
     """
     schedule, source = (None, "direct")
@@ -64,13 +69,43 @@ def choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, whe
     return Choice(f"{kind}/{ranks}" if source == "direct" else _compiled(schedule), source)
 
 
-def choose_messages(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, where: str) -> Choice:
-    """The message lists that a call between processes runs. Args as in `choose`, but all kinds follow plans."""
+def choose_messages(
+    kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, where: str, hosts: Sequence[int]
+) -> Choice:
+    """The message lists that a call between processes runs.
+
+    Args as in `choose`, but all kinds follow plans; `hosts` has a number of each rank's host.
+    """
     schedule, source = _choose(kind, ranks, nbytes, dtype, plan, where)
-    if source != "direct" and not (kind != "all_reduce" and schedule.kind == "direct"):
+    if source != "direct" and kind != "all_reduce" and schedule.kind == "direct":
+        return Choice(f"{kind}/direct/{ranks}", source)
+    if source != "direct":
         return Choice(_compiled_messages(schedule), source)
-    way = "flat" if kind == "all_reduce" and nbytes <= _FLAT_BYTES else "direct"
-    return Choice(f"{kind}/{way}/{ranks}", AUTO if kind == "all_reduce" and plan == AUTO else source)
+    whole = ranks * nbytes if kind == "all_gather" else nbytes
+    way = without_plan(whole, hosts)
+    if kind != "all_reduce" and way == "flat":
+        way = "direct"
+    followed = AUTO if kind == "all_reduce" and plan == AUTO else "ring" if way == "ring" else "direct"
+    return Choice(f"{kind}/{way}/{ranks}", followed)
+
+
+def without_plan(nbytes: int, hosts: Sequence[int]) -> Literal["flat", "direct", "ring"]:
+    """What collectives between processes run that follow no plan.
+
+    Few bytes of an all-reduce go to everybody at once. Many go round a ring where ranks are on several hosts, those of
+    each host one after the other: of several senders to one NIC each waits for the others' packets, and some of these
+    get lost; and of a host's ranks only one sends to others.
+
+    Args:
+      nbytes: bytes of the whole buffer.
+      hosts: by rank, a number of its host.
+    """
+    if nbytes <= _FLAT_BYTES:
+        return "flat"
+    ranks, number = len(hosts), len({*hosts})
+    least = _RING_BYTES if number == ranks else _RING_BYTES_OF_SEVERAL
+    comes_once = sum(one != other for one, other in itertools.pairwise(hosts)) == number - 1
+    return "ring" if ranks > 2 and number > 1 and comes_once and nbytes >= ranks * least else "direct"
 
 
 def lossy_messages(ranks: int) -> Choice:
@@ -90,8 +125,8 @@ def _choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, wh
     schedule, chosen = None, None if plan in ("", AUTO) else PLANS[plan]
     if chosen and chosen.ranks != ranks:
         say_once(
-            f"{where}: the active plan {plan[:8]} is for {chosen.ranks} ranks; a call of {ranks} runs the direct "
-            "schedule.\n  Cure: name the axis that it is for, as in jaxcomm.use_plan({'data': plan})."
+            f"{where}: the active plan {plan[:8]} is for {chosen.ranks} ranks; a call of {ranks} runs what "
+            "it would without a plan.\n  Cure: name the axis that it is for, as in jaxcomm.use_plan({'data': plan})."
         )
     elif chosen and kind == "all_reduce":
         schedule = chosen.schedule_for(nbytes, dtype)
@@ -135,13 +170,17 @@ def compile_plan(plan: str) -> None:
 def planned_messages(plan: Plan) -> list[tuple[int, tuple[bytes, ...]]]:
     """The message lists of a plan's all-reduces, encoded, of all ranks, from so many bytes on.
 
-    None where it has the direct schedule: between processes calls without a plan run that, or what is better for few
-    bytes.
+    None for few bytes where it has the direct schedule: calls without a plan run something better there.
     """
-    return [
-        (entry.min_bytes, () if schedule.kind == "direct" else _encoded_messages(schedule))
-        for entry, schedule in zip(plan.collectives, plan.schedules, strict=True)
-    ]
+    found: list[tuple[int, tuple[bytes, ...]]] = []
+    for entry, schedule in zip(plan.collectives, plan.schedules, strict=True):
+        least = entry.min_bytes
+        if schedule.kind == "direct" and least <= _FLAT_BYTES:
+            found.append((least, ()))
+            least = _FLAT_BYTES + 1
+        if entry.max_bytes is None or least <= entry.max_bytes:
+            found.append((least, _encoded_messages(schedule)))
+    return found
 
 
 @functools.lru_cache(maxsize=256)

@@ -77,6 +77,7 @@ class Cluster:
       racks: the rack of every rank; () means that all are in one.
       uplinks: by rack, how many times as long a byte takes through its uplink as between two hosts of the rack.
       nics: by rank, how many times as long a byte takes through its NIC; () means that none is slower.
+      incast: how many times as long a byte between hosts takes where one exchanges with several others.
     """
 
     alpha: float
@@ -85,6 +86,7 @@ class Cluster:
     racks: tuple[int, ...] = ()
     uplinks: tuple[float, ...] = ()
     nics: tuple[float, ...] = ()
+    incast: float = 1.0
 
     def remote(self, src: Ints, dst: Ints) -> NDArray[np.bool_]:
         """Which messages leave their host through a NIC that is not the port of messages within it."""

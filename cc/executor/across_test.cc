@@ -14,7 +14,7 @@
 
 #include "cc/executor/executor.h"
 #include "cc/program/message_registry.h"
-#include "cc/program/testing/rings_and_halvings.h"
+#include "cc/program/testing/halving_doubling.h"
 #include "cc/transport/local/local.h"
 #include "cc/transport/rails/rails.h"
 #include "cc/transport/router.h"
@@ -69,7 +69,7 @@ class Job {
       for (MessageGroup& group : groups) {
         group.list = list + "/" + std::to_string(group.ranks.size());
         group.lists.clear();
-        AddRingAndHalving(registry_, static_cast<uint32_t>(group.ranks.size()));
+        AddHalvingDoubling(registry_, static_cast<uint32_t>(group.ranks.size()));
         for (uint32_t i = 0; i < group.ranks.size(); ++i) group.lists.push_back(registry_.Find(group.list, i));
       }
       auto made =
@@ -421,7 +421,6 @@ TEST(AcrossTest, AProcessMayLeaveAsSoonAsItHasSentItsPart) {
   Executor executor(1);
   executor.Connect(&script);
   MessageRegistry registry;
-  AddRingAndHalving(registry, /*ranks=*/2);
   MessageGroup group;
   group.ranks = {{0, 0}, {1, 10}};
   group.list = "all_reduce/ring/2";

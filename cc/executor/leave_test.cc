@@ -12,7 +12,6 @@
 #include "cc/base/thread.h"
 #include "cc/executor/executor.h"
 #include "cc/program/message_registry.h"
-#include "cc/program/testing/rings_and_halvings.h"
 #include "cc/transport/shm/shm_transport.h"
 #include "cc/transport/tcp/tcp_transport.h"
 #include "cc/transport/tcp/testing/node.h"
@@ -60,7 +59,6 @@ INSTANTIATE_TEST_SUITE_P(ShmAndTcp, LeaveTest, testing::Bool());
 
 TEST_P(LeaveTest, AfterItsLastCallAProcessIsMissedByNobody) {
   MessageRegistry registry;
-  AddRingAndHalving(registry, kProcesses);
   for (const char* list : {"all_reduce/ring", "all_reduce/direct", "all_reduce/flat"}) {
     for (const int64_t bytes : {int64_t{64}, int64_t{12} << 10, int64_t{3} << 20}) {
       std::vector<std::unique_ptr<Executor>> executors;

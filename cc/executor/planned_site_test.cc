@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "cc/program/message_registry.h"
-#include "cc/program/testing/rings_and_halvings.h"
 #include "cc/transport/simulated/simulated.h"
 #include "gtest/gtest.h"
 
@@ -21,7 +20,6 @@ constexpr size_t kFloats = 3000;
 class PlannedSiteTest : public testing::Test {
  protected:
   PlannedSiteTest() : network_(kProcesses, /*seed=*/1) {
-    AddRingAndHalving(registry_, kProcesses);
     MessageGroup group{{}, "all_reduce/flat/3", {}};
     for (uint32_t process = 0; process < kProcesses; ++process) group.ranks.push_back({process, 10 * process});
     for (uint32_t process = 0; process < kProcesses; ++process) {

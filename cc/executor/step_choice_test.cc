@@ -11,7 +11,6 @@
 
 #include "cc/executor/executor.h"
 #include "cc/program/message_registry.h"
-#include "cc/program/testing/rings_and_halvings.h"
 #include "cc/transport/simulated/simulated.h"
 #include "gtest/gtest.h"
 
@@ -100,7 +99,6 @@ class BetweenProcesses : public testing::Test {
 
   void Start(uint32_t seed) {
     network_ = std::make_unique<SimulatedNetwork>(3, seed);
-    AddRingAndHalving(registry_, 3);
     for (uint32_t process = 0; process < 3; ++process) {
       executors_.push_back(std::make_unique<Executor>(1));
       network_->Connect(process, &executors_[process]->events());

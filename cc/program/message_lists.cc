@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <system_error>
+#include <utility>
 
 #include "cc/program/messages.h"
 #include "cc/program/program.h"
@@ -56,11 +57,42 @@ Round Gather(uint32_t ranks, uint32_t rank) {
   return round;
 }
 
+// Chunk c goes from rank c + 1 to all others in turn, and last to rank c, which then has the sum.
+List RingScatter(uint32_t ranks, uint32_t rank) {
+  const uint32_t next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;
+  List list{ranks, 1, {}};
+  for (uint32_t step = 1; step < ranks; ++step) {
+    const uint32_t sent = (rank + ranks - step) % ranks, added = (sent + ranks - 1) % ranks;
+    list.rounds.push_back({{{next, sent}}, {{previous, added, 1}}, {{added, {1, Messages::kOwn}}}});
+  }
+  return list;
+}
+
+// Chunk c goes from rank c to all others in turn.
+List RingGather(uint32_t ranks, uint32_t rank) {
+  const uint32_t next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;
+  List list{ranks, 0, {}};
+  for (uint32_t step = 0; step + 1 < ranks; ++step) {
+    const uint32_t sent = (rank + ranks - step) % ranks, received = (sent + ranks - 1) % ranks;
+    list.rounds.push_back({{{next, sent}}, {{previous, received, Messages::kOwn}}, {}});
+  }
+  return list;
+}
+
+List Ring(uint32_t ranks, uint32_t rank) {
+  List list = RingScatter(ranks, rank);
+  for (Round& round : RingGather(ranks, rank).rounds) list.rounds.push_back(std::move(round));
+  return list;
+}
+
 List Make(std::string_view kind, uint32_t ranks, uint32_t rank) {
   if (kind == "all_reduce/flat") return Flat(ranks, rank);
   if (kind == "all_reduce/direct") return {ranks, ranks - 1, {Scatter(ranks, rank), Gather(ranks, rank)}};
+  if (kind == "all_reduce/ring") return Ring(ranks, rank);
   if (kind == "reduce_scatter/direct") return {ranks, ranks - 1, {Scatter(ranks, rank)}};
+  if (kind == "reduce_scatter/ring") return RingScatter(ranks, rank);
   if (kind == "all_gather/direct") return {ranks, 0, {Gather(ranks, rank)}};
+  if (kind == "all_gather/ring") return RingGather(ranks, rank);
   return {0, 0, {}};
 }
 

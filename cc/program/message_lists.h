@@ -4,7 +4,8 @@
 //
 // all_reduce/flat: everybody sends its whole buffer to everybody, and adds in the order of the ranks. One round.
 // all_reduce/direct: chunk c goes to rank c, which adds in the order of the ranks and sends the sum to all. Two rounds.
-// reduce_scatter/direct and all_gather/direct: the two halves of all_reduce/direct.
+// all_reduce/ring: chunks go round, are added to on the way, and go round again. 2 (n - 1) rounds, one peer at a time.
+// reduce_scatter and all_gather, /direct and /ring: the two halves of these.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,9 @@
 namespace jaxcomm {
 namespace {
 
-constexpr const char* kKinds[] = {"all_reduce/flat", "all_reduce/direct", "reduce_scatter/direct", "all_gather/direct"};
+constexpr const char* kKinds[] = {"all_reduce/flat",       "all_reduce/direct",   "all_reduce/ring",
+                                  "reduce_scatter/direct", "reduce_scatter/ring", "all_gather/direct",
+                                  "all_gather/ring"};
 
 TEST(MessageLists, TwoRanksListTheMessagesBetweenThemAlike) {
   MessageRegistry registry;
@@ -36,7 +38,7 @@ TEST(MessageLists, TwoRanksListTheMessagesBetweenThemAlike) {
 
 TEST(MessageLists, OthersAreNone) {
   for (const char* name : {"", "/", "all_reduce/8", "all_reduce/flat", "all_reduce/flat/", "all_reduce/flat/0",
-                           "all_reduce/flat/4097", "all_reduce/flat/8x", "all_reduce/ring/8", "flat/8"}) {
+                           "all_reduce/flat/4097", "all_reduce/flat/8x", "reduce_scatter/flat/8", "flat/8"}) {
     EXPECT_TRUE(MessageList(name, 0).empty()) << name;
   }
   EXPECT_TRUE(MessageList("all_reduce/flat/8", 8).empty());

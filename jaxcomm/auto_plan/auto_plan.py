@@ -18,7 +18,7 @@ from jaxcomm.auto_plan.pace import Pace
 from jaxcomm.auto_plan.plan_switches import Periods, Switches
 from jaxcomm.auto_plan.situation import CALLS, CHANGED, Situation, steady
 from jaxcomm.auto_plan.watch import Calls, Site, Watch, busiest
-from jaxcomm.choice import AUTO
+from jaxcomm.choice import AUTO, without_plan
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say
 from jaxcomm.plan import Plan, files
@@ -65,6 +65,7 @@ class AutoPlan:
           ranks: of all processes together.
         """
         self._links = measured
+        self._hosts = [measured["hosts"].index(host) for host in measured["hosts"]]
         self._end = threading.Event()
         self._switches = Switches()
         self._agreement = Agreement(self._switches, process, processes, self._end, links.measure)
@@ -156,7 +157,7 @@ class AutoPlan:
         """
         is_other = self._planned_for is None or not situation.is_like(self._planned_for)
         self._planned_for, had_plan = situation, self._plan != AUTO
-        is_for_late_ranks = any(each and each.precondition for each in _schedules(self._file, sites))
+        is_for_late_ranks = any(each and each.precondition for each in self._schedules(self._file, sites))
         if is_other and is_for_late_ranks and not self._switch("", AUTO):
             return
         self._measure()
@@ -168,7 +169,7 @@ class AutoPlan:
                 _say(f"{why}; the run keeps the plan that it has: {error}", "failed", situation)
             return
         self._pace.forget()
-        if _schedules(plan, sites) != _schedules(self._file, sites):
+        if self._schedules(plan, sites) != self._schedules(self._file, sites):
             self._compare(situation, why, text, plan, site, sites)
         elif self._plan == AUTO:
             self._remember_in_vain()
@@ -188,7 +189,7 @@ class AutoPlan:
         best = _Followed("", AUTO, periods)
         if kept.text and is_shorter(best.periods, kept.periods):
             best = kept
-        if not any(_schedules(plan, sites)):
+        if not any(self._schedules(plan, sites)):
             if best.text:
                 self._switch(best.text, best.name)
             else:
@@ -205,8 +206,8 @@ class AutoPlan:
                 _say(said, "not measured", situation, plan=name)
         elif steps.are_shorter:
             self._in_vain = 0
-            (schedule,) = _schedules(plan, [site])
-            said = f"{why}; sums follow plan {name} ({schedule.kind if schedule else 'direct'}): {steps}."
+            (schedule,) = self._schedules(plan, [site])
+            said = f"{why}; sums follow plan {name} ({schedule.kind if schedule else 'as without one'}): {steps}."
             _say(said, "followed", situation, plan=name, before_s=steps.before_s, after_s=steps.after_s)
         else:
             again = f"follow plan {best.name}" if best.text else "run without one"
@@ -270,11 +271,14 @@ class AutoPlan:
     def _profile(self, site: Site, calls: Calls) -> Profile:
         return planning.profile_of(self._links, calls.arrivals[-CALLS:], site[2], float(np.median(calls.after_s)))
 
-
-def _schedules(plan: Plan | None, sites: Collection[Site]) -> list[Schedule | None]:
-    """What the sites' sums run by a plan; None: the same as without one."""
-    found = [plan.schedule_for(nbytes) if plan else None for _, _, nbytes in sites]
-    return [schedule if schedule and schedule.kind != "direct" else None for schedule in found]
+    def _schedules(self, plan: Plan | None, sites: Collection[Site]) -> list[Schedule | None]:
+        """What the sites' sums run by a plan; None: the same as without one."""
+        found: list[Schedule | None] = []
+        for _, _, nbytes in sites:
+            schedule, usual = plan.schedule_for(nbytes) if plan else None, without_plan(nbytes, self._hosts)
+            is_usual = schedule is None or schedule.kind == ("direct" if usual == "flat" else usual)
+            found.append(None if is_usual else schedule)
+        return found
 
 
 def _say(what: str, outcome: plan_history.Outcome, situation: Situation | None = None, **about: Any) -> None:

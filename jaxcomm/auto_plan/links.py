@@ -28,5 +28,5 @@ def measure(pause: int | None = None) -> MeasuredLinks:
     from jaxcomm.measure.processes import measure_links
 
     start = time.monotonic()
-    found = measure_links(None if pause is None else _IN_THE_RUN + pause)
+    found = measure_links(None if pause is None else _IN_THE_RUN + pause, with_incast=True)
     return MeasuredLinks(placement.describe(found), time.monotonic() - start)

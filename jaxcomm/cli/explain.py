@@ -11,6 +11,7 @@ from jaxcomm.errors import JaxcommError
 from jaxcomm.profile import run_file
 from jaxcomm.report import considered, explanation, run_words, timeline, trace
 from jaxcomm.report.step_report import gantt
+from jaxcomm.simulate import link_of
 
 EXAMPLE = """
     jaxcomm explain plan.json
@@ -51,10 +52,8 @@ def run(args: Namespace) -> int:
     if args.svg:
         files.write(args.svg, timeline.svg(schedule))
     if args.trace:
-        link = loaded.assumptions.alpha_s, loaded.assumptions.beta_s_per_byte
-        topology = loaded.network.topology if loaded.network else None
         nbytes = args.bytes or entry.predicted.reference_bytes
-        files.write(args.trace, trace.of_schedule(schedule, nbytes, *link, topology))
+        files.write(args.trace, trace.of_schedule(schedule, nbytes, *link_of(schedule, loaded.links)))
     if args.step_svg:
         if loaded.step is None:
             raise JaxcommError(

@@ -11,6 +11,7 @@ from typing import get_args
 from jaxcomm import files, plan, profile, simulate
 from jaxcomm.cli import simulate_events, simulate_halves
 from jaxcomm.cli.common import arguments, output, progress
+from jaxcomm.cluster import Cluster
 from jaxcomm.errors import JaxcommError
 from jaxcomm.planner.schedules import choose_executor
 from jaxcomm.report import plots
@@ -94,11 +95,11 @@ def run(args: Namespace) -> int:
     if args.repeat < 1:
         raise JaxcommError(f"--repeat is {args.repeat}; it must be at least 1.\n  Cure: leave it out.")
     alpha, beta, ranks, delays = args.alpha_us / 1e6, 1e-9 / args.gbps, args.ranks, args.delay_ms or [0.0, 0.02]
-    topology = None
+    topology, incast = None, 1.0
     if args.profile:
         measured, _ = choose_executor(profile.load(args.profile))
         alpha, beta, ranks = measured.link.alpha_s, measured.link.beta_s_per_byte, [measured.ranks]
-        topology = measured.network
+        topology, incast = measured.network, measured.incast or 1.0
         if args.delay_ms is None and measured.arrivals:
             late = profile.straggler(measured)
             delays = [late.median_s if late.is_late else 0.0]
@@ -109,13 +110,16 @@ def run(args: Namespace) -> int:
             f"{args.plan} is for {planned.ranks} ranks, which are not among those predicted: "
             f"{', '.join(map(str, ranks))}.\n  Cure: --ranks {planned.ranks}"
         )
-    if planned and planned.network and not args.profile:
-        topology = planned.network.topology
+    if planned and not args.profile:
+        topology = planned.network.topology if planned.network else None
+        incast = planned.assumptions.incast or 1.0
     if args.collective != "all_reduce":
-        return simulate_halves.run(args, alpha, beta, ranks, topology, planned)
+        return simulate_halves.run(args, Cluster(alpha, beta, topology, incast=incast), ranks, planned)
     if args.events:
         return simulate_events.run(args, alpha, beta, ranks, delays, planned)
-    rows = simulate.sweep(ranks, args.sizes, delays, alpha, beta, plan=planned, ports=args.ports, topology=topology)
+    rows = simulate.sweep(
+        ranks, args.sizes, delays, alpha, beta, plan=planned, ports=args.ports, topology=topology, incast=incast
+    )
     with progress.bar(len(ranks) * len(args.sizes) * len(delays), "simulating") as bar:
         found = []
         for row in rows:

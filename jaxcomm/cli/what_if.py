@@ -188,17 +188,18 @@ def _predict(given: Profile, sizes: list[int], ports: int, model: int) -> list[P
     late, late_ranks = _straggler(given), LateRanks.of(given).ranks
     arrivals = given.arrivals or [[0.0] * given.ranks]
     wait = float(np.max(given.arrivals, axis=1).mean()) if given.arrivals else 0.0
-    link = made.assumptions.alpha_s, made.assumptions.beta_s_per_byte
+    links = made.links
     found = []
     for nbytes in sizes:
         schedule = made.schedule_for(nbytes)
         assert schedule is not None  # without a dtype a plan has a schedule for every size
         releases = simulate.releases(schedule, arrivals)
         nccl = made.nccl_seconds(nbytes)
-        seconds = nccl or simulate.mean_seconds(schedule, nbytes, *link, given.network, late_ranks, arrivals)
+        link = simulate.link_of(schedule, links)
+        seconds = nccl or simulate.mean_seconds(schedule, nbytes, *link, late_ranks, arrivals)
         # Where several are late, the others have longer than until the last but one is there.
         delays = simulate.Delays(-releases[0] if len(releases) > 1 else late.delays if late else ())
-        bound = simulate.lower_bound(given.ranks, nbytes, delays, *link, ports, given.network)
+        bound = simulate.lower_bound(given.ranks, nbytes, delays, links.alpha, links.beta, ports, links.topology)
         if made.executors and made.executors.nccl:
             bound = min(bound, made.executors.nccl_seconds(nbytes))  # its switches may add
         runs = spec_text(entry_for(made, nbytes).schedule)

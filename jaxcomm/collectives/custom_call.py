@@ -43,32 +43,30 @@ def attributes(
       PlanError: the plan is for another number of ranks.
     """
     devices = np.array([number(device) for group in request.groups for device in group], np.int32)
-    sizes = range(2, request.sizes[0] + 1) if request.divided else request.sizes
     nbytes, dtype = extent(operands[1:] if request.divided else operands)
-    choose = choice.choose_messages if request.site else choice.choose
-    choices = {
-        ranks: choice.lossy_messages(ranks)
-        if request.loss
-        else choose(request.kind, ranks, nbytes, dtype, request.plan, request.call)
-        for ranks in {*sizes} - {1}
-    }
+    plan = "" if request.plan == choice.AUTO and not _in_order(devices) else request.plan
+    choices: dict[tuple[int, ...], choice.Choice] = {}
+    hosts = _hosts(request)
+    for group in {*hosts}:
+        call = request.kind, len(group), nbytes, dtype, plan, request.call
+        if request.loss:
+            choices[group] = choice.lossy_messages(len(group))
+        elif len(group) > 1:
+            choices[group] = choice.choose_messages(*call, group) if request.site else choice.choose(*call)
     found: dict[str, Any] = {
         "name": request.name,
         "axes": request.axes,
-        "programs": "".join(f"{choices[ranks].program if ranks > 1 else ''}," for ranks in sizes),
+        "programs": "".join(f"{choices[group].program if len(group) > 1 else ''}," for group in hosts),
     }
     if request.divided:
         found |= {"devices": devices}
     else:
-        followed = choices[max(sizes)].plan
-        if followed == choice.AUTO and not _in_order(devices):
-            followed = "direct"
         found |= {
             "kind": request.kind,
             "reduction": request.reduction,
-            "plan": followed,
+            "plan": choices[max(hosts, key=len)].plan,
             "groups": devices,
-            "sizes": np.array(sizes, np.int32),
+            "sizes": np.array(request.sizes, np.int32),
         }
     if request.site:
         processes = [device.process for group in request.groups for device in group]
@@ -99,6 +97,15 @@ def core_attributes(request: Request, operands: Sequence[Operand]) -> dict[str, 
             rule = by_step.late, by_step.seconds
     switched = {"others": ",".join(others), "late": np.int64(rule[0]), "below": np.float64(rule[1])}
     return found | {"programs": ",".join(programs)} | switched
+
+
+def _hosts(request: Request) -> list[tuple[int, ...]]:
+    """By group and rank a number of the rank's host. Where groups are divided further, nobody knows yet whose ranks
+    they will have: of each size one on one host."""
+    if request.divided:
+        return [(0,) * size for size in range(2, request.sizes[0] + 1)]
+    hosts = request.hosts
+    return [tuple(hosts[each.process] if hosts else 0 for each in group) for group in request.groups]
 
 
 def _in_order(devices: NDArray[np.int32]) -> bool:

@@ -71,6 +71,7 @@ class Request:
         each rank, the same for those that reduce together.
       site: of a call that spans processes, on CPUs.
       loss: of a sum that spans processes; None: nothing may be lost.
+      hosts: of each process a number of its host; (): what the call runs does not depend on them.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Request:
     divided: bool = False
     site: Site | None = None
     loss: AllowedLoss | None = None
+    hosts: tuple[int, ...] = ()
 
     @property
     def call(self) -> str:
@@ -104,7 +106,8 @@ class Request:
         groups = tuple(tuple(Device(*device) for device in group) for group in fields.pop("groups"))
         site, loss = fields.pop("site"), fields.pop("loss")
         allowed = AllowedLoss(tuple(loss[0]), *loss[1:]) if loss else None
-        return cls(**fields, groups=groups, site=Site(*site) if site else None, loss=allowed)
+        hosts = tuple(fields.pop("hosts"))
+        return cls(**fields, groups=groups, site=Site(*site) if site else None, loss=allowed, hosts=hosts)
 
 
 def extent(operands: Sequence[Operand]) -> tuple[int, str | None]:

@@ -75,6 +75,8 @@ class Membership(NamedTuple):
       generation: counts the times that this job's processes were connected.
       process: this one.
       transports: of each process "shm", "tcp" or "udp", and "" for this one.
+      hosts: of each process the first process on its host.
+      is_over_udp: whether some process goes over UDP to other hosts.
       strangers: connections that were closed because they did not belong to the job.
       core: carries messages between the processes.
       ends: the rails of this process.
@@ -86,6 +88,8 @@ class Membership(NamedTuple):
     generation: int
     process: int
     transports: tuple[str, ...]
+    hosts: tuple[int, ...]
+    is_over_udp: bool
     strangers: int
     core: MessageCore
     ends: tuple[RailEnd, ...]
@@ -240,7 +244,8 @@ def connect_as(
     shares = rails_shares(own, peers, leads, round_trips, planned)
     _add_rails(core, own, used, leads, sockets, shares, planned)
     names = [record.host for _, record in sorted({**peers, process: own}.items())]
-    core.start([names.index(name) for name in names])
+    hosts = tuple(names.index(name) for name in names)
+    core.start(hosts)
     repair = Repair(core, own, peers, used, key, bound) if len(used) > 1 and leads else None
     if repair is None:
         for each in bound.values():
@@ -249,6 +254,8 @@ def connect_as(
         generation,
         process,
         tuple(transports.get(other, "") for other in range(processes)),
+        hosts,
+        any(record.udp_between_hosts for record in (own, *peers.values())),
         sum(listener.strangers for listener in listeners),
         core,
         own.rails,

@@ -43,12 +43,14 @@ class Exchanges(NamedTuple):
       hosts: by rank, the name of its host.
       alone: rounds of one pair.
       loaded: rounds in which all ranks were busy.
+      incast: how many times as long a byte takes where a host exchanges with several others; None: not measured.
     """
 
     sizes: tuple[int, ...]
     hosts: tuple[str, ...]
     alone: tuple[ExchangeRound, ...]
     loaded: tuple[ExchangeRound, ...]
+    incast: float | None = None
 
 
 def matchings(ranks: Sequence[int]) -> list[list[Pair]]:
@@ -74,7 +76,8 @@ def shuffled_matchings(ranks: int, times: int, most: int) -> list[list[Pair]]:
 
 
 def describe(found: Exchanges) -> dict[str, Any]:
-    """What a profile says of the links: `link`, `hosts`, and where they are known `topology`, `racks` and `nics`.
+    """What a profile says of the links: `link`, `hosts`, and where they are known `topology`, `racks`, `nics`
+    and `incast`.
 
     `link` is of two ranks on one host if a host has several, else of two hosts of one rack: fitted to the medians over
     these pairs of exchanges at once, as in a collective. A host's ranks share its NIC if their exchanges at once take
@@ -112,6 +115,8 @@ def describe(found: Exchanges) -> dict[str, Any]:
             {"name": f"rack {i}", "ranks": [rank for rank, each in enumerate(home) if each == i], "uplink": uplink}
             for i, uplink in enumerate(uplinks)
         ]
+    if found.incast is not None:
+        fields["incast"] = ratio(found.incast)
     if max(racks.nics) > 1:
         fields["nics"] = [ratio(racks.nics[each]) for each in host]
     return fields

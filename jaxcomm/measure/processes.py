@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from jaxcomm import errors
 from jaxcomm.errors import ProfileError
 from jaxcomm.log import say_once
-from jaxcomm.measure import lost_packets, placement, psum_loop
+from jaxcomm.measure import incast, lost_packets, placement, psum_loop
 from jaxcomm.measure.placement import ExchangeRound, Exchanges, Floats, Pair
 from jaxcomm.profile.files import validate
 from jaxcomm.profile.racks_and_rails import MOST_LOST
@@ -100,6 +100,7 @@ def measure_processes(
         )
     job = _Job([device.process_index for device in devices], [device.id for device in devices])
     found = _measure_transfers(job, sizes, seconds, lambda share: progress(0.8 * share))
+    found = found._replace(incast=incast.measure(found, job.sums))
     loss = _count_lost_packets(job, found)
     arrivals, collective = _measure_psums(devices, steps, inject)
     progress(1.0)
@@ -125,12 +126,13 @@ def measure_processes(
     return Measured(validate(document, provenance.source), found)
 
 
-def measure_links(measurement: int | None = None) -> Exchanges:
+def measure_links(measurement: int | None = None, *, with_incast: bool = False) -> Exchanges:
     """What transfers between the job's CPU devices take, in about a second, by `measure_processes` without psums.
 
     Args:
       measurement: its number, alike in all processes and no other one's. Without it all processes count alike, which
         they may not after an error.
+      with_incast: whether also what it costs hosts to exchange with several others, in another second.
 
     Raises:
       JaxcommError: as there.
@@ -139,7 +141,8 @@ def measure_links(measurement: int | None = None) -> Exchanges:
 
     devices = jax.devices("cpu")
     job = _Job([device.process_index for device in devices], [device.id for device in devices], measurement)
-    return _measure_transfers(job, _FEW_SIZES, _FEW_SECONDS, lambda share: None)
+    found = _measure_transfers(job, _FEW_SIZES, _FEW_SECONDS, lambda share: None)
+    return found._replace(incast=incast.measure(found, job.sums)) if with_incast else found
 
 
 class _Job:
@@ -174,6 +177,22 @@ class _Job:
 
     def _is_mine(self, pair: Pair) -> bool:
         return any(self.ranks[rank][0] == self.process for rank in pair)
+
+    def sums(self, ranks: Sequence[int], nbytes: int, schedules: Sequence[str]) -> Floats:
+        """Seconds of a sum of some ranks, one of a process at most, by each of these schedules in turn."""
+        from jaxcomm.distributed import calls
+
+        members = [self.ranks[rank] for rank in ranks]
+        numbers = [next(self._numbers) for _ in schedules]
+        table = np.zeros((self.processes, len(schedules)))
+        if self.process in [process for process, _ in members]:
+            values = np.ones((1, nbytes), np.uint8)
+            table[self.process] = [
+                calls.run(f"a sum by {name}", number, f"all_reduce/{name}/{len(ranks)}", members, values)
+                for name, number in zip(schedules, numbers, strict=True)
+            ]
+        longest: Floats = self._gather(table).max(axis=0)
+        return longest
 
     def _exchange(self, pair: Pair, rounds: int, number: int, nbytes: int) -> float:
         from jaxcomm import ffi

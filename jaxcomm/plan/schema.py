@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal, Self
 import pydantic
 from pydantic import Field, computed_field
 
+from jaxcomm.cluster import Cluster
 from jaxcomm.plan.between_hosts import BetweenHosts
 from jaxcomm.plan.entry_ranges import check_ranges
 from jaxcomm.plan.executors import Executors
@@ -66,7 +67,7 @@ _DECISIONS: Final = ("hosts", "network", "executors", "halves", "rails", "rail_s
 class Plan(Value):
     """A plan file's content. Make one with `jaxcomm.planner.plan`, read one with `jaxcomm.plan.load`. `hosts` are the
     names of the hosts that were profiled, by rank, for reports only. `halves` are for reduce-scatters and all-gathers;
-    null means direct for every size.
+    null means what runs without a plan.
     """
 
     format: Literal["jaxcomm-plan"] = FORMAT
@@ -93,6 +94,12 @@ class Plan(Value):
         """The number of ranks that the plan is for."""
         return self.matches.ranks
 
+    @property
+    def links(self) -> Cluster:
+        """What its predictions take for the links."""
+        given, topology = self.assumptions, self.network.topology if self.network else None
+        return Cluster(given.alpha_s, given.beta_s_per_byte, topology, incast=given.incast or 1.0)
+
     @computed_field  # type: ignore[prop-decorator]  # mypy knows no decorated properties; pydantic asks for this order
     @cached_property
     def hash(self) -> Sha256:
@@ -101,7 +108,7 @@ class Plan(Value):
 
     def canonical_bytes(self) -> bytes:
         """The bytes that `hash` covers: JSON in UTF-8, sorted keys, no spaces, no `hash`, and no decision of null, nor
-        a step's `accepting`, a topology's racks or an entry's `by_step` where there are none.
+        a step's `accepting`, a topology's racks, an entry's `by_step` or the assumed incast where there are none.
         """
         undecided: dict[str, Any] = {name: True for name in _DECISIONS if getattr(self, name) is None}
         nothing: dict[str, Any] = {
@@ -113,7 +120,8 @@ class Plan(Value):
         if self.network and not self.network.topology.racks:
             flat = {"network": {"topology": {"racks", "uplinks"}}}
         static = {i: {"by_step"} for i, entry in enumerate(self.collectives) if entry.by_step is None}
-        left_out = {"hash": True, "collectives": static, **undecided, **nothing, **flat}
+        assumed = {} if self.assumptions.incast else {"assumptions": {"incast"}}
+        left_out = {"hash": True, "collectives": static, **undecided, **nothing, **flat, **assumed}
         return canonical(self.model_dump(mode="json", exclude=left_out))
 
     def schedule_for(self, nbytes: int, dtype: str | None = None) -> Schedule | None:

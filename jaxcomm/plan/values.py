@@ -258,7 +258,8 @@ class Assumptions(Value):
 
     A round that moves b bytes takes `alpha_s + b·beta_s_per_byte`; `residual` is the relative rms of that fit over
     `samples` timed calls (0 samples: assumed, not fitted), and `link_source` the profile's words on it. A rank can
-    exchange with `ports` peers at once. `delay` is null when nobody knows who is late.
+    exchange with `ports` peers at once; if a host exchanges with several others, a byte between them takes `incast`
+    times as long (null: not measured). `delay` is null when nobody knows who is late.
     """
 
     alpha_s: Seconds
@@ -267,6 +268,7 @@ class Assumptions(Value):
     samples: Count
     link_source: Annotated[str, Field(max_length=4096)]
     ports: Count
+    incast: Annotated[float, Field(ge=1, le=1e6, strict=True, allow_inf_nan=False)] | None = None
     min_gain: Seconds
     delay: Delay | None
 

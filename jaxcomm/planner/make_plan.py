@@ -104,7 +104,7 @@ def plan(
     least_gain = min(MOST_GAIN, max(LEAST_GAIN, profile.link.residual)) if min_gain is None else min_gain
     setting = Setting(
         ranks=profile.ranks,
-        links=Cluster(profile.link.alpha_s, profile.link.beta_s_per_byte, network),
+        links=Cluster(profile.link.alpha_s, profile.link.beta_s_per_byte, network, incast=profile.incast or 1.0),
         ports=ports,
         min_gain=least_gain,
         late=late,
@@ -154,6 +154,7 @@ def plan(
             samples=len(profile.link.samples),
             link_source=profile.link.source,
             ports=ports,
+            incast=profile.incast,
             min_gain=least_gain,
             delay=_delay(profile),
         ),

@@ -21,7 +21,18 @@ from jaxcomm.values import Value
 FORMAT: Final = "jaxcomm-profile"
 VERSION: Final = 1
 MAX_RANKS: Final = 65536
-_CLUSTER: Final = ("hosts", "topology", "racks", "nics", "rails", "cpu_cores", "loss", "tolerance", "executors")
+_CLUSTER: Final = (
+    "hosts",
+    "topology",
+    "racks",
+    "nics",
+    "rails",
+    "cpu_cores",
+    "incast",
+    "loss",
+    "tolerance",
+    "executors",
+)
 
 OpName = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "send_recv"]
 ScheduleName = Literal["ring", "direct"]
@@ -74,10 +85,11 @@ class Profile(Value):
 
     `arrivals` has one row per step and one column per rank: seconds after the first rank of that step; empty when
     unknown. `warmup_dropped` counts the steps left out of it because they were warm-up. `hosts[r]` is the name of rank
-    r's host ([]: unknown). With a `topology`, `link` is
-    that of two ranks on one host; null: as `network` says. `racks` are the ranks under each switch; `nics[r]` says
-    how many times as long a byte takes through rank r's NIC, which others may use, too ([]: none is slower); `loss`
-    is that of the worst link, taken for all. `cpu_cores` may serve the rails together (null: no limit). `executors` are
+    r's host ([]: unknown). With a `topology`, `link` is that of two ranks on one host; null: as `network` says. `racks`
+    are the ranks under each switch; `nics[r]` says how many times as long a byte takes through rank r's NIC, which
+    others may use, too ([]: none is slower); `incast` is how many times as long a byte between hosts takes where one
+    exchanges with several others, and not as in a ring (null: nobody measured it); `loss` is that of the worst link,
+    taken for all. `cpu_cores` may serve the rails together (null: no limit). `executors` are
     allreduces timed on CUDA devices: of our schedules, run as one kernel ("fused") or by sends and receives
     ("messages"), and NCCL's own.
     """
@@ -94,6 +106,7 @@ class Profile(Value):
     topology: Topology | None = None
     racks: list[Rack] = []
     nics: list[Ratio] = []
+    incast: Ratio | None = None
     rails: Annotated[list[Rail], Field(max_length=16)] = []
     cpu_cores: Positive | None = None
     loss: PacketLoss | None = None

@@ -134,6 +134,9 @@ def _assumptions(plan: Plan) -> Iterator[str]:
     speed = f"{1e-9 / given.beta_s_per_byte:.3g} GB/s" if given.beta_s_per_byte else "no limit of bandwidth"
     fit = f"{given.samples} timed calls, residual {given.residual:.1%}" if given.samples else "assumed, not fitted"
     yield f"A round takes {seconds_text(given.alpha_s)} and moves {speed} per rank ({fit}; {given.link_source})."
+    if given.incast:
+        more = given.incast - 1
+        yield f"Where a host exchanges with several others, and not as in a ring, a byte takes {more:.1%} longer."
     if plan.executors:
         yield from _executors(plan.executors)
     if (delay := given.delay) is None:
@@ -222,9 +225,8 @@ def _meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
         f"While rank {schedule.late} is away the other {schedule.ranks - 1} {verb} in "
         f"{schedule.precondition.num_rounds} rounds; once it is there, {schedule.num_rounds} rounds finish the sum."
     )
-    size, link = entry.predicted.reference_bytes, plan.assumptions
-    topology = plan.network.topology if plan.network else None
-    before, after = simulate.phases(schedule, size, link.alpha_s, link.beta_s_per_byte, topology)
+    size = entry.predicted.reference_bytes
+    before, after = simulate.phases(schedule, size, *simulate.link_of(schedule, plan.links))
     plain = _plain_seconds(plan, entry)
     yield (
         f"It pays from a delay of {seconds_text(max(0.0, before + after - plain))} on, and gains all it can, "

@@ -47,6 +47,11 @@ def _rows(measured: Profile) -> Iterator[tuple[str, str]]:
             "topology",
             f"{hosts} host{'s' * (hosts != 1)}, a NIC per {topology.nic}, links between {topology.slow:g} × slower",
         )
+    if measured.incast:
+        yield (
+            "incast",
+            f"a byte takes {measured.incast - 1:.1%} longer where a host exchanges with several others",
+        )
     if measured.loss:
         yield "lost packets", f"{measured.loss.rate:.2%}, on the worst way between hosts"
     late = profile.straggler(measured) if measured.arrivals else None

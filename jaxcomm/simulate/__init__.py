@@ -20,6 +20,7 @@ from jaxcomm.simulate.cost import (
 from jaxcomm.simulate.critical_path import Parts, critical_path
 from jaxcomm.simulate.events import Messages, Run, Simulation, run
 from jaxcomm.simulate.forecast import Forecast, forecast, repetitions
+from jaxcomm.simulate.incast import link_of
 from jaxcomm.simulate.network import Network
 from jaxcomm.simulate.ports import Ports, ports
 from jaxcomm.simulate.sweep import SweepRow, sweep
@@ -42,6 +43,7 @@ __all__ = [
     "forecast",
     "half_lower_bound",
     "hybrid",
+    "link_of",
     "lower_bound",
     "mean_seconds",
     "phase_seconds",

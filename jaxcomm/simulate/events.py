@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate.dependencies import Dependencies
+from jaxcomm.simulate.incast import met
 from jaxcomm.simulate.links import Links
 from jaxcomm.simulate.network import Network
 from jaxcomm.simulate.packet_loss import repairs
@@ -58,6 +59,7 @@ class Simulation:
     def __init__(self, schedule: Schedule, nbytes: int, network: Network) -> None:
         """Unrolls the schedule for a buffer of `nbytes`."""
         self._ranks = schedule.ranks
+        network = met(schedule, network)
         self._nbytes, self._alpha = float(nbytes), network.alpha
         self._phases = [_Phase(phase, network) for phase in schedule.phases]
 

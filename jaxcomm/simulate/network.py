@@ -35,6 +35,7 @@ class Network(Cluster):
             tuple(home[rank] for rank in range(profile.ranks)) if home else (),
             tuple(rack.uplink for rack in profile.racks),
             tuple(profile.nics),
+            profile.incast or 1.0,
             profile.loss,
             bound,
         )

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from itertools import product
 
 from jaxcomm import schedules
-from jaxcomm.cluster import Topology
+from jaxcomm.cluster import Cluster, Topology
 from jaxcomm.plan import Plan
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import tune
 from jaxcomm.simulate.cost import PORTS, Delays, lower_bound, seconds
+from jaxcomm.simulate.incast import link_of
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ def sweep(
     plan: Plan | None = None,
     ports: int = PORTS,
     topology: Topology | None = None,
+    incast: float = 1.0,
 ) -> Iterator[SweepRow]:
     """One row per number of ranks, size and delay, in this order, each computed when it is asked for.
 
@@ -60,15 +62,20 @@ def sweep(
       plan: a plan to predict as well.
       ports: peers that a rank can exchange with at once.
       topology: what differs between the links of as many ranks as it has; by default nothing does.
+      incast: how many times as long a byte between hosts takes where one exchanges with several others.
     """
     for n in ranks:
         where = topology if topology and len(topology.hosts) == n else None
+        links = Cluster(alpha, beta, where, incast=incast)
         ring, halving_doubling = schedules.ring(n), schedules.halving_doubling(n)
         direct = schedules.direct(n) if n - 1 <= ports else None
         broadcast = schedules.broadcast(n, 0)
         for nbytes, delay in product(sizes, delays):
             late = Delays([delay])
-            link = nbytes, late, alpha, beta, where
+
+            def predict(schedule: Schedule, nbytes: int = nbytes, late: Delays = late, links: Cluster = links) -> float:
+                return seconds(schedule, nbytes, late, *link_of(schedule, links))
+
             best = tune.best(n, nbytes, late, alpha, beta)
             planned = _planned(plan, nbytes, delay) if plan and plan.ranks == n else None
             nccl = plan.nccl_seconds(nbytes) if plan and planned else None
@@ -77,15 +84,15 @@ def sweep(
                 ranks=n,
                 nbytes=nbytes,
                 delay_s=delay,
-                ring=seconds(ring, *link),
-                halving_doubling=seconds(halving_doubling, *link),
-                direct=seconds(direct, *link) if direct else None,
-                broadcast=seconds(broadcast, *link),
-                straggler=seconds(straggler, *link) if straggler else best.seconds,
+                ring=predict(ring),
+                halving_doubling=predict(halving_doubling),
+                direct=predict(direct) if direct else None,
+                broadcast=predict(broadcast),
+                straggler=predict(straggler) if straggler else best.seconds,
                 chunks=best.chunks,
                 covered=best.covered,
                 lower_bound=lower_bound(n, nbytes, late, alpha, beta, ports, where),
-                plan=nccl if nccl is not None else seconds(planned, *link) if planned else None,
+                plan=nccl if nccl is not None else predict(planned) if planned else None,
                 plan_kind="nccl" if nccl is not None else planned.kind if planned else None,
             )
 

@@ -17,13 +17,17 @@ import jaxcomm
 from jaxcomm import jax_compat, plan_history, planner
 from jaxcomm.auto_plan import auto_plan, planning, running
 from jaxcomm.auto_plan.links import MeasuredLinks
-from jaxcomm.auto_plan.planning import profile_of
 from jaxcomm.auto_plan.watch import Calls, Site
+from jaxcomm.choice import without_plan
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import encode
 from jaxcomm.profile import Profile, lateness
 
-LINKS = {"link": {"alpha_s": 1e-5, "beta_s_per_byte": 8e-9, "source": "a test"}, "hosts": ["a", "b", "c", "d"]}
+LINKS = {
+    "link": {"alpha_s": 1e-5, "beta_s_per_byte": 8e-9, "source": "a test"},
+    "hosts": ["a", "b", "c", "d"],
+    "incast": 1.07,
+}
 NBYTES = 4 << 20
 SITE: Site = ("psum", "data", NBYTES)
 
@@ -265,15 +269,14 @@ def test_less_lateness_than_was_planned_for_in_vain_is_not_planned_for(
     caplog.set_level(logging.WARNING, "jaxcomm")
     planned = 0
 
-    def direct(profile: Profile, has_ended: Callable[[float], bool]) -> str:
+    def for_nobody_late(profile: Profile, has_ended: Callable[[float], bool]) -> str:
         nonlocal planned
         planned += 1
-        return encode(planner.plan(profile.model_copy(update={"arrivals": [[0.0] * 4] * 32, "link": slow_to_start})))
+        found = planner.plan(profile.model_copy(update={"arrivals": [[0.0] * 4] * 32}))
+        assert found.schedule_for(NBYTES).kind == without_plan(NBYTES, range(4))  # type: ignore[union-attr]
+        return encode(found)
 
-    slow_to_start = profile_of(
-        {**LINKS, "link": {**LINKS["link"], "alpha_s": 10.0}}, np.zeros((1, 4)), NBYTES, 1.0
-    ).link
-    monkeypatch.setattr(planning, "plan_text", direct)
+    monkeypatch.setattr(planning, "plan_text", for_nobody_late)
     seen = 0.0
 
     def moves() -> bool:

@@ -160,7 +160,7 @@ def test_in_a_job_the_command_shows_round_trips_and_the_rail_of_small_calls(
     alone, by_rate = {rails.DEFAULT: 0, "eth1": UNITS}, {rails.DEFAULT: 819, "eth1": 205}
     shares = {peer: [SharesFrom(0, alone), SharesFrom(10_000, by_rate)] for peer in (1, 2)}
     round_trips = {(1, rails.DEFAULT): 1e-3, (2, rails.DEFAULT): 2e-3, (2, "eth1"): 4e-5}
-    member = Membership(1, 0, ("", "tcp", "tcp"), 0, None, ends, shares, round_trips, None)  # type: ignore[arg-type]
+    member = Membership(1, 0, ("", "tcp", "tcp"), (0, 1, 2), False, 0, None, ends, shares, round_trips, None)  # type: ignore[arg-type]
     monkeypatch.setattr("jaxcomm.cli.rails.is_job", lambda: True)
     monkeypatch.setattr("jaxcomm.cli.common.job.use_devices", lambda devices: None)
     monkeypatch.setattr("jaxcomm.cli.common.job.barrier", lambda: None)

@@ -51,12 +51,12 @@ class Setting:
         """Seconds before and after the arrival of the late ranks: of those that the schedule waits for, or the last."""
         if isinstance(spec, Nccl):
             return 0.0, self.nccl_seconds(nbytes)
-        schedule, links = self.schedule(spec), self.links
-        call = schedule, nbytes, links.alpha, links.beta
-        if not links.topology:
-            return simulate.phases(*call)
+        schedule = self.schedule(spec)
+        alpha, beta, topology = simulate.link_of(schedule, self.links)
+        if topology is None:
+            return simulate.phases(schedule, nbytes, alpha, beta)
         late = schedule.late_ranks or frozenset(self.late.ranks[-1:])
-        left = clock.left_seconds(*call, links.topology, (late,) if late else ())
+        left = clock.left_seconds(schedule, nbytes, alpha, beta, topology, (late,) if late else ())
         return left[0] - left[-1], left[-1]
 
     def nccl_seconds(self, nbytes: int) -> float:
@@ -70,13 +70,15 @@ class Setting:
         return self._timed[spec, nbytes]
 
     def _seconds(self, spec: Spec, nbytes: int) -> float:
-        links = self.links
-        if links.topology and not isinstance(spec, Nccl):
-            call = self.schedule(spec), nbytes, links.alpha, links.beta, links.topology
-            return simulate.staggered(simulate.stage_seconds(*call, self.late.ranks), self.late.arrivals)
+        if self.links.topology and not isinstance(spec, Nccl):
+            schedule = self.schedule(spec)
+            alpha, beta, topology = simulate.link_of(schedule, self.links)
+            assert topology
+            stages = simulate.stage_seconds(schedule, nbytes, alpha, beta, topology, self.late.ranks)
+            return simulate.staggered(stages, self.late.arrivals)
         if isinstance(spec, Stragglers | Chain):
             schedule = _schedule(spec.kind, self.ranks, len(spec.late), spec.chunks)
-            times = simulate.phase_seconds(schedule, nbytes, links.alpha, links.beta)
+            times = simulate.phase_seconds(schedule, nbytes, *simulate.link_of(schedule, self.links))
             needed = range(-1 - len(spec.late), 0) if isinstance(spec, Chain) else (-1 - len(spec.late), -1)
             return simulate.staggered(times, self.late.releases[list(needed)])
         before, after = self.cost(spec, nbytes)

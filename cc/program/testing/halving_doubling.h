@@ -1,6 +1,6 @@
-// The messages of schedules in many rounds, as plans compile to them.
+// The messages of halving and doubling, a schedule in many rounds, as plans compile to them.
 //
-//   AddRingAndHalving(registry, /*ranks=*/4);   // "all_reduce/ring/4" and "all_reduce/halving_doubling/4"
+//   AddHalvingDoubling(registry, /*ranks=*/4);   // "all_reduce/halving_doubling/4"; nothing for 3
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,6 @@
 #include "gtest/gtest.h"
 
 namespace jaxcomm {
-
-// Chunks go round, 2 (n - 1) rounds with one message each.
-inline std::vector<uint32_t> RingMessages(uint32_t ranks, uint32_t rank) {
-  const uint32_t next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;
-  std::vector<Round> rounds;
-  for (uint32_t step = 0; step + 1 < ranks; ++step) {
-    const uint32_t sent = (rank + ranks - step) % ranks, added = (sent + ranks - 1) % ranks;
-    rounds.push_back({{{next, sent}}, {{previous, added, 1}}, {{added, {1, Messages::kOwn}}}});
-  }
-  for (uint32_t step = 0; step + 1 < ranks; ++step) {
-    const uint32_t sent = (rank + 1 + ranks - step) % ranks, received = (sent + ranks - 1) % ranks;
-    rounds.push_back({{{next, sent}}, {{previous, received, Messages::kOwn}}, {}});
-  }
-  return Messages::Encode(ranks, rank, ranks, 1, rounds);
-}
 
 // 2 log2(n) rounds with half of the remaining chunks each; n must be a power of two.
 inline std::vector<uint32_t> HalvingDoublingMessages(uint32_t ranks, uint32_t rank) {
@@ -57,14 +42,13 @@ inline std::vector<uint32_t> HalvingDoublingMessages(uint32_t ranks, uint32_t ra
   return Messages::Encode(ranks, rank, ranks, ranks / 2, rounds);
 }
 
-inline void AddRingAndHalving(MessageRegistry& registry, uint32_t ranks) {
-  const auto add = [&](const std::string& name, const std::vector<uint32_t>& words) {
-    const Status status = registry.Add("all_reduce/" + name + "/" + std::to_string(ranks), words.data(), words.size());
-    EXPECT_TRUE(status.ok()) << status.message();
-  };
+inline void AddHalvingDoubling(MessageRegistry& registry, uint32_t ranks) {
+  if ((ranks & (ranks - 1)) != 0) return;
   for (uint32_t rank = 0; rank < ranks; ++rank) {
-    add("ring", RingMessages(ranks, rank));
-    if ((ranks & (ranks - 1)) == 0) add("halving_doubling", HalvingDoublingMessages(ranks, rank));
+    const std::vector<uint32_t> words = HalvingDoublingMessages(ranks, rank);
+    const Status status =
+        registry.Add("all_reduce/halving_doubling/" + std::to_string(ranks), words.data(), words.size());
+    EXPECT_TRUE(status.ok()) << status.message();
   }
 }
 

@@ -1,0 +1,48 @@
+"""What links are like for a schedule in which a rank exchanges with several other hosts.
+
+No rank waits for the end of a round, so messages to several hosts overlap, whatever their rounds: they queue at NICs
+that take in others' at the same time, and some get lost. In a ring there is one way into every host and one out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import TypeVar
+
+import numpy as np
+
+from jaxcomm.cluster import Cluster, Topology
+from jaxcomm.schedules import Schedule
+
+C = TypeVar("C", bound=Cluster)
+
+
+def met(schedule: Schedule, links: C) -> C:
+    """The links as this schedule meets them: bytes between hosts take `links.incast` times as long if a rank sends to
+    several others, or receives from them. The result's `incast` is 1."""
+    if links.incast == 1:
+        return links
+    factor = links.incast if _has_incast(schedule, links.topology) else 1.0
+    if links.topology is None:
+        return replace(links, beta=links.beta * factor, incast=1.0)
+    slower = links.topology.model_copy(update={"slow": links.topology.slow * factor})
+    return replace(links, topology=slower, incast=1.0)
+
+
+def link_of(schedule: Schedule, links: Cluster) -> tuple[float, float, Topology | None]:
+    """α, β and topology as this schedule meets them, in the order in which costs take them."""
+    found = met(schedule, links)
+    return found.alpha, found.beta, found.topology
+
+
+@lru_cache(maxsize=4096)
+def _has_incast(schedule: Schedule, topology: Topology | None) -> bool:
+    hosts = np.arange(schedule.ranks) if topology is None else np.array(topology.hosts)
+    src, dst = np.concatenate([phase.table()[:, 1:3] for phase in schedule.phases]).T.astype(np.int64)
+    crossing = hosts[src] != hosts[dst]
+    sent, received = ((src, hosts[dst]), (dst, hosts[src]))
+    return any(
+        len(np.unique(np.stack(way)[:, crossing], axis=1).T) > len(np.unique(way[0][crossing]))
+        for way in (sent, received)
+    )

@@ -1,0 +1,68 @@
+"""What calls between processes run, without a plan and by one."""
+
+from __future__ import annotations
+
+import pytest
+
+from jaxcomm import choice, schedules
+from jaxcomm.choice import AUTO, PLANS, planned_messages, without_plan
+from jaxcomm.program.messages import compile_messages
+from tests.collectives.plans import SPECS, make
+
+KIB, MIB = 2**10, 2**20
+
+
+@pytest.mark.parametrize(
+    ("hosts", "nbytes", "way"),
+    [
+        ((0, 1, 2, 3), 16 * KIB, "flat"),
+        ((0, 1, 2, 3), 16 * KIB + 1, "direct"),
+        ((0, 1, 2, 3), MIB - 1, "direct"),
+        ((0, 1, 2, 3), MIB, "ring"),
+        ((3, 1, 0), 2**40, "ring"),
+        (tuple(range(64)), 16 * MIB - 1, "direct"),
+        (tuple(range(64)), 16 * MIB, "ring"),
+        ((0, 0, 1, 1), 128 * KIB - 1, "direct"),
+        ((0, 0, 1, 1), 128 * KIB, "ring"),
+        ((0, 0, 1, 2), 128 * KIB, "ring"),
+        ((0, 1, 1, 0), 16 * MIB, "direct"),  # the ring would come to a host twice
+        ((0, 1, 0, 1), 16 * MIB, "direct"),
+        ((5, 5, 5, 5), 2**40, "direct"),
+        ((0, 1), 2**40, "direct"),  # the same messages
+    ],
+)
+def test_without_a_plan_the_choice_follows_bytes_ranks_and_hosts(hosts: tuple[int, ...], nbytes: int, way: str) -> None:
+    assert without_plan(nbytes, hosts) == way
+    call = len(hosts), nbytes, "float32"
+    label = "ring" if way == "ring" else "direct"
+    assert choice.choose_messages("all_reduce", *call, "", "psum", hosts) == (f"all_reduce/{way}/{len(hosts)}", label)
+    assert choice.choose_messages("all_reduce", *call, AUTO, "psum", hosts).plan == AUTO
+    half = "ring" if way == "ring" else "direct"
+    assert choice.choose_messages("reduce_scatter", *call, "", "psum", hosts) == (
+        f"reduce_scatter/{half}/{len(hosts)}",
+        label,
+    )
+    if nbytes % len(hosts) == 0:
+        slice_ = len(hosts), nbytes // len(hosts), "float32"
+        assert choice.choose_messages("all_gather", *slice_, "", "psum", hosts) == (
+            f"all_gather/{half}/{len(hosts)}",
+            label,
+        )
+
+
+def test_a_plans_direct_schedule_is_not_what_large_calls_run_without_it() -> None:
+    plan = make((0, 4 * MIB - 1, SPECS["direct"]), (4 * MIB, None, SPECS["ring"]), ranks=4)
+    PLANS[plan.hash] = plan
+    hosts = (0, 1, 2, 3)
+    call = "all_reduce", 4, 2 * MIB, "float32"
+    assert choice.choose_messages(*call, plan.hash, "psum", hosts).program != "all_reduce/ring/4"
+    assert choice.choose_messages(*call, plan.hash, "psum", hosts).plan == plan.hash[:8]
+    direct, ring = (
+        tuple(each.encode() for each in compile_messages(make_schedule(4)))
+        for make_schedule in (schedules.direct, schedules.ring)
+    )
+    assert planned_messages(plan) == [(0, ()), (16 * KIB + 1, direct), (4 * MIB, ring)]
+    small = make((0, 16 * KIB, SPECS["direct"]), (16 * KIB + 1, None, SPECS["ring"]), ranks=4)
+    assert planned_messages(small) == [(0, ()), (16 * KIB + 1, ring)]
+    only_large = make((0, 64 * KIB - 1, SPECS["ring"]), (64 * KIB, None, SPECS["direct"]), ranks=4)
+    assert planned_messages(only_large) == [(0, ring), (64 * KIB, direct)]
