@@ -53,7 +53,7 @@ def run(args: Namespace) -> int:
         files.write(args.svg, timeline.svg(schedule))
     if args.trace:
         nbytes = args.bytes or entry.predicted.reference_bytes
-        files.write(args.trace, trace.of_schedule(schedule, nbytes, *link_of(schedule, loaded.links)))
+        files.write(args.trace, trace.of_schedule(schedule, nbytes, *link_of(schedule, nbytes, loaded.links)))
     if args.step_svg:
         if loaded.step is None:
             raise JaxcommError(

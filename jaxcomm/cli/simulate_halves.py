@@ -61,7 +61,7 @@ def run(args: Namespace, links: Cluster, ranks: Sequence[int], planned: Plan | N
 
 
 def _seconds(schedule: Schedule, nbytes: int, setting: Setting) -> float:
-    return simulate.phases(schedule, nbytes, *simulate.link_of(schedule, setting.links))[1]
+    return simulate.phases(schedule, nbytes, *simulate.link_of(schedule, nbytes, setting.links))[1]
 
 
 def _cells(row: dict[str, Any], kinds: Sequence[str], planned: bool) -> list[object]:

@@ -195,7 +195,7 @@ def _predict(given: Profile, sizes: list[int], ports: int, model: int) -> list[P
         assert schedule is not None  # without a dtype a plan has a schedule for every size
         releases = simulate.releases(schedule, arrivals)
         nccl = made.nccl_seconds(nbytes)
-        link = simulate.link_of(schedule, links)
+        link = simulate.link_of(schedule, nbytes, links)
         seconds = nccl or simulate.mean_seconds(schedule, nbytes, *link, late_ranks, arrivals)
         # Where several are late, the others have longer than until the last but one is there.
         delays = simulate.Delays(-releases[0] if len(releases) > 1 else late.delays if late else ())

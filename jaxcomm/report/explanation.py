@@ -226,7 +226,7 @@ def _meaning(plan: Plan, entry: Entry, schedule: Schedule) -> Iterator[str]:
         f"{schedule.precondition.num_rounds} rounds; once it is there, {schedule.num_rounds} rounds finish the sum."
     )
     size = entry.predicted.reference_bytes
-    before, after = simulate.phases(schedule, size, *simulate.link_of(schedule, plan.links))
+    before, after = simulate.phases(schedule, size, *simulate.link_of(schedule, size, plan.links))
     plain = _plain_seconds(plan, entry)
     yield (
         f"It pays from a delay of {seconds_text(max(0.0, before + after - plain))} on, and gains all it can, "

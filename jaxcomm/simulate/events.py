@@ -59,7 +59,7 @@ class Simulation:
     def __init__(self, schedule: Schedule, nbytes: int, network: Network) -> None:
         """Unrolls the schedule for a buffer of `nbytes`."""
         self._ranks = schedule.ranks
-        network = met(schedule, network)
+        network = met(schedule, nbytes, network)
         self._nbytes, self._alpha = float(nbytes), network.alpha
         self._phases = [_Phase(phase, network) for phase in schedule.phases]
 

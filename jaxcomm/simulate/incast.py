@@ -8,31 +8,34 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
 from jaxcomm.cluster import Cluster, Topology
 from jaxcomm.schedules import Schedule
 
+FROM_BYTES: Final = 256 << 10  # of the part of a buffer that is each rank's; less fits into the queues of switches
+
 C = TypeVar("C", bound=Cluster)
 
 
-def met(schedule: Schedule, links: C) -> C:
-    """The links as this schedule meets them: bytes between hosts take `links.incast` times as long if a rank sends to
-    several others, or receives from them. The result's `incast` is 1."""
+def met(schedule: Schedule, nbytes: int, links: C) -> C:
+    """The links as this schedule of a buffer of `nbytes` meets them: bytes between hosts take `links.incast` times as
+    long if a rank sends to several others, or receives from them. The result's `incast` is 1."""
     if links.incast == 1:
         return links
-    factor = links.incast if _has_incast(schedule, links.topology) else 1.0
+    is_large = nbytes >= schedule.ranks * FROM_BYTES
+    factor = links.incast if is_large and _has_incast(schedule, links.topology) else 1.0
     if links.topology is None:
         return replace(links, beta=links.beta * factor, incast=1.0)
     slower = links.topology.model_copy(update={"slow": links.topology.slow * factor})
     return replace(links, topology=slower, incast=1.0)
 
 
-def link_of(schedule: Schedule, links: Cluster) -> tuple[float, float, Topology | None]:
+def link_of(schedule: Schedule, nbytes: int, links: Cluster) -> tuple[float, float, Topology | None]:
     """α, β and topology as this schedule meets them, in the order in which costs take them."""
-    found = met(schedule, links)
+    found = met(schedule, nbytes, links)
     return found.alpha, found.beta, found.topology
 
 

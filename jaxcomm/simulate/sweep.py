@@ -74,7 +74,7 @@ def sweep(
             late = Delays([delay])
 
             def predict(schedule: Schedule, nbytes: int = nbytes, late: Delays = late, links: Cluster = links) -> float:
-                return seconds(schedule, nbytes, late, *link_of(schedule, links))
+                return seconds(schedule, nbytes, late, *link_of(schedule, nbytes, links))
 
             best = tune.best(n, nbytes, late, alpha, beta)
             planned = _planned(plan, nbytes, delay) if plan and plan.ranks == n else None

@@ -9,13 +9,14 @@ from jaxcomm.plan import Plan, files
 from jaxcomm.profile import Profile
 from jaxcomm.report.explanation import explanation
 from jaxcomm.report.measurements import summary
+from jaxcomm.simulate.incast import FROM_BYTES
 from tests.planner.profiles import made
 
-ALPHA, BETA = 1e-4, 1.6e-8
+ALPHA, BETA = 2e-3, 1.6e-8
 
 
-def between_hosts(incast: float | None, ranks: int = 4) -> Profile:
-    return made(ranks, None, alpha=ALPHA, beta=BETA).model_copy(update={"incast": incast})
+def between_hosts(incast: float | None, ranks: int = 4, alpha: float = ALPHA) -> Profile:
+    return made(ranks, None, alpha=alpha, beta=BETA).model_copy(update={"incast": incast})
 
 
 def kind(found: Plan, nbytes: int) -> str:
@@ -30,6 +31,11 @@ def test_large_calls_go_round_a_ring_from_where_its_rounds_cost_less(ranks: int)
     found = planner.plan(between_hosts(factor, ranks))
     even = (2 * (ranks - 1) - 2) * ALPHA / ((factor - 1) * 2 * (ranks - 1) / ranks * BETA)  # bytes
     assert [kind(found, int(times * even)) for times in (0.5, 0.9, 1.1, 100)] == ["direct", "direct", "ring", "ring"]
+
+
+def test_what_fits_into_queues_goes_to_all_at_once() -> None:
+    found = planner.plan(between_hosts(1.07, alpha=1e-5))
+    assert [kind(found, 4 * part) for part in (FROM_BYTES - 1024, FROM_BYTES)] == ["direct", "ring"]
 
 
 @pytest.mark.parametrize("incast", [None, 1.0])

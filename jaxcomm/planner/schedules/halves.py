@@ -25,7 +25,7 @@ def half_entries(setting: Setting) -> tuple[HalfEntry, ...] | None:
 
     @cache
     def seconds(spec: HalfSpec, nbytes: int) -> float:
-        return simulate.phases(made[spec], nbytes, *simulate.link_of(made[spec], links))[1]
+        return simulate.phases(made[spec], nbytes, *simulate.link_of(made[spec], nbytes, links))[1]
 
     def choose(nbytes: int) -> HalfSpec:
         return min(offers, key=lambda spec: seconds(spec, nbytes))

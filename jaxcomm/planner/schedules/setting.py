@@ -52,7 +52,7 @@ class Setting:
         if isinstance(spec, Nccl):
             return 0.0, self.nccl_seconds(nbytes)
         schedule = self.schedule(spec)
-        alpha, beta, topology = simulate.link_of(schedule, self.links)
+        alpha, beta, topology = simulate.link_of(schedule, nbytes, self.links)
         if topology is None:
             return simulate.phases(schedule, nbytes, alpha, beta)
         late = schedule.late_ranks or frozenset(self.late.ranks[-1:])
@@ -72,13 +72,13 @@ class Setting:
     def _seconds(self, spec: Spec, nbytes: int) -> float:
         if self.links.topology and not isinstance(spec, Nccl):
             schedule = self.schedule(spec)
-            alpha, beta, topology = simulate.link_of(schedule, self.links)
+            alpha, beta, topology = simulate.link_of(schedule, nbytes, self.links)
             assert topology
             stages = simulate.stage_seconds(schedule, nbytes, alpha, beta, topology, self.late.ranks)
             return simulate.staggered(stages, self.late.arrivals)
         if isinstance(spec, Stragglers | Chain):
             schedule = _schedule(spec.kind, self.ranks, len(spec.late), spec.chunks)
-            times = simulate.phase_seconds(schedule, nbytes, *simulate.link_of(schedule, self.links))
+            times = simulate.phase_seconds(schedule, nbytes, *simulate.link_of(schedule, nbytes, self.links))
             needed = range(-1 - len(spec.late), 0) if isinstance(spec, Chain) else (-1 - len(spec.late), -1)
             return simulate.staggered(times, self.late.releases[list(needed)])
         before, after = self.cost(spec, nbytes)
