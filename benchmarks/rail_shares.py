@@ -34,7 +34,9 @@ from jaxcomm.shares import SharesFrom, in_units
 
 BYTES = flags.DEFINE_multi_integer("bytes", [16 << 20], "of each rank's buffer; may be given several times")
 ROUNDS = flags.DEFINE_integer("rounds", 10, "turns of each way", lower_bound=1)
-SCHEDULE = flags.DEFINE_string("schedule", None, "also by this one, such as ring, in place of the direct schedule")
+SCHEDULE = flags.DEFINE_string(
+    "schedule", None, "also by this one, such as direct, in place of what runs without a plan"
+)
 GLOO = flags.DEFINE_bool("gloo", False, "also by jax.lax.psum, over the first rail and over all by MPTCP")
 STEP = 64  # bytes between the sizes of two ways
 

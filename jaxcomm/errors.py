@@ -57,7 +57,7 @@ class DeadlineError(JaxcommError):
       name: the function that was called, and of which bucket: "psum".
       number: of the call in this process, as in the message.
       axes: names of the axes, with commas.
-      plan: the first letters of the plan's hash, "direct", or "auto" before a run has made one.
+      plan: the first letters of the plan's hash; without one "direct" or "ring"; "auto" before a run has made one.
       missing: the ranks that have not arrived.
       waiting: the ranks that have.
       seconds: how long the first of them waited.

@@ -25,7 +25,7 @@ NAME: Final = "a run's statistics"
 LOOKED_FOR: Final = f'"format": "{FORMAT}"'
 
 _NO_SUMS: Final = ("all_gather", "psum_scatter")
-_NO_PLAN: Final = ("direct", "auto")
+_NO_PLAN: Final = ("direct", "ring", "auto")
 
 
 def from_stats(

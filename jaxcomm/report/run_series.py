@@ -14,7 +14,7 @@ from jaxcomm.shares import UNITS
 
 Numbers = NDArray[np.float64]
 
-NO_PLAN: Final = ("direct", "auto", "")
+NO_PLAN: Final = ("direct", "ring", "auto", "")
 _PAUSE: Final = 0.03  # of the whole run
 
 
