@@ -6,7 +6,6 @@ Calls without a plan need nothing of what plans need, pydantic above all.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
@@ -104,8 +103,8 @@ def without_plan(nbytes: int, hosts: Sequence[int]) -> Literal["flat", "direct",
         return "flat"
     ranks, number = len(hosts), len({*hosts})
     least = _RING_BYTES if number == ranks else _RING_BYTES_OF_SEVERAL
-    comes_once = sum(one != other for one, other in itertools.pairwise(hosts)) == number - 1
-    return "ring" if ranks > 2 and number > 1 and comes_once and nbytes >= ranks * least else "direct"
+    comes_once = sum(hosts[rank - 1] != hosts[rank] for rank in range(ranks)) == number
+    return "ring" if ranks > 2 and comes_once and nbytes >= ranks * least else "direct"
 
 
 def lossy_messages(ranks: int) -> Choice:

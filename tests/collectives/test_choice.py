@@ -25,8 +25,9 @@ KIB, MIB = 2**10, 2**20
         ((0, 0, 1, 1), 128 * KIB - 1, "direct"),
         ((0, 0, 1, 1), 128 * KIB, "ring"),
         ((0, 0, 1, 2), 128 * KIB, "ring"),
-        ((0, 1, 1, 0), 16 * MIB, "direct"),  # the ring would come to a host twice
-        ((0, 1, 0, 1), 16 * MIB, "direct"),
+        ((0, 1, 1, 0), 16 * MIB, "ring"),
+        ((0, 1, 0, 1), 16 * MIB, "direct"),  # the ring would come to a host twice
+        ((0, 1, 1, 2, 0, 2), 16 * MIB, "direct"),
         ((5, 5, 5, 5), 2**40, "direct"),
         ((0, 1), 2**40, "direct"),  # the same messages
     ],
