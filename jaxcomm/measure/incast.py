@@ -14,6 +14,7 @@ _SECONDS: Final = 0.06  # of a sum
 _CHUNK: Final = (2**18, 2**22)  # bytes of a rank's part of it
 _ALIGNED: Final = 64
 _TIMES: Final = 5
+_MOST: Final = 32  # hosts, as buffers grow with them
 
 Sums = Callable[[Sequence[int], int, Sequence[str]], Floats]
 
@@ -21,14 +22,15 @@ Sums = Callable[[Sequence[int], int, Sequence[str]], Floats]
 def measure(found: Exchanges, sums: Sums) -> float | None:
     """Seconds of a byte in the direct schedule, in times of those in a ring, of one rank per host; at least 1.
 
-    Both carry as much between hosts; in a ring each host sends to one other. None: there are no three hosts.
+    Both carry as much between hosts; in a ring each host sends to one other. Of more than 32 hosts the first 32 take
+    part. None: there are no three hosts.
 
     Args:
       found: what the exchanges of pairs took.
       sums: takes ranks, bytes and the names of schedules, runs a sum by each of them in turn, and returns the seconds;
         all processes call it.
     """
-    ranks = [found.hosts.index(host) for host in dict.fromkeys(found.hosts)]
+    ranks = [found.hosts.index(host) for host in dict.fromkeys(found.hosts)][:_MOST]
     if (hosts := len(ranks)) < 3:
         return None
     rows = [

@@ -50,6 +50,12 @@ def test_one_rank_of_each_host_takes_part_in_sums_that_are_neither_too_small_nor
     assert all(3 * 2**18 <= nbytes <= 3 * 2**22 for _, nbytes in sums.calls)
 
 
+def test_of_many_hosts_some_take_part() -> None:
+    sums = Sums(1.2)
+    incast.measure(exchanges([str(host) for host in range(40)]), sums)
+    assert sums.calls == [([*range(32)], 32 * 2**18)]
+
+
 @pytest.mark.parametrize("hosts", [["a"] * 4, ["a", "a", "b", "b"]])
 def test_fewer_than_three_hosts_have_none(hosts: list[str]) -> None:
     assert incast.measure(exchanges(hosts), Sums(2.0)) is None
