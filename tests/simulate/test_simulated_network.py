@@ -204,4 +204,4 @@ def test_a_profile_becomes_its_network() -> None:
         provenance=Provenance(source="assumed", tool="test"),
     )
     found = Network.of(profile, bound=0.1)
-    assert found == Network(ALPHA, BETA, None, (1, 0, 1, 0), (2.0, 4.0), (1.0, 2.0, 1.0, 1.0), LOSS, 0.1)
+    assert found == Network(ALPHA, BETA, None, (1, 0, 1, 0), (2.0, 4.0), (1.0, 2.0, 1.0, 1.0), 1.0, LOSS, 0.1)
