@@ -1,50 +1,89 @@
-"""How the shares of rails follow a rate that changes in the run, and what calls of 16 MiB take meanwhile.
+"""How the shares of two rails follow a rate that changes in the run, beside shares that are the best ones all the time.
 
-    jaxcomm testbed run benchmarks/rail_rates.toml -- python benchmarks/rail_rates.py --bytes 8388608
+    jaxcomm testbed run benchmarks/rail_rates.toml -- python benchmarks/rail_rates.py
 
-Prints a row for every 25 calls: what they took, and the part of the second rail in what the first process sends to the
-second one. In the file above that is 50 % at best, 28.6 % while the rail is slow.
+In each round all ranks sum the same bytes three times, by turns: with the shares as they are found in the run, which is
+what is measured, and with two that stay as they are: by the rails' rates, and by those while the second one is slow
+(`--slow`). An oracle has the better of these two in each part of the run. A row is for 25 rounds; its shares are the
+second rail's, of what the first host sends to the second one, whose link is slow for a while.
 """
 
 from __future__ import annotations
 
-import functools
+import itertools
 import statistics
 import time
 
 import jax
-import numpy as np
 from absl import app, flags
+from rail_shares import call
 
 import jaxcomm
 from jaxcomm.cli.common import spmd
-from jaxcomm.report.tables import seconds_text
-from jaxcomm.shares import UNITS
+from jaxcomm.distributed import members
+from jaxcomm.distributed.settings import from_environment
+from jaxcomm.report.tables import seconds_text, table
+from jaxcomm.shares import UNITS, SharesFrom, in_units
 
 BYTES = flags.DEFINE_integer("bytes", 16 << 20, "of each rank's buffer")
-CALLS = flags.DEFINE_integer("calls", 500, "in all", lower_bound=1)
-ROW = 25  # calls
+ROUNDS = flags.DEFINE_integer("rounds", 500, "in all", lower_bound=1)
+SLOW = flags.DEFINE_integer("slow", 200, "Mbit/s of the second rail while it is slow; 0: no fixed shares beside")
+ROW = 25  # rounds
+STEP = 64  # bytes between the sizes of two ways: by them the share table tells the ways apart
+FIXED_CALLS = 20  # of one size; after 25 its shares would be found anew
 
 
 def main(_: list[str]) -> None:
     """Calls, and prints on the first process."""
     jax.distributed.initialize()
-    mesh = spmd.mesh(jax.device_count())
-    psum = functools.partial(jaxcomm.psum, axis_name=spmd.AXIS)
-    step = jax.jit(jax.shard_map(psum, mesh=mesh, in_specs=spmd.SPLIT, out_specs=spmd.SPLIT, check_vma=False))
-    zeros = spmd.place(np.zeros((mesh.size, BYTES.value // 4), np.float32), mesh, spmd.SPLIT)
-    spmd.wait(step(zeros))
-    begin, times = time.monotonic(), []
-    for number in range(1, CALLS.value + 1):
-        start = time.monotonic()
-        spmd.wait(step(zeros))
-        times.append(time.monotonic() - start)
-        if jax.process_index() or number % ROW:
-            continue
-        rails = {(each["process"], each["rail"]): each for each in jaxcomm.stats().rails}
-        share = rails[1, "eth1"]["shares"][-1][1]
-        took = seconds_text(statistics.median(times[-ROW:]))
-        print(f"{time.monotonic() - begin:6.1f} s  {number:4d} calls  {took:>7}  {share / UNITS:6.1%}", flush=True)
+    rates = {rail.name: rail.rate for rail in from_environment().rails}
+    second = [*rates][1]
+    splits = [rates, {**rates, second: SLOW.value}] if SLOW.value else []
+    shares = [dict(zip(each, in_units([*each.values()]), strict=True)) for each in [rates, *splits]]
+    parts = -(-ROUNDS.value // FIXED_CALLS) if splits else 0
+    # From the largest size on, those of the way that is measured.
+    planned = [
+        SharesFrom(BYTES.value + (number * len(splits) + way) * STEP, shares[1 + way])
+        for number in range(parts)
+        for way in range(len(splits))
+    ]
+    planned.append(SharesFrom(BYTES.value + parts * len(splits) * STEP, shares[0]))
+    members.connected(planned=[planned[0]._replace(min_bytes=0), *planned[1:]])
+    sizes = [each.min_bytes for each in planned]
+    calls = [call(jaxcomm.psum, jax.devices(), nbytes) for nbytes in sizes]
+    begin = time.monotonic()
+    rounds: list[list[float]] = []
+    found, rows = list[float](), []
+    for number in range(ROUNDS.value):
+        part = number // FIXED_CALLS * len(splits)
+        seconds = []
+        for made in [calls[-1], *calls[part : part + len(splits)]]:
+            start = time.perf_counter()
+            spmd.wait(made())
+            seconds.append(time.perf_counter() - start)
+        rounds.append(seconds)
+        found.append(share(second))
+        if jax.process_index() == 0 and (number + 1) % ROW == 0:
+            medians = [statistics.median(each) for each in zip(*rounds[-ROW:], strict=True)]
+            best = f"{medians[0] / min(medians[1:]) - 1:+.1%}" if splits else "-"
+            share_text = f"{min(found[-ROW:]):.1%} to {max(found[-ROW:]):.1%}"
+            rows.append(
+                [f"{time.monotonic() - begin:.0f} s", number + 1, share_text, *map(seconds_text, medians), best]
+            )
+            print(*rows[-1], sep="  ", flush=True)
+    if jax.process_index() == 0:
+        ways = ["as found", *(":".join(map(str, each.values())) for each in splits)]
+        print(table(["after", "rounds", f"share of {second}", *ways, "as found beside the best"], rows))
+        changes = sum(one != other for one, other in itertools.pairwise(found))
+        print(f"{changes} changes of the share in {len(found)} rounds")
+
+
+def share(rail: str) -> float:
+    """Of what this process sends to the second one in calls of the measured way, the rail's part."""
+    to = 0 if jax.process_index() else 1
+    states = {(each["process"], each["rail"]): each for each in jaxcomm.stats().rails}
+    part: int = states[to, rail]["shares"][-1][1]
+    return part / UNITS
 
 
 if __name__ == "__main__":
