@@ -16,7 +16,7 @@ import time
 
 import jax
 from absl import app, flags
-from rail_shares import call
+from sums import call
 
 import jaxcomm
 from jaxcomm.cli.common import spmd

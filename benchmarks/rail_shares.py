@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 
 import jax
 import mptcp
-import numpy as np
 from absl import app, flags
-from jax.sharding import Mesh
+from sums import call
 
 import jaxcomm
 from jaxcomm.cli.bench_late import single
@@ -64,17 +63,6 @@ def share_table(sizes: Sequence[int], every: Mapping[str, Mapping[str, int]]) ->
         for number, shares in enumerate(every.values())
     ]
     return [found[0]._replace(min_bytes=0), *found[1:]]
-
-
-def call(psum: Callable[..., Any], devices: Sequence[jax.Device], nbytes: int) -> Callable[[], Any]:
-    """A sum over the devices, so many bytes of each; it has been made once."""
-    mesh = Mesh(np.array(devices), (spmd.AXIS,))
-    summed = functools.partial(psum, axis_name=spmd.AXIS)
-    mapped = jax.shard_map(summed, mesh=mesh, in_specs=spmd.SPLIT, out_specs=spmd.SPLIT, check_vma=False)
-    zeros = spmd.place(np.zeros((mesh.size, nbytes // 4), np.float32), mesh, spmd.SPLIT)
-    made = functools.partial(jax.jit(mapped), zeros)
-    spmd.wait(made())
-    return made
 
 
 def gloo_calls() -> dict[int, dict[str, Callable[[], Any]]]:

@@ -1,0 +1,24 @@
+"""Sums over all devices of a job, made once, for benchmarks that call them by turns."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from jaxcomm.cli.common import spmd
+
+
+def call(psum: Callable[..., Any], devices: Sequence[jax.Device], nbytes: int) -> Callable[[], Any]:
+    """A sum over the devices, so many bytes of each; it has been made once."""
+    mesh = Mesh(np.array(devices), (spmd.AXIS,))
+    summed = functools.partial(psum, axis_name=spmd.AXIS)
+    mapped = jax.shard_map(summed, mesh=mesh, in_specs=spmd.SPLIT, out_specs=spmd.SPLIT, check_vma=False)
+    zeros = spmd.place(np.zeros((mesh.size, nbytes // 4), np.float32), mesh, spmd.SPLIT)
+    made = functools.partial(jax.jit(mapped), zeros)
+    spmd.wait(made())
+    return made
