@@ -4,8 +4,8 @@
 
 In each round all ranks sum the same bytes three times, by turns: with the shares as they are found in the run, which is
 what is measured, and with two that stay as they are: by the rails' rates, and by those while the second one is slow
-(`--slow`). An oracle has the better of these two in each part of the run. A row is for 25 rounds; its shares are the
-second rail's, of what the first host sends to the second one, whose link is slow for a while.
+(`--slow`). An oracle has the better of these two in each part of the run. A row is for 25 rounds; its shares are of
+the second rail in what each host sends to the next one, in percent. The second host's link is slow for a while.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import statistics
 import time
 
 import jax
+import numpy as np
 from absl import app, flags
+from jax.experimental import multihost_utils
 from sums import call
 
 import jaxcomm
@@ -48,39 +50,42 @@ def main(_: list[str]) -> None:
         for way in range(len(splits))
     ]
     planned.append(SharesFrom(BYTES.value + parts * len(splits) * STEP, shares[0]))
-    members.connected(planned=[planned[0]._replace(min_bytes=0), *planned[1:]])
-    sizes = [each.min_bytes for each in planned]
-    calls = [call(jaxcomm.psum, jax.devices(), nbytes) for nbytes in sizes]
+    members.connected(planned=[SharesFrom(0, shares[0]), *planned])
+    calls = [call(jaxcomm.psum, jax.devices(), each.min_bytes) for each in planned]
+    together = call(jaxcomm.psum, jax.devices(), STEP)
     begin = time.monotonic()
     rounds: list[list[float]] = []
-    found, rows = list[float](), []
+    shares_found, rows = list[float](), list[list[object]]()
     for number in range(ROUNDS.value):
         part = number // FIXED_CALLS * len(splits)
         seconds = []
         for made in [calls[-1], *calls[part : part + len(splits)]]:
+            spmd.wait(together())  # all come to the next one together
             start = time.perf_counter()
             spmd.wait(made())
             seconds.append(time.perf_counter() - start)
         rounds.append(seconds)
-        found.append(share(second))
-        if jax.process_index() == 0 and (number + 1) % ROW == 0:
-            medians = [statistics.median(each) for each in zip(*rounds[-ROW:], strict=True)]
-            best = f"{medians[0] / min(medians[1:]) - 1:+.1%}" if splits else "-"
-            share_text = f"{min(found[-ROW:]):.1%} to {max(found[-ROW:]):.1%}"
-            rows.append(
-                [f"{time.monotonic() - begin:.0f} s", number + 1, share_text, *map(seconds_text, medians), best]
-            )
+        shares_found.append(share(second))
+        if (number + 1) % ROW:
+            continue
+        ends = multihost_utils.process_allgather(np.array([min(shares_found[-ROW:]), max(shares_found[-ROW:])]))
+        medians = [statistics.median(each) for each in zip(*rounds[-ROW:], strict=True)]
+        best = f"{medians[0] / min(medians[1:]) - 1:+.1%}" if splits else "-"
+        of_hosts = [f"{100 * low:.0f}-{100 * high:.0f}" for low, high in ends]
+        rows.append([f"{time.monotonic() - begin:.0f} s", number + 1, *of_hosts, *map(seconds_text, medians), best])
+        if jax.process_index() == 0:
             print(*rows[-1], sep="  ", flush=True)
+    changes = sum(one != other for one, other in itertools.pairwise(shares_found))
+    print(f"{changes} changes of this host's share in {len(shares_found)} rounds", flush=True)
     if jax.process_index() == 0:
+        hosts = [f"{number} to {(number + 1) % jax.process_count()}" for number in range(jax.process_count())]
         ways = ["as found", *(":".join(map(str, each.values())) for each in splits)]
-        print(table(["after", "rounds", f"share of {second}", *ways, "as found beside the best"], rows))
-        changes = sum(one != other for one, other in itertools.pairwise(found))
-        print(f"{changes} changes of the share in {len(found)} rounds")
+        print(table(["after", "rounds", *hosts, *ways, "beside the best"], rows))
 
 
 def share(rail: str) -> float:
-    """Of what this process sends to the second one in calls of the measured way, the rail's part."""
-    to = 0 if jax.process_index() else 1
+    """Of what this process sends to the next one in calls of the measured way, the rail's part."""
+    to = (jax.process_index() + 1) % jax.process_count()
     states = {(each["process"], each["rail"]): each for each in jaxcomm.stats().rails}
     part: int = states[to, rail]["shares"][-1][1]
     return part / UNITS
