@@ -21,7 +21,7 @@ Status PrepareSocket(int socket) {
   // Probes go out only while nothing else does, and are given up after kSilence. TCP_USER_TIMEOUT would also end a
   // connection to a process that reads nothing for a while. The sizes of the buffers are the kernel's to choose: once
   // set, they no longer grow.
-  constexpr int kProbe = 2;  // seconds
+  constexpr int kProbe = 1;  // seconds: some may be lost
   if (getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &length) == 0 &&
       fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK) == 0 && set(IPPROTO_TCP, TCP_NODELAY, 1) &&
       set(SOL_SOCKET, SO_KEEPALIVE, 1) && set(IPPROTO_TCP, TCP_KEEPIDLE, kProbe) &&

@@ -1,0 +1,91 @@
+"""Whether a language model learns as well when the network loses some of its gradients: over UDP, five seeds.
+
+    JAXCOMM_TRANSPORT=udp jaxcomm testbed run benchmarks/lossy_training.toml -- python benchmarks/network_convergence.py
+
+Each process is a worker and trains the recipe's model by SGD with momentum, then by Adam, with each seed three times:
+by the exact mean of gradients, by one of which a share may stay lost (`Loss(policy="network")`), and by one that leaves
+out as much at random. The learning rates are those of `benchmarks/convergence.py`. Process 0 prints nats per held-out
+character: each way's mean with its 95 % interval over the seeds, and the paired differences to the exact mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "recipes"))
+
+import jax
+import optax
+from scipy import stats
+
+import jaxcomm
+import language  # joins the job
+from common import devices, synchronisation
+from common.training import Training
+from jaxcomm.report.tables import table
+from jaxcomm.train import Loss
+
+SEGMENT_BYTES = 1024  # the least there is: the tensors have some tens of KiB
+OPTIMIZERS = {"SGD": optax.sgd(0.1, momentum=0.9), "Adam": optax.adam(6e-3)}
+
+
+def main() -> None:
+    """Trains and prints."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=5, help="trainings of each way, 2 at least; default 5")
+    parser.add_argument("--steps", type=int, default=200, help="of each training; default 200")
+    parser.add_argument("--bound", type=float, default=0.1, help="share of each tensor that may stay lost; default 0.1")
+    args = parser.parse_args()
+    ways = {
+        "exact": ("jaxcomm", None),
+        "network": ("mlt", Loss(args.bound, policy="network", segment_bytes=SEGMENT_BYTES)),
+        "random": ("mlt", Loss(args.bound, policy="random", segment_bytes=SEGMENT_BYTES)),
+    }
+    rows: list[list[object]] = []
+    for name, optimizer in OPTIMIZERS.items():
+        task = dataclasses.replace(language.python_help(devices.AXIS), optimizer=optimizer)
+        workers = jax.device_count()
+        trainings = {
+            way: Training(task, synchronisation.by_name(how, workers, loss=loss), devices.mesh())
+            for way, (how, loss) in ways.items()
+        }
+        nats: dict[str, list[float]] = {way: [] for way in ways}
+        lost: dict[str, list[float]] = {way: [] for way in ways}
+        for seed in range(args.seeds):
+            for way, training in trainings.items():
+                jaxcomm.reset_stats()
+                begin = time.monotonic()
+                state, _losses = training.steps(training.init(seed), args.steps)
+                nats[way].append(training.score(state)["nats"])
+                lost[way].append(lost_share())
+                if devices.is_first():
+                    took = f"{time.monotonic() - begin:.1f} s"
+                    print(f"{name}, seed {seed}, {way}: {nats[way][-1]:.4f} nats, {took}", flush=True)
+        for way, found in nats.items():
+            differences = [one - exact for one, exact in zip(found, nats["exact"], strict=True)]
+            rows.append([name, way, with_interval(found), with_interval(differences), f"{max(lost[way]):.2%}"])
+    if devices.is_first():
+        print(table(["optimizer", "mean of gradients", "nats", "beside exact", "lost on the way"], rows))
+
+
+def lost_share() -> float:
+    """Of what the others sent to this process for its part of the sums."""
+    sites = [site for site in jaxcomm.stats() if site["lost_bytes"]]
+    sent = sum(site["bytes"] * site["calls"] for site in sites) * (1 - 1 / jax.device_count())
+    return sum(site["lost_bytes"] for site in sites) / sent if sites else 0.0
+
+
+def with_interval(values: Sequence[float]) -> str:
+    """The mean and its 95 % confidence interval, by Student's t."""
+    error = statistics.stdev(values) / len(values) ** 0.5
+    return f"{statistics.mean(values):+.4f} ± {stats.t.ppf(0.975, len(values) - 1) * error:.4f}"
+
+
+if __name__ == "__main__":
+    main()
