@@ -1,6 +1,7 @@
-"""Cuts of a rail at random moments, of five kinds, while four hosts sum 16 MiB over two rails of 500 Mbit/s. Root.
+"""Cuts of a rail at random moments, of five kinds, while four hosts sum buffers over two rails of 500 Mbit/s. Root.
 
     python benchmarks/rail_cuts.py                     # 100 cuts, about 10 minutes
+    python benchmarks/rail_cuts.py --mib 4             # of 4 MiB in place of 16
     python benchmarks/rail_cuts.py --seed 3 --cuts 5   # and every line that the processes printed
     python benchmarks/rail_cuts.py --cuts 0 --calm_s 3600 --busy 2   # an hour of load: no rail may be lost
 
@@ -38,7 +39,6 @@ HOSTS = Testbed.model_validate(
         "hosts": [{"name": name} for name in "abcd"],
     }
 )
-ELEMENTS = 4 << 20
 CALM_S = 1.5  # between a rail's return and the next cut, at least
 BACK_S = 20.0  # for a rail to be back
 START_S, END_S = 120.0, 60.0
@@ -65,10 +65,10 @@ class Happened(NamedTuple):
 class Job:
     """The processes, and what they have printed."""
 
-    def __init__(self, layout: Layout, folder: Path) -> None:
+    def __init__(self, layout: Layout, folder: Path, mib: int) -> None:
         self._end_file, self._files, self.children = folder / "end", list[Path](), list[subprocess.Popen[str]]()
         own = testbed.environments(layout)
-        command = testbed.on_its_host([sys.executable, str(PROGRAM), str(ELEMENTS), str(self._end_file)])
+        command = testbed.on_its_host([sys.executable, str(PROGRAM), str(mib << 18), str(self._end_file)])
         for process, environment in enumerate(own):
             job = {"devices": 1, "coordinator": testbed.coordinator(layout), "transport": None}
             variables = launch.variables(process, len(own), **job, environment={"XLA_FLAGS": ""})
@@ -214,12 +214,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0, help="of hosts, rails and moments; default 0")
     parser.add_argument("--cuts", type=int, default=100, help="how many; default 100")
+    parser.add_argument("--mib", type=int, default=16, help="of each rank's buffer; default 16")
     parser.add_argument("--calm_s", type=float, default=0.0, help="seconds before the first cut; default 0")
     parser.add_argument("--busy", type=int, default=0, help="processes besides that only take time; default none")
     args = parser.parse_args()
     drawn, happened = random.Random(args.seed), list[Happened]()
     with testbed.up(HOSTS) as layout, tempfile.TemporaryDirectory() as folder:
-        job = Job(layout, Path(folder))
+        job = Job(layout, Path(folder), args.mib)
         busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(args.busy)]
         try:
             wait(job, START_S, "calls")
