@@ -42,6 +42,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200, help="of each training; default 200")
     parser.add_argument("--bound", type=float, default=0.1, help="share of each tensor that may stay lost; default 0.1")
     args = parser.parse_args()
+    jaxcomm.init(deadline_s=600)  # while processes compile on few processors, the first one waits for the last
     ways = {
         "exact": ("jaxcomm", None),
         "network": ("mlt", Loss(args.bound, policy="network", segment_bytes=SEGMENT_BYTES)),
