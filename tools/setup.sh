@@ -54,7 +54,7 @@ with open('pyproject.toml', 'rb') as file:
 # configuration.
 install() {
   .venv/bin/python -m uv --version >/dev/null 2>&1 || quietly .venv/bin/python -m pip install uv
-  .venv/bin/python -m uv pip install --quiet --python .venv/bin/python "$@" >/dev/null 2>&1 </dev/null ||
+  .venv/bin/python -m uv pip install --quiet --compile-bytecode --python .venv/bin/python "$@" >/dev/null 2>&1 </dev/null ||
     quietly .venv/bin/python -m pip install "$@"
 }
 

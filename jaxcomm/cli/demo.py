@@ -32,6 +32,7 @@ EXAMPLE = """
 _BLOCK = 5  # steps of one training before it is the next one's turn
 _WARM_UP = 5  # steps of each training that are not timed: they compile, and touch their memory
 _ROUNDS = 5
+_LEAST_SIZES = 4  # that are measured
 _IMAGES = 1797  # scikit-learn's digits
 
 
@@ -79,7 +80,7 @@ def run(args: Namespace) -> int:
     files.check_writable(out / "report.md")
     use_host_devices(args.devices)
     with progress.clock("1/4 profiling"):
-        measured = measure_devices(args.devices, SIZES, 50, inject={args.late.rank: args.late.seconds})
+        measured = measure_devices(args.devices, _sizes(args.hidden), 50, inject={args.late.rank: args.late.seconds})
         profile.save(measured, out / "profile.json")
     with progress.clock("2/4 planning and proving"):
         made = planner.plan(measured)
@@ -111,6 +112,14 @@ def run(args: Namespace) -> int:
         called = sys.argv[0] if Path(sys.argv[0]).name == "jaxcomm" and not shutil.which("jaxcomm") else "jaxcomm"
         print(story.screen(report, args.out, called))
     return 0
+
+
+def _sizes(hidden: int) -> tuple[int, ...]:
+    """Those up to the first that is no smaller than the gradient, or a few more, as α and β are fitted to them."""
+    from jaxcomm.cli.common import digits
+
+    nbytes = digits.gradient_bytes(hidden)
+    return SIZES[: max(_LEAST_SIZES, 1 + sum(size < nbytes for size in SIZES))]
 
 
 def _train(args: Namespace, made: Plan) -> dict[str, Any]:
@@ -151,9 +160,10 @@ def _report(args: Namespace, measured: Profile, made: Plan, trained: dict[str, A
 
     from jaxcomm import ffi
     from jaxcomm.cli import bench_late
+    from jaxcomm.cli.common import digits
 
     [trained_site] = [site for site in ffi.sites() if site["calls"] and site["plan"] == made.hash[:8]]
-    nbytes = trained["jaxcomm"].gradient_bytes
+    nbytes = digits.gradient_bytes(args.hidden)
     late, link = profile.straggler(measured), measured.link
     plans = {name: bench_late.single(name, args.devices, args.late) for name in ("ring", "direct")} | {"plan": made}
     predicted = {

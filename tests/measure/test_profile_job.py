@@ -14,6 +14,7 @@ from jaxcomm import plan, profile
 from jaxcomm.cli import main
 from jaxcomm.errors import ProfileError
 from jaxcomm.measure import measure_processes
+from tests.processes import fork_server
 
 Capture = pytest.CaptureFixture[str]
 ROOT = Path(__file__).parents[2]
@@ -64,7 +65,8 @@ os._exit(code)  # without JAX's own wait for all processes
 
 
 def launch(folder: Path, processes: int, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "jaxcomm.cli", "launch", "-n", f"{processes}", *words]
+    python = fork_server.python("jax.experimental.multihost_utils", "jaxcomm.planner", servers=2)
+    command = [python, "-m", "jaxcomm.cli", "launch", "-n", f"{processes}", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, env=ENVIRONMENT, cwd=folder)
 
 

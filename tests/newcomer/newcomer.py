@@ -6,7 +6,10 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+
+from tests.processes import fork_server
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 300
@@ -22,13 +25,17 @@ def commands(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip().startswith("jaxcomm ")]
 
 
-def shell(line: str, folder: Path) -> str:
-    """What a line, typed in the folder, prints; it must succeed, and print no error."""
+def shell(line: str, folder: Path, imported: Sequence[str] = ()) -> str:
+    """What a line, typed in the folder, prints; it must succeed, and print no error.
+
+    Its Python begins as a newcomer's does, or is forked from a process that has imported some modules.
+    """
+    python = fork_server.python(*imported) if imported else sys.executable
     programs = folder / ".programs"
     programs.mkdir(exist_ok=True)
     for name, words in {"jaxcomm": "-m jaxcomm.cli ", "python": ""}.items():  # this checkout's, installed or not
         program = programs / name
-        program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" {words}"$@"\n')
+        program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{python}" {words}"$@"\n')
         program.chmod(0o755)
     bare = {"HOME": str(folder), "PATH": os.pathsep.join([str(programs), "/usr/bin", "/bin", "/usr/sbin", "/sbin"])}
     bare |= {

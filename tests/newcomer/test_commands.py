@@ -96,6 +96,8 @@ SHORTER = {
     "what-if": "--bytes 1MiB",
     "bench": "--sizes 1KiB --rounds 1",
 }
+# What most commands take longer to import than to use; JAX is not among it, which they prepare before they import it.
+IMPORTED = ("sklearn.datasets", "matplotlib.figure", "ortools.sat.python.cp_model", "jaxcomm.planner")
 # On a machine without what they need, these say what they would do.
 DRY = ("--on cuda", "recipes/images.py", "jaxcomm check ", "testbed run")
 
@@ -129,8 +131,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert {path.suffix for path in here.iterdir() if path.is_file()} == {".json", ".svg"}
     (here / "train.py").write_text(MODEL)
     (here / "run.py").write_text(RUN)
-    shell('XLA_FLAGS="$XLA_FLAGS --xla_force_host_platform_device_count=8" PJRT_NPROC=32 python run.py', here)
-    shell("jaxcomm profile --inject rank=3,ms=30 --sizes 4KiB,64KiB --steps 10 --out late.json", here)
+    shell('XLA_FLAGS="$XLA_FLAGS --xla_force_host_platform_device_count=8" PJRT_NPROC=32 python run.py', here, IMPORTED)
+    shell("jaxcomm profile --inject rank=3,ms=30 --sizes 4KiB,64KiB --steps 10 --out late.json", here, IMPORTED)
     (here / "mine").mkdir()
     (here / "mine" / "text.py").write_text(MODEL)
     (here / "recipes").symlink_to(ROOT / "recipes")
@@ -142,13 +144,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(FIXTURES / "pair_rates_of_gpus.txt", here / "pair_rates.txt")  # of four, as hosts are in the example
     for name in ("all_reduce_perf.txt", "eth0.txt", "eth1.txt"):
         shutil.copy(FIXTURES / "nccl_tests.txt", here / name)
-    shell("jaxcomm profile step train.py:example --steps 2", here)
-    shell("jaxcomm plan profile.json --out plan.json", here)
+    shell("jaxcomm profile step train.py:example --steps 2", here, IMPORTED)
+    shell("jaxcomm plan profile.json --out plan.json", here, IMPORTED)
     (here / "auto_run.py").write_text(AUTO_RUN)
-    shell("python auto_run.py", here)
-    shell("jaxcomm profile import all_reduce_perf.txt --out rails.json", here)
+    shell("python auto_run.py", here, IMPORTED)
+    shell("jaxcomm profile import all_reduce_perf.txt --out rails.json", here, IMPORTED)
     for rail in ("eth0", "eth1"):
-        shell(f"jaxcomm profile import {rail}.txt --rail {rail}=tcp --into rails.json", here)
+        shell(f"jaxcomm profile import {rail}.txt --rail {rail}=tcp --into rails.json", here, IMPORTED)
     return here
 
 
@@ -159,7 +161,7 @@ def typed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[di
     def run(command: str) -> str:
         here = tmp_path_factory.mktemp("example") / "here"
         shutil.copytree(folder, here, symlinks=True)
-        return "".join(shell(short(line), here) for line in examples(command))
+        return "".join(shell(short(line), here, IMPORTED) for line in examples(command))
 
     with ThreadPoolExecutor(2) as pool:
         yield {command: pool.submit(run, command) for command in COMMANDS}

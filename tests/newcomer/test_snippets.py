@@ -376,7 +376,7 @@ def test_the_snippets_of_a_page_run(page: str, made: Path, tmp_path: Path) -> No
     parts = zip(PROGRAMS[page].values(), blocks(page, "python"), strict=True)
     program = tmp_path / f"the_snippets_of_{Path(page).stem}.py"
     program.write_text("\n".join([HEAD, *(put_into(snippet) for put_into, snippet in parts)]))
-    shell(f"python {program.name}", tmp_path)
+    shell(f"python {program.name}", tmp_path, ["flax.linen", "optax"])
 
 
 def test_every_snippet_has_a_program() -> None:

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import tempfile
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxcomm.distributed import launch
-from tests.processes.fork_server import ForkServer
+from tests.processes import fork_server
 
 _MARK = "@report "
-_servers: list[ForkServer] = []  # one for each process of a job, kept for all jobs
 
 
 class Process(NamedTuple):
@@ -56,13 +56,12 @@ def run(
       timeout_s: what still runs then is killed.
       environment: further variables.
     """
-    while len(_servers) < processes:
-        _servers.append(ForkServer())
+    python = fork_server.python("jax.experimental.multihost_utils", servers=processes)
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder, str(process)) for process in range(processes)]
         coordinator = launch.local_coordinator()
-        servers = _servers[:processes]
-        for process, (server, file) in enumerate(zip(servers, files, strict=True)):
+        started = []
+        for process, file in enumerate(files):
             own = launch.variables(
                 process,
                 processes,
@@ -71,14 +70,27 @@ def run(
                 transport=transport,
                 environment=os.environ,
             )
-            server.start(module, words, launch.inherited(os.environ) | own | environment, file)
+            with file.open("w") as output:
+                started.append(
+                    subprocess.Popen(
+                        [python, "-m", module, *words],
+                        env=launch.inherited(os.environ) | own | environment,
+                        cwd=fork_server.ROOT,
+                        stdin=subprocess.DEVNULL,
+                        stdout=output,
+                        stderr=subprocess.STDOUT,
+                    )
+                )
         deadline = time.monotonic() + timeout_s
         try:
-            for server in servers:
-                server.wait(max(0.0, deadline - time.monotonic()))
+            for each in started:
+                each.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            pass  # its status says so
         finally:
-            statuses = [server.kill() for server in servers]
-        return [_read(status, file.read_text()) for status, file in zip(statuses, files, strict=True)]
+            for each in started:
+                each.kill()
+        return [_read(each.wait(), file.read_text()) for each, file in zip(started, files, strict=True)]
 
 
 def _read(status: int, output: str) -> Process:

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.processes import fork_server
+
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "recipes"
 DEADLINE_S = 300
+# What takes most of them longer to import than to run.
+IMPORTED = (
+    "jax.experimental.multihost_utils",
+    "flax.nnx",
+    "optax",
+    "orbax.checkpoint",
+    "sklearn.datasets",
+    "tensorboardX",
+    "matplotlib.figure",
+)
 
 
 def start(script: Path, words: Sequence[str], cache: Path, launch: Sequence[str] = ()) -> subprocess.Popen[str]:
@@ -24,7 +35,7 @@ def start(script: Path, words: Sequence[str], cache: Path, launch: Sequence[str]
     kept = {"JAX_COMPILATION_CACHE_DIR": str(cache), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     return subprocess.Popen(
-        [sys.executable, *launcher, str(script), *words],
+        [fork_server.python(*IMPORTED, servers=2), *launcher, str(script), *words],
         env={**os.environ, **kept, "PYTHONPATH": path, "XLA_FLAGS": quick},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 from jaxcomm.cli.common import spmd
 from jaxcomm.cli.common.spmd import SAME, SPLIT
 
-_CLASSES = 10
+_PIXELS, _CLASSES = 64, 10
 
 
 class Perceptron(nn.Module):
@@ -32,6 +32,13 @@ class Perceptron(nn.Module):
             images = nn.gelu(nn.Dense(self.hidden)(images))
         logits: jax.Array = nn.Dense(_CLASSES)(images)
         return logits
+
+
+def gradient_bytes(hidden: int) -> int:
+    """Size of the gradient, which is that of the parameters."""
+    image = jax.ShapeDtypeStruct((1, _PIXELS), jnp.float32)
+    params = jax.eval_shape(Perceptron(hidden).init, jax.random.key(0), image)
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))
 
 
 class Training:
@@ -86,11 +93,6 @@ class Training:
         self.params, self._state = spmd.place((params, optimizer.init(params)), self._mesh, SAME)
         self.losses: list[float] = []
         self.seconds: list[float] = []
-
-    @property
-    def gradient_bytes(self) -> int:
-        """Size of the gradient, which is that of the parameters."""
-        return sum(leaf.nbytes for leaf in jax.tree.leaves(self.params))
 
     def step(self) -> None:
         """Takes one step on the next images and waits for its end; appends to `losses` and `seconds`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -62,11 +63,12 @@ def solved(setting: Setting, time_limit: float, seed: int) -> tuple[SolvedCall, 
 
 def solve_size(setting: Setting, nbytes: int, time_limit: float, seed: int) -> SolvedCall:
     """The best schedule that is found for calls of one size and the median delay, from the fastest starts; the
-    arguments are those of `solved`."""
+    arguments are those of `solved`. A search that was made before is not made again: many a change that what-if asks
+    about, of rails or NICs, leaves the network as it is."""
     late = setting.late
     starts = sorted({*_starts(setting, nbytes)}, key=lambda spec: (setting.seconds(spec, nbytes), repr(spec)))[:STARTS]
-    made, delay = [setting.schedule(spec) for spec in starts], float(np.median(late.delays.seconds))
-    return solve(made, nbytes, setting.links, late.ranks[-1], delay, time_limit=time_limit, seed=seed)
+    made, delay = tuple(setting.schedule(spec) for spec in starts), float(np.median(late.delays.seconds))
+    return _searched(made, nbytes, setting.links, late.ranks[-1], delay, time_limit=time_limit, seed=seed)
 
 
 def solve(
@@ -111,6 +113,9 @@ def solve(
         start_s=significant(start_s),
         bound_s=significant(lower_bound(best.num_chunks, *call)),
     )
+
+
+_searched = lru_cache(maxsize=64)(solve)
 
 
 def _starts(setting: Setting, nbytes: int) -> list[Spec]:
