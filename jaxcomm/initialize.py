@@ -79,7 +79,7 @@ def init(
     if plan == AUTO:
         from jaxcomm import auto_plan
 
-        auto_plan.begin()
+        auto_plan.begin(mesh)
     elif plan is not None and (begun := sys.modules.get("jaxcomm.auto_plan")):  # which few runs need
         begun.end()
     if plan is not None:

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -34,6 +35,13 @@ class Counter {
     ++count_;
     changed_.notify_all();
   }
+  void OnPeerLeft(uint32_t process, const Status& why) override {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      log_.left.insert(process);
+    }
+    OnPeerGone(process, why);
+  }
   bool Await(size_t count) {
     std::unique_lock<std::mutex> lock(mutex_);
     return changed_.wait_for(lock, kTestLimit, [&] { return count_ >= count; });
@@ -52,6 +60,7 @@ class Counter {
 struct Log {
   std::vector<std::pair<uint32_t, std::string>> notices;
   std::map<uint32_t, std::string> gone;
+  std::set<uint32_t> left;  // those of them that have left
 };
 
 class LoggedEvents : public Transport::Events {
