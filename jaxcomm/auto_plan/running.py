@@ -10,13 +10,13 @@ import jax
 from jaxcomm import plan_history
 from jaxcomm.auto_plan import links
 from jaxcomm.auto_plan.auto_plan import AutoPlan
-from jaxcomm.distributed import gone, store
+from jaxcomm.distributed import store
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say
 
-_MEASUREMENTS: Final = (
-    1 << 20
-)  # those of a run have numbers from here on, and so many are left for each set of processes
+# Measurements in the run have numbers from here on, those with fewer processes from so many more for each that lacks.
+_MEASUREMENTS: Final = 1 << 20
+_OF_FEWER: Final = 1 << 24
 
 
 class _Running(NamedTuple):
@@ -53,7 +53,6 @@ def begin(mesh: jax.sharding.Mesh | None) -> None:
     end()
     missing = jax.process_count() - len(processes)
     name = f"auto-{hashlib.sha256(str(processes).encode()).hexdigest()[:16]}" if missing else "auto"
-    gone.require(processes, "the processes cannot plan together")
     store.publish(f"{name}/begun/{process}", "")
     for each in processes:
         store.lookup(f"{name}/begun/{each}", f"process {each} has not called jaxcomm.init(plan='auto')", each)
@@ -64,7 +63,7 @@ def begin(mesh: jax.sharding.Mesh | None) -> None:
         say(f"plan='auto': {said}")
 
     def measure_again(number: int) -> links.MeasuredLinks:
-        return links.measure(devices, (1 + missing) * _MEASUREMENTS + number)
+        return links.measure(devices, _MEASUREMENTS + missing * _OF_FEWER + number)
 
     followed = AutoPlan(found.links, process, processes, len(devices), name, measure_again)
     _running = _Running(store.client(), processes, followed)

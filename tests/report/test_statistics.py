@@ -79,6 +79,8 @@ def test_rails_are_a_table_of_their_own() -> None:
         ["1", "eth1", "fenced", "3", "25.0%", "0", "B"],
     ]
     assert json.loads(stats.json())["rails"] == rails
+    assert stats.scalars()["rails/1/eth1/share"] == 0.25
+    assert stats.scalars()["rails/1/eth1/is_open"] == 0.0
 
 
 def test_processes_that_are_gone_have_a_line_each() -> None:
@@ -91,8 +93,6 @@ def test_processes_that_are_gone_have_a_line_each() -> None:
         "after 12.3 s: process 3 has been cut off: garbage.",
     ]
     assert [each.model_dump() for each in run_file.decode(stats.json().encode(), "run.json").gone] == [left, died]
-    assert stats.scalars()["rails/1/eth1/share"] == 0.25
-    assert stats.scalars()["rails/1/eth1/is_open"] == 0.0
 
 
 def test_scalars_are_flat_and_finite() -> None:

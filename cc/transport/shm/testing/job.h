@@ -35,13 +35,6 @@ class Counter {
     ++count_;
     changed_.notify_all();
   }
-  void OnPeerLeft(uint32_t process, const Status& why) override {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      log_.left.insert(process);
-    }
-    OnPeerGone(process, why);
-  }
   bool Await(size_t count) {
     std::unique_lock<std::mutex> lock(mutex_);
     return changed_.wait_for(lock, kTestLimit, [&] { return count_ >= count; });
@@ -74,6 +67,13 @@ class LoggedEvents : public Transport::Events {
     std::lock_guard<std::mutex> lock(mutex_);
     EXPECT_TRUE(log_.gone.emplace(process, why.message()).second) << "process " << process << " is gone twice";
     changed_.notify_all();
+  }
+  void OnPeerLeft(uint32_t process, const Status& why) override {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      log_.left.insert(process);
+    }
+    OnPeerGone(process, why);
   }
   bool Await(const std::function<bool(const Log&)>& come) {
     std::unique_lock<std::mutex> lock(mutex_);
