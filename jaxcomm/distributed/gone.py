@@ -27,4 +27,4 @@ def require(processes: Collection[int], needed: str) -> None:
     """Raises ProcessGone if one of these processes is gone; `needed` says what for, in the error."""
     for record in ffi.gone():
         if record["process"] in processes:
-            raise ProcessGone(needed, record["why"].splitlines()[0], record["has_left"])
+            raise ProcessGone(needed, record["why"].splitlines()[0].rstrip("."), record["has_left"])

@@ -105,8 +105,9 @@ def main(seed: int, plan: str = "") -> None:
         dies_at = kept[1] + dice.randrange(STEPS)
         kept, error = run(training, *kept, dies_at=dies_at if me == victim else -1)
         found = time.time()
-        _, again = run(training, *kept)  # over the devices that it had before
-        jobs.report(f"loss of {victim}", rank=left.index(victim), errors=[error, again], at=found, again=time.time())
+        # Over the devices that it had before; unequally often, as processes may try.
+        errors = [error, *(run(training, *kept)[1] for _ in range(1 + me))]
+        jobs.report(f"loss of {victim}", rank=left.index(victim), errors=errors, at=found, again=time.time())
         left.remove(victim)
         training = Training(left)
         if plan:
