@@ -36,8 +36,8 @@ def init(
     Args:
       mesh: if given, `plan` must fit one of its axes, or several together; plans by axes must fit theirs.
       plan: what collectives follow from now on, in all threads; as for `use_plan`, but None leaves what is active and
-        {} ends it. "auto", in a job of several processes on CPUs: plans that the run makes itself, see
-        `jaxcomm.auto_plan`. A plan file also says whether hosts are to be connected by TCP or UDP.
+        {} ends it. "auto", in a job of several processes on CPUs: plans that the run makes itself for the processes of
+        the mesh, or for all, see `jaxcomm.auto_plan`. A plan file also says whether TCP or UDP is to connect hosts.
       rails: the network interfaces that connect hosts, as JAXCOMM_RAILS names them and in its place: ["eth0", "eth1"],
         or with their rates "eth0:4,eth1:1". What each carries is the plan's to say, if it has rails.
       deadline_s: seconds that a collective waits for its last rank before it fails; None leaves it: at first it is the
@@ -79,7 +79,7 @@ def init(
     if plan == AUTO:
         from jaxcomm import auto_plan
 
-        auto_plan.begin()
+        auto_plan.begin(mesh)
     elif plan is not None and (begun := sys.modules.get("jaxcomm.auto_plan")):  # which few runs need
         begun.end()
     if plan is not None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
 # What comes of something that plan="auto" finds.
-Outcome = Literal["begun", "followed", "taken back", "no plan", "not measured", "not switched", "failed"]
+Outcome = Literal["begun", "followed", "taken back", "no plan", "not measured", "not switched", "failed", "ended"]
 
 # Of the file that `jaxcomm.stats().save(path)` writes.
 FORMAT: Final = "jaxcomm-stats"

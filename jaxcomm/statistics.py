@@ -21,6 +21,7 @@ class Stats(list[dict[str, Any]]):
 
     Attributes:
       rails: one record per rail to another process; none where one rail leads to each.
+      gone: one record per other process that is gone.
       plans: one record per plan that all threads follow.
       events: one record for each thing that plan="auto" has found or done.
       at_s: seconds since the run began, from which all times of records count.
@@ -33,19 +34,23 @@ class Stats(list[dict[str, Any]]):
         plans: Iterable[dict[str, Any]] = (),
         events: Iterable[dict[str, Any]] = (),
         at_s: float = 0.0,
+        gone: Iterable[dict[str, Any]] = (),
     ) -> None:
         super().__init__(sites)
         self.rails, self.plans, self.events, self.at_s = list(rails), list(plans), list(events), at_s
+        self.gone = list(gone)
 
     def __repr__(self) -> str:
         from jaxcomm.report import sites
 
-        return sites.sites_table(self) + (f"\n\n{sites.rails_table(self.rails)}" if self.rails else "")
+        tables = [sites.sites_table(self)]
+        tables += [sites.rails_table(self.rails)] if self.rails else []
+        return "\n\n".join([*tables, *(["\n".join(sites.gone_lines(self.gone))] if self.gone else [])])
 
     def json(self) -> str:
         """The records as JSON, which `jaxcomm report`, `jaxcomm profile` and `jaxcomm.profile.from_stats` read."""
         written = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        records = {"sites": self, "rails": self.rails, "plans": self.plans, "events": self.events}
+        records = {"sites": self, "rails": self.rails, "gone": self.gone, "plans": self.plans, "events": self.events}
         return json.dumps(
             {
                 "format": plan_history.FORMAT,
@@ -129,6 +134,10 @@ def stats() -> Stats:
     force now. Its `spans` have `bytes`, `bytes_per_s` (the rate that was found, or None), and `share` (of the largest
     calls, where it has changed); its last 64 `changes` say when it was fenced and taken back.
 
+    `gone` has a record for each other process from which nothing comes any more: `process`, `at_s` (when this one saw
+    it), `has_left` (it ended by itself, or failed in Python; else it was killed, or its host does not answer), and
+    `why` in words.
+
     `plans` has a record for each plan that `jaxcomm.init` has made all threads follow, and of the one that plan="auto"
     has them follow: `axes` (none: all), `plan`, `since_s`, `ranks`, `roles`, `collectives` (the schedule of all-reduces
     from so many bytes on, and those that calls switch between), `rails` (the threshold and the planned shares), and the
@@ -140,7 +149,8 @@ def stats() -> Stats:
     for record in (*sites, *rails):
         for name in {"spans", "changes"} & record.keys():
             record[name] = [_since_the_beginning(each) for each in record[name]]
-    return Stats(sites, rails, plan_history.plans(), plan_history.events(), plan_history.seconds())
+    gone = map(_since_the_beginning, ffi.gone())
+    return Stats(sites, rails, plan_history.plans(), plan_history.events(), plan_history.seconds(), gone)
 
 
 def reset_stats() -> None:

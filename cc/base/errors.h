@@ -15,6 +15,10 @@
 
 namespace jaxcomm {
 
+// Where a process is gone: what to start again, and when not.
+inline constexpr char kStartAgain[] =
+    "all processes again; where they were started with JAX_ENABLE_RECOVERABILITY=1, the others may go on without it.";
+
 // "psum #412 over 'data' (16 MiB, plan 3f9a01c2)"
 inline std::string NameCall(const std::string& name, int64_t number, const std::string& axes, int64_t bytes,
                             const std::string& plan) {
@@ -82,7 +86,7 @@ struct RankGone {
   Status status() const {
     const std::string whose = "process " + std::to_string(process);
     return Status(Code::kInternal, call + ": rank " + std::to_string(rank) + " is gone: " + why +
-                                       ".\n  Cure: see what " + whose + " wrote last, and start the job again.");
+                                       ".\n  Cure: see what " + whose + " wrote last, and start " + kStartAgain);
   }
 };
 

@@ -137,7 +137,7 @@ std::shared_ptr<MessageCall> AcrossProcesses::Join(const std::shared_ptr<const M
   std::shared_ptr<MessageCall> call;
   std::vector<PeerArrival> early;
   Status failure;
-  std::vector<std::pair<uint32_t, Status>> gone;
+  std::vector<GoneProcess> gone;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     std::shared_ptr<MessageCall>& found = calls_[id];
@@ -148,7 +148,7 @@ std::shared_ptr<MessageCall> AcrossProcesses::Join(const std::shared_ptr<const M
       early = early_.Take(id);
       failure = failures_.Find(id);
       for (const uint32_t process : site->others()) {
-        if (const auto at = gone_.find(process); at != gone_.end()) gone.push_back(*at);
+        if (const auto at = gone_.find(process); at != gone_.end()) gone.push_back(at->second);
       }
     }
     call = found;
@@ -157,7 +157,7 @@ std::shared_ptr<MessageCall> AcrossProcesses::Join(const std::shared_ptr<const M
   if (!refused.ok()) Drive(call, call->Fail(refused, /*announce=*/true));
   for (const PeerArrival& peer : early) Drive(call, call->PeerArrived(peer.arrival, peer.process, peer.at));
   if (!failure.ok()) Drive(call, call->Fail(failure, /*announce=*/true));
-  for (const auto& [process, why] : gone) Drive(call, call->PeerGone(process, why));
+  for (const GoneProcess& each : gone) Drive(call, call->PeerGone(each.process, each.why));
   if (call->site().fingerprint() != site->fingerprint()) {
     Drive(call, call->Fail(call->Differs(rank, site->text()), /*announce=*/true));
   }
@@ -319,9 +319,22 @@ void AcrossProcesses::Send(const std::shared_ptr<MessageCall>& call, const Messa
     to.push_back({call->site().ranks()[call->RankOf(step.local, peer.rank)].process, call->Id(step, peer)});
   }
   const MessageMemory& memory = call->memory(step.local);
-  const Sent done = [this, call, step](const Status& status) { Drive(call, call->Sent(step, status)); };
+  const Sent done = [this, call, step](const Status& status) {
+    Drive(call, call->Sent(status.ok() ? step : OfGone(*call, step), status));
+  };
   if (!task.is_lossy) return transport_.load()->Send(to, memory.ConstSpans(task), done);
   transport_.load()->SendLossy(to[0], memory.ConstSpans(task), memory.Important(task), memory.MayLose(task), done);
+}
+
+// The step for that of its receivers alone whose process is gone; for all where none is known to be.
+MessageStep AcrossProcesses::OfGone(const MessageCall& call, const MessageStep& step) const {
+  const MessageTask& task = call.task(step);
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const uint32_t index : step.peers) {
+    const uint32_t rank = call.RankOf(step.local, task.peers[index].rank);
+    if (gone_.count(call.site().ranks()[rank].process) > 0) return {step.local, step.task, {index}};
+  }
+  return step;
 }
 
 void AcrossProcesses::SendNotice(const std::vector<uint32_t>& processes, const std::string& notice) {
@@ -412,17 +425,24 @@ void AcrossProcesses::OnNotice(uint32_t process, std::string_view bytes) {
   }
 }
 
-void AcrossProcesses::OnPeerGone(uint32_t process, const Status& why) {
+void AcrossProcesses::Lose(const GoneProcess& gone) {
   std::vector<std::shared_ptr<MessageCall>> calls;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    gone_.emplace(process, why);
+    gone_.emplace(gone.process, gone);
     for (const auto& entry : calls_) calls.push_back(entry.second);
   }
   for (const auto& call : calls) {
-    if (call->site().HasRankOf(process)) Drive(call, call->PeerGone(process, why));
+    if (call->site().HasRankOf(gone.process)) Drive(call, call->PeerGone(gone.process, gone.why));
   }
   StartDecided(/*overdue=*/Clock::time_point::min());
+}
+
+std::vector<AcrossProcesses::GoneProcess> AcrossProcesses::gone() const {
+  std::vector<GoneProcess> found;
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [process, gone] : gone_) found.push_back(gone);
+  return found;
 }
 
 void AcrossProcesses::Remember(uint32_t device, const CallId& id, const std::string& text, Clock::time_point now) {

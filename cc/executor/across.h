@@ -58,7 +58,18 @@ class AcrossProcesses : public Transport::Events {
   uint32_t LaunchOf(uint64_t module, int64_t run);
 
   void OnNotice(uint32_t process, std::string_view notice) override;
-  void OnPeerGone(uint32_t process, const Status& why) override;
+  void OnPeerGone(uint32_t process, const Status& why) override { Lose({process, why, false, Clock::now()}); }
+  void OnPeerLeft(uint32_t process, const Status& why) override { Lose({process, why, true, Clock::now()}); }
+
+  // A process from which nothing comes any more.
+  struct GoneProcess {
+    uint32_t process;
+    Status why;
+    bool has_left;  // of its own accord
+    Clock::time_point since;
+  };
+  // In the order of their numbers.
+  std::vector<GoneProcess> gone() const;
 
   // Ends the calls that are overdue.
   void Watch(Clock::time_point now, double deadline);
@@ -113,11 +124,13 @@ class AcrossProcesses : public Transport::Events {
   bool Close(const std::shared_ptr<MessageCall>& call);
   void Post(const std::shared_ptr<MessageCall>& call, const MessageStep& step);
   void Send(const std::shared_ptr<MessageCall>& call, const MessageStep& step);
+  MessageStep OfGone(const MessageCall& call, const MessageStep& step) const;
   void SendNotice(const std::vector<uint32_t>& processes, const std::string& notice);
   void TellDifference(const Finished& call, uint32_t process, const Arrival& arrival);
   void TellFailure(const MessageSite& site, const CallId& id, const Status& why);
   void Stop(const std::shared_ptr<MessageCall>& call);
 
+  void Lose(const GoneProcess& gone);
   std::shared_ptr<MessageCall> FindOrKeep(PeerArrival arrival);
   std::shared_ptr<MessageCall> FindOrFail(const CallId& id, const Status& why);
   std::optional<Finished> FindFinished(const CallId& id) const;
@@ -142,7 +155,7 @@ class AcrossProcesses : public Transport::Events {
   std::map<std::pair<uint64_t, std::string>, std::shared_ptr<StepChoice>> choices_;  // by module and what is alike
   FailedCalls failures_;
   std::map<uint32_t, LastCall> last_calls_;  // by device
-  std::map<uint32_t, Status> gone_;          // processes
+  std::map<uint32_t, GoneProcess> gone_;     // by process
   int64_t number_ = 0;
 };
 

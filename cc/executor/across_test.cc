@@ -436,7 +436,7 @@ TEST(AcrossTest, AProcessMayLeaveAsSoonAsItHasSentItsPart) {
   const MessageSite& its = *site.value();
   executor.events().OnNotice(1, Encode(Arrival{script.call, 1, 10, its.fingerprint(), its.text()}));
   // What it sent last goes to where this process's first message still lies, so it is not posted yet.
-  executor.events().OnPeerGone(1, Status(Code::kInternal, "process 1 has left"));
+  executor.events().OnPeerLeft(1, Status(Code::kInternal, "process 1 has left"));
   while (!script.sends.empty()) {
     const Sent done = std::move(script.sends.front());
     script.sends.pop_front();
@@ -444,6 +444,22 @@ TEST(AcrossTest, AProcessMayLeaveAsSoonAsItHasSentItsPart) {
   }
   const Status status = end.get_future().get();
   EXPECT_TRUE(status.ok()) << status.message();
+}
+
+TEST(AcrossTest, ProcessesThatAreGoneAreRemembered) {
+  Executor executor(1);
+  const Clock::time_point before = Clock::now();
+  executor.events().OnPeerGone(3, Status(Code::kInternal, "process 3 has died"));
+  executor.events().OnPeerLeft(1, Status(Code::kInternal, "process 1 has left"));
+  const std::vector<AcrossProcesses::GoneProcess> gone = executor.gone();
+  ASSERT_EQ(gone.size(), 2u);
+  EXPECT_EQ(gone[0].process, 1u);
+  EXPECT_TRUE(gone[0].has_left);
+  EXPECT_EQ(gone[1].process, 3u);
+  EXPECT_FALSE(gone[1].has_left);
+  EXPECT_EQ(gone[1].why.message(), "process 3 has died");
+  EXPECT_LE(before, gone[1].since);
+  EXPECT_LE(gone[1].since, gone[0].since);
 }
 
 TEST(AcrossTest, AFailureMayComeBeforeThisProcessIsConnected) {

@@ -64,6 +64,7 @@ class Executor {
   // must have run its last callback when this ends.
   void Connect(Transport* transport) { across_.Connect(transport); }
   Transport::Events& events() { return across_; }
+  std::vector<AcrossProcesses::GoneProcess> gone() const { return across_.gone(); }
 
   // Ends the call of this key with an error, for those that wait in it and for those that come later: `coming` ranks
   // together, fewer than the program has, at least one. No other may come.

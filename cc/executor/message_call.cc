@@ -194,7 +194,7 @@ MessageSteps MessageCall::Sent(const MessageStep& step, const Status& status) {
     const uint32_t to = RankOf(step.local, task(step).peers[step.peers[0]].rank);
     const Status one = RankGone{Describe(), site_->NameOf(to), site_->ranks()[to].process, status.message()}.status();
     const Status some(Code::kInternal, Describe() + ": " + status.message() +
-                                           ".\n  Cure: see what that process wrote last, and start the job again.");
+                                           ".\n  Cure: see what that process wrote last, and start " + kStartAgain);
     FailLocked(step.peers.size() == 1 ? one : some, /*announce=*/true, steps);
     return steps;
   }

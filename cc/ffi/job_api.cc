@@ -1,5 +1,6 @@
 // The C functions by which Python connects the processes of a job; c_function.h says how they end.
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <future>
@@ -9,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/base/json.h"
 #include "cc/executor/message_site.h"
 #include "cc/ffi/c_function.h"
 #include "cc/ffi/job.h"
@@ -44,6 +46,21 @@ Result<double> RunMessages(const MessageSite::Label& label, uint64_t number, con
   if (!status.ok()) return status;
   const std::optional<CallRecord> record = site->stats().Last();
   return record ? record->after_arrival : 0.0;
+}
+
+std::string GoneJson() {
+  std::ostringstream out;
+  const char* comma = "";
+  out << "[";
+  for (const AcrossProcesses::GoneProcess& each : TheExecutor().gone()) {
+    const auto since = std::chrono::duration_cast<std::chrono::microseconds>(each.since.time_since_epoch());
+    out << std::exchange(comma, ",") << "{\"process\":" << each.process << ",\"at_us\":" << since.count()
+        << ",\"has_left\":" << (each.has_left ? "true" : "false") << ",\"why\":";
+    WriteJsonString(out, each.why.message());
+    out << "}";
+  }
+  out << "]";
+  return out.str();
 }
 
 }  // namespace
@@ -120,6 +137,11 @@ JAXCOMM_EXPORT int jaxcomm_job_add_udp(int64_t process, int connection, int sock
 
 JAXCOMM_EXPORT int jaxcomm_job_rails(char* json, int64_t json_capacity, int64_t* size, char* error, int64_t capacity) {
   return Answer(error, capacity, [&] { CopyText(TheJob().RailsJson(), json, json_capacity, size); });
+}
+
+// The other processes that are gone, as JSON.
+JAXCOMM_EXPORT int jaxcomm_job_gone(char* json, int64_t json_capacity, int64_t* size, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] { CopyText(GoneJson(), json, json_capacity, size); });
 }
 
 // Rails that may be restored, `capacity` of them at most: of each the process, the rail, and how often it was fenced.

@@ -6,6 +6,9 @@ all could, it commits, else it aborts. From the moment at which a process has pr
 calls of those launches wait.
 
 In the same way they pause: all prepare, each does something while its calls wait, and nothing is switched.
+
+Once one of them is gone, nothing is agreed on any more: calls that wait go on, and find out themselves whether they
+need that process.
 """
 
 from __future__ import annotations
@@ -15,11 +18,12 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from jaxcomm.auto_plan.plan_switches import Launches, PlannedLists
-from jaxcomm.distributed import store
+from jaxcomm.distributed import gone, store
+from jaxcomm.distributed.gone import ProcessGone
 from jaxcomm.errors import JaxcommError
 
 _POLL_S: Final = 0.02
@@ -45,7 +49,7 @@ class SwitchingCore(Protocol):
 class Agreement(Generic[_T]):
     """The processes' switches and pauses, one after the other.
 
-    agreement = Agreement(Switches(), process=0, processes=4, end=threading.Event(), in_pause=measure)
+    agreement = Agreement(Switches(), 0, range(4), "auto", end=threading.Event(), in_pause=measure)
     switched = agreement.propose(plan)  # the first process
     measured = agreement.pause()
     switched = agreement.follow()  # the others, now and then
@@ -55,7 +59,8 @@ class Agreement(Generic[_T]):
         self,
         core: SwitchingCore,
         process: int,
-        processes: int,
+        processes: Sequence[int],
+        name: str,
         end: threading.Event,
         in_pause: Callable[[int], _T],
     ) -> None:
@@ -64,12 +69,13 @@ class Agreement(Generic[_T]):
         Args:
           core: of this process.
           process: which one this is.
-          processes: of the job.
+          processes: that agree; the first one proposes.
+          name: of this agreement, under which they publish.
           end: set when nobody will wait any more.
           in_pause: what all do in a pause; takes the pause's number.
         """
         self._core = core
-        self._process, self._processes, self._end = process, processes, end
+        self._process, self._processes, self._name, self._end = process, processes, name, end
         self._in_pause = in_pause
         self._number = 0
         self._published: list[int] = []  # of which something may be found
@@ -84,7 +90,8 @@ class Agreement(Generic[_T]):
           Whether they have: not if a module was launched too fast, or a process has none of the modules yet.
 
         Raises:
-          JaxcommError: a process cannot load the plan, does not answer, or is gone.
+          JaxcommError: a process cannot load the plan, or does not answer.
+          ProcessGone: one is gone.
         """
         own = self._core.load(plan)
         key = self._next_key()
@@ -144,9 +151,11 @@ class Agreement(Generic[_T]):
         """Takes part in what the first process proposes, if it has; whether this process has switched.
 
         Raises:
-          JaxcommError: the first process does not answer, or is gone.
+          JaxcommError: the first process does not answer.
+          ProcessGone: one of the processes is gone.
         """
-        proposed = store.find(f"auto/{self._number + 1}/proposal")
+        self.require_all()
+        proposed = store.find(f"{self._name}/{self._number + 1}/proposal")
         if proposed is None:
             return False
         key, plan = self._next_key(), json.loads(proposed)["plan"]
@@ -171,10 +180,18 @@ class Agreement(Generic[_T]):
 
         return self._end_switch(prepared, outcome)
 
+    def require_all(self) -> None:
+        """Raises ProcessGone if one of the processes is gone."""
+        gone.require(self._processes, "the processes do not switch plans any more")
+
     def _end_switch(self, prepared: bool, outcome: Callable[[], bool]) -> bool:
         """Carries out what `outcome` returns, and returns it."""
         try:
             commit = outcome()
+        except ProcessGone:
+            if prepared:  # whatever others have decided: calls of all ranks fail, and those of fewer follow no switch
+                self._core.decide(commit=False)
+            raise
         except Exception as error:
             if prepared:
                 self._core.fail(f"the processes could not agree on a plan: {error}")
@@ -187,6 +204,7 @@ class Agreement(Generic[_T]):
         """Once calls of this process wait, or none have come for a while."""
         deadline = time.monotonic() + _HELD_S
         while time.monotonic() < deadline and not self._end.is_set():
+            self.require_all()
             launches = self._core.launches()
             if any(launches.get(module, 0) > launch for module, launch in first.items()):
                 break
@@ -200,24 +218,25 @@ class Agreement(Generic[_T]):
     def _answers(self, key: str) -> list[str]:
         """Those of the other processes."""
         deadline = time.monotonic() + _ANSWERS_S
-        return [self._await(f"{key}/{each}", deadline - time.monotonic()) for each in range(1, self._processes)]
+        return [self._await(f"{key}/{each}", deadline - time.monotonic()) for each in self._processes[1:]]
 
     def _next_key(self) -> str:
         """That of the next switch or pause."""
         self._number += 1
-        return f"auto/{self._number}"
+        return f"{self._name}/{self._number}"
 
     def _forget_older(self) -> None:
         """What was published before the present number, to which all others have come."""
         for number in self._published[:-1]:
             with contextlib.suppress(Exception):  # it only takes room
-                store.remove(f"auto/{number}")
+                store.remove(f"{self._name}/{number}")
         del self._published[:-1]
 
     def _await(self, key: str, seconds: float, *, to_the_end: bool = True) -> str:
         """What is published under a key. Calls that wait need it also when this process ends."""
         deadline = time.monotonic() + seconds
         while (found := store.find(key)) is None:
+            self.require_all()
             if self._end.wait(_POLL_S):
                 if to_the_end:
                     raise JaxcommError("the run has ended")

@@ -5,20 +5,22 @@ from __future__ import annotations
 import atexit
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
 from jaxcomm import jax_compat, plan_history
-from jaxcomm.auto_plan import links, planning
+from jaxcomm.auto_plan import planning
 from jaxcomm.auto_plan.agreement import Agreement
 from jaxcomm.auto_plan.gain import PERIODS, compare, is_shorter
+from jaxcomm.auto_plan.links import MeasuredLinks
 from jaxcomm.auto_plan.pace import Pace
 from jaxcomm.auto_plan.plan_switches import Periods, Switches
 from jaxcomm.auto_plan.situation import CALLS, CHANGED, Situation, steady
 from jaxcomm.auto_plan.watch import Calls, Site, Watch, busiest
 from jaxcomm.choice import AUTO, without_plan
+from jaxcomm.distributed.gone import ProcessGone
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say
 from jaxcomm.plan import Plan, files
@@ -36,6 +38,9 @@ _IDLE_S: Final = 60.0  # without a call that a plan is for, until it is no longe
 _FAILURES: Final = 5  # after which it ends, if they follow each other within an hour
 _FORGOTTEN_S: Final = 3600.0
 _RETRY_S: Final = 30.0
+_ENDED: Final = (
+    "sums run without a plan from now on. jaxcomm.init(mesh, plan='auto') plans for the processes that are left."
+)
 _NOTHING_BETTER: Final = "no plan is better than the schedules without one, which sums follow."
 
 _T = TypeVar("_T")
@@ -55,20 +60,30 @@ class AutoPlan:
     Closes itself when the process ends.
     """
 
-    def __init__(self, measured: Mapping[str, Any], process: int, processes: int, ranks: int) -> None:
+    def __init__(
+        self,
+        measured: Mapping[str, Any],
+        process: int,
+        processes: Sequence[int],
+        ranks: int,
+        name: str,
+        measure: Callable[[int], MeasuredLinks],
+    ) -> None:
         """Begins.
 
         Args:
           measured: what a profile says of the links.
           process: which one this is.
-          processes: of the job.
-          ranks: of all processes together.
+          processes: whose ranks the plans are for; the first one decides.
+          ranks: of all of them together.
+          name: of what they agree on, in the processes' store.
+          measure: measures their links again; takes a number that counts these measurements.
         """
         self._links = measured
         self._hosts = [measured["hosts"].index(host) for host in measured["hosts"]]
         self._end = threading.Event()
         self._switches = Switches()
-        self._agreement = Agreement(self._switches, process, processes, self._end, links.measure)
+        self._agreement = Agreement(self._switches, process, processes, name, self._end, measure)
         self._watch = Watch(ranks)
         self._pace = Pace()
         self._plan, self._text = AUTO, ""  # its name in statistics, and its file's text
@@ -78,7 +93,7 @@ class AutoPlan:
         self._in_vain = 0  # how often in turn the links have been measured without a plan that gained
         self._too_little_s = 0.0  # by which a rank may be late with these links, and no plan gains
         self._pause = _LOOK_S
-        self._run = self._follow if process else self._decide
+        self._run = self._decide if process == processes[0] else self._follow
         self._thread: threading.Thread | None = None
         self.go_on()
 
@@ -103,6 +118,11 @@ class AutoPlan:
         while not self._end.is_set():
             try:
                 self._run()
+            except ProcessGone as error:
+                plan_history.follow([{"axes": [], "plan": AUTO}])
+                if not (error.has_left or self._end.is_set()):  # the others may only have ended before this one
+                    _say(f"{error.why}; {_ENDED}", "ended")
+                return
             except Exception as error:  # the run goes on, whatever it is
                 if self._end.is_set() or not jax_compat.spans_processes():
                     return
@@ -121,6 +141,7 @@ class AutoPlan:
 
     def _decide(self) -> None:
         while not self._end.wait(self._pause):
+            self._agreement.require_all()
             calls = self._look()
             if (key := busiest(calls)) is None:
                 continue
@@ -259,6 +280,7 @@ class AutoPlan:
         """Those of steps that follow the plan, once there are enough, and of calls; None: they come no more."""
         latest = time.monotonic()
         while not self._end.wait(self._pause) and time.monotonic() - latest < _IDLE_S:
+            self._agreement.require_all()
             calls = {site: each for (plan, site), each in self._look().items() if plan == self._plan and site in sites}
             if any(each.lately for each in calls.values()):
                 latest = time.monotonic()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-_IN_THE_RUN: Final = 1 << 20  # measurements have numbers from here on
+import jax
 
 
 class MeasuredLinks(NamedTuple):
@@ -15,11 +16,12 @@ class MeasuredLinks(NamedTuple):
     took_s: float
 
 
-def measure(pause: int | None = None) -> MeasuredLinks:
-    """Measures the links; all processes do so at once.
+def measure(devices: Sequence[jax.Device], measurement: int | None = None) -> MeasuredLinks:
+    """Measures the links between these devices; all of their processes do so at once.
 
     Args:
-      pause: the number of the pause of the run in which they do; None at the start.
+      devices: of several processes.
+      measurement: its number; None at the start.
 
     Raises:
       JaxcommError: a process is gone, or has not come so far before the deadline.
@@ -28,5 +30,5 @@ def measure(pause: int | None = None) -> MeasuredLinks:
     from jaxcomm.measure.processes import measure_links
 
     start = time.monotonic()
-    found = measure_links(None if pause is None else _IN_THE_RUN + pause, with_incast=True)
+    found = measure_links(measurement, devices=devices, with_incast=True)
     return MeasuredLinks(placement.describe(found), time.monotonic() - start)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import hashlib
+from typing import Any, Final, NamedTuple
 
 import jax
 
@@ -10,34 +11,65 @@ from jaxcomm import plan_history
 from jaxcomm.auto_plan import links
 from jaxcomm.auto_plan.auto_plan import AutoPlan
 from jaxcomm.distributed import store
+from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say
 
-_running: tuple[Any, AutoPlan] | None = None  # with the store of the processes that it is of
+# Measurements in the run have numbers from here on, those with fewer processes from so many more for each that lacks.
+_MEASUREMENTS: Final = 1 << 20
+_OF_FEWER: Final = 1 << 24
 
 
-def begin() -> None:
+class _Running(NamedTuple):
+    """Of which processes it is, with their store."""
+
+    client: Any
+    processes: tuple[int, ...]
+    auto_plan: AutoPlan
+
+
+_running: _Running | None = None
+
+
+def begin(mesh: jax.sharding.Mesh | None) -> None:
     """Begins to follow the run, or goes on; all processes call it, once they are connected.
 
+    Args:
+      mesh: of the processes whose calls are planned for; None: all of the job.
+
     Raises:
-      JaxcommError: not all processes call it, or the links cannot be measured.
+      JaxcommError: not all of them call it, one is gone, or the links cannot be measured.
     """
     global _running
-    if _running is not None and _running[0] is store.client():
-        _running[1].go_on()
+    devices = sorted(jax.devices("cpu") if mesh is None else mesh.devices.flat, key=lambda device: device.id)
+    process, processes = jax.process_index(), tuple(sorted({device.process_index for device in devices}))
+    if process not in processes or len(processes) < 2:
+        raise JaxcommError(
+            f"plan='auto' is for several processes; the mesh has devices of {', '.join(map(str, processes))}, and this "
+            f"is process {process}.\n  Cure: jaxcomm.init(mesh, plan='auto') with a mesh of this and other processes."
+        )
+    if _running is not None and _running[:2] == (store.client(), processes):
+        _running.auto_plan.go_on()
         return
-    process, processes = jax.process_index(), jax.process_count()
-    store.publish(f"auto/begun/{process}", "")
-    for each in range(processes):
-        store.lookup(f"auto/begun/{each}", f"process {each} has not called jaxcomm.init(plan='auto')")
-    found = links.measure()
-    if process == 0:
+    end()
+    missing = jax.process_count() - len(processes)
+    name = f"auto-{hashlib.sha256(str(processes).encode()).hexdigest()[:16]}" if missing else "auto"
+    store.publish(f"{name}/begun/{process}", "")
+    for each in processes:
+        store.lookup(f"{name}/begun/{each}", f"process {each} has not called jaxcomm.init(plan='auto')", each)
+    found = links.measure(devices)
+    if process == processes[0]:
         said = f"the links were measured, in {found.took_s:.1f} s; plans follow as the run shows who is late."
         plan_history.record_event(said, "begun")
         say(f"plan='auto': {said}")
-    _running = store.client(), AutoPlan(found.links, process, processes, len(jax.devices("cpu")))
+
+    def measure_again(number: int) -> links.MeasuredLinks:
+        return links.measure(devices, _MEASUREMENTS + missing * _OF_FEWER + number)
+
+    followed = AutoPlan(found.links, process, processes, len(devices), name, measure_again)
+    _running = _Running(store.client(), processes, followed)
 
 
 def end() -> None:
     """Ends it, until `begin`; the run keeps the plan that it has."""
     if _running is not None:
-        _running[1].close()
+        _running.auto_plan.close()

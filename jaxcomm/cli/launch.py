@@ -40,6 +40,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--transport", choices=TRANSPORTS, help="sets JAXCOMM_TRANSPORT")
     parser.add_argument("-m", dest="is_module", action="store_true", help="COMMAND is a Python module")
+    parser.add_argument(
+        "--keep-going",
+        action="store_true",
+        help="when a process other than the first fails, the others go on; sets JAX_ENABLE_RECOVERABILITY",
+    )
     parser.add_argument("--dry-run", action="store_true", help="print what would run, and with which variables")
     parser.add_argument("--json", action="store_true", help="with --dry-run: print it for machines")
     parser.add_argument(
@@ -51,7 +56,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Runs them, and returns the exit status of the first that fails."""
+    """Runs them, and returns the exit status of the first that fails and ends the job."""
     words = args.command[args.command[:1] == ["--"] :]
     if not words:
         raise JaxcommError("there is nothing to run.\n  Cure: jaxcomm launch -n 4 script.py")
@@ -67,6 +72,7 @@ def run(args: Namespace) -> int:
             coordinator=coordinator,
             transport=args.transport,
             environment=os.environ,
+            keeps_going=args.keep_going,
         )
         for process in range(args.processes)
     ]
@@ -78,8 +84,14 @@ def run(args: Namespace) -> int:
     def show(process: int, line: str, is_error: bool) -> None:
         print(f"[{process:>{width}}] {line}", file=sys.stderr if is_error else sys.stdout, flush=True)
 
+    def goes_on(failure: Failure) -> bool:
+        if not args.keep_going or not failure.process:
+            return False
+        _report(failure, args.processes)
+        return True
+
     kept = launch.inherited(os.environ)
-    failure = supervise.supervise(command, [kept | each for each in own], show)
+    failure = supervise.supervise(command, [kept | each for each in own], show, goes_on)
     return _report(failure, args.processes) if failure else 0
 
 

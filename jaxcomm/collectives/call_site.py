@@ -15,7 +15,11 @@ _lowerings = itertools.count()
 
 
 class _Module:
-    """A module that is being lowered, known by its types and the line of its first call."""
+    """A module that is being lowered, known by its types, and the line and devices of its first call.
+
+    The devices tell it from one of another mesh whose arrays have the same shapes: when processes go on without one
+    that died, they have launched the old one unequally often.
+    """
 
     def __init__(self, contents: str) -> None:
         digest = hashlib.sha256(contents.encode()).digest()
@@ -38,7 +42,8 @@ def with_site(request: Request, context: mlir.LoweringRuleContext, line: str) ->
     from jaxcomm.distributed import members
 
     connected = members.connected()
-    module = jax_compat.module_data(context, _Module, lambda: _Module(f"{jax_compat.module_types(context)} {line}"))
+    contents = f"{jax_compat.module_types(context)} {line} {request.groups}"
+    module = jax_compat.module_data(context, _Module, lambda: _Module(contents))
     site = Site(module.digest, module.lowering, next(module.numbers), line)
     # Over UDP a ring of 1 and of 4 MiB was behind the direct schedule, and one of 16 MiB ahead.
     return dataclasses.replace(request, site=site, hosts=() if connected.is_over_udp else connected.hosts)

@@ -186,6 +186,11 @@ def connect_as(
     deadline = time.monotonic() + chosen.timeout_s
     others = [other for other in range(processes) if other != process]
     try:
+        if store.find(f"record/{process}") is not None:  # only another process of this number can have published it
+            raise JaxcommError(
+                f"process {process} was started again, but the processes of a job connect once, all together.\n"
+                "  Cure: start all processes again; or leave this one out, and the others may go on without it."
+            )
         generation, key = _agree_on_key(process, chosen, generation, deadline)
         with contextlib.ExitStack() as after_failure:
             listeners: list[Listener] = []

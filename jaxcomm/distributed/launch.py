@@ -57,6 +57,7 @@ def variables(
     coordinator: str,
     transport: str | None,
     environment: Mapping[str, str],
+    keeps_going: bool = False,
 ) -> dict[str, str]:
     """The environment variables that a process gets beside those that are there, or in their place.
 
@@ -67,6 +68,7 @@ def variables(
       coordinator: "host:port".
       transport: for JAXCOMM_TRANSPORT, or None to leave it.
       environment: what is there.
+      keeps_going: the others may go on when a process dies.
     """
     flags = re.sub(rf"{_COUNT}=\S*", "", environment.get("XLA_FLAGS", "")).split()
     # XLA:CPU may stop for ever with fewer than two threads a device in its pool.
@@ -86,6 +88,7 @@ def variables(
         "PJRT_NPROC": str(threads),
         "PYTHONUNBUFFERED": "1",
         **({} if transport is None else {"JAXCOMM_TRANSPORT": transport}),
+        **({"JAX_ENABLE_RECOVERABILITY": "1"} if keeps_going else {}),
     }
 
 

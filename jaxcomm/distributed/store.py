@@ -13,12 +13,14 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 
 from jaxcomm import jax_compat
+from jaxcomm.distributed import gone
 from jaxcomm.errors import JaxcommError
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 _TIMEOUT_S = 300.0  # for another process to come as far
+_LOOK_S = 0.5  # between two looks at whether that process is gone
 _AT_ONCE_S = 0.05  # for what was published long ago to arrive
 
 
@@ -35,23 +37,31 @@ def publish(key: str, value: str) -> None:
             raise JaxcommError(f"the processes' store does not answer: {str(error).splitlines()[0]}") from error
 
 
-def lookup(key: str, missing: str) -> str:
+def lookup(key: str, missing: str, of: int | None = None) -> str:
     """The value that a process has published, or publishes within five minutes.
 
     Args:
       key: as it was published.
       missing: says in words that nobody has published it, for the error.
+      of: the process that publishes it, if only one does and this one is connected with it: should it be gone, nobody
+        waits for it.
 
     Raises:
       JaxcommError: nobody has, or `jax.distributed` has not been initialized.
     """
-    try:
-        return _get(key, _TIMEOUT_S)
-    except jax.errors.JaxRuntimeError as error:
-        raise JaxcommError(
-            f"{missing} after {_TIMEOUT_S:.3g} s ({str(error).splitlines()[0]}).\n"
-            "  Cure: run the same steps in all processes, in one order."
-        ) from error
+    deadline = time.monotonic() + _TIMEOUT_S
+    while True:
+        try:
+            return _get(key, min(_TIMEOUT_S if of is None else _LOOK_S, max(deadline - time.monotonic(), _AT_ONCE_S)))
+        except jax.errors.JaxRuntimeError as error:
+            if of is not None:
+                gone.require([of], missing)
+            if "DEADLINE_EXCEEDED" in str(error) and time.monotonic() < deadline:
+                continue
+            raise JaxcommError(
+                f"{missing} after {_TIMEOUT_S:.3g} s ({str(error).splitlines()[0]}).\n"
+                "  Cure: run the same steps in all processes, in one order."
+            ) from error
 
 
 def find(key: str) -> str | None:

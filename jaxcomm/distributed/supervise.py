@@ -1,4 +1,6 @@
-"""Runs processes on this machine until all have ended; the failure of one ends the others, and nothing survives."""
+"""Runs processes on this machine until all have ended; the failure of one ends the others, unless they may go on, and
+nothing survives.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,12 @@ class Failure(NamedTuple):
     last_lines: tuple[str, ...] = ()
 
 
-def supervise(command: Sequence[str], environments: Sequence[Mapping[str, str]], show: Show) -> Failure | None:
+def supervise(
+    command: Sequence[str],
+    environments: Sequence[Mapping[str, str]],
+    show: Show,
+    goes_on: Callable[[Failure], bool] = lambda failure: False,
+) -> Failure | None:
     """Runs the command once in each environment. To be called in the main thread.
 
     SIGINT, SIGTERM and SIGHUP to this process end all; the second such signal does so at once.
@@ -47,6 +54,7 @@ def supervise(command: Sequence[str], environments: Sequence[Mapping[str, str]],
       command: program and arguments.
       environments: of the processes, by their numbers.
       show: is called with the process, a line, and whether that is of standard error.
+      goes_on: whether the others go on after a process's failure, which is then none of the job.
 
     Returns:
       None when all have ended with exit status 0.
@@ -78,8 +86,9 @@ def supervise(command: Sequence[str], environments: Sequence[Mapping[str, str]],
                     for each in (child.ended, *child.streams):
                         selector.unregister(each)
                     children.remove(child)
-                    if status := child.end():
-                        failure = failure or Failure(child.process, status, tuple(child.last_lines))
+                    if (status := child.end()) and failure is None:
+                        found = Failure(child.process, status, tuple(child.last_lines))
+                        failure = None if goes_on(found) else found
                 elif child in children and not child.read(file):
                     selector.unregister(file)
                     child.streams.pop(file)

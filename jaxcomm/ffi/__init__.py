@@ -129,6 +129,12 @@ def rails() -> list[dict[str, Any]]:
     return found
 
 
+def gone() -> list[dict[str, Any]]:
+    """The records of processes that are gone, likewise."""
+    found: list[dict[str, Any]] = json.loads(CPU.text("job_gone"))
+    return found
+
+
 def reset_stats() -> None:
     """Forgets the records of call sites."""
     CPU.call("reset_stats")

@@ -28,6 +28,7 @@ CPU: Final = Core(
             *(ctypes.c_int64, ctypes.c_int64),
         ),
         "job_rails": TEXT,
+        "job_gone": TEXT,
         "job_lost_rails": (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p),
         "job_restore_rail": (ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int),
         "job_start": (ctypes.c_void_p, ctypes.c_int64),

@@ -103,7 +103,7 @@ def _only_rail(own: Membership, process: int) -> RailEnd | None:
 def _lookup(place: str, what: str, process: int) -> str:
     from jaxcomm.distributed import store
 
-    return store.lookup(f"{place}/{what}/{process}", f"process {process} has not counted lost packets")
+    return store.lookup(f"{place}/{what}/{process}", f"process {process} has not counted lost packets", process)
 
 
 def _receiver(rail: RailEnd) -> socket.socket:

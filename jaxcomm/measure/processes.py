@@ -107,7 +107,7 @@ def measure_processes(
     late = "".join(f", rank {rank} made {by * 1e3:g} ms late" for rank, by in sorted(inject.items()))
     hosts = len({*found.hosts})
     provenance = Provenance(
-        source=f"{len(devices)} ranks in {job.processes} processes on {hosts} host{'s' * (hosts != 1)}{late}",
+        source=f"{len(devices)} ranks in {len(job.processes)} processes on {hosts} host{'s' * (hosts != 1)}{late}",
         tool="jaxcomm profile",
         versions={name: importlib.metadata.version(name) for name in ("jax", "jaxlib")},
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -126,12 +126,15 @@ def measure_processes(
     return Measured(validate(document, provenance.source), found)
 
 
-def measure_links(measurement: int | None = None, *, with_incast: bool = False) -> Exchanges:
-    """What transfers between the job's CPU devices take, in about a second, by `measure_processes` without psums.
+def measure_links(
+    measurement: int | None = None, *, devices: Sequence[Any] = (), with_incast: bool = False
+) -> Exchanges:
+    """What transfers between CPU devices take, in about a second, by `measure_processes` without psums.
 
     Args:
       measurement: its number, alike in all processes and no other one's. Without it all processes count alike, which
         they may not after an error.
+      devices: of several processes, all of which call it; (): all of the job.
       with_incast: whether also what it costs hosts to exchange with several others, in another second.
 
     Raises:
@@ -139,14 +142,14 @@ def measure_links(measurement: int | None = None, *, with_incast: bool = False) 
     """
     import jax
 
-    devices = jax.devices("cpu")
+    devices = devices or jax.devices("cpu")
     job = _Job([device.process_index for device in devices], [device.id for device in devices], measurement)
     found = _measure_transfers(job, _FEW_SIZES, _FEW_SECONDS, lambda share: None)
     return found._replace(incast=incast.measure(found, job.sums)) if with_incast else found
 
 
 class _Job:
-    """The ranks of the job, and the calls that this process makes with others."""
+    """The ranks that are measured, and the calls that this process makes with others of theirs."""
 
     def __init__(self, processes: Sequence[int], devices: Sequence[int], measurement: int | None = None) -> None:
         """Takes each rank's process and device, and what `measure_links` does; connects the processes."""
@@ -156,22 +159,23 @@ class _Job:
         self._numbers = itertools.count(_CALLS * self.number)  # of calls
         self.ranks = [*zip(processes, devices, strict=True)]
         self.process = members.connected().process
-        self.processes = max(processes) + 1
+        self.processes = sorted({*processes})
+        self._row = self.processes.index(self.process)  # of tables
         self.hosts = self._host_names()
         own = processes.count(self.process)
         self._threads = ThreadPoolExecutor(own) if own > 1 else None
         self._buffers: dict[tuple[tuple[int, ...], int], NDArray[np.uint8]] = {}
 
     def exchange(self, pairs: Sequence[Pair], nbytes: int, rounds: Sequence[int]) -> tuple[Floats, float]:
-        """Seconds of one exchange of each pair, all at once; and how long that took process 0 on its clock, for all."""
+        """Seconds of one exchange of each pair, all at once; and how long that took the first process, for all."""
         start = time.monotonic()
         numbers = [next(self._numbers) for _ in pairs]  # also for those of others
         mine = [index for index, pair in enumerate(pairs) if self._is_mine(pair)]
         run = self._threads.map if self._threads and len(mine) > 1 else map
         found = run(lambda i: self._exchange(pairs[i], rounds[i], numbers[i], nbytes), mine)
-        table = np.zeros((self.processes, len(pairs) + 1))
-        table[self.process, mine] = [*found]
-        table[self.process, -1] = time.monotonic() - start
+        table = np.zeros((len(self.processes), len(pairs) + 1))
+        table[self._row, mine] = [*found]
+        table[self._row, -1] = time.monotonic() - start
         gathered = self._gather(table)
         return gathered[:, :-1].max(axis=0), float(gathered[0, -1])
 
@@ -184,10 +188,10 @@ class _Job:
 
         members = [self.ranks[rank] for rank in ranks]
         numbers = [next(self._numbers) for _ in schedules]
-        table = np.zeros((self.processes, len(schedules)))
+        table = np.zeros((len(self.processes), len(schedules)))
         if self.process in [process for process, _ in members]:
             values = np.ones((1, nbytes), np.uint8)
-            table[self.process] = [
+            table[self._row] = [
                 calls.run(f"a sum by {name}", number, f"all_reduce/{name}/{len(ranks)}", members, values)
                 for name, number in zip(schedules, numbers, strict=True)
             ]
@@ -213,9 +217,9 @@ class _Job:
         from jaxcomm.distributed import calls
 
         first = dict(reversed(self.ranks))
-        members = [(process, first[process]) for process in range(self.processes)]
+        members = [(process, first[process]) for process in self.processes]
         gathered = table[None].copy()
-        calls.run("agreeing", next(self._numbers), f"all_reduce/flat/{self.processes}", members, gathered)
+        calls.run("agreeing", next(self._numbers), f"all_reduce/flat/{len(members)}", members, gathered)
         rows: Floats = gathered[0]
         return rows
 
@@ -228,11 +232,12 @@ class _Job:
             f"profile/{self.process}", json.dumps([chosen or host.identity(), chosen or socket.gethostname()])
         )
         missing = "has not said on which host it runs"
-        published = [
-            json.loads(store.lookup(f"profile/{each}", f"process {each} {missing}")) for each in range(self.processes)
-        ]
+        published = {
+            each: json.loads(store.lookup(f"profile/{each}", f"process {each} {missing}", each))
+            for each in self.processes
+        }
         names: dict[str, str] = {}
-        for identity, name in published:
+        for identity, name in published.values():
             if identity not in names:
                 alike = sum(other.partition(" #")[0] == name for other in names.values())
                 names[identity] = f"{name} #{alike + 1}" if alike else name

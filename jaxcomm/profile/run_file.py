@@ -87,6 +87,15 @@ class RunRail(Value):
     changes: list[RailChange] = []
 
 
+class GoneProcess(Value):
+    """A record of `jaxcomm.stats().gone`."""
+
+    process: Count
+    at_s: Seconds
+    has_left: bool
+    why: str
+
+
 class ScheduleByStep(Value):
     """The schedules of calls after those to which the late rank came less than `below_s` seconds late, and others."""
 
@@ -152,6 +161,7 @@ class SavedRun(Value):
     at_s: Seconds = 0.0
     sites: list[RunSite]
     rails: list[RunRail] = []
+    gone: list[GoneProcess] = []
     plans: list[RunPlan] = []
     events: list[RunEvent] = []
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from jaxcomm.plan_history import Outcome
 from jaxcomm.profile.run_file import RunEvent, RunPlan, RunRail, SavedRun, ScheduleFrom
-from jaxcomm.report.sites import rail_state, rails_table, sites_table
+from jaxcomm.report.sites import gone_lines, rail_state, rails_table, sites_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.shares import UNITS
 
@@ -20,11 +20,12 @@ _OUTCOMES: dict[Outcome, str] = {
     "not measured": "plan followed, its gain is not known",
     "not switched": "could not switch",
     "failed": "failed",
+    "ended": "ended, as a process is gone",
 }
 
 
 def summary(run: SavedRun) -> str:
-    """The call sites, the rails, and when rails were fenced."""
+    """The call sites, the rails, the processes that are gone, and when rails were fenced."""
     parts = [sites_table([site.model_dump() for site in run.sites])]
     if run.rails:
         parts.append(rails_table([rail.model_dump() for rail in run.rails]))
@@ -33,6 +34,8 @@ def summary(run: SavedRun) -> str:
         for rail in run.rails
         for change in rail.changes
     ]
+    if run.gone:
+        parts.append("\n".join(gone_lines([each.model_dump() for each in run.gone])))
     if rows:
         head = ["at", "process", "rail", "what", "why"]
         parts.append(table(head, sorted(rows, key=lambda row: float(str(row[0]).split()[0]))))
@@ -59,7 +62,7 @@ def auto(run: SavedRun) -> str:
         )
     tried = [event for event in run.events if event.plan]
     gains = [1 - event.after_s / event.before_s for event in tried if event.before_s and event.after_s is not None]
-    situations = [event for event in run.events if event.outcome not in ("begun", "not switched")]
+    situations = [event for event in run.events if event.outcome not in ("begun", "not switched", "ended")]
     best = f"; the best gained {max(gains):.1%}" if gains and max(gains) > 0 else ""
     counts = f"{_count(len(situations), 'situation')} seen, {_count(len(tried), 'plan')} tried{best}."
     made = next((plan for plan in run.plans if plan.file), None)

@@ -54,6 +54,15 @@ def rails_table(rails: Sequence[Mapping[str, Any]]) -> str:
     return table(("process", "rail", "state", "fences", "share", "sent"), rows)
 
 
+def gone_lines(gone: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line per process that is gone.
+
+    Args:
+      gone: as in `jaxcomm.stats().gone`.
+    """
+    return [f"after {each['at_s']:.1f} s: {each['why'].splitlines()[0]}" for each in gone]
+
+
 def rail_state(is_open: bool, has_left: bool) -> str:
     """In a word: a rail that is neither has been fenced."""
     return "open" if is_open else "left" if has_left else "fenced"

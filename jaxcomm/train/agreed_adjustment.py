@@ -54,7 +54,7 @@ def agree(
 
     def look() -> bool:
         nonlocal seen
-        texts = [store.lookup(f"{key}/seen/{each}", _MISSING.format(each)) for each in range(processes)]
+        texts = [store.lookup(f"{key}/seen/{each}", _MISSING.format(each), each) for each in range(processes)]
         store.remove(f"groups/{number - 1}")  # all have read it
         seen = SeenAverages.merge(texts)
         return is_due(seen)
@@ -82,7 +82,7 @@ def _publish(key: str, find: Callable[[], bool | str]) -> None:
 
 def _lookup(key: str) -> Any:
     """What the first process has published."""
-    published = json.loads(store.lookup(key, _MISSING.format(0)))
+    published = json.loads(store.lookup(key, _MISSING.format(0), 0))
     if "error" in published:
         raise JaxcommError(f"train.adjust_groups failed in process 0: {published['error']}")
     return published["found"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -12,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from jaxcomm import jax_compat
+from jaxcomm import ffi, jax_compat
 from jaxcomm.auto_plan import agreement
 from jaxcomm.auto_plan.agreement import Agreement
 from jaxcomm.auto_plan.plan_switches import Launches, PlannedLists
+from jaxcomm.distributed.gone import ProcessGone
 from jaxcomm.errors import JaxcommError
 from tests.distributed.stores import Store
 
@@ -91,8 +93,11 @@ class Job:
         self.cores = [FakeCore() for _ in range(processes)]
         self.paused: list[tuple[int, int, bool]] = []  # number, process, and whether its launch waited
         self.agreements = [
-            Agreement(core, i, processes, self.end, partial(self._in_pause, i)) for i, core in enumerate(self.cores)
+            Agreement(core, i, range(processes), "auto", self.end, partial(self._in_pause, i))
+            for i, core in enumerate(self.cores)
         ]
+        self.gone: list[dict[str, Any]] = []
+        monkeypatch.setattr(ffi, "gone", lambda: self.gone)
         self._random = random.Random(seed)
         self._together = threading.Barrier(processes)
 
@@ -251,3 +256,56 @@ def test_a_process_that_is_behind_catches_up(monkeypatch: pytest.MonkeyPatch) ->
     assert job.run(200, lambda first: any(first.propose("two") for _ in range(20)))
     assert {*job.cores[1].followed} == {"", "two"}
     assert job.cores[0].followed == job.cores[1].followed
+
+
+DEAD = {"process": 2, "why": "process 2 has died: it was killed, or crashed", "has_left": False}
+
+
+@pytest.mark.parametrize("way", ["propose", "pause"])
+def test_calls_do_not_wait_for_a_process_that_has_died(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(3, 0, monkeypatch)
+    monkeypatch.setattr(agreement, "_AHEAD", 0)
+    for core in job.cores:
+        core.launch()
+    job.store.key_value_set("jaxcomm/auto/1/loaded/2", '{"launches": {"7": 1}}')  # the last thing that it does
+
+    def await_key(key: str) -> None:
+        while f"jaxcomm/auto/1/{key}" not in job.store.values:
+            time.sleep(1e-3)
+
+    def launch(core: FakeCore) -> None:
+        for _ in range(5):
+            core.launch()
+
+    with ThreadPoolExecutor(4) as pool:
+        first: Any = pool.submit(
+            *{"propose": (job.agreements[0].propose, "one"), "pause": (job.agreements[0].pause,)}[way]
+        )
+        await_key("proposal")
+        second = pool.submit(job.agreements[1].follow)
+        await_key("prepared/1")
+        calls = [pool.submit(launch, core) for core in job.cores[:2]]
+        job.gone.append(DEAD)
+        with pytest.raises(ProcessGone, match=r"process 2 has died: .*\n  Cure: start all processes again"):
+            first.result(10)
+        with contextlib.suppress(ProcessGone):  # whichever it hears of first
+            assert not second.result(10)
+        for each in calls:
+            each.result(10)
+    assert [{*core.followed} for core in job.cores[:2]] == [{""}] * 2
+
+
+def test_who_follows_need_not_hear_of_the_outcome_once_a_process_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(3, 0, monkeypatch)
+    job.cores[1].launch()
+    for key, value in {"proposal": '{"plan": "one"}', "from": '{"7": 1}'}.items():
+        job.store.key_value_set(f"jaxcomm/auto/1/{key}", value)
+    with ThreadPoolExecutor(1) as pool:
+        followed = pool.submit(job.agreements[1].follow)
+        while "jaxcomm/auto/1/prepared/1" not in job.store.values:
+            time.sleep(1e-3)
+        job.gone.append(DEAD)
+        with pytest.raises(ProcessGone, match="process 2 has died"):
+            followed.result(10)
+    job.cores[1].launch()
+    assert job.cores[1].followed == ["", ""]

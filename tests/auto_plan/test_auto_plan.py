@@ -19,6 +19,7 @@ from jaxcomm.auto_plan import auto_plan, planning, running
 from jaxcomm.auto_plan.links import MeasuredLinks
 from jaxcomm.auto_plan.watch import Calls, Site
 from jaxcomm.choice import without_plan
+from jaxcomm.distributed.gone import ProcessGone
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import encode
 from jaxcomm.profile import Profile, lateness
@@ -45,6 +46,7 @@ class Run:
         self.new_module = False  # whose calls follow no plan yet
         self.slower = 1.0  # times as long as `after_s` says
         self.paused = 0
+        self.gone = ""  # why a process is
         self._after_s = after_s
         self._random = np.random.default_rng(0)
         monkeypatch.setattr(auto_plan, "_LOOK_S", 1e-3)
@@ -60,6 +62,10 @@ class Run:
         self.proposed.append(self.plan)
         self.new_module = False
         return self.can_switch
+
+    def require_all(self) -> None:
+        if self.gone:
+            raise ProcessGone("the processes do not switch plans any more", self.gone, has_left="left" in self.gone)
 
     def pause(self) -> MeasuredLinks:
         self.paused += 1
@@ -92,7 +98,7 @@ class Run:
 
 def follow(run: Run, until: Callable[[], bool], then: Callable[[], Any] = lambda: None) -> None:
     """Lets the first process decide until something is so."""
-    followed = auto_plan.AutoPlan(LINKS, 0, 4, 4)
+    followed = auto_plan.AutoPlan(LINKS, 0, range(4), 4, "auto", lambda number: run.pause())
     try:
         for change in (until, then):
             deadline = time.monotonic() + 60
@@ -319,8 +325,10 @@ def test_links_are_measured_again_rarely(monkeypatch: pytest.MonkeyPatch, caplog
 def test_it_ends_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(monkeypatch, lambda plan: 0.05 if plan == "auto" else 0.04)
     monkeypatch.setattr(running, "store", SimpleNamespace(client=lambda: run))
-    followed = auto_plan.AutoPlan(LINKS, 0, 4, 4)
-    monkeypatch.setattr(running, "_running", (run, followed))
+    devices = [SimpleNamespace(id=i, process_index=i) for i in range(4)]
+    mesh: Any = SimpleNamespace(devices=np.array(devices))
+    followed = auto_plan.AutoPlan(LINKS, 0, range(4), 4, "auto", lambda number: run.pause())
+    monkeypatch.setattr(running, "_running", running._Running(run, (0, 1, 2, 3), followed))
 
     def is_followed() -> bool:
         return any(thread.name == "jaxcomm auto_plan" for thread in threading.enumerate())
@@ -331,12 +339,41 @@ def test_it_ends_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_followed()
     number = len(run.proposed)
     run.late = 1
-    running.begin()
+    running.begin(mesh)
     deadline = time.monotonic() + 60
     while len(run.proposed) == number and time.monotonic() < deadline:
         time.sleep(1e-3)
     followed.close()
     assert len(run.proposed) > number
+
+
+@pytest.mark.parametrize("why", ["process 2 has died: it was killed, or crashed", "process 2 has left"])
+def test_it_ends_once_a_process_is_gone_and_says_so_unless_that_has_left(
+    why: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = Run(monkeypatch, lambda plan: 0.05 if plan == "auto" else 0.04)
+    caplog.set_level(logging.WARNING, "jaxcomm")
+    plan_history.forget()
+
+    def dies() -> bool:
+        run.gone = why
+        return not any(thread.name == "jaxcomm auto_plan" for thread in threading.enumerate())
+
+    follow(run, lambda: "sums follow plan" in caplog.text, dies)
+    lines = [record.message for record in caplog.records[1:]]
+    ended = f"plan='auto': {why}; sums run without a plan from now on. jaxcomm.init(mesh, plan='auto') plans for the"
+    assert lines == ([] if "left" in why else [f"{ended} processes that are left."])
+    assert [event["outcome"] for event in plan_history.events()] == ["followed", *["ended"] * len(lines)]
+    assert [plan["plan"] for plan in plan_history.plans()] == ["auto"]
+
+
+@pytest.mark.parametrize("processes", [(1, 2), (0,)], ids=["of others", "of one process"])
+def test_a_mesh_that_it_cannot_plan_for(processes: tuple[int, ...]) -> None:
+    mesh: Any = SimpleNamespace(devices=np.array([SimpleNamespace(id=i, process_index=i) for i in processes]))
+    with pytest.raises(
+        JaxcommError, match=r"the mesh has devices of [\d, ]+, and this is process 0\.\n  Cure: jaxcomm"
+    ):
+        running.begin(mesh)
 
 
 def test_a_process_alone_has_nothing_to_follow() -> None:

@@ -413,6 +413,16 @@ def test_connect_is_done_once_for_each_store(monkeypatch: pytest.MonkeyPatch) ->
         assert first.generation == generation and first.transports == ("",)
 
 
+def test_a_process_that_was_started_again_is_none_of_the_job(cores: list[Core], store: Store) -> None:
+    members(connect_all(cores, [TCP] * 2))
+    before = dict(store.values)
+    with pytest.raises(
+        JaxcommError, match=r"process 1 was started again, but .*\n  Cure: start all processes again; or"
+    ):
+        connect_as(1, 2, cores[2], TCP, "localhost:1", 1)
+    assert all(store.values[key] == value for key, value in before.items())
+
+
 def test_a_failure_is_reported_again(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
     monkeypatch.setattr(bootstrap, "_connected", None)
     monkeypatch.setattr(jax_compat, "coordinator_address", lambda: "localhost:1")

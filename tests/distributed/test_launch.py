@@ -165,6 +165,33 @@ def test_the_failure_of_one_ends_all(tmp_path: Path, end: str, code: int, words:
         assert_ended(descriptors)
 
 
+GO_ON = """
+import os, signal, sys, time
+process = int(os.environ["SLURM_PROCID"])
+assert os.environ["JAX_ENABLE_RECOVERABILITY"] == "1"
+if process == 1:
+    print("so long")
+    os.kill(os.getpid(), signal.SIGKILL)
+if process == int(sys.argv[1]):
+    sys.exit(3)
+time.sleep(1)
+print("goes on")
+"""
+
+
+@pytest.mark.parametrize(("process", "code"), [(2, 0), (0, 3)])
+def test_others_go_on_unless_the_first_fails(tmp_path: Path, process: int, code: int) -> None:
+    found = run("-n", 4, "--keep-going", script(tmp_path, GO_ON), process)
+    assert found.returncode == code, found.stderr
+    lines = sorted(line for line in found.stdout.splitlines() if "goes on" in line)
+    assert code == 3 or lines == ["[0] goes on", "[3] goes on"]
+    killed = (
+        "was ended by signal 9 (Killed); the kernel does that when memory runs out.\n  It printed last:\n    so long"
+    )
+    assert (f"error: process 1 of 4 {killed}\n" in found.stderr) or code == 3
+    assert f"error: process {process} of 4 ended with exit status 3.\n" in found.stderr
+
+
 STUBBORN = """
 import os, signal, time
 signal.signal(signal.SIGTERM, lambda *_: print("not I", flush=True))

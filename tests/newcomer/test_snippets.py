@@ -318,6 +318,48 @@ except jaxcomm.JaxcommError as error:
 """
 
 
+# What the snippet of a death is put between: process 2 dies in step 150, which is taken again by those that are left.
+BEFORE_A_DEATH = """
+import os
+import signal
+
+
+def batch(step):
+    if step == 150 and jax.process_index() == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return np.full((12, 1000), step, np.float32)
+
+
+def start():
+    return np.zeros(1000, np.float32)
+
+
+def train_step(params, batch):
+    return params + jaxcomm.psum(batch.sum(0), "data") / 12
+"""
+AFTER_A_DEATH = """
+assert (params == 200 * 199 / 2).all() and 2 in [each["process"] for each in jaxcomm.stats().gone]
+print("trained to step", step)
+"""
+
+
+def in_a_job(snippet: str) -> str:
+    program = f"{BEFORE_A_DEATH}{snippet.replace('1000:', '200:')}{AFTER_A_DEATH}"
+    return f"""
+import subprocess, sys
+
+with open("train.py", "w") as file:
+    file.write({program!r})
+words = [sys.executable, "-m", "jaxcomm.cli", "launch", "-n", "4", "--keep-going", "train.py"]
+job = subprocess.run(words, capture_output=True, text=True, timeout=300)
+assert job.returncode == 0 and job.stderr.count("error: process") == 1, job.stderr
+assert sorted(line for line in job.stdout.splitlines() if "trained" in line) == [
+    f"[{{process}}] trained to step 200" for process in (0, 1, 3)
+], job.stdout
+assert job.stdout.count("rank 2 is gone: process 2 has died") == 3
+"""
+
+
 GUIDES = "docs/guides/"
 # By page, and there by a word that only this snippet of the page has.
 PROGRAMS: dict[str, dict[str, Callable[[str], str]]] = {
@@ -341,6 +383,7 @@ PROGRAMS: dict[str, dict[str, Callable[[str], str]]] = {
         "train.local_sgd": by_rack,
     },
     f"{GUIDES}errors.md": {"errors.translated": missing_rank},
+    f"{GUIDES}processes.md": {"live_devices": in_a_job},
     f"{GUIDES}statistics.md": {
         "print(jaxcomm.stats())": after_some_steps,
         "def training": while_it_trains,

@@ -36,7 +36,7 @@ def profile(late: int) -> Profile:
 def main() -> None:
     jax.distributed.initialize()
     first = jax.process_index() == 0
-    auto_plan.begin = lambda: None  # nothing but what follows switches plans
+    auto_plan.begin = lambda mesh: None  # nothing but what follows switches plans
     jaxcomm.init(plan="auto")
     mesh = jax.make_mesh((4,), ("data",))
     shard = partial(jax.shard_map, mesh=mesh, in_specs=P("data"), out_specs=P("data"))
@@ -59,7 +59,7 @@ def main() -> None:
     if first:
         plans = [encode(planner.plan(profile(late))) for late in (3, 1)] + [""]
     end = threading.Event()
-    agreed = Agreement(Switches(), jax.process_index(), 4, end, links.measure)
+    agreed = Agreement(Switches(), jax.process_index(), range(4), "auto", end, partial(links.measure, jax.devices()))
 
     paused: list[links.MeasuredLinks] = []  # the links, measured while sums wait
 

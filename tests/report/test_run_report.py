@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime
 import json
 import struct
+import typing
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from jaxcomm import plan, planner
+from jaxcomm import plan, plan_history, planner
 from jaxcomm.cli import main
 from jaxcomm.errors import ProfileError
 from jaxcomm.plan.in_force import in_force
@@ -230,6 +231,19 @@ def test_a_run_says_what_plan_auto_has_done() -> None:
     assert "12.0 s rank 3 50 ms 3f9a01c2 plan followed 40 ms 30 ms 25.0%" in " ".join(said.split())
     assert "No plan is in force." in run_words.auto(saved([site()], events=EVENTS[:1]))
     assert run_words.auto(saved([site()])).startswith("No event: ")
+
+
+def test_every_outcome_of_plan_auto_has_words() -> None:
+    outcomes = [*typing.get_args(plan_history.Outcome)]
+    run = saved([site()], events=[{"at_s": 1.0, "said": "", "outcome": outcome} for outcome in outcomes])
+    rows = run_words.events_table(run).splitlines()[2:]
+    assert len({row.partition(" s")[2].strip() for row in rows}) == len(outcomes)
+
+
+def test_a_process_that_is_gone_is_in_the_summary() -> None:
+    gone = [{"process": 3, "at_s": 2.0, "has_left": False, "why": "process 3 has died: it was killed, or crashed"}]
+    run = run_file.decode(Stats([site()], gone=gone).json().encode(), "run.json")
+    assert "after 2.0 s: process 3 has died: it was killed, or crashed" in run_words.summary(run).splitlines()
 
 
 def test_the_page_has_the_picture_and_the_tables_and_escapes_what_was_said() -> None:

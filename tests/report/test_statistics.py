@@ -16,6 +16,7 @@ from jaxcomm import planner, profile, schedules, simulate
 from jaxcomm.cli import main
 from jaxcomm.cluster import Topology
 from jaxcomm.errors import ProfileError
+from jaxcomm.profile import run_file
 from jaxcomm.report import trace
 from jaxcomm.statistics import Stats
 
@@ -80,6 +81,18 @@ def test_rails_are_a_table_of_their_own() -> None:
     assert json.loads(stats.json())["rails"] == rails
     assert stats.scalars()["rails/1/eth1/share"] == 0.25
     assert stats.scalars()["rails/1/eth1/is_open"] == 0.0
+
+
+def test_processes_that_are_gone_have_a_line_each() -> None:
+    died = {"process": 3, "at_s": 12.34, "has_left": False, "why": "process 3 has been cut off: garbage.\n  Cure: none"}
+    left = {"process": 1, "at_s": 70.0, "has_left": True, "why": "process 1 has left"}
+    stats = Stats([site()], gone=[left, died])
+    assert str(stats).splitlines()[-3:] == [
+        "",
+        "after 70.0 s: process 1 has left",
+        "after 12.3 s: process 3 has been cut off: garbage.",
+    ]
+    assert [each.model_dump() for each in run_file.decode(stats.json().encode(), "run.json").gone] == [left, died]
 
 
 def test_scalars_are_flat_and_finite() -> None:

@@ -203,6 +203,8 @@ void Rails::CheckGone(uint32_t process, const Status& why) {
     };
     if (!peer.gone.ok() || std::any_of(peer.rails.begin(), peer.rails.end(), may_carry)) return;
     gone = peer.gone = peer.failure.ok() ? why : peer.failure;
+    const bool left = std::any_of(peer.rails.begin(), peer.rails.end(),
+                                  [](const Peer::Rail& rail) { return rail.state == Peer::State::kLeft; });
     for (auto at = peer.posted.begin(); at != peer.posted.end();) {
       if (at->second.on == 0) received.push_back(std::move(at->second.done));
       at = at->second.on == 0 ? peer.posted.erase(at) : std::next(at);
@@ -214,11 +216,13 @@ void Rails::CheckGone(uint32_t process, const Status& why) {
       }
     }
     peer.unconfirmed.clear();
-    peer.deliveries.push_back([this, process, gone] { events_->OnPeerGone(process, gone); });
+    peer.deliveries.push_back([this, process, gone, left] {
+      left ? events_->OnPeerLeft(process, gone) : events_->OnPeerGone(process, gone);
+    });
   }
+  Deliver(process);
   for (const Received& done : received) done(gone, nullptr);
   for (const Sent& done : sent) done(gone);
-  Deliver(process);
 }
 
 std::vector<Rails::Lost> Rails::lost() const {

@@ -189,6 +189,7 @@ TEST_F(FailoverTest, AProcessIsGoneThatFailsWhileARailToItIsNotRestored) {
   };
   EXPECT_FALSE(nodes_[0].rails.Restore(nodes_[0].rails.lost().at(0), fail).ok());
   EXPECT_EQ(nodes_[0].gone[1], "reset");
+  EXPECT_TRUE(nodes_[0].left.empty());
 }
 
 TEST_F(FailoverTest, WhatHasNoRailGoesOverTheOneThatIsRestored) {
@@ -293,6 +294,7 @@ TEST_F(FailoverTest, RailsOfAProcessThatLeavesEndOneByOne) {
   rails_[1].Leave(0, 1);
   Run();
   EXPECT_EQ(nodes_[1].gone[0], "it has left");
+  EXPECT_EQ(nodes_[1].left.count(0), 1u);
   Post(second);  // it came early
   EXPECT_EQ(second.received, CallbackState(1, ""));
   EXPECT_EQ(first.received, CallbackState(1, ""));

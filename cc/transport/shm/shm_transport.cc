@@ -218,7 +218,7 @@ void ShmTransport::Serve(Peer& peer, bool look) {
             Status(Code::kInternal, name + " has been cut off: " + broken +
                                         ".\n  Cure: run the same jaxcomm and the same program in all processes."));
   } else if (closing == static_cast<uint32_t>(shm::Closing::kLeft)) {
-    EndPeer(peer, Status(Code::kInternal, name + " has left"));
+    EndPeer(peer, Status(Code::kInternal, name + " has left"), /*left=*/true);
   } else if (closing != static_cast<uint32_t>(shm::Closing::kOpen)) {
     EndPeer(peer, Status(Code::kInternal, name + " has cut this process off; its own error says why"));
   } else if (!lives) {
@@ -232,7 +232,7 @@ void ShmTransport::Break(Peer& peer, const std::string& what) {
   shm::Ring(memory_->doorbell());  // who serves ends it
 }
 
-void ShmTransport::EndPeer(Peer& peer, const Status& why) {
+void ShmTransport::EndPeer(Peer& peer, const Status& why, bool left) {
   std::vector<MessageId> expected;
   {
     Lock lock(mutex_);
@@ -245,7 +245,7 @@ void ShmTransport::EndPeer(Peer& peer, const Status& why) {
       }
     }
   }
-  events_->OnPeerGone(peer.process, why);
+  left ? events_->OnPeerLeft(peer.process, why) : events_->OnPeerGone(peer.process, why);
   for (const MessageId& id : expected) {
     Lock lock(mutex_);
     const auto call = calls_.find(id.call);

@@ -130,7 +130,7 @@ class ShmTransport final : public Transport {
   Peer* Find(uint32_t process);
   Peer* At(uint32_t process);
   void Break(Peer& peer, const std::string& what);
-  void EndPeer(Peer& peer, const Status& why);
+  void EndPeer(Peer& peer, const Status& why, bool left = false);
   void ForgetIfIdle(const CallId& id);
   bool EndCopy(const CallId& id);
 

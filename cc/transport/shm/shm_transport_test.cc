@@ -368,6 +368,7 @@ TEST(ShmTransportTest, AProcessThatLeavesSaysSo) {
   ASSERT_TRUE(expected.come.Await(1));
   EXPECT_EQ(expected.message, "process 1 has left");
   EXPECT_EQ(job.events(0).log().gone[1], "process 1 has left");
+  EXPECT_EQ(job.events(0).log().left.count(1), 1u);
   Counter sent;
   job[0].Send({{1, Id(2, 0, 1)}, {2, Id(2, 0, 2)}}, WholeConst(content), [&](const Status& status) {
     EXPECT_EQ(status.message(), "process 1 has left");

@@ -123,11 +123,11 @@ void TcpTransport::Fail(Lock& lock, SocketPeer& its, const Status& why) {
   gate_.Close(lock);
   if (peer.gone.ok()) {
     shutdown(peer.socket, SHUT_RDWR);
-    Close(peer, why);
-    inbox_.Fail(peer.process, why, peer.reader.TakeArrival());
     callbacks_.Push(std::nullopt, [events = events_, process = peer.process, left = peer.left, why] {
       left ? events->OnPeerLeft(process, why) : events->OnPeerGone(process, why);
     });
+    Close(peer, why);
+    inbox_.Fail(peer.process, why, peer.reader.TakeArrival());
     Wake();
   }
   gate_.Open();

@@ -201,15 +201,15 @@ void UdpTransport::Fail(Lock&, SocketPeer& its, const Status& end) {
   const Status why = stopping_ ? Status(Code::kInternal, "this process has left the job") : end;
   peer.gone = why;
   for (const int socket : {peer.path.socket, peer.path.connection}) epoll_ctl(epoll_, EPOLL_CTL_DEL, socket, nullptr);
+  callbacks_.Push(std::nullopt, [events = events_, process = peer.process, left = peer.left, why] {
+    left ? events->OnPeerLeft(process, why) : events->OnPeerGone(process, why);
+  });
   for (Incoming& arrival : peer.assembler.TakeArrivals()) inbox_.Fail(peer.process, why, std::move(arrival));
   inbox_.Fail(peer.process, why, std::nullopt);
   for (std::shared_ptr<Outgoing>& message : peer.queue.Clear()) {
     message->status = why;
     Finish(std::move(message));
   }
-  callbacks_.Push(std::nullopt, [events = events_, process = peer.process, left = peer.left, why] {
-    left ? events->OnPeerLeft(process, why) : events->OnPeerGone(process, why);
-  });
   CloseUnused(peer);
   Wake();
 }

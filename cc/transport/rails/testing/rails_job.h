@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,10 +49,15 @@ class RailsNode : public Transport::Events {
   void OnPeerGone(uint32_t process, const Status& why) override {
     EXPECT_TRUE(gone.emplace(process, why.message()).second) << "gone twice";
   }
+  void OnPeerLeft(uint32_t process, const Status& why) override {
+    left.insert(process);
+    OnPeerGone(process, why);
+  }
 
   Rails rails;
   std::map<uint32_t, std::vector<std::string>> notices;
   std::map<uint32_t, std::string> gone;
+  std::set<uint32_t> left;  // those of them that have left
 };
 
 // A message between two processes, with what has come of it.

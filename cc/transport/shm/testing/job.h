@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -52,6 +53,7 @@ class Counter {
 struct Log {
   std::vector<std::pair<uint32_t, std::string>> notices;
   std::map<uint32_t, std::string> gone;
+  std::set<uint32_t> left;  // those of them that have left
 };
 
 class LoggedEvents : public Transport::Events {
@@ -65,6 +67,13 @@ class LoggedEvents : public Transport::Events {
     std::lock_guard<std::mutex> lock(mutex_);
     EXPECT_TRUE(log_.gone.emplace(process, why.message()).second) << "process " << process << " is gone twice";
     changed_.notify_all();
+  }
+  void OnPeerLeft(uint32_t process, const Status& why) override {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      log_.left.insert(process);
+    }
+    OnPeerGone(process, why);
   }
   bool Await(const std::function<bool(const Log&)>& come) {
     std::unique_lock<std::mutex> lock(mutex_);
