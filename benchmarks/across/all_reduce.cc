@@ -1,7 +1,7 @@
 // All-reduces between processes without JAX: µs (median, 5 %) and, of each process and call, context switches, CPU time
 // and page faults.
 //
-//   all_reduce [shm|tcp] [flat|direct|ring] [processes] [bytes...]
+//   all_reduce [shm|tcp|rails] [flat|direct|ring] [processes] [bytes...]   // rails: two, of TCP
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -21,22 +22,25 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "cc/executor/executor.h"
 #include "cc/executor/message_site.h"
 #include "cc/executor/scratch.h"
 #include "cc/program/message_registry.h"
+#include "cc/transport/rails/rails.h"
 #include "cc/transport/shm/shm_transport.h"
 #include "cc/transport/tcp/tcp_transport.h"
 
 namespace jaxcomm {
 namespace {
 
-constexpr uint32_t kMaxProcesses = 64;
+constexpr uint32_t kMaxProcesses = 64, kRails = 2;
 
 struct Options {
-  bool shm = true;
+  std::string kind = "shm";
   std::string list = "direct";
   uint32_t processes = 4;
   std::vector<int64_t> sizes;
@@ -82,15 +86,42 @@ std::unique_ptr<Transport> ConnectShm(uint32_t self, Shared* shared, Transport::
   return std::move(made.value());
 }
 
-// `sockets`: of this process, by process.
-std::unique_ptr<Transport> ConnectTcp(uint32_t self, const std::vector<int>& sockets, Transport::Events* events) {
+// `sockets`: of this process, by process, and then by rail.
+using Sockets = std::vector<std::array<int, kRails>>;
+
+void AddPeers(uint32_t self, const Sockets& sockets, uint32_t rail, TcpTransport& transport) {
+  for (uint32_t other = 0; other < sockets.size(); ++other) {
+    if (other != self) Check(transport.AddPeer(other, sockets[other][rail]));
+  }
+}
+
+std::unique_ptr<Transport> ConnectTcp(uint32_t self, const Sockets& sockets, Transport::Events* events) {
   auto made = TcpTransport::Create(self, events);
   Check(made.status());
-  for (uint32_t other = 0; other < sockets.size(); ++other) {
-    if (other != self) Check(made.value()->AddPeer(other, sockets[other]));
-  }
+  AddPeers(self, sockets, /*rail=*/0, *made.value());
   return std::move(made.value());
 }
+
+// Two like rails, which calls of 64 KiB and more share.
+struct TwoRails {
+  TwoRails(uint32_t self, const Sockets& sockets, Transport::Events* events)
+      : rails(static_cast<uint32_t>(sockets.size()), kRails, events) {
+    for (uint32_t other = 0; other < sockets.size(); ++other) {
+      if (other != self) Check(rails.AddProcess(other, {{0, {1024, 0}}, {64 << 10, {512, 512}}}, {0, 1}));
+    }
+    std::vector<Transport*> transports;
+    for (uint32_t rail = 0; rail < kRails; ++rail) {
+      tcp.push_back(std::move(TcpTransport::Create(self, rails.events(rail)).value()));
+      transports.push_back(tcp.back().get());
+    }
+    rails.Connect(std::move(transports));
+    for (uint32_t rail = 0; rail < kRails; ++rail) AddPeers(self, sockets, rail, *tcp[rail]);
+    Check(rails.Start());
+  }
+
+  Rails rails;
+  std::vector<std::unique_ptr<TcpTransport>> tcp;
+};
 
 // Both ends of a connection over the loopback device.
 std::pair<int, int> MakeConnection() {
@@ -141,11 +172,17 @@ std::shared_ptr<MessageSite> MakeSite(const Options& options, uint32_t self, uin
   return site.value();
 }
 
-void Run(const Options& options, uint32_t self, Shared* shared, const std::vector<int>& sockets) {
+void Run(const Options& options, uint32_t self, Shared* shared, const Sockets& sockets) {
   Executor executor(2);
-  const auto transport =
-      options.shm ? ConnectShm(self, shared, &executor.events()) : ConnectTcp(self, sockets, &executor.events());
-  executor.Connect(transport.get());
+  std::unique_ptr<Transport> transport;
+  std::unique_ptr<TwoRails> rails;
+  if (options.kind == "rails") {
+    rails = std::make_unique<TwoRails>(self, sockets, &executor.events());
+  } else {
+    transport = options.kind == "tcp" ? ConnectTcp(self, sockets, &executor.events())
+                                      : ConnectShm(self, shared, &executor.events());
+  }
+  executor.Connect(rails ? &rails->rails : transport.get());
   std::mutex mutex;
   std::condition_variable wake;
   ScratchPool memory(/*kept=*/0);  // aligned as XLA's
@@ -196,15 +233,17 @@ void Run(const Options& options, uint32_t self, Shared* shared, const std::vecto
 int main(int count, char** arguments) {
   using jaxcomm::Options;
   Options options;
-  if (count > 1) options.shm = std::string(arguments[1]) != "tcp";
+  if (count > 1) options.kind = arguments[1];
   if (count > 2) options.list = arguments[2];
   if (count > 3) options.processes = static_cast<uint32_t>(std::atoi(arguments[3]));
   for (int i = 4; i < count; ++i) options.sizes.push_back(std::atoll(arguments[i]));
   if (options.sizes.empty()) options.sizes = {1 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
-  std::vector<std::vector<int>> sockets(options.processes, std::vector<int>(options.processes, -1));
+  std::vector<jaxcomm::Sockets> sockets(options.processes, jaxcomm::Sockets(options.processes));
   for (uint32_t one = 0; one < options.processes; ++one) {
     for (uint32_t other = 0; other < one; ++other) {
-      std::tie(sockets[one][other], sockets[other][one]) = jaxcomm::MakeConnection();
+      for (uint32_t rail = 0; rail < jaxcomm::kRails; ++rail) {
+        std::tie(sockets[one][other][rail], sockets[other][one][rail]) = jaxcomm::MakeConnection();
+      }
     }
   }
   void* const memory =

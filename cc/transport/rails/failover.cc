@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cc/base/little_endian.h"
+#include "cc/transport/inbox.h"
 #include "cc/transport/rails/notice_kinds.h"
 #include "cc/transport/rails/peer.h"
 #include "cc/transport/rails/rails.h"
@@ -30,38 +31,45 @@ void Rails::ReceiveNotice(uint32_t process, uint32_t rail, std::string_view byte
 
 void Rails::ReceiveNumbered(uint32_t process, uint32_t rail, std::string_view bytes) {
   std::vector<Sent> sent;
+  std::vector<Received> came;
   std::optional<std::string> again;
-  std::string received;
+  NumberedNotices::Bytes received;
   std::optional<uint32_t> first;
+  Status error, wrong;  // of the notice, or of a message
   {
     Lock lock(mutex_);
     Peer& peer = *peers_[process];
-    Result<std::vector<NumberedNotices::Notice>> due = peer.notices.Take(bytes);
-    if (!due.ok()) {
-      lock.unlock();
-      return End(process, rail,
-                 Status(due.status().code(),
-                        "process " + std::to_string(process) + " has been cut off: it sent " + due.status().message()),
-                 /*left=*/false);
-    }
-    for (NumberedNotices::Notice& notice : due.value()) {
-      if (notice.kind == kReceived) {
-        for (Sent& done : Confirm(peer, notice.text)) sent.push_back(std::move(done));
-      } else if (notice.kind == kAgain) {
-        again = std::move(notice.text);
-      } else {
-        peer.deliveries.push_back([this, process, text = std::move(notice.text)] { events_->OnNotice(process, text); });
+    error = peer.notices.Take(bytes, [&](char kind, std::string_view text) {
+      switch (kind) {
+        case kMessage:
+          if (Status status = peer.Take(text, cancelled_, came); !status.ok()) wrong = std::move(status);
+          break;
+        case kReceived:
+          for (Sent& done : Confirm(peer, text)) sent.push_back(std::move(done));
+          break;
+        case kAgain:
+          again = text;
+          break;
+        default:
+          peer.deliveries.push_back([this, process, text = std::string(text)] { events_->OnNotice(process, text); });
       }
-    }
-    if (peer.notices.unconfirmed() >= Peer::kMaxReceived) {
-      received = peer.TakeReceived();
-      first = peer.FirstRail();
-    }
+    });
+    first = peer.FirstRail();
+    const int64_t carried = peer.notices.TakeCarried();
+    if (carried > 0) peer.rails[first.value_or(rail)].Carry(carried);
+    if (peer.notices.unconfirmed() >= Peer::kMaxReceived) received = peer.TakeReceived();
   }
-  SendNotice(process, first, received);
+  if (received) SendNotice(process, first, *received);
   if (again) SendAgain(process, *again);
   for (const Sent& done : sent) done(Status());
+  for (const Received& done : came) done(Status(), nullptr);
   Deliver(process);
+  if (!error.ok()) End(process, rail, CutOff(process, error), /*left=*/false);
+  if (!wrong.ok()) EndAll(process, CutOff(process, wrong));
+}
+
+void Rails::EndAll(uint32_t process, const Status& why) {
+  for (uint32_t rail = 0; rail < rails_.size(); ++rail) End(process, rail, why, /*left=*/false);
 }
 
 void Rails::End(uint32_t process, uint32_t rail, const Status& why, bool left) {
@@ -146,7 +154,7 @@ void Rails::ReceiveFences(uint32_t process, std::string_view bytes) {
 }
 
 void Rails::AskAgain(uint32_t process) {
-  std::vector<std::string> notices;
+  std::vector<NumberedNotices::Bytes> notices;
   std::optional<uint32_t> first;
   {
     Lock lock(mutex_);
@@ -154,12 +162,12 @@ void Rails::AskAgain(uint32_t process) {
     first = peer.FirstRail();
     if (!peer.gone.ok() || !peer.Agrees() || !first) return;
     peer.TakeReceived();
-    std::string fences;
+    std::string fences(NumberedNotices::kHeaderBytes, '\0');
     for (const Peer::Rail& rail : peer.rails) AppendNumber<uint32_t>(fences, rail.fences);
-    peer.notices.Add(kAgain, fences);
+    peer.notices.Add(kAgain, std::move(fences));
     notices = peer.notices.After(peer.their_taken);
   }
-  for (const std::string& notice : notices) SendNotice(process, first, notice);
+  for (const NumberedNotices::Bytes& notice : notices) SendNotice(process, first, *notice);
   Flush();
 }
 
@@ -273,6 +281,7 @@ Status Rails::Restore(const Lost& lost, const std::function<Status()>& connect) 
       peer.failure = Status();
       const uint64_t bit = uint64_t{1} << lost.rail;
       for (auto& [id, message] : peer.posted) {
+        if (message.bytes <= kMaxSmall) continue;
         message.on |= bit;
         posted.push_back(id);
       }

@@ -15,7 +15,8 @@ namespace jaxcomm {
 
 // Numbered, as numbered_notices.h says:
 constexpr char kNotice = 'n';    // of whom the rails carry them for
-constexpr char kReceived = 'r';  // messages that the other side need not keep; then their ids
+constexpr char kMessage = 'm';   // a small one of theirs: its id and its bytes
+constexpr char kReceived = 'r';  // large ones that the other side need not keep; then their ids
 constexpr char kAgain = 'a';     // how often each rail has been fenced: what went over it before is to be sent again
 // Not numbered, for one rail:
 constexpr char kFences = 'f';   // how many numbered notices have been taken, and how often each rail has been fenced
@@ -23,9 +24,8 @@ constexpr char kBrought = 'b';  // messages that this rail has brought; kReceive
 constexpr char kAsk = 'q';      // nothing, but for the answer of the host
 
 inline void AppendMessageId(std::string& bytes, const MessageId& id) {
-  std::byte encoded[kMessageIdBytes];
-  EncodeMessageId(id, encoded);
-  bytes.append(reinterpret_cast<const char*>(encoded), kMessageIdBytes);
+  bytes.resize(bytes.size() + kMessageIdBytes);
+  EncodeMessageId(id, reinterpret_cast<std::byte*>(bytes.data() + bytes.size() - kMessageIdBytes));
 }
 
 }  // namespace jaxcomm

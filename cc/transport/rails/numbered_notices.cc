@@ -1,22 +1,24 @@
 #include "cc/transport/rails/numbered_notices.h"
 
-#include <utility>
-
 #include "cc/base/little_endian.h"
 
 namespace jaxcomm {
+namespace {
 
-std::string NumberedNotices::Add(char kind, std::string_view text) {
-  std::string bytes(1, kind);
-  bytes.reserve(kHeaderBytes + text.size());
-  AppendNumber<uint64_t>(bytes, first_kept_ + kept_.size());
-  AppendNumber<uint64_t>(bytes, confirmed_ = taken_);
-  bytes += text;
-  kept_.push_back(bytes);
-  return bytes;
+constexpr size_t kNumberAt = 1, kConfirmedAt = 9;
+
+}  // namespace
+
+NumberedNotices::Bytes NumberedNotices::Add(char kind, std::string bytes, int64_t carried) {
+  auto* const header = reinterpret_cast<std::byte*>(bytes.data());
+  bytes[0] = kind;
+  StoreNumber<uint64_t>(first_kept_ + kept_.size(), header + kNumberAt);
+  StoreNumber<uint64_t>(confirmed_ = taken_, header + kConfirmedAt);
+  return kept_.emplace_back(Kept{std::make_shared<const std::string>(std::move(bytes)), carried}).bytes;
 }
 
-Result<std::vector<NumberedNotices::Notice>> NumberedNotices::Take(std::string_view bytes) {
+Status NumberedNotices::Take(std::string_view bytes,
+                             const std::function<void(char kind, std::string_view text)>& take) {
   NumberReader in(bytes);
   const auto kind = static_cast<char>(in.Get<uint8_t>());
   const auto number = in.Get<uint64_t>();
@@ -25,22 +27,29 @@ Result<std::vector<NumberedNotices::Notice>> NumberedNotices::Take(std::string_v
     return InvalidArgument("a notice with a wrong number");
   }
   Drop(confirmed);
-  if (number >= taken_) early_.try_emplace(number, Notice{kind, std::string(in.rest())});
-  std::vector<Notice> due;
+  if (number > taken_) early_.try_emplace(number, kind, in.rest());
+  if (number != taken_) return Status();
+  ++taken_;
+  take(kind, in.rest());
   for (auto next = early_.begin(); next != early_.end() && next->first == taken_; next = early_.erase(next)) {
-    due.push_back(std::move(next->second));
     ++taken_;
+    take(next->second.first, next->second.second);
   }
-  return due;
+  return Status();
 }
 
-std::vector<std::string> NumberedNotices::After(uint64_t taken) {
+std::vector<NumberedNotices::Bytes> NumberedNotices::After(uint64_t taken) {
   Drop(taken);
-  return {kept_.begin(), kept_.end()};
+  std::vector<Bytes> left;
+  for (const Kept& kept : kept_) left.push_back(kept.bytes);
+  return left;
 }
 
 void NumberedNotices::Drop(uint64_t taken) {
-  for (; first_kept_ < taken && !kept_.empty(); ++first_kept_) kept_.pop_front();
+  for (; first_kept_ < taken && !kept_.empty(); ++first_kept_) {
+    carried_ += kept_.front().carried;
+    kept_.pop_front();
+  }
 }
 
 }  // namespace jaxcomm

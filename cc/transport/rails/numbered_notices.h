@@ -1,9 +1,10 @@
-// The notices between this process and another one, in order and none lost, over connections that fail.
+// What two processes tell each other in order and with none of it lost, over connections that fail: notices, and
+// messages that are small enough to be one.
 //
-//   std::string first = notices.Add(kind, text);           // to be sent, over any connection
-//   Result<std::vector<Notice>> due = notices.Take(bytes);  // of what has come: those whose turn it is
-//   for (const std::string& lost : notices.After(told)) ...  // to be sent again, where the other side has taken so
-//   many
+//   std::string text(NumberedNotices::kHeaderBytes, '\0');   // then what is to be said
+//   rail.Notify(process, *notices.Add(kind, text));          // over any connection
+//   Status status = notices.Take(bytes, take);   // calls take(kind, text) for each whose turn it is by now
+//   for (const auto& lost : notices.After(told)) ...   // to be sent again, where the other side has taken so many
 //
 // Each has a number, and says how many have been taken of the other side's: those need not be kept any longer. Not
 // thread-safe.
@@ -12,9 +13,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cc/base/status.h"
@@ -25,29 +29,35 @@ class NumberedNotices {
  public:
   static constexpr size_t kHeaderBytes = 17;
 
-  struct Notice {
-    char kind;
-    std::string text;
-  };
+  using Bytes = std::shared_ptr<const std::string>;
 
-  std::string Add(char kind, std::string_view text);
+  // `bytes` begins with room for the header; `carried`: how many of them are of a message.
+  Bytes Add(char kind, std::string bytes, int64_t carried = 0);
 
   // An error: it is none that Add has made.
-  Result<std::vector<Notice>> Take(std::string_view bytes);
+  Status Take(std::string_view bytes, const std::function<void(char kind, std::string_view text)>& take);
   uint64_t taken() const { return taken_; }
   // How many of them no notice of ours has said to be taken.
   uint64_t unconfirmed() const { return taken_ - confirmed_; }
+  // Bytes of messages that the other side has said to have taken, since this was last asked.
+  int64_t TakeCarried() { return std::exchange(carried_, 0); }
 
-  std::vector<std::string> After(uint64_t taken);
+  std::vector<Bytes> After(uint64_t taken);
 
  private:
   static constexpr size_t kMaxEarly = 4096;
 
+  struct Kept {
+    Bytes bytes;
+    int64_t carried;
+  };
+
   void Drop(uint64_t taken);
 
-  std::deque<std::string> kept_;  // that the other side may not have
-  uint64_t first_kept_ = 0;       // its number
-  std::map<uint64_t, Notice> early_;
+  std::deque<Kept> kept_;    // that the other side may not have
+  uint64_t first_kept_ = 0;  // its number
+  int64_t carried_ = 0;
+  std::map<uint64_t, std::pair<char, std::string>> early_;
   uint64_t taken_ = 0, confirmed_ = 0;
 };
 

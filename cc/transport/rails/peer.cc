@@ -1,11 +1,22 @@
 #include "cc/transport/rails/peer.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
+#include "cc/base/little_endian.h"
 #include "cc/transport/rails/notice_kinds.h"
+#include "cc/transport/spans.h"
 
 namespace jaxcomm {
+namespace {
+
+Status WrongSize(int64_t bytes, int64_t expected) {
+  return InvalidArgument("a message with " + std::to_string(bytes) + " bytes where " + std::to_string(expected) +
+                         " are expected");
+}
+
+}  // namespace
 
 std::optional<uint32_t> Rails::Peer::FirstRail() const {
   const uint32_t first = table.RailOf(/*call_bytes=*/0, /*segment=*/0);
@@ -59,31 +70,69 @@ std::optional<uint32_t> Rails::Peer::Keep(const MessageId& id, const std::shared
   // Where none is open, it is as lost as what the rail carried before it was fenced.
   const uint32_t fences = rails[rail].fences - (is_open ? 0 : 1);
   unconfirmed.insert_or_assign(id, Unconfirmed{message, rail, fences, bytes});
-  const std::optional<uint32_t> over = is_open ? std::optional<uint32_t>(rail) : std::nullopt;
-  if (bytes > kMaxCopied) {
-    if (balance.Begin(id, rail, bytes, Silence::Clock::now())) {
-      RecordRates(id.call_bytes);
-      Divide();
-    }
-    return over;
+  if (balance.Begin(id, rail, bytes, Silence::Clock::now())) {
+    RecordRates(id.call_bytes);
+    Divide();
   }
-  copies.push_back(id);
-  if (copies.size() > kMaxCopies) {
-    unconfirmed.erase(copies.front());
-    copies.pop_front();
-  }
-  return over;
+  return is_open ? std::optional<uint32_t>(rail) : std::nullopt;
 }
 
 void Rails::Peer::Release(const MessageId& id, const Unconfirmed& message) {
-  if (message.bytes > kMaxCopied) balance.End(id, message.rail, message.bytes, Silence::Clock::now());
+  balance.End(id, message.rail, message.bytes, Silence::Clock::now());
 }
 
-std::string Rails::Peer::TakeReceived() {
-  std::string ids;
+NumberedNotices::Bytes Rails::Peer::TakeReceived() {
+  std::string ids(NumberedNotices::kHeaderBytes, '\0');
   for (const MessageId& id : received) AppendMessageId(ids, id);
   received.clear();
-  return notices.Add(kReceived, ids);
+  return notices.Add(kReceived, std::move(ids));
+}
+
+Status Rails::Peer::Take(std::string_view message, const CancelledCalls& cancelled, std::vector<Received>& received) {
+  NumberReader in(message);
+  const std::byte* const encoded = in.Take(kMessageIdBytes);
+  if (encoded == nullptr) return InvalidArgument("a message without a name");
+  const MessageId id = DecodeMessageId(encoded);
+  if (cancelled.Contains(id.call)) return Status();
+  const auto bytes = static_cast<int64_t>(in.rest().size());
+  if (const auto at = posted.find(id); at != posted.end()) {
+    if (at->second.bytes != bytes) return WrongSize(bytes, at->second.bytes);
+    ScatterPacked(reinterpret_cast<const std::byte*>(in.rest().data()), at->second.spans);
+    received.push_back(std::move(at->second.done));
+    posted.erase(at);
+    return Status();
+  }
+  early_bytes += bytes + kEarlyOverhead;
+  if (early_bytes > kMaxEarlyBytes) return InvalidArgument("more messages than can be kept of calls that nobody is in");
+  if (!early.try_emplace(id, in.rest()).second) return InvalidArgument("a message twice");
+  return Status();
+}
+
+Result<bool> Rails::Peer::TakeEarly(const MessageId& id, const std::vector<Span>& spans, int64_t bytes) {
+  const auto at = early.find(id);
+  if (at == early.end()) return false;
+  const auto came = static_cast<int64_t>(at->second.size());
+  if (came != bytes) return WrongSize(came, bytes);
+  ScatterPacked(reinterpret_cast<const std::byte*>(at->second.data()), spans);
+  early_bytes -= bytes + kEarlyOverhead;
+  early.erase(at);
+  return true;
+}
+
+void Rails::Peer::Cancel(const CallId& call, std::vector<Received>& received, std::vector<Sent>& sent) {
+  MessageId first;
+  first.call = call;
+  for (auto at = posted.lower_bound(first); at != posted.end() && at->first.call == call; at = posted.erase(at)) {
+    received.push_back(std::move(at->second.done));
+  }
+  for (auto at = unconfirmed.lower_bound(first); at != unconfirmed.end() && at->first.call == call;
+       at = unconfirmed.erase(at)) {
+    Release(at->first, at->second);
+    sent.push_back(std::exchange(at->second.message->done, nullptr));
+  }
+  for (auto at = early.lower_bound(first); at != early.end() && at->first.call == call; at = early.erase(at)) {
+    early_bytes -= static_cast<int64_t>(at->second.size()) + kEarlyOverhead;
+  }
 }
 
 }  // namespace jaxcomm

@@ -21,11 +21,10 @@
 
 namespace jaxcomm {
 
-// The same bytes for several processes.
+// The same bytes for several processes: a large message.
 struct Rails::Outgoing {
   std::vector<ConstSpan> spans;
-  std::vector<std::byte> copy;  // that the spans lie in, if they have been copied
-  size_t receivers;             // that have not said to have it
+  size_t receivers;  // that have not said to have it
   Status status;
   Sent done;
 };
@@ -45,13 +44,18 @@ struct Rails::Peer {
     uint32_t calls = 0;  // of its transport, for messages and connections, that have not returned
     int64_t bytes = 0;   // that the other side is known to have
     RailHistory history;
+
+    void Carry(int64_t more) {
+      bytes += more;
+      history.Carry(more, RailHistory::Clock::now());
+    }
   };
   struct Posted {
     std::vector<Span> spans;
     bool accepts_view;
     Received done;
     int64_t bytes;
-    uint64_t on;  // rails, as bits
+    uint64_t on;  // of a large message: rails, as bits
   };
   struct Unconfirmed {
     std::shared_ptr<Outgoing> message;
@@ -69,14 +73,21 @@ struct Rails::Peer {
   void Divide();                              // the shares, among the rails that are open
   void RecordShares();
   void RecordRates(int64_t call_bytes);
-  // A message goes out, over the rail that this returns, until it is released. None is open: over one that will be.
+  // A large message goes out, over the rail that this returns, until it is released. None is open: over one that will
+  // be.
   std::optional<uint32_t> Keep(const MessageId& id, const std::shared_ptr<Outgoing>& message, int64_t bytes);
   void Release(const MessageId& id, const Unconfirmed& message);
   // What tells it the messages that it need not keep.
-  std::string TakeReceived();
+  NumberedNotices::Bytes TakeReceived();
+  // A small message has come: what is to be called back, if it was posted. An error says what is wrong with it.
+  Status Take(std::string_view message, const CancelledCalls& cancelled, std::vector<Received>& received);
+  // The small message that came before it was posted; none: it did not. An error: it is of another size.
+  Result<bool> TakeEarly(const MessageId& id, const std::vector<Span>& spans, int64_t bytes);
+  // Nothing of the call is stored or called back any more; what its callbacks own.
+  void Cancel(const CallId& call, std::vector<Received>& received, std::vector<Sent>& sent);
 
-  static constexpr size_t kMaxCopies = 4096;  // that may wait to be confirmed: after a call that failed, none is
-  static constexpr size_t kMaxReceived = 32;  // that it is not told at once; none of them keeps a call from ending
+  static constexpr size_t kMaxReceived = 32;      // that it is not told at once; none of them keeps a call from ending
+  static constexpr int64_t kEarlyOverhead = 256;  // bytes, so that small messages too are bounded
 
   Balance balance;
   std::vector<RailTable::Range> shares;  // of the rails that are open
@@ -84,9 +95,10 @@ struct Rails::Peer {
   std::vector<Rail> rails;
   Silence silence;
   std::map<MessageId, Posted> posted;
-  std::map<MessageId, Unconfirmed> unconfirmed;
-  std::deque<MessageId> copies;     // of those, by age
-  std::vector<MessageId> received;  // and not told
+  std::map<MessageId, Unconfirmed> unconfirmed;  // large ones
+  std::vector<MessageId> received;               // large ones, and not told
+  std::map<MessageId, std::string> early;        // small ones that have not been posted
+  int64_t early_bytes = 0;                       // of those, with the overhead
   NumberedNotices notices;
   uint64_t their_taken = 0;
   std::deque<std::function<void()>> deliveries;

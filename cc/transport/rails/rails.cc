@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cc/base/little_endian.h"
+#include "cc/transport/inbox.h"
 #include "cc/transport/rails/notice_kinds.h"
 #include "cc/transport/rails/peer.h"
 #include "cc/transport/spans.h"
@@ -41,16 +42,18 @@ Status Rails::AddProcess(uint32_t process, const std::vector<RailTable::Range>& 
 }
 
 void Rails::Notify(uint32_t process, std::string_view notice) {
-  std::string bytes;
+  std::string text(NumberedNotices::kHeaderBytes, '\0');
+  text += notice;
+  NumberedNotices::Bytes bytes;
   std::optional<uint32_t> rail;
   {
     Lock lock(mutex_);
     Peer& peer = *peers_[process];
     if (!peer.gone.ok()) return;
-    bytes = peer.notices.Add(kNotice, notice);
+    bytes = peer.notices.Add(kNotice, std::move(text));
     rail = peer.FirstRail();
   }
-  SendNotice(process, rail, bytes);
+  SendNotice(process, rail, *bytes);
 }
 
 // None is open: it is kept, and goes over the one that will be.
@@ -62,27 +65,37 @@ void Rails::SendNotice(uint32_t process, std::optional<uint32_t> rail, const std
 
 void Rails::Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view, Received done) {
   const Result<int64_t> bytes = CheckSpans(spans);
-  Status error = bytes.status();
+  if (!bytes.ok()) return done(bytes.status(), nullptr);
+  const bool is_small = bytes.value() <= kMaxSmall;
+  Status error;
   std::vector<Lost> rails;
   {
     Lock lock(mutex_);
     if (cancelled_.Contains(id.call)) return;
     Peer& peer = *peers_[process];
+    const Result<bool> is_here = peer.TakeEarly(id, spans, bytes.value());
+    if (!is_here.ok() || is_here.value()) {
+      lock.unlock();
+      if (is_here.ok()) return done(Status(), nullptr);
+      const Status why = CutOff(process, is_here.status());
+      EndAll(process, why);
+      return done(why, nullptr);
+    }
     uint64_t on = 0;
-    for (uint32_t rail = 0; rail < peer.rails.size(); ++rail) {
+    for (uint32_t rail = 0; rail < peer.rails.size() && !is_small; ++rail) {
       const Peer::Rail& it = peer.rails[rail];
       if (it.state != Peer::State::kOpen && it.state != Peer::State::kLeft) continue;
       on |= uint64_t{1} << rail;
       rails.push_back({process, rail, it.fences});
     }
-    if (error.ok() && on == 0) error = peer.gone;
+    if (on == 0) error = peer.gone;
     if (error.ok() && peer.posted.count(id) > 0) error = InvalidArgument("a message has been posted twice");
     if (error.ok()) {
       peer.posted.emplace(id, Peer::Posted{std::move(spans), accepts_view, std::move(done), bytes.value(), on});
     }
   }
   if (!error.ok()) return done(error, nullptr);
-  PostOn(process, id, rails);
+  if (!is_small) PostOn(process, id, rails);
 }
 
 // One of the rails may bring it before it has been posted on all. On one that is fenced meanwhile it is not posted:
@@ -116,9 +129,8 @@ void Rails::Receive(uint32_t process, const MessageId& id, uint32_t rail, uint32
   Received done;
   Status end = status;
   uint64_t others = 0;
-  std::string received;
+  NumberedNotices::Bytes received;
   std::optional<uint32_t> first;
-  bool is_large = false;
   {
     Lock lock(mutex_);
     Peer& peer = *peers_[process];
@@ -131,7 +143,6 @@ void Rails::Receive(uint32_t process, const MessageId& id, uint32_t rail, uint32
       end = peer.gone;
     } else {
       others = posted.on;
-      is_large = posted.bytes > kMaxCopied;
       peer.received.push_back(id);
       if (peer.received.size() >= Peer::kMaxReceived) {
         received = peer.TakeReceived();
@@ -144,35 +155,28 @@ void Rails::Receive(uint32_t process, const MessageId& id, uint32_t rail, uint32
   for (uint32_t other = 0; other < rails_.size(); ++other) {
     if (others >> other & 1) rails_[other]->Withdraw(process, id);
   }
-  SendNotice(process, first, received);
-  if (is_large) {  // over the same rail, whose rate it tells, and where nothing of another one is before it
+  if (received) SendNotice(process, first, *received);
+  if (end.ok()) {  // over the same rail, whose rate it tells, and where nothing of another one is before it
     std::string brought(1, kBrought);
     AppendMessageId(brought, id);
     SendNotice(process, rail, brought);
   }
   done(end, std::move(view));
-  if (is_large) rails_[rail]->Flush();
+  if (end.ok()) rails_[rail]->Flush();
 }
 
 void Rails::Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) {
   const Result<int64_t> bytes = CheckSpans(spans);
   if (!bytes.ok()) return done(bytes.status());
-  const auto message = std::make_shared<Outgoing>(Outgoing{std::move(spans), {}, 0, Status(), nullptr});
-  const bool is_copied = bytes.value() <= kMaxCopied;
-  if (is_copied) {
-    message->copy.reserve(static_cast<size_t>(bytes.value()));
-    for (ConstSpan& span : message->spans) {
-      message->copy.insert(message->copy.end(), span.data, span.data + span.bytes);
-      span.data = message->copy.data() + message->copy.size() - span.bytes;
-    }
-  }
+  if (bytes.value() <= kMaxSmall) return SendSmall(to, spans, bytes.value(), done);
+  const auto message = std::make_shared<Outgoing>(Outgoing{std::move(spans), 0, Status(), nullptr});
   Status status;
   std::vector<std::vector<Receiver>> parts(rails_.size());
   {
     Lock lock(mutex_);
     if (!to.empty() && cancelled_.Contains(to[0].id.call)) return;
     const auto is_here = [this](const Receiver& receiver) { return peers_[receiver.process]->gone.ok(); };
-    if (!is_copied && std::any_of(to.begin(), to.end(), is_here)) message->done = std::exchange(done, nullptr);
+    if (std::any_of(to.begin(), to.end(), is_here)) message->done = std::exchange(done, nullptr);
     for (const Receiver& receiver : to) {
       Peer& peer = *peers_[receiver.process];
       if (!peer.gone.ok()) {
@@ -187,6 +191,38 @@ void Rails::Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, 
     if (!parts[rail].empty()) SendOn(rail, parts[rail], message);
   }
   if (done) done(status);
+}
+
+void Rails::SendSmall(const std::vector<Receiver>& to, const std::vector<ConstSpan>& spans, int64_t bytes,
+                      const Sent& done) {
+  std::vector<std::string> texts;
+  for (const Receiver& receiver : to) {
+    std::string& text = texts.emplace_back();
+    text.reserve(NumberedNotices::kHeaderBytes + kMessageIdBytes + static_cast<size_t>(bytes));
+    text.resize(NumberedNotices::kHeaderBytes);
+    AppendMessageId(text, receiver.id);
+    for (const ConstSpan& span : spans) {
+      text.append(reinterpret_cast<const char*>(span.data), static_cast<size_t>(span.bytes));
+    }
+  }
+  Status status;
+  std::vector<std::pair<std::optional<uint32_t>, NumberedNotices::Bytes>> notices(to.size());
+  {
+    Lock lock(mutex_);
+    if (!to.empty() && cancelled_.Contains(to[0].id.call)) return;
+    for (size_t i = 0; i < to.size(); ++i) {
+      Peer& peer = *peers_[to[i].process];
+      if (peer.gone.ok()) {
+        notices[i] = {peer.FirstRail(), peer.notices.Add(kMessage, std::move(texts[i]), bytes)};
+      } else {
+        status = peer.gone;
+      }
+    }
+  }
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (notices[i].second) SendNotice(to[i].process, notices[i].first, *notices[i].second);
+  }
+  done(status);
 }
 
 void Rails::SendOn(uint32_t rail, const std::vector<Receiver>& to, const std::shared_ptr<Outgoing>& message) {
@@ -205,8 +241,7 @@ std::vector<Sent> Rails::Confirm(Peer& peer, std::string_view ids) {
     if (found == peer.unconfirmed.end()) continue;
     peer.Release(found->first, found->second);
     Peer::Rail& rail = peer.rails[found->second.rail];
-    rail.bytes += found->second.bytes;
-    rail.history.Carry(found->second.bytes, Silence::Clock::now());
+    rail.Carry(found->second.bytes);
     Outgoing& message = *found->second.message;
     if (--message.receivers == 0 && message.done) {
       sent.push_back([done = std::move(message.done), status = message.status](const Status&) { done(status); });
@@ -226,19 +261,8 @@ void Rails::Cancel(const CallId& call) {
   {
     Lock lock(mutex_);
     cancelled_.Add(call);
-    MessageId first;
-    first.call = call;
     for (const std::unique_ptr<Peer>& peer : peers_) {
-      if (!peer) continue;
-      auto& posted = peer->posted;
-      for (auto at = posted.lower_bound(first); at != posted.end() && at->first.call == call; at = posted.erase(at)) {
-        received.push_back(std::move(at->second.done));
-      }
-      auto& sends = peer->unconfirmed;
-      for (auto at = sends.lower_bound(first); at != sends.end() && at->first.call == call; at = sends.erase(at)) {
-        peer->Release(at->first, at->second);
-        sent.push_back(std::exchange(at->second.message->done, nullptr));
-      }
+      if (peer) peer->Cancel(call, received, sent);
     }
   }
   for (Transport* const rail : rails_) rail->Cancel(call);

@@ -7,9 +7,11 @@
 //   rails.Start();
 //   for (const Rails::Lost& lost : rails.lost()) rails.Restore(lost, [&] { ... connect it anew ... });
 //
-// The sender cuts a message over the rails that are open, by their shares; the receiver takes each segment from
-// whichever rail brings it. A process tells another one what it has received, and until then the sender keeps it: a
-// message of kMaxCopied bytes or less as a copy, a larger one where it lies.
+// A large message is cut by the sender over the rails that are open, by their shares; the receiver has posted it on all
+// of them and takes each segment from whichever brings it. A process tells another one what it has received, and until
+// then the sender keeps it where it lies. A message of kMaxSmall bytes or less is copied and goes with the notices, in
+// order over the first rail: it is posted on none, and the next notice to its sender also says that it has come. A
+// process that sends more of these than kMaxEarlyBytes before they are posted is cut off.
 //
 // A rail that fails, or is silent while another one is not, is fenced on both sides: nothing of it is read any more.
 // Then what the other side does not have goes over the rails that are left. The last one is not fenced for its silence,
@@ -42,7 +44,7 @@ namespace jaxcomm {
 
 class Rails : public Transport {
  public:
-  static constexpr int64_t kMaxCopied = 16 << 10;
+  static constexpr int64_t kMaxSmall = 16 << 10;
 
   // A rail to a process that has been fenced so many times, on both sides.
   struct Lost {
@@ -105,6 +107,7 @@ class Rails : public Transport {
   void SendNotice(uint32_t process, std::optional<uint32_t> rail, const std::string& bytes);
   void Receive(uint32_t process, const MessageId& id, uint32_t rail, uint32_t fences, const Status& status,
                std::shared_ptr<const std::byte> view);
+  void SendSmall(const std::vector<Receiver>& to, const std::vector<ConstSpan>& spans, int64_t bytes, const Sent& done);
   void PostOn(uint32_t process, const MessageId& id, const std::vector<Lost>& rails);
   void SendOn(uint32_t rail, const std::vector<Receiver>& to, const std::shared_ptr<Outgoing>& message);
   std::vector<Sent> Confirm(Peer& peer, std::string_view ids);
@@ -121,6 +124,7 @@ class Rails : public Transport {
   void ReceiveNumbered(uint32_t process, uint32_t rail, std::string_view bytes);
   void ReceiveFences(uint32_t process, std::string_view bytes);
   void End(uint32_t process, uint32_t rail, const Status& why, bool left);
+  void EndAll(uint32_t process, const Status& why);
   void Fence(uint32_t process, const std::vector<uint32_t>& rails, const Status& why);
   void SendFences(uint32_t process);
   void AskAgain(uint32_t process);

@@ -24,18 +24,54 @@ TEST_F(RailsTest, SegmentsGoOverTheRailsByTheirSharesAndArriveWhicheverWayTheyCo
   EXPECT_EQ(rails_[1].carried(), 10);
 }
 
-TEST_F(RailsTest, NoticesAndSmallCallsAreOnTheFirstRail) {
+TEST_F(RailsTest, NoticesAndSmallMessagesAreOnTheFirstRailPostedNowhere) {
   MakeTwo();
   for (int i = 0; i < 20; ++i) {
     nodes_[0].rails.Notify(1, std::to_string(i));
-    RailsMessage& message = New(0, 1, 10, kMiB - 1);
-    Post(message);
+    RailsMessage& message = New(0, 1, i % 2 ? 10 : Rails::kMaxSmall, kMiB);
+    if (i % 3) Post(message);
+    EXPECT_EQ(rails_[0].kept(1) + rails_[1].kept(1), 0u);
     Send(message);
   }
+  EXPECT_FALSE(rails_[1].Step(random_));
   Run();
+  for (int i = 0; i < 20; i += 3) Post(messages_[i]);
   ExpectAll();
   EXPECT_EQ(nodes_[1].notices[0].size(), 20u);
-  EXPECT_EQ(rails_[1].carried(), 0);
+  nodes_[1].rails.Notify(0, "which says what has come");
+  Run();
+  EXPECT_EQ(nodes_[0].rails.states()[0].bytes, 10 * 10 + 10 * Rails::kMaxSmall);
+}
+
+TEST_F(RailsTest, WhoSendsASmallMessageOfAnotherSizeIsCutOff) {
+  for (const bool is_early : {false, true}) {
+    rails_.clear();
+    nodes_.clear();
+    MakeTwo();
+    RailsMessage& message = New(0, 1, 10, kMiB);
+    message.memory.resize(11);
+    if (!is_early) Post(message);
+    Send(message);
+    Run();
+    if (is_early) Post(message);
+    const std::string why = "process 0 has been cut off: it sent a message with 10 bytes where 11 are expected";
+    EXPECT_EQ(message.received, CallbackState(1, why));
+    EXPECT_EQ(nodes_[1].gone[0], why);
+    Run();
+    EXPECT_EQ(nodes_[0].gone.size(), 1u);
+  }
+}
+
+TEST_F(RailsTest, WhoSendsMoreThanCanBeKeptIsCutOff) {
+  MakeTwo();
+  constexpr int64_t kRoom = Transport::kMaxEarlyBytes / (Rails::kMaxSmall + 256);
+  for (int64_t i = 0; i <= kRoom; ++i) {
+    EXPECT_TRUE(nodes_[1].gone.empty());
+    Send(New(0, 1, Rails::kMaxSmall, kMiB));
+    Run();
+  }
+  EXPECT_EQ(nodes_[1].gone[0],
+            "process 0 has been cut off: it sent more messages than can be kept of calls that nobody is in");
 }
 
 TEST_F(RailsTest, ALargeMessageCountsAsSentOnceTheOtherSideHasIt) {
@@ -62,8 +98,8 @@ TEST_F(RailsTest, AllRailsAreFlushedWhereTheFirstNeedsNoHelp) {
 TEST_F(RailsTest, NothingComesOfACancelledCall) {
   MakeTwo();
   for (int i = 0; i < 8; ++i) {
-    RailsMessage& message = New(0, 1, kLarge, kMiB);
-    Post(message);
+    RailsMessage& message = New(0, 1, i % 2 ? kLarge : 10, kMiB);
+    if (i % 4) Post(message);
     Send(message);
   }
   Run(3);
@@ -75,6 +111,7 @@ TEST_F(RailsTest, NothingComesOfACancelledCall) {
   }
   rails_[0].Reset(0, 1);
   Run();
+  for (int i = 0; i < 8; i += 4) Post(messages_[i]);
   for (size_t i = 0; i < messages_.size(); ++i) {
     EXPECT_EQ(messages_[i].received, received[i]);
     EXPECT_EQ(messages_[i].sent, sent[i]);

@@ -19,7 +19,7 @@ constexpr int64_t kPage = 64 << 10;              // the largest of any machine t
 constexpr int64_t kSlotBytes = Transport::kMaxMessage;
 constexpr uint64_t kRingBytes = 64 << 10;  // a power of two
 constexpr uint64_t kReleases = 1024;       // a power of two: messages in slots that one process may have for another
-constexpr size_t kMaxInline = Transport::kMaxNotice;  // larger messages go into slots
+constexpr size_t kMaxInline = 4096;        // larger messages go into slots
 
 struct FileHeader {
   uint64_t magic;
@@ -53,5 +53,6 @@ struct Record {
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 static_assert(sizeof(Record) % 8 == 0);
+static_assert(kMaxInline <= Transport::kMaxNotice);
 
 }  // namespace jaxcomm::shm

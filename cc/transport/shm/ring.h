@@ -52,7 +52,7 @@ class RingWriter {
 
 class RingReader {
  public:
-  using Bytes = std::array<std::byte, kMaxInline>;
+  using Bytes = std::array<std::byte, Transport::kMaxNotice>;
 
   RingReader(PeerChannel& mine, const PeerChannel& other) : mine_(mine), other_(other) {}
 
@@ -63,7 +63,7 @@ class RingReader {
     if (there == 0) return RingResult::kEmpty;
     if (there > kRingBytes || there < sizeof(Record)) return RingResult::kBroken;
     Get(read_, reinterpret_cast<std::byte*>(record), sizeof(*record));
-    if (record->bytes > kMaxInline || BytesInRing(*record) > there) return RingResult::kBroken;
+    if (record->bytes > Transport::kMaxNotice || BytesInRing(*record) > there) return RingResult::kBroken;
     Get(read_ + sizeof(*record), bytes->data(), record->bytes);
     read_ += BytesInRing(*record);
     if (read_ - published_ > kRingBytes / 4) Publish();

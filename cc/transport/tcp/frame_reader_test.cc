@@ -174,7 +174,7 @@ TEST_F(FrameReaderTest, WhatDoesNotBelongIsRefused) {
       {garbage, "a frame of the unknown type 0x20202020"},
       {padded, "a frame that is no message but names one"},
       {oversized, "a message of 1048577 bytes, more than 1048576"},
-      {long_notice, "a notice of 4097 bytes, more than 4096"},
+      {long_notice, "a notice of 20481 bytes, more than 20480"},
       {loaded, "a goodbye of 1 bytes, more than 0"},
       {Message(1, Pattern(9)),
        "segment 0 of message 1 from rank 1 to rank 0 of call 1.2.3 with 9 bytes where 10 are expected"},

@@ -13,8 +13,9 @@ void Outbox::Push(const Header& header, std::shared_ptr<Outgoing> message) {
 }
 
 void Outbox::PushCopy(const Header& header, const std::vector<ConstSpan>& payload) {
-  std::vector<std::byte> own(kHeaderBytes);
+  std::vector<std::byte> own;
   own.reserve(kHeaderBytes + header.bytes);
+  own.resize(kHeaderBytes);
   EncodeHeader(header, own.data());
   for (const ConstSpan& span : payload) own.insert(own.end(), span.data, span.data + span.bytes);
   copied_bytes_ += own.size();

@@ -194,7 +194,7 @@ TEST(TcpTransportTest, WhatCannotBeIsAnError) {
   a.transport->Post(1, Id(1, 1, 0, 0), {{data.data(), 2, 4}, {data.data(), 2, 5}}, false, a.OnReceived());
   a.Await([&] { return a.failed == 2; });
   a.transport->Notify(1, std::string(Transport::kMaxNotice + 1, 'x'));
-  EXPECT_EQ(a.AwaitGone(1), "a notice of 4097 bytes to process 1, more than 4096");
+  EXPECT_EQ(a.AwaitGone(1), "a notice of 20481 bytes to process 1, more than 20480");
 }
 
 TEST(TcpTransportTest, WithoutAThreadThereIsNone) {

@@ -170,7 +170,7 @@ TEST(UdpTransportTest, WhatCannotBeIsAnError) {
   a.transport->Send({{1, Id(1, 0, 1, 0)}}, All(std::as_const(data)), a.OnSent());
   a.Await([&] { return a.failed == 1; });
   a.transport->Notify(1, std::string(Transport::kMaxNotice + 1, 'x'));
-  EXPECT_EQ(a.AwaitGone(1), "a notice of 4097 bytes to process 1, more than 4096");
+  EXPECT_EQ(a.AwaitGone(1), "a notice of 20481 bytes to process 1, more than 20480");
 }
 
 TEST(UdpTransportTest, WithoutAThreadThereIsNone) {

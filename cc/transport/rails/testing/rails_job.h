@@ -32,7 +32,7 @@ using Bytes = std::vector<std::byte>;
 using CallbackState = std::pair<int, std::string>;  // how often a callback ran, and its error
 
 constexpr int64_t kMiB = int64_t{1} << 20;
-constexpr int64_t kLarge = Rails::kMaxCopied + 1;
+constexpr int64_t kLarge = Rails::kMaxSmall + 1;
 
 inline Bytes Pattern(int64_t size, uint32_t seed) {
   Bytes bytes(static_cast<size_t>(size));
