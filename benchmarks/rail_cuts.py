@@ -1,9 +1,10 @@
-"""Cuts of a rail at random moments, of five kinds, while four hosts sum buffers over two rails of 500 Mbit/s. Root.
+"""Cuts of a rail at random moments, of five kinds, while four hosts sum buffers over two rails. Root.
 
     python benchmarks/rail_cuts.py                     # 100 cuts, about 10 minutes
     python benchmarks/rail_cuts.py --mib 4             # of 4 MiB in place of 16
     python benchmarks/rail_cuts.py --seed 3 --cuts 5   # and every line that the processes printed
     python benchmarks/rail_cuts.py --cuts 0 --calm_s 3600 --busy 2   # an hour of load: no rail may be lost
+    JAXCOMM_TRANSPORT=udp python benchmarks/rail_cuts.py --cuts 20 --mbit 250
 
 Each cut is repaired after a while, and the next one comes once the rail is back and some calls were undisturbed.
 `benchmarks/rail_cut_job.py` calls and checks. The hit call is the one under way at the cut; what it takes beyond an
@@ -33,12 +34,6 @@ from jaxcomm.testbed import Layout, Testbed, network
 from jaxcomm.testbed.schema import Cut, CutKind
 
 PROGRAM = Path(__file__).with_name("rail_cut_job.py")
-HOSTS = Testbed.model_validate(
-    {
-        "rails": [{"name": name, "mbit": 500} for name in ("eth0", "eth1")],
-        "hosts": [{"name": name} for name in "abcd"],
-    }
-)
 CALM_S = 1.5  # between a rail's return and the next cut, at least
 BACK_S = 20.0  # for a rail to be back
 START_S, END_S = 120.0, 60.0
@@ -60,6 +55,12 @@ class Happened(NamedTuple):
     repaired: float
     noticed: float | None  # by the first process
     back: float | None  # in all processes
+
+
+def hosts(mbit: int) -> Testbed:
+    """Four, with two rails of this rate."""
+    rails = [{"name": name, "mbit": mbit} for name in ("eth0", "eth1")]
+    return Testbed.model_validate({"rails": rails, "hosts": [{"name": name} for name in "abcd"]})
 
 
 class Job:
@@ -216,10 +217,11 @@ def main() -> None:
     parser.add_argument("--cuts", type=int, default=100, help="how many; default 100")
     parser.add_argument("--mib", type=int, default=16, help="of each rank's buffer; default 16")
     parser.add_argument("--calm_s", type=float, default=0.0, help="seconds before the first cut; default 0")
+    parser.add_argument("--mbit", type=int, default=500, help="of each rail; default 500")
     parser.add_argument("--busy", type=int, default=0, help="processes besides that only take time; default none")
     args = parser.parse_args()
     drawn, happened = random.Random(args.seed), list[Happened]()
-    with testbed.up(HOSTS) as layout, tempfile.TemporaryDirectory() as folder:
+    with testbed.up(hosts(args.mbit)) as layout, tempfile.TemporaryDirectory() as folder:
         job = Job(layout, Path(folder), args.mib)
         busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(args.busy)]
         try:

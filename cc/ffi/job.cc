@@ -15,6 +15,10 @@ namespace {
 
 constexpr int64_t kArenaBytes = int64_t{64} << 20;  // of shared memory for what this process sends
 
+void CloseAll(const std::vector<int>& descriptors) {
+  for (const int descriptor : descriptors) close(descriptor);
+}
+
 }  // namespace
 
 Status Job::Open(uint32_t process, uint32_t processes) {
@@ -32,23 +36,28 @@ Status Job::Open(uint32_t process, uint32_t processes) {
   return Status();
 }
 
-Status Job::OpenRails(const std::vector<std::string>& names) {
+Status Job::OpenRails(RailKind kind, const std::vector<std::string>& names) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto rails = static_cast<uint32_t>(names.size());
-  if (!tcp_.empty()) return InvalidArgument("the rails are opened once");
+  if (!rail_names_.empty()) return InvalidArgument("the rails are opened once");
   if (rails < 1 || rails > RailTable::kMaxRails) {
     return InvalidArgument(std::to_string(rails) + " rails: there are 1 to " + std::to_string(RailTable::kMaxRails));
   }
   rail_names_ = names;
   if (rails > 1) rails_ = std::make_unique<Rails>(static_cast<uint32_t>(routes_.size()), rails, events_);
   std::vector<Transport*> transports;
+  const auto add = [&](auto made, auto& opened) {
+    if (!made.ok()) return made.status();
+    opened.push_back(std::move(made.value()));
+    transports.push_back(opened.back().get());
+    return Status();
+  };
   for (uint32_t rail = 0; rail < rails; ++rail) {
-    Result<std::unique_ptr<TcpTransport>> tcp = rails_
-                                                    ? TcpTransport::Create(process_, rails_->events(rail), names[rail])
-                                                    : TcpTransport::Create(process_, events_);
-    if (!tcp.ok()) return tcp.status();
-    tcp_.push_back(std::move(tcp.value()));
-    transports.push_back(tcp_.back().get());
+    Transport::Events* const events = rails_ ? rails_->events(rail) : events_;
+    const std::string name = rails_ ? names[rail] : "";
+    Status status = kind == RailKind::kTcp ? add(TcpTransport::Create(process_, events, name), tcp_)
+                                           : add(UdpTransport::Create(process_, events, name), udp_);
+    if (!status.ok()) return status;
   }
   if (rails_) rails_->Connect(std::move(transports));
   return Status();
@@ -87,34 +96,27 @@ Status Job::AddShm(uint32_t process, uint64_t nonce, int fd) {
 Status Job::SetRails(uint32_t process, const std::vector<RailTable::Range>& ranges,
                      const std::vector<uint32_t>& connected) {
   if (!rails_) return InvalidArgument("this process has one rail");
-  Status status = Add(process, kTcp);
+  Status status = Add(process, kRails);
   return status.ok() ? rails_->AddProcess(process, ranges, connected) : status;
 }
 
+// `rails`: of the kind that is to be added.
+Status Job::AddTo(uint32_t process, uint32_t rail, size_t rails) {
+  if (rail >= rails) return InvalidArgument("rail " + std::to_string(rail) + " is none of this process");
+  return rails_ ? Status() : Add(process, kRails);
+}
+
 Status Job::AddTcp(uint32_t process, uint32_t rail, int socket) {
-  Status status = rails_ ? Status() : Add(process, kTcp);
-  if (status.ok() && rail < tcp_.size()) return tcp_[rail]->AddPeer(process, socket);
-  close(socket);
-  return status.ok() ? InvalidArgument("rail " + std::to_string(rail) + " is none of this process") : status;
+  Status status = AddTo(process, rail, tcp_.size());
+  if (status.ok()) return tcp_[rail]->AddPeer(process, socket);
+  CloseAll({socket});
+  return status;
 }
 
-// Made when first asked for.
-Result<UdpTransport*> Job::Udp() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (!udp_) {
-    Result<std::unique_ptr<UdpTransport>> made = UdpTransport::Create(process_, events_);
-    if (!made.ok()) return made.status();
-    udp_ = std::move(made.value());
-  }
-  return udp_.get();
-}
-
-Status Job::AddUdp(uint32_t process, const UdpPath& path) {
-  const Result<UdpTransport*> udp = Udp();
-  Status status = udp.ok() ? Add(process, kUdp) : udp.status();
-  if (status.ok()) return udp.value()->AddPeer(process, path);
-  close(path.connection);
-  close(path.socket);
+Status Job::AddUdp(uint32_t process, uint32_t rail, const UdpPath& path) {
+  Status status = AddTo(process, rail, udp_.size());
+  if (status.ok()) return udp_[rail]->AddPeer(process, path);
+  CloseAll({path.connection, path.socket});
   return status;
 }
 
@@ -123,15 +125,24 @@ std::vector<Rails::Lost> Job::lost_rails() const {
   return router_ && rails_ ? rails_->lost() : std::vector<Rails::Lost>();
 }
 
-Status Job::RestoreRail(const Rails::Lost& lost, int socket) {
+Status Job::RestoreTcp(const Rails::Lost& lost, int socket) {
+  return Restore(lost, [&] { return tcp_[lost.rail]->AddPeer(lost.process, socket); }, {socket});
+}
+
+Status Job::RestoreUdp(const Rails::Lost& lost, const UdpPath& path) {
+  return Restore(lost, [&] { return udp_[lost.rail]->AddPeer(lost.process, path); }, {path.connection, path.socket});
+}
+
+// `connect` owns the descriptors.
+Status Job::Restore(const Rails::Lost& lost, const std::function<Status()>& connect,
+                    const std::vector<int>& descriptors) {
   bool is_given = false;
-  const Status status = rails_ ? rails_->Restore(lost,
-                                                 [&] {
-                                                   is_given = true;
-                                                   return tcp_[lost.rail]->AddPeer(lost.process, socket);
-                                                 })
-                               : InvalidArgument("this process has one rail");
-  if (!is_given) close(socket);
+  const auto give = [&] {
+    is_given = true;
+    return connect();
+  };
+  const Status status = rails_ ? rails_->Restore(lost, give) : InvalidArgument("this process has one rail");
+  if (!is_given) CloseAll(descriptors);
   return status;
 }
 
@@ -168,13 +179,14 @@ Status Job::Start(std::vector<uint32_t> hosts) {
       return InvalidArgument("process " + std::to_string(process) + " has not been added");
     }
   }
-  if (router_ || tcp_.empty()) return InvalidArgument("the job is started once, after OpenRails");
-  Transport* const tcp = rails_ ? static_cast<Transport*>(rails_.get()) : tcp_[0].get();
+  if (router_ || rail_names_.empty()) return InvalidArgument("the job is started once, after OpenRails");
+  Transport* rails = rails_.get();
+  if (!rails_) rails = tcp_.empty() ? static_cast<Transport*>(udp_[0].get()) : tcp_[0].get();
   if (Status status = rails_ ? rails_->Start() : Status(); !status.ok()) return status;
   std::vector<Transport*> transports;
   std::vector<uint32_t> routes = routes_;
   for (const auto& [route, transport] : std::initializer_list<std::pair<uint32_t, Transport*>>{
-           {kLocal, local_.get()}, {kTcp, tcp}, {kShm, shm_.get()}, {kUdp, udp_.get()}}) {
+           {kLocal, local_.get()}, {kShm, shm_.get()}, {kRails, rails}}) {
     if (!transport) continue;
     std::replace(routes.begin(), routes.end(), route, static_cast<uint32_t>(transports.size()));
     transports.push_back(transport);
@@ -187,8 +199,8 @@ Status Job::Start(std::vector<uint32_t> hosts) {
 void Job::Close() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (shm_) shm_->Leave();
-  if (udp_) udp_->Leave();
   for (const auto& tcp : tcp_) tcp->Leave();
+  for (const auto& udp : udp_) udp->Leave();
   if (rails_) rails_->Stop();
 }
 

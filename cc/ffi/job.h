@@ -2,7 +2,7 @@
 //
 //   Status status = TheJob().Open(/*process=*/0, /*processes=*/4);
 //   ... publish TheJob().shm(), connect ...
-//   status = TheJob().OpenRails({"eth0"});
+//   status = TheJob().OpenRails(RailKind::kTcp, {"eth0"});
 //   status = TheJob().AddTcp(1, /*rail=*/0, socket);   // or AddUdp, or AddShm, for each other process
 //   status = TheJob().Start();             // from now on calls between processes may run
 //   TheJob().Close();                      // before the process ends: what is on its way gets out
@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -27,6 +28,8 @@
 
 namespace jaxcomm {
 
+enum class RailKind { kTcp, kUdp };
+
 class Job {
  public:
   explicit Job(Transport::Events* events) : events_(events) {}
@@ -34,20 +37,21 @@ class Job {
   Status Open(uint32_t process, uint32_t processes);
   // The shared-memory transport, made when first asked for.
   Result<ShmTransport*> Shm();
-  // Over TCP, by their names; once.
-  Status OpenRails(const std::vector<std::string>& names);
+  // By their names; once.
+  Status OpenRails(RailKind kind, const std::vector<std::string>& names);
   // How messages for a process are cut over the rails that lead to it, before they are added; where there are several.
   Status SetRails(uint32_t process, const std::vector<RailTable::Range>& ranges,
                   const std::vector<uint32_t>& connected);
   // They own the descriptors.
   Status AddShm(uint32_t process, uint64_t nonce, int fd);
   Status AddTcp(uint32_t process, uint32_t rail, int socket);
-  Status AddUdp(uint32_t process, const UdpPath& path);
+  Status AddUdp(uint32_t process, uint32_t rail, const UdpPath& path);
   // With the number of each process's host. An error: a process has not been added.
   Status Start(std::vector<uint32_t> hosts);
-  // After it: what the rails have lost, and a new connection for one of them, which it owns. An error: not now.
+  // After it: what the rails have lost, and a new connection or path for one of them, which it owns. An error: not now.
   std::vector<Rails::Lost> lost_rails() const;
-  Status RestoreRail(const Rails::Lost& lost, int socket);
+  Status RestoreTcp(const Rails::Lost& lost, int socket);
+  Status RestoreUdp(const Rails::Lost& lost, const UdpPath& path);
   // All rails to other processes, as JSON; none where there is one to each.
   std::string RailsJson() const;
 
@@ -62,10 +66,11 @@ class Job {
   uint32_t host(uint32_t process) const { return process < hosts_.size() ? hosts_[process] : 0; }
 
  private:
-  enum Route : uint32_t { kLocal, kTcp, kShm, kUdp, kNone };
+  enum Route : uint32_t { kLocal, kShm, kRails, kNone };
 
   Status Add(uint32_t process, Route route);
-  Result<UdpTransport*> Udp();
+  Status AddTo(uint32_t process, uint32_t rail, size_t rails);
+  Status Restore(const Rails::Lost& lost, const std::function<Status()>& connect, const std::vector<int>& descriptors);
 
   Transport::Events* const events_;
   mutable std::mutex mutex_;
@@ -74,9 +79,10 @@ class Job {
   std::unique_ptr<Transport> local_;
   std::unique_ptr<ShmTransport> shm_;
   std::vector<std::string> rail_names_;
-  std::unique_ptr<Rails> rails_;                    // where there are several
-  std::vector<std::unique_ptr<TcpTransport>> tcp_;  // by rail
-  std::unique_ptr<UdpTransport> udp_;
+  std::unique_ptr<Rails> rails_;  // where there are several
+  // By rail, of one kind.
+  std::vector<std::unique_ptr<TcpTransport>> tcp_;
+  std::vector<std::unique_ptr<UdpTransport>> udp_;
   std::unique_ptr<Router> router_;
 };
 

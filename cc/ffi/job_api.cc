@@ -1,5 +1,6 @@
 // The C functions by which Python connects the processes of a job; c_function.h says how they end.
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -63,6 +65,18 @@ std::string GoneJson() {
   return out.str();
 }
 
+UdpPath PathOf(int connection, int socket, const uint8_t* sends, const uint8_t* receives, int64_t packet_bytes,
+               int64_t window) {
+  UdpPath path{connection, socket, {}, {}, static_cast<uint32_t>(packet_bytes), static_cast<uint32_t>(window)};
+  std::copy_n(sends, path.sends.size(), path.sends.begin());
+  std::copy_n(receives, path.receives.size(), path.receives.begin());
+  return path;
+}
+
+Rails::Lost LostOf(int64_t process, int64_t rail, int64_t fences) {
+  return {static_cast<uint32_t>(process), static_cast<uint32_t>(rail), static_cast<uint32_t>(fences)};
+}
+
 }  // namespace
 
 // The list of one rank; those of all ranks have one name.
@@ -79,13 +93,13 @@ JAXCOMM_EXPORT int jaxcomm_job_open(int64_t process, int64_t processes, char* er
                 [&] { return TheJob().Open(static_cast<uint32_t>(process), static_cast<uint32_t>(processes)); });
 }
 
-// `names`: one in a line.
-JAXCOMM_EXPORT int jaxcomm_job_open_rails(const char* names, char* error, int64_t capacity) {
+// `kind`: "tcp" or "udp", of all; `names`: one in a line.
+JAXCOMM_EXPORT int jaxcomm_job_open_rails(const char* kind, const char* names, char* error, int64_t capacity) {
   return Answer(error, capacity, [&] {
     std::vector<std::string> rails;
     std::istringstream lines(names);
     for (std::string name; std::getline(lines, name);) rails.push_back(name);
-    return TheJob().OpenRails(rails);
+    return TheJob().OpenRails(std::string_view(kind) == "udp" ? RailKind::kUdp : RailKind::kTcp, rails);
   });
 }
 
@@ -124,14 +138,12 @@ JAXCOMM_EXPORT int jaxcomm_job_add_tcp(int64_t process, int64_t rail, int socket
 }
 
 // `connection` is a TCP socket and `socket` a UDP one; each of the keys has 16 bytes.
-JAXCOMM_EXPORT int jaxcomm_job_add_udp(int64_t process, int connection, int socket, const uint8_t* sends,
+JAXCOMM_EXPORT int jaxcomm_job_add_udp(int64_t process, int64_t rail, int connection, int socket, const uint8_t* sends,
                                        const uint8_t* receives, int64_t packet_bytes, int64_t window, char* error,
                                        int64_t capacity) {
   return Answer(error, capacity, [&] {
-    UdpPath path{connection, socket, {}, {}, static_cast<uint32_t>(packet_bytes), static_cast<uint32_t>(window)};
-    std::copy_n(sends, path.sends.size(), path.sends.begin());
-    std::copy_n(receives, path.receives.size(), path.receives.begin());
-    return TheJob().AddUdp(static_cast<uint32_t>(process), path);
+    return TheJob().AddUdp(static_cast<uint32_t>(process), static_cast<uint32_t>(rail),
+                           PathOf(connection, socket, sends, receives, packet_bytes, window));
   });
 }
 
@@ -161,11 +173,18 @@ JAXCOMM_EXPORT int jaxcomm_job_lost_rails(uint32_t* triples, int64_t capacity, i
 }
 
 // Takes a new connection, which is closed where it comes too early or too late.
-JAXCOMM_EXPORT int jaxcomm_job_restore_rail(int64_t process, int64_t rail, int64_t fences, int socket, char* error,
-                                            int64_t capacity) {
+JAXCOMM_EXPORT int jaxcomm_job_restore_tcp(int64_t process, int64_t rail, int64_t fences, int socket, char* error,
+                                           int64_t capacity) {
+  return Answer(error, capacity, [&] { return TheJob().RestoreTcp(LostOf(process, rail, fences), socket); });
+}
+
+// The same for a new path.
+JAXCOMM_EXPORT int jaxcomm_job_restore_udp(int64_t process, int64_t rail, int64_t fences, int connection, int socket,
+                                           const uint8_t* sends, const uint8_t* receives, int64_t packet_bytes,
+                                           int64_t window, char* error, int64_t capacity) {
   return Answer(error, capacity, [&] {
-    const Rails::Lost lost{static_cast<uint32_t>(process), static_cast<uint32_t>(rail), static_cast<uint32_t>(fences)};
-    return TheJob().RestoreRail(lost, socket);
+    return TheJob().RestoreUdp(LostOf(process, rail, fences),
+                               PathOf(connection, socket, sends, receives, packet_bytes, window));
   });
 }
 

@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "cc/base/thread.h"
@@ -16,8 +18,9 @@
 namespace jaxcomm {
 namespace {
 
-constexpr int64_t kCopied = 8 << 10;    // bytes up to which a message is copied rather than waited for
-constexpr size_t kMaxCopied = 1 << 20;  // bytes of copies that wait for one process
+constexpr int64_t kCopied = 8 << 10;               // bytes up to which a message is copied rather than waited for
+constexpr size_t kMaxCopied = 1 << 20;             // bytes of copies that wait for one process
+constexpr std::chrono::milliseconds kEnding(200);  // that a new connection waits for the last one's end
 
 }  // namespace
 
@@ -60,6 +63,21 @@ Status SocketTransport::Watch(uint64_t key, int socket) {
   event.data.u64 = key;
   if (epoll_ctl(epoll_, EPOLL_CTL_ADD, socket, &event) == 0) return Status();
   return Status(Code::kInternal, std::strerror(errno));
+}
+
+// What the last connection had to say may still be under way, and behind others' callbacks.
+Status SocketTransport::AwaitEnd(Lock& lock, uint32_t process) {
+  const SocketPeer* const peer = PeerOf(process);
+  if (!peer) return Status();
+  if (peer->gone.ok()) return InvalidArgument("it has been connected already");
+  const auto is_ending = [&] { return peer->is_used() || !callbacks_.empty() || callbacks_.running(); };
+  for (const auto limit = Clock::now() + kEnding; is_ending() && Clock::now() < limit;) {
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    lock.lock();
+  }
+  if (is_ending()) return InvalidArgument("its last connection has not ended yet");
+  return peer->gone.ok() ? InvalidArgument("it has been connected already") : Status();
 }
 
 void SocketTransport::Notify(uint32_t process, std::string_view notice) {

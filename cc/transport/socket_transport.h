@@ -41,6 +41,8 @@ struct SocketPeer {
   virtual size_t copied_bytes() const = 0;
   // It is not read until something is posted.
   virtual bool waits() const = 0;
+  // A thread is in a system call for it that outlives its end.
+  virtual bool is_used() const { return writing; }
 
   const uint32_t process;
   bool queued = false;   // to be flushed
@@ -82,6 +84,9 @@ class SocketTransport : public Transport {
   void SendAs(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done, const PushMessage& push);
   // From now on Await hears of it under this key.
   Status Watch(uint64_t key, int socket);
+  // Waits a moment for the end of the process's last connection, if there was one, to be over. An error: it is not, or
+  // there is one still.
+  Status AwaitEnd(Lock& lock, uint32_t process);
   void Finish(std::shared_ptr<Outgoing> message);
   void RunCallbacks(Lock& lock);
   // So that whoever serves sees what has changed.

@@ -52,8 +52,8 @@ class MessageCore(RailsCore, Protocol):
     def add_shm(self, process: int, fd: int, number: int) -> None:
         """Takes the descriptor of another process's file, which must bear this number."""
 
-    def open_rails(self, names: list[str]) -> None:
-        """Opens the rails of these names, numbered in an order that is the same in all processes."""
+    def open_rails(self, kind: str, names: list[str]) -> None:
+        """Opens the rails of these names, all "tcp" or "udp", numbered in an order that all processes have."""
 
     def set_rails(self, process: int, connected: list[int], shares: list[tuple[int, list[int]]]) -> None:
         """Sets the connected rails to a process, and every rail's share by smallest size; not called for one rail."""
@@ -61,7 +61,7 @@ class MessageCore(RailsCore, Protocol):
     def add_tcp(self, process: int, rail: int, fd: int) -> None:
         """Takes a connected, authenticated, non-blocking socket."""
 
-    def add_udp(self, process: int, path: UdpPath) -> None:
+    def add_udp(self, process: int, rail: int, path: UdpPath) -> None:
         """Takes the sockets of a path."""
 
     def start(self, hosts: Sequence[int]) -> None:
@@ -76,7 +76,7 @@ class Membership(NamedTuple):
       process: this one.
       transports: of each process "shm", "tcp" or "udp", and "" for this one.
       hosts: of each process the first process on its host.
-      is_over_udp: whether some process goes over UDP to other hosts.
+      is_over_udp: whether processes that share no memory go over UDP.
       strangers: connections that were closed because they did not belong to the job.
       core: carries messages between the processes.
       ends: the rails of this process.
@@ -196,9 +196,7 @@ def connect_as(
             listeners: list[Listener] = []
             bound: dict[str, socket.socket] = {}
             own_rails = [] if chosen.transport == "shm" else rails.own_rails(chosen, coordinator)
-            over_udp = _goes_over_udp(chosen, own_rails)
-            if over_udp:
-                del own_rails[1:]
+            over_udp = chosen.transport == "udp" or (chosen.follows_plan and chosen.planned_transport == "udp")
             for number, rail in enumerate(own_rails):
                 bound[rail.name] = listening_socket(rail.address, rail.interface)
                 after_failure.callback(bound[rail.name].close)
@@ -211,15 +209,16 @@ def connect_as(
                 other: records.verified(text, other, key)
                 for other, text in _lookup_all("record", others, deadline, "come").items()
             }
-            transports = {other: host.transport(own, peer) for other, peer in peers.items()}
-            if over_udp and (others_by_tcp := [other for other, each in transports.items() if each == "tcp"]):
-                say_once(f"processes {', '.join(map(str, others_by_tcp))} follow no plan's UDP; TCP connects them.")
-            leads = {other: rails_between(own, peers[other]) for other, each in transports.items() if each != "shm"}
+            sharing = [other for other, peer in peers.items() if host.share_memory(own, peer)]
+            between_hosts = host.between_hosts([own, *peers.values()])
+            if over_udp and between_hosts == "tcp":
+                by_tcp = [other for other, peer in peers.items() if not peer.udp_between_hosts]
+                say_once(f"processes {', '.join(map(str, by_tcp))} follow no plan's UDP; TCP connects all.")
+            leads = {other: rails_between(own, peer) for other, peer in peers.items() if other not in sharing}
             files = {}
-            for other, transport in transports.items():
-                if transport == "shm":
-                    files[other] = host.open_shared_memory(peers[other])
-                    after_failure.callback(os.close, files[other])
+            for other in sharing:
+                files[other] = host.open_shared_memory(peers[other])
+                after_failure.callback(os.close, files[other])
             sockets, lacking = connect_rails(own, peers, leads, key, deadline, after_failure)
             store.publish(f"connected/{process}", json.dumps(lacking))
             stages = _lookup_all("connected", others, deadline, "connected")
@@ -227,27 +226,24 @@ def connect_as(
                 for other, connection in listener.close().items():
                     after_failure.callback(connection.close)
                     sockets[other, own.rails[number].name] = connection
-            paths: dict[int, UdpPath] = {}
-            if over_udp:
-                connections = {other: made for (other, _), made in sockets.items() if transports[other] == "udp"}
-                sockets = {key: made for key, made in sockets.items() if key[0] not in connections}
-                paths = udp_paths.agree(process, connections, own.rails[0].interface, key, deadline, after_failure)
-                store.publish(f"udp/{process}", "")
-                _lookup_all("udp", [*connections], deadline, "connected")
+            lacking_somewhere = {*lacking}.union(*map(json.loads, stages.values()))
+            paths: dict[tuple[int, str], UdpPath] = {}
+            if between_hosts == "udp":
+                connections = {to: made for to, made in sockets.items() if to[1] not in lacking_somewhere}
+                paths, without = _agree_on_paths(own, others, connections, key, deadline, after_failure)
+                lacking_somewhere |= without
             after_failure.pop_all()
     except Exception as error:
         _publish_failure(process, error)
         raise
-    lacking_somewhere = {*lacking}.union(*map(json.loads, stages.values()))
     leads = {other: [name for name in lead if name not in lacking_somewhere] for other, lead in leads.items()}
     for other, file in files.items():
         core.add_shm(other, file, peers[other].number)
-    for other, path in paths.items():
-        core.add_udp(other, path)
     used = used_rails([own, *peers.values()], lacking_somewhere)
     round_trips = round_trips_over(leads, sockets)
     shares = rails_shares(own, peers, leads, round_trips, planned)
-    _add_rails(core, own, used, leads, sockets, shares, planned)
+    core.open_rails(between_hosts, used or [rails.DEFAULT])
+    _add_rails(core, own, used, leads, sockets, paths, shares, planned)
     names = [record.host for _, record in sorted({**peers, process: own}.items())]
     hosts = tuple(names.index(name) for name in names)
     core.start(hosts)
@@ -258,9 +254,9 @@ def connect_as(
     return Membership(
         generation,
         process,
-        tuple(transports.get(other, "") for other in range(processes)),
+        tuple("" if other == process else "shm" if other in sharing else between_hosts for other in range(processes)),
         hosts,
-        any(record.udp_between_hosts for record in (own, *peers.values())),
+        between_hosts == "udp",
         sum(listener.strangers for listener in listeners),
         core,
         own.rails,
@@ -270,17 +266,23 @@ def connect_as(
     )
 
 
-def _goes_over_udp(chosen: Settings, own_rails: list[RailEnd]) -> bool:
-    if chosen.transport == "udp" and len(chosen.rails) > 1:
-        raise JaxcommError(
-            f"JAXCOMM_TRANSPORT is udp, which takes one rail, and {_words(chosen.rails)} are named.\n"
-            "  Cure: name one of them, or JAXCOMM_TRANSPORT=tcp."
-        )
-    if chosen.transport == "udp" or chosen.planned_transport != "udp" or not chosen.follows_plan:
-        return chosen.transport == "udp"
-    if len(own_rails) > 1:
-        say_once(f"the plan's UDP takes one rail, and {len(own_rails)} were found: TCP takes all of them.")
-    return len(own_rails) == 1
+def _agree_on_paths(
+    own: Record,
+    others: list[int],
+    connections: Mapping[tuple[int, str], socket.socket],
+    key: bytes,
+    deadline: float,
+    after_failure: contextlib.ExitStack,
+) -> tuple[dict[tuple[int, str], UdpPath], set[str]]:
+    """The UDP paths over these connections, and the rails without which all processes must go."""
+    ends = {end.name: end for end in own.rails}
+    paths, lacking = udp_paths.agree(own.process, connections, ends, key, deadline, after_failure)
+    for (_, name), error in lacking.items():
+        say_once(f"no process uses the rail {name}: {error}")
+    without = {name for _, name in lacking}
+    store.publish(f"udp/{own.process}", json.dumps(sorted(without)))
+    stages = _lookup_all("udp", others, deadline, "connected")
+    return paths, without.union(*map(json.loads, stages.values()))
 
 
 def _publish_failure(process: int, error: Exception) -> None:
@@ -298,25 +300,30 @@ def _add_rails(
     used: list[str],
     leads: Mapping[int, list[str]],
     sockets: Mapping[tuple[int, str], socket.socket],
+    paths: Mapping[tuple[int, str], UdpPath],
     shares: Mapping[int, Sequence[SharesFrom]],
     planned: Sequence[SharesFrom],
 ) -> None:
-    """Gives the core its rails, their connections and shares."""
+    """Gives the core the shares of its rails and their connections, or the paths that these are of."""
     for other, lead in leads.items():
         if lacking := [rail.name for rail in own.rails if not rail.network and rail.name not in lead]:
             say_once(f"process {other} is not reached over the rails {', '.join(lacking)}, which it has not named.")
     if planned and leads and not rails.is_planned(own.rails, planned):
         say_once(f"the plan's shares are not followed: {rails.source(own.rails, planned, is_named=False)}.")
-    core.open_rails(used or [rails.DEFAULT])
     for other, lead in leads.items():
         if len(used) > 1 and any((other, name) in sockets for name in lead):
             table = [(each.min_bytes, [each.shares.get(name, 0) for name in used]) for each in shares[other]]
             core.set_rails(other, [used.index(name) for name in lead], table)
     for (other, name), connection in sockets.items():
-        if name in leads[other]:
-            core.add_tcp(other, used.index(name), connection.detach())
-        else:
+        path = paths.get((other, name))
+        if name not in leads[other]:
             connection.close()
+            if path is not None:
+                path.socket.close()
+        elif path is not None:
+            core.add_udp(other, used.index(name), path)
+        else:
+            core.add_tcp(other, used.index(name), connection.detach())
 
 
 def _agree_on_key(process: int, chosen: Settings, generation: int, deadline: float) -> tuple[int, bytes]:

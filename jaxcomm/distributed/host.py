@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from jaxcomm.distributed.records import Record
@@ -15,8 +16,13 @@ def identity() -> str:
     return f"{boot} {os.readlink('/proc/self/ns/pid')} uid:{os.getuid()}"
 
 
-def transport(one: Record, other: Record) -> str:
-    """ "shm", "tcp" or "udp", between two processes; the same whichever of them asks.
+def between_hosts(records: Iterable[Record]) -> str:
+    """ "tcp" or "udp", between processes that share no memory, of all those of the job."""
+    return "udp" if all(record.udp_between_hosts for record in records) else "tcp"
+
+
+def share_memory(one: Record, other: Record) -> bool:
+    """Whether two processes go over shared memory; the same whichever of them asks.
 
     Raises:
       JaxcommError: they were told different things, or to share memory that they do not have in common.
@@ -32,11 +38,7 @@ def transport(one: Record, other: Record) -> str:
             f"JAXCOMM_TRANSPORT is shm, but process {first.process} (host {first.host}) and process {second.process} "
             f"(host {second.host}) share no memory.\n  Cure: JAXCOMM_TRANSPORT=auto, or tcp."
         )
-    if first.transport in ("tcp", "udp"):
-        return first.transport
-    if first.host == second.host:
-        return "shm"
-    return "udp" if first.udp_between_hosts and second.udp_between_hosts else "tcp"
+    return first.transport not in ("tcp", "udp") and first.host == second.host
 
 
 def open_shared_memory(peer: Record) -> int:

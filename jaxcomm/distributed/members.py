@@ -46,9 +46,9 @@ class Connections:
         """Takes the descriptor of another process's file, which must bear this number."""
         CPU.call("job_add_shm", process, fd, nonce)
 
-    def open_rails(self, names: list[str]) -> None:
-        """Opens the rails of these names."""
-        CPU.call("job_open_rails", os.fsencode("".join(f"{name}\n" for name in names)))
+    def open_rails(self, kind: str, names: list[str]) -> None:
+        """Opens the rails of these names, all "tcp" or "udp"."""
+        CPU.call("job_open_rails", kind.encode(), os.fsencode("".join(f"{name}\n" for name in names)))
 
     def set_rails(self, process: int, connected: list[int], shares: list[tuple[int, list[int]]]) -> None:
         """Sets the connected rails to a process, and every rail's share by smallest size."""
@@ -69,10 +69,9 @@ class Connections:
         """Takes a connected, authenticated socket."""
         CPU.call("job_add_tcp", process, rail, fd)
 
-    def add_udp(self, process: int, path: UdpPath) -> None:
+    def add_udp(self, process: int, rail: int, path: UdpPath) -> None:
         """Takes the sockets of a path."""
-        connection, made = path.connection.detach(), path.socket.detach()
-        CPU.call("job_add_udp", process, connection, made, path.sends, path.receives, path.packet_bytes, path.window)
+        CPU.call("job_add_udp", process, rail, *_taken(path))
 
     def lost_rails(self) -> list[tuple[int, int, int]]:
         """The rails that are cut and can be restored: process, number of the rail, how often it was cut so far."""
@@ -81,14 +80,23 @@ class Connections:
         CPU.call("job_lost_rails", triples, most, ctypes.byref(count))
         return [(process, rail, cuts) for process, rail, cuts in triples[: count.value]]
 
-    def restore_rail(self, process: int, rail: int, cuts: int, fd: int) -> None:
+    def restore_tcp(self, process: int, rail: int, cuts: int, fd: int) -> None:
         """Takes a connected, authenticated socket for one of them, or closes it."""
-        CPU.call("job_restore_rail", process, rail, cuts, fd)
+        CPU.call("job_restore_tcp", process, rail, cuts, fd)
+
+    def restore_udp(self, process: int, rail: int, cuts: int, path: UdpPath) -> None:
+        """The same with the sockets of a path."""
+        CPU.call("job_restore_udp", process, rail, cuts, *_taken(path))
 
     def start(self, hosts: Sequence[int]) -> None:
         """All others have been added; the number of each process's host."""
         CPU.call("job_start", (ctypes.c_uint32 * len(hosts))(*hosts), len(hosts))
         atexit.register(_leave)
+
+
+def _taken(path: UdpPath) -> tuple[int, int, bytes, bytes, int, int]:
+    """A path as the core takes it, which owns its sockets from now on."""
+    return path.connection.detach(), path.socket.detach(), *path[2:]
 
 
 def _leave() -> None:

@@ -48,7 +48,7 @@ def used_rails(records: Sequence[Record], lacking: Collection[str]) -> list[str]
       lacking: the rails without which it must go.
     """
     records = sorted(records)
-    pairs = [each for each in itertools.combinations(records, 2) if host.transport(*each) == "tcp"]
+    pairs = [each for each in itertools.combinations(records, 2) if not host.share_memory(*each)]
     return [
         name
         for name in rails.names([record.rails for record in records])

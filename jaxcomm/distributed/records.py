@@ -18,7 +18,7 @@ class Record(NamedTuple):
     Attributes:
       process: its number in the job.
       transport: its JAXCOMM_TRANSPORT.
-      udp_between_hosts: whether it goes over UDP to other hosts that do, too.
+      udp_between_hosts: whether it would go over UDP to other hosts; all do where all would.
       host: processes with the same one can share memory.
       pid: of the process in its PID namespace.
       fd: of its shared-memory file there; -1 for none.

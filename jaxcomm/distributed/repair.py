@@ -1,7 +1,8 @@
 """Takes back the rails of this process that were cut, as soon as they carry bytes again.
 
 The core says which rails are cut. The higher of the two processes of a rail connects anew, the lower one listens while
-one of its rails is cut; the handshake says how often the rail was cut before, so both know which connection it is.
+one of its rails is cut; the handshake says how often the rail was cut before, so both know which connection it is. Over
+UDP the two then agree on a new path, with keys of its own: what was sent before the cut is of no use on it.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from jaxcomm.distributed import handshake
+from jaxcomm.distributed import handshake, host
 from jaxcomm.distributed.connector import connect_once
 from jaxcomm.distributed.handshake import Refused
 from jaxcomm.distributed.listener import Listener
 from jaxcomm.distributed.outages import Outages, RailTo
 from jaxcomm.distributed.records import Record
+from jaxcomm.distributed.udp_paths import UdpPath, agree_with
 from jaxcomm.errors import JaxcommError
 
 _POLL_S = 0.25
@@ -34,12 +36,15 @@ class RailsCore(Protocol):
     def lost_rails(self) -> list[tuple[int, int, int]]:
         """The rails that are cut and can be restored: process, number of the rail, how often it was cut so far."""
 
-    def restore_rail(self, process: int, rail: int, cuts: int, fd: int) -> None:
+    def restore_tcp(self, process: int, rail: int, cuts: int, fd: int) -> None:
         """Takes a connected, authenticated, non-blocking socket for one of them, or closes it.
 
         Raises:
           JaxcommError: this rail is not cut, or not for the time that `cuts` says.
         """
+
+    def restore_udp(self, process: int, rail: int, cuts: int, path: UdpPath) -> None:
+        """As `restore_tcp`, where rails go over UDP."""
 
 
 class Repair:
@@ -71,6 +76,7 @@ class Repair:
           bound: the sockets at the addresses of `own`, by rail; this owns them.
         """
         self._core, self._own, self._peers, self._names, self._key = core, own, peers, names, key
+        self._is_udp = host.between_hosts([own, *peers.values()]) == "udp"
         self._bound = bound
         self._listeners: dict[str, Listener] = {}
         self._began: dict[RailTo, float] = {}  # when the last attempt did
@@ -121,7 +127,7 @@ class Repair:
                     processes=len(self._peers) + 1,
                     rail=number,
                     expects=functools.partial(self._expects, rail=rail),
-                    accept=functools.partial(self._restore, rail=rail),
+                    accept=functools.partial(self._accept, rail=rail),
                 )
 
     def _expects(self, process: int, cuts: int, *, rail: int) -> bool:
@@ -134,8 +140,13 @@ class Repair:
         due = [to for to in lost if self._began.get(to, -math.inf) + _ATTEMPT_S <= now]
         for to in sorted(due, key=lambda to: self._began.get(to, -math.inf))[: _MOST_ATTEMPTS - under_way]:
             self._began[to] = now
-            attempt = functools.partial(self._attempt, to, lost[to], now + _ATTEMPT_S)
-            threading.Thread(target=attempt, name="jaxcomm repair", daemon=True).start()
+            _run_aside(functools.partial(self._attempt, to, lost[to], now + _ATTEMPT_S))
+
+    def _accept(self, process: int, cuts: int, connection: socket.socket, *, rail: int) -> None:
+        restore = functools.partial(
+            self._restore, process, cuts, connection, rail=rail, deadline=time.monotonic() + _ATTEMPT_S
+        )
+        _run_aside(restore) if self._is_udp else restore()  # the listener's thread must not wait for packets
 
     def _attempt(self, to: RailTo, cuts: int, deadline: float) -> None:
         name = self._names[to.rail]
@@ -148,15 +159,31 @@ class Repair:
             made = connect_once(side, end, interface, deadline)
         except (OSError, Refused, JaxcommError):
             return  # there will be another one
-        self._restore(to.process, cuts, made, rail=to.rail)
+        self._restore(to.process, cuts, made, rail=to.rail, deadline=deadline)
 
-    def _restore(self, process: int, cuts: int, connection: socket.socket, *, rail: int) -> None:
+    def _restore(self, process: int, cuts: int, connection: socket.socket, *, rail: int, deadline: float) -> None:
+        path = None
+        if self._is_udp:
+            end = next(each for each in self._own.rails if each.name == self._names[rail])
+            try:
+                path = agree_with(self._own.process, process, connection, end, self._key, deadline)
+            except (OSError, JaxcommError):
+                return  # there will be another one
         with self._lock:
             if self._end.is_set():
                 connection.close()
+                if path is not None:
+                    path.socket.close()
                 return
             try:
-                self._core.restore_rail(process, rail, cuts, connection.detach())
+                if path is None:
+                    self._core.restore_tcp(process, rail, cuts, connection.detach())
+                else:
+                    self._core.restore_udp(process, rail, cuts, path)
             except JaxcommError:
                 return  # something has changed in the meantime
             self._outages.end(RailTo(process, rail))
+
+
+def _run_aside(attempt: Callable[[], None]) -> None:
+    threading.Thread(target=attempt, name="jaxcomm repair", daemon=True).start()

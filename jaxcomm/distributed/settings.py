@@ -48,8 +48,8 @@ class Settings(NamedTuple):
 
     @property
     def follows_plan(self) -> bool:
-        """Whether the plan's choice counts: nobody has named a transport, or several rails."""
-        return self.transport == "auto" and len(self.rails) < 2
+        """Whether the plan's choice counts: nobody has named a transport."""
+        return self.transport == "auto"
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:

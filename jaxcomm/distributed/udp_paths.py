@@ -21,6 +21,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from jaxcomm.distributed.addresses import bound_socket, make_room
+from jaxcomm.distributed.listener import HANDSHAKE_S
+from jaxcomm.distributed.rails import DEFAULT, RailEnd
 from jaxcomm.distributed.secret import MAC_BYTES, is_mac, mac
 from jaxcomm.errors import JaxcommError
 
@@ -55,53 +57,88 @@ class UdpPath(NamedTuple):
     window: int
 
 
+class Agreed(NamedTuple):
+    """By process and rail: the paths, and why there is none over a rail that nobody has named."""
+
+    paths: dict[tuple[int, str], UdpPath]
+    lacking: dict[tuple[int, str], JaxcommError]
+
+
 def agree(
     process: int,
-    connections: Mapping[int, socket.socket],
-    interface: str,
+    connections: Mapping[tuple[int, str], socket.socket],
+    ends: Mapping[str, RailEnd],
     key: bytes,
     deadline: float,
     after_failure: contextlib.ExitStack,
-) -> dict[int, UdpPath]:
-    """The paths to processes that do the same.
+) -> Agreed:
+    """The paths to processes that do the same, over each rail.
 
     Args:
       process: this one.
-      connections: authenticated and non-blocking, by process; of a path from now on.
-      interface: that sockets are bound to, or "".
+      connections: authenticated and non-blocking, by process and rail; of a path from now on.
+      ends: the rails of this process, by name.
       key: of the generation.
       deadline: on the clock of `time.monotonic`.
       after_failure: closes the UDP sockets.
 
     Raises:
-      JaxcommError: no packets of full size come through, or a process is gone, or has another key.
+      JaxcommError: no packets of full size come through a rail that somebody has named, or a process is gone, or has
+        another key.
     """
-    deadline = min(deadline, time.monotonic() + _ALL_S)
-    sides = [_Side(process, other, made, interface, key) for other, made in connections.items()]
-    for side in sides:
+    now = time.monotonic()
+    soon = {name: HANDSHAKE_S if end.network else _ALL_S for name, end in ends.items()}
+    sides = {
+        (other, name): _Side(process, other, made, ends[name], key, min(deadline, now + soon[name]))
+        for (other, name), made in connections.items()
+    }
+    lacking = {}
+    for side in sides.values():
         after_failure.callback(side.udp.close)
     with selectors.DefaultSelector() as selector:
-        for side in sides:
+        for side in sides.values():
             selector.register(side.connection, selectors.EVENT_READ, side.read_connection)
             selector.register(side.udp, selectors.EVENT_READ, side.read_packet)
-        while late := [side for side in sides if not side.is_done]:
-            if time.monotonic() > deadline:
-                raise late[0].unreachable()
-            for side in late:
+        while late := {to: side for to, side in sides.items() if not side.is_done and to not in lacking}:
+            for to, side in late.items():
+                if time.monotonic() > side.deadline:
+                    lacking[to] = side.unreachable()
+                    if not side.end.network:
+                        raise lacking[to]
                 side.try_packet()
             for event, _ in selector.select(_EACH_S):
                 event.data()
-    return {side.other: side.path() for side in sides}
+    return Agreed({to: side.path() for to, side in sides.items() if to not in lacking}, lacking)
+
+
+def agree_with(
+    process: int, other: int, connection: socket.socket, end: RailEnd, key: bytes, deadline: float
+) -> UdpPath:
+    """The path to one process over one rail, which owns the connection. Args as for `agree`.
+
+    Raises:
+      JaxcommError, OSError: there is none; the connection is closed.
+    """
+    to = other, end.name
+    with contextlib.ExitStack() as after_failure:
+        after_failure.callback(connection.close)
+        agreed = agree(process, {to: connection}, {end.name: end}, key, deadline, after_failure)
+        for error in agreed.lacking.values():
+            raise error
+        after_failure.pop_all()
+    return agreed.paths[to]
 
 
 class _Side:
-    """This process's side of the agreement with another one."""
+    """This process's side of the agreement with another one, over one rail."""
 
-    def __init__(self, process: int, other: int, connection: socket.socket, interface: str, key: bytes) -> None:
-        self.other, self.connection = other, connection
+    def __init__(
+        self, process: int, other: int, connection: socket.socket, end: RailEnd, key: bytes, deadline: float
+    ) -> None:
+        self.other, self.connection, self.end, self.deadline = other, connection, end, deadline
         self._process, self._key = process, key
         own, self._peer = connection.getsockname(), connection.getpeername()
-        self.udp = bound_socket(own[0], interface, socket.SOCK_DGRAM)
+        self.udp = bound_socket(own[0], end.interface, socket.SOCK_DGRAM)
         self.udp.setblocking(False)
         self.udp.bind((own[0], 0, *own[2:]))
         self.udp.connect(self._peer)  # for the MTU of the way there; its port follows
@@ -159,9 +196,13 @@ class _Side:
                 self.udp.send(self._trial(self._process))
 
     def unreachable(self) -> JaxcommError:
+        on = "" if self.end.name == DEFAULT else f" on rail {self.end.name}"
         if not self._theirs:
-            return JaxcommError(f"process {self.other} does not agree on a UDP path in time.\n  Cure: see its error.")
+            return JaxcommError(
+                f"process {self.other} does not agree on a UDP path{on} in time.\n  Cure: see its error."
+            )
         way = f"from process {self.other}" if self._is_heard else f"to process {self.other} at {self._peer[0]}"
+        way += on
         return JaxcommError(
             f"no UDP packets of {self._packet_bytes} bytes come through {way}.\n"
             "  Cure: let the hosts' firewalls pass UDP between them, see whether the interfaces' MTU holds all the "

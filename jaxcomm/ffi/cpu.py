@@ -8,6 +8,9 @@ from typing import Final
 
 from jaxcomm.ffi.core import TEXT, Core
 
+# Connection, socket, keys, bytes of a packet, window.
+_UDP_PATH: Final = (*(ctypes.c_int,) * 2, *(ctypes.c_char_p,) * 2, *(ctypes.c_int64,) * 2)
+
 CPU: Final = Core(
     "C++ core",
     Path(__file__).parent / "libjaxcomm_cpu.so",
@@ -15,7 +18,7 @@ CPU: Final = Core(
         "register_program": (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64),
         "register_messages": (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64),
         "job_open": (ctypes.c_int64, ctypes.c_int64),
-        "job_open_rails": (ctypes.c_char_p,),
+        "job_open_rails": (ctypes.c_char_p, ctypes.c_char_p),
         "job_set_rails": (
             *(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64),
             *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64),
@@ -23,14 +26,12 @@ CPU: Final = Core(
         "job_shm_file": (ctypes.c_void_p, ctypes.c_void_p),
         "job_add_shm": (ctypes.c_int64, ctypes.c_int, ctypes.c_uint64),
         "job_add_tcp": (ctypes.c_int64, ctypes.c_int64, ctypes.c_int),
-        "job_add_udp": (
-            *(ctypes.c_int64, ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p),
-            *(ctypes.c_int64, ctypes.c_int64),
-        ),
+        "job_add_udp": (ctypes.c_int64, ctypes.c_int64, *_UDP_PATH),
         "job_rails": TEXT,
         "job_gone": TEXT,
         "job_lost_rails": (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p),
-        "job_restore_rail": (ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int),
+        "job_restore_tcp": (ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int),
+        "job_restore_udp": (ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, *_UDP_PATH),
         "job_start": (ctypes.c_void_p, ctypes.c_int64),
         "job_close": (),
         "job_run": (

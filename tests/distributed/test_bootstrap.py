@@ -13,7 +13,7 @@ import jax
 import pytest
 
 from jaxcomm import jax_compat
-from jaxcomm.distributed import bootstrap, host, rail_connections, records, secret
+from jaxcomm.distributed import bootstrap, host, rail_connections, rails, records, secret, udp_paths
 from jaxcomm.distributed.bootstrap import Membership, connect_as
 from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.records import Record
@@ -38,7 +38,8 @@ class Core:
         self.files: dict[int, int] = {}
         self.sockets: dict[int, socket.socket] = {}  # of the first rail
         self.others: dict[tuple[int, int], socket.socket] = {}
-        self.paths: dict[int, UdpPath] = {}
+        self.paths: dict[tuple[int, int], UdpPath] = {}
+        self.kind = ""
         self.rails: list[str] = []
         self.shares: dict[int, tuple[list[int], list[tuple[int, list[int]]]]] = {}
         self.hosts: list[int] = []  # once it has been started
@@ -50,8 +51,8 @@ class Core:
         assert number == NUMBER
         self.files[process] = fd
 
-    def open_rails(self, names: list[str]) -> None:
-        self.rails = names
+    def open_rails(self, kind: str, names: list[str]) -> None:
+        self.kind, self.rails = kind, names
 
     def set_rails(self, process: int, connected: list[int], shares: list[tuple[int, list[int]]]) -> None:
         self.shares[process] = connected, shares
@@ -63,13 +64,16 @@ class Core:
         else:
             self.others[process, rail] = made
 
-    def add_udp(self, process: int, path: UdpPath) -> None:
-        self.paths[process] = path
+    def add_udp(self, process: int, rail: int, path: UdpPath) -> None:
+        self.paths[process, rail] = path
 
     def lost_rails(self) -> list[tuple[int, int, int]]:
         return []
 
-    def restore_rail(self, process: int, rail: int, cuts: int, fd: int) -> None:
+    def restore_tcp(self, process: int, rail: int, cuts: int, fd: int) -> None:
+        raise AssertionError("no rail is lost")
+
+    def restore_udp(self, process: int, rail: int, cuts: int, path: UdpPath) -> None:
         raise AssertionError("no rail is lost")
 
     def start(self, hosts: Sequence[int]) -> None:
@@ -149,18 +153,55 @@ def test_each_pair_has_one_udp_path(cores: list[Core]) -> None:
     found = members(connect_all(cores, [Settings("udp", timeout_s=20)] * 4))
     assert found[1].transports == ("udp", "", "udp", "udp")
     for i, core in enumerate(cores[:4]):
-        assert sorted(core.paths) == [j for j in range(4) if j != i]
-        assert not core.sockets
-        for j, path in core.paths.items():
-            assert path.sends == cores[j].paths[i].receives
-            assert path.socket.getpeername() == cores[j].paths[i].socket.getsockname()
+        assert core.kind == "udp" and not core.sockets
+        assert sorted(core.paths) == [(j, 0) for j in range(4) if j != i]
+        assert_paths_meet(cores, i)
+
+
+def assert_paths_meet(cores: list[Core], process: int) -> None:
+    for (other, rail), path in cores[process].paths.items():
+        there = cores[other].paths[process, rail]
+        assert path.sends == there.receives and path.socket.getpeername() == there.socket.getsockname()
+        assert path.connection.getpeername() == there.connection.getsockname()
 
 
 @pytest.mark.usefixtures("store")
-def test_udp_takes_one_rail(cores: list[Core]) -> None:
-    rails = (NamedRail("127.0.0.1"), NamedRail("127.0.0.2"))
-    for error in errors(connect_all(cores, [Settings("udp", timeout_s=20, rails=rails)] * 2)):
-        assert "JAXCOMM_TRANSPORT is udp, which takes one rail, and 127.0.0.1, 127.0.0.2 are named" in error
+def test_each_pair_has_a_udp_path_over_every_rail(cores: list[Core]) -> None:
+    rails = (NamedRail("127.0.0.1", 3), NamedRail("127.0.0.2", 1))
+    found = members(connect_all(cores, [Settings("udp", timeout_s=20, rails=rails)] * 3))
+    keys = set()
+    for i, (core, each) in enumerate(zip(cores[:3], found, strict=True)):
+        others = [j for j in range(3) if j != i]
+        assert (core.kind, core.rails, sorted(core.shares)) == ("udp", ["127.0.0.1", "127.0.0.2"], others)
+        assert sorted(core.paths) == [(j, rail) for j in others for rail in (0, 1)] and not core.sockets
+        assert_paths_meet(cores, i)
+        for (_, rail), path in core.paths.items():
+            assert f"127.0.0.{rail + 1}" in {path.socket.getsockname()[0], path.socket.getpeername()[0]}
+        keys |= {path.sends for path in core.paths.values()}
+        assert each.repair is not None
+        each.repair.close()
+    assert len(keys) == 3 * 2 * 2
+
+
+@pytest.mark.usefixtures("store")
+def test_a_rail_that_was_found_and_lets_no_packets_through_is_not_used(
+    cores: list[Core], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(udp_paths, "HANDSHAKE_S", 0.2)
+    try_packet = udp_paths._Side.try_packet
+    monkeypatch.setattr(
+        udp_paths._Side, "try_packet", lambda side: None if side.end.name == "eth1" else try_packet(side)
+    )
+    addresses = iter(["127.0.0.2", "127.0.0.3"])  # the ends of a rail that was found differ
+
+    def own_rails(*_: object) -> list[RailEnd]:
+        return [RailEnd("", "", "127.0.0.1", 0, 0, ""), RailEnd("eth1", "", next(addresses), 0, 0, "127.0.0.0/8")]
+
+    monkeypatch.setattr(rails, "own_rails", own_rails)
+    members(connect_all(cores, [Settings("udp", timeout_s=20)] * 2))
+    for core, other in zip(cores[:2], (1, 0), strict=True):
+        assert (core.rails, sorted(core.paths), core.sockets) == ([""], [(other, 0)], {})
+    assert "no process uses the rail eth1: no UDP packets of 8972 bytes come through to process " in caplog.text
 
 
 @pytest.mark.usefixtures("store")
@@ -191,37 +232,27 @@ def test_between_hosts_it_is_udp_where_the_plan_says_so(cores: list[Core]) -> No
     found = members(connect_all(cores, [*planned]))
     assert [each.transports for each in found[1:3]] == [("shm", "", "udp", "udp"), ("udp", "udp", "", "shm")]
     for core, there in zip(cores[:4], ([2, 3], [2, 3], [0, 1], [0, 1]), strict=True):
-        assert sorted(core.paths) == there and not core.sockets and core.hosts == [0, 0, 2, 2]
-
-
-@pytest.mark.parametrize(
-    "chosen",
-    [
-        Settings("tcp", planned_transport="udp"),
-        Settings(planned_transport="tcp"),
-        Settings(planned_transport="udp", rails=(NamedRail("eth0"), NamedRail("eth1"))),
-    ],
-)
-def test_what_a_user_names_goes_before_the_plan(chosen: Settings) -> None:
-    assert not bootstrap._goes_over_udp(chosen, [RailEnd("", "", "127.0.0.1", 0, 0, "")])
+        assert sorted(core.paths) == [(other, 0) for other in there]
+        assert not core.sockets and core.hosts == [0, 0, 2, 2]
 
 
 @pytest.mark.usefixtures("store")
-def test_who_does_not_follow_the_plan_is_connected_by_tcp(cores: list[Core]) -> None:
+def test_the_transport_that_a_user_names_goes_before_the_plans(cores: list[Core]) -> None:
+    found = members(connect_all(cores, [TCP._replace(planned_transport="udp")] * 2))
+    assert found[0].transports == ("", "tcp") and cores[0].kind == "tcp" and not cores[0].paths
+
+
+@pytest.mark.usefixtures("store")
+def test_where_one_does_not_follow_the_plan_tcp_connects_all(
+    cores: list[Core], caplog: pytest.LogCaptureFixture
+) -> None:
     planned = {"a": "udp", "b": "", "c": "udp"}
     found = members(
         connect_all(cores, [Settings(host=name, timeout_s=20, planned_transport=planned[name]) for name in "abc"])
     )
-    assert [each.transports for each in found] == [("", "tcp", "udp"), ("tcp", "", "tcp"), ("udp", "tcp", "")]
-    assert sorted(cores[0].paths) == [2] and sorted(cores[0].sockets) == [1] and not cores[1].paths
-
-
-def test_a_plan_does_not_give_up_rails_that_were_found() -> None:
-    end = RailEnd("", "", "127.0.0.1", 0, 0, "")
-    planned = Settings(planned_transport="udp")
-    assert bootstrap._goes_over_udp(planned, [end])
-    assert not bootstrap._goes_over_udp(planned, [end, end._replace(name="eth1")])
-    assert bootstrap._goes_over_udp(Settings("udp"), [end, end._replace(name="eth1")])
+    assert [each.transports for each in found] == [("", "tcp", "tcp"), ("tcp", "", "tcp"), ("tcp", "tcp", "")]
+    assert sorted(cores[0].sockets) == [1, 2] and not cores[0].paths
+    assert "processes 1 follow no plan's UDP; TCP connects all." in caplog.text
 
 
 @pytest.mark.usefixtures("store")

@@ -18,6 +18,7 @@ from jaxcomm.distributed.outages import Outages, RailTo
 from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.records import Record
 from jaxcomm.distributed.repair import Repair
+from jaxcomm.distributed.udp_paths import UdpPath
 from jaxcomm.errors import JaxcommError
 
 KEY = secret.key(bytes(32), "job", 1)
@@ -30,6 +31,7 @@ class Core:
     def __init__(self) -> None:
         self.lost: dict[tuple[int, int], int] = {}
         self.restored: dict[tuple[int, int], socket.socket] = {}
+        self.paths: list[UdpPath] = []
         self.asked = 0
         self.changed = threading.Condition()
 
@@ -39,7 +41,11 @@ class Core:
             self.changed.notify_all()
             return [(process, rail, cuts) for (process, rail), cuts in self.lost.items()]
 
-    def restore_rail(self, process: int, rail: int, cuts: int, fd: int) -> None:
+    def restore_udp(self, process: int, rail: int, cuts: int, path: UdpPath) -> None:
+        self.paths.append(path)
+        self.restore_tcp(process, rail, cuts, path.connection.detach())
+
+    def restore_tcp(self, process: int, rail: int, cuts: int, fd: int) -> None:
         with self.changed:
             made = socket.socket(fileno=fd)
             if self.lost.get((process, rail)) != cuts:
@@ -63,16 +69,14 @@ class Core:
 class Job:
     """Its processes, each with both rails, and the sockets that they listen on."""
 
-    def __init__(self, processes: int) -> None:
+    def __init__(self, processes: int, kind: str) -> None:
         self.cores = [Core() for _ in range(processes)]
         bound = [{name: listening_socket(name, "") for name in NAMES} for _ in self.cores]
         for each in (each for own in bound for each in own.values()):
             each.listen(1024)  # as since the start of the job
         self.ports = [{name: each.getsockname()[1] for name, each in own.items()} for own in bound]
-        records = [
-            Record(i, "tcp", False, "", 1, -1, 0, tuple(RailEnd(name, "", name, own[name], 0, "") for name in NAMES))
-            for i, own in enumerate(self.ports)
-        ]
+        ends = [tuple(RailEnd(name, "", name, own[name], 0, "") for name in NAMES) for own in self.ports]
+        records = [Record(i, kind, kind == "udp", "", 1, -1, 0, own) for i, own in enumerate(ends)]
         self.repairs = [
             Repair(core, records[i], {j: each for j, each in enumerate(records) if j != i}, NAMES, KEY, bound[i])
             for i, core in enumerate(self.cores)
@@ -93,16 +97,16 @@ class Job:
         assert not any(os.get_blocking(end.fileno()) for end in ends)
 
 
-@pytest.fixture
-def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+@pytest.fixture(params=["tcp", "udp"])
+def job(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     monkeypatch.setattr(repair, "_POLL_S", 0.02)
     monkeypatch.setattr(repair, "_ATTEMPT_S", 0.2)
-    made = Job(3)
+    made = Job(3, request.param)
     yield made
     for each in made.repairs:
         each.close()
     for core in made.cores:
-        for connection in core.restored.values():
+        for connection in (*core.restored.values(), *(path.socket for path in core.paths)):
             connection.close()
 
 
@@ -113,6 +117,8 @@ def test_cut_rails_are_reconnected_and_said(job: Job, caplog: pytest.LogCaptureF
         for one, other, rail in ((0, 1, 1), (0, 2, 0), (1, 2, 1)):
             job.assert_connected(one, other, rail)
     said = [each.message for each in caplog.records]
+    keys = {path.sends for core in job.cores for path in core.paths}
+    assert len(keys) == sum(len(core.paths) for core in job.cores)  # no path has those of one before the cut
     begin = "the rail 127.0.0.1, to process 2, is "  # process 0 says so
     assert said.count(f"{begin}cut; the other rails carry its part until it is back.") == 1
     assert sum(each.startswith(f"{begin}back after ") for each in said) == 1
@@ -169,12 +175,17 @@ def test_after_it_is_closed_nothing_is_asked_of_the_core(job: Job) -> None:
     asked = [core.asked for core in job.cores]
     job.cut(0, 1, 0, 1)
     job.repairs[0]._expects(1, 1, rail=0)
-    one, other = socket.socketpair()
-    job.repairs[0]._restore(1, 1, one, rail=0)
-    assert other.recv(1) == b""
-    other.close()
+    with socket.create_server((NAMES[0], 0)) as server, socket.create_connection(server.getsockname()) as other:
+        late = server.accept()[0]
+        late.setblocking(False)
+        job.repairs[0]._restore(1, 1, late, rail=0, deadline=0.0)
+        other.settimeout(20)
+        while other.recv(4096):  # until it is closed
+            pass
     assert [core.asked for core in job.cores] == asked
-    assert not any(each.name.startswith("jaxcomm repair") and each.is_alive() for each in threading.enumerate())
+    for each in [each for each in threading.enumerate() if each.name.startswith("jaxcomm repair")]:
+        each.join(20)
+        assert not each.is_alive()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((NAMES[0], job.ports[0][NAMES[0]]))
 

@@ -12,10 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from jaxcomm.distributed import secret, udp_paths
+from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.udp_paths import UdpPath
 from jaxcomm.errors import JaxcommError
 
 KEY = secret.key(bytes(32), "job", 1)
+ENDS = {"": RailEnd("", "", "127.0.0.1", 0, 0, "")}
 
 
 @pytest.fixture
@@ -36,11 +38,10 @@ def agreed(connections: tuple[socket.socket, socket.socket], keys: tuple[bytes, 
         with contextlib.ExitStack() as stack:
             try:
                 other = 10 - process
-                path = udp_paths.agree(process, {other: mine}, "", keys[process == 7], time.monotonic() + 30, stack)[
-                    other
-                ]
+                soon = time.monotonic() + 30
+                found = udp_paths.agree(process, {(other, ""): mine}, ENDS, keys[process == 7], soon, stack)
                 stack.pop_all()
-                return path
+                return found.paths[other, ""]
             except JaxcommError as error:
                 return str(error)
 
@@ -96,4 +97,4 @@ def test_packets_that_never_come_are_an_error_that_names_their_size(
 def test_a_process_that_hangs_up_is_an_error(connections: tuple[socket.socket, socket.socket]) -> None:
     connections[1].close()
     with pytest.raises(JaxcommError, match="process 7 hung up"), contextlib.ExitStack() as stack:
-        udp_paths.agree(3, {7: connections[0]}, "", KEY, time.monotonic() + 30, stack)
+        udp_paths.agree(3, {(7, ""): connections[0]}, ENDS, KEY, time.monotonic() + 30, stack)

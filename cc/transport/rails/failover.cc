@@ -19,6 +19,7 @@ namespace jaxcomm {
 void Rails::ReceiveNotice(uint32_t process, uint32_t rail, std::string_view bytes) {
   const char kind = bytes.empty() ? '\0' : bytes[0];
   if (kind == kAsk) return;
+  if (kind == kPosted) return ReceivePosted(process, rail, bytes.substr(1));
   if (kind == kFences) return ReceiveFences(process, bytes.substr(1));
   if (kind != kBrought) return ReceiveNumbered(process, rail, bytes);
   std::vector<Sent> sent;
@@ -219,9 +220,8 @@ void Rails::CheckGone(uint32_t process, const Status& why) {
     }
     for (auto& [id, message] : peer.unconfirmed) {
       message.message->status = gone;
-      if (--message.message->receivers == 0 && message.message->done) {
-        sent.push_back(std::exchange(message.message->done, nullptr));
-      }
+      --message.message->receivers;
+      if (Sent done = message.message->TakeDone()) sent.push_back(std::move(done));
     }
     peer.unconfirmed.clear();
     peer.deliveries.push_back([this, process, gone, left] {
@@ -264,6 +264,7 @@ Status Rails::Restore(const Lost& lost, const std::function<Status()>& connect) 
     }
     Peer::Rail& rail = peers_[lost.process]->rails[lost.rail];
     rail.state = Peer::State::kOpening;
+    rail.may_lose = false;
     ++rail.calls;
   }
   const Status status = connect();
@@ -293,6 +294,7 @@ Status Rails::Restore(const Lost& lost, const std::function<Status()>& connect) 
     --peers_[lost.process]->rails[lost.rail].calls;
   }
   for (const MessageId& id : posted) PostOn(lost.process, id, {lost});
+  if (!has_ended && status.ok()) SendPosted(lost);
   if (!status.ok()) {
     CheckGone(lost.process, status);  // its last rail may have failed meanwhile
   } else if (!has_ended) {

@@ -21,7 +21,8 @@ constexpr char kAgain = 'a';     // how often each rail has been fenced: what we
 // Not numbered, for one rail:
 constexpr char kFences = 'f';   // how many numbered notices have been taken, and how often each rail has been fenced
 constexpr char kBrought = 'b';  // messages that this rail has brought; kReceived says so again, if it fails
-constexpr char kAsk = 'q';      // nothing, but for the answer of the host
+constexpr char kPosted = 'p';  // what was expected before this rail was restored has been posted on it, too; its fences
+constexpr char kAsk = 'q';     // nothing, but for the answer of the host
 
 inline void AppendMessageId(std::string& bytes, const MessageId& id) {
   bytes.resize(bytes.size() + kMessageIdBytes);

@@ -66,7 +66,10 @@ std::optional<uint32_t> Rails::Peer::Keep(const MessageId& id, const std::shared
   const bool tries = trial && rails[*trial].state == State::kOpen;
   const uint32_t rail = tries ? *trial : table.RailOf(id.call_bytes, id.segment);
   const bool is_open = rails[rail].state == State::kOpen;
-  if (is_open) ++rails[rail].calls;
+  if (is_open) {
+    ++rails[rail].calls;
+    ++message->readers;
+  }
   // Where none is open, it is as lost as what the rail carried before it was fenced.
   const uint32_t fences = rails[rail].fences - (is_open ? 0 : 1);
   unconfirmed.insert_or_assign(id, Unconfirmed{message, rail, fences, bytes});

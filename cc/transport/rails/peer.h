@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cc/base/status.h"
@@ -23,10 +24,15 @@ namespace jaxcomm {
 
 // The same bytes for several processes: a large message.
 struct Rails::Outgoing {
+  // Takes `done`, once nobody needs the spans any more.
+  Sent TakeDone() { return receivers == 0 && readers == 0 ? std::exchange(done, nullptr) : nullptr; }
+
   std::vector<ConstSpan> spans;
-  size_t receivers;  // that have not said to have it
+  size_t receivers = 0;  // that have not said to have it
+  size_t readers = 0;    // of them, for whom a transport may read it: one that sends again what was not lost
   Status status;
   Sent done;
+  std::unique_ptr<LossOut> loss;  // none: it must come whole
 };
 
 struct Rails::Peer {
@@ -41,8 +47,9 @@ struct Rails::Peer {
   struct Rail {
     State state = State::kNone;
     uint32_t fences = 0, their_fences = 0;
-    uint32_t calls = 0;  // of its transport, for messages and connections, that have not returned
-    int64_t bytes = 0;   // that the other side is known to have
+    uint32_t calls = 0;    // of its transport, for messages and connections, that have not returned
+    int64_t bytes = 0;     // that the other side is known to have
+    bool may_lose = true;  // the other side has posted on it what it expects
     RailHistory history;
 
     void Carry(int64_t more) {
@@ -55,7 +62,8 @@ struct Rails::Peer {
     bool accepts_view;
     Received done;
     int64_t bytes;
-    uint64_t on;  // of a large message: rails, as bits
+    uint64_t on;                   // of a large message: rails, as bits
+    std::shared_ptr<LossIn> loss;  // none: it must come whole
   };
   struct Unconfirmed {
     std::shared_ptr<Outgoing> message;

@@ -64,6 +64,11 @@ void Rails::SendNotice(uint32_t process, std::optional<uint32_t> rail, const std
 }
 
 void Rails::Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view, Received done) {
+  PostAs(process, id, std::move(spans), accepts_view, std::move(done), nullptr);
+}
+
+void Rails::PostAs(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view, Received done,
+                   std::shared_ptr<LossIn> loss) {
   const Result<int64_t> bytes = CheckSpans(spans);
   if (!bytes.ok()) return done(bytes.status(), nullptr);
   const bool is_small = bytes.value() <= kMaxSmall;
@@ -91,7 +96,8 @@ void Rails::Post(uint32_t process, const MessageId& id, std::vector<Span> spans,
     if (on == 0) error = peer.gone;
     if (error.ok() && peer.posted.count(id) > 0) error = InvalidArgument("a message has been posted twice");
     if (error.ok()) {
-      peer.posted.emplace(id, Peer::Posted{std::move(spans), accepts_view, std::move(done), bytes.value(), on});
+      peer.posted.emplace(
+          id, Peer::Posted{std::move(spans), accepts_view, std::move(done), bytes.value(), on, std::move(loss)});
     }
   }
   if (!error.ok()) return done(error, nullptr);
@@ -109,12 +115,20 @@ void Rails::PostOn(uint32_t process, const MessageId& id, const std::vector<Lost
     const Peer::Posted& posted = peers_[process]->posted.at(id);
     const std::vector<Span> spans = posted.spans;
     const bool accepts_view = posted.accepts_view;
+    const std::shared_ptr<LossIn> loss = posted.loss;
     ++peers_[process]->rails[it.rail].calls;
     lock.unlock();
-    rails_[it.rail]->Post(process, id, spans, accepts_view,
-                          [this, id, it](const Status& status, std::shared_ptr<const std::byte> view) {
-                            Receive(it.process, id, it.rail, it.fences, status, std::move(view));
-                          });
+    if (loss) {
+      rails_[it.rail]->PostLossy(
+          process, id, spans, loss->may_lose,
+          [this, id, it](const Status& status, std::shared_ptr<const std::byte> view,
+                         const std::vector<ByteRange>& lost) { Receive(it, id, status, std::move(view), lost); });
+    } else {
+      rails_[it.rail]->Post(process, id, spans, accepts_view,
+                            [this, id, it](const Status& status, std::shared_ptr<const std::byte> view) {
+                              Receive(it, id, status, std::move(view), {});
+                            });
+    }
     lock.lock();
     --peers_[process]->rails[it.rail].calls;
   }
@@ -124,8 +138,9 @@ void Rails::PostOn(uint32_t process, const MessageId& id, const std::vector<Lost
 }
 
 // A rail has brought it, or will not.
-void Rails::Receive(uint32_t process, const MessageId& id, uint32_t rail, uint32_t fences, const Status& status,
-                    std::shared_ptr<const std::byte> view) {
+void Rails::Receive(const Lost& by, const MessageId& id, const Status& status, std::shared_ptr<const std::byte> view,
+                    const std::vector<ByteRange>& lost) {
+  const auto [process, rail, fences] = by;
   Received done;
   Status end = status;
   uint64_t others = 0;
@@ -142,6 +157,7 @@ void Rails::Receive(uint32_t process, const MessageId& id, uint32_t rail, uint32
       if (posted.on != 0 || peer.gone.ok()) return;
       end = peer.gone;
     } else {
+      if (posted.loss) posted.loss->lost = lost;
       others = posted.on;
       peer.received.push_back(id);
       if (peer.received.size() >= Peer::kMaxReceived) {
@@ -166,10 +182,17 @@ void Rails::Receive(uint32_t process, const MessageId& id, uint32_t rail, uint32
 }
 
 void Rails::Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) {
+  SendAs(to, std::move(spans), std::move(done), nullptr);
+}
+
+void Rails::SendAs(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done,
+                   std::unique_ptr<LossOut> loss) {
   const Result<int64_t> bytes = CheckSpans(spans);
   if (!bytes.ok()) return done(bytes.status());
   if (bytes.value() <= kMaxSmall) return SendSmall(to, spans, bytes.value(), done);
-  const auto message = std::make_shared<Outgoing>(Outgoing{std::move(spans), 0, Status(), nullptr});
+  const auto message = std::make_shared<Outgoing>();
+  message->spans = std::move(spans);
+  message->loss = std::move(loss);
   Status status;
   std::vector<std::vector<Receiver>> parts(rails_.size());
   {
@@ -226,10 +249,28 @@ void Rails::SendSmall(const std::vector<Receiver>& to, const std::vector<ConstSp
 }
 
 void Rails::SendOn(uint32_t rail, const std::vector<Receiver>& to, const std::shared_ptr<Outgoing>& message) {
-  rails_[rail]->Send(to, message->spans, [message](const Status&) {});  // where it fails, the rail does
+  // Where it fails, the rail does.
+  Sent done = [this, message, receivers = to.size()](const Status&) { EndReading(*message, receivers); };
+  if (message->loss && MayLose(to[0].process, rail)) {
+    rails_[rail]->SendLossy(to[0], message->spans, message->loss->important, message->loss->may_lose, std::move(done));
+  } else {
+    rails_[rail]->Send(to, message->spans, std::move(done));
+  }
   Wake();
   Lock lock(mutex_);
   for (const Receiver& receiver : to) --peers_[receiver.process]->rails[rail].calls;
+}
+
+void Rails::EndReading(Outgoing& message, size_t receivers) {
+  Sent done;
+  Status status;
+  {
+    Lock lock(mutex_);
+    message.readers -= receivers;
+    done = message.TakeDone();
+    status = message.status;
+  }
+  if (done) done(status);
 }
 
 // The process has these messages; what is to be told that they have been sent.
@@ -243,8 +284,9 @@ std::vector<Sent> Rails::Confirm(Peer& peer, std::string_view ids) {
     Peer::Rail& rail = peer.rails[found->second.rail];
     rail.Carry(found->second.bytes);
     Outgoing& message = *found->second.message;
-    if (--message.receivers == 0 && message.done) {
-      sent.push_back([done = std::move(message.done), status = message.status](const Status&) { done(status); });
+    --message.receivers;
+    if (Sent done = message.TakeDone()) {
+      sent.push_back([done = std::move(done), status = message.status](const Status&) { done(status); });
     }
     peer.unconfirmed.erase(found);
   }

@@ -9,9 +9,11 @@
 //
 // A large message is cut by the sender over the rails that are open, by their shares; the receiver has posted it on all
 // of them and takes each segment from whichever brings it. A process tells another one what it has received, and until
-// then the sender keeps it where it lies. A message of kMaxSmall bytes or less is copied and goes with the notices, in
-// order over the first rail: it is posted on none, and the next notice to its sender also says that it has come. A
-// process that sends more of these than kMaxEarlyBytes before they are posted is cut off.
+// then, and until no rail reads it any more, the sender keeps it where it lies. A lossy one is a segment, of which the
+// rail that carries it loses no more than it may; where that rail is fenced, it comes anew over another one. A message
+// of kMaxSmall bytes or less is copied and goes with the notices, in order over the first rail: it is posted on none,
+// and the next notice to its sender also says that it has come. A process that sends more of these than kMaxEarlyBytes
+// before they are posted is cut off.
 //
 // A rail that fails, or is silent while another one is not, is fenced on both sides: nothing of it is read any more.
 // Then what the other side does not have goes over the rails that are left. The last one is not fenced for its silence,
@@ -83,6 +85,10 @@ class Rails : public Transport {
   void Notify(uint32_t process, std::string_view notice) override;
   void Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view, Received done) override;
   void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
+  void PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, int64_t may_lose,
+                 ReceivedLossy done) override;
+  void SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important, int64_t may_lose,
+                 Sent done) override;
   void Flush() override;
   void Cancel(const CallId& call) override;
   void Expect() override;
@@ -102,18 +108,36 @@ class Rails : public Transport {
   };
   struct Outgoing;
   struct Peer;
+  // Of a message that may lose some: on the way in, and out.
+  struct LossIn {
+    int64_t may_lose;
+    std::vector<ByteRange> lost;
+  };
+  struct LossOut {
+    std::vector<bool> important;
+    int64_t may_lose;
+  };
   using Lock = std::unique_lock<std::mutex>;
 
   void SendNotice(uint32_t process, std::optional<uint32_t> rail, const std::string& bytes);
-  void Receive(uint32_t process, const MessageId& id, uint32_t rail, uint32_t fences, const Status& status,
-               std::shared_ptr<const std::byte> view);
+  void PostAs(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view, Received done,
+              std::shared_ptr<LossIn> loss);
+  void SendAs(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done, std::unique_ptr<LossOut> loss);
   void SendSmall(const std::vector<Receiver>& to, const std::vector<ConstSpan>& spans, int64_t bytes, const Sent& done);
+  void Receive(const Lost& by, const MessageId& id, const Status& status, std::shared_ptr<const std::byte> view,
+               const std::vector<ByteRange>& lost);
   void PostOn(uint32_t process, const MessageId& id, const std::vector<Lost>& rails);
   void SendOn(uint32_t rail, const std::vector<Receiver>& to, const std::shared_ptr<Outgoing>& message);
+  void EndReading(Outgoing& message, size_t receivers);
   std::vector<Sent> Confirm(Peer& peer, std::string_view ids);
   void Deliver(uint32_t process);
   // Whether a thread may help, on the first rail; the others need not hear when somebody waits.
   bool helped() const { return first_ && have_one_first_; }
+
+  // lossy.cc, with PostLossy and SendLossy
+  bool MayLose(uint32_t process, uint32_t rail);
+  void SendPosted(const Lost& restored);
+  void ReceivePosted(uint32_t process, uint32_t rail, std::string_view bytes);
 
   // watch.cc, with Start, Stop, Look and states
   void Watch();

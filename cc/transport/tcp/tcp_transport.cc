@@ -6,18 +6,12 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "cc/transport/socket.h"
 #include "cc/transport/tcp/peer.h"
 
 namespace jaxcomm {
-namespace {
-
-constexpr std::chrono::milliseconds kEnding(200);  // that a new connection waits for the last one's end
-
-}  // namespace
 
 Result<std::unique_ptr<TcpTransport>> TcpTransport::Create(uint32_t process, Events* events, std::string rail) {
   std::unique_ptr<TcpTransport> transport(new TcpTransport(process, events, std::move(rail)));
@@ -52,36 +46,20 @@ Status TcpTransport::AddPeer(uint32_t process, int socket) {
   Status status = PrepareSocket(socket);
   if (status.ok()) {
     Lock lock(mutex_);
-    const auto limit = std::chrono::steady_clock::now() + kEnding;
-    while (IsEnding(process) && std::chrono::steady_clock::now() < limit) {
-      lock.unlock();
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      lock.lock();
-    }
-    status = process == process_ ? InvalidArgument("it is this process") : Connect(process, socket);
+    status = process == process_ ? InvalidArgument("it is this process") : Connect(lock, process, socket);
     if (status.ok()) return status;
   }
   close(socket);
   return Status(status.code(), "process " + std::to_string(process) + " cannot be connected: " + status.message());
 }
 
-// Its last connection has ended, but what it had to say is still under way, and may be behind others' callbacks.
-bool TcpTransport::IsEnding(uint32_t process) const {
-  const auto found = peers_.find(process);
-  if (found == peers_.end() || found->second->gone.ok()) return false;
-  return found->second->writing || !callbacks_.empty() || callbacks_.running();
-}
-
-Status TcpTransport::Connect(uint32_t process, int socket) {
+Status TcpTransport::Connect(Lock& lock, uint32_t process, int socket) {
+  if (Status status = AwaitEnd(lock, process); !status.ok()) return status;
   std::unique_ptr<Peer>& peer = peers_[process];
-  if (!peer) {
-    peer = std::make_unique<Peer>(process, &inbox_);
-  } else if (peer->gone.ok()) {
-    return InvalidArgument("it has been connected already");
-  } else if (IsEnding(process)) {
-    return InvalidArgument("its last connection has not ended yet");
-  } else {
+  if (peer) {
     peer->Restart();
+  } else {
+    peer = std::make_unique<Peer>(process, &inbox_);
   }
   peer->gone = Watch(process, socket);
   if (!peer->gone.ok()) return peer->gone;

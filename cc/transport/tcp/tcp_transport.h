@@ -47,8 +47,7 @@ class TcpTransport : public SocketTransport {
 
   static constexpr std::chrono::seconds kLook{1};  // between two looks at whether hosts answer
 
-  Status Connect(uint32_t process, int socket);
-  bool IsEnding(uint32_t process) const;
+  Status Connect(Lock& lock, uint32_t process, int socket);
   SocketPeer* PeerOf(uint32_t process) override;
   void Resume(Lock& lock) override;
   bool HasMore() const override;

@@ -92,9 +92,9 @@ class Assembler {
   void Finish(uint64_t frame);
   Status DeliverOrdered();
 
-  const uint32_t process_;
-  const size_t fragment_;
-  Inbox* const inbox_;
+  uint32_t process_;
+  size_t fragment_;
+  Inbox* inbox_;
   ReplayWindow window_;
   Stream messages_, ordered_;
   int64_t kept_ = 0;  // bytes

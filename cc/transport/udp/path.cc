@@ -4,11 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "cc/transport/socket.h"
@@ -22,12 +25,15 @@ constexpr int kReads = 8;                  // of one process before the others h
 constexpr int64_t kAnswerDelay = 1000000;  // nanoseconds that an answer may wait for more to tell
 constexpr int64_t kHold = 50000000;        // nanoseconds until a process that had no room is asked again
 constexpr size_t kMaxBatchPackets = 64;
-
-Status Gone(uint32_t process, int error) {
-  return Status(Code::kInternal, "process " + std::to_string(process) + " is gone: " + DescribeEnd(error));
-}
+constexpr int kFlushedBatches = 4;  // by a thread that has other things to do, such as serving another rail
 
 }  // namespace
+
+Status UdpTransport::Gone(uint32_t process, int error) const {
+  // Other processes are told so, too.
+  const std::string on = rail_.empty() ? "" : " on rail " + rail_ + " to process " + std::to_string(process_);
+  return Status(Code::kInternal, "process " + std::to_string(process) + " is gone" + on + ": " + DescribeEnd(error));
+}
 
 void UdpTransport::Read(Lock& lock, Peer& peer) {
   struct Opened {
@@ -89,6 +95,7 @@ Status UdpTransport::TakeAnswer(Peer& peer, const PacketHeader& header, const st
   const int64_t now = NowNanoseconds();
   peer.held_until = header.asks ? now + kHold : 0;
   if (answered.value().packets == 0) return Status();
+  peer.confirmed += static_cast<uint64_t>(answered.value().packets - answered.value().lost);
   peer.heard = now;
   peer.unanswered = 0;
   const int64_t response = arrived - answered.value().sent;
@@ -125,7 +132,8 @@ void UdpTransport::Write(Lock& lock, SocketPeer& its) {
   if (peer.writing || peer.blocked) return;  // who does, or the event, will also write what has been added
   peer.writing = true;
   ++peer.users;
-  while (peer.gone.ok() && !peer.blocked && FillBatch(peer)) {
+  int batches = server_ == std::this_thread::get_id() ? INT_MAX : kFlushedBatches;
+  while (batches-- > 0 && peer.gone.ok() && !peer.blocked && FillBatch(peer)) {
     lock.unlock();
     std::byte* packet = peer.bytes.data();
     for (size_t i = 0; i < peer.sizes.size(); packet += peer.sizes[i++]) {
@@ -177,14 +185,15 @@ bool UdpTransport::FillBatch(Peer& peer) {
   return bytes > 0;
 }
 
-// Nothing comes over it but its end.
+// Nothing comes over it but kAskHost and its end.
 void UdpTransport::ReadConnection(Lock& lock, Peer& peer) {
-  std::byte ignored;
+  std::array<std::byte, 64> asked;
   ++peer.users;
-  const ssize_t bytes = recv(peer.path.connection, &ignored, 1, MSG_DONTWAIT);
+  const ssize_t bytes = recv(peer.path.connection, asked.data(), asked.size(), MSG_DONTWAIT);
   const int error = bytes < 0 ? errno : 0;
   --peer.users;
-  if (error == EAGAIN || error == EINTR) return;
+  const auto only_asks = [&] { return std::count(asked.begin(), asked.begin() + bytes, kAskHost) == bytes; };
+  if (error == EAGAIN || error == EINTR || (bytes > 0 && only_asks())) return;
   Read(lock, peer);  // what it sent before
   if (!peer.gone.ok()) return;
   Fail(lock, peer,
@@ -199,19 +208,24 @@ void UdpTransport::Fail(Lock&, SocketPeer& its, const Status& end) {
   if (!peer.gone.ok()) return;
   peer.left |= stopping_;
   const Status why = stopping_ ? Status(Code::kInternal, "this process has left the job") : end;
-  peer.gone = why;
-  for (const int socket : {peer.path.socket, peer.path.connection}) epoll_ctl(epoll_, EPOLL_CTL_DEL, socket, nullptr);
+  // First, so that what fails with it can say who is gone.
   callbacks_.Push(std::nullopt, [events = events_, process = peer.process, left = peer.left, why] {
     left ? events->OnPeerLeft(process, why) : events->OnPeerGone(process, why);
   });
   for (Incoming& arrival : peer.assembler.TakeArrivals()) inbox_.Fail(peer.process, why, std::move(arrival));
   inbox_.Fail(peer.process, why, std::nullopt);
+  End(peer, why);
+  CloseUnused(peer);
+  Wake();
+}
+
+void UdpTransport::End(Peer& peer, const Status& why) {
+  peer.gone = why;
+  for (const int socket : {peer.path.socket, peer.path.connection}) epoll_ctl(epoll_, EPOLL_CTL_DEL, socket, nullptr);
   for (std::shared_ptr<Outgoing>& message : peer.queue.Clear()) {
     message->status = why;
     Finish(std::move(message));
   }
-  CloseUnused(peer);
-  Wake();
 }
 
 // The sockets of a process that is gone, once no thread uses them.

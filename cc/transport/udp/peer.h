@@ -35,6 +35,19 @@ struct UdpTransport::Peer : SocketPeer {
   }
   size_t copied_bytes() const override { return queue.copied_bytes(); }
   bool waits() const override { return assembler.waits(); }
+  bool is_used() const override { return users > 0; }
+
+  // For a new path: the sockets of the last one have been closed.
+  void Restart(const UdpPath& its, Inbox* inbox) {
+    path = its;
+    assembler = Assembler(process, FragmentBytes(path), inbox);
+    queue = SendQueue(FragmentBytes(path), path.window);
+    rate = RateControl(path.packet_bytes);
+    held_until = heard = response = deviation = answer_at = forged = 0;
+    unanswered = 0;
+    blocked = left = false;
+    gone = Status();
+  }
 
   // Of a frame, in each packet: no element is divided between two.
   static size_t FragmentBytes(const UdpPath& path) { return (path.packet_bytes - kPacketHeaderBytes) / 8 * 8; }
@@ -63,6 +76,8 @@ struct UdpTransport::Peer : SocketPeer {
   int64_t deviation = 0;  // from that
   int64_t answer_at = 0;
   int unanswered = 0;  // probes in a row
+  // Packets that have come, over all paths; so many when that was last asked for.
+  uint64_t confirmed = 0, told = 0;
   int64_t forged = 0;
 };
 

@@ -53,7 +53,7 @@ class RateControl {
   void FollowQueue(int64_t queued, std::optional<double> coming, int64_t now);
   void FollowLoss(const Answered& answered, int64_t round_trip, int64_t now);
 
-  const int64_t packet_bytes_;
+  int64_t packet_bytes_;
   double rate_ = kStart, tokens_ = 0;
   int64_t filled_ = 0;       // when tokens_ was
   bool is_starting_ = true;  // nothing has queued or been lost yet

@@ -67,6 +67,7 @@ class SendQueue {
 
   bool empty() const { return unsent_.empty() && frames_[0].empty() && frames_[1].empty(); }
   bool is_under_way() const { return !under_way_.empty(); }
+  size_t under_way() const { return under_way_.size(); }  // packets
   // The last packet is a lossy message's: if it gets lost, only one behind it tells that the message has been sent.
   bool ends_lossy() const { return ends_lossy_ && lost_.empty() && unsent_.empty(); }
   size_t copied_bytes() const { return copied_bytes_; }
@@ -104,8 +105,8 @@ class SendQueue {
   void Come(Frame& frame, std::vector<std::shared_ptr<Outgoing>>* done);
   void Detach(Frame& frame, const CallId& call);
 
-  const size_t fragment_;
-  const int64_t window_;
+  size_t fragment_;
+  int64_t window_;
   std::deque<std::shared_ptr<Frame>> unsent_;  // of the first a part may have been sent
   std::deque<Fragment> lost_;
   std::deque<Fragment> under_way_;  // by number, from oldest_

@@ -1,22 +1,25 @@
 #include "cc/transport/udp/udp_transport.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <string>
+#include <utility>
 
 #include "cc/transport/socket.h"
 #include "cc/transport/udp/peer.h"
 
 namespace jaxcomm {
 
-Result<std::unique_ptr<UdpTransport>> UdpTransport::Create(uint32_t process, Events* events) {
-  std::unique_ptr<UdpTransport> transport(new UdpTransport(process, events));
+Result<std::unique_ptr<UdpTransport>> UdpTransport::Create(uint32_t process, Events* events, std::string rail) {
+  std::unique_ptr<UdpTransport> transport(new UdpTransport(process, events, std::move(rail)));
   Status status = transport->Start("UDP");
   if (!status.ok()) return status;
   return transport;
 }
 
-UdpTransport::UdpTransport(uint32_t process, Events* events) : SocketTransport(process, events) {}
+UdpTransport::UdpTransport(uint32_t process, Events* events, std::string rail)
+    : SocketTransport(process, events), rail_(std::move(rail)) {}
 
 UdpTransport::~UdpTransport() {
   Stop();
@@ -45,24 +48,27 @@ Status UdpTransport::AddPeer(uint32_t process, const UdpPath& path) {
   }
   if (status.ok()) {
     Lock lock(mutex_);
-    if (process == process_) {
-      status = InvalidArgument("it is this process");
-    } else if (peers_.count(process)) {
-      status = InvalidArgument("it has been connected already");
-    } else {
-      Peer& peer = *peers_.emplace(process, std::make_unique<Peer>(process, path, &inbox_)).first->second;
-      peer.datagrams = datagrams;
-      status = Watch(KeyOf(process, /*is_connection=*/false), path.socket);
-      if (status.ok()) status = Watch(KeyOf(process, /*is_connection=*/true), path.connection);
-      if (status.ok()) return status;
-      peer.gone = status;
-      CloseUnused(peer);
-      return status;
-    }
+    status = process == process_ ? InvalidArgument("it is this process") : Connect(lock, process, path, datagrams);
+    if (status.ok()) return status;
   }
   close(path.connection);
   close(path.socket);
   return Status(status.code(), "process " + std::to_string(process) + " cannot be connected: " + status.message());
+}
+
+Status UdpTransport::Connect(Lock& lock, uint32_t process, const UdpPath& path, const DatagramOptions& datagrams) {
+  if (Status status = AwaitEnd(lock, process); !status.ok()) return status;
+  std::unique_ptr<Peer>& peer = peers_[process];
+  if (peer) {
+    peer->Restart(path, &inbox_);
+  } else {
+    peer = std::make_unique<Peer>(process, path, &inbox_);
+  }
+  peer->datagrams = datagrams;
+  peer->gone = Watch(KeyOf(process, /*is_connection=*/false), path.socket);
+  if (peer->gone.ok()) peer->gone = Watch(KeyOf(process, /*is_connection=*/true), path.connection);
+  if (!peer->gone.ok()) peer->path.socket = peer->path.connection = -1;  // the caller closes them
+  return peer->gone;
 }
 
 UdpTransport::Dropped UdpTransport::dropped(uint32_t process) {
@@ -103,6 +109,42 @@ void UdpTransport::Cancel(const CallId& call) {
     if (peer->gone.ok() && peer->assembler.waits()) resumes_ = true;
   }
   if (resumes_) Wake();
+}
+
+void UdpTransport::Withdraw(uint32_t process, const MessageId& id) {
+  Lock lock(mutex_);
+  inbox_.Withdraw(process, id);
+}
+
+// Bytes are stored, and read, with the lock only.
+void UdpTransport::Fence(uint32_t process, const Status& why) {
+  Lock lock(mutex_);
+  const auto found = peers_.find(process);
+  if (found == peers_.end()) return;
+  Peer& peer = *found->second;
+  if (peer.gone.ok()) {
+    ResetAtClose(peer.path.connection);
+    End(peer, why);
+    CloseUnused(peer);
+  }
+  peer.assembler.TakeArrivals();
+  inbox_.Drop(process);
+  if (!callbacks_.empty()) Wake();  // of what was to be sent; a new path waits for them
+}
+
+// Where no packet is answered, the process may be stopped, or too busy, and so may be the thread here that reads the
+// answers: then the host still answers on the connection.
+SendProgress UdpTransport::ProgressTo(uint32_t process) {
+  Lock lock(mutex_);
+  const auto found = peers_.find(process);
+  if (found == peers_.end() || !found->second->gone.ok()) return {};
+  Peer& peer = *found->second;
+  const bool has_room = peer.held_until <= NowNanoseconds();
+  const auto under_way = has_room ? static_cast<uint32_t>(peer.queue.under_way()) : 0;
+  const bool progresses = std::exchange(peer.told, peer.confirmed) != peer.confirmed;
+  if (under_way > 0 && !progresses) send(peer.path.connection, &kAskHost, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+  const SendProgress host = ProgressOf(peer.path.connection);
+  return {peer.confirmed + host.confirmed, under_way > 0 ? under_way + host.unanswered : 0, host.repeats};
 }
 
 SocketPeer* UdpTransport::PeerOf(uint32_t process) {

@@ -2,13 +2,15 @@
 //
 //   Result<std::unique_ptr<UdpTransport>> made = UdpTransport::Create(process, &events);
 //   Status status = made.value()->AddPeer(3, path);   // the sockets are ours from now on
+//   made.value()->Fence(3, why); status = made.value()->AddPeer(3, new_path);   // with new keys
 //
 // Lost packets cost the time of one round trip, whatever else is under way; none makes others wait. Threads, callbacks,
 // views, Leave and who helps are as with TcpTransport, with two differences: the memory of a large message is read
 // until the other side has answered that it has all of it, and notices may overtake messages.
 //
-// Beside its packets each process keeps a TCP connection to each other one on which nothing is sent: by it the kernels
-// tell that a process has ended, or its host is silent (socket.h). A process that answers no packet while its
+// Beside its packets each process keeps a TCP connection to each other one on which no message is sent: by it the
+// kernels tell that a process has ended, or its host is silent (socket.h); where several rails lead to a process, bytes
+// go over it that the other kernel answers, whatever its process does. A process that answers no packet while its
 // connection lives may be stopped or slow; how long to wait for it is for deadlines to say. Packets that do not bear
 // the tag of the path's key are counted and dropped, and so are those that have come before.
 #pragma once
@@ -18,6 +20,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 
 #include "cc/base/status.h"
 #include "cc/transport/socket_transport.h"
@@ -30,12 +33,15 @@ namespace jaxcomm {
 
 // The way to a process, as both sides have agreed on it.
 struct UdpPath {
-  int connection;  // a TCP socket, connected and authenticated, on which nothing is sent
+  int connection;  // a TCP socket, connected and authenticated, on which nothing is sent but kAskHost
   int socket;      // a UDP socket, connected
   SipKey sends, receives;
   uint32_t packet_bytes;  // of each packet but the last of a frame
   uint32_t window;        // bytes that may be under way to the process
 };
+
+// Nothing, but for the answer of the host's kernel.
+constexpr std::byte kAskHost{'?'};
 
 class UdpTransport : public SocketTransport {
  public:
@@ -47,10 +53,11 @@ class UdpTransport : public SocketTransport {
 
   static constexpr uint32_t kMinPacketBytes = 512, kMaxPacketBytes = 65000;
 
-  static Result<std::unique_ptr<UdpTransport>> Create(uint32_t process, Events* events);
+  // `rail`: its name for errors, if there are several.
+  static Result<std::unique_ptr<UdpTransport>> Create(uint32_t process, Events* events, std::string rail = "");
   ~UdpTransport() override;
 
-  // Each process once. After an error the sockets are closed.
+  // Each process once, and again after a Fence. After an error the sockets are closed.
   Status AddPeer(uint32_t process, const UdpPath& path);
 
   void PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, int64_t may_lose,
@@ -58,6 +65,9 @@ class UdpTransport : public SocketTransport {
   void SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important, int64_t may_lose,
                  Sent done) override;
   void Cancel(const CallId& call) override;
+  void Withdraw(uint32_t process, const MessageId& id) override;
+  void Fence(uint32_t process, const Status& why) override;
+  SendProgress ProgressTo(uint32_t process) override;
 
   void Leave();
 
@@ -66,10 +76,11 @@ class UdpTransport : public SocketTransport {
  private:
   struct Peer;
 
-  UdpTransport(uint32_t process, Events* events);
+  UdpTransport(uint32_t process, Events* events, std::string rail);
 
   static uint64_t KeyOf(uint32_t process, bool is_connection) { return uint64_t{process} << 1 | is_connection; }
 
+  Status Connect(Lock& lock, uint32_t process, const UdpPath& path, const DatagramOptions& datagrams);
   SocketPeer* PeerOf(uint32_t process) override;
 
   // What is done, and when (progress.cc).
@@ -91,9 +102,12 @@ class UdpTransport : public SocketTransport {
   bool FillBatch(Peer& peer);
   void ReadConnection(Lock& lock, Peer& peer);
   void Fail(Lock& lock, SocketPeer& peer, const Status& end) override;
+  void End(Peer& peer, const Status& why);
   static void CloseUnused(Peer& peer);
+  Status Gone(uint32_t process, int error) const;
   void SetInterest(Peer& peer);
 
+  const std::string rail_;
   ReceivedDatagrams received_;  // of the thread that serves
 
   // Of the base's lock.

@@ -7,7 +7,8 @@
 //   rail.Reset(0, 1);              // both hear that the other is gone
 //   rail.Reconnect(0, 1);
 //
-// What one process sends to another comes in order. For one thread.
+// What one process sends to another comes in order. Of lossy messages all is lost that may be, and those that nobody
+// has posted go nowhere. For one thread.
 #pragma once
 
 #include <algorithm>
@@ -39,6 +40,7 @@ class FakeRail {
   void BeforePost(std::function<void()> run) { before_post_ = std::move(run); }
   void BeforeFence(std::function<void()> run) { before_fence_ = std::move(run); }
   int carried() const { return carried_; }  // messages
+  int lossy() const { return lossy_; }      // of them
   int flushed() const { return flushed_; }
 
   void SetSilent(uint32_t from, uint32_t to, bool silent) {
@@ -83,11 +85,13 @@ class FakeRail {
     MessageId id;
     std::vector<std::byte> bytes;
     bool leaves = false;
+    std::vector<bool> important = {};  // of a lossy message, by span
+    int64_t may_lose = 0;
   };
   struct Posted {
     uint32_t process;
     std::vector<Span> spans;
-    Received done;
+    ReceivedLossy done;
   };
 
   class End : public Transport {
@@ -98,14 +102,20 @@ class FakeRail {
       if (closed.count(process) == 0) rail_->queues_[{self_, process}].push_back({std::string(notice), {}, {}});
     }
     void Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool, Received done) override {
+      PostLossy(process, id, std::move(spans), /*may_lose=*/0,
+                [done = std::move(done)](const Status& status, std::shared_ptr<const std::byte> view,
+                                         const std::vector<ByteRange>&) { done(status, std::move(view)); });
+    }
+    void PostLossy(uint32_t process, const MessageId& id, std::vector<Span> spans, int64_t,
+                   ReceivedLossy done) override {
       if (const auto run = std::exchange(rail_->before_post_, nullptr)) run();
       if (cancelled_.count(id.call) > 0) return;
       if (const auto early = early_.find(id); early != early_.end()) {
         Store(early->second.bytes, spans);
         early_.erase(early);
-        done(Status(), nullptr);
+        done(Status(), nullptr, {});
       } else if (closed.count(process) > 0) {
-        done(Status(Code::kInternal, "closed"), nullptr);
+        done(Status(Code::kInternal, "closed"), nullptr, {});
       } else if (!posted_.emplace(id, Posted{process, std::move(spans), std::move(done)}).second) {
         throw std::logic_error("posted twice");
       }
@@ -119,6 +129,15 @@ class FakeRail {
         ++rail_->carried_;
       }
       done(Status());
+    }
+    void SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important,
+                   int64_t may_lose, Sent done) override {
+      Send({to}, std::move(spans), std::move(done));
+      if (closed.count(to.process) > 0) return;
+      Item& sent = rail_->queues_[{self_, to.process}].back();
+      sent.important = important;
+      sent.may_lose = may_lose;
+      ++rail_->lossy_;
     }
     void Flush() override { ++rail_->flushed_; }
     void Cancel(const CallId& call) override {
@@ -148,24 +167,25 @@ class FakeRail {
       if (cancelled_.count(item.id.call) > 0) return;
       const auto at = posted_.find(item.id);
       if (at == posted_.end()) {
+        if (!item.important.empty()) return;
         if (!early_.emplace(item.id, Early{from, item.bytes}).second) throw std::logic_error("sent twice");
         return;
       }
       const Posted posted = std::move(at->second);
       posted_.erase(at);
       Store(item.bytes, posted.spans);
-      posted.done(Status(), nullptr);
+      posted.done(Status(), nullptr, Lose(item, posted.spans));
     }
     void Lose(uint32_t process) {
       if (!closed.insert(process).second) return;
       rail_->queues_[{process, self_}].clear();
       rail_->queues_[{self_, process}].clear();
-      std::vector<Received> ended;
+      std::vector<ReceivedLossy> ended;
       for (auto at = posted_.begin(); at != posted_.end();) {
         if (at->second.process == process) ended.push_back(std::move(at->second.done));
         at = at->second.process == process ? posted_.erase(at) : std::next(at);
       }
-      for (const Received& done : ended) done(Status(Code::kInternal, "reset"), nullptr);
+      for (const ReceivedLossy& done : ended) done(Status(Code::kInternal, "reset"), nullptr, {});
       events->OnPeerGone(process, Status(Code::kInternal, "reset"));
     }
     size_t kept() const { return early_.size() + posted_.size(); }
@@ -185,6 +205,17 @@ class FakeRail {
         std::memcpy(span.data, from, static_cast<size_t>(span.bytes));
         from += span.bytes;
       }
+    }
+    static std::vector<ByteRange> Lose(const Item& item, const std::vector<Span>& spans) {
+      std::vector<ByteRange> lost;
+      int64_t left = item.may_lose;
+      for (size_t i = 0; i < item.important.size(); ++i) {
+        if (item.important[i] || spans[i].bytes > left) continue;
+        std::memset(spans[i].data, 0, static_cast<size_t>(spans[i].bytes));
+        lost.push_back({spans[i].at, spans[i].at + spans[i].bytes});
+        left -= spans[i].bytes;
+      }
+      return lost;
     }
     void Forget(uint32_t process) {
       for (auto at = posted_.begin(); at != posted_.end();)
@@ -209,7 +240,7 @@ class FakeRail {
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> confirmed_;
   std::set<std::pair<uint32_t, uint32_t>> silent_;
   std::function<void()> before_post_, before_fence_;
-  int carried_ = 0, flushed_ = 0;
+  int carried_ = 0, lossy_ = 0, flushed_ = 0;
 };
 
 }  // namespace jaxcomm

@@ -44,8 +44,9 @@ class UdpNode : public RecordedEvents {
 
 constexpr SipKey kUpKey = {1, 2, 3}, kDownKey = {4, 5, 6};  // from the first of two, and to it
 
-// Both ends of a path; the line, if there is one, is between its UDP sockets.
-inline std::pair<UdpPath, UdpPath> Paths(BadLine* line = nullptr, uint32_t packet_bytes = 1400) {
+// Both ends of a path; the line, if there is one, is between its UDP sockets. `up`: the key of the first's packets.
+inline std::pair<UdpPath, UdpPath> Paths(BadLine* line = nullptr, uint32_t packet_bytes = 1400,
+                                         const SipKey& up = kUpKey) {
   constexpr uint32_t kWindow = 512 << 10;
   const auto [one, other] = Connection();
   const int a = LoopbackUdp(), b = LoopbackUdp();
@@ -55,7 +56,7 @@ inline std::pair<UdpPath, UdpPath> Paths(BadLine* line = nullptr, uint32_t packe
     ConnectUdp(a, b);
     ConnectUdp(b, a);
   }
-  return {{one, a, kUpKey, kDownKey, packet_bytes, kWindow}, {other, b, kDownKey, kUpKey, packet_bytes, kWindow}};
+  return {{one, a, up, kDownKey, packet_bytes, kWindow}, {other, b, kDownKey, up, packet_bytes, kWindow}};
 }
 
 inline void Connect(UdpNode& a, UdpNode& b, BadLine* line = nullptr, uint32_t packet_bytes = 1400) {
@@ -67,9 +68,10 @@ inline void Connect(UdpNode& a, UdpNode& b, BadLine* line = nullptr, uint32_t pa
 // A process whose end of the path the test plays itself.
 class RawUdp {
  public:
-  RawUdp(UdpNode& node, uint32_t process) {
+  // `sends`: the key of its packets.
+  RawUdp(UdpNode& node, uint32_t process, const SipKey& sends = kUpKey) {
     UdpPath its;
-    std::tie(path_, its) = Paths();
+    std::tie(path_, its) = Paths(nullptr, 1400, sends);
     EXPECT_TRUE(node.transport->AddPeer(process, its).ok());
   }
   ~RawUdp() { Close(); }

@@ -1,0 +1,156 @@
+// Lossy messages over rails, also over those that fail and are restored (lossy.cc).
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cc/transport/rails/rails.h"
+#include "cc/transport/rails/testing/rails_job.h"
+#include "gtest/gtest.h"
+
+namespace jaxcomm {
+namespace {
+
+constexpr int64_t kSpan = kLarge / 8 * 8;  // bytes
+constexpr int64_t kSpans = 4, kMayLose = 2 * kSpan + 1;
+
+// From process 0 to process 1: of each second span all is important.
+struct LossyMessage {
+  LossyMessage(uint32_t segment, int64_t span)
+      : id{{1, 1, 3, 4}, 0, 1, 0, segment, kMiB},
+        bytes(Pattern(kSpans * span, segment + 1)),
+        memory(bytes.size(), std::byte{0x55}),
+        span(span) {}
+
+  MessageId id;
+  Bytes bytes, memory;
+  int64_t span;
+  std::vector<ByteRange> lost;
+  int received = 0, sent = 0;
+};
+
+class LossyRailsTest : public RailsJob {
+ protected:
+  LossyMessage& Make(int64_t span = kSpan) { return lossy_.emplace_back(static_cast<uint32_t>(lossy_.size()), span); }
+  void PostLossy(LossyMessage& it) {
+    std::vector<Span> spans;
+    for (int64_t i = 0; i < kSpans; ++i) spans.push_back({it.memory.data() + i * it.span, it.span, i * it.span});
+    nodes_[1].rails.PostLossy(
+        0, it.id, spans, kMayLose,
+        [&it](const Status& status, std::shared_ptr<const std::byte>, const std::vector<ByteRange>& lost) {
+          EXPECT_TRUE(status.ok()) << status.message();
+          ++it.received;
+          it.lost = lost;
+        });
+  }
+  void SendLossy(LossyMessage& it) {
+    std::vector<ConstSpan> spans;
+    for (int64_t i = 0; i < kSpans; ++i) spans.push_back({it.bytes.data() + i * it.span, it.span, i * it.span});
+    nodes_[0].rails.SendLossy({1, it.id}, spans, {true, false, true, false}, kMayLose, [&it](const Status& status) {
+      EXPECT_TRUE(status.ok()) << status.message();
+      ++it.sent;
+    });
+  }
+  // All that is not said to be lost has come, and none that must.
+  static void ExpectCome(const LossyMessage& it) {
+    EXPECT_EQ(it.received, 1);
+    EXPECT_EQ(it.sent, 1);
+    Bytes expected = it.bytes;
+    for (const ByteRange& lost : it.lost) {
+      EXPECT_EQ(lost.begin / it.span % 2, 1);
+      std::fill(expected.begin() + lost.begin, expected.begin() + lost.end, std::byte{0});
+    }
+    EXPECT_TRUE(it.memory == expected);
+  }
+  // Both sides' rail 1.
+  Status Restore(uint32_t process, uint32_t fences) {
+    return nodes_[process].rails.Restore({1 - process, 1, fences}, [] { return Status(); });
+  }
+
+  std::deque<LossyMessage> lossy_;
+};
+
+TEST_F(LossyRailsTest, EachMessageLosesWhatItMayOnTheRailThatCarriesIt) {
+  MakeTwo();
+  for (int i = 0; i < 8; ++i) PostLossy(Make(i % 2 ? kSpan : 16));
+  for (LossyMessage& it : lossy_) SendLossy(it);
+  Run();
+  for (const LossyMessage& it : lossy_) {
+    ExpectCome(it);
+    EXPECT_EQ(it.lost.size(), 2u);
+  }
+  EXPECT_GT(rails_[0].lossy(), 0);
+  EXPECT_GT(rails_[1].lossy(), 0);
+}
+
+TEST_F(LossyRailsTest, WhatAFailedRailCarriedComesAnewOverTheOther) {
+  MakeTwo();
+  for (int i = 0; i < 16; ++i) PostLossy(Make());
+  for (LossyMessage& it : lossy_) SendLossy(it);
+  Run(6);
+  rails_[1].Reset(0, 1);
+  Run();
+  for (const LossyMessage& it : lossy_) {
+    ExpectCome(it);
+    EXPECT_EQ(it.lost.size(), 2u);  // of one way, not of both
+  }
+  EXPECT_GT(rails_[0].lossy() + rails_[1].lossy(), 16);
+}
+
+TEST_F(LossyRailsTest, OverARestoredRailNothingIsLostUntilAllIsPostedThere) {
+  MakeTwo();
+  rails_[1].Reset(0, 1);
+  Run();
+  const uint32_t fences = nodes_[0].rails.lost().at(0).fences;
+  for (int i = 0; i < 8; ++i) PostLossy(Make());
+  rails_[1].Reconnect(0, 1);
+  // The sender is back first, and sends before the receiver has posted anything there.
+  EXPECT_TRUE(Restore(0, fences).ok());
+  const int before = rails_[1].carried();
+  rails_[1].BeforePost([&] {
+    for (LossyMessage& it : lossy_) SendLossy(it);
+    Run();
+  });
+  EXPECT_TRUE(Restore(1, fences).ok());
+  EXPECT_GT(rails_[1].carried(), before);
+  EXPECT_EQ(rails_[1].lossy(), 0);
+  Run();
+  for (const LossyMessage& it : lossy_) ExpectCome(it);
+
+  const size_t first = lossy_.size();
+  for (size_t i = 0; i < first; ++i) PostLossy(Make());
+  for (size_t i = first; i < lossy_.size(); ++i) SendLossy(lossy_[i]);
+  Run();
+  for (const LossyMessage& it : lossy_) ExpectCome(it);
+  EXPECT_GT(rails_[1].lossy(), 0);
+}
+
+TEST_F(LossyRailsTest, OneOfTooManySpansIsAnError) {
+  MakeTwo();
+  const std::byte byte{1};
+  std::vector<ConstSpan> spans;
+  for (int64_t at = 0; at <= static_cast<int64_t>(Transport::kMaxLossySpans); ++at) spans.push_back({&byte, 1, at});
+  std::string why;
+  nodes_[0].rails.SendLossy({1, {}}, spans, std::vector<bool>(spans.size()), 1,
+                            [&why](const Status& status) { why = status.message(); });
+  EXPECT_EQ(why, "a lossy message of 1025 spans, more than 1024");
+}
+
+TEST_F(LossyRailsTest, AMessageThatWasPostedAsLossyMayComeWhole) {
+  MakeTwo();
+  LossyMessage& it = Make();
+  PostLossy(it);
+  const Bytes& bytes = it.bytes;
+  nodes_[0].rails.Send({{1, it.id}}, {{bytes.data(), static_cast<int64_t>(bytes.size()), 0}},
+                       [&it](const Status&) { ++it.sent; });
+  Run();
+  ExpectCome(it);
+  EXPECT_TRUE(it.lost.empty());
+}
+
+}  // namespace
+}  // namespace jaxcomm

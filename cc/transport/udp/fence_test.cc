@@ -1,0 +1,165 @@
+// Paths that are ended on this side, and made anew: what a rail of several must do.
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "cc/transport/testing/recorded_events.h"
+#include "cc/transport/udp/testing/node.h"
+#include "gtest/gtest.h"
+
+namespace jaxcomm {
+namespace {
+
+constexpr uint32_t kFragment = 1400 - kPacketHeaderBytes;
+
+const Status kSilent(Code::kInternal, "it is silent");
+
+// A notice of the process has come, and with it all that the process sent before.
+void AwaitNotice(UdpNode& node, RawUdp& raw, uint64_t frame, size_t count) {
+  raw.SendBytes(raw.Seal(PacketKind::kOrdered, frame, {FrameType::kNotice, 0, {}}));
+  node.AwaitNotices(1, count);
+}
+
+TEST(UdpFenceTest, AfterFenceNoByteIsStoredAndThePathCanBeMadeAnew) {
+  UdpNode a(0);
+  RawUdp raw(a, 1);
+  Bytes into(3 * kFragment - kHeaderBytes);
+  a.transport->Post(1, Id(1, 1, 0, 0), All(into), false, a.OnReceived());
+  Bytes first(kFragment, std::byte{1});
+  EncodeHeader({FrameType::kMessage, static_cast<uint32_t>(into.size()), Id(1, 1, 0, 0)}, first.data());
+  raw.SendBytes(raw.Seal(PacketKind::kMessage, 0, 0, 3 * kFragment, first));
+  const Bytes early(10, std::byte{3});
+  raw.SendBytes(raw.Seal(PacketKind::kMessage, 1, {FrameType::kMessage, 10, Id(1, 1, 0, 1)}, early));
+  AwaitNotice(a, raw, 0, 1);
+  EXPECT_EQ(into[0], std::byte{1});
+  a.transport->Fence(1, kSilent);
+  const Bytes then = into;
+  into = then;  // a race, to a sanitizer, if the memory were still somebody's
+  raw.Close();
+
+  // The same again, of which nothing has been kept.
+  RawUdp anew(a, 1);
+  Bytes memory(10);
+  a.transport->Post(1, Id(1, 1, 0, 0), All(into), false, a.OnReceived());
+  a.transport->Post(1, Id(1, 1, 0, 1), All(memory), false, a.OnReceived());
+  for (const uint32_t fragment : {2u, 1u}) {
+    anew.SendBytes(
+        anew.Seal(PacketKind::kMessage, 0, fragment * kFragment, 3 * kFragment, Bytes(kFragment, std::byte{2})));
+  }
+  AwaitNotice(a, anew, 0, 2);
+  EXPECT_EQ(into, then);  // it is not named yet
+  EXPECT_EQ(a.received, 0);
+  anew.SendBytes(anew.Seal(PacketKind::kMessage, 0, 0, 3 * kFragment, first));
+  anew.SendBytes(anew.Seal(PacketKind::kMessage, 1, {FrameType::kMessage, 10, Id(1, 1, 0, 1)}, early));
+  a.Await([&] { return a.received == 2; });
+  EXPECT_EQ(into[0], std::byte{1});
+  EXPECT_EQ(into.back(), std::byte{2});
+  EXPECT_EQ(memory, early);
+  EXPECT_EQ(a.failed, 0);
+}
+
+TEST(UdpFenceTest, AfterFenceNoByteIsSentFromTheCallerAndNobodyIsGone) {
+  UdpNode a(0);
+  {
+    RawUdp raw(a, 1);
+    Bytes data = Pattern(Transport::kMaxMessage, 1);
+    a.transport->Send({{1, Id(1, 0, 1, 0)}}, All(std::as_const(data)), a.OnSent());
+    a.transport->Flush();  // half of it, as nobody answers
+    a.transport->Fence(1, kSilent);
+    data.assign(data.size(), std::byte{9});
+    a.Await([&] { return a.failed == 1; });
+    EXPECT_EQ(a.last_error, "it is silent");
+    const Bytes original = Pattern(Transport::kMaxMessage, 1);
+    while (raw.ComesWithin(std::chrono::milliseconds(0))) {
+      const auto [header, packet] = raw.Read();
+      if (header.kind != PacketKind::kMessage) continue;
+      const size_t own = header.offset == 0 ? kHeaderBytes : 0, at = header.offset + own - kHeaderBytes;
+      const Bytes part(packet.begin() + kPacketHeaderBytes + static_cast<ptrdiff_t>(own), packet.end());
+      ASSERT_TRUE(Same(part, {original.begin() + static_cast<ptrdiff_t>(at),
+                              original.begin() + static_cast<ptrdiff_t>(at + part.size())}));
+    }
+    a.transport->Notify(1, "which nobody gets");
+    a.transport->Flush();
+    EXPECT_EQ(recv(raw.connection(), &data[0], 1, 0), -1);  // reset
+  }
+  RawUdp anew(a, 1);
+  a.transport->Notify(1, "next");
+  a.transport->Flush();
+  EXPECT_EQ(anew.Read().first.frame, 0u);  // all begins anew
+  anew.Close();
+  EXPECT_NE(a.AwaitGone(1), "it is silent");  // the first that says so
+}
+
+TEST(UdpFenceTest, WhatWasRecordedBeforeAFenceIsForgedAfterIt) {
+  UdpNode a(0);
+  Bytes recorded;
+  {
+    RawUdp raw(a, 1);
+    recorded = raw.Seal(PacketKind::kMessage, 0, {FrameType::kMessage, 10, Id(1, 1, 0, 0)}, Bytes(10));
+    a.transport->Fence(1, kSilent);
+  }
+  RawUdp anew(a, 1, /*sends=*/{7, 8, 9});
+  Bytes into(10, std::byte{5});
+  a.transport->Post(1, Id(1, 1, 0, 0), All(into), false, a.OnReceived());
+  anew.SendBytes(recorded);
+  AwaitNotice(a, anew, 0, 1);
+  EXPECT_EQ(a.transport->dropped(1).forged, 1);
+  EXPECT_EQ(a.received, 0);
+  EXPECT_EQ(into, Bytes(10, std::byte{5}));
+}
+
+TEST(UdpFenceTest, WhatIsWithdrawnGoesNowhere) {
+  UdpNode a(0), b(1);
+  Connect(a, b);
+  Bytes into(10), other(10);
+  const Bytes data = Pattern(10, 1);
+  b.transport->Post(0, Id(1, 0, 1, 0), All(into), false, b.OnReceived());
+  b.transport->Withdraw(0, Id(1, 0, 1, 0));
+  a.transport->Send({{1, Id(1, 0, 1, 0)}}, All(data), a.OnSent());
+  a.transport->Notify(1, "behind it");
+  a.transport->Flush();
+  b.AwaitNotices(0, 1);
+  EXPECT_EQ(b.received, 0);
+  b.transport->Post(0, Id(1, 0, 1, 0), All(other), false, b.OnReceived());
+  b.Await([&] { return b.received == 1; });
+  EXPECT_EQ(other, data);
+  EXPECT_EQ(into, Bytes(10));
+}
+
+TEST(UdpFenceTest, ProgressIsWhatTheOtherProcessOrItsHostHasAnswered) {
+  UdpNode a(0), b(1);
+  Connect(a, b);
+  const SendProgress at_first = a.transport->ProgressTo(1);
+  EXPECT_EQ(at_first.unanswered, 0u);
+  a.transport->Notify(1, "here");
+  a.transport->Flush();
+  b.AwaitNotices(0, 1);
+  while (a.transport->ProgressTo(1).confirmed == at_first.confirmed) std::this_thread::yield();
+  while (a.transport->ProgressTo(1).unanswered > 0) std::this_thread::yield();
+
+  RawUdp stopped(a, 2);  // it answers nothing, and its host does
+  const uint64_t before = a.transport->ProgressTo(2).confirmed;
+  a.transport->Notify(2, "is anybody there");
+  a.transport->Flush();
+  EXPECT_GE(a.transport->ProgressTo(2).unanswered, 1u);
+  while (a.transport->ProgressTo(2).confirmed == before) std::this_thread::yield();
+  std::byte asked{0};
+  EXPECT_EQ(recv(stopped.connection(), &asked, 1, 0), 1);
+  EXPECT_EQ(asked, kAskHost);
+  EXPECT_GE(a.transport->ProgressTo(2).unanswered, 1u);
+  a.transport->Fence(2, kSilent);
+  EXPECT_EQ(a.transport->ProgressTo(2).unanswered, 0u);
+}
+
+TEST(UdpFenceTest, AHostThatIsAskedAnswersWithoutItsProcess) {
+  UdpNode a(0);
+  RawUdp raw(a, 1);
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(send(raw.connection(), &kAskHost, 1, MSG_NOSIGNAL), 1);
+  AwaitNotice(a, raw, 0, 1);
+  AwaitNotice(a, raw, 1, 2);
+  EXPECT_EQ(a.transport->ProgressTo(1).unanswered, 0u);
+}
+
+}  // namespace
+}  // namespace jaxcomm
