@@ -10,7 +10,7 @@
 // Source: MLT's delay-based control. Changed: it follows the packets' way and not the round trip, as an answer queues
 // behind what goes the other way; it slows down from the rate at which bytes come, which cannot fall below this flow's
 // part of the line while packets queue; there is a brake on loss; and where others keep the queue full, as TCP does,
-// it slows down to an eighth of what it has had, not to nothing.
+// it slows down to a quarter of what it has had, not to nothing.
 #pragma once
 
 #include <array>
