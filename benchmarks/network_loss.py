@@ -3,7 +3,8 @@
     JAXCOMM_TRANSPORT=udp jaxcomm testbed run loss.toml -- python benchmarks/network_loss.py
 
 A process of a job: sums of --mib MiB in turn, --rounds times, of --sums: jaxcomm's, the same with
-`Loss(policy="network")`, and lax's, which is Gloo over TCP. Process 0 prints mean, median and 99 % of each, and the
+`Loss(policy="network")`, and lax's, which is Gloo over TCP. Processes begin each sum together: where packets get lost,
+they end the one before up to hundreds of milliseconds apart. Process 0 prints mean, median and 99 % of each, and the
 share that got lost.
 """
 
@@ -17,7 +18,10 @@ import jax
 import numpy as np
 
 import jaxcomm
+from jaxcomm import jax_compat
 from jaxcomm.train import Loss
+
+BARRIER_MS = 60_000
 
 
 def main() -> None:
@@ -51,6 +55,7 @@ def main() -> None:
             if round_ == 2:
                 jaxcomm.reset_stats()
             for name, step in steps.items():
+                jax_compat.key_value_store().wait_at_barrier(f"{mib} {round_} {name}", BARRIER_MS)
                 start = time.perf_counter()
                 jax.block_until_ready(step(x))
                 if round_ >= 2:  # the first compile, and find the line's rate

@@ -145,7 +145,7 @@ void UdpTransport::Write(Lock& lock, SocketPeer& its) {
     peer.blocked = taken < peer.sizes.size();
     if (peer.blocked && peer.gone.ok()) peer.queue.Unsend(peer.sizes.size() - taken);
   }
-  if (peer.gone.ok() && !peer.blocked && peer.queue.ends_lossy()) Probe(peer);
+  if (peer.gone.ok() && !peer.blocked && peer.queue.ends_message()) Probe(peer);
   peer.writing = false;
   --peer.users;
   CloseUnused(peer);
@@ -162,10 +162,9 @@ bool UdpTransport::FillBatch(Peer& peer) {
   const int64_t now = NowNanoseconds();
   if (now < peer.held_until || !peer.queue.has_next()) return false;
   const int64_t most = std::min(peer.rate.batch(), peer.rate.Allowance(now));
-  if (!peer.queue.is_under_way()) {
-    peer.heard = now;
-    peer.rate.Pause();
-  }
+  if (!peer.queue.is_under_way()) peer.heard = now;
+  // Not where all has been answered that may go at this rate: a slow flow would never be measured.
+  if (peer.queue.has_paused()) peer.rate.Pause();
   peer.sizes.clear();
   peer.headers.clear();
   int64_t bytes = 0;

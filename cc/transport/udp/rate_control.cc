@@ -15,8 +15,10 @@ constexpr int64_t kQueue = 500 * kMicrosecond;       // faster where packets wai
 constexpr int64_t kBatchSlack = 300 * kMicrosecond;  // above the wait that two batches make by themselves
 constexpr double kRaise = 4e3;  // bytes per second: faster, each millisecond, by the root of this times the rate
 constexpr double kUsed = 0.7;   // faster only where this part of the rate is used
-constexpr double kDrain = 20 * kMillisecond;  // in which a queue is to be gone
+constexpr double kDrain = 12 * kMillisecond;  // in which a queue is to be gone
 constexpr double kLeastFactor = 0.5;          // of the rate at which bytes come, or of the rate if packets get lost
+constexpr int64_t kFull = 4 * kMillisecond;   // where packets wait for more, others fill the queue: no slower than
+constexpr double kFloor = 0.25;               // of the best rate at which they have come
 constexpr int64_t kMeasure = 1000;            // microseconds, at least, or
 constexpr int64_t kShortMeasure = 50;         // where so many bytes have come
 constexpr int64_t kMeasureBytes = 128 << 10;
@@ -95,8 +97,10 @@ void RateControl::FollowQueue(int64_t queued, std::optional<double> coming, int6
   }
   // The most, as a sender that waits for its core sends less for once.
   const double most = *std::max_element(coming_.begin(), coming_.end());
+  best_ = std::max(best_, *std::min_element(coming_.begin(), coming_.end()));
   if (excess <= 0 || most == 0) return;
-  rate_ = std::min(rate_, step + most * std::max(kLeastFactor, 1 - static_cast<double>(excess) / kDrain));
+  const double slower = step + most * std::max(kLeastFactor, 1 - static_cast<double>(excess) / kDrain);
+  rate_ = std::min(rate_, queued > kFull ? std::max(slower, kFloor * best_) : slower);
 }
 
 void RateControl::FollowLoss(const Answered& answered, int64_t round_trip, int64_t now) {

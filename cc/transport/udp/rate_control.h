@@ -3,13 +3,14 @@
 //   while (rate.Allowance(now) > 0) { ... send up to rate.batch() bytes ...; rate.Spend(bytes); }
 //   ... else again at rate.NextAt() ...
 //   rate.Take(answered, trip, now);   // an answer has come
-//   rate.Pause();                     // nothing is under way any more
+//   rate.Pause();                     // there was nothing to send
 //
 // The rate outlives a message: the next one starts with it. Times are nanoseconds of one clock, unless said otherwise.
 // Not thread-safe.
 // Source: MLT's delay-based control. Changed: it follows the packets' way and not the round trip, as an answer queues
 // behind what goes the other way; it slows down from the rate at which bytes come, which cannot fall below this flow's
-// part of the line while packets queue; and there is a brake on loss.
+// part of the line while packets queue; there is a brake on loss; and where others keep the queue full, as TCP does,
+// it slows down to a quarter of what it has had, not to nothing.
 #pragma once
 
 #include <array>
@@ -68,6 +69,7 @@ class RateControl {
   // Bytes per second that come, by the newest measurements.
   std::array<double, 4> coming_ = {};
   size_t measurements_ = 0;
+  double best_ = 0;                       // at which they have come, four measurements on end
   int64_t raised_ = 0, loss_braked_ = 0;  // when
   int64_t packets_ = 0, lost_ = 0;        // since the last look at the loss
 

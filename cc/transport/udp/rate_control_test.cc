@@ -26,8 +26,12 @@ class Line {
     }
   }
 
+  // From now on others always have so many bytes in the queue.
+  void KeepFull(int64_t bytes) { others_ = static_cast<int64_t>(1e9 * static_cast<double>(bytes) / speed_); }
+
   void Run(int64_t until, int64_t lose_each = 0) {
     for (; now_ < until; now_ += 10 * kMicrosecond) {
+      if (others_ > 0) free_ = std::max(free_, now_ + others_);
       for (Flow& flow : flows_) {
         Send(flow, lose_each);
         if (now_ % kMillisecond == 0) Answer(flow);
@@ -94,7 +98,7 @@ class Line {
   const double speed_;
   const int64_t queue_, answers_wait_;
   std::vector<Flow> flows_;
-  int64_t now_ = kSecond, free_ = 0, sent_ = 0;
+  int64_t now_ = kSecond, free_ = 0, sent_ = 0, others_ = 0;
 };
 
 TEST(RateControlTest, OneFlowFillsItsLineAndKeepsTheQueueShort) {
@@ -125,19 +129,32 @@ TEST(RateControlTest, RandomLossAloneDoesNotSlowItDown) {
 }
 
 TEST(RateControlTest, FlowsShareAShallowQueueEvenly) {
-  Line line(25e6, /*queue=*/64 << 10, 3);
-  line.Run(4 * kSecond);
-  line.Forget();
-  line.Run(8 * kSecond);
-  double sum = 0, squares = 0, lost = 0;
-  for (size_t flow = 0; flow < 3; ++flow) {
-    sum += line.come(flow);
-    squares += line.come(flow) * line.come(flow);
-    lost += line.lost(flow) * kPacket;
+  for (const size_t flows : {3, 7}) {
+    Line line(25e6, /*queue=*/64 << 10, flows);
+    line.Run(4 * kSecond);
+    line.Forget();
+    line.Run(8 * kSecond);
+    double sum = 0, squares = 0, lost = 0;
+    for (size_t flow = 0; flow < flows; ++flow) {
+      sum += line.come(flow);
+      squares += line.come(flow) * line.come(flow);
+      lost += line.lost(flow) * kPacket;
+    }
+    EXPECT_GT(sum, 0.85 * 4 * 25e6) << flows;
+    EXPECT_GT(sum * sum / (static_cast<double>(flows) * squares), 0.9) << flows;  // Jain's index of fairness
+    EXPECT_LT(lost, 0.05 * sum) << flows;
   }
-  EXPECT_GT(sum, 0.85 * 4 * 25e6);
-  EXPECT_GT(sum * sum / (3 * squares), 0.9);  // Jain's index of fairness
-  EXPECT_LT(lost, 0.1 * sum);
+}
+
+TEST(RateControlTest, WhereOthersKeepTheQueueFullItKeepsAQuarterOfWhatItHad) {
+  Line line(25e6, /*queue=*/512 << 10, 1);
+  line.Run(2 * kSecond);
+  line.KeepFull(400 << 10);
+  line.Run(3 * kSecond);
+  line.Forget();
+  line.Run(5 * kSecond);
+  EXPECT_GT(line.come(0), 0.22 * 2 * 25e6);
+  EXPECT_LT(line.come(0), 0.3 * 2 * 25e6);
 }
 
 // A flow whose packets take 100 us, and whose bytes come at 14 MB/s.

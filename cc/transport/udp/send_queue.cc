@@ -84,7 +84,8 @@ std::optional<PacketHeader> SendQueue::Next(int64_t now, std::byte* bytes, size_
   Read(frame, fragment.offset, *size, bytes);
   fragment.sent = now;
   fragment.is_unsent = false;
-  ends_lossy_ = frame.is_lossy;
+  ends_message_ = frame.message != nullptr;
+  has_paused_ = false;
   const uint64_t number = oldest_ + under_way_.size();
   const PacketKind kind = frame.is_lossy       ? PacketKind::kLossy
                           : KindOf(frame) == 0 ? PacketKind::kMessage
@@ -131,7 +132,7 @@ PacketHeader SendQueue::Probe(int64_t now) {
     ++oldest_;
   }
   under_way_.push_back({nullptr, 0, now});
-  ends_lossy_ = false;
+  ends_message_ = false;
   return {PacketKind::kProbe, /*asks=*/true, oldest_ + under_way_.size() - 1, 0, 0, 0, SentWhole()};
 }
 
@@ -176,6 +177,7 @@ Result<Answered> SendQueue::Take(const PacketHeader& answer, const std::byte* bi
       lost_.push_back(std::move(fragment));
     }
   }
+  has_paused_ |= under_way_.empty() && lost_.empty() && unsent_.empty();
   return answered;
 }
 

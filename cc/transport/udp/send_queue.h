@@ -68,8 +68,11 @@ class SendQueue {
   bool empty() const { return unsent_.empty() && frames_[0].empty() && frames_[1].empty(); }
   bool is_under_way() const { return !under_way_.empty(); }
   size_t under_way() const { return under_way_.size(); }  // packets
-  // The last packet is a lossy message's: if it gets lost, only one behind it tells that the message has been sent.
-  bool ends_lossy() const { return ends_lossy_ && lost_.empty() && unsent_.empty(); }
+  // Nothing is left to send, and somebody waits for what the last packet brings: only one behind it shows that it has
+  // been lost, and of a lossy message, that all has been sent.
+  bool ends_message() const { return ends_message_ && lost_.empty() && unsent_.empty(); }
+  // There was nothing to send or to answer before the next packet.
+  bool has_paused() const { return has_paused_; }
   size_t copied_bytes() const { return copied_bytes_; }
 
  private:
@@ -113,7 +116,7 @@ class SendQueue {
   uint64_t oldest_ = 0;
   int64_t under_way_bytes_ = 0;
   uint64_t newest_answer_ = 0;
-  bool ends_lossy_ = false;
+  bool ends_message_ = false, has_paused_ = true;
   std::set<uint64_t> frames_[2];  // numbers of those begun and not whole: messages; others
   uint64_t next_frame_[2] = {0, 0};
   size_t copied_bytes_ = 0;

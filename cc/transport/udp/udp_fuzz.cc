@@ -14,6 +14,7 @@
 #include "cc/transport/udp/lossy_frame.h"
 #include "cc/transport/udp/packet.h"
 #include "cc/transport/udp/send_queue.h"
+#include "cc/transport/udp/testing/fuzzed_packets.h"
 
 namespace jaxcomm {
 namespace {
@@ -96,6 +97,7 @@ class Fuzz {
       const FrameType type = is_message ? FrameType::kMessage : payload ? FrameType::kNotice : FrameType::kGoodbye;
       EncodeHeader({type, payload, is_message ? fuzzed_.Id() : MessageId()}, packet + kPacketHeaderBytes);
     }
+    ++fuzzed_packets;
     SealPacket(header, kKey, packet, kPacketHeaderBytes + size);
     const std::optional<PacketHeader> opened = OpenPacket(packet, kPacketHeaderBytes + size, kKey);
     Require(opened && opened->number == (header.number & ((uint64_t{1} << 56) - 1)) && opened->sent == header.sent &&
@@ -110,6 +112,7 @@ class Fuzz {
     std::byte packet[kPacketHeaderBytes + kFragment] = {};
     const size_t size = input_.Next() % sizeof(packet);
     input_.Read(packet, size);
+    ++fuzzed_packets;
     Require(!OpenPacket(packet, size, kKey));
   }
 
@@ -153,6 +156,7 @@ class Fuzz {
     std::fill(std::begin(bits), std::end(bits), static_cast<std::byte>(input_.Next()));
     PacketHeader header{PacketKind::kAnswer, input_.Next() % 8 == 0, ++answers_, input_.Number(), input_.Number(), 0};
     std::vector<std::shared_ptr<Outgoing>> done;
+    ++fuzzed_packets;
     const Result<Answered> answered = queue_.Take(header, bits, &done);
     if (!answered.ok()) return;
     Require(answered.value().lost <= answered.value().packets);

@@ -1,0 +1,105 @@
+#include "cc/transport/udp/send_queue.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace jaxcomm {
+namespace {
+
+constexpr size_t kFragment = 64;
+
+// A queue, and a process that has all of its packets but those that the test loses.
+class SendQueueTest : public testing::Test {
+ protected:
+  void Push(uint32_t bytes) {
+    data_.emplace_back(bytes);
+    const std::vector<ConstSpan> spans = {{data_.back().data(), bytes, 0}};
+    queue_.Push({FrameType::kMessage, bytes, MessageId()},
+                std::make_shared<Outgoing>(Outgoing{CallId(), spans, 1, Status(), nullptr}));
+  }
+  // So many packets, or all that may go.
+  int Send(int most = 1000) {
+    int count = 0;
+    for (std::optional<PacketHeader> header; count < most && (header = Next()); ++count) newest_ = header->number;
+    return count;
+  }
+  void Probe() { newest_ = queue_.Probe(++now_).number; }
+  // To the newest packet; `lost`: how many before it the i-th of these was.
+  Answered Answer(const std::vector<size_t>& lost = {}) {
+    std::array<std::byte, kAnswerBytes> bits;
+    bits.fill(std::byte{0xFF});
+    for (const size_t back : lost) bits[back / 8] &= ~static_cast<std::byte>(1 << (back % 8));
+    std::vector<std::shared_ptr<Outgoing>> done;
+    const Result<Answered> answered =
+        queue_.Take({PacketKind::kAnswer, false, ++answers_, newest_, 0, 0}, bits.data(), &done);
+    EXPECT_TRUE(answered.ok());
+    done_ += done.size();
+    return answered.value();
+  }
+
+  SendQueue queue_{kFragment, /*window=*/1 << 20};
+  size_t done_ = 0;
+
+ private:
+  std::optional<PacketHeader> Next() {
+    std::array<std::byte, kFragment> bytes;
+    size_t size;
+    return queue_.Next(++now_, bytes.data(), &size);
+  }
+
+  std::vector<std::vector<std::byte>> data_;
+  int64_t now_ = 0;
+  uint64_t newest_ = 0, answers_ = 0;
+};
+
+TEST_F(SendQueueTest, BehindTheLastPacketOfAMessageAProbeIsDueAlsoWhenItIsSentAgain) {
+  Push(1000);
+  EXPECT_EQ(Send(3), 3);
+  EXPECT_FALSE(queue_.ends_message());
+  Send();
+  EXPECT_TRUE(queue_.ends_message());
+  Probe();
+  EXPECT_FALSE(queue_.ends_message());
+  const Answered answered = Answer(/*lost=*/{1});  // the last packet, of which nothing but the probe could tell
+  EXPECT_EQ(answered.lost, 1);
+  EXPECT_EQ(done_, 0u);
+  EXPECT_EQ(Send(), 1);
+  EXPECT_TRUE(queue_.ends_message());
+  Probe();
+  Answer();
+  EXPECT_EQ(done_, 1u);
+}
+
+TEST_F(SendQueueTest, BehindWhatNobodyWaitsForNoProbeIsDue) {
+  queue_.PushCopy({FrameType::kNotice, 0, MessageId()}, {});
+  EXPECT_EQ(Send(), 1);
+  EXPECT_FALSE(queue_.ends_message());
+}
+
+TEST_F(SendQueueTest, APauseIsWhereNothingWasToBeSentNotWhereAllThatWasSentHasCome) {
+  EXPECT_TRUE(queue_.has_paused());
+  Push(1000);
+  Send(2);
+  Answer();
+  EXPECT_FALSE(queue_.is_under_way());
+  EXPECT_FALSE(queue_.has_paused());
+  Send();
+  Answer(/*lost=*/{0});
+  EXPECT_FALSE(queue_.has_paused());
+  Send();
+  Answer();
+  EXPECT_TRUE(queue_.has_paused());
+  Push(1000);
+  EXPECT_TRUE(queue_.has_paused());
+  Send(1);
+  EXPECT_FALSE(queue_.has_paused());
+}
+
+}  // namespace
+}  // namespace jaxcomm

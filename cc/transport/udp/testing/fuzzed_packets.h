@@ -1,0 +1,23 @@
+// How many packets a fuzzer has fed; it prints their number when it ends.
+//
+//   ++fuzzed_packets;
+#pragma once
+
+#include <cinttypes>
+#include <cstdint>
+#include <cstdio>
+
+namespace jaxcomm {
+
+class FuzzedPackets {
+ public:
+  ~FuzzedPackets() { std::fprintf(stderr, "packets: %" PRIu64 "\n", count_); }
+  void operator++() { ++count_; }
+
+ private:
+  uint64_t count_ = 0;
+};
+
+inline FuzzedPackets fuzzed_packets;
+
+}  // namespace jaxcomm
