@@ -48,7 +48,7 @@ void UdpTransport::RunTimers(Lock& lock) {
       if (peer->answer_at <= now) Answer(*peer);
       if (peer->answer_at != 0) sleeps_until_ = std::min(sleeps_until_, peer->answer_at);
     }
-    if (peer->queue.has_next() && !peer->blocked) {
+    if (peer->queue.has_next() && !peer->blocked && !peer->writing) {  // a thread that writes wakes this one at its end
       Write(lock, *peer);
       if (peer->queue.has_next()) {
         sleeps_until_ = std::min(sleeps_until_, std::max(peer->rate.NextAt(), peer->held_until));
