@@ -4,8 +4,8 @@
 
 Each process is a worker and trains the recipe's model by SGD with momentum, then by Adam, with each seed three times:
 by the exact mean of gradients, by one of which a share may stay lost (`Loss(policy="network")`), and by one that leaves
-out as much at random. The learning rates are those of `benchmarks/convergence.py`. Process 0 prints nats per held-out
-character: each way's mean with its 95 % interval over the seeds, and the paired differences to the exact mean.
+out the whole share at random. The learning rates are those of `benchmarks/convergence.py`. Process 0 prints nats per
+held-out character: each way's mean with its 95 % interval over the seeds, and the paired differences to the exact mean.
 """
 
 from __future__ import annotations

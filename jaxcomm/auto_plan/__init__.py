@@ -7,7 +7,7 @@ without compiling anew. If steps take as long as before, they switch back. When 
 all processes measure the links again at one launch, while its calls wait, which takes a percent of the time at most,
 and plan again. One line in the log says what changed and what it gained.
 
-When a process is gone it ends, and begins anew with a mesh of those that are left.
+When a process is gone it ends; `jaxcomm.init(mesh, plan="auto")` in those that are left begins anew.
 
 It follows all-reduces over all ranks, of steps that are called again and again; a whole training in one call is one
 launch, and does not change.

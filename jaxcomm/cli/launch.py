@@ -19,6 +19,7 @@ EXAMPLE = """
     jaxcomm launch -n 4 train.py --steps 100
     jaxcomm launch -n 2 --devices-per-process 4 --transport tcp train.py
     jaxcomm launch -n 2 -m mine.text
+    jaxcomm launch -n 4 --keep-going train.py
     jaxcomm launch -n 4 --dry-run train.py
 """
 

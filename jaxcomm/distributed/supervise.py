@@ -27,7 +27,7 @@ Show = Callable[[int, str, bool], None]
 
 
 class Failure(NamedTuple):
-    """Why a job ended before its time.
+    """A process's failure, or the signal that ended the job.
 
     Attributes:
       process: the first one that failed; None if a signal to this process ended the job.
@@ -57,7 +57,7 @@ def supervise(
       goes_on: whether the others go on after a process's failure, which is then none of the job.
 
     Returns:
-      None when all have ended with exit status 0.
+      None when all have ended, each with exit status 0 or with a failure after which the others go on.
     """
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(_signals())

@@ -6,7 +6,8 @@
     heard    one byte                                over the connection, once a trial has come
 
 The keys of a path come from the generation's key and both hellos, so no packet of another path or time passes. The
-connection stays open, with nothing more sent over it: by its end a process hears that the other one has ended.
+connection stays open: by its end a process hears that the other one has ended, and by its kernel's answers that the
+host is there.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class UdpPath(NamedTuple):
     """The way to another process, as both have agreed on it.
 
     Attributes:
-      connection: a TCP connection over which nothing is sent.
+      connection: a TCP connection over which no message goes.
       socket: a connected UDP socket.
       sends: key of the packets to the process, 16 bytes.
       receives: key of those that come.

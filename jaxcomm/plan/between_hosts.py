@@ -13,7 +13,7 @@ from jaxcomm.values import Value
 class BetweenHosts(Value):
     """TCP or UDP, by the share of packets that gets lost on the worst way: UDP where it is `udp_from` or more.
 
-    `jaxcomm.init(plan=…)` carries it out, unless JAXCOMM_TRANSPORT or several rails are named.
+    `jaxcomm.init(plan=…)` carries it out, unless JAXCOMM_TRANSPORT is named.
     """
 
     transport: Literal["tcp", "udp"]

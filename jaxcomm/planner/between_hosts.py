@@ -13,8 +13,8 @@ UDP_FROM: Final = 3e-3  # of packets: from there on UDP was behind TCP only for 
 def decide(profile: Profile) -> BetweenHosts | None:
     """UDP where the worst way loses enough packets that TCP slows down for them.
 
-    None: nobody knows what gets lost; or all ranks are on one host; or several rails connect the hosts, and UDP uses
-    one.
+    None: nobody knows what gets lost; or all ranks are on one host; or several rails connect the hosts: lost packets
+    are counted for one only, and all rails go over one of the two.
     """
     if profile.loss is None or len({*profile.hosts}) == 1 or len(profile.rails) > 1:
         return None

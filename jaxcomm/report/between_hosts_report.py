@@ -20,6 +20,6 @@ def between_hosts_section(chosen: BetweenHosts) -> str:
     """The section of `jaxcomm explain`, as plain text without a trailing newline."""
     words = (
         f"{between_hosts_headline(chosen)} jaxcomm.init(plan=…) before the first collective sees to it, unless "
-        "JAXCOMM_TRANSPORT or several rails are named."
+        "JAXCOMM_TRANSPORT is named."
     )
     return "What carries messages between hosts\n" + textwrap.indent(textwrap.fill(words, 108), "  ")

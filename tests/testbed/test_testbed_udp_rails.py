@@ -24,7 +24,7 @@ def test_a_path_that_is_cut_fails_over_and_is_taken_back(tmp_path: Path, monkeyp
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
     rail_cuts = importlib.import_module("rail_cuts")
     with testbed.up(TWO_HOSTS) as layout:
-        job = rail_cuts.Job(layout, tmp_path)
+        job = rail_cuts.Job(layout, tmp_path, mib=16)
         try:
             assert rail_cuts.wait(job, rail_cuts.START_S, "calls"), job.lines()
             drawn = random.Random(1)

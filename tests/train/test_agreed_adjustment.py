@@ -22,7 +22,7 @@ def broken(*_: object) -> bool:
 def test_a_failure_of_the_first_process_is_everyones(is_due, adjust, monkeypatch):
     kept: dict[str, str] = {}
     monkeypatch.setattr(store, "publish", kept.setdefault)
-    monkeypatch.setattr(store, "lookup", lambda key, _: kept[key])
+    monkeypatch.setattr(store, "lookup", lambda key, *_: kept[key])
     monkeypatch.setattr(store, "remove", lambda _: None)
     monkeypatch.setattr(agreed_adjustment, "_numbers", lambda: iter([0]))
     with pytest.raises(ArithmeticError):
