@@ -60,7 +60,9 @@ def test_a_plan_says_why(tmp_path: Path) -> None:
         plan = planner.plan(losing(rate))
         save(plan, tmp_path / "plan.json")
         assert plan_files.load(tmp_path / "plan.json") == plan
-        assert words in explanation(plan) and "unless JAXCOMM_TRANSPORT is named." in " ".join(explanation(plan).split())
+        assert words in explanation(plan) and "unless JAXCOMM_TRANSPORT is named." in " ".join(
+            explanation(plan).split()
+        )
         assert considered(plan)["between_hosts"] == {
             "transport": "udp" if rate else "tcp",
             "loss_rate": rate,
