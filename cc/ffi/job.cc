@@ -39,11 +39,10 @@ Status Job::Open(uint32_t process, uint32_t processes) {
 Status Job::OpenRails(RailKind kind, const std::vector<std::string>& names) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto rails = static_cast<uint32_t>(names.size());
-  if (!rail_names_.empty()) return InvalidArgument("the rails are opened once");
+  if (!tcp_.empty() || !udp_.empty()) return InvalidArgument("the rails are opened once");
   if (rails < 1 || rails > RailTable::kMaxRails) {
     return InvalidArgument(std::to_string(rails) + " rails: there are 1 to " + std::to_string(RailTable::kMaxRails));
   }
-  rail_names_ = names;
   if (rails > 1) rails_ = std::make_unique<Rails>(static_cast<uint32_t>(routes_.size()), rails, events_);
   std::vector<Transport*> transports;
   const auto add = [&](auto made, auto& opened) {
@@ -60,6 +59,7 @@ Status Job::OpenRails(RailKind kind, const std::vector<std::string>& names) {
     if (!status.ok()) return status;
   }
   if (rails_) rails_->Connect(std::move(transports));
+  rail_names_ = names;  // without them Start is an error
   return Status();
 }
 
@@ -126,22 +126,26 @@ std::vector<Rails::Lost> Job::lost_rails() const {
 }
 
 Status Job::RestoreTcp(const Rails::Lost& lost, int socket) {
-  return Restore(lost, [&] { return tcp_[lost.rail]->AddPeer(lost.process, socket); }, {socket});
+  const auto connect = [&] { return tcp_[lost.rail]->AddPeer(lost.process, socket); };
+  return Restore(lost, tcp_.size(), connect, {socket});
 }
 
 Status Job::RestoreUdp(const Rails::Lost& lost, const UdpPath& path) {
-  return Restore(lost, [&] { return udp_[lost.rail]->AddPeer(lost.process, path); }, {path.connection, path.socket});
+  const auto connect = [&] { return udp_[lost.rail]->AddPeer(lost.process, path); };
+  return Restore(lost, udp_.size(), connect, {path.connection, path.socket});
 }
 
-// `connect` owns the descriptors.
-Status Job::Restore(const Rails::Lost& lost, const std::function<Status()>& connect,
+// `rails`: of the kind of the connection. `connect` owns the descriptors.
+Status Job::Restore(const Rails::Lost& lost, size_t rails, const std::function<Status()>& connect,
                     const std::vector<int>& descriptors) {
   bool is_given = false;
   const auto give = [&] {
     is_given = true;
     return connect();
   };
-  const Status status = rails_ ? rails_->Restore(lost, give) : InvalidArgument("this process has one rail");
+  const Status status = !rails_              ? InvalidArgument("this process has one rail")
+                        : lost.rail >= rails ? InvalidArgument("this process has no such rail of that kind")
+                                             : rails_->Restore(lost, give);
   if (!is_given) CloseAll(descriptors);
   return status;
 }

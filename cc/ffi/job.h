@@ -70,7 +70,8 @@ class Job {
 
   Status Add(uint32_t process, Route route);
   Status AddTo(uint32_t process, uint32_t rail, size_t rails);
-  Status Restore(const Rails::Lost& lost, const std::function<Status()>& connect, const std::vector<int>& descriptors);
+  Status Restore(const Rails::Lost& lost, size_t rails, const std::function<Status()>& connect,
+                 const std::vector<int>& descriptors);
 
   Transport::Events* const events_;
   mutable std::mutex mutex_;

@@ -98,6 +98,7 @@ Status Rails::Peer::Take(std::string_view message, const CancelledCalls& cancell
   const MessageId id = DecodeMessageId(encoded);
   if (cancelled.Contains(id.call)) return Status();
   const auto bytes = static_cast<int64_t>(in.rest().size());
+  if (bytes > kMaxSmall) return InvalidArgument("a message with the notices that is too large for them");
   if (const auto at = posted.find(id); at != posted.end()) {
     if (at->second.bytes != bytes) return WrongSize(bytes, at->second.bytes);
     ScatterPacked(reinterpret_cast<const std::byte*>(in.rest().data()), at->second.spans);

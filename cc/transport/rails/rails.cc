@@ -218,16 +218,16 @@ void Rails::SendAs(const std::vector<Receiver>& to, std::vector<ConstSpan> spans
 
 void Rails::SendSmall(const std::vector<Receiver>& to, const std::vector<ConstSpan>& spans, int64_t bytes,
                       const Sent& done) {
-  std::vector<std::string> texts;
-  for (const Receiver& receiver : to) {
-    std::string& text = texts.emplace_back();
+  const auto text_for = [&](const Receiver& receiver) {
+    std::string text;
     text.reserve(NumberedNotices::kHeaderBytes + kMessageIdBytes + static_cast<size_t>(bytes));
     text.resize(NumberedNotices::kHeaderBytes);
     AppendMessageId(text, receiver.id);
     for (const ConstSpan& span : spans) {
       text.append(reinterpret_cast<const char*>(span.data), static_cast<size_t>(span.bytes));
     }
-  }
+    return text;
+  };
   Status status;
   std::vector<std::pair<std::optional<uint32_t>, NumberedNotices::Bytes>> notices(to.size());
   {
@@ -236,7 +236,7 @@ void Rails::SendSmall(const std::vector<Receiver>& to, const std::vector<ConstSp
     for (size_t i = 0; i < to.size(); ++i) {
       Peer& peer = *peers_[to[i].process];
       if (peer.gone.ok()) {
-        notices[i] = {peer.FirstRail(), peer.notices.Add(kMessage, std::move(texts[i]), bytes)};
+        notices[i] = {peer.FirstRail(), peer.notices.Add(kMessage, text_for(to[i]), bytes)};
       } else {
         status = peer.gone;
       }

@@ -1,7 +1,10 @@
 #include "cc/transport/rails/rails.h"
 
 #include <string>
+#include <utility>
 
+#include "cc/transport/rails/notice_kinds.h"
+#include "cc/transport/rails/numbered_notices.h"
 #include "cc/transport/rails/testing/rails_job.h"
 #include "gtest/gtest.h"
 
@@ -72,6 +75,22 @@ TEST_F(RailsTest, WhoSendsMoreThanCanBeKeptIsCutOff) {
   }
   EXPECT_EQ(nodes_[1].gone[0],
             "process 0 has been cut off: it sent more messages than can be kept of calls that nobody is in");
+}
+
+TEST_F(RailsTest, WhoSendsALargeMessageWithTheNoticesIsCutOff) {
+  MakeTwo();
+  RailsMessage& large = New(0, 1, kLarge, kMiB);
+  const Bytes before = large.memory;
+  Post(large);
+  std::string text(NumberedNotices::kHeaderBytes, '\0');
+  AppendMessageId(text, large.id);
+  text.append(kLarge, 'x');
+  NumberedNotices its;
+  nodes_[1].rails.events(0)->OnNotice(0, *its.Add(kMessage, std::move(text), kLarge));
+  Run();
+  EXPECT_EQ(nodes_[1].gone.at(0),
+            "process 0 has been cut off: it sent a message with the notices that is too large for them");
+  EXPECT_EQ(large.memory, before);
 }
 
 TEST_F(RailsTest, ALargeMessageCountsAsSentOnceTheOtherSideHasIt) {
