@@ -119,7 +119,7 @@ class Transport {
     virtual void OnNotice(uint32_t process, std::string_view notice) = 0;
     // Nothing comes from it any more; `why` says what happened, in words for the user. Once for each process, after all
     // notices and messages that have come of it. Those that came before their Post can still be posted; what has been
-    // posted or is sent otherwise ends with an error, as a rule afterwards.
+    // posted or is sent otherwise ends with an error, mostly after this event.
     virtual void OnPeerGone(uint32_t process, const Status& why) = 0;
     // In its place, where the process itself, or this one, has said that nothing more will come.
     virtual void OnPeerLeft(uint32_t process, const Status& why) { OnPeerGone(process, why); }
