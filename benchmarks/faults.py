@@ -13,7 +13,6 @@ import argparse
 import collections
 import contextlib
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -22,8 +21,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import testbed_job
+
 from jaxcomm import testbed
-from jaxcomm.distributed import launch
 from jaxcomm.report.tables import table
 from jaxcomm.testbed import Layout, Testbed
 
@@ -39,16 +39,9 @@ MAY_PASS = ("interface down", "packets dropped", "one direction", "is stopped", 
 
 def run(layout: Layout, seed: int) -> tuple[list[list[dict[str, Any]]], str]:
     """What each process of the seed's job reported, and what all of them printed."""
-    own = testbed.environments(layout)
-    command = testbed.on_its_host([sys.executable, str(PROGRAM), str(seed), str(FAULTS)])
     with contextlib.ExitStack() as stack:
-        children, outputs = [], []
-        for process, environment in enumerate(own):
-            outputs.append(stack.enter_context(tempfile.TemporaryFile("w+")))
-            job = {"devices": 1, "coordinator": testbed.coordinator(layout), "transport": None}
-            variables = launch.variables(process, len(own), **job, environment={"XLA_FLAGS": ""})
-            everything = launch.inherited(os.environ) | variables | environment
-            children.append(subprocess.Popen(command, stdout=outputs[-1], stderr=subprocess.STDOUT, env=everything))
+        outputs = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(layout.testbed.processes)]
+        children = testbed_job.start(layout, [str(PROGRAM), str(seed), str(FAULTS)], outputs.__getitem__)
         deadline = time.monotonic() + TIMEOUT_S
         for child in children:
             with contextlib.suppress(subprocess.TimeoutExpired):

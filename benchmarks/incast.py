@@ -13,18 +13,16 @@ and what that dropped.
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
+import testbed_job
 
 from jaxcomm import testbed
-from jaxcomm.distributed import launch
 from jaxcomm.report.tables import table
 from jaxcomm.testbed import Testbed
 
@@ -99,15 +97,13 @@ def launched(
         }
     )
     with testbed.up(hosts) as layout:
-        own = testbed.environments(layout)
-        words = [sys.executable, str(PROGRAM), ",".join(map(str, sizes)), str(rounds)]
-        command, processes = testbed.on_its_host(words), list[subprocess.Popen[str]]()
-        for process, environment in enumerate(own):
-            job = {"devices": 1, "coordinator": testbed.coordinator(layout), "transport": kind.transport}
-            variables = launch.variables(process, len(own), **job, environment={"XLA_FLAGS": ""})
-            everything = launch.inherited(os.environ) | variables | environment
-            output = subprocess.PIPE if process == 0 else subprocess.DEVNULL
-            processes.append(subprocess.Popen(command, stdout=output, env=everything, text=True))
+        processes = testbed_job.start(
+            layout,
+            [str(PROGRAM), ",".join(map(str, sizes)), str(rounds)],
+            lambda process: subprocess.DEVNULL if process else subprocess.PIPE,
+            errors=None,
+            transport=kind.transport,
+        )
         try:
             lines = processes[0].communicate(timeout=JOB_S)[0].splitlines()
             if any(process.wait(JOB_S) for process in processes):

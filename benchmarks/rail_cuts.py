@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
-import os
 import random
 import statistics
 import subprocess
@@ -27,8 +26,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, get_args
 
+import testbed_job
+
 from jaxcomm import testbed
-from jaxcomm.distributed import launch
 from jaxcomm.report.tables import table
 from jaxcomm.testbed import Layout, Testbed, network
 from jaxcomm.testbed.schema import Cut, CutKind
@@ -67,18 +67,12 @@ class Job:
     """The processes, and what they have printed."""
 
     def __init__(self, layout: Layout, folder: Path, mib: int) -> None:
-        self._end_file, self._files, self.children = folder / "end", list[Path](), list[subprocess.Popen[str]]()
-        own = testbed.environments(layout)
-        command = testbed.on_its_host([sys.executable, str(PROGRAM), str(mib << 18), str(self._end_file)])
-        for process, environment in enumerate(own):
-            job = {"devices": 1, "coordinator": testbed.coordinator(layout), "transport": None}
-            variables = launch.variables(process, len(own), **job, environment={"XLA_FLAGS": ""})
-            everything = launch.inherited(os.environ) | variables | environment
-            self._files.append(folder / str(process))
-            with self._files[-1].open("w") as output:
-                self.children.append(
-                    subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=everything, text=True)
-                )
+        self._end_file = folder / "end"
+        self._files = [folder / str(process) for process in range(layout.testbed.processes)]
+        with contextlib.ExitStack() as stack:
+            outputs = [stack.enter_context(file.open("w")) for file in self._files]
+            words = [str(PROGRAM), str(mib << 18), str(self._end_file)]
+            self.children = testbed_job.start(layout, words, outputs.__getitem__)
 
     def lines(self) -> list[list[str]]:
         """The whole lines of each process so far."""

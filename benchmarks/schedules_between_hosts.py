@@ -1,6 +1,6 @@
 """What an all-reduce between hosts takes without a plan, by schedules named here, and by `jax.lax.psum`, by turns.
 
-jaxcomm testbed run FILE -- python benchmarks/between_hosts.py --bytes 4194304 --schedules direct,ring
+jaxcomm testbed run FILE -- python benchmarks/schedules_between_hosts.py --bytes 4194304 --schedules direct,ring
 """
 
 from __future__ import annotations

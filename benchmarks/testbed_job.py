@@ -1,0 +1,33 @@
+"""Starts a job on a testbed's hosts, for benchmarks that do something to its network meanwhile."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import IO
+
+from jaxcomm import testbed
+from jaxcomm.distributed import launch
+from jaxcomm.testbed import Layout
+
+
+def start(
+    layout: Layout,
+    words: Sequence[str],
+    output: Callable[[int], IO[str] | int],
+    *,
+    errors: int | None = subprocess.STDOUT,
+    transport: str | None = None,
+) -> list[subprocess.Popen[str]]:
+    """A Python process on each host, with these arguments, whose output goes where `output` says for its number."""
+    own = testbed.environments(layout)
+    command = testbed.on_its_host([sys.executable, *words])
+    job = {"devices": 1, "coordinator": testbed.coordinator(layout), "transport": transport}
+    started = []
+    for process, environment in enumerate(own):
+        variables = launch.variables(process, len(own), **job, environment={"XLA_FLAGS": ""})
+        everything = launch.inherited(os.environ) | variables | environment
+        started.append(subprocess.Popen(command, stdout=output(process), stderr=errors, env=everything, text=True))
+    return started
