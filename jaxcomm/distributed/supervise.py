@@ -54,7 +54,7 @@ def supervise(
       command: program and arguments.
       environments: of the processes, by their numbers.
       show: is called with the process, a line, and whether that is of standard error.
-      goes_on: whether the others go on after a process's failure, which is then none of the job.
+      goes_on: whether the others go on after a process's failure, which then does not end the job.
 
     Returns:
       None when all have ended, each with exit status 0 or with a failure after which the others go on.
