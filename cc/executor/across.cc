@@ -176,7 +176,7 @@ void AcrossProcesses::Help(Driver& driver) {
   Driver* const outer = std::exchange(Driver::current, &driver);
   driver.flushes = false;
   Run(driver);
-  transport_.load()->Help(kHelp, [&] {
+  transport_.load()->Help(kHelp, yields_, [&] {
     Run(driver);
     return driver.own.has_value();
   });

@@ -2,7 +2,7 @@
 // possible, and says who keeps a call from its end.
 //
 //   AcrossProcesses across(pool, call_back);
-//   across.Connect(transport);                               // whose Events this is
+//   across.Connect(transport, /*yields=*/false);             // whose Events this is
 //   across.Arrive(site, run, rank, buffers, done);           // returns at once
 //   across.Watch(Clock::now(), deadline);                    // ends what is overdue; now and then
 //
@@ -44,7 +44,10 @@ class AcrossProcesses : public Transport::Events {
   AcrossProcesses(WorkerPool& pool, CallBack call_back) : pool_(pool), call_back_(std::move(call_back)) {}
 
   // Before the first Arrive; the transport is the caller's. It outlives this, but has run its last callback by then.
-  void Connect(Transport* transport) { transport_.store(transport); }
+  void Connect(Transport* transport, bool yields) {
+    yields_ = yields;
+    transport_.store(transport);
+  }
 
   // `refused`: an error that the rank brings, which all ranks of the call end with.
   void Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers, Done done,
@@ -140,6 +143,7 @@ class AcrossProcesses : public Transport::Events {
   WorkerPool& pool_;
   const CallBack call_back_;
   std::atomic<Transport*> transport_{nullptr};
+  bool yields_ = false;  // who helps; set before the transport
   const std::shared_ptr<HeldViews> held_views_ = std::make_shared<HeldViews>();
 
   mutable std::mutex mutex_;

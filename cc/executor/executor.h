@@ -62,7 +62,7 @@ class Executor {
   uint32_t LaunchOf(uint64_t module, int64_t run) { return across_.LaunchOf(module, run); }
   // Before the first ArriveAcross. The transport, whose events go to events(), is the caller's. It outlives this, but
   // must have run its last callback when this ends.
-  void Connect(Transport* transport) { across_.Connect(transport); }
+  void Connect(Transport* transport, bool yields = false) { across_.Connect(transport, yields); }
   Transport::Events& events() { return across_; }
   std::vector<AcrossProcesses::GoneProcess> gone() const { return across_.gone(); }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "cc/base/json.h"
@@ -211,6 +212,11 @@ void Job::Close() {
 bool Job::started() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return router_ != nullptr;
+}
+
+bool Job::has_processor_each() const {
+  const auto here = std::count(hosts_.begin(), hosts_.end(), host(process_));
+  return here <= static_cast<int64_t>(std::thread::hardware_concurrency());
 }
 
 Job& TheJob() {

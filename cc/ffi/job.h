@@ -61,6 +61,8 @@ class Job {
   // Null before Start.
   Transport* transport() const { return router_.get(); }
   bool started() const;
+  // After Start: whether there is a processor for each process of this host.
+  bool has_processor_each() const;
   uint32_t process() const { return process_; }
   // Of a process, after Start; 0 if it is none of the job.
   uint32_t host(uint32_t process) const { return process < hosts_.size() ? hosts_[process] : 0; }

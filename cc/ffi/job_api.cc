@@ -192,7 +192,7 @@ JAXCOMM_EXPORT int jaxcomm_job_restore_udp(int64_t process, int64_t rail, int64_
 JAXCOMM_EXPORT int jaxcomm_job_start(const uint32_t* hosts, int64_t processes, char* error, int64_t capacity) {
   return Answer(error, capacity, [&]() -> Status {
     Status status = TheJob().Start({hosts, hosts + processes});
-    if (status.ok()) TheExecutor().Connect(TheJob().transport());
+    if (status.ok()) TheExecutor().Connect(TheJob().transport(), TheJob().has_processor_each());
     return status;
   });
 }

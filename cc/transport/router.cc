@@ -46,10 +46,10 @@ void Router::EndExpecting() {
   for (Transport* transport : transports_) transport->EndExpecting();
 }
 
-void Router::Help(std::chrono::nanoseconds limit, const std::function<bool()>& over) {
+void Router::Help(std::chrono::nanoseconds limit, bool yields, const std::function<bool()>& over) {
   const std::set<uint32_t> used(routes_.begin(), routes_.end());
   if (used.size() > 2) return Flush();  // this process has one for itself
-  for (const uint32_t index : used) transports_[index]->Help(limit, over);
+  for (const uint32_t index : used) transports_[index]->Help(limit, yields, over);
 }
 
 }  // namespace jaxcomm

@@ -34,7 +34,7 @@ class Router : public Transport {
   void Expect() override;
   void EndExpecting() override;
   // Only if all other processes are reached over one transport: a thread cannot sleep on two.
-  void Help(std::chrono::nanoseconds limit, const std::function<bool()>& over) override;
+  void Help(std::chrono::nanoseconds limit, bool yields, const std::function<bool()>& over) override;
 
  private:
   const std::vector<Transport*> transports_;

@@ -1,4 +1,5 @@
 // Who serves the sockets of SocketTransport: its thread, or one that helps it for a while.
+#include <poll.h>
 #include <unistd.h>
 
 #include <utility>
@@ -41,7 +42,7 @@ bool SocketTransport::MustServe() const {
   return stopping_ || expected_ > 0 || resumes_ || !callbacks_.empty() || HasMore();
 }
 
-void SocketTransport::Help(std::chrono::nanoseconds limit, const std::function<bool()>& over) {
+void SocketTransport::Help(std::chrono::nanoseconds limit, bool yields, const std::function<bool()>& over) {
   Lock lock(mutex_);
   if (server_ != std::thread::id() || stopping_) return WriteQueued(lock);
   server_ = std::this_thread::get_id();
@@ -54,7 +55,16 @@ void SocketTransport::Help(std::chrono::nanoseconds limit, const std::function<b
     WriteQueued(lock);
     const auto left = end - Clock::now();
     if (is_over || left <= left.zero() || stopping_) break;
-    if (callbacks_.empty() && !resumes_) Await(lock, left);
+    if (!callbacks_.empty() || resumes_) continue;
+    if (yields) {
+      lock.unlock();
+      yielding_.Until([&] {
+        pollfd sockets{epoll_, POLLIN, 0};
+        return poll(&sockets, 1, 0) > 0;
+      });
+      lock.lock();
+    }
+    Await(lock, left);
   }
   server_ = std::thread::id();
   if (MustServe()) changed_.notify_one();

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "cc/base/status.h"
+#include "cc/base/yielding.h"
 #include "cc/transport/callbacks.h"
 #include "cc/transport/frame.h"
 #include "cc/transport/inbox.h"
@@ -62,7 +63,7 @@ class SocketTransport : public Transport {
   void Flush() override;
   void Expect() override;
   void EndExpecting() override;
-  void Help(std::chrono::nanoseconds limit, const std::function<bool()>& over) override;
+  void Help(std::chrono::nanoseconds limit, bool yields, const std::function<bool()>& over) override;
 
  protected:
   using Clock = std::chrono::steady_clock;
@@ -137,6 +138,7 @@ class SocketTransport : public Transport {
   std::condition_variable changed_;
   int64_t expected_ = 0;  // calls; for a moment fewer than none, as one may end before it is expected
   Clock::time_point quiet_since_;
+  Yielding yielding_;  // of the thread that helps
   std::thread thread_;
 };
 

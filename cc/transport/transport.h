@@ -169,8 +169,11 @@ class Transport {
 
   // Flushes and, if that spares it the way over a thread of the transport's, takes on this thread what comes: until
   // `over` says so, which is asked after each look, or until the limit. A process where nobody waits may hear of what
-  // goes out as late as the limit. Not to be called from a callback.
-  virtual void Help(std::chrono::nanoseconds /*limit*/, const std::function<bool()>& /*over*/) { Flush(); }
+  // goes out as late as the limit. `yields`: it stays awake for a while before it sleeps, which others that can run on
+  // its processor may use. Not to be called from a callback.
+  virtual void Help(std::chrono::nanoseconds /*limit*/, bool /*yields*/, const std::function<bool()>& /*over*/) {
+    Flush();
+  }
 };
 
 }  // namespace jaxcomm

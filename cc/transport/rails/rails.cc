@@ -333,7 +333,7 @@ void Rails::EndExpecting() {
   if (helped()) rails_[*first_]->EndExpecting();
 }
 
-void Rails::Help(std::chrono::nanoseconds limit, const std::function<bool()>& over) {
+void Rails::Help(std::chrono::nanoseconds limit, bool yields, const std::function<bool()>& over) {
   if (!helped()) return Flush();
   const auto flush_others = [this] {
     for (uint32_t rail = 0; rail < rails_.size(); ++rail) {
@@ -341,7 +341,7 @@ void Rails::Help(std::chrono::nanoseconds limit, const std::function<bool()>& ov
     }
   };
   flush_others();  // the first rail asks nothing while its own thread serves it
-  rails_[*first_]->Help(limit, [&] {
+  rails_[*first_]->Help(limit, yields, [&] {
     const bool is_over = over();
     flush_others();
     return is_over;

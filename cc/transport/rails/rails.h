@@ -94,7 +94,7 @@ class Rails : public Transport {
   void Expect() override;
   void EndExpecting() override;
   // Only if all processes have one first rail, on which small calls are: a thread cannot sleep on two.
-  void Help(std::chrono::nanoseconds limit, const std::function<bool()>& over) override;
+  void Help(std::chrono::nanoseconds limit, bool yields, const std::function<bool()>& over) override;
 
  private:
   class Listener : public Events {

@@ -110,7 +110,7 @@ TEST_F(RailsTest, ALargeMessageCountsAsSentOnceTheOtherSideHasIt) {
 
 TEST_F(RailsTest, AllRailsAreFlushedWhereTheFirstNeedsNoHelp) {
   MakeTwo();
-  nodes_[0].rails.Help(std::chrono::seconds(60), [] { return true; });
+  nodes_[0].rails.Help(std::chrono::seconds(60), /*yields=*/false, [] { return true; });
   EXPECT_GE(rails_[1].flushed(), 1);
 }
 

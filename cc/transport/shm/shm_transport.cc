@@ -142,7 +142,7 @@ void ShmTransport::Work() {
   }
 }
 
-void ShmTransport::Help(std::chrono::nanoseconds limit, const std::function<bool()>& over) {
+void ShmTransport::Help(std::chrono::nanoseconds limit, bool yields, const std::function<bool()>& over) {
   const std::unique_lock<std::mutex> serving(serving_, std::try_to_lock);
   if (!serving.owns_lock()) return Flush();
   const Clock::time_point end = Clock::now() + limit;
@@ -160,6 +160,7 @@ void ShmTransport::Help(std::chrono::nanoseconds limit, const std::function<bool
       if (left > left.zero()) continue;
       return shm::WakeSleeper(doorbell, shm::kAsleep);  // others go on ringing
     }
+    if (yields) yielding_.Until([&] { return doorbell.load() != shm::kAwake; });
     if (shm::Rest(doorbell, shm::kHelping)) shm::Sleep(doorbell, shm::kHelping, left);
   }
 }

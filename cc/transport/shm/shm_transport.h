@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "cc/base/status.h"
+#include "cc/base/yielding.h"
 #include "cc/transport/cancelled_calls.h"
 #include "cc/transport/shm/doorbell.h"
 #include "cc/transport/shm/life_lock.h"
@@ -61,7 +62,7 @@ class ShmTransport final : public Transport {
   void Cancel(const CallId& call) override;
   void Expect() override;
   void EndExpecting() override;
-  void Help(std::chrono::nanoseconds limit, const std::function<bool()>& over) override;
+  void Help(std::chrono::nanoseconds limit, bool yields, const std::function<bool()>& over) override;
 
   void Leave();
 
@@ -140,6 +141,7 @@ class ShmTransport final : public Transport {
   const std::unique_ptr<shm::LifeLock> life_lock_;
 
   std::mutex serving_;  // held by the thread that reads what has come, the progress thread or a helper
+  Yielding yielding_;   // of the helper
   std::mutex mutex_;
   std::condition_variable copied_;
   int64_t expected_ = 0;  // calls; for a moment fewer than none, as one may end before it is expected

@@ -288,7 +288,7 @@ TEST(ShmTransportTest, WhoHelpsTakesTheMessagesItself) {
       expected.Done()(status, std::move(view));
     });
     std::thread sender;
-    job[1].Help(kTestLimit, [&] {
+    job[1].Help(kTestLimit, /*yields=*/index % 2 == 1, [&] {
       if (sender.joinable()) return expected.come.count() == 1;
       sender = *StartThread([&] {  // now nobody else takes it
         job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), kIgnoreSent);
@@ -320,7 +320,7 @@ TEST(ShmTransportTest, AfterHelpTheProgressThreadGoesOn) {
     job[1].Post(0, Id(1, 0, 1, index), Whole(expected.back()->memory), false, expected.back()->Done());
     job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), kIgnoreSent);
     job[0].Flush();
-    job[1].Help(std::chrono::microseconds(index % 3 * 100), [] { return false; });
+    job[1].Help(std::chrono::microseconds(index % 3 * 100), /*yields=*/index % 2 == 1, [] { return false; });
   }
   for (const auto& each : expected) ASSERT_TRUE(each->come.Await(1));
 }
@@ -331,7 +331,7 @@ TEST(ShmTransportTest, WhatNobodyExpectsIsTakenWhenSomebodyDoes) {
   job[1].EndExpecting();
   for (uint32_t index = 0; index < 200; ++index) {
     job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), kIgnoreSent);
-    job[0].Help(kTestLimit, [] { return true; });  // who waits for nothing is not woken
+    job[0].Help(kTestLimit, /*yields=*/false, [] { return true; });  // who waits for nothing is not woken
     Expected expected(1000);
     job[1].Post(0, Id(1, 0, 1, index), Whole(expected.memory), false, expected.Done());
     job[1].Expect();

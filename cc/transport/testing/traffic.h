@@ -36,7 +36,7 @@ bool ReceiveWithHelp(Node& sender, Node& receiver, uint32_t index, std::chrono::
   });
   sender.transport->Send({{receiver.process, id}}, All(sent), [](const Status&) {});
   sender.transport->Flush();
-  receiver.transport->Help(limit, [&] { return taken.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
+  receiver.transport->Help(limit, /*yields=*/index % 2 == 1, [&] { return taken.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
   receiver.transport->Expect();
   const bool helped = taken.get() == std::this_thread::get_id();
   EXPECT_TRUE(Same(memory, sent));
