@@ -14,7 +14,9 @@
 namespace jaxcomm {
 namespace {
 
-constexpr int64_t kArenaBytes = int64_t{64} << 20;  // of shared memory for what this process sends
+// Of shared memory, for what this process sends: so little that it stays in the caches, so much that nobody waits for a
+// slot who could copy.
+constexpr int64_t kArenaBytes = int64_t{4} << 20, kArenaBytesPerProcess = 2 * Transport::kMaxMessage;
 
 void CloseAll(const std::vector<int>& descriptors) {
   for (const int descriptor : descriptors) close(descriptor);
@@ -67,8 +69,9 @@ Status Job::OpenRails(RailKind kind, const std::vector<std::string>& names) {
 Result<ShmTransport*> Job::Shm() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!shm_) {
+    const auto processes = static_cast<uint32_t>(routes_.size());
     Result<std::unique_ptr<ShmTransport>> made =
-        ShmTransport::Create(process_, static_cast<uint32_t>(routes_.size()), events_, kArenaBytes);
+        ShmTransport::Create(process_, processes, events_, std::max(kArenaBytes, processes * kArenaBytesPerProcess));
     if (!made.ok()) return made.status();
     shm_ = std::move(made.value());
   }

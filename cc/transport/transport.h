@@ -107,7 +107,7 @@ struct SendProgress {
 class Transport {
  public:
   static constexpr size_t kMaxNotice = 20 << 10;            // bytes
-  static constexpr int64_t kMaxMessage = int64_t{1} << 20;  // bytes of a segment, gaps included
+  static constexpr int64_t kMaxMessage = int64_t{256} << 10;  // bytes of a segment, gaps included
   static constexpr size_t kMaxLossySpans = 1024;
   static constexpr int64_t kMaxEarlyBytes = int64_t{64} << 20;
 

@@ -62,7 +62,7 @@ PeerChannel& MemoryFile::channel(uint32_t process) const {
 
 Result<std::shared_ptr<MemoryFile>> MemoryFile::Create(uint32_t process, uint32_t processes, int64_t arena_bytes) {
   const int64_t slots = arena_bytes / kSlotBytes;
-  if (process >= processes || slots + 1 < int64_t{processes} || slots > (1 << 20)) {
+  if (process >= processes || slots + 1 < int64_t{processes} || slots > (1 << 22)) {
     return InvalidArgument("an arena of " + FormatBytes(arena_bytes) + " for process " + std::to_string(process) +
                            " of " + std::to_string(processes) + ".\n  Cure: at least " + FormatBytes(kSlotBytes) +
                            " for each other process, at most 1 TiB.");

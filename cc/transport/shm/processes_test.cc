@@ -159,8 +159,8 @@ TEST(ProcessesTest, AFileThatOthersHaveOpenCannotBeShrunk) {
 
 TEST(ProcessesTest, TooLittleMemoryIsAnError) {
   LoggedEvents events;
-  EXPECT_EQ(ShmTransport::Create(0, 9, &events, kArena).status().message(),
-            "an arena of 4 MiB for process 0 of 9.\n  Cure: at least 1 MiB for each other process, at most 1 TiB.");
+  EXPECT_EQ(ShmTransport::Create(0, 18, &events, kArena).status().message(),
+            "an arena of 4 MiB for process 0 of 18.\n  Cure: at least 256 KiB for each other process, at most 1 TiB.");
   EXPECT_NE(ShmTransport::Create(0, 2, &events, int64_t{1} << 40)
                 .status()
                 .message()

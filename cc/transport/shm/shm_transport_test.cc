@@ -14,7 +14,7 @@
 namespace jaxcomm {
 namespace {
 
-constexpr size_t kMiB = size_t{1} << 20;
+constexpr size_t kSlot = Transport::kMaxMessage;
 const Sent kIgnoreSent = [](const Status&) {};
 
 // A posted message and what came of it.
@@ -44,7 +44,7 @@ struct Expected {
 TEST(ShmTransportTest, AMessageOfAnySizeComesWholeWhetherItIsPostedBeforeOrAfter) {
   ShmJob job(2);
   uint32_t call = 0;
-  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{100}, size_t{4096}, size_t{4097}, size_t{70000}, kMiB}) {
+  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{100}, size_t{4096}, size_t{4097}, size_t{70000}, kSlot}) {
     for (const bool early : {false, true}) {
       for (const bool accepts_view : {false, true}) {
         const MessageId id = Id(++call, 0, 1);
@@ -107,8 +107,8 @@ TEST(ShmTransportTest, AViewBeginsWithByteZeroOfTheMessage) {
 }
 
 TEST(ShmTransportTest, OneSendReachesEveryReceiver) {
-  ShmJob job(4, 3 * kMiB);
-  for (const size_t bytes : {size_t{1000}, kMiB}) {
+  ShmJob job(4, 3 * kSlot);
+  for (const size_t bytes : {size_t{1000}, kSlot}) {
     for (uint32_t round = 0; round < 20; ++round) {
       const uint32_t call = round + static_cast<uint32_t>(bytes);
       const std::vector<std::byte> content = Content(Id(call, 0, 0), bytes);
@@ -143,8 +143,8 @@ TEST(ShmTransportTest, NoticesComeInOrderAndBeforeMessagesThatWereSentLater) {
     std::atomic<uint32_t> count{0};
   } events;
   LoggedEvents other;
-  auto sender = ShmTransport::Create(0, 2, &other, 4 * kMiB);
-  auto receiver = ShmTransport::Create(1, 2, &events, 4 * kMiB);
+  auto sender = ShmTransport::Create(0, 2, &other, 4 * kSlot);
+  auto receiver = ShmTransport::Create(1, 2, &events, 4 * kSlot);
   ASSERT_TRUE(sender.ok() && receiver.ok());
   ShmTransport& from = *sender.value();
   ShmTransport& to = *receiver.value();
@@ -177,19 +177,19 @@ TEST(ShmTransportTest, NoticesComeInOrderAndBeforeMessagesThatWereSentLater) {
 }
 
 TEST(ShmTransportTest, HeldViewsStopOnlyTheirHolder) {
-  const std::vector<std::byte> content = Content(Id(0, 0, 0), kMiB);
-  ShmJob job(3, 8 * kMiB);
+  const std::vector<std::byte> content = Content(Id(0, 0, 0), kSlot);
+  ShmJob job(3, 8 * kSlot);
   std::vector<std::unique_ptr<Expected>> slow;
   Counter sent;
   for (uint32_t index = 0; index < 20; ++index) {  // its share are 4
-    slow.push_back(std::make_unique<Expected>(kMiB));
+    slow.push_back(std::make_unique<Expected>(kSlot));
     job[1].Post(0, Id(1, 0, 1, index), Whole(slow.back()->memory), true, slow.back()->Done());
     job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), [&](const Status&) { sent.Add(); });
   }
   job[0].Flush();
   for (uint32_t index = 0; index < 4; ++index) ASSERT_TRUE(slow[index]->come.Await(1));
   for (uint32_t index = 0; index < 50; ++index) {
-    Expected quick(kMiB);
+    Expected quick(kSlot);
     job[2].Post(0, Id(2, 0, 2, index), Whole(quick.memory), true, quick.Done());
     job[0].Send({{2, Id(2, 0, 2, index)}}, WholeConst(content), kIgnoreSent);
     job[0].Flush();
@@ -206,8 +206,8 @@ TEST(ShmTransportTest, HeldViewsStopOnlyTheirHolder) {
 }
 
 TEST(ShmTransportTest, AViewOutlivesBothTransports) {
-  Expected expected(kMiB);
-  const std::vector<std::byte> content = Content(Id(1, 0, 1), kMiB);
+  Expected expected(kSlot);
+  const std::vector<std::byte> content = Content(Id(1, 0, 1), kSlot);
   {
     ShmJob job(2);
     job[1].Post(0, Id(1, 0, 1), Whole(expected.memory), true, expected.Done());
@@ -221,19 +221,19 @@ TEST(ShmTransportTest, AViewOutlivesBothTransports) {
 }
 
 TEST(ShmTransportTest, EarlyMessagesDoNotBlockOthers) {
-  const std::vector<std::byte> content = Content(Id(0, 0, 0), kMiB);
-  ShmJob job(2, 4 * kMiB);
+  const std::vector<std::byte> content = Content(Id(0, 0, 0), kSlot);
+  ShmJob job(2, 4 * kSlot);
   constexpr uint32_t kEarly = 40;  // ten times the arena
   for (uint32_t index = 0; index < kEarly; ++index) {
     job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), kIgnoreSent);
   }
-  Expected other(kMiB);
+  Expected other(kSlot);
   job[1].Post(0, Id(2, 0, 1), Whole(other.memory), true, other.Done());
   job[0].Send({{1, Id(2, 0, 1)}}, WholeConst(content), kIgnoreSent);
   job[0].Flush();
   ASSERT_TRUE(other.come.Await(1));
   for (uint32_t index = 0; index < kEarly; ++index) {
-    Expected expected(kMiB);
+    Expected expected(kSlot);
     job[1].Post(0, Id(1, 0, 1, index), Whole(expected.memory), index % 2 == 0, expected.Done());
     ASSERT_TRUE(expected.come.Await(1));
     EXPECT_TRUE(expected.Has(content));
@@ -241,15 +241,15 @@ TEST(ShmTransportTest, EarlyMessagesDoNotBlockOthers) {
 }
 
 TEST(ShmTransportTest, AProcessThatSendsTooEarlyIsReadAgainWhenSomethingIsPosted) {
-  const std::vector<std::byte> content = Content(Id(0, 0, 0), kMiB);
-  ShmJob job(2, 4 * kMiB);
+  const std::vector<std::byte> content = Content(Id(0, 0, 0), kSlot);
+  ShmJob job(2, 4 * kSlot);
   constexpr uint32_t kEarly = 100;
   for (uint32_t index = 0; index < kEarly; ++index) {
     job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), kIgnoreSent);
   }
   job[0].Flush();
   for (uint32_t index = kEarly; index-- > 0;) {
-    Expected expected(kMiB);
+    Expected expected(kSlot);
     job[1].Post(0, Id(1, 0, 1, index), Whole(expected.memory), true, expected.Done());
     ASSERT_TRUE(expected.come.Await(1)) << index;
     EXPECT_TRUE(expected.Has(content));
@@ -257,10 +257,10 @@ TEST(ShmTransportTest, AProcessThatSendsTooEarlyIsReadAgainWhenSomethingIsPosted
 }
 
 TEST(ShmTransportTest, WhatAProcessSentTooEarlyStillComesWhenItHasLeft) {
-  const std::vector<std::byte> content = Content(Id(0, 0, 0), kMiB);
-  ShmJob job(2, 4 * kMiB);
-  // Two views, 64 copies, and two that are not read until something is posted.
-  constexpr uint32_t kEarly = 68;
+  const std::vector<std::byte> content = Content(Id(0, 0, 0), kSlot);
+  ShmJob job(2, 4 * kSlot);
+  // Two views, as many copies as may be, and two that are not read until something is posted.
+  constexpr uint32_t kEarly = 2 + Transport::kMaxEarlyBytes / kSlot + 2;
   Counter sent;
   for (uint32_t index = 0; index < kEarly; ++index) {
     job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), [&](const Status&) { sent.Add(); });
@@ -270,7 +270,7 @@ TEST(ShmTransportTest, WhatAProcessSentTooEarlyStillComesWhenItHasLeft) {
   job.Leave(0);
   ASSERT_TRUE(job.events(1).Await([](const Log& log) { return log.gone.count(0) != 0; }));
   for (uint32_t index = 0; index < kEarly; ++index) {
-    Expected expected(kMiB);
+    Expected expected(kSlot);
     job[1].Post(0, Id(1, 0, 1, index), Whole(expected.memory), true, expected.Done());
     ASSERT_TRUE(expected.come.Await(1));
     EXPECT_TRUE(expected.Has(content)) << index << ": " << expected.message;
@@ -312,11 +312,11 @@ TEST(ShmTransportTest, WhoHelpsTakesTheMessagesItself) {
 }
 
 TEST(ShmTransportTest, AfterHelpTheProgressThreadGoesOn) {
-  const std::vector<std::byte> content = Content(Id(0, 0, 0), kMiB);
-  ShmJob job(2, 4 * kMiB);
+  const std::vector<std::byte> content = Content(Id(0, 0, 0), kSlot);
+  ShmJob job(2, 4 * kSlot);
   std::vector<std::unique_ptr<Expected>> expected;
   for (uint32_t index = 0; index < 50; ++index) {
-    expected.push_back(std::make_unique<Expected>(kMiB));
+    expected.push_back(std::make_unique<Expected>(kSlot));
     job[1].Post(0, Id(1, 0, 1, index), Whole(expected.back()->memory), false, expected.back()->Done());
     job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content), kIgnoreSent);
     job[0].Flush();
@@ -391,12 +391,12 @@ TEST(ShmTransportTest, AProcessThatLeavesSaysSo) {
 }
 
 TEST(ShmTransportTest, SendsThatWaitEndWithTheirReceiver) {
-  const std::vector<std::byte> content(kMiB);
-  ShmJob job(3, 2 * kMiB);
+  const std::vector<std::byte> content(kSlot);
+  ShmJob job(3, 2 * kSlot);
   Counter sent, failed;
   std::vector<std::unique_ptr<Expected>> held;
   for (uint32_t index = 0; index < 10; ++index) {
-    held.push_back(std::make_unique<Expected>(kMiB));
+    held.push_back(std::make_unique<Expected>(kSlot));
     job[1].Post(0, Id(1, 0, 1, index), Whole(held.back()->memory), true, held.back()->Done());
     job[0].Send({{1, Id(1, 0, 1, index)}}, WholeConst(content),
                 [&](const Status& status) { (status.ok() ? sent : failed).Add(); });
@@ -409,9 +409,9 @@ TEST(ShmTransportTest, SendsThatWaitEndWithTheirReceiver) {
 }
 
 TEST(ShmTransportTest, OfACancelledCallNothingIsHeardAnyMore) {
-  const std::vector<std::byte> content(kMiB, std::byte{1});
-  ShmJob job(2, 2 * kMiB);
-  Expected expected(kMiB);
+  const std::vector<std::byte> content(kSlot, std::byte{1});
+  ShmJob job(2, 2 * kSlot);
+  Expected expected(kSlot);
   Counter sent;
   job[1].Post(0, Id(1, 0, 1), Whole(expected.memory), false, expected.Done());
   job[1].Cancel(Id(1, 0, 1).call);
@@ -421,22 +421,22 @@ TEST(ShmTransportTest, OfACancelledCallNothingIsHeardAnyMore) {
   }
   ASSERT_TRUE(sent.Await(100));
   job[1].Post(0, Id(1, 0, 1, 7), Whole(expected.memory), false, expected.Done());
-  Expected other(kMiB);
+  Expected other(kSlot);
   job[1].Post(0, Id(2, 0, 1), Whole(other.memory), false, other.Done());
   job[0].Send({{1, Id(2, 0, 1)}}, WholeConst(content), kIgnoreSent);
   job[0].Flush();
   ASSERT_TRUE(other.come.Await(1));
   EXPECT_EQ(expected.come.count(), 0);
-  EXPECT_EQ(expected.memory, std::vector<std::byte>(kMiB));
+  EXPECT_EQ(expected.memory, std::vector<std::byte>(kSlot));
 }
 
 TEST(ShmTransportTest, ACancelledSendLetsOthersPass) {
-  const std::vector<std::byte> content(kMiB, std::byte{1});
-  ShmJob job(2, 1 * kMiB);
-  Expected held(kMiB), other(kMiB);
+  const std::vector<std::byte> content(kSlot, std::byte{1});
+  ShmJob job(2, 1 * kSlot);
+  Expected held(kSlot), other(kSlot);
   job[1].Post(0, Id(1, 0, 1), Whole(held.memory), true, held.Done());
   job[0].Send({{1, Id(1, 0, 1)}}, WholeConst(content), kIgnoreSent);
-  auto memory = std::make_unique<std::vector<std::byte>>(kMiB);
+  auto memory = std::make_unique<std::vector<std::byte>>(kSlot);
   job[0].Send({{1, Id(2, 0, 1)}}, WholeConst(*memory), [](const Status&) { ADD_FAILURE(); });
   job[0].Flush();
   ASSERT_TRUE(held.come.Await(1));
@@ -450,14 +450,14 @@ TEST(ShmTransportTest, ACancelledSendLetsOthersPass) {
 
 TEST(ShmTransportTest, MistakesOfTheCallerAreErrors) {
   ShmJob job(2);
-  Expected expected(2 * kMiB);
+  Expected expected(2 * kSlot);
   std::string sent;
   job[0].Send({{1, Id(1, 0, 1)}}, WholeConst(expected.memory), [&](const Status& status) { sent = status.message(); });
-  EXPECT_EQ(sent, "a message of 2 MiB; at most 1 MiB can be sent at once.");
+  EXPECT_EQ(sent, "a message of 512 KiB; at most 256 KiB can be sent at once.");
   job[0].Send({{5, Id(1, 0, 5)}}, {}, [&](const Status& status) { sent = status.message(); });
   EXPECT_EQ(sent, "process 5 is no other process of this host.");
   job[0].Post(1, Id(1, 1, 0), Whole(expected.memory), false, expected.Done());
-  EXPECT_EQ(expected.message, "a message from process 1 of 2 MiB: no such process, or too many bytes.");
+  EXPECT_EQ(expected.message, "a message from process 1 of 512 KiB: no such process, or too many bytes.");
   job[0].Post(1, Id(2, 1, 0), {}, false, [](const Status&, auto) {});
   job[0].Post(1, Id(2, 1, 0), {}, false, expected.Done());
   EXPECT_EQ(expected.message, "a message from process 1 is posted twice.");

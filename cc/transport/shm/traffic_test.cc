@@ -21,10 +21,10 @@
 namespace jaxcomm {
 namespace {
 
-constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kSlot = Transport::kMaxMessage;
 
 size_t RandomSize(std::mt19937& random) {
-  static constexpr size_t kLargest[] = {64, 4096, 5000, 40000, 300000, size_t{1} << 20};
+  static constexpr size_t kLargest[] = {64, 4096, 5000, 40000, 200000, kSlot};
   return random() % (kLargest[random() % 6] + 1);
 }
 
@@ -35,7 +35,7 @@ INSTANTIATE_TEST_SUITE_P(Seeds, TrafficTest, testing::Range(0u, 6u));
 // late, and keep some views for a while.
 TEST_P(TrafficTest, EveryMessageComesWhole) {
   constexpr uint32_t kProcesses = 4, kMessages = 150;
-  ShmJob job(kProcesses, (3 + GetParam() * 4) * kMiB);
+  ShmJob job(kProcesses, (3 + GetParam() * 4) * kSlot);
   struct Planned {
     uint32_t from, index;
     size_t bytes;
@@ -116,9 +116,9 @@ TEST_P(TrafficTest, EveryMessageComesWhole) {
 
 // Calls are cancelled at any moment on both sides, and their memory is freed at once.
 TEST_P(TrafficTest, AfterCancelTheMemoryOfACallIsLeftAlone) {
-  const std::vector<std::byte> out(kMiB, std::byte{2});
-  std::vector<std::byte> in(kMiB);
-  ShmJob job(3, 6 * kMiB);
+  const std::vector<std::byte> out(kSlot, std::byte{2});
+  std::vector<std::byte> in(kSlot);
+  ShmJob job(3, 6 * kSlot);
   std::vector<std::thread> threads;
   for (uint32_t self = 0; self < 3; ++self) {
     for (uint32_t number = 0; number < 2; ++number) {
@@ -158,8 +158,8 @@ TEST_P(TrafficTest, AfterCancelTheMemoryOfACallIsLeftAlone) {
 
 // Process 2 writes at random into its own memory file, all but the slots' bytes, while it takes part.
 TEST_P(TrafficTest, AProcessThatWritesNonsenseHarmsNobody) {
-  std::vector<std::byte> guarded(3 * 1000, std::byte{5}), content(kMiB, std::byte{6});
-  ShmJob job(3, 6 * kMiB);
+  std::vector<std::byte> guarded(3 * 1000, std::byte{5}), content(kSlot, std::byte{6});
+  ShmJob job(3, 6 * kSlot);
   const int fd = OpenFile(getpid(), job[2].fd());
   struct stat file;
   ASSERT_EQ(fstat(fd, &file), 0);
@@ -167,7 +167,7 @@ TEST_P(TrafficTest, AProcessThatWritesNonsenseHarmsNobody) {
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   ASSERT_NE(memory, MAP_FAILED);
   close(fd);
-  const size_t channels = bytes - 6 * kMiB;
+  const size_t channels = bytes - 6 * kSlot;
   std::atomic<bool> stop{false};
   std::thread scribbler = *StartThread([&] {
     std::mt19937_64 random(GetParam());
@@ -183,10 +183,10 @@ TEST_P(TrafficTest, AProcessThatWritesNonsenseHarmsNobody) {
   for (uint32_t index = 0; index < 200; ++index) {
     job[0].Post(2, Id(1, 2, 0, index), {{guarded.data() + 1000, 1000, 0}}, false, [](const Status&, auto) {});
     job[2].Send({{0, Id(1, 2, 0, index)}}, {{content.data(), 1000, 0}}, [](const Status&) {});
-    job[0].Send({{2, Id(1, 0, 2, index)}, {1, Id(1, 0, 1, index)}}, {{content.data(), index % 2 == 0 ? 1000 : kMiB, 0}},
-                [](const Status&) {});
+    job[0].Send({{2, Id(1, 0, 2, index)}, {1, Id(1, 0, 1, index)}},
+                {{content.data(), index % 2 == 0 ? 1000 : kSlot, 0}}, [](const Status&) {});
     job[2].Flush();
-    std::vector<std::byte> in(index % 2 == 0 ? 1000 : kMiB);
+    std::vector<std::byte> in(index % 2 == 0 ? 1000 : kSlot);
     Counter come;
     job[1].Post(0, Id(1, 0, 1, index), Whole(in), index % 3 == 0, [&](const Status& status, auto) {
       EXPECT_TRUE(status.ok());

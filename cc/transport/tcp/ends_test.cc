@@ -15,7 +15,7 @@ namespace {
 
 TEST(EndsTest, OneThatIsDestroyedHasLeftAndItsMessagesArrive) {
   Node b(1);
-  Bytes into(1 << 20);
+  Bytes into(Transport::kMaxMessage);
   const Bytes data = Pattern(into.size(), 1);
   {
     Node a(0);
@@ -183,7 +183,7 @@ TEST(EndsTest, OneThatSendsWhatDoesNotBelongIsCutOffAndTheOthersAreNot) {
   garbage.Send(Bytes(100, std::byte{0x20}));
   EXPECT_EQ(a.AwaitGone(2), "process 2 has been cut off: it sent a frame of the unknown type 0x20202020");
   oversize.Send({FrameType::kMessage, Transport::kMaxMessage + 1, {}});
-  EXPECT_EQ(a.AwaitGone(3), "process 3 has been cut off: it sent a message of 1048577 bytes, more than 1048576");
+  EXPECT_EQ(a.AwaitGone(3), "process 3 has been cut off: it sent a message of 262145 bytes, more than 262144");
   a.transport->Post(4, Id(1, 4, 0, 0), All(into), false, a.OnReceived());
   size.Send({FrameType::kMessage, 11, Id(1, 4, 0, 0)});
   EXPECT_NE(a.AwaitGone(4).find("with 11 bytes where 10 are expected"), std::string::npos);

@@ -173,7 +173,7 @@ TEST_F(FrameReaderTest, WhatDoesNotBelongIsRefused) {
   } rows[] = {
       {garbage, "a frame of the unknown type 0x20202020"},
       {padded, "a frame that is no message but names one"},
-      {oversized, "a message of 1048577 bytes, more than 1048576"},
+      {oversized, "a message of 262145 bytes, more than 262144"},
       {long_notice, "a notice of 20481 bytes, more than 20480"},
       {loaded, "a goodbye of 1 bytes, more than 0"},
       {Message(1, Pattern(9)),
@@ -214,7 +214,7 @@ TEST_F(FrameReaderTest, TooMuchThatIsEarlyWaitsAndGoesOn) {
   Bytes into(sent.size());
   uint32_t index = 0;
   while (!reader_.waits()) ASSERT_TRUE(Feed(Message(index++, sent)).ok());
-  EXPECT_EQ(index, 64u);  // the last one is the first that is too much
+  EXPECT_EQ(index, Transport::kMaxEarlyBytes / Transport::kMaxMessage);  // the last one is the first that is too much
   ASSERT_TRUE(reader_.Resume().ok());
   EXPECT_TRUE(reader_.waits());
   Post(Id(0), {{into.data(), Transport::kMaxMessage, 0}});

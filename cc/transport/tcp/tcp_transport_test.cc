@@ -70,7 +70,7 @@ TEST(TcpTransportTest, OneMessageForSeveral) {
   Node a(0), b(1), c(2);
   Connect(a, b);
   Connect(a, c);
-  for (const size_t size : {size_t{100}, size_t{1} << 20}) {
+  for (const size_t size : {size_t{100}, size_t{Transport::kMaxMessage}}) {
     const Bytes data = Pattern(size, 1);
     Bytes at_b(size), at_c(size);
     const auto call = static_cast<uint32_t>(size);
@@ -125,14 +125,14 @@ TEST(TcpTransportTest, MoreThanMayBeEarlyWaitsForItsPost) {
 }
 
 TEST(TcpTransportTest, MoreThanMayBeEarlyIsReadOnWhenACallbackPosts) {
-  constexpr uint32_t kMessages = 70;
+  constexpr uint32_t kEarly = Transport::kMaxEarlyBytes / Transport::kMaxMessage, kMessages = kEarly + 6;
   Node a(0), b(1);
   Connect(a, b);
   const Bytes data = Pattern(Transport::kMaxMessage, 1);
   Bytes into(data.size());
   for (uint32_t i = 0; i < kMessages; ++i) a.transport->Send({{1, Id(1, 0, 1, i)}}, All(data), a.OnSent());
   a.transport->Flush();
-  a.Await([&] { return a.sent >= 63; });
+  a.Await([&] { return a.sent >= static_cast<int>(kEarly) - 1; });
   std::promise<void> done;
   std::function<void(uint32_t)> post = [&](uint32_t i) {
     if (i == kMessages) return done.set_value();
@@ -190,7 +190,7 @@ TEST(TcpTransportTest, WhatCannotBeIsAnError) {
   a.Await([&] { return a.failed == 1; });
   EXPECT_EQ(
       a.last_error,
-      "a message has a span of 1048577 bytes at 0 after one that ends at 0; spans must ascend and end before 1 MiB");
+      "a message has a span of 262145 bytes at 0 after one that ends at 0; spans must ascend and end before 256 KiB");
   a.transport->Post(1, Id(1, 1, 0, 0), {{data.data(), 2, 4}, {data.data(), 2, 5}}, false, a.OnReceived());
   a.Await([&] { return a.failed == 2; });
   a.transport->Notify(1, std::string(Transport::kMaxNotice + 1, 'x'));

@@ -36,7 +36,8 @@ bool ReceiveWithHelp(Node& sender, Node& receiver, uint32_t index, std::chrono::
   });
   sender.transport->Send({{receiver.process, id}}, All(sent), [](const Status&) {});
   sender.transport->Flush();
-  receiver.transport->Help(limit, /*yields=*/index % 2 == 1, [&] { return taken.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
+  receiver.transport->Help(limit, /*yields=*/index % 2 == 1,
+                           [&] { return taken.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
   receiver.transport->Expect();
   const bool helped = taken.get() == std::this_thread::get_id();
   EXPECT_TRUE(Same(memory, sent));
@@ -46,13 +47,13 @@ bool ReceiveWithHelp(Node& sender, Node& receiver, uint32_t index, std::chrono::
 // More than may be early, which waits for its posts; the notice behind it too.
 template <typename Node>
 void TakeMoreThanMayBeEarly(Node& a, Node& b) {
-  constexpr uint32_t kMessages = 80;
+  constexpr uint32_t kEarly = Transport::kMaxEarlyBytes / Transport::kMaxMessage, kMessages = kEarly + 16;
   const Bytes data = Pattern(Transport::kMaxMessage, 1);
   Bytes into(data.size());
   for (uint32_t i = 0; i < kMessages; ++i) a.transport->Send({{1, Id(1, 0, 1, i)}}, All(data), a.OnSent());
   a.transport->Notify(1, "last");
   a.transport->Flush();
-  a.Await([&] { return a.sent >= 63; });
+  a.Await([&] { return a.sent >= static_cast<int>(kEarly) - 1; });
   for (uint32_t i = 0; i < kMessages; ++i) {
     b.transport->Post(0, Id(1, 0, 1, i), All(into), false, b.OnReceived());
     b.Await([&] { return b.received == static_cast<int>(i) + 1; });

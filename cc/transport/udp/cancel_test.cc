@@ -42,10 +42,11 @@ TEST(UdpCancelTest, AfterCancelNoByteIsSentFromTheCaller) {
   RawUdp raw(a, 1);
   Bytes data = Pattern(Transport::kMaxMessage, 1);
   const Bytes original = data;
-  for (uint32_t i = 0; i < 3; ++i) {
+  constexpr uint32_t kMessages = 12;
+  for (uint32_t i = 0; i < kMessages; ++i) {
     a.transport->Send({{1, Id(1, 0, 1, i)}}, All(std::as_const(data)), a.OnSent());
   }
-  a.transport->Flush();  // half a message, as nobody answers
+  a.transport->Flush();  // some of them, as nobody answers
   a.transport->Cancel(Id(1, 0, 0, 0).call);
   data.assign(data.size(), std::byte{9});
   a.transport->Notify(1, "next");
@@ -53,8 +54,9 @@ TEST(UdpCancelTest, AfterCancelNoByteIsSentFromTheCaller) {
   for (;;) {
     const auto [header, packet] = raw.Read();
     if (header.kind == PacketKind::kProbe) break;
+    if (header.kind == PacketKind::kOrdered) continue;  // the notice
     ASSERT_EQ(header.kind, PacketKind::kMessage);
-    ASSERT_EQ(header.frame, 0u);
+    ASSERT_LT(header.frame, kMessages - 1);
     const size_t own = header.offset == 0 ? kHeaderBytes : 0;
     const Bytes part(packet.begin() + kPacketHeaderBytes + static_cast<ptrdiff_t>(own), packet.end());
     const size_t at = header.offset + own - kHeaderBytes;

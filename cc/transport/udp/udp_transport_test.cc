@@ -91,11 +91,11 @@ TEST(UdpTransportTest, OverLinesThatLoseDoubleAndReorderPackets) {
 TEST(UdpTransportTest, SpansWithGapsAndManySmallOnes) {
   UdpNode a(0), b(1);
   Connect(a, b);
-  const Bytes data = Pattern(300000, 3);
+  const Bytes data = Pattern(200000, 3);
   Bytes into(data.size());
   std::vector<ConstSpan> out;
   std::vector<Span> in;
-  for (int64_t at = 0; at + 100 <= 300000; at += 100) {
+  for (int64_t at = 0; at + 100 <= 200000; at += 100) {
     out.push_back({data.data() + at, 60, at});
     in.push_back({into.data() + at, 60, at});
   }
@@ -110,7 +110,7 @@ TEST(UdpTransportTest, OneMessageForSeveral) {
   UdpNode a(0), b(1), c(2);
   Connect(a, b);
   Connect(a, c);
-  const Bytes data = Pattern(1 << 20, 1);
+  const Bytes data = Pattern(Transport::kMaxMessage, 1);
   Bytes at_b(data.size()), at_c(data.size());
   b.transport->Post(0, Id(1, 0, 1, 0), All(at_b), false, b.OnReceived());
   c.transport->Post(0, Id(1, 0, 2, 0), All(at_c), false, c.OnReceived());
