@@ -109,7 +109,8 @@ Result<bool> Assembler::TakeFragment(const PacketHeader& header, const std::byte
 Result<bool> Assembler::Name(const PacketHeader& header, const std::byte* bytes, size_t size, Arrival& arrival) {
   const Result<Header> frame = DecodeHeader(bytes);
   if (!frame.ok()) return frame.status();
-  if (frame.value().type != FrameType::kMessage || kHeaderBytes + frame.value().bytes != header.bytes) {
+  const bool is_whole = arrival.is_lossy || kHeaderBytes + frame.value().bytes == header.bytes;
+  if (frame.value().type != FrameType::kMessage || !is_whole) {
     return InvalidArgument("a frame that is not the message that its packets say");
   }
   if (arrival.is_lossy) {
@@ -141,8 +142,10 @@ Status Assembler::BeginLossy(const Header& frame, const std::byte* bytes, size_t
   if (!lossy.ok()) return lossy.status();
   const std::vector<bool>& important = lossy.value().important;
   arrival.front = static_cast<uint32_t>(LossyFrontBytes(important.size()));
-  Result<Incoming> begun =
-      inbox_->BeginLossy(process_, frame.id, arrival.bytes - arrival.front, lossy.value().may_lose);
+  if (arrival.front + frame.bytes != arrival.bytes) {
+    return InvalidArgument("a frame that is not the lossy message that its packets say");
+  }
+  Result<Incoming> begun = inbox_->BeginLossy(process_, frame.id, frame.bytes, lossy.value().may_lose);
   if (!begun.ok()) return begun.status();
   arrival.message = std::move(begun.value());
   arrival.reliable = lossy.value().reliable;

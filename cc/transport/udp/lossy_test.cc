@@ -112,6 +112,16 @@ TEST(LossyTest, OnAGoodLineNothingIsLost) {
   for (const auto& message : messages) EXPECT_EQ(Check(*message), 0);
 }
 
+TEST(LossyTest, TheLongestMessageComes) {
+  UdpNode a(0), b(1);
+  Connect(a, b);
+  std::mt19937 random(6);
+  std::vector<std::unique_ptr<LossyMessage>> messages;
+  messages.push_back(std::make_unique<LossyMessage>(0, Transport::kMaxMessage, 1000, random));
+  Exchange(a, b, messages);
+  EXPECT_EQ(Check(*messages[0]), 0);
+}
+
 TEST(LossyTest, WhatMayLoseNothingLosesNothing) {
   BadLine line({/*seed=*/9, /*lost=*/0.1, /*doubled=*/0, /*late=*/0});
   UdpNode a(0), b(1);

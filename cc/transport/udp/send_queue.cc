@@ -36,7 +36,7 @@ void SendQueue::PushLossy(const MessageId& id, std::vector<bool> important, uint
     frame->bytes += bytes;
     if (important[i]) frame->reliable += bytes;
   }
-  frame->header = {FrameType::kMessage, static_cast<uint32_t>(frame->bytes - kHeaderBytes), id};
+  frame->header = {FrameType::kMessage, static_cast<uint32_t>(frame->bytes - front), id};
   message->spans = ImportantFirst(message->spans, important);
   frame->own = EncodeLossy(frame->header, {frame->reliable, frame->may_lose, std::move(important)});
   frame->message = std::move(message);

@@ -89,7 +89,7 @@ class Fuzz {
     if (is_lossy && header.offset == 0 && size >= front && (shape & 64) == 0) {
       lossy.reliable = static_cast<uint32_t>(front) + input_.Next();
       lossy.may_lose = input_.Next();
-      const Header frame{FrameType::kMessage, header.bytes - static_cast<uint32_t>(kHeaderBytes), fuzzed_.Id()};
+      const Header frame{FrameType::kMessage, payload, fuzzed_.Id()};
       const std::vector<std::byte> bytes = EncodeLossy(frame, lossy);
       std::copy(bytes.begin(), bytes.end(), packet + kPacketHeaderBytes);
     } else if (header.offset == 0 && size >= kHeaderBytes && (shape & 64) == 0) {
