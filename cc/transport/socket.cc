@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/tcp.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -51,6 +52,16 @@ SendProgress ProgressOf(int socket) {
 void ResetAtClose(int socket) {
   const linger now{1, 0};
   setsockopt(socket, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+}
+
+std::string PeerAddress(int socket) {
+  sockaddr_storage peer{};
+  socklen_t length = sizeof(peer);
+  char text[NI_MAXHOST] = "an unknown address";
+  if (getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &length) == 0) {
+    getnameinfo(reinterpret_cast<sockaddr*>(&peer), length, text, sizeof(text), nullptr, 0, NI_NUMERICHOST);
+  }
+  return text;
 }
 
 std::string DescribeEnd(int error) {

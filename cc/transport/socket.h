@@ -26,6 +26,9 @@ SendProgress ProgressOf(int socket);
 // Its end drops what has not been sent, and the other side hears of it at once.
 void ResetAtClose(int socket);
 
+// The address of the other side, in digits.
+std::string PeerAddress(int socket);
+
 // Why a connection ended, in words: "connection reset". 0: the other side has closed it.
 std::string DescribeEnd(int error);
 

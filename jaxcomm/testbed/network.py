@@ -73,6 +73,11 @@ def cut(layout: Layout, cut: Cut) -> list[Command]:
             hook = f'type filter hook ingress device "{rail}" priority 0; policy drop;'
             chain = f"netdev {_CUT_TABLE} {rail}"
             return [within(namespace, "nft", f"add table netdev {_CUT_TABLE}; add chain {chain} {{ {hook} }}")]
+        case "no-udp":
+            hook = f'type filter hook ingress device "{rail}" priority 0; policy accept;'
+            chain = f"netdev {_CUT_TABLE} {rail}"
+            rule = f"add rule {chain} ip protocol udp drop"
+            return [within(namespace, "nft", f"add table netdev {_CUT_TABLE}; add chain {chain} {{ {hook} }}; {rule}")]
         case "reset":
             hook = "type filter hook input priority 0; policy accept;"
             chain = f"inet {_CUT_TABLE} {rail}"
@@ -95,7 +100,7 @@ def repair(layout: Layout, cut: Cut) -> list[Command]:
             return [("ip", "-n", layout.switch, "link", "set", port, "up")]
         case "slow":
             return [_queue(*end, "replace", *_FIFO) for end in _ends(layout, cut.host, rail)]
-        case "one-way":
+        case "one-way" | "no-udp":
             return [within(namespace, "nft", f"delete chain netdev {_CUT_TABLE} {rail}")]
         case "reset":
             return [within(namespace, "nft", f"delete chain inet {_CUT_TABLE} {rail}")]

@@ -36,7 +36,7 @@ _LOSS: Final = (
     "add rule netdev t c numgen random mod 100 < 1 counter drop'"
 )
 _TAP: Final = "ip tuntap add dev one mode tap"
-_BY_NFT: Final = ("one-way", "reset")
+_BY_NFT: Final = ("one-way", "reset", "no-udp")
 _CONGESTION_CONTROLS: Final = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
 

@@ -14,7 +14,7 @@ from jaxcomm.values import Value
 
 Mbit = Annotated[float, Field(ge=1, le=10_000, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]
-CutKind = Literal["silent", "one-way", "down", "slow", "reset"]
+CutKind = Literal["silent", "one-way", "down", "slow", "reset", "no-udp"]
 
 CONTROL: Final = "control"  # the network of the coordinator, which nothing shapes
 _NAME: Final = re.compile(r"[a-z][a-z0-9]{0,8}")  # an interface's name has at most 15 letters
@@ -59,6 +59,7 @@ class Cut(Value):
 
     "silent": packets disappear, and neither end is told. "one-way": so do those to the host. "down": the host's
     interface loses its carrier. "slow": `mbit` are left, or 8 kbit/s. "reset": the host resets what comes by TCP.
+    "no-udp": what comes to the host by UDP disappears.
     """
 
     host: str

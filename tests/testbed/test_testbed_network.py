@@ -120,7 +120,7 @@ def test_connections_use_the_congestion_control_of_the_file() -> None:
                 assert (first_line(sender), first_line(server)) == ("cubic", "cubic")
 
 
-@pytest.mark.parametrize("kind", ["silent", "one-way", "down"])
+@pytest.mark.parametrize("kind", ["silent", "one-way", "down", "no-udp"])
 def test_a_link_is_cut_and_repaired(kind: str) -> None:
     wanted = made(cuts=[{"host": "b", "at_s": 0, "repaired_s": 0.1, "kind": kind}])
     with testbed.up(wanted) as layout:

@@ -1,6 +1,7 @@
 #include "cc/transport/rails/numbered_notices.h"
 
 #include "cc/base/little_endian.h"
+#include "cc/base/text.h"
 
 namespace jaxcomm {
 namespace {
@@ -27,12 +28,19 @@ Status NumberedNotices::Take(std::string_view bytes,
     return InvalidArgument("a notice with a wrong number");
   }
   Drop(confirmed);
-  if (number > taken_) early_.try_emplace(number, kind, in.rest());
+  if (number > taken_ && early_.count(number) == 0) {
+    if (early_bytes_ + bytes.size() > kMaxEarlyBytes) {
+      return InvalidArgument("more than " + FormatBytes(kMaxEarlyBytes) + " of notices behind one that is missing");
+    }
+    early_bytes_ += bytes.size();
+    early_.try_emplace(number, kind, in.rest());
+  }
   if (number != taken_) return Status();
   ++taken_;
   take(kind, in.rest());
   for (auto next = early_.begin(); next != early_.end() && next->first == taken_; next = early_.erase(next)) {
     ++taken_;
+    early_bytes_ -= kHeaderBytes + next->second.second.size();
     take(next->second.first, next->second.second);
   }
   return Status();

@@ -34,7 +34,7 @@ class NumberedNotices {
   // `bytes` begins with room for the header; `carried`: how many of them are of a message.
   Bytes Add(char kind, std::string bytes, int64_t carried = 0);
 
-  // An error: it is none that Add has made.
+  // An error: it is none that Add has made, or too many bytes wait for one that is missing.
   Status Take(std::string_view bytes, const std::function<void(char kind, std::string_view text)>& take);
   uint64_t taken() const { return taken_; }
   // How many of them no notice of ours has said to be taken.
@@ -46,6 +46,7 @@ class NumberedNotices {
 
  private:
   static constexpr size_t kMaxEarly = 4096;
+  static constexpr size_t kMaxEarlyBytes = size_t{8} << 20;
 
   struct Kept {
     Bytes bytes;
@@ -58,6 +59,7 @@ class NumberedNotices {
   uint64_t first_kept_ = 0;  // its number
   int64_t carried_ = 0;
   std::map<uint64_t, std::pair<char, std::string>> early_;
+  size_t early_bytes_ = 0;
   uint64_t taken_ = 0, confirmed_ = 0;
 };
 

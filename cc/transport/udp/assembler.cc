@@ -89,7 +89,7 @@ Result<bool> Assembler::TakeFragment(const PacketHeader& header, const std::byte
   if (header.kind != PacketKind::kOrdered && fragment == 0) {
     const Result<bool> named = Name(header, bytes, size, arrival);
     if (!named.ok() || !named.value()) return named;
-  } else if (!arrival.message && !Keep(header.kind, arrival)) {
+  } else if (!arrival.message && !Keep(header, arrival)) {
     return false;
   }
   Place(arrival, header.offset, bytes, size);
@@ -181,12 +181,12 @@ void Assembler::Lose(Arrival& arrival) {
   std::sort(lost.begin(), lost.end(), [](const ByteRange& a, const ByteRange& b) { return a.begin < b.begin; });
 }
 
-bool Assembler::Keep(PacketKind kind, Arrival& arrival) {
+// The notice that the others wait for always finds room.
+bool Assembler::Keep(const PacketHeader& header, Arrival& arrival) {
   if (arrival.kept) return true;
-  if (kind != PacketKind::kOrdered) {
-    if (kept_ + arrival.bytes > kMaxKept) return false;
-    kept_ += arrival.bytes;
-  }
+  const bool is_next = header.kind == PacketKind::kOrdered && header.frame == ordered_.oldest;
+  if (!is_next && kept_ + arrival.bytes > kMaxKept) return false;
+  kept_ += arrival.bytes;
   arrival.kept.reset(new std::byte[arrival.bytes]);  // not zeroed
   return true;
 }
@@ -228,6 +228,7 @@ Status Assembler::DeliverOrdered() {
     if (!at_end_) {
       inbox_->Notice(process_, {reinterpret_cast<const char*>(arrival.kept.get() + kHeaderBytes), bytes});
     }
+    kept_ -= arrival.bytes;
     ordered_.arrivals.erase(ordered_.arrivals.begin());
     ++ordered_.oldest;
   }

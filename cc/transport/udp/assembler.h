@@ -30,7 +30,8 @@ namespace jaxcomm {
 
 class Assembler {
  public:
-  static constexpr int64_t kMaxKept = int64_t{8} << 20;  // bytes of messages that are not named yet
+  // Bytes of messages that are not named yet, and of notices behind one that is not whole.
+  static constexpr int64_t kMaxKept = int64_t{8} << 20;
 
   // `fragment`: bytes of a frame that each of its packets carries, but the last; no less than kHeaderBytes.
   Assembler(uint32_t process, size_t fragment, Inbox* inbox) : process_(process), fragment_(fragment), inbox_(inbox) {}
@@ -51,6 +52,7 @@ class Assembler {
 
   bool at_end() const { return at_end_; }  // it has said goodbye
   int64_t duplicates() const { return duplicates_; }
+  int64_t kept() const { return kept_; }  // bytes
 
   // What is missing of messages of this call goes nowhere.
   void Cancel(const CallId& call);
@@ -87,7 +89,7 @@ class Assembler {
   void See(uint16_t sent);
   bool IsOver(uint64_t frame, const Arrival& arrival) const;
   void Lose(Arrival& arrival);
-  bool Keep(PacketKind kind, Arrival& arrival);
+  bool Keep(const PacketHeader& header, Arrival& arrival);
   void Place(Arrival& arrival, uint32_t offset, const std::byte* bytes, size_t size);
   void Finish(uint64_t frame);
   Status DeliverOrdered();

@@ -146,7 +146,7 @@ TEST(UdpFenceTest, ProgressIsWhatTheOtherProcessOrItsHostHasAnswered) {
   while (a.transport->ProgressTo(2).confirmed == before) std::this_thread::yield();
   std::byte asked{0};
   EXPECT_EQ(recv(stopped.connection(), &asked, 1, 0), 1);
-  EXPECT_EQ(asked, kAskHost);
+  EXPECT_EQ(asked, kAsk);
   EXPECT_GE(a.transport->ProgressTo(2).unanswered, 1u);
   a.transport->Fence(2, kSilent);
   EXPECT_EQ(a.transport->ProgressTo(2).unanswered, 0u);
@@ -155,7 +155,7 @@ TEST(UdpFenceTest, ProgressIsWhatTheOtherProcessOrItsHostHasAnswered) {
 TEST(UdpFenceTest, AHostThatIsAskedAnswersWithoutItsProcess) {
   UdpNode a(0);
   RawUdp raw(a, 1);
-  for (int i = 0; i < 100; ++i) ASSERT_EQ(send(raw.connection(), &kAskHost, 1, MSG_NOSIGNAL), 1);
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(send(raw.connection(), &kAsk, 1, MSG_NOSIGNAL), 1);
   AwaitNotice(a, raw, 0, 1);
   AwaitNotice(a, raw, 1, 2);
   EXPECT_EQ(a.transport->ProgressTo(1).unanswered, 0u);

@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "cc/base/text.h"
 #include "cc/transport/socket.h"
 #include "cc/transport/udp/peer.h"
 #include "cc/transport/udp/udp_transport.h"
@@ -26,13 +27,14 @@ constexpr int64_t kAnswerDelay = 1000000;  // nanoseconds that an answer may wai
 constexpr int64_t kHold = 50000000;        // nanoseconds until a process that had no room is asked again
 constexpr size_t kMaxBatchPackets = 64;
 constexpr int kFlushedBatches = 4;  // by a thread that has other things to do, such as serving another rail
+constexpr int kLeastHere = 4;       // answers over the connection alone, to as many probes, until a path has ended
 
 }  // namespace
 
-Status UdpTransport::Gone(uint32_t process, int error) const {
+Status UdpTransport::Gone(uint32_t process, const std::string& why) const {
   // Other processes are told so, too.
   const std::string on = rail_.empty() ? "" : " on rail " + rail_ + " to process " + std::to_string(process_);
-  return Status(Code::kInternal, "process " + std::to_string(process) + " is gone" + on + ": " + DescribeEnd(error));
+  return Status(Code::kInternal, "process " + std::to_string(process) + " is gone" + on + ": " + why);
 }
 
 void UdpTransport::Read(Lock& lock, Peer& peer) {
@@ -96,8 +98,8 @@ Status UdpTransport::TakeAnswer(Peer& peer, const PacketHeader& header, const st
   peer.held_until = header.asks ? now + kHold : 0;
   if (answered.value().packets == 0) return Status();
   peer.confirmed += static_cast<uint64_t>(answered.value().packets - answered.value().lost);
-  peer.heard = now;
-  peer.unanswered = 0;
+  peer.heard = peer.unanswered_since = now;
+  peer.unanswered = peer.only_here = 0;
   const int64_t response = arrived - answered.value().sent;
   if (answered.value().sent == 0 || response < header.offset) return Status();  // the second: a clock has been set
   peer.deviation = (3 * peer.deviation + std::abs(response - peer.response)) / 4;
@@ -162,7 +164,10 @@ bool UdpTransport::FillBatch(Peer& peer) {
   const int64_t now = NowNanoseconds();
   if (now < peer.held_until || !peer.queue.has_next()) return false;
   const int64_t most = std::min(peer.rate.batch(), peer.rate.Allowance(now));
-  if (!peer.queue.is_under_way()) peer.heard = now;
+  if (!peer.queue.is_under_way()) {
+    peer.heard = peer.unanswered_since = now;
+    peer.only_here = 0;
+  }
   // Not where all has been answered that may go at this rate: a slow flow would never be measured.
   if (peer.queue.has_paused()) peer.rate.Pause();
   peer.sizes.clear();
@@ -184,22 +189,45 @@ bool UdpTransport::FillBatch(Peer& peer) {
   return bytes > 0;
 }
 
-// Nothing comes over it but kAskHost and its end.
+// Nothing comes over it but kAsk, kHere and its end.
 void UdpTransport::ReadConnection(Lock& lock, Peer& peer) {
-  std::array<std::byte, 64> asked;
-  ++peer.users;
-  const ssize_t bytes = recv(peer.path.connection, asked.data(), asked.size(), MSG_DONTWAIT);
+  std::array<std::byte, 64> come;
+  const ssize_t bytes = recv(peer.path.connection, come.data(), come.size(), MSG_DONTWAIT);
   const int error = bytes < 0 ? errno : 0;
-  --peer.users;
-  const auto only_asks = [&] { return std::count(asked.begin(), asked.begin() + bytes, kAskHost) == bytes; };
-  if (error == EAGAIN || error == EINTR || (bytes > 0 && only_asks())) return;
+  if (error == EAGAIN || error == EINTR) return;
   Read(lock, peer);  // what it sent before
   if (!peer.gone.ok()) return;
+  const auto count = [&](std::byte byte) {
+    return bytes < 0 ? 0 : std::count(come.begin(), come.begin() + bytes, byte);
+  };
+  if (bytes > 0 && count(kAsk) + count(kHere) == bytes) {
+    if (count(kAsk) > 0) send(peer.path.connection, &kHere, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (count(kHere) > 0) TakeHere(lock, peer);
+    return;
+  }
   Fail(lock, peer,
        bytes > 0 ? CutOff(peer.process, InvalidArgument("bytes over the connection that shows that it lives"))
-                 : Gone(peer.process, error));
-  CloseUnused(peer);
+                 : Gone(peer.process, DescribeEnd(error)));
   RunCallbacks(lock);
+}
+
+// The process runs, and has read what packets had come to it when it said so.
+void UdpTransport::TakeHere(Lock& lock, Peer& peer) {
+  const int64_t now = NowNanoseconds();
+  if (!std::exchange(peer.is_asked, false) || !peer.queue.is_under_way() || now < peer.held_until) return;
+  ++peer.only_here;
+  const std::chrono::seconds limit = rail_.empty() ? kLost : kRailLost;
+  if (peer.only_here < kLeastHere || now - peer.unanswered_since < std::chrono::nanoseconds(limit).count()) return;
+  Fail(lock, peer,
+       Gone(peer.process, "UDP does not pass to " + PeerAddress(peer.path.connection) +
+                              ": no packet has been answered for " + FormatSeconds(limit) +
+                              ", while the process answers over TCP; let the firewalls between the hosts pass UDP, or "
+                              "set JAXCOMM_TRANSPORT=tcp"));
+  RunCallbacks(lock);
+}
+
+void UdpTransport::AskProcess(Peer& peer) {
+  peer.is_asked = send(peer.path.connection, &kAsk, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
 }
 
 void UdpTransport::Fail(Lock&, SocketPeer& its, const Status& end) {

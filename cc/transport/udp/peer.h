@@ -43,9 +43,9 @@ struct UdpTransport::Peer : SocketPeer {
     assembler = Assembler(process, FragmentBytes(path), inbox);
     queue = SendQueue(FragmentBytes(path), path.window);
     rate = RateControl(path.packet_bytes);
-    held_until = heard = response = deviation = answer_at = forged = 0;
-    unanswered = 0;
-    blocked = left = false;
+    held_until = heard = unanswered_since = response = deviation = answer_at = forged = 0;
+    unanswered = only_here = 0;
+    blocked = left = is_asked = false;
     gone = Status();
   }
 
@@ -76,6 +76,11 @@ struct UdpTransport::Peer : SocketPeer {
   int64_t deviation = 0;  // from that
   int64_t answer_at = 0;
   int unanswered = 0;  // probes in a row
+  // Whether UDP passes: when the last packet was answered, or the first one after that was sent; whether the process
+  // was asked over the connection beside the last probe; and how often it has answered such and no packet since.
+  int64_t unanswered_since = 0;
+  bool is_asked = false;
+  int only_here = 0;
   // Packets that have come, over all paths; so many when that was last asked for.
   uint64_t confirmed = 0, told = 0;
   int64_t forged = 0;

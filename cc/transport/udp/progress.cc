@@ -13,6 +13,7 @@ namespace jaxcomm {
 namespace {
 
 constexpr std::chrono::seconds kDeparture{2};
+constexpr int kUnansweredProbes = 6;  // until the process is asked in another way: an eighth of a second, at least
 
 }  // namespace
 
@@ -59,6 +60,7 @@ void UdpTransport::RunTimers(Lock& lock) {
         ++peer->unanswered;
         peer->heard = NowNanoseconds();
         Probe(*peer);
+        if (peer->unanswered >= kUnansweredProbes) AskProcess(*peer);
       }
       sleeps_until_ = std::min(sleeps_until_, peer->heard + peer->AnswerTimeout());
     }

@@ -17,15 +17,21 @@ constexpr double kRaise = 4e3;  // bytes per second: faster, each millisecond, b
 constexpr double kUsed = 0.7;   // faster only where this part of the rate is used
 constexpr double kDrain = 12 * kMillisecond;  // in which a queue is to be gone
 constexpr double kLeastFactor = 0.5;          // of the rate at which bytes come, or of the rate if packets get lost
-constexpr int64_t kFull = 4 * kMillisecond;   // where packets wait for more, others fill the queue: no slower than
+constexpr int64_t kFull = 4 * kMillisecond;   // where packets wait for more, no slower than
 constexpr double kFloor = 0.25;               // of the best rate at which they have come
-constexpr int64_t kMeasure = 1000;            // microseconds, at least, or
-constexpr int64_t kShortMeasure = 50;         // where so many bytes have come
+// Others keep the queue full where packets have waited for so much more than they may, all the time for so long; until
+// there is no queue for so long.
+constexpr int64_t kOthers = 2 * kMillisecond, kFullFor = 100 * kMillisecond, kGoneFor = 50 * kMillisecond;
+constexpr int64_t kMostBetween = 5 * kMillisecond;  // of that which counts from one answer to the next
+// Then, at a loss, down to a part of the rate as CUBIC, and from the first one on smaller steps up.
+constexpr double kContendFactor = 0.7, kContendRaise = 1.0 / 16;
+constexpr int64_t kMeasure = 1000;     // microseconds, at least, or
+constexpr int64_t kShortMeasure = 50;  // where so many bytes have come
 constexpr int64_t kMeasureBytes = 128 << 10;
 constexpr int64_t kPeriod = 5000 * kMillisecond;  // of the shortest way
 constexpr double kLoss = 0.01;                    // slower above, so that random loss alone does not slow down
 constexpr int64_t kLossPackets = 200;             // to judge by
-constexpr int64_t kLossPause = 2 * kMillisecond;  // beside two round trips
+constexpr int64_t kLossPause = 2 * kMillisecond;  // beside round trips
 
 // Of two times modulo 2^32.
 int32_t Difference(uint32_t later, uint32_t earlier) { return static_cast<int32_t>(later - earlier); }
@@ -71,8 +77,10 @@ std::optional<double> RateControl::Measure(const Answered& answered, uint32_t ca
 // How long packets wait on their way, by what theirs takes beside the shortest. Where the clocks have been set, the
 // round trip says more.
 int64_t RateControl::Queued(const Trip& trip, int64_t now) {
-  if (now - period_ >= kPeriod) {
+  // While others keep the queue full, the wait in it would be taken for the way.
+  if (now - period_ >= kPeriod && !contends_) {
     earlier_least_way_ = std::exchange(least_way_, std::nullopt);
+    earlier_best_ = std::exchange(best_, 0);
     period_ = now;
   }
   const uint32_t way = trip.came - trip.sent;
@@ -90,7 +98,9 @@ void RateControl::FollowQueue(int64_t queued, std::optional<double> coming, int6
   const auto batch_time = static_cast<int64_t>(static_cast<double>(batch()) / rate_ * 1e9);
   const int64_t excess = queued - std::max(kQueue, 2 * batch_time + kBatchSlack);
   if (excess > 0) is_starting_ = false;
-  const double step = std::sqrt(rate_ * kRaise);
+  const double best = std::max(best_, earlier_best_);
+  FollowOthers(excess, now);
+  const double step = std::sqrt(rate_ * kRaise) * (contends_ && has_yielded_ ? kContendRaise : 1);
   if (coming && *coming > kUsed * rate_ && (is_starting_ || now - raised_ >= kMillisecond)) {
     rate_ += is_starting_ ? rate_ : step;
     raised_ = now;
@@ -98,12 +108,30 @@ void RateControl::FollowQueue(int64_t queued, std::optional<double> coming, int6
   // The most, as a sender that waits for its core sends less for once.
   const double most = *std::max_element(coming_.begin(), coming_.end());
   best_ = std::max(best_, *std::min_element(coming_.begin(), coming_.end()));
-  if (excess <= 0 || most == 0) return;
+  if (excess <= 0 || most == 0 || contends_) return;
   const double slower = step + most * std::max(kLeastFactor, 1 - static_cast<double>(excess) / kDrain);
-  rate_ = std::min(rate_, queued > kFull ? std::max(slower, kFloor * best_) : slower);
+  rate_ = std::min(rate_, queued > kFull ? std::max(slower, kFloor * best) : slower);
+}
+
+// A queue that stays although this flow slows down is kept full by others, as TCP does; they would take all the line.
+// Then only loss slows down, as it does them.
+void RateControl::FollowOthers(int64_t excess, int64_t now) {
+  const int64_t passed = std::min(kMostBetween, now - std::exchange(looked_, now));
+  full_for_ = excess > kOthers ? full_for_ + passed : 0;
+  gone_for_ = excess <= 0 ? gone_for_ + passed : 0;
+  has_yielded_ = has_yielded_ && contends_;
+  contends_ = full_for_ >= kFullFor || (contends_ && gone_for_ < kGoneFor);
 }
 
 void RateControl::FollowLoss(const Answered& answered, int64_t round_trip, int64_t now) {
+  if (contends_) {
+    packets_ = lost_ = 0;
+    if (answered.lost == 0 || now - loss_braked_ < round_trip + kLossPause) return;
+    rate_ *= kContendFactor;
+    has_yielded_ = true;
+    loss_braked_ = now;
+    return;
+  }
   packets_ += answered.packets;
   lost_ += answered.lost;
   if (packets_ < kLossPackets || now - loss_braked_ < 2 * round_trip + kLossPause) return;

@@ -10,7 +10,7 @@
 // Source: MLT's delay-based control. Changed: it follows the packets' way and not the round trip, as an answer queues
 // behind what goes the other way; it slows down from the rate at which bytes come, which cannot fall below this flow's
 // part of the line while packets queue; there is a brake on loss; and where others keep the queue full, as TCP does,
-// it slows down to a quarter of what it has had, not to nothing.
+// only loss slows it down, as it does TCP, with which it then shares the line.
 #pragma once
 
 #include <array>
@@ -52,6 +52,7 @@ class RateControl {
   std::optional<double> Measure(const Answered& answered, uint32_t came);
   int64_t Queued(const Trip& trip, int64_t now);
   void FollowQueue(int64_t queued, std::optional<double> coming, int64_t now);
+  void FollowOthers(int64_t excess, int64_t now);
   void FollowLoss(const Answered& answered, int64_t round_trip, int64_t now);
 
   int64_t packet_bytes_;
@@ -69,9 +70,12 @@ class RateControl {
   // Bytes per second that come, by the newest measurements.
   std::array<double, 4> coming_ = {};
   size_t measurements_ = 0;
-  double best_ = 0;                       // at which they have come, four measurements on end
-  int64_t raised_ = 0, loss_braked_ = 0;  // when
-  int64_t packets_ = 0, lost_ = 0;        // since the last look at the loss
+  double best_ = 0, earlier_best_ = 0;  // at which they have come, four measurements on end, of the same periods
+  int64_t full_for_ = 0, gone_for_ = 0, looked_ = 0;  // the queue, by the looks at it
+  bool contends_ = false;                             // others keep it full
+  bool has_yielded_ = false;                          // to a loss since
+  int64_t raised_ = 0, loss_braked_ = 0;              // when
+  int64_t packets_ = 0, lost_ = 0;                    // since the last look at the loss
 
   static constexpr double kStart = 125e6, kLeast = 0.6e6, kMost = 12.5e9;
 };

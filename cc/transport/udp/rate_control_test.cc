@@ -18,20 +18,19 @@ constexpr int64_t kPacket = 1400;
 // Answers come each millisecond, and may wait on their own way.
 class Line {
  public:
-  Line(double bytes_per_second, int64_t queue, size_t flows, int64_t answers_wait = 0)
-      : speed_(bytes_per_second), queue_(queue), answers_wait_(answers_wait), flows_(flows) {
-    for (Flow& flow : flows_) {
-      flow.rate.Take({0, kPacket, 1, 0}, {kBase, Microseconds(now_), Microseconds(now_ + kClocks)},
-                     now_);  // the first notice
-    }
-  }
+  // `begin`: so long after the line's own beginning the flows' is.
+  Line(double bytes_per_second, int64_t queue, size_t flows, int64_t answers_wait = 0, int64_t begin = 0)
+      : speed_(bytes_per_second), queue_(queue), answers_wait_(answers_wait), begin_(kSecond + begin), flows_(flows) {}
 
-  // From now on others always have so many bytes in the queue.
-  void KeepFull(int64_t bytes) { others_ = static_cast<int64_t>(1e9 * static_cast<double>(bytes) / speed_); }
+  // From now on a TCP flow shares the line, until it stops.
+  void StartTcp() { tcp_.window = 10 * kPacket; }
+  void StopTcp() { tcp_ = Tcp(); }
 
   void Run(int64_t until, int64_t lose_each = 0) {
     for (; now_ < until; now_ += 10 * kMicrosecond) {
-      if (others_ > 0) free_ = std::max(free_, now_ + others_);
+      RunTcp();
+      if (now_ < begin_) continue;
+      if (now_ == begin_) Begin();
       for (Flow& flow : flows_) {
         Send(flow, lose_each);
         if (now_ % kMillisecond == 0) Answer(flow);
@@ -43,8 +42,11 @@ class Line {
   }
   double come(size_t flow) const { return static_cast<double>(flows_[flow].come); }
   double lost(size_t flow) const { return static_cast<double>(flows_[flow].lost); }
+  int64_t queued() const { return std::max<int64_t>(0, free_ - now_); }  // nanoseconds
+  double tcp_come() const { return static_cast<double>(tcp_come_); }
   void Forget() {
     for (Flow& flow : flows_) flow.come = flow.lost = 0;
+    tcp_come_ = 0;
   }
 
  private:
@@ -67,15 +69,47 @@ class Line {
     int64_t come = 0, lost = 0;
   };
 
+  // Each has heard of its first notice.
+  void Begin() {
+    const Trip trip = {kBase + queued(), Microseconds(now_), Microseconds(now_ + queued() + kClocks)};
+    for (Flow& flow : flows_) flow.rate.Take({0, kPacket, 1, 0}, trip, now_);
+  }
+
+  // It sends when packets have come, until the queue is full.
+  struct Tcp {
+    double window = 0;
+    bool is_starting = true;
+    int64_t slowed = 0;  // when
+    std::deque<Packet> packets;
+  };
+
+  void RunTcp() {
+    for (; !tcp_.packets.empty() && tcp_.packets.front().comes + kBase <= now_; tcp_.packets.pop_front()) {
+      const Packet& packet = tcp_.packets.front();
+      if (!packet.is_lost) {
+        tcp_.window += tcp_.is_starting ? kPacket : kPacket * kPacket / tcp_.window;
+        tcp_come_ += kPacket;
+      } else if (packet.sent > tcp_.slowed) {
+        tcp_.window *= 0.7;
+        tcp_.is_starting = false;
+        tcp_.slowed = now_;
+      }
+    }
+    while (static_cast<double>(tcp_.packets.size()) * kPacket < tcp_.window) tcp_.packets.push_back(Offer(false));
+  }
+
+  Packet Offer(bool is_lost) {
+    free_ = std::max(free_, now_);
+    is_lost = is_lost || 1e-9 * static_cast<double>(free_ - now_) * speed_ > static_cast<double>(queue_);
+    if (!is_lost) free_ += static_cast<int64_t>(1e9 * kPacket / speed_);
+    return {now_, free_, is_lost};
+  }
+
   void Send(Flow& flow, int64_t lose_each) {
     for (int64_t allowed = std::min(flow.rate.Allowance(now_), flow.rate.batch()); allowed > 0; allowed -= kPacket) {
       flow.rate.Spend(kPacket);
-      free_ = std::max(free_, now_);
-      const auto queued = static_cast<int64_t>(1e-9 * static_cast<double>(free_ - now_) * speed_);
-      const bool is_lost = queued > queue_ || (lose_each && ++sent_ % lose_each == 0);
-      if (!is_lost) free_ += static_cast<int64_t>(1e9 * kPacket / speed_);
-      flow.packets.push_back({now_, free_, is_lost});
-      (is_lost ? flow.lost : flow.come) += is_lost ? 1 : kPacket;
+      const Packet& packet = flow.packets.emplace_back(Offer(lose_each && ++sent_ % lose_each == 0));
+      (packet.is_lost ? flow.lost : flow.come) += packet.is_lost ? 1 : kPacket;
     }
   }
 
@@ -96,9 +130,10 @@ class Line {
   }
 
   const double speed_;
-  const int64_t queue_, answers_wait_;
+  const int64_t queue_, answers_wait_, begin_;
   std::vector<Flow> flows_;
-  int64_t now_ = kSecond, free_ = 0, sent_ = 0, others_ = 0;
+  Tcp tcp_;
+  int64_t now_ = kSecond, free_ = 0, sent_ = 0, tcp_come_ = 0;
 };
 
 TEST(RateControlTest, OneFlowFillsItsLineAndKeepsTheQueueShort) {
@@ -146,15 +181,37 @@ TEST(RateControlTest, FlowsShareAShallowQueueEvenly) {
   }
 }
 
-TEST(RateControlTest, WhereOthersKeepTheQueueFullItKeepsAQuarterOfWhatItHad) {
-  Line line(25e6, /*queue=*/512 << 10, 1);
-  line.Run(2 * kSecond);
-  line.KeepFull(400 << 10);
-  line.Run(3 * kSecond);
-  line.Forget();
-  line.Run(5 * kSecond);
-  EXPECT_GT(line.come(0), 0.22 * 2 * 25e6);
-  EXPECT_LT(line.come(0), 0.3 * 2 * 25e6);
+// Whoever came first.
+TEST(RateControlTest, ItSharesALineWithTcp) {
+  for (const size_t flows : {1, 3}) {
+    for (const bool tcp_is_first : {false, true}) {
+      Line line(25e6, /*queue=*/512 << 10, flows, 0, /*begin=*/tcp_is_first ? 3 * kSecond : 0);
+      if (tcp_is_first) line.StartTcp();
+      line.Run(6 * kSecond);
+      if (!tcp_is_first) line.StartTcp();
+      line.Run(9 * kSecond);
+      for (const int64_t until : {14, 19, 24, 29}) {  // also once the shortest way is forgotten
+        line.Forget();
+        line.Run(until * kSecond);
+        double come = 0, lost = 0;
+        for (size_t flow = 0; flow < flows; ++flow) {
+          come += line.come(flow);
+          lost += line.lost(flow) * kPacket;
+        }
+        EXPECT_GT(come, 0.35 * 5 * 25e6) << flows << tcp_is_first << until;
+        EXPECT_GT(line.tcp_come(), 0.2 * 5 * 25e6) << flows << tcp_is_first << until;
+        EXPECT_LT(lost, 0.02 * come) << flows << tcp_is_first << until;
+      }
+      line.StopTcp();
+      line.Run(30 * kSecond);
+      line.Forget();
+      line.Run(31 * kSecond);
+      double come = 0;
+      for (size_t flow = 0; flow < flows; ++flow) come += line.come(flow);
+      EXPECT_GT(come, 0.9 * 25e6);
+      EXPECT_LT(line.queued(), 4 * kMillisecond);
+    }
+  }
 }
 
 // A flow whose packets take 100 us, and whose bytes come at 14 MB/s.

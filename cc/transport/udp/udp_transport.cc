@@ -142,7 +142,7 @@ SendProgress UdpTransport::ProgressTo(uint32_t process) {
   const bool has_room = peer.held_until <= NowNanoseconds();
   const auto under_way = has_room ? static_cast<uint32_t>(peer.queue.under_way()) : 0;
   const bool progresses = std::exchange(peer.told, peer.confirmed) != peer.confirmed;
-  if (under_way > 0 && !progresses) send(peer.path.connection, &kAskHost, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (under_way > 0 && !progresses) send(peer.path.connection, &kAsk, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
   const SendProgress host = ProgressOf(peer.path.connection);
   return {peer.confirmed + host.confirmed, under_way > 0 ? under_way + host.unanswered : 0, host.repeats};
 }

@@ -10,9 +10,11 @@
 //
 // Beside its packets each process keeps a TCP connection to each other one on which no message is sent: by it the
 // kernels tell that a process has ended, or its host is silent (socket.h); where several rails lead to a process, bytes
-// go over it that the other kernel answers, whatever its process does. A process that answers no packet while its
-// connection lives may be stopped or slow; how long to wait for it is for deadlines to say. Packets that do not bear
-// the tag of the path's key are counted and dropped, and so are those that have come before.
+// go over it that the other kernel answers, whatever its process does. A process that answers no packet may be stopped
+// or slow, which it is for deadlines to end, or the packets get lost: it is asked over the connection, too, and answers
+// there behind all packets that it can read. Where it answers only there for kLost, or kRailLost where it is one rail
+// of several, the path has ended: networks may let TCP through and no UDP. Packets that do not bear the tag of the
+// path's key are counted and dropped, and so are those that have come before.
 #pragma once
 
 #include <chrono>
@@ -33,15 +35,15 @@ namespace jaxcomm {
 
 // The way to a process, as both sides have agreed on it.
 struct UdpPath {
-  int connection;  // a TCP socket, connected and authenticated, on which nothing is sent but kAskHost
+  int connection;  // a TCP socket, connected and authenticated, on which nothing is sent but kAsk and kHere
   int socket;      // a UDP socket, connected
   SipKey sends, receives;
   uint32_t packet_bytes;  // of each packet but the last of a frame
   uint32_t window;        // bytes that may be under way to the process
 };
 
-// Nothing, but for the answer of the host's kernel.
-constexpr std::byte kAskHost{'?'};
+// For the answer of the host's kernel, and that of the process.
+constexpr std::byte kAsk{'?'}, kHere{'!'};
 
 class UdpTransport : public SocketTransport {
  public:
@@ -52,6 +54,7 @@ class UdpTransport : public SocketTransport {
   };
 
   static constexpr uint32_t kMinPacketBytes = 512, kMaxPacketBytes = 65000;
+  static constexpr std::chrono::seconds kLost{5}, kRailLost{1};
 
   // `rail`: its name for errors, if there are several.
   static Result<std::unique_ptr<UdpTransport>> Create(uint32_t process, Events* events, std::string rail = "");
@@ -98,13 +101,15 @@ class UdpTransport : public SocketTransport {
   Status TakeAnswer(Peer& peer, const PacketHeader& header, const std::byte* bytes, size_t size, int64_t arrived);
   void Answer(Peer& peer);
   void Probe(Peer& peer);
+  static void AskProcess(Peer& peer);
   void Write(Lock& lock, SocketPeer& peer) override;
   bool FillBatch(Peer& peer);
   void ReadConnection(Lock& lock, Peer& peer);
   void Fail(Lock& lock, SocketPeer& peer, const Status& end) override;
   void End(Peer& peer, const Status& why);
   static void CloseUnused(Peer& peer);
-  Status Gone(uint32_t process, int error) const;
+  void TakeHere(Lock& lock, Peer& peer);
+  Status Gone(uint32_t process, const std::string& why) const;
   void SetInterest(Peer& peer);
 
   const std::string rail_;

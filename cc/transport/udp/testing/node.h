@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -32,8 +33,8 @@ namespace jaxcomm {
 
 class UdpNode : public RecordedEvents {
  public:
-  explicit UdpNode(uint32_t process) : RecordedEvents(process) {
-    Result<std::unique_ptr<UdpTransport>> made = UdpTransport::Create(process, this);
+  explicit UdpNode(uint32_t process, const std::string& rail = "") : RecordedEvents(process) {
+    Result<std::unique_ptr<UdpTransport>> made = UdpTransport::Create(process, this, rail);
     EXPECT_TRUE(made.ok()) << made.status().message();
     transport = std::move(made.value());
   }
