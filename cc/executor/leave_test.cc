@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
@@ -22,7 +23,22 @@ namespace {
 
 constexpr uint32_t kProcesses = 3;
 
-std::vector<std::unique_ptr<Transport>> ConnectShm(const std::vector<Transport::Events*>& events) {
+struct Connected {
+  std::unique_ptr<Transport> transport;
+  std::function<void()> leave;
+};
+
+template <typename Kind>
+std::vector<Connected> Owned(std::vector<std::unique_ptr<Kind>> made) {
+  std::vector<Connected> all;
+  for (std::unique_ptr<Kind>& one : made) {
+    Kind* const transport = one.get();
+    all.push_back({std::move(one), [transport] { transport->Leave(); }});
+  }
+  return all;
+}
+
+std::vector<Connected> ConnectShm(const std::vector<Transport::Events*>& events) {
   std::vector<std::unique_ptr<ShmTransport>> made;
   for (uint32_t process = 0; process < kProcesses; ++process) {
     made.push_back(std::move(ShmTransport::Create(process, kProcesses, events[process], 16 << 20).value()));
@@ -34,12 +50,10 @@ std::vector<std::unique_ptr<Transport>> ConnectShm(const std::vector<Transport::
       EXPECT_TRUE(made[process]->AddPeer(other, made[other]->nonce(), fd).ok());
     }
   }
-  std::vector<std::unique_ptr<Transport>> transports;
-  for (auto& one : made) transports.push_back(std::move(one));
-  return transports;
+  return Owned(std::move(made));
 }
 
-std::vector<std::unique_ptr<Transport>> ConnectTcp(const std::vector<Transport::Events*>& events) {
+std::vector<Connected> ConnectTcp(const std::vector<Transport::Events*>& events) {
   std::vector<std::unique_ptr<TcpTransport>> made;
   for (uint32_t process = 0; process < kProcesses; ++process) {
     made.push_back(std::move(TcpTransport::Create(process, events[process]).value()));
@@ -49,9 +63,7 @@ std::vector<std::unique_ptr<Transport>> ConnectTcp(const std::vector<Transport::
       EXPECT_TRUE(made[other]->AddPeer(process, to_process).ok());
     }
   }
-  std::vector<std::unique_ptr<Transport>> transports;
-  for (auto& one : made) transports.push_back(std::move(one));
-  return transports;
+  return Owned(std::move(made));
 }
 
 class LeaveTest : public testing::TestWithParam<bool> {};
@@ -67,7 +79,7 @@ TEST_P(LeaveTest, AfterItsLastCallAProcessIsMissedByNobody) {
         executors.push_back(std::make_unique<Executor>(1));
         events.push_back(&executors.back()->events());
       }
-      std::vector<std::unique_ptr<Transport>> transports = GetParam() ? ConnectTcp(events) : ConnectShm(events);
+      std::vector<Connected> processes = GetParam() ? ConnectTcp(events) : ConnectShm(events);
       MessageGroup group;
       group.list = std::string(list) + "/" + std::to_string(kProcesses);
       for (uint32_t rank = 0; rank < kProcesses; ++rank) {
@@ -76,7 +88,7 @@ TEST_P(LeaveTest, AfterItsLastCallAProcessIsMissedByNobody) {
       }
       std::vector<std::thread> threads;
       for (uint32_t process = 0; process < kProcesses; ++process) {
-        executors[process]->Connect(transports[process].get());
+        executors[process]->Connect(processes[process].transport.get());
         auto site = MessageSite::Make({"psum", "data", "none", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, 77, 0,
                                       {group}, process);
         ASSERT_TRUE(site.ok() && site.value()->SetLeaves({{DType::kS8, bytes}}, executors[process]->stats()).ok());
@@ -90,10 +102,11 @@ TEST_P(LeaveTest, AfterItsLastCallAProcessIsMissedByNobody) {
             EXPECT_TRUE(status.ok()) << list << " " << bytes << ": " << status.message();
             EXPECT_EQ(values, std::vector<std::byte>(static_cast<size_t>(bytes), std::byte{kProcesses}));
           }
-          transports[process].reset();
+          processes[process].leave();
         }));
       }
       for (std::thread& thread : threads) thread.join();
+      executors.clear();  // whose threads may still flush
     }
   }
 }
