@@ -9,7 +9,7 @@ import pytest
 
 from tests.processes import jobs
 
-TRANSPORTS = ["shm", "tcp"]
+TRANSPORTS = ["shm", "tcp", "udp"]
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

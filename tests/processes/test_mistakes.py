@@ -14,10 +14,10 @@ from jaxcomm.plan import save
 from tests.collectives.plans import SPECS, make
 from tests.processes import jobs
 
-TRANSPORTS = ["shm", pytest.param("tcp", marks=pytest.mark.slow)]
+TRANSPORTS = ["shm", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("tcp", "udp"))]
 LAST = 3
 # How long a rank is stopped amid a call: of a connection, for longer than it may be silent.
-AMID_S = {"shm": 2.0, "tcp": 25.0}
+AMID_S = {"shm": 2.0, "tcp": 25.0, "udp": 25.0}
 
 
 @functools.cache
