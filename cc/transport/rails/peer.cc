@@ -91,7 +91,7 @@ NumberedNotices::Bytes Rails::Peer::TakeReceived() {
   return notices.Add(kReceived, std::move(ids));
 }
 
-Status Rails::Peer::Take(std::string_view message, const CancelledCalls& cancelled, std::vector<Received>& received) {
+Status Rails::Peer::Take(std::string_view message, const CancelledCalls& cancelled, std::vector<Due>& due) {
   NumberReader in(message);
   const std::byte* const encoded = in.Take(kMessageIdBytes);
   if (encoded == nullptr) return InvalidArgument("a message without a name");
@@ -102,7 +102,7 @@ Status Rails::Peer::Take(std::string_view message, const CancelledCalls& cancell
   if (const auto at = posted.find(id); at != posted.end()) {
     if (at->second.bytes != bytes) return WrongSize(bytes, at->second.bytes);
     ScatterPacked(reinterpret_cast<const std::byte*>(in.rest().data()), at->second.spans);
-    received.push_back(std::move(at->second.done));
+    due.push_back({id.call, [done = std::move(at->second.done)] { done(Status(), nullptr); }});
     posted.erase(at);
     return Status();
   }

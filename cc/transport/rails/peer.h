@@ -27,6 +27,7 @@ struct Rails::Outgoing {
   // Takes `done`, once nobody needs the spans any more.
   Sent TakeDone() { return receivers == 0 && readers == 0 ? std::exchange(done, nullptr) : nullptr; }
 
+  CallId call;
   std::vector<ConstSpan> spans;
   size_t receivers = 0;  // that have not said to have it
   size_t readers = 0;    // of them, for whom a transport may read it: one that sends again what was not lost
@@ -88,7 +89,7 @@ struct Rails::Peer {
   // What tells it the messages that it need not keep.
   NumberedNotices::Bytes TakeReceived();
   // A small message has come: what is to be called back, if it was posted. An error says what is wrong with it.
-  Status Take(std::string_view message, const CancelledCalls& cancelled, std::vector<Received>& received);
+  Status Take(std::string_view message, const CancelledCalls& cancelled, std::vector<Due>& due);
   // The small message that came before it was posted; none: it did not. An error: it is of another size.
   Result<bool> TakeEarly(const MessageId& id, const std::vector<Span>& spans, int64_t bytes);
   // Nothing of the call is stored or called back any more; what its callbacks own.
@@ -111,8 +112,10 @@ struct Rails::Peer {
   uint64_t their_taken = 0;
   std::deque<std::function<void()>> deliveries;
   bool delivering = false;
-  Status failure;  // of the rail that failed last
-  Status gone;     // ok: it is not
+  Status end;            // of the rail that ended last
+  bool is_left = false;  // by the process's own word, or this one's
+  Status gone;           // ok: it is not
+  bool told = false;     // that it is
 };
 
 }  // namespace jaxcomm
