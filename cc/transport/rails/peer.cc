@@ -112,7 +112,21 @@ Status Rails::Peer::Take(std::string_view message, const CancelledCalls& cancell
   return Status();
 }
 
+Status Rails::Peer::NoteEarly(const MessageId& id, int64_t bytes) {
+  const auto at = posted.find(id);
+  if (at == posted.end()) {
+    if (large_early.size() < kMaxLargeEarly) large_early.emplace(id, bytes);
+    return Status();
+  }
+  return at->second.bytes == bytes ? Status() : WrongSize(bytes, at->second.bytes);
+}
+
 Result<bool> Rails::Peer::TakeEarly(const MessageId& id, const std::vector<Span>& spans, int64_t bytes) {
+  if (const auto large = large_early.find(id); large != large_early.end()) {
+    const int64_t came = large->second;
+    large_early.erase(large);
+    if (came != bytes) return WrongSize(came, bytes);
+  }
   const auto at = early.find(id);
   if (at == early.end()) return false;
   const auto came = static_cast<int64_t>(at->second.size());
@@ -136,6 +150,9 @@ void Rails::Peer::Cancel(const CallId& call, std::vector<Received>& received, st
   }
   for (auto at = early.lower_bound(first); at != early.end() && at->first.call == call; at = early.erase(at)) {
     early_bytes -= static_cast<int64_t>(at->second.size()) + kEarlyOverhead;
+  }
+  for (auto at = large_early.lower_bound(first); at != large_early.end() && at->first.call == call;) {
+    at = large_early.erase(at);
   }
 }
 

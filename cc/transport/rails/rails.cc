@@ -181,6 +181,17 @@ void Rails::Receive(const Lost& by, const MessageId& id, const Status& status, s
   if (end.ok()) rails_[rail]->Flush();
 }
 
+// Small ones are posted on no rail, so none can say that the two sides disagree about what is small.
+void Rails::ReceiveEarly(uint32_t process, const MessageId& id, int64_t bytes) {
+  Status wrong;
+  {
+    Lock lock(mutex_);
+    Peer& peer = *peers_[process];
+    if (peer.gone.ok() && !cancelled_.Contains(id.call)) wrong = peer.NoteEarly(id, bytes);
+  }
+  if (!wrong.ok()) EndAll(process, CutOff(process, wrong));
+}
+
 void Rails::Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) {
   SendAs(to, std::move(spans), std::move(done), nullptr);
 }

@@ -47,8 +47,6 @@ namespace jaxcomm {
 
 class Rails : public Transport {
  public:
-  static constexpr int64_t kMaxSmall = 16 << 10;
-
   // A rail to a process that has been fenced so many times, on both sides.
   struct Lost {
     uint32_t process, rail, fences;
@@ -101,6 +99,9 @@ class Rails : public Transport {
   class Listener : public Events {
    public:
     void OnNotice(uint32_t process, std::string_view notice) override { owner->ReceiveNotice(process, rail, notice); }
+    void OnEarly(uint32_t process, const MessageId& id, int64_t bytes) override {
+      owner->ReceiveEarly(process, id, bytes);
+    }
     void OnPeerGone(uint32_t process, const Status& why) override { owner->End(process, rail, why, /*left=*/false); }
     void OnPeerLeft(uint32_t process, const Status& why) override { owner->End(process, rail, why, /*left=*/true); }
 
@@ -132,6 +133,7 @@ class Rails : public Transport {
   void SendSmall(const std::vector<Receiver>& to, const std::vector<ConstSpan>& spans, int64_t bytes, const Sent& done);
   void Receive(const Lost& by, const MessageId& id, const Status& status, std::shared_ptr<const std::byte> view,
                const std::vector<ByteRange>& lost);
+  void ReceiveEarly(uint32_t process, const MessageId& id, int64_t bytes);
   void PostOn(uint32_t process, const MessageId& id, const std::vector<Lost>& rails);
   void SendOn(uint32_t rail, const std::vector<Receiver>& to, const std::shared_ptr<Outgoing>& message);
   void EndReading(const std::shared_ptr<Outgoing>& message, size_t receivers);

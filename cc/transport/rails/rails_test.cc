@@ -46,22 +46,26 @@ TEST_F(RailsTest, NoticesAndSmallMessagesAreOnTheFirstRailPostedNowhere) {
   EXPECT_EQ(nodes_[0].rails.states()[0].bytes, 10 * 10 + 10 * Rails::kMaxSmall);
 }
 
-TEST_F(RailsTest, WhoSendsASmallMessageOfAnotherSizeIsCutOff) {
-  for (const bool is_early : {false, true}) {
-    rails_.clear();
-    nodes_.clear();
-    MakeTwo();
-    RailsMessage& message = New(0, 1, 10, kMiB);
-    message.memory.resize(11);
-    if (!is_early) Post(message);
-    Send(message);
-    Run();
-    if (is_early) Post(message);
-    const std::string why = "process 0 has been cut off: it sent a message with 10 bytes where 11 are expected";
-    EXPECT_EQ(message.received, CallbackState(1, why));
-    EXPECT_EQ(nodes_[1].gone[0], why);
-    Run();
-    EXPECT_EQ(nodes_[0].gone.size(), 1u);
+TEST_F(RailsTest, WhoSendsAMessageOfAnotherSizeIsCutOffThoughOneSideTakesItForLarge) {
+  for (const auto& [sent, expected] : {std::pair<int64_t, int64_t>(10, 11), {10, kLarge}, {kLarge, 10}}) {
+    for (const bool is_early : {false, true}) {
+      messages_.clear();
+      rails_.clear();
+      nodes_.clear();
+      MakeTwo();
+      RailsMessage& message = New(0, 1, sent, kMiB);
+      message.memory.resize(static_cast<size_t>(expected));
+      if (!is_early) Post(message);
+      Send(message);
+      Run();
+      if (is_early) Post(message);
+      const std::string why = "process 0 has been cut off: it sent a message with " + std::to_string(sent) +
+                              " bytes where " + std::to_string(expected) + " are expected";
+      EXPECT_EQ(message.received, CallbackState(1, why));
+      EXPECT_EQ(nodes_[1].gone[0], why);
+      Run();
+      EXPECT_EQ(nodes_[0].gone.size(), 1u);
+    }
   }
 }
 

@@ -172,6 +172,8 @@ class FakeRail {
       if (at == posted_.end()) {
         if (!item.important.empty()) return;
         if (!early_.emplace(item.id, Early{from, item.bytes}).second) throw std::logic_error("sent twice");
+        const auto bytes = static_cast<int64_t>(item.bytes.size());
+        if (bytes > kMaxSmall) events->OnEarly(from, item.id, bytes);
         return;
       }
       const Posted posted = std::move(at->second);
