@@ -51,6 +51,9 @@ Result<std::optional<Incoming>> Inbox::Begin(uint32_t process, const MessageId& 
   arrival->early.reset(new std::byte[static_cast<size_t>(bytes)], std::default_delete<std::byte[]>());
   arrival->spans = {{arrival->early.get(), bytes, 0}};
   early_[id] = {process, bytes, arrival->early};
+  if (bytes > Transport::kMaxSmall) {
+    callbacks_->Push(id.call, [events = events_, process, id, bytes] { events->OnEarly(process, id, bytes); });
+  }
   return arrival;
 }
 

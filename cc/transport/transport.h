@@ -106,10 +106,11 @@ struct SendProgress {
 
 class Transport {
  public:
-  static constexpr size_t kMaxNotice = 20 << 10;            // bytes
+  static constexpr size_t kMaxNotice = 20 << 10;              // bytes
   static constexpr int64_t kMaxMessage = int64_t{256} << 10;  // bytes of a segment, gaps included
   static constexpr size_t kMaxLossySpans = 1024;
   static constexpr int64_t kMaxEarlyBytes = int64_t{64} << 20;
+  static constexpr int64_t kMaxSmall = 16 << 10;  // bytes of a message that rails carry with the notices
 
   // What a transport tells; the functions run as callbacks do.
   class Events {
@@ -117,6 +118,9 @@ class Transport {
     virtual ~Events() = default;
     // Those of one process come in the order in which it sent them. Messages that it sent later may come before them.
     virtual void OnNotice(uint32_t process, std::string_view notice) = 0;
+    // Of kinds that may be one of several rails: a message of more than kMaxSmall bytes, of which none may be lost, is
+    // coming before its Post.
+    virtual void OnEarly(uint32_t /*process*/, const MessageId& /*id*/, int64_t /*bytes*/) {}
     // Nothing comes from it any more; `why` says what happened, in words for the user. Once for each process, after all
     // notices and messages that have come of it. Those that came before their Post can still be posted; what has been
     // posted or is sent otherwise ends with an error, mostly after this event.

@@ -1,4 +1,4 @@
-"""`jaxcomm bench`: jaxcomm's collectives beside lax's, or one schedule beside another when a rank is late.
+"""`jaxcomm bench`: jaxcomm's collectives beside lax's or MPI's, or one schedule beside another when a rank is late.
 
 Of a job of several processes all run it, and the first one prints.
 """
@@ -21,6 +21,7 @@ EXAMPLE = """
     jaxcomm bench --calls 16,64
     jaxcomm bench --late rank=3,ms=20 --schedules ring,straggler:14 --sizes 16MiB
     jaxcomm launch -n 4 -- jaxcomm bench --sizes 1KiB,1MiB,16MiB
+    mpirun -n 4 jaxcomm bench --peer mpi --sizes 1KiB,1MiB,16MiB
     jaxcomm bench --collective all_gather --sizes 1MiB
 """
 
@@ -45,7 +46,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         default="all_reduce",
         help="psum, psum_scatter or all_gather; bytes are of the whole buffer (all_reduce)",
     )
-    parser.add_argument("--peer", choices=["lax"], default="lax", help="what to compare with (lax)")
+    parser.add_argument(
+        "--peer",
+        choices=["lax", "mpi", "mpi4py"],
+        default="lax",
+        help="what to compare with: jax.lax, which between processes is Gloo; or the MPI of a job that mpirun has "
+        "started: in a jitted step by mpi4jax (mpi), or on host buffers without JAX (mpi4py) (lax)",
+    )
     parser.add_argument("--plan", help="plan that jaxcomm runs (the default schedule); with --late beside the others")
     parser.add_argument("--calls", type=arguments.counts, help="instead: this many independent 1 KiB psums in one jit")
     parser.add_argument("--late", type=arguments.late, metavar="rank=R,ms=T", help="instead: this rank arrives late")
@@ -69,6 +76,8 @@ def run(args: Namespace) -> int:
         raise JaxcommError(
             f"--late is for all_reduce; a late rank gains nothing in {args.collective}.\n  Cure: leave out one of them."
         )
+    if args.late and args.peer != "lax":
+        raise JaxcommError("--late compares jaxcomm's schedules with each other.\n  Cure: leave out --peer.")
     files.check_writable(args.out)
     devices = job.use_devices(args.devices)
     from jaxcomm.cli import bench_late, bench_psum
@@ -87,7 +96,7 @@ def run(args: Namespace) -> int:
         rows = [
             bench_late.measure(plans, args.late, size, args.rounds, bar.update)
             if args.late
-            else bench_psum.measure(args.collective, devices, loaded, size, calls, args.rounds, bar.update)
+            else bench_psum.measure(args.peer, args.collective, devices, loaded, size, calls, args.rounds, bar.update)
             for size, calls in cases
         ]
     wrong = sum(row.get("wrong", 0) for row in rows)
@@ -105,20 +114,20 @@ def run(args: Namespace) -> int:
     if args.json:
         output.print_json(document)
     else:
-        print(_late_table(rows) if args.late else _psum_table(rows, args.collective == "all_reduce"))
+        print(_late_table(rows) if args.late else _psum_table(rows, args.peer, args.collective == "all_reduce"))
     if wrong:
-        raise JaxcommError(f"{wrong} elements differ from jax.lax on integers, which both must sum exactly")
+        raise JaxcommError(f"{wrong} elements differ from {args.peer}'s on integers, which both must sum exactly")
     return 0
 
 
-def _psum_table(rows: list[dict[str, Any]], whole: bool) -> str:
+def _psum_table(rows: list[dict[str, Any]], peer: str, whole: bool) -> str:
     columns: dict[str, Callable[[dict[str, Any]], object]] = {
         "bytes": lambda row: bytes_text(row["bytes"]),
         "calls": lambda row: row["calls"],
         "schedule": lambda row: row["schedule"],
-        "lax": lambda row: seconds_text(row["lax_s"]),
+        peer: lambda row: seconds_text(row[f"{peer}_s"]),
         "jaxcomm": lambda row: seconds_text(row["jaxcomm_s"]),
-        "lax/jaxcomm": lambda row: f"{row['ratio']:.2f}",
+        f"{peer}/jaxcomm": lambda row: f"{row['ratio']:.2f}",
         "GB/s": lambda row: f"{row['gb_per_s']:.3g}",
         "bus GB/s": lambda row: f"{row['bus_gb_per_s']:.3g}",
         "floor": lambda row: seconds_text(row["floor_s"]),

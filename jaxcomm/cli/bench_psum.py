@@ -1,4 +1,4 @@
-"""Times jaxcomm's collectives beside lax's, and psum beside the floor of this machine's memory."""
+"""Times jaxcomm's collectives beside a peer's, and psum beside the floor of this machine's memory."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxcomm import collectives, ffi
+from jaxcomm.cli import bench_peers
+from jaxcomm.cli.bench_peers import Body, Peer
 from jaxcomm.cli.common import job, spmd
 from jaxcomm.cli.common.timing import Side, take_turns
 from jaxcomm.plan import Plan
 from jaxcomm.schedules.schedule import CollectiveKind
 
-Body = Callable[[jax.Array], Any]
 Step = Callable[[list[jax.Array]], list[jax.Array]]
 
 SMALL = 1024  # bytes of each of several calls in one jit
 
 
 def measure(
+    peer: Peer,
     collective: CollectiveKind,
     ranks: int,
     plan: Plan | None,
@@ -35,6 +37,7 @@ def measure(
     """One row: `calls` independent collectives of `nbytes` bytes in one jit, by both sides, turn by turn.
 
     Args:
+      peer: the other side.
       collective: which one.
       ranks: number of devices.
       plan: what jaxcomm runs; None leaves it the default.
@@ -44,35 +47,29 @@ def measure(
       each_round: called after every round.
 
     Returns:
-      Medians in seconds, their ratio, bandwidths, the floor (psum only), and how many elements differed from lax on
-      integers.
+      Medians in seconds, their ratio, bandwidths, the floor (psum only), and how many elements differed from the
+      peer's on integers.
+
+    Raises:
+      JaxcommError: the peer is not to be had here.
     """
     whole = collective == "all_reduce"
     count, mesh = -(-nbytes // 4) if whole else -(-nbytes // (4 * ranks)) * ranks, spmd.mesh(ranks)
     own = count // ranks if collective == "all_gather" else count  # of a rank's operand
-    lax: Any = jax.lax  # untyped in JAX
-    bodies: dict[CollectiveKind, tuple[Body, Body]] = {
-        "all_reduce": (
-            lambda x: lax.psum(x, spmd.AXIS),
-            lambda x: collectives.psum(x, spmd.AXIS, plan=plan),
-        ),
-        "reduce_scatter": (
-            lambda x: lax.psum_scatter(x[0], spmd.AXIS, tiled=True)[None],
-            lambda x: collectives.psum_scatter(x[0], spmd.AXIS, tiled=True, plan=plan)[None],
-        ),
-        "all_gather": (
-            lambda x: lax.all_gather(x[0], spmd.AXIS, tiled=True)[None],
-            lambda x: collectives.all_gather(x[0], spmd.AXIS, tiled=True, plan=plan)[None],
-        ),
+    bodies: dict[CollectiveKind, Body] = {
+        "all_reduce": lambda x: collectives.psum(x, spmd.AXIS, plan=plan),
+        "reduce_scatter": lambda x: collectives.psum_scatter(x[0], spmd.AXIS, tiled=True, plan=plan)[None],
+        "all_gather": lambda x: collectives.all_gather(x[0], spmd.AXIS, tiled=True, plan=plan)[None],
     }
-    by_lax, by_us = (_mapped(mesh, body) for body in bodies[collective])
+    by_us = _mapped(mesh, bodies[collective])
     integers = [_integers(mesh, own, calls) for _ in range(2)]
+    zeros = spmd.place(np.zeros((mesh.size, own), np.float32), mesh, spmd.SPLIT)
+    its, its_side = _peer(peer, collective, mesh, integers.pop(), [zeros] * calls)
     wrong = sum(
-        int((spmd.here(ours) != spmd.here(theirs)).sum())
-        for ours, theirs in zip(jax.jit(by_us)(integers[0]), jax.jit(by_lax)(integers[1]), strict=True)
+        int((spmd.here(ours) != theirs).sum()) for ours, theirs in zip(jax.jit(by_us)(integers.pop()), its, strict=True)
     )
-    del integers
-    sides = {name: _side(mapped, mesh, own, calls, whole) for name, mapped in (("lax", by_lax), ("jaxcomm", by_us))}
+    del its
+    sides = {peer: its_side, "jaxcomm": _side(by_us, [zeros] * calls, whole)}
     floors: list[float] = []
 
     def after_round() -> None:
@@ -85,9 +82,9 @@ def measure(
         "bytes": 4 * count,
         "calls": calls,
         "schedule": _kind(collective, plan, 4 * count),
-        "lax_s": seconds["lax"],
+        f"{peer}_s": seconds[peer],
         "jaxcomm_s": seconds["jaxcomm"],
-        "ratio": seconds["lax"] / seconds["jaxcomm"],
+        "ratio": seconds[peer] / seconds["jaxcomm"],
         "gb_per_s": rate,
         "bus_gb_per_s": rate * (1 + whole) * (ranks - 1) / ranks,
         "floor_s": floor if whole else None,
@@ -106,21 +103,41 @@ def _kind(collective: CollectiveKind, plan: Plan | None, nbytes: int) -> str:
     return found.kind if found else "default"
 
 
-def _side(mapped: Step, mesh: Mesh, own: int, calls: int, whole: bool) -> Side:
+def _peer(
+    peer: Peer, collective: CollectiveKind, mesh: Mesh, integers: list[jax.Array], zeros: list[jax.Array]
+) -> tuple[list[np.ndarray[Any, Any]], Side]:
+    """What the peer makes of the integers here, and its turns."""
+    whole = collective == "all_reduce"
+    if peer == "mpi4py":
+        on_host = bench_peers.by_mpi4py(collective)
+        sums = [own for own, _ in on_host([bench_peers.buffers(value) for value in integers])]
+        return sums, Side(on_host, [bench_peers.buffers(value) for value in zeros])
+    if peer == "mpi":
+        by_peer = _each(bench_peers.by_mpi(collective))
+        integers, zeros = ([bench_peers.row(value) for value in values] for values in (integers, zeros))
+    else:
+        by_peer = _mapped(mesh, bench_peers.by_lax(collective))
+    return [spmd.here(value) for value in jax.jit(by_peer)(integers)], _side(by_peer, zeros, whole)
+
+
+def _side(mapped: Step, zeros: list[jax.Array], whole: bool) -> Side:
     """One side's turns. Zeros stay zeros, so that outputs can be inputs for ever; those of another size lie beside
     the inputs.
     """
-    zeros = spmd.place(np.zeros((mesh.size, own), np.float32), mesh, spmd.SPLIT)
-    start = [jnp.copy(zeros) for _ in range(calls)]
+    start = [jnp.copy(value) for value in zeros]
     if whole:
         return Side(jax.jit(mapped, donate_argnums=0), start)
     beside = jax.jit(lambda values: (values[0], mapped(values[0])), donate_argnums=0, keep_unused=True)
     return Side(beside, (start, jax.jit(mapped)(start)))
 
 
+def _each(body: Body) -> Step:
+    return lambda values: [body(value) for value in values]
+
+
 def _mapped(mesh: Mesh, body: Body) -> Step:
     mapped: Step = jax.shard_map(
-        lambda values: [body(value) for value in values],
+        _each(body),
         mesh=mesh,
         in_specs=spmd.SPLIT,
         out_specs=spmd.SPLIT,

@@ -141,7 +141,7 @@ def speed() -> Iterator[Row]:
 
     yield ["bytes of a rank", "jax.lax", "jaxcomm", "ratio", "over the memory's floor"]
     for nbytes in TIMED_BYTES:
-        row = bench_psum.measure("all_reduce", RANKS, None, nbytes, 1, ROUNDS, lambda: None)
+        row = bench_psum.measure("lax", "all_reduce", RANKS, None, nbytes, 1, ROUNDS, lambda: None)
         times = [seconds_text(row["lax_s"]), seconds_text(row["jaxcomm_s"])]
         yield [bytes_text(row["bytes"]), *times, f"{row['ratio']:.2f}", f"{row['over_floor']:.2f}"]
         if row["wrong"]:

@@ -22,17 +22,16 @@ void Rails::ReceiveNotice(uint32_t process, uint32_t rail, std::string_view byte
   if (kind == kPosted) return ReceivePosted(process, rail, bytes.substr(1));
   if (kind == kFences) return ReceiveFences(process, bytes.substr(1));
   if (kind != kBrought) return ReceiveNumbered(process, rail, bytes);
-  std::vector<Sent> sent;
+  std::vector<Due> due;
   {
     Lock lock(mutex_);
-    sent = Confirm(*peers_[process], bytes.substr(1));
+    Confirm(*peers_[process], bytes.substr(1), due);
   }
-  for (const Sent& done : sent) done(Status());
+  CallBack(std::move(due));
 }
 
 void Rails::ReceiveNumbered(uint32_t process, uint32_t rail, std::string_view bytes) {
-  std::vector<Sent> sent;
-  std::vector<Received> came;
+  std::vector<Due> due;
   std::optional<std::string> again;
   NumberedNotices::Bytes received;
   std::optional<uint32_t> first;
@@ -40,13 +39,14 @@ void Rails::ReceiveNumbered(uint32_t process, uint32_t rail, std::string_view by
   {
     Lock lock(mutex_);
     Peer& peer = *peers_[process];
+    if (peer.told) return;  // nothing comes after that, though a fenced rail may still run what was due
     error = peer.notices.Take(bytes, [&](char kind, std::string_view text) {
       switch (kind) {
         case kMessage:
-          if (Status status = peer.Take(text, cancelled_, came); !status.ok()) wrong = std::move(status);
+          if (Status status = peer.Take(text, cancelled_, due); !status.ok()) wrong = std::move(status);
           break;
         case kReceived:
-          for (Sent& done : Confirm(peer, text)) sent.push_back(std::move(done));
+          Confirm(peer, text, due);
           break;
         case kAgain:
           again = text;
@@ -62,15 +62,31 @@ void Rails::ReceiveNumbered(uint32_t process, uint32_t rail, std::string_view by
   }
   if (received) SendNotice(process, first, *received);
   if (again) SendAgain(process, *again);
-  for (const Sent& done : sent) done(Status());
-  for (const Received& done : came) done(Status(), nullptr);
+  CallBack(std::move(due));
   Deliver(process);
   if (!error.ok()) End(process, rail, CutOff(process, error), /*left=*/false);
   if (!wrong.ok()) EndAll(process, CutOff(process, wrong));
 }
 
+// At once, so that nothing goes to it over one that is still open, and none is restored meanwhile.
 void Rails::EndAll(uint32_t process, const Status& why) {
-  for (uint32_t rail = 0; rail < rails_.size(); ++rail) End(process, rail, why, /*left=*/false);
+  std::vector<uint32_t> ended;
+  {
+    Lock lock(mutex_);
+    Peer& peer = *peers_[process];
+    if (!peer.gone.ok()) return;
+    for (uint32_t rail = 0; rail < peer.rails.size(); ++rail) {
+      Peer::Rail& it = peer.rails[rail];
+      if (it.state != Peer::State::kOpen && it.state != Peer::State::kOpening) continue;
+      it.state = Peer::State::kFencing;
+      ++it.fences;
+      it.history.Change(/*is_open=*/false, why.message(), Silence::Clock::now());
+      ended.push_back(rail);
+    }
+    peer.gone = peer.end = why;
+    peer.is_left = false;
+  }
+  Fence(process, ended, why);
 }
 
 void Rails::End(uint32_t process, uint32_t rail, const Status& why, bool left) {
@@ -83,11 +99,12 @@ void Rails::End(uint32_t process, uint32_t rail, const Status& why, bool left) {
     if (!left) {
       ++it.fences;
       it.history.Change(/*is_open=*/false, why.message(), Silence::Clock::now());
-      peer.failure = why;
     }
+    peer.end = why;
+    peer.is_left = left;
     peer.Divide();
   }
-  if (left) return CheckGone(process, why);
+  if (left) return CheckGone(process);
   Fence(process, {rail}, why);
   SendFences(process);
 }
@@ -105,7 +122,7 @@ void Rails::Fence(uint32_t process, const std::vector<uint32_t>& rails, const St
     }
     for (auto& [id, posted] : peer.posted) posted.on &= ~fenced;
   }
-  CheckGone(process, why);
+  CheckGone(process);
 }
 
 // The other side may send again what went over them: while one is being fenced, it is not told of any.
@@ -146,7 +163,10 @@ void Rails::ReceiveFences(uint32_t process, std::string_view bytes) {
       it.history.Change(/*is_open=*/false, why.message(), Silence::Clock::now());
       fenced.push_back(rail);
     }
-    peer.failure = fenced.empty() ? peer.failure : why;
+    if (!fenced.empty()) {
+      peer.end = why;
+      peer.is_left = false;
+    }
     peer.Divide();
   }
   if (!counted) return AskAgain(process);
@@ -198,11 +218,10 @@ void Rails::SendAgain(uint32_t process, std::string_view fences) {
   Flush();
 }
 
-// Once no rail is left, for the reason of the one that failed last, if one did.
-void Rails::CheckGone(uint32_t process, const Status& why) {
-  std::vector<Received> received;
-  std::vector<Sent> sent;
-  Status gone;
+// Once no rail is left, for the reason of the one that ended last: where that one failed, what it had to carry has not
+// come, whatever the process has said on others.
+void Rails::CheckGone(uint32_t process) {
+  std::vector<Due> due;
   {
     Lock lock(mutex_);
     Peer& peer = *peers_[process];
@@ -210,27 +229,27 @@ void Rails::CheckGone(uint32_t process, const Status& why) {
       return rail.state == Peer::State::kOpen || rail.state == Peer::State::kFencing ||
              rail.state == Peer::State::kOpening;
     };
-    if (!peer.gone.ok() || std::any_of(peer.rails.begin(), peer.rails.end(), may_carry)) return;
-    gone = peer.gone = peer.failure.ok() ? why : peer.failure;
-    const bool left = std::any_of(peer.rails.begin(), peer.rails.end(),
-                                  [](const Peer::Rail& rail) { return rail.state == Peer::State::kLeft; });
+    if (peer.told || std::any_of(peer.rails.begin(), peer.rails.end(), may_carry)) return;
+    peer.told = true;
+    if (peer.gone.ok()) peer.gone = peer.end;
+    const Status gone = peer.gone;
     for (auto at = peer.posted.begin(); at != peer.posted.end();) {
-      if (at->second.on == 0) received.push_back(std::move(at->second.done));
+      if (at->second.on == 0) {
+        due.push_back({at->first.call, [done = std::move(at->second.done), gone] { done(gone, nullptr); }});
+      }
       at = at->second.on == 0 ? peer.posted.erase(at) : std::next(at);
     }
     for (auto& [id, message] : peer.unconfirmed) {
       message.message->status = gone;
-      --message.message->receivers;
-      if (Sent done = message.message->TakeDone()) sent.push_back(std::move(done));
+      EndReceiver(message.message, due);
     }
     peer.unconfirmed.clear();
-    peer.deliveries.push_back([this, process, gone, left] {
+    peer.deliveries.push_back([this, process, gone, left = peer.is_left] {
       left ? events_->OnPeerLeft(process, gone) : events_->OnPeerGone(process, gone);
     });
   }
   Deliver(process);
-  for (const Received& done : received) done(gone, nullptr);
-  for (const Sent& done : sent) done(gone);
+  CallBack(std::move(due));
 }
 
 std::vector<Rails::Lost> Rails::lost() const {
@@ -279,7 +298,6 @@ Status Rails::Restore(const Lost& lost, const std::function<Status()>& connect) 
     if (!has_ended && status.ok()) {
       rail.history.Change(/*is_open=*/true, "", Silence::Clock::now());
       peer.Divide();
-      peer.failure = Status();
       const uint64_t bit = uint64_t{1} << lost.rail;
       for (auto& [id, message] : peer.posted) {
         if (message.bytes <= kMaxSmall) continue;
@@ -296,7 +314,7 @@ Status Rails::Restore(const Lost& lost, const std::function<Status()>& connect) 
   for (const MessageId& id : posted) PostOn(lost.process, id, {lost});
   if (!has_ended && status.ok()) SendPosted(lost);
   if (!status.ok()) {
-    CheckGone(lost.process, status);  // its last rail may have failed meanwhile
+    CheckGone(lost.process);  // its last rail may have failed meanwhile
   } else if (!has_ended) {
     SendFences(lost.process);  // none may have been open to do so
   }

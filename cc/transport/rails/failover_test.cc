@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "cc/transport/rails/notice_kinds.h"
+#include "cc/transport/rails/numbered_notices.h"
 #include "cc/transport/rails/rails.h"
 #include "cc/transport/rails/testing/rails_job.h"
 #include "gtest/gtest.h"
@@ -298,6 +300,72 @@ TEST_F(FailoverTest, RailsOfAProcessThatLeavesEndOneByOne) {
   Post(second);  // it came early
   EXPECT_EQ(second.received, CallbackState(1, ""));
   EXPECT_EQ(first.received, CallbackState(1, ""));
+}
+
+TEST_F(FailoverTest, AProcessWhoseLastRailFailsHasNotLeft) {
+  MakeTwo();
+  rails_[0].Leave(0, 1);
+  Run();
+  rails_[1].Reset(0, 1);
+  Run();
+  EXPECT_EQ(nodes_[1].gone[0], "reset");
+  EXPECT_TRUE(nodes_[1].left.empty());
+}
+
+TEST_F(FailoverTest, AProcessThatLeavesByItsLastRailHasLeft) {
+  MakeTwo();
+  rails_[1].Reset(0, 1);
+  Run();
+  rails_[0].Leave(0, 1);
+  Run();
+  EXPECT_EQ(nodes_[1].gone[0], "it has left");
+  EXPECT_EQ(nodes_[1].left.count(0), 1u);
+}
+
+TEST_F(FailoverTest, WhoIsCutOffIsNotConnectedAgainMeanwhile) {
+  MakeTwo();
+  rails_[0].Reset(0, 1);
+  Run();
+  const Rails::Lost lost = nodes_[1].rails.lost().at(0);
+  RailsMessage& message = New(0, 1, 10, kMiB);
+  message.memory.resize(11);
+  Post(message);
+  Send(message);
+  bool was_asked = false;
+  rails_[1].BeforeFence([&] {
+    was_asked = true;
+    EXPECT_FALSE(nodes_[1].rails.Restore(lost, [] { return Status(); }).ok());
+    nodes_[1].rails.Notify(0, "to nobody");
+  });
+  Run();
+  EXPECT_TRUE(was_asked);
+  EXPECT_EQ(nodes_[1].gone.count(0), 1u);
+  EXPECT_TRUE(nodes_[0].notices.empty());
+}
+
+TEST_F(FailoverTest, NothingIsHeardOfAProcessThatIsGone) {
+  MakeTwo();
+  for (FakeRail& rail : rails_) rail.Reset(0, 1);
+  NumberedNotices its;
+  nodes_[1].rails.events(0)->OnNotice(0, *its.Add(kNotice, std::string(NumberedNotices::kHeaderBytes, 'x')));
+  EXPECT_TRUE(nodes_[1].notices.empty());
+}
+
+TEST_F(FailoverTest, WhatEndsWithAProcessIsNotCalledBackOfCallsThatWereCancelledForIt) {
+  MakeTwo();
+  std::deque<RailsMessage*> all;
+  for (uint32_t call : {1, 2, 3}) {
+    Post(*all.emplace_back(&New(0, 1, kLarge, kMiB, call)));
+    Send(*all.emplace_back(&New(1, 0, kLarge, kMiB, call)));
+  }
+  nodes_[1].on_gone = [&] { nodes_[1].rails.Cancel(all[2]->id.call); };
+  for (FakeRail& rail : rails_) rail.Reset(0, 1);
+  for (const size_t i : {0, 4}) {
+    EXPECT_EQ(all[i]->received, CallbackState(1, "reset"));
+    EXPECT_EQ(all[i + 1]->sent, CallbackState(1, "reset"));
+  }
+  EXPECT_EQ(all[2]->received.first, 0);
+  EXPECT_EQ(all[3]->sent.first, 0);
 }
 
 TEST_F(FailoverTest, WhatIsNoNoticeOfRailsFencesTheOneThatBroughtIt) {

@@ -91,7 +91,7 @@ NumberedNotices::Bytes Rails::Peer::TakeReceived() {
   return notices.Add(kReceived, std::move(ids));
 }
 
-Status Rails::Peer::Take(std::string_view message, const CancelledCalls& cancelled, std::vector<Received>& received) {
+Status Rails::Peer::Take(std::string_view message, const CancelledCalls& cancelled, std::vector<Due>& due) {
   NumberReader in(message);
   const std::byte* const encoded = in.Take(kMessageIdBytes);
   if (encoded == nullptr) return InvalidArgument("a message without a name");
@@ -102,7 +102,7 @@ Status Rails::Peer::Take(std::string_view message, const CancelledCalls& cancell
   if (const auto at = posted.find(id); at != posted.end()) {
     if (at->second.bytes != bytes) return WrongSize(bytes, at->second.bytes);
     ScatterPacked(reinterpret_cast<const std::byte*>(in.rest().data()), at->second.spans);
-    received.push_back(std::move(at->second.done));
+    due.push_back({id.call, [done = std::move(at->second.done)] { done(Status(), nullptr); }});
     posted.erase(at);
     return Status();
   }
@@ -112,7 +112,21 @@ Status Rails::Peer::Take(std::string_view message, const CancelledCalls& cancell
   return Status();
 }
 
+Status Rails::Peer::NoteEarly(const MessageId& id, int64_t bytes) {
+  const auto at = posted.find(id);
+  if (at == posted.end()) {
+    if (large_early.size() < kMaxLargeEarly) large_early.emplace(id, bytes);
+    return Status();
+  }
+  return at->second.bytes == bytes ? Status() : WrongSize(bytes, at->second.bytes);
+}
+
 Result<bool> Rails::Peer::TakeEarly(const MessageId& id, const std::vector<Span>& spans, int64_t bytes) {
+  if (const auto large = large_early.find(id); large != large_early.end()) {
+    const int64_t came = large->second;
+    large_early.erase(large);
+    if (came != bytes) return WrongSize(came, bytes);
+  }
   const auto at = early.find(id);
   if (at == early.end()) return false;
   const auto came = static_cast<int64_t>(at->second.size());
@@ -136,6 +150,9 @@ void Rails::Peer::Cancel(const CallId& call, std::vector<Received>& received, st
   }
   for (auto at = early.lower_bound(first); at != early.end() && at->first.call == call; at = early.erase(at)) {
     early_bytes -= static_cast<int64_t>(at->second.size()) + kEarlyOverhead;
+  }
+  for (auto at = large_early.lower_bound(first); at != large_early.end() && at->first.call == call;) {
+    at = large_early.erase(at);
   }
 }
 

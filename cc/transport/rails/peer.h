@@ -27,6 +27,7 @@ struct Rails::Outgoing {
   // Takes `done`, once nobody needs the spans any more.
   Sent TakeDone() { return receivers == 0 && readers == 0 ? std::exchange(done, nullptr) : nullptr; }
 
+  CallId call;
   std::vector<ConstSpan> spans;
   size_t receivers = 0;  // that have not said to have it
   size_t readers = 0;    // of them, for whom a transport may read it: one that sends again what was not lost
@@ -88,14 +89,17 @@ struct Rails::Peer {
   // What tells it the messages that it need not keep.
   NumberedNotices::Bytes TakeReceived();
   // A small message has come: what is to be called back, if it was posted. An error says what is wrong with it.
-  Status Take(std::string_view message, const CancelledCalls& cancelled, std::vector<Received>& received);
-  // The small message that came before it was posted; none: it did not. An error: it is of another size.
+  Status Take(std::string_view message, const CancelledCalls& cancelled, std::vector<Due>& due);
+  // A large message comes that has not been posted as one. An error: it has been posted as a small one.
+  Status NoteEarly(const MessageId& id, int64_t bytes);
+  // The small message that came before it was posted; none: it did not. An error: what came is of another size.
   Result<bool> TakeEarly(const MessageId& id, const std::vector<Span>& spans, int64_t bytes);
   // Nothing of the call is stored or called back any more; what its callbacks own.
   void Cancel(const CallId& call, std::vector<Received>& received, std::vector<Sent>& sent);
 
   static constexpr size_t kMaxReceived = 32;      // that it is not told at once; none of them keeps a call from ending
   static constexpr int64_t kEarlyOverhead = 256;  // bytes, so that small messages too are bounded
+  static constexpr size_t kMaxLargeEarly = kMaxEarlyBytes / kMaxSmall;
 
   Balance balance;
   std::vector<RailTable::Range> shares;  // of the rails that are open
@@ -106,13 +110,16 @@ struct Rails::Peer {
   std::map<MessageId, Unconfirmed> unconfirmed;  // large ones
   std::vector<MessageId> received;               // large ones, and not told
   std::map<MessageId, std::string> early;        // small ones that have not been posted
+  std::map<MessageId, int64_t> large_early;      // bytes of large ones that had not been posted when they came
   int64_t early_bytes = 0;                       // of those, with the overhead
   NumberedNotices notices;
   uint64_t their_taken = 0;
   std::deque<std::function<void()>> deliveries;
   bool delivering = false;
-  Status failure;  // of the rail that failed last
-  Status gone;     // ok: it is not
+  Status end;            // of the rail that ended last
+  bool is_left = false;  // by the process's own word, or this one's
+  Status gone;           // ok: it is not
+  bool told = false;     // that it is
 };
 
 }  // namespace jaxcomm

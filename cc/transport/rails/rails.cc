@@ -84,7 +84,7 @@ void Rails::PostAs(uint32_t process, const MessageId& id, std::vector<Span> span
       if (is_here.ok()) return done(Status(), nullptr);
       const Status why = CutOff(process, is_here.status());
       EndAll(process, why);
-      return done(why, nullptr);
+      return CallBack(id.call, done, why);
     }
     uint64_t on = 0;
     for (uint32_t rail = 0; rail < peer.rails.size() && !is_small; ++rail) {
@@ -177,8 +177,19 @@ void Rails::Receive(const Lost& by, const MessageId& id, const Status& status, s
     AppendMessageId(brought, id);
     SendNotice(process, rail, brought);
   }
-  done(end, std::move(view));
+  CallBack(id.call, done, end, std::move(view));
   if (end.ok()) rails_[rail]->Flush();
+}
+
+// Small ones are posted on no rail, so none can say that the two sides disagree about what is small.
+void Rails::ReceiveEarly(uint32_t process, const MessageId& id, int64_t bytes) {
+  Status wrong;
+  {
+    Lock lock(mutex_);
+    Peer& peer = *peers_[process];
+    if (peer.gone.ok() && !cancelled_.Contains(id.call)) wrong = peer.NoteEarly(id, bytes);
+  }
+  if (!wrong.ok()) EndAll(process, CutOff(process, wrong));
 }
 
 void Rails::Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) {
@@ -191,6 +202,7 @@ void Rails::SendAs(const std::vector<Receiver>& to, std::vector<ConstSpan> spans
   if (!bytes.ok()) return done(bytes.status());
   if (bytes.value() <= kMaxSmall) return SendSmall(to, spans, bytes.value(), done);
   const auto message = std::make_shared<Outgoing>();
+  if (!to.empty()) message->call = to[0].id.call;
   message->spans = std::move(spans);
   message->loss = std::move(loss);
   Status status;
@@ -213,7 +225,7 @@ void Rails::SendAs(const std::vector<Receiver>& to, std::vector<ConstSpan> spans
   for (uint32_t rail = 0; rail < rails_.size(); ++rail) {
     if (!parts[rail].empty()) SendOn(rail, parts[rail], message);
   }
-  if (done) done(status);
+  if (done) CallBack({{message->call, [done = std::move(done), status] { done(status); }}});
 }
 
 void Rails::SendSmall(const std::vector<Receiver>& to, const std::vector<ConstSpan>& spans, int64_t bytes,
@@ -245,12 +257,13 @@ void Rails::SendSmall(const std::vector<Receiver>& to, const std::vector<ConstSp
   for (size_t i = 0; i < to.size(); ++i) {
     if (notices[i].second) SendNotice(to[i].process, notices[i].first, *notices[i].second);
   }
-  done(status);
+  if (to.empty()) return done(status);
+  CallBack({{to[0].id.call, [&done, &status] { done(status); }}});
 }
 
 void Rails::SendOn(uint32_t rail, const std::vector<Receiver>& to, const std::shared_ptr<Outgoing>& message) {
   // Where it fails, the rail does.
-  Sent done = [this, message, receivers = to.size()](const Status&) { EndReading(*message, receivers); };
+  Sent done = [this, message, receivers = to.size()](const Status&) { EndReading(message, receivers); };
   if (message->loss && MayLose(to[0].process, rail)) {
     rails_[rail]->SendLossy(to[0], message->spans, message->loss->important, message->loss->may_lose, std::move(done));
   } else {
@@ -261,36 +274,60 @@ void Rails::SendOn(uint32_t rail, const std::vector<Receiver>& to, const std::sh
   for (const Receiver& receiver : to) --peers_[receiver.process]->rails[rail].calls;
 }
 
-void Rails::EndReading(Outgoing& message, size_t receivers) {
-  Sent done;
-  Status status;
+void Rails::EndReading(const std::shared_ptr<Outgoing>& message, size_t receivers) {
+  std::vector<Due> due;
   {
     Lock lock(mutex_);
-    message.readers -= receivers;
-    done = message.TakeDone();
-    status = message.status;
+    message->readers -= receivers;
+    Sent done = message->TakeDone();
+    if (!done) return;
+    const auto [first, last] = only_read_.equal_range(message->call);
+    only_read_.erase(std::find_if(first, last, [&](const auto& entry) { return entry.second == message; }));
+    due.push_back({message->call, [done = std::move(done), status = message->status] { done(status); }});
   }
-  if (done) done(status);
+  CallBack(std::move(due));
 }
 
-// The process has these messages; what is to be told that they have been sent.
-std::vector<Sent> Rails::Confirm(Peer& peer, std::string_view ids) {
-  std::vector<Sent> sent;
+// One receiver of the message is done.
+void Rails::EndReceiver(const std::shared_ptr<Outgoing>& message, std::vector<Due>& due) {
+  if (--message->receivers > 0 || !message->done) return;
+  if (Sent done = message->TakeDone()) {
+    due.push_back({message->call, [done = std::move(done), status = message->status] { done(status); }});
+  } else {
+    only_read_.emplace(message->call, message);
+  }
+}
+
+// The process has these messages.
+void Rails::Confirm(Peer& peer, std::string_view ids, std::vector<Due>& due) {
   NumberReader in(ids);
   while (const std::byte* const id = in.Take(kMessageIdBytes)) {
     const auto found = peer.unconfirmed.find(DecodeMessageId(id));
     if (found == peer.unconfirmed.end()) continue;
     peer.Release(found->first, found->second);
-    Peer::Rail& rail = peer.rails[found->second.rail];
-    rail.Carry(found->second.bytes);
-    Outgoing& message = *found->second.message;
-    --message.receivers;
-    if (Sent done = message.TakeDone()) {
-      sent.push_back([done = std::move(done), status = message.status](const Status&) { done(status); });
-    }
+    peer.rails[found->second.rail].Carry(found->second.bytes);
+    EndReceiver(found->second.message, due);
     peer.unconfirmed.erase(found);
   }
-  return sent;
+}
+
+// Each asks anew whether its call is over: what ran before it may have cancelled it, as may another thread.
+void Rails::CallBack(std::vector<Due> due) {
+  for (const Due& it : due) {
+    Lock lock(mutex_);
+    if (cancelled_.Contains(it.call)) continue;
+    lock.unlock();
+    it.run();
+  }
+}
+
+void Rails::CallBack(const CallId& call, const Received& done, const Status& status,
+                     std::shared_ptr<const std::byte> view) {
+  {
+    Lock lock(mutex_);
+    if (cancelled_.Contains(call)) return;
+  }
+  done(status, std::move(view));
 }
 
 void Rails::Flush() {
@@ -306,6 +343,9 @@ void Rails::Cancel(const CallId& call) {
     for (const std::unique_ptr<Peer>& peer : peers_) {
       if (peer) peer->Cancel(call, received, sent);
     }
+    const auto [first, last] = only_read_.equal_range(call);
+    for (auto at = first; at != last; ++at) sent.push_back(std::exchange(at->second->done, nullptr));
+    only_read_.erase(first, last);
   }
   for (Transport* const rail : rails_) rail->Cancel(call);
 }

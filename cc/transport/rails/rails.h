@@ -28,6 +28,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -46,8 +47,6 @@ namespace jaxcomm {
 
 class Rails : public Transport {
  public:
-  static constexpr int64_t kMaxSmall = 16 << 10;
-
   // A rail to a process that has been fenced so many times, on both sides.
   struct Lost {
     uint32_t process, rail, fences;
@@ -100,6 +99,9 @@ class Rails : public Transport {
   class Listener : public Events {
    public:
     void OnNotice(uint32_t process, std::string_view notice) override { owner->ReceiveNotice(process, rail, notice); }
+    void OnEarly(uint32_t process, const MessageId& id, int64_t bytes) override {
+      owner->ReceiveEarly(process, id, bytes);
+    }
     void OnPeerGone(uint32_t process, const Status& why) override { owner->End(process, rail, why, /*left=*/false); }
     void OnPeerLeft(uint32_t process, const Status& why) override { owner->End(process, rail, why, /*left=*/true); }
 
@@ -108,6 +110,11 @@ class Rails : public Transport {
   };
   struct Outgoing;
   struct Peer;
+  // A callback of a call's message.
+  struct Due {
+    CallId call;
+    std::function<void()> run;
+  };
   // Of a message that may lose some: on the way in, and out.
   struct LossIn {
     int64_t may_lose;
@@ -126,11 +133,16 @@ class Rails : public Transport {
   void SendSmall(const std::vector<Receiver>& to, const std::vector<ConstSpan>& spans, int64_t bytes, const Sent& done);
   void Receive(const Lost& by, const MessageId& id, const Status& status, std::shared_ptr<const std::byte> view,
                const std::vector<ByteRange>& lost);
+  void ReceiveEarly(uint32_t process, const MessageId& id, int64_t bytes);
   void PostOn(uint32_t process, const MessageId& id, const std::vector<Lost>& rails);
   void SendOn(uint32_t rail, const std::vector<Receiver>& to, const std::shared_ptr<Outgoing>& message);
-  void EndReading(Outgoing& message, size_t receivers);
-  std::vector<Sent> Confirm(Peer& peer, std::string_view ids);
+  void EndReading(const std::shared_ptr<Outgoing>& message, size_t receivers);
+  void EndReceiver(const std::shared_ptr<Outgoing>& message, std::vector<Due>& due);
+  void Confirm(Peer& peer, std::string_view ids, std::vector<Due>& due);
   void Deliver(uint32_t process);
+  void CallBack(std::vector<Due> due);
+  void CallBack(const CallId& call, const Received& done, const Status& status,
+                std::shared_ptr<const std::byte> view = nullptr);
   // Whether a thread may help, on the first rail; the others need not hear when somebody waits.
   bool helped() const { return first_ && have_one_first_; }
 
@@ -153,7 +165,7 @@ class Rails : public Transport {
   void SendFences(uint32_t process);
   void AskAgain(uint32_t process);
   void SendAgain(uint32_t process, std::string_view fences);
-  void CheckGone(uint32_t process, const Status& why);
+  void CheckGone(uint32_t process);
   bool IsLost(const Lost& lost) const;
 
   Events* const events_;
@@ -165,6 +177,7 @@ class Rails : public Transport {
   mutable std::mutex mutex_;  // of what follows; not held in calls of the transports, nor in callbacks
   std::vector<std::unique_ptr<Peer>> peers_;
   CancelledCalls cancelled_;
+  std::multimap<CallId, std::shared_ptr<Outgoing>> only_read_;  // that no process needs any more, but a rail reads
 
   std::mutex watch_mutex_;
   std::condition_variable wake_;

@@ -46,22 +46,26 @@ TEST_F(RailsTest, NoticesAndSmallMessagesAreOnTheFirstRailPostedNowhere) {
   EXPECT_EQ(nodes_[0].rails.states()[0].bytes, 10 * 10 + 10 * Rails::kMaxSmall);
 }
 
-TEST_F(RailsTest, WhoSendsASmallMessageOfAnotherSizeIsCutOff) {
-  for (const bool is_early : {false, true}) {
-    rails_.clear();
-    nodes_.clear();
-    MakeTwo();
-    RailsMessage& message = New(0, 1, 10, kMiB);
-    message.memory.resize(11);
-    if (!is_early) Post(message);
-    Send(message);
-    Run();
-    if (is_early) Post(message);
-    const std::string why = "process 0 has been cut off: it sent a message with 10 bytes where 11 are expected";
-    EXPECT_EQ(message.received, CallbackState(1, why));
-    EXPECT_EQ(nodes_[1].gone[0], why);
-    Run();
-    EXPECT_EQ(nodes_[0].gone.size(), 1u);
+TEST_F(RailsTest, WhoSendsAMessageOfAnotherSizeIsCutOffThoughOneSideTakesItForLarge) {
+  for (const auto& [sent, expected] : {std::pair<int64_t, int64_t>(10, 11), {10, kLarge}, {kLarge, 10}}) {
+    for (const bool is_early : {false, true}) {
+      messages_.clear();
+      rails_.clear();
+      nodes_.clear();
+      MakeTwo();
+      RailsMessage& message = New(0, 1, sent, kMiB);
+      message.memory.resize(static_cast<size_t>(expected));
+      if (!is_early) Post(message);
+      Send(message);
+      Run();
+      if (is_early) Post(message);
+      const std::string why = "process 0 has been cut off: it sent a message with " + std::to_string(sent) +
+                              " bytes where " + std::to_string(expected) + " are expected";
+      EXPECT_EQ(message.received, CallbackState(1, why));
+      EXPECT_EQ(nodes_[1].gone[0], why);
+      Run();
+      EXPECT_EQ(nodes_[0].gone.size(), 1u);
+    }
   }
 }
 
@@ -136,6 +140,64 @@ TEST_F(RailsTest, NothingComesOfACancelledCall) {
     EXPECT_EQ(messages_[i].sent, sent[i]);
   }
   EXPECT_EQ(rails_[1].kept(1), 0u);
+}
+
+TEST_F(RailsTest, AMessagesCallbackMayCancelTheCallOfAnotherThatCameWithIt) {
+  MakeTwo();
+  RailsMessage &first = New(0, 1, 10, kMiB, /*call=*/1), &second = New(0, 1, 10, kMiB, /*call=*/2);
+  nodes_[1].rails.Post(0, first.id, {{first.memory.data(), 10, 0}}, false,
+                       [&](const Status&, std::shared_ptr<const std::byte>) {
+                         ++first.received.first;
+                         nodes_[1].rails.Cancel(second.id.call);
+                       });
+  Post(second);
+  NumberedNotices its;
+  std::vector<NumberedNotices::Bytes> notices;
+  for (const RailsMessage* message : {&first, &second}) {
+    std::string text(NumberedNotices::kHeaderBytes, '\0');
+    AppendMessageId(text, message->id);
+    notices.push_back(its.Add(kMessage, text + std::string(10, 'x'), 10));
+  }
+  nodes_[1].rails.events(0)->OnNotice(0, *notices[1]);
+  EXPECT_EQ(first.received.first, 0);
+  nodes_[1].rails.events(0)->OnNotice(0, *notices[0]);
+  EXPECT_EQ(first.received.first, 1);
+  EXPECT_EQ(second.received.first, 0);
+}
+
+TEST_F(RailsTest, WhatARailStillReadsOfACancelledCallIsNotCalledBackAndIsReleasedAtOnce) {
+  MakeTwo();
+  for (FakeRail& rail : rails_) rail.HoldSents();
+  RailsMessage& message = New(0, 1, kLarge, kMiB);
+  Post(message);
+  auto token = std::make_shared<int>(0);
+  const std::weak_ptr<int> owned = token;
+  int sent = 0;
+  nodes_[0].rails.Send({{1, message.id}}, {{message.bytes.data(), kLarge, 0}},
+                       [token = std::exchange(token, nullptr), &sent](const Status&) { ++sent; });
+  Run();
+  EXPECT_EQ(message.received.first, 1);
+  EXPECT_EQ(sent, 0);
+  nodes_[0].rails.Cancel(message.id.call);
+  EXPECT_TRUE(owned.expired());  // not where a rail, under its lock, drops what it was to call
+  for (FakeRail& rail : rails_) {
+    for (const Sent& done : rail.TakeHeld()) done(Status());
+  }
+  EXPECT_EQ(sent, 0);
+}
+
+TEST_F(RailsTest, AMessageCountsAsSentOnceNoRailReadsIt) {
+  MakeTwo();
+  for (FakeRail& rail : rails_) rail.HoldSents();
+  RailsMessage& message = New(0, 1, kLarge, kMiB);
+  Post(message);
+  Send(message);
+  Run();
+  EXPECT_EQ(message.sent.first, 0);
+  for (FakeRail& rail : rails_) {
+    for (const Sent& done : rail.TakeHeld()) done(Status());
+  }
+  ExpectAll();
 }
 
 TEST(RailsTableTest, OnlyRailsThatLeadToAProcessHaveShares) {

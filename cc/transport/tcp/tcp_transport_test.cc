@@ -118,6 +118,21 @@ TEST(TcpTransportTest, AfterHelpTheThreadGoesOn) {
   for (uint32_t index = 0; index < 100; ++index) ReceiveWithHelp(a, b, index, std::chrono::nanoseconds(0));
 }
 
+TEST(TcpTransportTest, ALargeMessageThatIsEarlyIsTold) {
+  Node a(0), b(1);
+  Connect(a, b);
+  const Bytes small = Pattern(Transport::kMaxSmall, 1), large = Pattern(Transport::kMaxSmall + 1, 2);
+  a.transport->Send({{1, Id(1, 0, 1, 0)}}, All(small), a.OnSent());
+  a.transport->Send({{1, Id(1, 0, 1, 1)}}, All(large), a.OnSent());
+  a.transport->Flush();
+  b.Await([&] { return !b.early.empty(); });
+  EXPECT_EQ(b.early, std::vector<int64_t>{Transport::kMaxSmall + 1});
+  Bytes into(large.size());
+  b.transport->Post(0, Id(1, 0, 1, 1), All(into), false, b.OnReceived());
+  b.Await([&] { return b.received == 1; });
+  EXPECT_TRUE(Same(into, large));
+}
+
 TEST(TcpTransportTest, MoreThanMayBeEarlyWaitsForItsPost) {
   Node a(0), b(1);
   Connect(a, b);

@@ -55,6 +55,9 @@ class RecordedEvents : public Transport::Events {
   void OnPeerGone(uint32_t from, const Status& why) override {
     Record([&] { EXPECT_TRUE(gone_.emplace(from, why.message()).second) << "gone twice"; });
   }
+  void OnEarly(uint32_t, const MessageId&, int64_t bytes) override {
+    Record([&] { early.push_back(bytes); });
+  }
   Received OnReceived() {
     return [this](const Status& status, std::shared_ptr<const std::byte>) {
       Record([&] { ++(status.ok() ? received : failed), last_error = status.message(); });
@@ -83,6 +86,7 @@ class RecordedEvents : public Transport::Events {
 
   const uint32_t process;
   int received = 0, sent = 0, failed = 0;
+  std::vector<int64_t> early;  // bytes
   std::string last_error;
 
  private:

@@ -39,6 +39,9 @@ class FakeRail {
   // Before the next Post or Fence of any process: something happens in another thread.
   void BeforePost(std::function<void()> run) { before_post_ = std::move(run); }
   void BeforeFence(std::function<void()> run) { before_fence_ = std::move(run); }
+  // From now on it reads what it has been given to send until these run.
+  void HoldSents() { holds_ = true; }
+  std::vector<Sent> TakeHeld() { return std::exchange(held_, {}); }
   int carried() const { return carried_; }  // messages
   int lossy() const { return lossy_; }      // of them
   int flushed() const { return flushed_; }
@@ -128,7 +131,7 @@ class FakeRail {
         rail_->queues_[{self_, receiver.process}].push_back({std::nullopt, receiver.id, bytes});
         ++rail_->carried_;
       }
-      done(Status());
+      rail_->holds_ ? rail_->held_.push_back(std::move(done)) : done(Status());
     }
     void SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important,
                    int64_t may_lose, Sent done) override {
@@ -169,6 +172,8 @@ class FakeRail {
       if (at == posted_.end()) {
         if (!item.important.empty()) return;
         if (!early_.emplace(item.id, Early{from, item.bytes}).second) throw std::logic_error("sent twice");
+        const auto bytes = static_cast<int64_t>(item.bytes.size());
+        if (bytes > kMaxSmall) events->OnEarly(from, item.id, bytes);
         return;
       }
       const Posted posted = std::move(at->second);
@@ -240,6 +245,8 @@ class FakeRail {
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> confirmed_;
   std::set<std::pair<uint32_t, uint32_t>> silent_;
   std::function<void()> before_post_, before_fence_;
+  bool holds_ = false;
+  std::vector<Sent> held_;
   int carried_ = 0, lossy_ = 0, flushed_ = 0;
 };
 

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <random>
@@ -48,6 +49,7 @@ class RailsNode : public Transport::Events {
   void OnNotice(uint32_t process, std::string_view notice) override { notices[process].emplace_back(notice); }
   void OnPeerGone(uint32_t process, const Status& why) override {
     EXPECT_TRUE(gone.emplace(process, why.message()).second) << "gone twice";
+    if (on_gone) on_gone();
   }
   void OnPeerLeft(uint32_t process, const Status& why) override {
     left.insert(process);
@@ -57,6 +59,7 @@ class RailsNode : public Transport::Events {
   Rails rails;
   std::map<uint32_t, std::vector<std::string>> notices;
   std::map<uint32_t, std::string> gone;
+  std::function<void()> on_gone;
   std::set<uint32_t> left;  // those of them that have left
 };
 
