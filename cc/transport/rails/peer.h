@@ -110,8 +110,8 @@ struct Rails::Peer {
   std::map<MessageId, Unconfirmed> unconfirmed;  // large ones
   std::vector<MessageId> received;               // large ones, and not told
   std::map<MessageId, std::string> early;        // small ones that have not been posted
-  std::map<MessageId, int64_t> large_early;      // bytes of large ones that had not been posted when they came
   int64_t early_bytes = 0;                       // of those, with the overhead
+  std::map<MessageId, int64_t> large_early;      // bytes of large ones that had not been posted when they came
   NumberedNotices notices;
   uint64_t their_taken = 0;
   std::deque<std::function<void()>> deliveries;
