@@ -169,7 +169,7 @@ bool UdpTransport::FillBatch(Peer& peer) {
     peer.only_here = 0;
   }
   // Not where all has been answered that may go at this rate: a slow flow would never be measured.
-  if (peer.queue.has_paused()) peer.rate.Pause();
+  if (peer.queue.has_paused()) peer.rate.Pause(now);
   peer.sizes.clear();
   peer.headers.clear();
   int64_t bytes = 0;

@@ -2,9 +2,11 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <time.h>
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 #include "cc/transport/udp/peer.h"
 #include "cc/transport/udp/udp_transport.h"
@@ -43,6 +45,7 @@ void UdpTransport::Resume(Lock&) {
 // What is due by now; the rest says how long there is to sleep.
 void UdpTransport::RunTimers(Lock& lock) {
   const int64_t now = NowNanoseconds();
+  next_batch_ = std::numeric_limits<int64_t>::max();
   for (const auto& [process, peer] : peers_) {
     if (!peer->gone.ok()) continue;
     if (peer->answer_at != 0) {
@@ -52,7 +55,9 @@ void UdpTransport::RunTimers(Lock& lock) {
     if (peer->queue.has_next() && !peer->blocked && !peer->writing) {  // a thread that writes wakes this one at its end
       Write(lock, *peer);
       if (peer->queue.has_next()) {
-        sleeps_until_ = std::min(sleeps_until_, std::max(peer->rate.NextAt(), peer->held_until));
+        const int64_t next = std::max(peer->rate.NextAt(), peer->held_until);
+        sleeps_until_ = std::min(sleeps_until_, next);
+        next_batch_ = std::min(next_batch_, next);
       }
     }
     if (peer->gone.ok() && !peer->writing && peer->queue.is_under_way()) {
@@ -77,7 +82,10 @@ void UdpTransport::Await(Lock& lock, std::chrono::nanoseconds limit) {
   // epoll_wait counts in milliseconds.
   pollfd ready{epoll_, POLLIN, 0};
   const timespec timeout{static_cast<time_t>(nanoseconds / 1000000000), static_cast<long>(nanoseconds % 1000000000)};
-  const int count = ppoll(&ready, 1, &timeout, nullptr) > 0 ? epoll_wait(epoll_, events, 64, 0) : 0;
+  // What comes shortly before the next batch waits for it: to wake up takes the processor for as long as ten packets.
+  const bool is_paced = next_batch_ <= sleeps_until_ && nanoseconds <= RateControl::kBatchTime;
+  const bool may_have_come = is_paced ? nanosleep(&timeout, nullptr) == 0 : ppoll(&ready, 1, &timeout, nullptr) > 0;
+  const int count = may_have_come ? epoll_wait(epoll_, events, 64, 0) : 0;
   lock.lock();
   for (int i = 0; i < count; ++i) {
     if (events[i].data.u64 == kWake) {

@@ -9,19 +9,22 @@ namespace {
 
 constexpr int64_t kMicrosecond = 1000, kMillisecond = 1000 * kMicrosecond;
 constexpr double kDepth = 1e-3;                      // seconds of the rate that may go at once after a pause
-constexpr double kBatch = 0.25e-3;                   // seconds
 constexpr int64_t kMaxBatch = 60000;                 // bytes: one datagram to be cut by the kernel
 constexpr int64_t kQueue = 500 * kMicrosecond;       // faster where packets wait for less, slower where for more
 constexpr int64_t kBatchSlack = 300 * kMicrosecond;  // above the wait that two batches make by themselves
 constexpr double kRaise = 4e3;  // bytes per second: faster, each millisecond, by the root of this times the rate
-constexpr double kUsed = 0.7;   // faster only where this part of the rate is used
+// By one more of that for each millisecond that packets have waited for less than kEmpty, after so many: others have
+// left the line. What they may take again counts for so long after the last such step.
+constexpr double kMostRaise = 0.1;  // of the rate
+constexpr int64_t kEmpty = 300 * kMicrosecond, kEmptyFor = 2 * kMillisecond, kUsualFor = 100 * kMillisecond;
+constexpr double kUsed = 0.7;                 // faster only where this part of the rate is used
 constexpr double kDrain = 12 * kMillisecond;  // in which a queue is to be gone
 constexpr double kLeastFactor = 0.5;          // of the rate at which bytes come, or of the rate if packets get lost
 constexpr int64_t kFull = 4 * kMillisecond;   // where packets wait for more, no slower than
 constexpr double kFloor = 0.25;               // of the best rate at which they have come
 // Others keep the queue full where packets have waited for so much more than they may, all the time for so long; until
 // there is no queue for so long.
-constexpr int64_t kOthers = 2 * kMillisecond, kFullFor = 100 * kMillisecond, kGoneFor = 50 * kMillisecond;
+constexpr int64_t kOthers = 2 * kMillisecond, kFullFor = 100 * kMillisecond, kGoneFor = 150 * kMillisecond;
 constexpr int64_t kMostBetween = 5 * kMillisecond;  // of that which counts from one answer to the next
 // Then, at a loss, down to a part of the rate as CUBIC, and from the first one on smaller steps up.
 constexpr double kContendFactor = 0.7, kContendRaise = 1.0 / 16;
@@ -42,16 +45,26 @@ int64_t RateControl::Allowance(int64_t now) {
   const double most = std::max(rate_ * kDepth, 2.0 * static_cast<double>(batch()));
   tokens_ = std::min(most, tokens_ + 1e-9 * static_cast<double>(std::max<int64_t>(0, now - filled_)) * rate_);
   filled_ = now;
-  return static_cast<int64_t>(tokens_);
+  // Several flows that are due at nearly one time go at once.
+  const bool is_due = tokens_ >= static_cast<double>(batch()) || now >= spent_ + kBatchTime - kBatchTime / 4;
+  return is_due ? static_cast<int64_t>(tokens_) : 0;
+}
+
+void RateControl::Spend(int64_t bytes) {
+  tokens_ -= static_cast<double>(bytes);
+  spent_ = filled_;
 }
 
 int64_t RateControl::NextAt() const {
-  const double missing = static_cast<double>(batch()) - tokens_;
-  return filled_ + static_cast<int64_t>(std::ceil(std::max(0.0, missing) / rate_ * 1e9));
+  const auto has = [this](double tokens) {
+    return filled_ + static_cast<int64_t>(std::ceil(std::max(0.0, tokens - tokens_) / rate_ * 1e9));
+  };
+  return std::max(has(1), std::min(has(static_cast<double>(batch())), spent_ + kBatchTime));
 }
 
 int64_t RateControl::batch() const {
-  return std::max(packet_bytes_, std::min(kMaxBatch, static_cast<int64_t>(rate_ * kBatch)));
+  return std::max(packet_bytes_,
+                  std::min(kMaxBatch, static_cast<int64_t>(rate_ * 1e-9 * static_cast<double>(kBatchTime))));
 }
 
 void RateControl::Take(const Answered& answered, const Trip& trip, int64_t now) {
@@ -59,6 +72,13 @@ void RateControl::Take(const Answered& answered, const Trip& trip, int64_t now) 
   FollowQueue(Queued(trip, now), coming, now);
   FollowLoss(answered, trip.round, now);
   rate_ = std::clamp(rate_, kLeast, kMost);
+}
+
+void RateControl::Pause(int64_t now) {
+  measured_.reset();
+  empty_for_ = 0;
+  if (now < usual_until_) rate_ = std::min(rate_, usual_);
+  usual_until_ = 0;
 }
 
 // By the receiver's clock, as answers may come in bursts.
@@ -99,12 +119,11 @@ void RateControl::FollowQueue(int64_t queued, std::optional<double> coming, int6
   const int64_t excess = queued - std::max(kQueue, 2 * batch_time + kBatchSlack);
   if (excess > 0) is_starting_ = false;
   const double best = std::max(best_, earlier_best_);
-  FollowOthers(excess, now);
+  const int64_t passed = std::min(kMostBetween, now - std::exchange(looked_, now));
+  FollowOthers(excess, passed);
+  empty_for_ = queued < kEmpty ? empty_for_ + passed : 0;
   const double step = std::sqrt(rate_ * kRaise) * (contends_ && has_yielded_ ? kContendRaise : 1);
-  if (coming && *coming > kUsed * rate_ && (is_starting_ || now - raised_ >= kMillisecond)) {
-    rate_ += is_starting_ ? rate_ : step;
-    raised_ = now;
-  }
+  if (coming && *coming > kUsed * rate_ && (is_starting_ || now - raised_ >= kMillisecond)) Raise(step, now);
   // The most, as a sender that waits for its core sends less for once.
   const double most = *std::max_element(coming_.begin(), coming_.end());
   best_ = std::max(best_, *std::min_element(coming_.begin(), coming_.end()));
@@ -113,10 +132,21 @@ void RateControl::FollowQueue(int64_t queued, std::optional<double> coming, int6
   rate_ = std::min(rate_, queued > kFull ? std::max(slower, kFloor * best) : slower);
 }
 
+void RateControl::Raise(double step, int64_t now) {
+  raised_ = now;
+  usual_ += step;
+  if (!is_starting_ && !contends_ && empty_for_ > kEmptyFor) {
+    if (now >= usual_until_) usual_ = rate_ + step;
+    usual_until_ = now + kUsualFor;
+    const double steps = 1 + static_cast<double>(empty_for_ - kEmptyFor) / kMillisecond;
+    step = std::max(step, std::min(step * steps, kMostRaise * rate_));
+  }
+  rate_ += is_starting_ ? rate_ : step;
+}
+
 // A queue that stays although this flow slows down is kept full by others, as TCP does; they would take all the line.
 // Then only loss slows down, as it does them.
-void RateControl::FollowOthers(int64_t excess, int64_t now) {
-  const int64_t passed = std::min(kMostBetween, now - std::exchange(looked_, now));
+void RateControl::FollowOthers(int64_t excess, int64_t passed) {
   full_for_ = excess > kOthers ? full_for_ + passed : 0;
   gone_for_ = excess <= 0 ? gone_for_ + passed : 0;
   has_yielded_ = has_yielded_ && contends_;

@@ -3,7 +3,7 @@
 //   while (rate.Allowance(now) > 0) { ... send up to rate.batch() bytes ...; rate.Spend(bytes); }
 //   ... else again at rate.NextAt() ...
 //   rate.Take(answered, trip, now);   // an answer has come
-//   rate.Pause();                     // there was nothing to send
+//   rate.Pause(now);                  // there was nothing to send until now
 //
 // The rate outlives a message: the next one starts with it. Times are nanoseconds of one clock, unless said otherwise.
 // Not thread-safe.
@@ -32,18 +32,22 @@ struct Trip {
 
 class RateControl {
  public:
+  static constexpr int64_t kBatchTime = 250000;
+
   explicit RateControl(int64_t packet_bytes) : packet_bytes_(packet_bytes) {}
 
   // Bytes that may go now, or none.
   int64_t Allowance(int64_t now);
-  void Spend(int64_t bytes) { tokens_ -= static_cast<double>(bytes); }
+  void Spend(int64_t bytes);
   int64_t NextAt() const;
-  // Bytes to send at once: a quarter of a millisecond's, as a larger burst would be a queue of its own.
+  // Bytes to send at once, kBatchTime's: a larger burst would be a queue of its own, smaller ones take more of the
+  // processors.
   int64_t batch() const;
 
   void Take(const Answered& answered, const Trip& trip, int64_t now);
-  // So that this time does not count where the rate at which bytes come is measured.
-  void Pause() { measured_.reset(); }
+  // This time does not count where the rate at which bytes come is measured, and others that had left the line may be
+  // back, as processes begin their messages together.
+  void Pause(int64_t now);
 
   double rate() const { return rate_; }  // bytes per second
 
@@ -52,12 +56,14 @@ class RateControl {
   std::optional<double> Measure(const Answered& answered, uint32_t came);
   int64_t Queued(const Trip& trip, int64_t now);
   void FollowQueue(int64_t queued, std::optional<double> coming, int64_t now);
-  void FollowOthers(int64_t excess, int64_t now);
+  void Raise(double step, int64_t now);
+  void FollowOthers(int64_t excess, int64_t passed);
   void FollowLoss(const Answered& answered, int64_t round_trip, int64_t now);
 
   int64_t packet_bytes_;
   double rate_ = kStart, tokens_ = 0;
   int64_t filled_ = 0;       // when tokens_ was
+  int64_t spent_ = 0;        // when the last batch went
   bool is_starting_ = true;  // nothing has queued or been lost yet
   int64_t least_round_ = std::numeric_limits<int64_t>::max();
   // The shortest way of this period and of the one before, which ended at `period_`: clocks drift.
@@ -71,11 +77,13 @@ class RateControl {
   std::array<double, 4> coming_ = {};
   size_t measurements_ = 0;
   double best_ = 0, earlier_best_ = 0;  // at which they have come, four measurements on end, of the same periods
-  int64_t full_for_ = 0, gone_for_ = 0, looked_ = 0;  // the queue, by the looks at it
-  bool contends_ = false;                             // others keep it full
-  bool has_yielded_ = false;                          // to a loss since
-  int64_t raised_ = 0, loss_braked_ = 0;              // when
-  int64_t packets_ = 0, lost_ = 0;                    // since the last look at the loss
+  double usual_ = 0;                    // the rate without what others have left of the line
+  int64_t usual_until_ = 0;             // as long as that counts
+  int64_t empty_for_ = 0, full_for_ = 0, gone_for_ = 0, looked_ = 0;  // the queue, by the looks at it
+  bool contends_ = false;                                             // others keep it full
+  bool has_yielded_ = false;                                          // to a loss since
+  int64_t raised_ = 0, loss_braked_ = 0;                              // when
+  int64_t packets_ = 0, lost_ = 0;                                    // since the last look at the loss
 
   static constexpr double kStart = 125e6, kLeast = 0.6e6, kMost = 12.5e9;
 };

@@ -118,6 +118,7 @@ class UdpTransport : public SocketTransport {
   // Of the base's lock.
   std::map<uint32_t, std::unique_ptr<Peer>> peers_;
   int64_t sleeps_until_ = 0;  // the thread that serves, or will
+  int64_t next_batch_ = 0;    // goes then
 };
 
 }  // namespace jaxcomm
