@@ -77,10 +77,9 @@ void Rails::EndAll(uint32_t process, const Status& why) {
     if (!peer.gone.ok()) return;
     for (uint32_t rail = 0; rail < peer.rails.size(); ++rail) {
       Peer::Rail& it = peer.rails[rail];
-      if (it.state != Peer::State::kOpen && it.state != Peer::State::kOpening) continue;
-      it.state = Peer::State::kFencing;
+      if (!it.is_used()) continue;
+      it.BeginFence(why);
       ++it.fences;
-      it.history.Change(/*is_open=*/false, why.message(), Silence::Clock::now());
       ended.push_back(rail);
     }
     peer.gone = peer.end = why;
@@ -94,11 +93,12 @@ void Rails::End(uint32_t process, uint32_t rail, const Status& why, bool left) {
     Lock lock(mutex_);
     Peer& peer = *peers_[process];
     Peer::Rail& it = peer.rails[rail];
-    if (it.state != Peer::State::kOpen && it.state != Peer::State::kOpening) return;
-    it.state = left ? Peer::State::kLeft : Peer::State::kFencing;
-    if (!left) {
+    if (!it.is_used()) return;
+    if (left) {
+      it.state = Peer::State::kLeft;
+    } else {
+      it.BeginFence(why);
       ++it.fences;
-      it.history.Change(/*is_open=*/false, why.message(), Silence::Clock::now());
     }
     peer.end = why;
     peer.is_left = left;
@@ -158,9 +158,8 @@ void Rails::ReceiveFences(uint32_t process, std::string_view bytes) {
       if (it.their_fences <= it.fences) continue;
       it.fences = it.their_fences;
       counted = true;  // also where it was fenced already: the other side has to hear that both agree
-      if (it.state != Peer::State::kOpen && it.state != Peer::State::kOpening) continue;
-      it.state = Peer::State::kFencing;
-      it.history.Change(/*is_open=*/false, why.message(), Silence::Clock::now());
+      if (!it.is_used()) continue;
+      it.BeginFence(why);
       fenced.push_back(rail);
     }
     if (!fenced.empty()) {
@@ -225,10 +224,7 @@ void Rails::CheckGone(uint32_t process) {
   {
     Lock lock(mutex_);
     Peer& peer = *peers_[process];
-    const auto may_carry = [](const Peer::Rail& rail) {
-      return rail.state == Peer::State::kOpen || rail.state == Peer::State::kFencing ||
-             rail.state == Peer::State::kOpening;
-    };
+    const auto may_carry = [](const Peer::Rail& rail) { return rail.is_used() || rail.state == Peer::State::kFencing; };
     if (peer.told || std::any_of(peer.rails.begin(), peer.rails.end(), may_carry)) return;
     peer.told = true;
     if (peer.gone.ok()) peer.gone = peer.end;

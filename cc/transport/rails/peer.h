@@ -53,6 +53,11 @@ struct Rails::Peer {
     bool may_lose = true;  // the other side has posted on it what it expects
     RailHistory history;
 
+    bool is_used() const { return state == State::kOpen || state == State::kOpening; }
+    void BeginFence(const Status& why) {
+      state = State::kFencing;
+      history.Change(/*is_open=*/false, why.message(), RailHistory::Clock::now());
+    }
     void Carry(int64_t more) {
       bytes += more;
       history.Carry(more, RailHistory::Clock::now());
