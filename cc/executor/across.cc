@@ -304,7 +304,7 @@ void AcrossProcesses::Post(const std::shared_ptr<MessageCall>& call, const Messa
                                         });
   }
   transport_.load()->Post(call->site().ranks()[from].process, call->Id(step, task.peers[0]),
-                          call->memory(step.local).Spans(task), task.accepts_view,
+                          call->memory(step.local).Spans(task), call->memory(step.local).AcceptsView(task),
                           [this, call, step](const Status& status, std::shared_ptr<const std::byte> view) {
                             Drive(call, call->Received(step, status, std::move(view)));
                           });

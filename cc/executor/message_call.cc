@@ -165,21 +165,22 @@ MessageSteps MessageCall::Received(const MessageStep& step, const Status& status
     return steps;
   }
   if (view) {
-    const bool read_now = locals_[step.local].blockers[it.waiting[0]] == 1;
-    if (!read_now) {
-      std::shared_ptr<const std::byte> held = held_views_->Hold(site_->ranks()[from].process, view);
-      if (!held) {
-        ++running_;
-        lock.unlock();
-        bytes.Copy(it, view.get());
-        view.reset();  // what waits for it may be a send of this call
-        lock.lock();
-        StopRunning(1, steps);
-        if (!failure_.ok()) return steps;
-      }
-      view = std::move(held);
+    std::shared_ptr<const std::byte> kept;  // until an addition reads it
+    if (!it.waiting.empty()) {
+      const bool read_now = locals_[step.local].blockers[it.waiting[0]] == 1;
+      kept = read_now ? view : held_views_->Hold(site_->ranks()[from].process, view);
     }
-    bytes.Keep(it, std::move(view));
+    if (kept) {
+      bytes.Keep(it, std::move(kept));
+    } else {
+      ++running_;
+      lock.unlock();
+      bytes.Copy(it, view.get());
+      view.reset();  // what waits for it may be a send of this call
+      lock.lock();
+      StopRunning(1, steps);
+      if (!failure_.ok()) return steps;
+    }
   }
   if (!lost.empty()) bytes.Lose(it, lost);
   End(step.local, step.task, steps);

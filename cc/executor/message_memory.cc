@@ -6,9 +6,17 @@
 #include <utility>
 
 #include "cc/base/float_mode.h"
-#include "cc/transport/spans.h"
 
 namespace jaxcomm {
+namespace {
+
+// Copies one source byte by byte: a float lane would quieten its signalling NaNs.
+ReduceFn CopyFn() {
+  static const ReduceFn copy = FindReduce(DType::kU8, Reduction::kSum);
+  return copy;
+}
+
+}  // namespace
 
 MessageMemory::MessageMemory(const MessageSite& site, const MessageGraph& graph, Buffers buffers)
     : site_(site),
@@ -127,20 +135,21 @@ void MessageMemory::Keep(const MessageTask& task, std::shared_ptr<const std::byt
 }
 
 void MessageMemory::Copy(const MessageTask& task, const std::byte* view) const {
-  for (const Span& span : Spans(task)) CopyBytes(span.data, view + span.at, span.bytes);
+  for (const Span& span : Spans(task)) {
+    const std::byte* const source = view + span.at;
+    CopyFn()(&source, 1, &span.data, 1, Streams(task) ? 0 : 1, static_cast<size_t>(span.bytes));
+  }
 }
 
 void MessageMemory::Add(const MessageTask& task) {
   const XlaFloatMode mode;  // a sum's bits do not depend on the thread that a message came on
   thread_local std::vector<const std::byte*> sources;
   sources.resize(task.operands.size());
-  // One source is copied byte by byte: a float lane would quieten its signalling NaNs.
-  static const ReduceFn copy = FindReduce(DType::kU8, Reduction::kSum);
   ForEachPart(site_.layout(), task, [&](size_t leaf, int64_t offset, int64_t at, int64_t bytes) {
     for (size_t i = 0; i < sources.size(); ++i) sources[i] = Read(task, task.operands[i], leaf, offset, at);
     std::byte* const destination = Store(task, leaf, offset, at);
-    const ReduceFn reduce = sources.size() == 1 ? copy : site_.reduces()[leaf];
-    reduce(sources.data(), sources.size(), &destination, 1, 1, static_cast<size_t>(bytes));
+    const ReduceFn reduce = sources.size() == 1 ? CopyFn() : site_.reduces()[leaf];
+    reduce(sources.data(), sources.size(), &destination, 1, Streams(task) ? 0 : 1, static_cast<size_t>(bytes));
     if (site_.loss()) MakeUp(task, leaf, destination, at);
   });
   for (const Memory& operand : task.operands) {

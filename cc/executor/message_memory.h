@@ -1,7 +1,7 @@
 // Where the bytes of one rank of a call lie: in its buffers, in scratch memory, or still in the transport's.
 //
 //   MessageMemory memory(site, graph, buffers);
-//   transport.Post(…, memory.Spans(task), task.accepts_view, …);   // then, of what came as a view:
+//   transport.Post(…, memory.Spans(task), memory.AcceptsView(task), …);   // then, of what came as a view:
 //   memory.Keep(task, view);                                       // read from there, or
 //   memory.Copy(task, view);                                       // no longer needed
 //   memory.Lose(task, lost);                                       // what of it is missing
@@ -36,11 +36,15 @@ class MessageMemory {
   void Lose(const MessageTask& task, const std::vector<ByteRange>& lost);
   int64_t lost_bytes() const { return lost_bytes_; }
 
+  // Whether a transport may leave what is received in memory of its own.
+  bool AcceptsView(const MessageTask& task) const { return task.accepts_view || Streams(task); }
   void Keep(const MessageTask& task, std::shared_ptr<const std::byte> view);
   void Copy(const MessageTask& task, const std::byte* view) const;
   void Add(const MessageTask& task);
 
  private:
+  // Whether what the task stores goes past the caches.
+  bool Streams(const MessageTask& task) const { return site_.streams() && task.waiting.empty(); }
   const std::byte* Read(const MessageTask& task, Memory memory, size_t leaf, int64_t offset, int64_t at) const;
   void MakeUp(const MessageTask& task, size_t leaf, std::byte* sums, int64_t at) const;
   std::byte* Store(const MessageTask& task, size_t leaf, int64_t offset, int64_t at) const;

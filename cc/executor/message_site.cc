@@ -17,6 +17,10 @@ constexpr const char* kDTypes[] = {"s8",  "s16", "s32",  "s64", "u8",  "u16", "u
 // Up to this size of a call, handing a sum to another thread takes longer than adding.
 constexpr int64_t kSmallBytes = 1 << 20;
 
+// What the buffers of a host's ranks take together from which on stores go past the caches: with what the transport
+// holds of them as much as one last-level cache has on most processors.
+constexpr int64_t kStreamBytes = 16 << 20;
+
 // How many arrays are named where a call is described.
 constexpr size_t kNamedLeaves = 4;
 
@@ -140,6 +144,9 @@ Status MessageSite::SetLeaves(const std::vector<Leaf>& leaves, Stats& stats) {
     common_->status = CheckLoss(leaves);
     if (!common_->status.ok()) return;
     common_->layout.emplace(leaves);
+    const uint32_t host = ranks_[locals_[0].rank].host;
+    const auto here = std::count_if(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return rank.host == host; });
+    common_->streams = layout().extent() * Slices() * here >= kStreamBytes;
     int64_t segments = 0;
     for (const Leaf& leaf : loss_ ? leaves : std::vector<Leaf>()) {
       common_->first_segments.push_back(segments);
@@ -192,10 +199,11 @@ Status MessageSite::CheckLoss(const std::vector<Leaf>& leaves) const {
   return Status();
 }
 
-bool MessageSite::is_small() const {
-  const size_t slices = kind_ == Kind::kAllReduce ? 1 : GroupOf(locals_[0].rank).size();
-  return layout().extent() <= kSmallBytes / static_cast<int64_t>(slices);
+int64_t MessageSite::Slices() const {
+  return kind_ == Kind::kAllReduce ? 1 : static_cast<int64_t>(GroupOf(locals_[0].rank).size());
 }
+
+bool MessageSite::is_small() const { return layout().extent() <= kSmallBytes / Slices(); }
 
 void MessageSite::Describe() {
   const std::vector<Leaf>& leaves = layout().leaves();

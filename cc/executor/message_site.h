@@ -149,6 +149,8 @@ class MessageSite {
   bool is_small() const;
   // The names of its groups' lists.
   std::string lists() const;
+  // Whether what no task reads again is stored past the caches.
+  bool streams() const { return common_->streams; }
   const std::vector<ReduceFn>& reduces() const { return common_->reduces; }
   uint64_t fingerprint() const { return fingerprint_; }
   const std::string& text() const { return text_; }
@@ -166,6 +168,7 @@ class MessageSite {
     std::once_flag once;
     Status status;
     std::optional<Layout> layout;
+    bool streams = false;
     std::vector<ReduceFn> reduces;        // one per leaf
     std::vector<int64_t> first_segments;  // by leaf, of a sum that may lose some
     std::shared_ptr<SiteStats> stats;
@@ -179,6 +182,8 @@ class MessageSite {
 
   MessageSite() = default;
   MessageSite(const MessageSite&) = default;
+  // How many slices a rank's larger buffer has; of an all-reduce, one.
+  int64_t Slices() const;
   std::string who() const { return label_.name + " over '" + label_.axes + "': "; }
   Status SetGroups(const std::vector<Members>& groups);
   Status CheckLoss(const std::vector<Leaf>& leaves) const;
