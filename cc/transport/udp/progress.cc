@@ -84,8 +84,9 @@ void UdpTransport::Await(Lock& lock, std::chrono::nanoseconds limit) {
   const timespec timeout{static_cast<time_t>(nanoseconds / 1000000000), static_cast<long>(nanoseconds % 1000000000)};
   // What comes shortly before the next batch waits for it: to wake up takes the processor for as long as ten packets.
   const bool is_paced = next_batch_ <= sleeps_until_ && nanoseconds <= RateControl::kBatchTime;
-  const bool may_have_come = is_paced ? nanosleep(&timeout, nullptr) == 0 : ppoll(&ready, 1, &timeout, nullptr) > 0;
-  const int count = may_have_come ? epoll_wait(epoll_, events, 64, 0) : 0;
+  if (is_paced) nanosleep(&timeout, nullptr);
+  const bool has_come = is_paced || ppoll(&ready, 1, &timeout, nullptr) > 0;
+  const int count = has_come ? epoll_wait(epoll_, events, 64, 0) : 0;
   lock.lock();
   for (int i = 0; i < count; ++i) {
     if (events[i].data.u64 == kWake) {

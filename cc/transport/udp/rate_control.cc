@@ -32,6 +32,7 @@ constexpr int64_t kMeasure = 1000;     // microseconds, at least, or
 constexpr int64_t kShortMeasure = 50;  // where so many bytes have come
 constexpr int64_t kMeasureBytes = 128 << 10;
 constexpr int64_t kPeriod = 5000 * kMillisecond;  // of the shortest way
+constexpr double kDue = 0.75;                     // of a batch
 constexpr double kLoss = 0.01;                    // slower above, so that random loss alone does not slow down
 constexpr int64_t kLossPackets = 200;             // to judge by
 constexpr int64_t kLossPause = 2 * kMillisecond;  // beside round trips
@@ -46,20 +47,11 @@ int64_t RateControl::Allowance(int64_t now) {
   tokens_ = std::min(most, tokens_ + 1e-9 * static_cast<double>(std::max<int64_t>(0, now - filled_)) * rate_);
   filled_ = now;
   // Several flows that are due at nearly one time go at once.
-  const bool is_due = tokens_ >= static_cast<double>(batch()) || now >= spent_ + kBatchTime - kBatchTime / 4;
-  return is_due ? static_cast<int64_t>(tokens_) : 0;
-}
-
-void RateControl::Spend(int64_t bytes) {
-  tokens_ -= static_cast<double>(bytes);
-  spent_ = filled_;
+  return tokens_ >= kDue * static_cast<double>(batch()) ? static_cast<int64_t>(tokens_) : 0;
 }
 
 int64_t RateControl::NextAt() const {
-  const auto has = [this](double tokens) {
-    return filled_ + static_cast<int64_t>(std::ceil(std::max(0.0, tokens - tokens_) / rate_ * 1e9));
-  };
-  return std::max(has(1), std::min(has(static_cast<double>(batch())), spent_ + kBatchTime));
+  return filled_ + static_cast<int64_t>(std::ceil(std::max(0.0, static_cast<double>(batch()) - tokens_) / rate_ * 1e9));
 }
 
 int64_t RateControl::batch() const {
@@ -77,8 +69,9 @@ void RateControl::Take(const Answered& answered, const Trip& trip, int64_t now) 
 void RateControl::Pause(int64_t now) {
   measured_.reset();
   empty_for_ = 0;
-  if (now < usual_until_) rate_ = std::min(rate_, usual_);
+  if (looked_ < usual_until_) rate_ = std::min(rate_, usual_);
   usual_until_ = 0;
+  looked_ = now;
 }
 
 // By the receiver's clock, as answers may come in bursts.
@@ -164,6 +157,8 @@ void RateControl::FollowLoss(const Answered& answered, int64_t round_trip, int64
   }
   packets_ += answered.packets;
   lost_ += answered.lost;
+  // Where a line throws away before packets wait, its queue says nothing.
+  if (static_cast<double>(lost_) > std::max(2.0, kLoss * static_cast<double>(packets_))) empty_for_ = 0;
   if (packets_ < kLossPackets || now - loss_braked_ < 2 * round_trip + kLossPause) return;
   const double loss = static_cast<double>(lost_) / static_cast<double>(packets_);
   if (loss > kLoss) {

@@ -36,9 +36,10 @@ class RateControl {
 
   explicit RateControl(int64_t packet_bytes) : packet_bytes_(packet_bytes) {}
 
-  // Bytes that may go now, or none.
+  // Bytes that may go now, or none; a little less than a batch, so that flows which are due at nearly one time go at
+  // once.
   int64_t Allowance(int64_t now);
-  void Spend(int64_t bytes);
+  void Spend(int64_t bytes) { tokens_ -= static_cast<double>(bytes); }
   int64_t NextAt() const;
   // Bytes to send at once, kBatchTime's: a larger burst would be a queue of its own, smaller ones take more of the
   // processors.
@@ -63,7 +64,6 @@ class RateControl {
   int64_t packet_bytes_;
   double rate_ = kStart, tokens_ = 0;
   int64_t filled_ = 0;       // when tokens_ was
-  int64_t spent_ = 0;        // when the last batch went
   bool is_starting_ = true;  // nothing has queued or been lost yet
   int64_t least_round_ = std::numeric_limits<int64_t>::max();
   // The shortest way of this period and of the one before, which ended at `period_`: clocks drift.

@@ -1,6 +1,7 @@
 #include "cc/transport/udp/rate_control.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -48,6 +49,7 @@ class Line {
       }
     }
   }
+  double rate(size_t flow) const { return flows_[flow].rate.rate(); }
   double come(size_t flow) const { return static_cast<double>(flows_[flow].come); }
   double lost(size_t flow) const { return static_cast<double>(flows_[flow].lost); }
   int64_t queued() const { return std::max<int64_t>(0, free_ - now_); }  // nanoseconds
@@ -190,26 +192,76 @@ TEST(RateControlTest, FlowsShareAShallowQueueEvenly) {
   }
 }
 
+// Ten times over, as a share of a few milliseconds is chance.
 TEST(RateControlTest, ItSoonTakesWhatOthersLeaveAndGivesItBack) {
   constexpr double kSpeed = 62.5e6;
-  constexpr int64_t kStopped = 3 * kSecond;
+  constexpr int kTimes = 10;
   Line line(kSpeed, /*queue=*/512 << 10, 3);
-  line.Run(kStopped - 20 * kMillisecond);
-  line.Forget();
-  line.Run(kStopped);
-  const std::vector<double> before{line.come(0), line.come(1), line.come(2)};
+  int64_t at = 3 * kSecond;
+  double before[3] = {}, alone = 0, after[3] = {};
+  for (int time = 0; time < kTimes; ++time) {
+    line.Run(at += 300 * kMillisecond + time * 130 * kMicrosecond);
+    line.Forget();
+    line.Run(at += 20 * kMillisecond);
+    for (size_t flow = 0; flow < 3; ++flow) before[flow] += line.come(flow);
+    line.StopFrom(1);
+    line.Run(at += 20 * kMillisecond);
+    line.Forget();
+    line.Run(at += 20 * kMillisecond);
+    alone += line.come(0);
+    line.StopFrom(0);
+    line.Run(at += 20 * kMillisecond);
+    line.Resume();
+    line.Forget();
+    line.Run(at += 20 * kMillisecond);
+    EXPECT_LT(line.queued(), 4 * kMillisecond);
+    for (size_t flow = 0; flow < 3; ++flow) after[flow] += line.come(flow);
+  }
+  EXPECT_GT(alone, 0.8 * kTimes * 0.02 * kSpeed);
+  for (size_t flow = 0; flow < 3; ++flow) EXPECT_NEAR(after[flow] / before[flow], 1, 0.4) << flow;
+}
+
+TEST(RateControlTest, ALineThatThrowsAwayBeforePacketsWaitIsNotFlooded) {
+  for (const double speed : {1.25e9, 125e6}) {
+    Line line(speed, /*queue=*/static_cast<int64_t>(250e-6 * speed), 1);
+    line.Run(3 * kSecond);
+    line.Forget();
+    line.Run(4 * kSecond);
+    EXPECT_LT(line.lost(0) * kPacket, 0.03 * line.come(0)) << speed;
+    EXPECT_GT(line.come(0), (speed > 1e9 ? 0.9 : 0.4) * speed) << speed;
+  }
+}
+
+TEST(RateControlTest, WhatOthersLeftIsGivenBackHoweverLongThePause) {
+  constexpr double kSpeed = 62.5e6;
+  Line line(kSpeed, /*queue=*/512 << 10, 3);
+  line.Run(3 * kSecond);
   line.StopFrom(1);
-  line.Run(kStopped + 20 * kMillisecond);
-  line.Forget();
-  line.Run(kStopped + 40 * kMillisecond);
-  EXPECT_GT(line.come(0), 0.8 * 0.02 * kSpeed);
+  line.Run(3 * kSecond + 60 * kMillisecond);
+  EXPECT_GT(line.rate(0), 0.9 * kSpeed);
   line.StopFrom(0);
-  line.Run(kStopped + 60 * kMillisecond);
+  line.Run(3 * kSecond + 400 * kMillisecond);
   line.Resume();
-  line.Forget();
-  line.Run(kStopped + 80 * kMillisecond);
-  EXPECT_LT(line.queued(), 4 * kMillisecond);
-  for (size_t flow = 0; flow < 3; ++flow) EXPECT_NEAR(line.come(flow) / before[flow], 1, 0.35) << flow;
+  EXPECT_LT(line.rate(0), 0.75 * kSpeed);
+}
+
+TEST(RateControlTest, APauseIsNoTimeInWhichPacketsHaveNotWaited) {
+  RateControl rate(kPacket);
+  int64_t now = kSecond;
+  const auto take = [&](int64_t wait) {
+    now += kMillisecond;
+    const auto us = [](int64_t time) { return static_cast<uint32_t>(time / kMicrosecond); };
+    rate.Take({0, static_cast<int64_t>(0.9e-3 * rate.rate()), 1000, 0},
+              {100 * kMicrosecond + wait, us(now), us(now + wait)}, now);
+  };
+  for (int i = 0; i < 4; ++i) take(0);
+  for (int i = 0; i < 5; ++i) take(900 * kMicrosecond);
+  now += 20 * kMillisecond;
+  rate.Pause(now);
+  take(0);
+  const double before = rate.rate();
+  take(0);
+  EXPECT_LT(rate.rate() - before, 1.5 * std::sqrt(before * 4e3));
 }
 
 TEST(RateControlTest, PacketsGoInBatches) {
@@ -250,6 +302,7 @@ TEST(RateControlTest, ItSharesALineWithTcp) {
           come += line.come(flow);
           lost += line.lost(flow) * kPacket;
         }
+        EXPECT_GT(come, 0.35 * 5 * 25e6) << flows << tcp_is_first << until;
         EXPECT_GT(line.tcp_come(), 0.2 * 5 * 25e6) << flows << tcp_is_first << until;
         EXPECT_LT(lost, 0.02 * come) << flows << tcp_is_first << until;
       }
