@@ -114,9 +114,11 @@ void RateControl::FollowQueue(int64_t queued, std::optional<double> coming, int6
   const double best = std::max(best_, earlier_best_);
   const int64_t passed = std::min(kMostBetween, now - std::exchange(looked_, now));
   FollowOthers(excess, passed);
-  empty_for_ = queued < kEmpty ? empty_for_ + passed : 0;
+  // Where a line throws away before packets wait, or packets waited on the shortest way, the queue says nothing.
+  const bool loses = static_cast<double>(lost_) > std::max(2.0, 2 * kLoss * static_cast<double>(packets_));
+  empty_for_ = queued < kEmpty && !loses ? empty_for_ + passed : 0;
   const double step = std::sqrt(rate_ * kRaise) * (contends_ && has_yielded_ ? kContendRaise : 1);
-  if (coming && *coming > kUsed * rate_ && (is_starting_ || now - raised_ >= kMillisecond)) Raise(step, now);
+  if (coming && !loses && *coming > kUsed * rate_ && (is_starting_ || now - raised_ >= kMillisecond)) Raise(step, now);
   // The most, as a sender that waits for its core sends less for once.
   const double most = *std::max_element(coming_.begin(), coming_.end());
   best_ = std::max(best_, *std::min_element(coming_.begin(), coming_.end()));
@@ -157,8 +159,6 @@ void RateControl::FollowLoss(const Answered& answered, int64_t round_trip, int64
   }
   packets_ += answered.packets;
   lost_ += answered.lost;
-  // Where a line throws away before packets wait, its queue says nothing.
-  if (static_cast<double>(lost_) > std::max(2.0, kLoss * static_cast<double>(packets_))) empty_for_ = 0;
   if (packets_ < kLossPackets || now - loss_braked_ < 2 * round_trip + kLossPause) return;
   const double loss = static_cast<double>(lost_) / static_cast<double>(packets_);
   if (loss > kLoss) {

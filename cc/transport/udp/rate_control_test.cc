@@ -232,6 +232,26 @@ TEST(RateControlTest, ALineThatThrowsAwayBeforePacketsWaitIsNotFlooded) {
   }
 }
 
+// Packets waited on the shortest way, so no queue is seen.
+TEST(RateControlTest, ManyFlowsThatBeganBehindTcpDoNotFloodItsQueue) {
+  constexpr double kSpeed = 125e6;
+  constexpr size_t kFlows = 15;
+  Line line(kSpeed, /*queue=*/static_cast<int64_t>(60e-3 * kSpeed), kFlows, 0, /*begin=*/3 * kSecond);
+  line.StartTcp();
+  line.Run(8 * kSecond);
+  line.StopTcp();
+  line.Run(9 * kSecond);
+  line.Forget();
+  line.Run(10 * kSecond);
+  double come = 0, lost = 0;
+  for (size_t flow = 0; flow < kFlows; ++flow) {
+    come += line.come(flow);
+    lost += line.lost(flow) * kPacket;
+  }
+  EXPECT_GT(come, 0.9 * kSpeed);
+  EXPECT_LT(lost, 0.05 * come);
+}
+
 TEST(RateControlTest, WhatOthersLeftIsGivenBackHoweverLongThePause) {
   constexpr double kSpeed = 62.5e6;
   Line line(kSpeed, /*queue=*/512 << 10, 3);
