@@ -7,6 +7,7 @@ import importlib
 import sys
 import textwrap
 from argparse import RawDescriptionHelpFormatter
+from collections.abc import Iterable
 from typing import NoReturn
 
 from absl import flags
@@ -49,6 +50,10 @@ def dispatch(words: list[str]) -> int:
         print(f"jaxcomm {jaxcomm.__version__}")
         return OK
     name = next((name for name in (" ".join(words[:2]), words[0]) if name in COMMANDS), None)
+    members = [each for each in COMMANDS if each.startswith(f"{words[0]} ")]
+    if name is None and members and words[1:] in ([], ["-h"], ["--help"]):
+        print("\n".join([f"usage: jaxcomm {words[0]} COMMAND [options]", "", *_summaries(members)]))
+        return OK
     if name is None:
         return _unknown(words[0])
     command = importlib.import_module("jaxcomm.cli." + name.replace(" ", "_").replace("-", "_"))
@@ -84,11 +89,15 @@ def _overview() -> str:
         "",
         "usage: jaxcomm COMMAND [options]     jaxcomm COMMAND --help     jaxcomm --version",
         "",
-        *(f"  {name:<20}{summary}" for name, summary in COMMANDS.items()),
+        *_summaries(COMMANDS),
         "",
         "start here: jaxcomm demo",
     ]
     return "\n".join(lines)
+
+
+def _summaries(names: Iterable[str]) -> list[str]:
+    return [f"  {name:<20}{COMMANDS[name]}" for name in names]
 
 
 def _unknown(word: str) -> int:

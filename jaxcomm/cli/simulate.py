@@ -20,7 +20,7 @@ from jaxcomm.schedules.schedule import CollectiveKind
 from jaxcomm.simulate import SweepRow
 
 EXAMPLE = """
-    jaxcomm simulate --ranks 8,64,1024 --sizes 1KiB..1GiB --delay-ms 0,20 --alpha-us 10 --gbps 25 --plot times.png
+    jaxcomm simulate --ranks 8,64,1024 --delay-ms 0,20 --alpha-us 10 --gigabytes-per-s 25 --plot times.png
     jaxcomm simulate --profile profile.json --plan plan.json --sizes 1MiB,16MiB
     jaxcomm simulate --profile profile.json --plan plan.json --sizes 1MiB,16MiB --collective all_gather
     jaxcomm simulate --profile profile.json --plan plan.json --sizes 64MiB --events --loss 0.1% --bound 10%
@@ -50,7 +50,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--delay-ms", type=arguments.milliseconds, help="how late one rank is (0,20)")
     parser.add_argument("--alpha-us", type=float, default=10.0, help="latency of a round in microseconds (10)")
-    parser.add_argument("--gbps", type=float, default=25.0, help="gigabytes per second of a rank (25)")
+    parser.add_argument("--gigabytes-per-s", type=float, default=25.0, help="of a rank; 200 Gbit/s are 25 (25)")
     parser.add_argument("--profile", help="take the ranks, the link and the median delay from this profile")
     parser.add_argument("--plan", help="also predict this plan, for its number of ranks")
     parser.add_argument(
@@ -72,9 +72,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Predicts, prints and plots."""
-    if not (0 <= args.alpha_us <= 1e9 and 1e-9 <= args.gbps <= 1e9 and 1 <= args.ports <= _MAX_PORTS):
+    if not (0 <= args.alpha_us <= 1e9 and 1e-9 <= args.gigabytes_per_s <= 1e9 and 1 <= args.ports <= _MAX_PORTS):
         raise JaxcommError(
-            f"--alpha-us is {args.alpha_us:g}, --gbps {args.gbps:g} and --ports {args.ports}; "
+            f"--alpha-us is {args.alpha_us:g}, --gigabytes-per-s {args.gigabytes_per_s:g} and --ports {args.ports}; "
             f"a latency must be in 0..1e9, a bandwidth in 1e-9..1e9, and a rank's ports in 1..{_MAX_PORTS}.\n"
             "  Cure: change the one that is outside."
         )
@@ -94,7 +94,8 @@ def run(args: Namespace) -> int:
         raise JaxcommError("--events draws no --plot.\n  Cure: leave out one of them")
     if args.repeat < 1:
         raise JaxcommError(f"--repeat is {args.repeat}; it must be at least 1.\n  Cure: leave it out.")
-    alpha, beta, ranks, delays = args.alpha_us / 1e6, 1e-9 / args.gbps, args.ranks, args.delay_ms or [0.0, 0.02]
+    alpha, beta = args.alpha_us / 1e6, 1e-9 / args.gigabytes_per_s
+    ranks, delays = args.ranks, args.delay_ms or [0.0, 0.02]
     topology, incast = None, 1.0
     if args.profile:
         measured, _ = choose_executor(profile.load(args.profile))

@@ -7,7 +7,7 @@ imports this folder; it imports files, errors, plans, whose thresholds a switch 
 
 from jaxcomm.testbed.counters import LinkCounters, counters
 from jaxcomm.testbed.events import Event, happening, timeline
-from jaxcomm.testbed.files import load
+from jaxcomm.testbed.files import examples, load
 from jaxcomm.testbed.layout import Layout
 from jaxcomm.testbed.machine import up
 from jaxcomm.testbed.network import build
@@ -33,6 +33,7 @@ __all__ = [
     "coordinator",
     "counters",
     "environments",
+    "examples",
     "happening",
     "hosts_file",
     "hosts_text",

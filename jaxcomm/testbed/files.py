@@ -14,21 +14,30 @@ from jaxcomm.errors import JaxcommError
 from jaxcomm.testbed.schema import Testbed
 
 _MAX_BYTES: Final = 2**20
+_EXAMPLES: Final = Path(__file__).parent / "examples"
+
+
+def examples() -> list[str]:
+    """The names of the testbeds that come with jaxcomm."""
+    return sorted(file.name for file in _EXAMPLES.glob("*.toml"))
 
 
 def load(path: str | os.PathLike[str]) -> Testbed:
     """The testbed that a TOML file describes.
 
     Args:
-      path: the file, at most 1 MiB. A plan's path in it counts from its folder.
+      path: the file, at most 1 MiB, or the name of an example where there is no such file. A plan's path in it counts
+        from its folder.
 
     Raises:
       JaxcommError: the file, or a plan that it names, cannot be read, is not TOML, or holds a value that cannot be;
         with its place.
     """
     where = os.fspath(path)
+    if where in examples() and not os.path.exists(where):
+        where = str(_EXAMPLES / where)
     try:
-        document = tomllib.loads(files.read(path, _MAX_BYTES, JaxcommError).decode())
+        document = tomllib.loads(files.read(where, _MAX_BYTES, JaxcommError).decode())
     except (ValueError, RecursionError) as problem:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
         raise JaxcommError(files.mistake(where, f"is not TOML: {problem}", "mend that line")) from None
     try:

@@ -54,6 +54,18 @@ def test_bad_usage_is_2_and_says_what(words: list[str], said: str, capsys: Captu
     assert error.startswith("error: ") and said in error and "usage:" not in error
 
 
+@pytest.mark.parametrize("words", [["testbed"], ["testbed", "--help"], ["testbed", "-h"]], ids=" ".join)
+def test_a_group_of_commands_says_what_is_in_it(words: list[str], capsys: Capture) -> None:
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert all(name in said for name in ("testbed run", "testbed check", "testbed clean"))
+
+
+def test_a_group_of_commands_has_no_others(capsys: Capture) -> None:
+    assert main(["testbed", "walk"]) == 2
+    assert "jaxcomm has no command" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -65,7 +77,7 @@ def test_bad_usage_is_2_and_says_what(words: list[str], said: str, capsys: Captu
         (["verify"], "error: nothing to verify"),
         (["verify", "--schedule", "ring", "--ranks", "1"], "error: ring: ranks is 1; a collective needs at least 2"),
         (["simulate", "--ranks", "2048"], "error: --ranks goes from 2048 to 2048; it must stay in 2..1024"),
-        (["simulate", "--gbps", "0"], "error: --alpha-us is 10, --gbps 0"),
+        (["simulate", "--gigabytes-per-s", "0"], "error: --alpha-us is 10, --gigabytes-per-s 0"),
         (["simulate", "--loss", "1%"], "error: --loss and --bound need runs message by message."),
         (["simulate", "--delay-ms", "4", "--collective", "all_gather"], "--delay-ms is for all_reduce, as a late rank"),
         (["bench", "--late", "rank=3,ms=4", "--collective", "all_gather"], "--late is for all_reduce; a late rank"),

@@ -98,6 +98,15 @@ def test_the_examples_are_testbeds_of_four_hosts(path: Path) -> None:
     assert longest <= 15  # the kernel's IFNAMSIZ
 
 
+def test_an_example_is_found_by_its_name_unless_a_file_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert testbed.examples() == [path.name for path in EXAMPLES]
+    assert testbed.load("racks.toml") == testbed.load(next(path for path in EXAMPLES if path.name == "racks.toml"))
+    (tmp_path / "racks.toml").write_text("")
+    with pytest.raises(JaxcommError, match=r"racks\.toml"):
+        testbed.load("racks.toml")
+
+
 def devices(layout: Layout) -> set[str]:
     return {command[i + 1] for command in testbed.build(layout) for i, word in enumerate(command) if word == "dev"}
 
