@@ -13,6 +13,10 @@ namespace {
 // How long a rank that arrives takes messages itself: longer than the others need if they have arrived, or soon will.
 constexpr std::chrono::milliseconds kHelp{1};
 
+// How long nothing comes where views that wait for other messages hold up their sender, until they are copied: to copy
+// all of them takes longer, but what they wait for may be behind them at the same sender.
+constexpr std::chrono::milliseconds kPatience{5};
+
 // How many failed calls, finished calls and devices are remembered.
 constexpr size_t kFailedKept = 256, kFinishedKept = 1024, kDevices = 1 << 16;
 
@@ -144,7 +148,7 @@ std::shared_ptr<MessageCall> AcrossProcesses::Join(const std::shared_ptr<const M
     if (!found) {
       is_new = true;
       ++open_;
-      found = std::make_shared<MessageCall>(site, id, ++number_, rank, now, held_views_);
+      found = std::make_shared<MessageCall>(site, id, ++number_, rank, now);
       early = early_.Take(id);
       failure = failures_.Find(id);
       for (const uint32_t process : site->others()) {
@@ -257,6 +261,8 @@ bool AcrossProcesses::StartTasks(const std::shared_ptr<MessageCall>& call, const
     }
   });
   if (!jobs.empty()) pool_.Submit(std::move(jobs));
+  if (steps.keeps_too_much)
+    timer_.After(kPatience, [this, call] { Drive(call, call->CopyViews(Clock::now() - kPatience)); });
   return started > 0 || steps.arrived;
 }
 
@@ -293,20 +299,22 @@ bool AcrossProcesses::Close(const std::shared_ptr<MessageCall>& call) {
 
 void AcrossProcesses::Post(const std::shared_ptr<MessageCall>& call, const MessageStep& step) {
   const MessageTask& task = call->task(step);
-  const uint32_t from = call->RankOf(step.local, task.peers[0].rank);
+  const uint32_t from = call->site().ranks()[call->RankOf(step.local, task.peers[0].rank)].process;
   if (task.is_lossy) {
     const MessageMemory& memory = call->memory(step.local);
-    return transport_.load()->PostLossy(call->site().ranks()[from].process, call->Id(step, task.peers[0]),
-                                        memory.Spans(task), memory.MayLose(task),
-                                        [this, call, step](const Status& status, std::shared_ptr<const std::byte> view,
-                                                           const std::vector<ByteRange>& lost) {
-                                          Drive(call, call->Received(step, status, std::move(view), lost));
-                                        });
+    return transport_.load()->PostLossy(
+        from, call->Id(step, task.peers[0]), memory.Spans(task), memory.MayLose(task),
+        [this, call, step, from](const Status& status, std::shared_ptr<const std::byte> view,
+                                 const std::vector<ByteRange>& lost) {
+          const bool may_keep = view && transport_.load()->MayKeep(from);
+          Drive(call, call->Received(step, status, std::move(view), may_keep, lost));
+        });
   }
-  transport_.load()->Post(call->site().ranks()[from].process, call->Id(step, task.peers[0]),
-                          call->memory(step.local).Spans(task), call->memory(step.local).AcceptsView(task),
-                          [this, call, step](const Status& status, std::shared_ptr<const std::byte> view) {
-                            Drive(call, call->Received(step, status, std::move(view)));
+  transport_.load()->Post(from, call->Id(step, task.peers[0]), call->memory(step.local).Spans(task),
+                          call->memory(step.local).AcceptsView(task),
+                          [this, call, step, from](const Status& status, std::shared_ptr<const std::byte> view) {
+                            const bool may_keep = view && transport_.load()->MayKeep(from);
+                            Drive(call, call->Received(step, status, std::move(view), may_keep));
                           });
 }
 

@@ -31,6 +31,7 @@
 #include "cc/executor/message_site.h"
 #include "cc/executor/notices.h"
 #include "cc/executor/step_choice.h"
+#include "cc/executor/timer.h"
 #include "cc/executor/worker_pool.h"
 #include "cc/transport/transport.h"
 
@@ -41,7 +42,8 @@ class AcrossProcesses : public Transport::Events {
   // Runs a completion on a thread that may block.
   using CallBack = std::function<void(const std::string& who, Completion)>;
 
-  AcrossProcesses(WorkerPool& pool, CallBack call_back) : pool_(pool), call_back_(std::move(call_back)) {}
+  AcrossProcesses(WorkerPool& pool, Timer& timer, CallBack call_back)
+      : pool_(pool), timer_(timer), call_back_(std::move(call_back)) {}
 
   // Before the first Arrive; the transport is the caller's. It outlives this, but has run its last callback by then.
   void Connect(Transport* transport, bool yields) {
@@ -141,10 +143,10 @@ class AcrossProcesses : public Transport::Events {
   Status DeadlineStatus(const MessageCall& call, const MessageCall::Delay& delay, Clock::time_point now) const;
 
   WorkerPool& pool_;
+  Timer& timer_;
   const CallBack call_back_;
   std::atomic<Transport*> transport_{nullptr};
   bool yields_ = false;  // who helps; set before the transport
-  const std::shared_ptr<HeldViews> held_views_ = std::make_shared<HeldViews>();
 
   mutable std::mutex mutex_;
   CallNames names_;

@@ -27,7 +27,7 @@ Status NoThread(const std::string& who) {
 }  // namespace
 
 Executor::Executor(unsigned num_threads)
-    : num_threads_(num_threads), across_(pool_, [this](const std::string& who, Completion completion) {
+    : num_threads_(num_threads), across_(pool_, timer_, [this](const std::string& who, Completion completion) {
         CallBack(who, std::move(completion.done), std::move(completion.status), Clock::now());
       }) {}
 

@@ -16,17 +16,18 @@ constexpr int64_t kEarlyBytes = 16 << 10;
 }  // namespace
 
 MessageCall::MessageCall(std::shared_ptr<const MessageSite> site, const CallId& id, int64_t number, uint32_t first,
-                         Clock::time_point start, std::shared_ptr<HeldViews> held_views)
+                         Clock::time_point start)
     : site_(std::move(site)),
       id_(id),
       number_(number),
       first_(first),
       start_(start),
-      held_views_(std::move(held_views)),
       locals_(site_->locals().size()),
       ranks_(site_->ranks().size()),
       locals_left_(static_cast<uint32_t>(locals_.size())),
       progress_(start) {
+  // What waits for another rank of the process waits for what the same sender has for that one.
+  copies_views_ = locals_.size() > 1;
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) missing_ += site_->Concerns(rank) ? 1 : 0;
   for (uint32_t local = 0; local < locals_.size(); ++local) {
     const std::vector<MessageTask>& tasks = graph(local).tasks();
@@ -152,7 +153,7 @@ void MessageCall::CheckEnd(uint32_t local, MessageSteps& steps) {
 }
 
 MessageSteps MessageCall::Received(const MessageStep& step, const Status& status, std::shared_ptr<const std::byte> view,
-                                   const std::vector<ByteRange>& lost) {
+                                   bool may_keep, const std::vector<ByteRange>& lost) {
   MessageSteps steps;
   const MessageTask& it = task(step);
   std::unique_lock<std::mutex> lock(mutex_);
@@ -165,25 +166,53 @@ MessageSteps MessageCall::Received(const MessageStep& step, const Status& status
     return steps;
   }
   if (view) {
-    std::shared_ptr<const std::byte> kept;  // until an addition reads it
-    if (!it.waiting.empty()) {
-      const bool read_now = locals_[step.local].blockers[it.waiting[0]] == 1;
-      kept = read_now ? view : held_views_->Hold(site_->ranks()[from].process, view);
-    }
-    if (kept) {
-      bytes.Keep(it, std::move(kept));
+    if (it.waiting.empty()) {
+      CopyView(step, std::move(view), lock, steps);
+    } else if (locals_[step.local].blockers[it.waiting[0]] == 1) {
+      bytes.Keep(it, std::move(view));
+    } else if (may_keep || !copies_views_) {
+      bytes.Keep(it, std::move(view));
+      kept_.push_back(step);
+      if (!may_keep) steps.keeps_too_much = !std::exchange(keeps_too_much_, true);
     } else {
-      ++running_;
-      lock.unlock();
-      bytes.Copy(it, view.get());
-      view.reset();  // what waits for it may be a send of this call
-      lock.lock();
-      StopRunning(1, steps);
-      if (!failure_.ok()) return steps;
+      CopyView(step, std::move(view), lock, steps);
     }
+    if (!failure_.ok()) return steps;
   }
   if (!lost.empty()) bytes.Lose(it, lost);
   End(step.local, step.task, steps);
+  return steps;
+}
+
+// With the lock, which is open while it copies.
+void MessageCall::CopyView(const MessageStep& step, std::shared_ptr<const std::byte> view,
+                           std::unique_lock<std::mutex>& lock, MessageSteps& steps) {
+  ++running_;
+  lock.unlock();
+  memory(step.local).Copy(task(step), view.get());
+  view.reset();  // what waits for it may be a send of this call
+  lock.lock();
+  StopRunning(1, steps);
+}
+
+MessageSteps MessageCall::CopyViews(Clock::time_point unless_after) {
+  MessageSteps steps;
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (locals_left_ == 0) return steps;
+  if (progress_ > unless_after) {
+    steps.keeps_too_much = true;
+    return steps;
+  }
+  copies_views_ = true;
+  for (const MessageStep& step : std::exchange(kept_, {})) {
+    if (!failure_.ok()) return steps;
+    const uint32_t addition = task(step).waiting[0];
+    uint32_t& blockers = locals_[step.local].blockers[addition];
+    if (blockers == 0) continue;  // it has begun
+    ++blockers;
+    CopyView(step, memory(step.local).Take(task(step)), lock, steps);
+    if (failure_.ok() && --blockers == 0) Begin(step.local, addition, steps);
+  }
   return steps;
 }
 

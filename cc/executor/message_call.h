@@ -1,6 +1,6 @@
 // One execution of a call site between processes, as one of them sees it: who has arrived, what may start, who is done.
 //
-//   MessageCall call(site, id, /*number=*/412, first, Clock::now(), held_views);
+//   MessageCall call(site, id, /*number=*/412, first, Clock::now());
 //   MessageSteps steps = call.Arrive(rank, buffers, done, now, said);
 //   // … start each of steps.tasks; report its end; then, as posts and sends have begun:
 //   steps = call.Started(count);
@@ -20,7 +20,6 @@
 
 #include "cc/base/status.h"
 #include "cc/executor/buffers.h"
-#include "cc/executor/held_views.h"
 #include "cc/executor/message_memory.h"
 #include "cc/executor/message_site.h"
 #include "cc/executor/notices.h"
@@ -41,6 +40,7 @@ struct MessageSteps {
   std::vector<Completion> completions;
   std::optional<uint32_t> arrived;  // the rank whose arrival the other processes must hear of, before its messages
   StepChoice::Said said;            // with it
+  bool keeps_too_much = false;      // of the transport's: if soon nothing comes any more, it is to copy its views
   bool failed = false;              // the other processes must hear of it
   bool ended = false;
   bool over = false;  // nothing will come of this call any more
@@ -50,7 +50,7 @@ class MessageCall {
  public:
   // `first`: the rank of this process that has begun it.
   MessageCall(std::shared_ptr<const MessageSite> site, const CallId& id, int64_t number, uint32_t first,
-              Clock::time_point start, std::shared_ptr<HeldViews> held_views);
+              Clock::time_point start);
 
   const MessageSite& site() const { return *site_; }
   const std::shared_ptr<const MessageSite>& shared_site() const { return site_; }
@@ -69,7 +69,10 @@ class MessageCall {
   MessageSteps Arrive(uint32_t rank, Buffers buffers, Done done, Clock::time_point now, StepChoice::Said said);
   MessageSteps PeerArrived(const Arrival& arrival, uint32_t process, Clock::time_point now);
   MessageSteps Received(const MessageStep& step, const Status& status, std::shared_ptr<const std::byte> view,
-                        const std::vector<ByteRange>& lost = {});
+                        bool may_keep, const std::vector<ByteRange>& lost = {});
+  // Copies the views that wait for other messages, from now on at once where the transport wants them back; not yet if
+  // something has come or been added after that moment.
+  MessageSteps CopyViews(Clock::time_point unless_after);
   MessageSteps Sent(const MessageStep& step, const Status& status);
   MessageSteps Add(const MessageStep& step);
   MessageSteps Started(size_t count);
@@ -128,6 +131,8 @@ class MessageCall {
   void Record();
   std::vector<double> Own() const;
   void FailLocked(Status why, bool announce, MessageSteps& steps);
+  void CopyView(const MessageStep& step, std::shared_ptr<const std::byte> view, std::unique_lock<std::mutex>& lock,
+                MessageSteps& steps);
   void StopRunning(size_t count, MessageSteps& steps);
 
   const std::shared_ptr<const MessageSite> site_;
@@ -135,14 +140,15 @@ class MessageCall {
   const int64_t number_;
   const uint32_t first_;
   const Clock::time_point start_;
-  const std::shared_ptr<HeldViews> held_views_;
 
   mutable std::mutex mutex_;
   std::vector<Local> locals_;
   std::vector<Rank> ranks_;
-  uint32_t missing_ = 0;      // ranks that concern this process and have not arrived
-  uint32_t locals_left_ = 0;  // ranks of this process that are not done
-  size_t running_ = 0;        // tasks that are being started, copied or added
+  uint32_t missing_ = 0;           // ranks that concern this process and have not arrived
+  uint32_t locals_left_ = 0;       // ranks of this process that are not done
+  size_t running_ = 0;             // tasks that are being started, copied or added
+  std::vector<MessageStep> kept_;  // receives whose views were kept; some have been used up since
+  bool keeps_too_much_ = false, copies_views_;
   int64_t early_work_ = 0;
   Clock::time_point progress_;
   bool recorded_ = false;

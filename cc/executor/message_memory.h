@@ -3,7 +3,8 @@
 //   MessageMemory memory(site, graph, buffers);
 //   transport.Post(…, memory.Spans(task), memory.AcceptsView(task), …);   // then, of what came as a view:
 //   memory.Keep(task, view);                                       // read from there, or
-//   memory.Copy(task, view);                                       // no longer needed
+//   memory.Copy(task, view);                                       // no longer needed, as if it had come that way
+//   memory.Copy(task, memory.Take(task).get());                    // or later
 //   memory.Lose(task, lost);                                       // what of it is missing
 //   memory.Add(task);                                              // releases the views that it reads
 //
@@ -39,6 +40,7 @@ class MessageMemory {
   // Whether a transport may leave what is received in memory of its own.
   bool AcceptsView(const MessageTask& task) const { return task.accepts_view || Streams(task); }
   void Keep(const MessageTask& task, std::shared_ptr<const std::byte> view);
+  std::shared_ptr<const std::byte> Take(const MessageTask& task) { return std::move(views_[task.memory.slot]); }
   void Copy(const MessageTask& task, const std::byte* view) const;
   void Add(const MessageTask& task);
 

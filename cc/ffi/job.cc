@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -13,10 +12,6 @@
 
 namespace jaxcomm {
 namespace {
-
-// Of shared memory, for what this process sends: so little that it stays in the caches, so much that nobody waits for a
-// slot who could copy.
-constexpr int64_t kArenaBytes = int64_t{4} << 20, kArenaBytesPerProcess = 2 * Transport::kMaxMessage;
 
 void CloseAll(const std::vector<int>& descriptors) {
   for (const int descriptor : descriptors) close(descriptor);
@@ -71,7 +66,7 @@ Result<ShmTransport*> Job::Shm() {
   if (!shm_) {
     const auto processes = static_cast<uint32_t>(routes_.size());
     Result<std::unique_ptr<ShmTransport>> made =
-        ShmTransport::Create(process_, processes, events_, std::max(kArenaBytes, processes * kArenaBytesPerProcess));
+        ShmTransport::Create(process_, processes, events_, ShmTransport::ArenaBytes(processes));
     if (!made.ok()) return made.status();
     shm_ = std::move(made.value());
   }

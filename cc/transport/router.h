@@ -30,6 +30,7 @@ class Router : public Transport {
   void SendLossy(const Receiver& to, std::vector<ConstSpan> spans, const std::vector<bool>& important, int64_t may_lose,
                  Sent done) override;
   void Flush() override;
+  bool MayKeep(uint32_t process) override { return transports_[routes_[process]]->MayKeep(process); }
   void Cancel(const CallId& call) override;
   void Expect() override;
   void EndExpecting() override;

@@ -82,7 +82,7 @@ struct Receiver {
 
 // A message has come. Its bytes are in the spans that were posted; or, where a view was accepted, byte `at` of it may
 // be at view.get() + at instead, in memory of the transport's that stays as long as somebody holds the view. Held views
-// keep the sender waiting: release them soon.
+// keep the sender waiting: release them soon (Transport::MayKeep).
 using Received = std::function<void(const Status&, std::shared_ptr<const std::byte> view)>;
 
 // Bytes [begin, end) of a message.
@@ -136,6 +136,10 @@ class Transport {
                     Received done) = 0;
   virtual void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) = 0;
   virtual void Flush() = 0;
+
+  // Whether a view that has just come from the process may be kept until other messages come. Otherwise these could
+  // wait for it: it is to be copied and released, or used up without waiting for anybody.
+  virtual bool MayKeep(uint32_t /*process*/) { return true; }
 
   // A message of which up to `may_lose` bytes need not come if they get lost on their way, none of them of a span that
   // is important to the sender. Both sides know of it; it is to be sent once the other side has said that it has posted

@@ -62,6 +62,12 @@ void ShmTransport::Post(uint32_t process, const MessageId& id, std::vector<Span>
   }
 }
 
+// One slot of its share at least is for what comes, however long the others are kept.
+bool ShmTransport::MayKeep(uint32_t process) {
+  const Peer* const peer = Find(process);
+  return peer != nullptr && peer->slots->held() < slots_.share();
+}
+
 // `to_its_end`: nothing is written any more, so what is there is bounded, and is read even if nobody expects it.
 void ShmTransport::Read(Peer& peer, bool to_its_end) {
   shm::Record record;

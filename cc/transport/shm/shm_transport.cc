@@ -51,6 +51,7 @@ ShmTransport::~ShmTransport() {
 void ShmTransport::Leave() {
   if (!thread_.joinable()) return;
   Stop();
+  const std::lock_guard<std::mutex> serving(serving_);  // a rank that arrives may still help
   const Clock::time_point deadline = Clock::now() + kDeparture;
   while (SendWaiting() && Clock::now() < deadline) {
     Flush();

@@ -10,6 +10,7 @@
 // are gone. The destructor says goodbye at once; no callback runs after it, views may live on.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -42,6 +43,12 @@ namespace jaxcomm {
 
 class ShmTransport final : public Transport {
  public:
+  // For what each process of a job sends: so little that it stays in the caches, so much that nobody waits for a slot
+  // who could copy, and that a receiver may keep one slot while others come.
+  static constexpr int64_t ArenaBytes(uint32_t processes) {
+    return std::max(int64_t{4} << 20, 2 * processes * kMaxMessage);
+  }
+
   // `events` outlives the transport. The arena, what messages may occupy at once, is shared out evenly to the
   // receivers.
   static Result<std::unique_ptr<ShmTransport>> Create(uint32_t process, uint32_t processes, Events* events,
@@ -59,6 +66,7 @@ class ShmTransport final : public Transport {
   void Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view, Received done) override;
   void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
   void Flush() override;
+  bool MayKeep(uint32_t process) override;
   void Cancel(const CallId& call) override;
   void Expect() override;
   void EndExpecting() override;

@@ -86,6 +86,11 @@ void SimulatedNetwork::Endpoint::Deliver() {
   }
 }
 
+bool SimulatedNetwork::Endpoint::MayKeep(uint32_t process) {
+  Lock lock(mutex_);
+  return 2 * views_[process] <= kMostViews;
+}
+
 // One message that came early and has been posted since; whether there was one.
 bool SimulatedNetwork::Endpoint::DeliverEarly(Lock& lock) {
   for (auto at = early_.begin(); at != early_.end(); ++at) {

@@ -40,6 +40,7 @@ class SimulatedNetwork::Endpoint : public Transport {
   void Post(uint32_t process, const MessageId& id, std::vector<Span> spans, bool accepts_view, Received done) override;
   void Send(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done) override;
   void Flush() override {}
+  bool MayKeep(uint32_t process) override;
   void Cancel(const CallId& call) override;
   void Withdraw(uint32_t process, const MessageId& id) override;
   void Fence(uint32_t process, const Status& why) override;

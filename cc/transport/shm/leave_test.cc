@@ -1,0 +1,34 @@
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "cc/transport/shm/testing/job.h"
+#include "gtest/gtest.h"
+
+namespace jaxcomm {
+namespace {
+
+// As a rank does that arrives while the program ends on another thread.
+TEST(LeaveTest, AThreadMayHelpMeanwhile) {
+  for (int round = 0; round < 20; ++round) {
+    ShmJob job(2, int64_t{2} << 20);
+    std::vector<std::byte> bytes(200 << 10), into(200 << 10);
+    std::atomic<bool> over{false};
+    for (uint32_t i = 0; i < 300; ++i) {
+      const MessageId id{{1, 2, 3, 4}, 0, 1, i, 0};
+      job[1].Post(0, id, {{into.data(), static_cast<int64_t>(into.size()), 0}}, false,
+                  [](const Status&, const std::shared_ptr<const std::byte>&) {});
+      job[0].Send({{1, id}}, {{bytes.data(), static_cast<int64_t>(bytes.size()), 0}}, [](const Status&) {});
+    }
+    std::thread helper([&] {
+      while (!over) job[0].Help(std::chrono::milliseconds(1), false, [] { return false; });
+    });
+    job[0].Leave();
+    over = true;
+    helper.join();
+  }
+}
+
+}  // namespace
+}  // namespace jaxcomm
