@@ -56,7 +56,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_is_built_without_a_warning(built: Path) -> None:
     notebooks = (ROOT / "notebooks").glob("*.ipynb")
-    pages = [*PAGES, *notebooks, *(ROOT / "benchmarks").glob("*/README.md"), ROOT / "CONTRIBUTING.md"]
+    pages = [*PAGES, *notebooks, *(ROOT / "benchmarks").rglob("*.md"), ROOT / "CONTRIBUTING.md"]
     for page in pages:
         assert (built / page.relative_to(ROOT)).with_suffix(".html").is_file(), page
     assert "docs/index.html" in (built / "index.html").read_text()
