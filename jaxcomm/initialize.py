@@ -39,7 +39,7 @@ def init(
         {} ends it. "auto", in a job of several processes on CPUs: plans that the run makes itself for the processes of
         the mesh, or for all, see `jaxcomm.auto_plan`. A plan file also says whether TCP or UDP is to connect hosts.
       rails: the network interfaces that connect hosts, as JAXCOMM_RAILS names them and in its place: ["eth0", "eth1"],
-        or with their rates "eth0:4,eth1:1". What each carries is the plan's to say, if it has rails.
+        or with their Mbit/s "eth0:4000,eth1:1000". What each carries is the plan's to say, if it has rails.
       deadline_s: seconds that a collective waits for its last rank before it fails; None leaves it: at first it is the
         environment's JAXCOMM_DEADLINE_S, or 60.
 

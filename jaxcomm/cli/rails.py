@@ -21,7 +21,7 @@ from jaxcomm.shares import UNITS, SharesFrom
 
 EXAMPLE = """
     jaxcomm rails
-    JAXCOMM_RAILS=eth0:4,eth1:1 jaxcomm rails --json
+    JAXCOMM_RAILS=eth0:4000,eth1:1000 jaxcomm rails --json
     jaxcomm launch -n 2 --transport tcp -- jaxcomm rails
 """
 

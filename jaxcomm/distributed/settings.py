@@ -33,8 +33,8 @@ class Settings(NamedTuple):
       host: JAXCOMM_HOST: processes with the same name share memory; "" finds out which can.
       secret_file: JAXCOMM_SECRET_FILE: holds the job's secret; "" for one that process 0 makes and publishes.
       timeout_s: JAXCOMM_CONNECT_TIMEOUT_S: for all processes to come and to connect; others may still be compiling.
-      rails: JAXCOMM_RAILS: interfaces in place of the one, such as "eth0,eth1", with rates "eth0:4,eth1:1"; () finds
-        them.
+      rails: JAXCOMM_RAILS: interfaces in place of the one, such as "eth0,eth1", with Mbit/s "eth0:4000,eth1:1000"; ()
+        finds them.
       planned_transport: what the plan says of the way between hosts, "tcp" or "udp", or "".
     """
 
@@ -83,7 +83,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
 
 
 def named_rails(source: str, words: str | Sequence[str]) -> tuple[NamedRail, ...]:
-    """Rails, each written "eth0" or "eth0:4".
+    """Rails, each written "eth0" or "eth0:4000".
 
     Args:
       source: what says so, for errors.
@@ -109,4 +109,4 @@ def named_rails(source: str, words: str | Sequence[str]) -> tuple[NamedRail, ...
 
 
 def _wrong(found: str, wanted: str) -> JaxcommError:
-    return JaxcommError(f"{found}; {wanted}.\n  Cure: write for example eth0,eth1 or eth0:4,eth1:1.")
+    return JaxcommError(f"{found}; {wanted}.\n  Cure: write for example eth0,eth1 or eth0:4000,eth1:1000.")

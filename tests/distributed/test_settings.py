@@ -46,7 +46,7 @@ def test_rails_that_cannot_be_meant_are_named(value: str, message: str) -> None:
     with pytest.raises(JaxcommError) as found:
         from_environment({"JAXCOMM_RAILS": value})
     assert str(found.value).startswith(message)
-    assert str(found.value).endswith("\n  Cure: write for example eth0,eth1 or eth0:4,eth1:1.")
+    assert str(found.value).endswith("\n  Cure: write for example eth0,eth1 or eth0:4000,eth1:1000.")
 
 
 def test_a_number_of_processes_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

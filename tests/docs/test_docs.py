@@ -110,6 +110,18 @@ def test_the_tutorial_works(followed: tuple[Path, list[str]]) -> None:
     assert (folder / "plan.svg").is_file()
 
 
+def test_the_program_for_several_hosts_works(tmp_path: Path) -> None:
+    program = next(
+        code for code in blocks(DOCS / "guides" / "processes.md", "python") if "jax.distributed.init" in code
+    )
+    (tmp_path / "train.py").write_text(program)
+    command = [sys.executable, "-m", "jaxcomm.cli", "launch", "-n", "2", "--devices-per-process", "2", "train.py"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    assert "[0] loss 0.0" in result.stdout
+
+
 def test_the_profile_written_by_hand_is_one(tmp_path: Path) -> None:
     (document,) = blocks(DOCS / "guides" / "profile.md", "json")
     (tmp_path / "profile.json").write_text(document)
@@ -145,6 +157,23 @@ def test_names_and_files_exist(text: Path) -> None:
             assert (ROOT / path).exists(), path
     for link in {*re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", words)}:
         assert (text.parent / link).exists(), link
+
+
+def test_every_environment_variable_has_its_row() -> None:
+    page = (DOCS / "reference" / "environment.md").read_text()
+    modules = (ROOT / "jaxcomm").rglob("*.py")
+    named = {name for module in modules for name in re.findall(r"\bJAXCOMM_[A-Z_]+\b", module.read_text())}
+    assert "JAXCOMM_DEADLINE_S" in named
+    rows = "".join(line.split(" | ")[0] for line in page.splitlines() if line.startswith("| `"))
+    assert {name for name in named if f"`{name}`" not in rows} == set()
+
+
+def test_the_readme_names_pages_by_their_titles() -> None:
+    links = set(re.findall(r"\[([^\]]+)\]\(([^)#]+)\)", (ROOT / "README.md").read_text()))
+    titles = {path: (ROOT / path).read_text().splitlines()[0].removeprefix("# ") for _, path in links}
+    assert {(text, path) for text, path in links if text != titles[path]} == set()
+    guides = {f"docs/guides/{page.name}" for page in (DOCS / "guides").glob("*.md")}
+    assert guides - {*titles} == {"docs/guides/index.md"}
 
 
 def test_every_place_has_the_same_versions() -> None:
