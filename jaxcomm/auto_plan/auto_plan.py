@@ -20,6 +20,7 @@ from jaxcomm.auto_plan.plan_switches import Periods, Switches
 from jaxcomm.auto_plan.situation import CALLS, CHANGED, Situation, steady
 from jaxcomm.auto_plan.watch import Calls, Site, Watch, busiest
 from jaxcomm.choice import AUTO, without_plan
+from jaxcomm.distributed import at_exit
 from jaxcomm.distributed.gone import ProcessGone
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say
@@ -104,11 +105,11 @@ class AutoPlan:
         self._end.clear()
         self._thread = threading.Thread(target=self._work, name="jaxcomm auto_plan", daemon=True)
         self._thread.start()
-        atexit.register(self.close)
+        self._at_exit = at_exit.register(self.close)
 
     def close(self) -> None:
         """Ends it; the run keeps the plan that it has."""
-        atexit.unregister(self.close)
+        atexit.unregister(self._at_exit)
         self._end.set()
         if self._thread is not None:
             self._thread.join()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import ctypes
 import os
@@ -10,7 +9,7 @@ from collections.abc import Sequence
 
 import jax
 
-from jaxcomm.distributed import bootstrap
+from jaxcomm.distributed import at_exit, bootstrap
 from jaxcomm.distributed.settings import MOST_RAILS, NamedRail
 from jaxcomm.distributed.udp_paths import UdpPath
 from jaxcomm.ffi.cpu import CPU
@@ -91,7 +90,7 @@ class Connections:
     def start(self, hosts: Sequence[int]) -> None:
         """All others have been added; the number of each process's host."""
         CPU.call("job_start", (ctypes.c_uint32 * len(hosts))(*hosts), len(hosts))
-        atexit.register(_leave)
+        at_exit.register(_leave)
 
 
 def _taken(path: UdpPath) -> tuple[int, int, bytes, bytes, int, int]:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from jaxcomm.distributed import handshake, host
+from jaxcomm.distributed import at_exit, handshake, host
 from jaxcomm.distributed.connector import connect_once
 from jaxcomm.distributed.handshake import Refused
 from jaxcomm.distributed.listener import Listener
@@ -85,11 +85,11 @@ class Repair:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="jaxcomm repair", daemon=True)
         self._thread.start()
-        atexit.register(self.close)
+        self._at_exit = at_exit.register(self.close)
 
     def close(self) -> None:
         """Ends it: the core is not asked any more, and nobody listens."""
-        atexit.unregister(self.close)
+        atexit.unregister(self._at_exit)
         with self._lock:
             self._end.set()
         self._thread.join()

@@ -41,3 +41,10 @@ def test_what_a_process_sends_last_arrives(transport: str, way: str) -> None:
     for process in found[:1] if way == "starts" else found:
         assert process.reports["last call"]["right"]
     assert not [name for name in {*os.listdir("/dev/shm")} - before if "jaxcomm" in name]
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_the_end_of_a_fork_is_not_its_parents(transport: str) -> None:
+    for process in jobs.run("tests.processes.forks", processes=2, transport=transport, JAXCOMM_DEADLINE_S="20"):
+        assert process.status == 0, process.output
+        assert process.reports["before"]["right"] and process.reports["after"]["right"]

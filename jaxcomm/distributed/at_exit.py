@@ -1,0 +1,22 @@
+"""What a process does when it ends, and a fork of it does not: the connections and threads are the process's."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Callable
+
+
+def register(function: Callable[[], object]) -> Callable[[], None]:
+    """Has a function run when this process ends.
+
+    Returns:
+      What `atexit.unregister` takes back.
+    """
+    process = os.getpid()
+
+    def run() -> None:
+        if os.getpid() == process:
+            function()
+
+    return atexit.register(run)
