@@ -6,6 +6,7 @@ Profile the cluster, plan from the profile, run the plan: `jaxcomm.psum` and its
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -81,3 +82,8 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+# A step that is being traced may be the first to name a collective, and must find them made.
+if sys.modules.get("jax"):
+    importlib.import_module("jaxcomm.contexts")

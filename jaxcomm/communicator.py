@@ -13,11 +13,10 @@ from collections.abc import Hashable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
-import jax
-
 import jaxcomm.plan
 from jaxcomm import ffi, plan_history
 from jaxcomm.choice import PLANS, compile_plan
+from jaxcomm.contexts import active_plans
 from jaxcomm.errors import JaxcommError, PlanError
 
 if TYPE_CHECKING:
@@ -31,9 +30,6 @@ _COMPILED_AT_ONCE: Final = 64  # ranks of plans all of whose programs are compil
 
 # The hashes of plans by the axes that they are for; () stands for all axes that have none of their own.
 Hashes: TypeAlias = tuple[tuple[tuple[Any, ...], str], ...]
-
-# The active plans. JAX compiles anew where they change.
-_active = jax.make_user_context(())
 
 
 class use_plan:
@@ -62,7 +58,7 @@ class use_plan:
 
     def __enter__(self) -> Self:
         if not self._here.is_made:
-            self._here.scopes.append(_active(self._plans))
+            self._here.scopes.append(active_plans(self._plans))
             self._here.scopes[-1].__enter__()
         self._here.is_made = False
         return self
@@ -91,7 +87,7 @@ def plan_hash(plan: PlanLike, axes: tuple[Any, ...] = ()) -> str:
     Raises:
       PlanError, JaxcommError: as `use_plan`.
     """
-    hashes = dict(_active.value if plan is None else load(plan))
+    hashes = dict(active_plans.value if plan is None else load(plan))
     digest: str = hashes.get(axes, hashes.get((), ""))
     return digest
 
@@ -104,8 +100,8 @@ def active_plan(plan: PlanLike, axes: tuple[Any, ...]) -> Plan | None:
 def follow(hashes: Hashes) -> None:
     """Has all threads follow these plans from now on, but those that have called `use_plan` themselves."""
     _compile_plans(hashes)
-    _active.set_global(hashes)
-    _active(hashes).__enter__()  # this thread may have followed another
+    active_plans.set_global(hashes)
+    active_plans(hashes).__enter__()  # this thread may have followed another
     plan_history.follow(_records(hashes))
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-import jax
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
@@ -16,9 +15,7 @@ from jaxcomm import communicator, jax_compat
 from jaxcomm.collectives.lax_lowering import has_devices
 from jaxcomm.collectives.lowering import lower_to_core
 from jaxcomm.collectives.primitive import COLLECTIVES
-
-# JAX compiles anew where it changes.
-_replacing = jax.make_user_context(False)
+from jaxcomm.contexts import replacing_lax
 
 
 @contextlib.contextmanager
@@ -29,7 +26,7 @@ def replace_lax() -> Iterator[None]:
     core does not do, as `jaxcomm.psum` says, stays lax's.
     """
     _register()
-    with _replacing(True):
+    with replacing_lax(True):
         yield
 
 
@@ -48,7 +45,7 @@ def _lower(
     aval: Any = context.avals_in[0]
     collective = COLLECTIVES[lax.name]
     ours = (
-        _replacing.value
+        replacing_lax.value
         and tuple(context.module_context.platforms) == ("cpu",)
         and aval.dtype.name in collective.dtypes
         and not any(isinstance(axis, int) for axis in params["axes"])

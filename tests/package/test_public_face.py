@@ -38,6 +38,29 @@ def test_imports_are_lazy(statement: str, absent: list[str]) -> None:
     assert result.stdout.strip() == "[]"
 
 
+def test_a_step_that_is_the_first_to_name_a_collective_is_traced_once() -> None:
+    script = """
+import tests.conftest, jax, numpy as np
+import jaxcomm
+traced = []
+
+def body(x):
+    traced.append(x)
+    return jaxcomm.pmean(x, "d")
+
+mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:2])
+step = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=jax.P("d"), out_specs=jax.P("d")))
+for _ in range(2):
+    jax.block_until_ready(step(np.ones(2, np.float32)))
+print(len(traced))
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60, env=environment
+    )
+    assert result.stdout.strip() == "1"
+
+
 # Six ranks need a template that only OR-Tools finds, and three buckets that share a delay need it once more.
 SIX = Profile(
     ranks=6,

@@ -12,8 +12,8 @@ namespace {
 // As a rank does that arrives while the program ends on another thread.
 TEST(LeaveTest, AThreadMayHelpMeanwhile) {
   for (int round = 0; round < 20; ++round) {
+    std::vector<std::byte> bytes(200 << 10), into(200 << 10);  // outlive the job
     ShmJob job(2, int64_t{2} << 20);
-    std::vector<std::byte> bytes(200 << 10), into(200 << 10);
     std::atomic<bool> over{false};
     for (uint32_t i = 0; i < 300; ++i) {
       const MessageId id{{1, 2, 3, 4}, 0, 1, i, 0};
