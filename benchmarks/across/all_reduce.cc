@@ -69,8 +69,10 @@ void Check(const Status& status) {
 }
 
 std::unique_ptr<Transport> ConnectShm(uint32_t self, Shared* shared, Transport::Events* events) {
-  auto made = ShmTransport::Create(self, shared->processes, events,
-                                   int64_t{std::getenv("ARENA_MIB") ? std::atoi(std::getenv("ARENA_MIB")) : 64} << 20);
+  const char* const arena = std::getenv("ARENA_MIB");
+  auto made =
+      ShmTransport::Create(self, shared->processes, events,
+                           arena ? int64_t{std::atoi(arena)} << 20 : ShmTransport::ArenaBytes(shared->processes));
   Check(made.status());
   auto& mine = shared->addresses[self];
   mine.pid = getpid();
