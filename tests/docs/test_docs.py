@@ -110,18 +110,6 @@ def test_the_tutorial_works(followed: tuple[Path, list[str]]) -> None:
     assert (folder / "plan.svg").is_file()
 
 
-def test_the_program_for_several_hosts_works(tmp_path: Path) -> None:
-    program = next(
-        code for code in blocks(DOCS / "guides" / "processes.md", "python") if "jax.distributed.init" in code
-    )
-    (tmp_path / "train.py").write_text(program)
-    command = [sys.executable, "-m", "jaxcomm.cli", "launch", "-n", "2", "--devices-per-process", "2", "train.py"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
-    assert result.returncode == 0, result.stderr
-    assert "[0] loss 0.0" in result.stdout
-
-
 def test_the_profile_written_by_hand_is_one(tmp_path: Path) -> None:
     (document,) = blocks(DOCS / "guides" / "profile.md", "json")
     (tmp_path / "profile.json").write_text(document)

@@ -360,6 +360,19 @@ assert job.stdout.count("rank 2 is gone: process 2 has died") == 3
 """
 
 
+def in_two_processes(snippet: str) -> str:
+    return f"""
+import subprocess, sys
+
+with open("train.py", "w") as file:
+    file.write({snippet!r})
+words = [sys.executable, "-m", "jaxcomm.cli", "launch", "-n", "2", "--devices-per-process", "2", "train.py"]
+job = subprocess.run(words, capture_output=True, text=True, timeout=120)
+assert job.returncode == 0, job.stderr
+assert "[0] loss 0.0" in job.stdout, job.stdout
+"""
+
+
 GUIDES = "docs/guides/"
 # By page, and there by a word that only this snippet of the page has.
 PROGRAMS: dict[str, dict[str, Callable[[str], str]]] = {
@@ -383,7 +396,7 @@ PROGRAMS: dict[str, dict[str, Callable[[str], str]]] = {
         "train.local_sgd": by_rack,
     },
     f"{GUIDES}errors.md": {"errors.translated": missing_rank},
-    f"{GUIDES}processes.md": {"live_devices": in_a_job},
+    f"{GUIDES}processes.md": {"rng = ": in_two_processes, "live_devices": in_a_job},
     f"{GUIDES}statistics.md": {
         "print(jaxcomm.stats())": after_some_steps,
         "def training": while_it_trains,
