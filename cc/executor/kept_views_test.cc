@@ -1,11 +1,7 @@
 // Sums over shared memory in which what waits to be added could fill all of a sender's memory, and what it waits for
 // could not be sent any more.
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <chrono>
 #include <cstring>
-#include <functional>
 #include <future>
 #include <memory>
 #include <string>
@@ -18,6 +14,7 @@
 #include "cc/transport/local/local.h"
 #include "cc/transport/router.h"
 #include "cc/transport/shm/shm_transport.h"
+#include "cc/transport/shm/testing/connect.h"
 #include "gtest/gtest.h"
 
 namespace jaxcomm {
@@ -30,20 +27,15 @@ using Site = std::vector<std::shared_ptr<MessageSite>>;  // by process
 class Job {
  public:
   Job(uint32_t processes, uint32_t ranks_of_each) : each_(ranks_of_each) {
+    std::vector<Transport::Events*> events;
     for (uint32_t process = 0; process < processes; ++process) {
       executors_.push_back(std::make_unique<Executor>(2));
       executors_[process]->SetDeadline(10);
-      transports_.push_back(std::move(
-          ShmTransport::Create(process, processes, &executors_[process]->events(), ShmTransport::ArenaBytes(processes))
-              .value()));
+      events.push_back(&executors_[process]->events());
       locals_.push_back(std::make_unique<LocalTransport>());
     }
+    transports_ = ConnectShm(events, ShmTransport::ArenaBytes(processes));
     for (uint32_t process = 0; process < processes; ++process) {
-      for (uint32_t other = 0; other < processes; ++other) {
-        if (other == process) continue;
-        const int fd = open(("/proc/self/fd/" + std::to_string(transports_[other]->fd())).c_str(), O_RDWR | O_CLOEXEC);
-        EXPECT_TRUE(transports_[process]->AddPeer(other, transports_[other]->nonce(), fd).ok());
-      }
       std::vector<uint32_t> routes(processes, 1);
       routes[process] = 0;
       routers_.push_back(std::make_unique<Router>(

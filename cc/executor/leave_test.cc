@@ -1,7 +1,4 @@
 // Processes that end as soon as their last call has ended there, over the transports of real jobs.
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <functional>
 #include <future>
 #include <memory>
@@ -14,6 +11,7 @@
 #include "cc/executor/executor.h"
 #include "cc/program/message_registry.h"
 #include "cc/transport/shm/shm_transport.h"
+#include "cc/transport/shm/testing/connect.h"
 #include "cc/transport/tcp/tcp_transport.h"
 #include "cc/transport/tcp/testing/node.h"
 #include "gtest/gtest.h"
@@ -36,21 +34,6 @@ std::vector<Connected> Owned(std::vector<std::unique_ptr<Kind>> made) {
     all.push_back({std::move(one), [transport] { transport->Leave(); }});
   }
   return all;
-}
-
-std::vector<Connected> ConnectShm(const std::vector<Transport::Events*>& events) {
-  std::vector<std::unique_ptr<ShmTransport>> made;
-  for (uint32_t process = 0; process < kProcesses; ++process) {
-    made.push_back(std::move(ShmTransport::Create(process, kProcesses, events[process], 16 << 20).value()));
-  }
-  for (uint32_t process = 0; process < kProcesses; ++process) {
-    for (uint32_t other = 0; other < kProcesses; ++other) {
-      if (other == process) continue;
-      const int fd = open(("/proc/self/fd/" + std::to_string(made[other]->fd())).c_str(), O_RDWR | O_CLOEXEC);
-      EXPECT_TRUE(made[process]->AddPeer(other, made[other]->nonce(), fd).ok());
-    }
-  }
-  return Owned(std::move(made));
 }
 
 std::vector<Connected> ConnectTcp(const std::vector<Transport::Events*>& events) {
@@ -79,7 +62,7 @@ TEST_P(LeaveTest, AfterItsLastCallAProcessIsMissedByNobody) {
         executors.push_back(std::make_unique<Executor>(1));
         events.push_back(&executors.back()->events());
       }
-      std::vector<Connected> processes = GetParam() ? ConnectTcp(events) : ConnectShm(events);
+      std::vector<Connected> processes = GetParam() ? ConnectTcp(events) : Owned(ConnectShm(events, 16 << 20));
       MessageGroup group;
       group.list = std::string(list) + "/" + std::to_string(kProcesses);
       for (uint32_t rank = 0; rank < kProcesses; ++rank) {

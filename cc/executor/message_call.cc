@@ -172,7 +172,7 @@ MessageSteps MessageCall::Received(const MessageStep& step, const Status& status
       bytes.Keep(it, std::move(view));
     } else if (may_keep || !copies_views_) {
       bytes.Keep(it, std::move(view));
-      kept_.push_back(step);
+      if (!copies_views_) kept_.push_back(step);
       if (!may_keep) steps.keeps_too_much = !std::exchange(keeps_too_much_, true);
     } else {
       CopyView(step, std::move(view), lock, steps);

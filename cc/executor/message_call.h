@@ -147,7 +147,7 @@ class MessageCall {
   uint32_t missing_ = 0;           // ranks that concern this process and have not arrived
   uint32_t locals_left_ = 0;       // ranks of this process that are not done
   size_t running_ = 0;             // tasks that are being started, copied or added
-  std::vector<MessageStep> kept_;  // receives whose views were kept; some have been used up since
+  std::vector<MessageStep> kept_;  // receives whose views CopyViews copies; some have been used up
   bool keeps_too_much_ = false, copies_views_;
   int64_t early_work_ = 0;
   Clock::time_point progress_;

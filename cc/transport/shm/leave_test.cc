@@ -16,10 +16,9 @@ TEST(LeaveTest, AThreadMayHelpMeanwhile) {
     ShmJob job(2, int64_t{2} << 20);
     std::atomic<bool> over{false};
     for (uint32_t i = 0; i < 300; ++i) {
-      const MessageId id{{1, 2, 3, 4}, 0, 1, i, 0};
-      job[1].Post(0, id, {{into.data(), static_cast<int64_t>(into.size()), 0}}, false,
-                  [](const Status&, const std::shared_ptr<const std::byte>&) {});
-      job[0].Send({{1, id}}, {{bytes.data(), static_cast<int64_t>(bytes.size()), 0}}, [](const Status&) {});
+      const MessageId id = Id(/*call=*/1, /*from=*/0, /*to=*/1, i);
+      job[1].Post(0, id, Whole(into), false, [](const Status&, const std::shared_ptr<const std::byte>&) {});
+      job[0].Send({{1, id}}, WholeConst(bytes), [](const Status&) {});
     }
     std::thread helper([&] {
       while (!over) job[0].Help(std::chrono::milliseconds(1), false, [] { return false; });

@@ -5,9 +5,6 @@
 //   EXPECT_TRUE(job.events(1).Await([&](const Log& log) { return log.notices.size() == 1; }));
 #pragma once
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -21,6 +18,7 @@
 #include <vector>
 
 #include "cc/transport/shm/shm_transport.h"
+#include "cc/transport/shm/testing/connect.h"
 #include "gtest/gtest.h"
 
 namespace jaxcomm {
@@ -90,28 +88,16 @@ class LoggedEvents : public Transport::Events {
   Log log_;
 };
 
-inline int OpenFile(pid_t pid, int fd) {
-  return open(("/proc/" + std::to_string(pid) + "/fd/" + std::to_string(fd)).c_str(), O_RDWR | O_CLOEXEC);
-}
-
 class ShmJob {
  public:
   explicit ShmJob(uint32_t processes, int64_t arena_bytes = int64_t{16} << 20) {
+    std::vector<Transport::Events*> events;
     for (uint32_t process = 0; process < processes; ++process) {
       events_.push_back(std::make_unique<LoggedEvents>());
-      auto transport = ShmTransport::Create(process, processes, events_.back().get(), arena_bytes);
-      EXPECT_TRUE(transport.ok()) << transport.status().message();
-      transports_.push_back(std::move(transport.value()));
-      transports_.back()->Expect();
+      events.push_back(events_.back().get());
     }
-    for (uint32_t process = 0; process < processes; ++process) {
-      for (uint32_t other = 0; other < processes; ++other) {
-        if (other == process) continue;
-        ShmTransport& peer = *transports_[other];
-        const Status status = transports_[process]->AddPeer(other, peer.nonce(), OpenFile(getpid(), peer.fd()));
-        EXPECT_TRUE(status.ok()) << status.message();
-      }
-    }
+    transports_ = ConnectShm(events, arena_bytes);
+    for (const std::unique_ptr<ShmTransport>& transport : transports_) transport->Expect();
   }
 
   ShmTransport& operator[](uint32_t process) { return *transports_[process]; }
