@@ -1,8 +1,9 @@
 """Other tools' measurements as profiles: one module per format, found by content and not by name.
 
 A module says what it is (`NAME`), what it looks for (`LOOKED_FOR`), whether bytes are its format (`sniff`), and reads
-them (`read`). A new format is a new module and a row of `_IMPORTERS`. What several need, or one needs much of, are
-modules beside them: `gpu_host`, `hlo`, `nccl_choices`.
+them (`read`). A new format is a new module and a row of `_IMPORTERS`. They all get the lines without the prefix that
+`common_prefix` finds. Parts that several need, or one needs much of, are modules beside them: `gpu_host`, `hlo`,
+`nccl_choices`, `nccl_devices`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from typing import Protocol
 
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile import files, run_statistics
-from jaxcomm.profile.importers import nccl_tests, nccl_topology, nvidia_smi, pair_rates, training_log, xplane
+from jaxcomm.profile.importers import (
+    common_prefix,
+    nccl_tests,
+    nccl_topology,
+    nvidia_smi,
+    pair_rates,
+    training_log,
+    xplane,
+)
 from jaxcomm.profile.schema import Profile
 
 __all__ = ["read_any"]
@@ -46,7 +55,8 @@ def read_any(path: str | os.PathLike[str]) -> Profile:
     Known are what `jaxcomm.stats().save(path)` writes, the output of nccl-tests (table or JSON), training logs with a
     line per rank and step, traces of `jax.profiler` (the .xplane.pb, or the folder given to `jax.profiler.trace`, if
     one process wrote it); and files that say where ranks are: a topology that NCCL dumped, the output of
-    `nvidia-smi topo -m`, matrices of pairs' rates. `with_network` puts these into a measured profile.
+    `nvidia-smi topo -m`, matrices of pairs' rates. `with_network` puts these into a measured profile. A prefix that a
+    launcher or log collector put before all lines is stripped.
 
     Args:
       path: the file or folder.
@@ -58,7 +68,7 @@ def read_any(path: str | os.PathLike[str]) -> Profile:
       ProfileError: the file cannot be read, no format fits, or its values cannot be (with the line or place).
     """
     file = _trace_in(Path(path)) if os.path.isdir(path) else Path(path)
-    data = files.read_bytes(file)
+    data = common_prefix.stripped(files.read_bytes(file))
     if files.is_profile(data):
         return files.decode(data, str(file))
     for importer in _IMPORTERS:
