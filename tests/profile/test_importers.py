@@ -66,6 +66,23 @@ def test_nccl_tests(name: str, ranks: int, op: str) -> None:
         assert measured.collective is None
 
 
+def test_hosts_of_nccl_tests_make_a_topology(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text(TWO_HOSTS)
+    table = profile.read_any(tmp_path / "file")
+    json = profile.read_any(FIXTURES / "nccl_tests.json")
+    for measured in (table, json):
+        assert measured.hosts == ["node-a"] * 4 + ["node-b"] * 4
+        assert measured.topology is not None
+        assert (measured.topology.hosts, measured.topology.nic) == ((0,) * 4 + (1,) * 4, "host")
+        assert measured.topology.slow == 1, "times of the slowest hop say nothing of links within a host"
+        assert "of 2 hosts, timed together" in measured.link.source
+    one = profile.read_any(FIXTURES / "nccl_tests.txt")
+    assert (one.hosts, one.topology) == (["node-a"] * 8, None)
+    (tmp_path / "file").write_text(TWO_HOSTS.replace(DEVICES[: DEVICES.index("\n") + 1], ""))
+    lost = profile.read_any(tmp_path / "file")
+    assert (lost.ranks, lost.hosts, lost.topology) == (8, [], None), "the line of a device is lost, and its host"
+
+
 def test_cpu_trace() -> None:
     measured = profile.read_any(FIXTURES / "cpu.xplane.pb")
     late = profile.straggler(measured)
@@ -141,6 +158,11 @@ TRACE = (FIXTURES / "cpu.xplane.pb").read_bytes()
 JSON = (FIXTURES / "nccl_tests.json").read_text()
 
 
+TWO_HOSTS = re.sub(r"on     node-a( device  [4-7])", r"on     node-b\1", TABLE)
+DEVICES = "".join(re.findall("(?m)^#  Rank.*\n", TABLE))
+ALONE = "#  Rank  0 Group  0 Pid   4242 on     node-a device  0 [0000:00:00] NVIDIA Example GPU\n"
+
+
 def without(lines: str) -> str:
     """The table without the lines that begin so."""
     return re.sub(f"(?m)^(?:{lines}).*\n", "", TABLE)
@@ -166,6 +188,12 @@ REFUSED = {
     ),
     "nccl: two collectives": (TABLE + "# Collective test starting: broadcast_perf\n", "times all_reduce and broadcast"),
     "nccl: not named": (GATHERED.replace("all_gather_perf", ""), "does not say which collective"),
+    "nccl: without MPI": (TABLE.replace(DEVICES, ALONE * 4), "4 processes ran alone, each as rank 0 of one"),
+    "nccl: without MPI, on two hosts": (
+        TABLE.replace(DEVICES, ALONE + ALONE.replace("node-a", "node-b")),
+        "file:8: rank 0 is on 'node-b' here and on 'node-a' above",
+    ),
+    "nccl json: too many ranks": (JSON.replace('"ngpus":4', '"ngpus":400000'), "2 processes have 400000 ranks each"),
     "nccl json: cut short": (JSON[:-900], "cannot be read as nccl-tests' JSON"),
     "nccl json: nan": (re.sub('"time":[0-9.]+', '"time":"nan"', JSON), "size 1024 took nan"),
     "nccl json: infinite": (JSON.replace('"size":1024', '"size":1e999'), "cannot be read as nccl-tests' JSON"),

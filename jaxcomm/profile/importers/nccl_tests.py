@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self, get_args
 
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile.fit import rounds_and_share
+from jaxcomm.profile.importers import nccl_devices
 from jaxcomm.profile.importers.nccl_choices import choices, fit_of_ring
 from jaxcomm.profile.numbers import Sample
 from jaxcomm.profile.schema import MAX_RANKS, Collective, OpName, Profile, Provenance
@@ -19,9 +20,7 @@ LOOKED_FOR = "a '# size count type … time algbw busbw' header, or JSON with 'n
 
 _OPS: dict[str, OpName] = {name.replace("_", ""): name for name in get_args(OpName)}
 _HEADER = re.compile(r"(?:#|^)[ \t]*size\s.*?\b((?:cpu)?time\s+algbw\s+busbw\b.*)")
-_ROW = re.compile(r"(?:\s*\d+:)?\s*(\d{1,18})\s+\d+\s+[a-z]\w*\s+(.*)")  # `srun -l` puts "0:" before each line
-_RANK = re.compile(r"(?m)(?:#|^(?:[ \t]*\d+:)?)[ \t]*Rank\s+(\d{1,6})\s+(?:Group\s+(\d{1,6})\s)?.*\bdevice\b")
-_LAYOUT = re.compile(r"nThread\s+(\d{1,6})\s+nGpus\s+(\d{1,6})\b")
+_ROW = re.compile(r"\s*(\d{1,18})\s+\d+\s+[a-z]\w*\s+(.*)")
 _PROGRAM = re.compile(r"\b([a-z_]+)_perf\b")
 _VERSION = re.compile(r"nccl-tests version (\S{1,64})|NCCL version (\S{1,64})")
 
@@ -37,7 +36,8 @@ def read(data: bytes, where: str, created: str) -> Profile:
     """The profile of the link that nccl-tests timed: α and β, and no arrivals.
 
     The out-of-place times are used, or the in-place ones where there are no others. Sizes of 0 are skipped. Where the
-    log says which algorithm and protocol NCCL took, α and β are those of the ring's largest sizes.
+    log says which algorithm and protocol NCCL took, α and β are those of the ring's largest sizes. Ranks that
+    are listed with several hosts make a topology, see `nccl_devices.topology`.
 
     Args:
       data: the table or the JSON.
@@ -48,10 +48,11 @@ def read(data: bytes, where: str, created: str) -> Profile:
       The profile; `collective` is the largest size of an all_reduce.
 
     Raises:
-      ProfileError: no row, a row that cannot be read, several collectives in one file, or an unknown number of ranks.
+      ProfileError: no row, a row that cannot be read, several collectives in one file, processes that ran
+        alone, or an unknown number of ranks.
     """
     from_json = data.lstrip()[:1] == b"{"
-    samples, ranks, op, versions = (_read_json if from_json else _read_table)(data, where)
+    samples, ranks, hosts, op, versions = (_read_json if from_json else _read_table)(data, where)
     if not samples:
         raise ProfileError(
             f"{where}: holds no timed size.\n  Cure: run it to its end, with sizes above 0 (-b 8 -e 1G)."
@@ -62,15 +63,24 @@ def read(data: bytes, where: str, created: str) -> Profile:
         )
     largest = max(samples, key=lambda sample: sample.bytes)
     taken = choices(data.decode("utf-8", errors="replace"))
+    source = f"{where}: nccl-tests {op} on {ranks} ranks"
+    hosts = hosts if len(hosts) == ranks and all(hosts) else ()
+    topology = nccl_devices.topology(hosts)
+    if topology:
+        source += (
+            f" of {len({*hosts})} hosts, timed together: a link within a host counts as no faster than one between"
+        )
     return Profile(
         ranks=ranks,
-        link=fit_of_ring(samples, taken, op, ranks, f"{where}: nccl-tests {op} on {ranks} ranks"),
+        link=fit_of_ring(samples, taken, op, ranks, source),
         collective=Collective(bytes=largest.bytes, seconds=largest.seconds) if op == "all_reduce" else None,
+        hosts=list(hosts),
+        topology=topology,
         provenance=Provenance(source=where, tool="nccl-tests", versions=versions, created=created),
     )
 
 
-def _read_table(data: bytes, where: str) -> tuple[list[Sample], int, OpName, dict[str, str]]:
+def _read_table(data: bytes, where: str) -> tuple[list[Sample], int, tuple[str, ...], OpName, dict[str, str]]:
     text = data.decode("utf-8", errors="replace")
     samples: list[Sample] = []
     ratios: list[_Ratio] = []
@@ -103,26 +113,24 @@ def _read_table(data: bytes, where: str) -> tuple[list[Sample], int, OpName, dic
             samples.append(Sample(bytes=int(row[1]), seconds=values[0] / 1e6))
             ratios.append(_Ratio.of(*words[1:3]))
     op = _op_named(text, where)
-    listed = _ranks_listed(text)
+    hosts = nccl_devices.listed(text, where)
+    listed = len(hosts) or nccl_devices.laid_out(text)
     if op is None:
         op = _op_from_ratio(ratios, listed, where)
     ranks = _ranks(ratios, op, listed, where)
     versions = {"nccl" if nccl else "nccl-tests": tests or nccl for tests, nccl in _VERSION.findall(text)}
-    return samples, ranks, op, versions
+    return samples, ranks, hosts, op, versions
 
 
-def _read_json(data: bytes, where: str) -> tuple[list[Sample], int, OpName, dict[str, str]]:
+def _read_json(data: bytes, where: str) -> tuple[list[Sample], int, tuple[str, ...], OpName, dict[str, str]]:
     try:
         document = json.loads(data)
-        config = document["config"]
-        groups = [device.get("group", 0) for device in config["devices"]]
-        # A process lists its first device only; the others follow from the layout.
-        ranks = int(config["nthreads"]) * int(config["ngpus"]) * groups.count(groups[0])
+        hosts = nccl_devices.listed_in_json(document["config"])
         op = _op_named(str(document["args"][0]), where)
         if op is None:
             raise ValueError(f"args[0] names none of {', '.join(get_args(OpName))}")
         samples = [sample for row in document["results"] if (sample := _sample_of_json(row))]
-        return samples, ranks, op, {"nccl": str(int(document["nccl_version"]))}
+        return samples, len(hosts), hosts, op, {"nccl": str(int(document["nccl_version"]))}
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         if isinstance(error, ProfileError):
             raise
@@ -165,15 +173,6 @@ class _Ratio(NamedTuple):
 def _half_digit(word: str) -> float:
     """Half of the last digit that is printed."""
     return 0.5 * 10.0 ** -len(word.partition(".")[2]) if word.replace(".", "").isdigit() else 0.0
-
-
-def _ranks_listed(text: str) -> int | None:
-    """The ranks of the device lines, or of the layout; None without either."""
-    listed = _RANK.findall(text)
-    if listed:
-        return len({rank for rank, group in listed if group == listed[0][1]})
-    layout = _LAYOUT.search(text)
-    return int(layout[1]) * int(layout[2]) if layout else None
 
 
 def _ranks(ratios: list[_Ratio], op: OpName, listed: int | None, where: str) -> int:
