@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from jaxcomm.errors import ProfileError
@@ -15,7 +16,7 @@ def on_hosts(host: Profile, hosts: int) -> Profile:
     """The profile of so many hosts like the one that a profile describes.
 
     Args:
-      host: a profile whose `topology` has one host.
+      host: a profile whose `topology` has one host, or one rack.
       hosts: how many there are, at least 1.
 
     Raises:
@@ -26,9 +27,10 @@ def on_hosts(host: Profile, hosts: int) -> Profile:
         what = f"is no description of one host's ranks that could be {hosts} hosts of at most {MAX_RANKS} ranks"
         cure = "give `nvidia-smi topo -m` or NCCL's topology, and 1 host or more"
         raise ProfileError(mistake(host.provenance.source, what, cure))
-    document = host.model_dump()
-    document["ranks"] = ranks
-    document["topology"]["hosts"] = [rank // host.ranks for rank in range(ranks)]
+    document = host.model_dump() | {
+        "ranks": ranks,
+        "topology": _repeated(host, [rank // host.ranks for rank in range(ranks)]),
+    }
     document["provenance"]["source"] = f"{host.provenance.source}, {hosts} such hosts"
     return validate(document, host.provenance.source)
 
@@ -51,16 +53,36 @@ def with_network(profile: Profile, found: Profile) -> Profile:
 
 
 def _is_host(profile: Profile) -> bool:
-    return profile.topology is not None and not any(profile.topology.hosts)
+    """Whether all ranks are on one host, or in one rack, as groups of GPUs count where links join only some of them."""
+    return profile.topology is not None and not any(profile.topology.racks or profile.topology.hosts)
+
+
+def _repeated(host: Profile, home: Sequence[int]) -> dict[str, Any]:
+    """The topology of ranks on hosts like one; `home[r]` is the host of rank r."""
+    topology = host.topology
+    assert topology is not None
+    if not topology.racks:
+        return topology.model_dump() | {"hosts": home}
+    seen: Counter[int] = Counter()
+    number: dict[tuple[int, int], int] = {}
+    hosts = []
+    for rack in home:
+        hosts.append(number.setdefault((rack, topology.hosts[seen[rack]]), len(number)))
+        seen[rack] += 1
+    racks = [rack for rack, _ in number]
+    return topology.model_dump() | {"hosts": hosts, "racks": racks, "uplinks": topology.uplinks * len({*racks})}
 
 
 def _hosts_like(profile: Profile, host: Profile) -> dict[str, Any]:
     home = _hosts(profile) or [rank // host.ranks for rank in range(profile.ranks)]
     other = next((number for number, ranks in Counter(home).items() if ranks != host.ranks), None)
-    if other is not None or host.topology is None:
+    if other is not None:
         what = f"has {home.count(other or 0)} ranks on host {other}; {host.provenance.source} describes {host.ranks}"
         raise ProfileError(mistake(profile.provenance.source, what, "describe a host of as many ranks"))
-    return {"topology": host.topology.model_dump() | {"hosts": home}}
+    if host.topology and host.topology.racks and len(profile.racks) > 1:
+        what = f"has {len(profile.racks)} racks, and {host.provenance.source} has groups of GPUs within a host"
+        raise ProfileError(mistake(profile.provenance.source, what, "leave one out; a profile holds two tiers"))
+    return {"topology": _repeated(host, home)}
 
 
 def _network(profile: Profile, found: Profile) -> dict[str, Any]:
@@ -90,8 +112,8 @@ def _network(profile: Profile, found: Profile) -> dict[str, Any]:
 
 
 def _hosts(profile: Profile) -> list[int]:
-    """By rank, its host, as the topology or the names say; empty if neither does."""
-    if profile.topology:
+    """By rank, its host, as the names or the topology say; empty if neither does."""
+    if profile.topology and not profile.hosts:
         return [*profile.topology.hosts]
-    names = [*dict.fromkeys(profile.hosts)]
-    return [names.index(name) for name in profile.hosts]
+    number = {name: i for i, name in enumerate(dict.fromkeys(profile.hosts))}
+    return [number[name] for name in profile.hosts]

@@ -42,11 +42,9 @@ def _rows(measured: Profile) -> Iterator[tuple[str, str]]:
         slow = f", uplink {rack.uplink:g} × slower" if rack.uplink > 1 else ""
         yield rack.name, f"{_counted(names) if names else f'{len(rack.ranks)} ranks'}{slow}"
     if topology := measured.topology:
-        hosts = len({*topology.hosts})
-        yield (
-            "topology",
-            f"{hosts} host{'s' * (hosts != 1)}, a NIC per {topology.nic}, links between {topology.slow:g} × slower",
-        )
+        hosts, racks = len({*topology.hosts}), len(topology.uplinks)
+        where = f"{hosts} host{'s' * (hosts != 1)}" + (f" in {racks} rack{'s' * (racks != 1)}" if racks else "")
+        yield "topology", f"{where}, a NIC per {topology.nic}, links between {topology.slow:g} × slower"
     if measured.incast:
         yield (
             "incast",

@@ -30,7 +30,7 @@ def network_lines(network: SolvedNetwork, grouped: Groups | None) -> Iterator[st
             f"Hosts of {counts} ranks with a NIC per {topology.nic}; a byte between hosts takes "
             f"{topology.slow:g} times as long as one within, to which the speed above applies."
         )
-    if topology.racks:
+    if len(topology.uplinks) > 1:
         uplinks = ", ".join(f"{uplink:g}" for uplink in topology.uplinks)
         yield (
             f"The hosts are in {len(topology.uplinks)} racks, whose uplinks carry one message at a time in each "

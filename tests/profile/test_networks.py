@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,16 @@ def test_matrix_of_nvidia_smi(tmp_path: Path) -> None:
     assert found.topology is not None
     assert (found.ranks, found.topology.nic, found.topology.slow) == (4, "host", 4.0)
     assert "4 GPUs, 2 NICs" in found.link.source and "α assumed 3 µs" in found.link.source
+    assert (found.topology.hosts, found.topology.racks) == ((0, 0, 1, 1), (0, 0)), "NVLinks join pairs only"
     own = read(
-        SMI.replace("NIC0\tNIC1\tCPU", "mlx5_0\tmlx5_1\tmlx5_2\tmlx5_3\tCPU")
+        SMI.replace("SYS\tSYS\tPXB", "NV12\tSYS\tPXB")
+        .replace("NIC0\tNIC1\tCPU", "mlx5_0\tmlx5_1\tmlx5_2\tmlx5_3\tCPU")
         .replace("\t0-31", "\tPXB\tPXB\t0-31")
         .replace("\t32-63", "\tSYS\tSYS\t32-63"),
         tmp_path,
     )
     assert own.topology is not None and own.topology.nic == "rank", "as many NICs near GPUs as GPUs, older names"
+    assert own.topology.hosts == (0, 0, 0, 0), "over NVLinks of others all are joined"
 
 
 def test_topology_of_nccl(tmp_path: Path) -> None:
@@ -53,10 +57,83 @@ def test_topology_of_nccl(tmp_path: Path) -> None:
     assert found.link.beta_s_per_byte == pytest.approx(1 / (18 * 20.6e9))
     assert found.topology.slow == pytest.approx(18 * 20.6e9 / (400e9 / 8), rel=1e-3)
     pcie = read(XML.replace("<nvlink", "<other").replace('"400000"', '"-1"'), tmp_path)
-    assert pcie.link.beta_s_per_byte == pytest.approx(1 / 48e9), "32 GT/s, 16 lanes"
-    assert pcie.topology is not None and pcie.topology.slow == pytest.approx(38.4), "a NIC that does not say: 10 Gbit/s"
+    assert pcie.link.beta_s_per_byte == pytest.approx(1 / 22e9), "from socket to socket, which is slower than PCIe"
+    assert pcie.topology is not None and pcie.topology.slow == pytest.approx(17.6), "a NIC that does not say: 10 Gbit/s"
+    near = read(re.sub('(?s)</cpu>.*<cpu [^>]*"1"[^>]*>', "", XML).replace("<nvlink", "<other"), tmp_path)
+    assert near.link.beta_s_per_byte == pytest.approx(1 / 48e9), "32 GT/s, 16 lanes"
     shared = read(XML.replace("<net ", "<other ", 1), tmp_path)
     assert shared.topology is not None and shared.topology.nic == "host"
+
+
+def xml(links: dict[int, dict[int, int]], tag: str = "nvlink", of_gpu: str = 'sm="80"', pcie: str = "") -> str:
+    """NCCL's topology of GPUs at a socket each, and how many links join which of them."""
+    cpus = "".join(
+        f'<cpu numaid="{gpu}" arch="x86_64" vendor="AuthenticAMD" familyid="175" modelid="1">'
+        f'<pci busid="000{gpu}:00:00.0" class="0x030200" link_speed="{pcie}" link_width="{16 if pcie else 0}">'
+        f'<gpu dev="{gpu}" rank="{gpu}" {of_gpu}>'
+        + "".join(f'<{tag} target="000{to}:00:00.0" count="{count}" tclass="0x030200"/>' for to, count in ends.items())
+        + "</gpu></pci></cpu>\n"
+        for gpu, ends in links.items()
+    )
+    return f'<system version="1">\n{cpus}<nic><net name="eth0" dev="0" speed="100000"/></nic></system>'
+
+
+PAIRS = {0: {1: 12}, 1: {0: 12}, 2: {3: 12}, 3: {2: 12}}
+CLUSTERS = {
+    "pairs": (xml(PAIRS), (0, 0, 1, 1), 240e9, 12e9),  # PCIe as NCCL takes it where the file has no rate
+    "pairs, PCIe faster than sockets": (xml(PAIRS, pcie="32.0 GT/s PCIe"), (0, 0, 1, 1), 240e9, 16e9),
+    "pairs that differ": (xml(PAIRS | {2: {3: 4}, 3: {2: 4}}), (0, 0, 1, 1), 80e9, 12e9),
+    "pairs dealt out": (xml({0: {2: 12}, 1: {3: 12}, 2: {0: 12}, 3: {1: 12}}), (0, 1, 0, 1), 240e9, 12e9),
+    "one without links": (xml({0: {1: 4, 2: 4}, 1: {0: 4, 2: 4}, 2: {0: 4, 1: 4}, 3: {}}), (0, 0, 0, 1), 80e9, 12e9),
+    "a ring": (xml({0: {1: 2, 3: 1}, 1: {0: 2, 2: 2}, 2: {1: 2, 3: 2}, 3: {2: 2, 0: 1}}), (0, 0, 0, 0), 40e9, None),
+    "no links": (xml({gpu: {} for gpu in range(4)}), (0, 0, 0, 0), 12e9, None),
+    "XGMI": (
+        xml({a: {b: 1 for b in range(4) if a != b} for a in range(4)}, "xgmi", 'sm="94" gcn="gfx942"'),
+        (0, 0, 0, 0),
+        48e9,
+        None,
+    ),
+    "XGMI in pairs": (xml({0: {1: 1}, 1: {0: 1}, 2: {3: 1}, 3: {2: 1}}, "xgmi", 'gcn="910"'), (0, 0, 1, 1), 36e9, 12e9),
+}
+
+
+@pytest.mark.parametrize(("content", "groups", "inside", "between"), CLUSTERS.values(), ids=CLUSTERS.keys())
+def test_gpus_that_links_join_are_groups(
+    content: str, groups: tuple[int, ...], inside: float, between: float | None, tmp_path: Path
+) -> None:
+    found = read(content, tmp_path)
+    assert found.topology is not None and found.topology.hosts == groups
+    assert found.link.beta_s_per_byte == pytest.approx(1 / inside)
+    if between is None:
+        assert found.topology.slow == pytest.approx(inside / 12.5e9, rel=5e-3) if inside > 12.5e9 else 1.0
+        assert found.topology.racks == ()
+    else:
+        assert found.topology.slow == pytest.approx(inside / between, rel=5e-3)
+        assert found.topology.racks == (0, 0)
+        assert found.topology.uplinks == (pytest.approx(max(1.0, between / 12.5e9)),)
+        assert "2 groups" in found.link.source
+
+
+def test_groups_of_gpus_on_several_hosts(tmp_path: Path) -> None:
+    host = read(xml(PAIRS), tmp_path)
+    three = profile.on_hosts(host, 3).topology
+    assert three is not None and three.hosts == (0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5)
+    assert (three.racks, three.uplinks) == ((0, 0, 1, 1, 2, 2), (1.0,) * 3)
+    by_name = profile.with_network(measured(8, hosts=["x", "y"] * 4), host).topology
+    assert by_name is not None and (by_name.hosts, by_name.racks) == ((0, 1, 0, 1, 2, 3, 2, 3), (0, 1, 0, 1))
+    again = profile.with_network(profile.with_network(measured(8, hosts=["x", "y"] * 4), host), host)
+    assert again.topology == by_name
+    racks = [{"name": "a", "ranks": [0, 1, 2, 3]}, {"name": "b", "ranks": [4, 5, 6, 7]}]
+    with pytest.raises(ProfileError, match="has 2 racks, and file has groups of GPUs within a host"):
+        profile.with_network(measured(8, racks=racks), host)
+
+
+def test_latencies_of_nvbandwidth_are_in_nanoseconds(tmp_path: Path) -> None:
+    latencies = "Device to Device Latency SM GPU(row) <-> GPU(column) (ns)\n  0 1\n0 N/A 826.4\n1 825.8 N/A\n"
+    rates = "memcpy CE GPU(row) <- GPU(column) bandwidth (GB/s)\n  0 1\n0 N/A 276.1\n1 276.4 N/A\n"
+    found = read(f"{rates}\n{latencies}", tmp_path)
+    assert found.link.alpha_s == pytest.approx(826.1e-9, rel=1e-3)
+    assert "α the median of the latencies" in found.link.source
 
 
 def test_rates_of_hosts_become_racks(tmp_path: Path) -> None:
@@ -79,7 +156,10 @@ def test_matrices_of_gpus_count_by_the_best_of_each_pair_and_both_directions_hal
 
 def test_one_host_stands_for_several(tmp_path: Path) -> None:
     found = profile.on_hosts(read(SMI, tmp_path), 3)
-    assert found.network is not None and found.network.hosts == (0,) * 4 + (1,) * 4 + (2,) * 4
+    assert found.network is not None and found.network.hosts == (0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5)
+    assert found.network.racks == (0, 0, 1, 1, 2, 2)
+    switched = profile.on_hosts(read(XML, tmp_path), 3)
+    assert switched.network is not None and switched.network.hosts == (0, 0, 1, 1, 2, 2)
     with pytest.raises(ProfileError, match="no description of one host's ranks"):
         profile.on_hosts(found, 2)
 
@@ -121,6 +201,8 @@ REFUSED = {
     "smi: cut short": (SMI[: SMI.index("GPU3\tSYS") + 12], "file:5: GPU3 has 2 of 6 links"),
     "smi: no header": (SMI[SMI.index("GPU0\t X") :], "names 0 GPUs in its header and has rows of 0"),
     "smi: a row is lost": (SMI.replace("GPU1\tNV12", "GPU9\tNV12"), "names 4 GPUs in its header and has rows of 4"),
+    "smi: two outputs": (SMI + SMI, "file:18: a second matrix begins with GPU0"),
+    "smi: rows of two hosts": (SMI.replace("\nGPU1", "\nGPU0", 1), "file:3: a second matrix begins with GPU0"),
     "xml: cut short": (XML[:-20], "cannot be read as XML"),
     "xml: entities": ("<!DOCTYPE x>" + XML, "declares entities"),
     "xml: a speed": (XML.replace('"400000"', '"fast"'), "<net> has speed='fast'"),

@@ -1,8 +1,8 @@
-"""A host of GPUs and NICs as a profile of its ranks, one per GPU, that says how they reach other hosts."""
+"""A host of GPUs and NICs as a profile of its ranks, one per GPU: how they reach each other and other hosts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
 import numpy as np
@@ -12,43 +12,83 @@ from jaxcomm.errors import ProfileError
 from jaxcomm.profile.fit import ASSUMED_ALPHA_S, ASSUMED_BETA_S
 from jaxcomm.profile.schema import MAX_RANKS, Link, Profile, Provenance
 
-ASSUMED_SLOW: Final = 4.0  # time of a byte between hosts, relative to within one, where nothing tells it
+ASSUMED_SLOW: Final = 4.0  # time of a byte over a slower link, relative to the faster one, where no rates are known
+
+
+def joined(gpus: int, links: Iterable[tuple[float, int, int]]) -> tuple[list[int], float]:
+    """Which GPUs links join, and the slowest link that is needed for it.
+
+    Args:
+      gpus: how many there are.
+      links: the rate of each, and its two ends; -1 is a switch.
+
+    Returns:
+      By GPU, its group, numbered as they appear, and the rate; one group and 0.0 without links.
+    """
+    home = list(range(gpus + 1))  # the switch is the last, -1
+    slowest = 0.0
+
+    def root(end: int) -> int:
+        while home[end] != end:
+            home[end] = home[home[end]]
+            end = home[end]
+        return end
+
+    for rate, one, other in sorted(links, reverse=True):
+        one, other = root(one), root(other)
+        if one != other:
+            home[one], slowest = other, rate
+    if not slowest:
+        return [0] * gpus, 0.0
+    number: dict[int, int] = {}
+    return [number.setdefault(root(gpu), len(number)) for gpu in range(gpus)], slowest
 
 
 def profile_of_host(
-    gpus: int, nics: int, inside: float | None, nic_rates: Sequence[float], provenance: Provenance
+    groups: Sequence[int],
+    nics: int,
+    inside: float | None,
+    between: float | None,
+    nic_rates: Sequence[float],
+    provenance: Provenance,
 ) -> Profile:
     """The profile of one host's GPUs.
 
     They have a NIC each if there are as many as GPUs, and share the bytes per second of all; else one NIC stands for
-    all.
+    all. GPUs in several groups are hosts of one rack: a group shares its link to the others, the rack its NICs.
 
     Args:
-      gpus: of the host.
-      nics: how many serve them.
-      inside: bytes per second from one GPU to another; None if unknown.
+      groups: by GPU, the group that its links join.
+      nics: how many serve the host.
+      inside: bytes per second from one GPU of a group to another; None if unknown.
+      between: bytes per second from one group to another; None if unknown.
       nic_rates: bytes per second of each NIC; () if unknown.
       provenance: of the file.
 
     Raises:
       ProfileError: the host has less than two GPUs, or more than a profile may have ranks.
     """
-    where = provenance.source
+    where, gpus = provenance.source, len(groups)
     if not 2 <= gpus <= MAX_RANKS:
         raise ProfileError(
             f"{where}: has {gpus} GPUs; a host of 2 to {MAX_RANKS} can be described.\n"
             "  Cure: give the output of a host that runs several ranks; hosts of one rank need no description."
         )
-    nic: Literal["rank", "host"] = "rank" if nics >= gpus else "host"
+    several = max(groups) > 0
+    nic: Literal["rank", "host"] = "rank" if nics >= gpus and not several else "host"
     source = f"{where}: {gpus} GPUs"
-    source += f", {nics} NICs, taken as one per {nic}" if nics else ", no NIC named: one for all assumed"
-    slow = ASSUMED_SLOW
-    if inside and nic_rates:
-        slow = inside * (gpus if nic == "rank" else 1) / sum(nic_rates)
-        slow = float(np.clip(float(f"{slow:.3g}"), 1.0, 1e6))
-        source += f" of {sum(nic_rates) / 1e9:.3g} GB/s together"
+    source += f", {nics} NICs, taken as one per {nic if not several else 'rack'}" if nics else ", no NIC named"
+    slow = _ratio(inside, between)
+    if several:
+        source += f"; they are {max(groups) + 1} groups, each joined by links of its own, that count as hosts of a rack"
+        source += f", and a byte between them takes {slow:g} times as long{'' if inside and between else ' (assumed)'}"
+    near = between if several else inside and inside * (gpus if nic == "rank" else 1)
+    outside = _ratio(near, sum(nic_rates), 1.0 if several else ASSUMED_SLOW)
+    if near and nic_rates:
+        source += f"; NICs of {sum(nic_rates) / 1e9:.3g} GB/s together"
     else:
-        source += f"; a byte between hosts assumed to take {slow:g} times as long"
+        source += f"; a byte to another machine assumed to take {outside:g} times as long as one to the next "
+        source += "group" if several else "GPU"
     beta = 1 / inside if inside else ASSUMED_BETA_S
     how = f"{1e-9 / beta:.3g} GB/s {'by its links' if inside else 'assumed'}"
     link = Link(
@@ -56,5 +96,14 @@ def profile_of_host(
         beta_s_per_byte=beta,
         source=f"{source}; nothing timed: β from {how}, α assumed {ASSUMED_ALPHA_S * 1e6:g} µs"[:4096],
     )
-    topology = Topology(hosts=(0,) * gpus, nic=nic, slow=slow)
+    if several:
+        racks = (0,) * (max(groups) + 1)
+        topology = Topology(hosts=tuple(groups), nic="host", slow=slow, racks=racks, uplinks=(outside,))
+    else:
+        topology = Topology(hosts=tuple(groups), nic=nic, slow=outside)
     return Profile(ranks=gpus, link=link, topology=topology, provenance=provenance)
+
+
+def _ratio(fast: float | None, slow: float | None, assumed: float = ASSUMED_SLOW) -> float:
+    """How many times as long a byte takes over the slower link, at least once; assumed where a rate is unknown."""
+    return float(np.clip(float(f"{fast / slow:.3g}"), 1.0, 1e6)) if fast and slow else assumed

@@ -1,28 +1,42 @@
 """NCCL's view of a host, as it writes it to NCCL_TOPO_DUMP_FILE: GPUs, NVLinks, PCIe links, NICs and their rates.
 
-The rates of links are NCCL's own, from src/graph/topo.h and topo.cc.
+RCCL writes the same of AMD's GPUs, with XGMI links. The rates of links are theirs, from src/graph/topo.h and topo.cc.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
-from statistics import median
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from jaxcomm.errors import ProfileError
-from jaxcomm.profile.importers.gpu_host import profile_of_host
+from jaxcomm.profile.importers.gpu_host import joined, profile_of_host
 from jaxcomm.profile.schema import Profile, Provenance
 
 NAME: Final = "a topology of NCCL"
 LOOKED_FOR: Final = "XML with <system> and <gpu> or <net>, as in NCCL_TOPO_DUMP_FILE"
 
 _NVLINK: Final = ((100, 40.1e9), (90, 20.6e9), (87, 20e9), (86, 12e9), (70, 20e9), (60, 18e9))  # by compute capability
+_XGMI: Final = (("gfx94", 48e9), ("gfx95", 48e9), ("gfx90a", 36e9), ("910", 36e9), ("", 24e9))  # by architecture
+_INTEL: Final = ((0xCF, 40e9), (0xB0, 22e9), (0xAD, 40e9), (0x8F, 22e9), (0x55, 10e9), (0, 6e9))  # by model of family 6
+_SOCKETS: Final = {"AuthenticAMD": 16e9, "GenuineIntel": 6e9, "ppc64": 32e9, "ppc64le": 32e9, "arm64": 6e9}
 _SWITCH: Final = "0x0680"  # PCI class of bridges, which NVSwitches are
 _PCIE_SHARE: Final = 0.75  # of the transfers per second of a lane that carry bytes
+_PCIE: Final = 12e9  # of a GPU that does not say: third generation, 16 lanes
 _NET_MBPS: Final = 10000  # of a NIC that does not say
 _MOST: Final = 10_000_000  # Mbit/s, or NVLinks, or lanes: more is a mistake
+
+
+class _Gpu(NamedTuple):
+    """A GPU, its PCIe address and rate, its CPU as numbered in the file, and what that CPU sends to others."""
+
+    element: ElementTree.Element
+    bus: str
+    pcie: float
+    cpu: int
+    between_cpus: float
 
 
 def sniff(data: bytes) -> bool:
@@ -39,7 +53,8 @@ def read(data: bytes, where: str, created: str) -> Profile:
       created: when it was written.
 
     Returns:
-      The profile of one rank per GPU.
+      The profile of one rank per GPU, in the order of their ranks. GPUs that NVLink or XGMI joins directly, over a
+      switch or over each other are a group; a link within one is as fast as the slowest that is needed to join it.
 
     Raises:
       ProfileError: no XML, a number that cannot be, or less than two GPUs.
@@ -54,29 +69,71 @@ def read(data: bytes, where: str, created: str) -> Profile:
         raise ProfileError(
             f"{where}: cannot be read as XML: {str(error)[:200]}.\n  Cure: let NCCL write the file again."
         ) from None
-    rates = [rate for gpu, pci in _gpus(root) if (rate := _gpu_rate(gpu, pci, where))]
+    gpus = _gpus(root, where)
     nets = [_number(net, "speed", where) * 1e6 / 8 or _NET_MBPS * 1e6 / 8 for net in root.iter("net")]
+    groups, within = joined(len(gpus), _links(gpus, where))
+    hop = _slowest_hop(gpus)
     provenance = Provenance(source=where, tool="NCCL", created=created)
-    gpus = sum(1 for _ in _gpus(root))
-    return profile_of_host(gpus, len(nets), median(rates) if rates else None, nets, provenance)
+    return profile_of_host(groups, len(nets), within or hop, hop, nets, provenance)
 
 
-def _gpus(root: ElementTree.Element) -> Iterator[tuple[ElementTree.Element, ElementTree.Element]]:
-    """Every GPU with the element that it is in."""
-    return ((gpu, parent) for parent in root.iter() for gpu in parent.findall("gpu"))
+def _gpus(root: ElementTree.Element, where: str) -> list[_Gpu]:
+    found = []
+    cpus = 0
+    left = [(root, "", 0.0, 0, math.inf)]
+    while left:
+        element, bus, pcie, cpu, between = left.pop()
+        if element.tag == "cpu":
+            cpus += 1
+            cpu, between = cpus, _between_cpus(element, where)
+        elif element.tag == "pci":
+            bus, pcie = element.get("busid", "").lower(), _pcie_rate(element, where)
+        elif element.tag == "gpu":
+            found.append(_Gpu(element, bus, pcie or _PCIE, cpu, between))
+        left += [(child, bus, pcie, cpu, between) for child in reversed(element)]
+    return sorted(found, key=lambda gpu: _number(gpu.element, "rank", where))
 
 
-def _gpu_rate(gpu: ElementTree.Element, pci: ElementTree.Element, where: str) -> float:
-    """Bytes per second to another GPU: all NVLinks to switches, or those to one GPU, or PCIe; 0 if unknown."""
-    links = {link.get("target", ""): link for link in gpu.findall("nvlink")}
-    counts = [_number(link, "count", where) for link in links.values()]
-    switched = any(link.get("tclass", "").startswith(_SWITCH) for link in links.values())
-    capability = _number(gpu, "sm", where)
-    each = next((rate for least, rate in _NVLINK if capability >= least), 0.0)
-    if each and any(counts):
-        return each * (sum(counts) if switched else median(counts))
+def _links(gpus: Sequence[_Gpu], where: str) -> list[tuple[float, int, int]]:
+    """Bytes per second between two GPUs; -1 stands for the switches."""
+    index = {gpu.bus: i for i, gpu in enumerate(gpus)}
+    found = []
+    for i, (element, *_) in enumerate(gpus):
+        capability, name = _number(element, "sm", where), element.get("gcn", "")
+        nvlink = next((rate for least, rate in _NVLINK if capability >= least), 0.0)
+        xgmi = next(rate for start, rate in _XGMI if name.startswith(start))
+        switched = 0.0
+        for tag, each in (("nvlink", nvlink), ("xgmi", xgmi)):
+            for link in element.findall(tag):
+                rate = each * _number(link, "count", where)
+                other = index.get(link.get("target", "").lower())
+                if other is not None and other != i and rate:
+                    found.append((rate, i, other))
+                elif link.get("tclass", "").startswith(_SWITCH):
+                    switched += rate
+        if switched:
+            found.append((switched, i, -1))
+    return found
+
+
+def _slowest_hop(gpus: Sequence[_Gpu]) -> float:
+    """Bytes per second over PCIe, and from one CPU to another where the GPUs are at several."""
+    several = len({gpu.cpu for gpu in gpus}) > 1
+    return min((min(gpu.pcie, gpu.between_cpus if several else math.inf) for gpu in gpus), default=_PCIE)
+
+
+def _pcie_rate(pci: ElementTree.Element, where: str) -> float:
+    """Bytes per second of a PCIe link; 0 if the file lacks it."""
     giga = re.match(r"\d{1,3}(?:\.\d{1,3})?", pci.get("link_speed", ""))
-    return float(giga[0]) * 1e9 / 8 * _PCIE_SHARE * _number(pci, "link_width", where) if giga else 0.0
+    return float(giga[0]) * 1e9 / 8 * _PCIE_SHARE * (_number(pci, "link_width", where) or 16) if giga else 0.0
+
+
+def _between_cpus(cpu: ElementTree.Element, where: str) -> float:
+    """Bytes per second from a CPU to another; infinite if unknown."""
+    vendor, model = cpu.get("vendor", ""), _number(cpu, "modelid", where)
+    if vendor == "GenuineIntel" and _number(cpu, "familyid", where) == 6:
+        return next(rate for least, rate in _INTEL if model >= least)
+    return _SOCKETS.get(vendor, _SOCKETS.get(cpu.get("arch", ""), math.inf))
 
 
 def _number(element: ElementTree.Element, name: str, where: str) -> int:

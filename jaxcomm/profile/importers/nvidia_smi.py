@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from jaxcomm.errors import ProfileError
-from jaxcomm.profile.importers.gpu_host import profile_of_host
+from jaxcomm.profile.importers.gpu_host import joined, profile_of_host
 from jaxcomm.profile.schema import Profile, Provenance
 
 NAME: Final = "nvidia-smi topo -m"
@@ -29,7 +29,8 @@ def sniff(data: bytes) -> bool:
 def read(data: bytes, where: str, created: str) -> Profile:
     """The profile of the host, whose rates are assumed, for the matrix has none.
 
-    The NICs that count are those that a GPU reaches without a PCIe host bridge, or all if there are none.
+    The NICs that count are those that a GPU reaches without a PCIe host bridge, or all if there are none. GPUs that
+    NVLinks join are a group; without NVLinks all GPUs are one.
 
     Args:
       data: the command's output.
@@ -40,13 +41,19 @@ def read(data: bytes, where: str, created: str) -> Profile:
       The profile of one rank per GPU.
 
     Raises:
-      ProfileError: no header, a GPU without a row, a cell that cannot be, or less than two GPUs.
+      ProfileError: no header, a GPU without a row, a cell that cannot be, several matrices, or less than two GPUs.
     """
     columns: list[str] = []
     rows: dict[str, dict[str, str]] = {}
     for number, line in enumerate(data.decode("utf-8", errors="replace").splitlines(), start=1):
         name, *cells = _UNDERLINE.sub("", line).split() or [""]
-        if not columns and name == "GPU0" and not (cells and _LINK.fullmatch(cells[0])):
+        is_header = name == "GPU0" and not (cells and _LINK.fullmatch(cells[0]))
+        if columns and (is_header or name in rows):
+            raise ProfileError(
+                f"{where}:{number}: a second matrix begins with {name}; one host's can be read.\n"
+                "  Cure: keep one; with --hosts N it stands for N hosts that are alike."
+            )
+        if is_header:
             columns = [name, *itertools.takewhile(lambda word: word not in _AFTER_LINKS, cells)]
         elif columns and _GPU.fullmatch(name):
             links = cells[: len(columns)]
@@ -67,5 +74,8 @@ def read(data: bytes, where: str, created: str) -> Profile:
         )
     nics = [name for name in columns if name not in rows]
     near = [nic for nic in nics if any(row[nic] in _NEAR for row in rows.values())]
+    numbered = [*enumerate(gpus)]
+    nvlinks = [(1.0, i, j) for i, one in numbered for j, other in numbered if rows[one][other].startswith("NV")]
+    groups, _ = joined(len(gpus), nvlinks)
     provenance = Provenance(source=where, tool=NAME, created=created)
-    return profile_of_host(len(gpus), len(near or nics), None, (), provenance)
+    return profile_of_host(groups, len(near or nics), None, None, (), provenance)

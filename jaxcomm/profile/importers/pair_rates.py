@@ -28,8 +28,8 @@ NAME: Final = "rates of pairs"
 LOOKED_FOR: Final = "a line with 'bandwidth' and '(GB/s)' or '(Gbit/s)', and below it a matrix"
 MAX_NAMES: Final = 512
 
-_UNITS: Final = {"GB/s": 1e9, "MB/s": 1e6, "Gbit/s": 1.25e8, "Gb/s": 1.25e8, "Mbit/s": 1.25e5, "us": 1e-6}
-_TITLE = re.compile(r"(?i)(?=.*\b(?:bandwidth|latency)\b).{0,200}\((GB/s|MB/s|Gbit/s|Gb/s|Mbit/s|us)\)[ \t:]*")
+_UNITS: Final = {"GB/s": 1e9, "MB/s": 1e6, "Gbit/s": 1.25e8, "Gb/s": 1.25e8, "Mbit/s": 1.25e5, "us": 1e-6, "ns": 1e-9}
+_TITLE = re.compile(r"(?i)(?=.*\b(?:bandwidth|latency)\b).{0,200}\((GB/s|MB/s|Gbit/s|Gb/s|Mbit/s|us|ns)\)[ \t:]*")
 _CORNER: Final = ("D\\D", "GPU")  # before the names
 
 
@@ -158,7 +158,7 @@ def _matrices(text: str, where: str) -> Iterator[_Matrix]:
             for b, word in enumerate(row[1:]):
                 if a != b:
                     values[a, b] = _value(word, _UNITS[unit] / (2 if both else 1), f"{where}:{number + 2 + a}")
-        yield _Matrix(unit == "us", tuple(names), values)
+        yield _Matrix(unit in ("us", "ns"), tuple(names), values)
 
 
 def _value(word: str, unit: float, where: str) -> float:
