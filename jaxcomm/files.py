@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 import pydantic
 
 from jaxcomm.errors import JaxcommError
+from jaxcomm.log import printable
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
 
@@ -116,7 +117,7 @@ def _is_replaced(target: Path) -> bool:
 
 def mistake(where: object, problem: str, cure: str) -> str:
     """The message about a mistake in a file."""
-    return f"{where}: {problem}.\n  Cure: {cure}."
+    return f"{printable(f'{where}: {problem}')}.\n  Cure: {cure}."
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,17 @@ nothing of jaxcomm imports this folder.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import threading
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TextIO, cast
 
 from jaxcomm.cli.exit_codes import FAILED, INTERRUPTED, OK
 from jaxcomm.errors import JaxcommError
+from jaxcomm.log import printable
 
 _PACKAGES: Final = {"sklearn": "scikit-learn"}  # those that pip calls otherwise than Python does
 
@@ -34,8 +36,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         _open_streams()
     try:
         from jaxcomm.cli import dispatch
+        from jaxcomm.cli.common.output import Printable
 
-        code = dispatch.dispatch(list(sys.argv[1:] if argv is None else argv))
+        with contextlib.redirect_stdout(cast(TextIO, Printable(sys.stdout))):
+            code = dispatch.dispatch(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
         return code
     except JaxcommError as error:
@@ -87,5 +91,5 @@ def _open_streams() -> None:
 
 
 def _fail(message: str) -> int:
-    print(f"error: {message}", file=sys.stderr)
+    print("error:", printable(message, keep="\n"), file=sys.stderr)
     return FAILED

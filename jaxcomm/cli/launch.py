@@ -83,7 +83,7 @@ def run(args: Namespace) -> int:
     width = len(str(args.processes - 1))
 
     def show(process: int, line: str, is_error: bool) -> None:
-        print(f"[{process:>{width}}] {line}", file=sys.stderr if is_error else sys.stdout, flush=True)
+        print(f"[{process:>{width}}] {line}", file=sys.stderr if is_error else output.of_programs(), flush=True)
 
     def goes_on(failure: Failure) -> bool:
         if not args.keep_going or not failure.process:

@@ -56,7 +56,7 @@ def run(args: Namespace) -> int:
 
 
 def _run(layout: Layout, command: Sequence[str], args: Namespace) -> int:
-    out = sys.stderr if args.json else sys.stdout
+    out, programs = (sys.stderr, sys.stderr) if args.json else (sys.stdout, output.of_programs())
     own = _environments(layout)
     kept = launch.inherited(os.environ)
     width = len(str(len(own) - 1))
@@ -64,7 +64,7 @@ def _run(layout: Layout, command: Sequence[str], args: Namespace) -> int:
 
     def show(process: int, line: str, is_error: bool) -> None:
         host = own[process]["JAXCOMM_HOST"]
-        print(f"[{process:>{width}} {host}] {line}", file=sys.stderr if is_error else out, flush=True)
+        print(f"[{process:>{width}} {host}] {line}", file=sys.stderr if is_error else programs, flush=True)
 
     expired = threading.Event()
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from xml.sax.saxutils import escape
+from html import escape
 
+from jaxcomm.log import printable
 from jaxcomm.report import palette
 
 FONT = "DejaVu Sans, Helvetica, Arial, sans-serif"
@@ -15,14 +16,14 @@ def document(width: float, height: float, title: str, parts: Iterable[str]) -> s
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
         f'viewBox="0 0 {width:g} {height:g}" font-family="{FONT}" fill="{palette.INK}" role="img" '
-        f'aria-label="{escape(title)}">'
+        f'aria-label="{escaped(title)}">'
     )
     return "\n".join([head, f'<rect width="{width:g}" height="{height:g}" fill="white"/>', *parts, "</svg>\n"])
 
 
 def text(x: float, y: float, words: str, size: float = 12, look: str = "") -> str:
     """Words whose baseline begins at a point."""
-    return f'<text x="{x:.6g}" y="{y:.6g}" font-size="{size:g}" {look}>{escape(words)}</text>'
+    return f'<text x="{x:.6g}" y="{y:.6g}" font-size="{size:g}" {look}>{escaped(words)}</text>'
 
 
 def box(kind: str, x: float, y: float, width: float, height: float, fill: str, title: str = "", look: str = "") -> str:
@@ -30,7 +31,7 @@ def box(kind: str, x: float, y: float, width: float, height: float, fill: str, t
     shape = (
         f'<rect class="{kind}" x="{x:.6g}" y="{y:.6g}" width="{width:.6g}" height="{height:.6g}" fill="{fill}" {look}'
     )
-    return f"{shape}><title>{escape(title)}</title></rect>" if title else f"{shape}/>"
+    return f"{shape}><title>{escaped(title)}</title></rect>" if title else f"{shape}/>"
 
 
 def line(kind: str, ends: Sequence[float], stroke: str, width: float = 1, look: str = "", title: str = "") -> str:
@@ -40,7 +41,7 @@ def line(kind: str, ends: Sequence[float], stroke: str, width: float = 1, look: 
         f'<line class="{kind}" x1="{x1:.6g}" y1="{y1:.6g}" x2="{x2:.6g}" y2="{y2:.6g}" stroke="{stroke}" '
         f'stroke-width="{width:g}" {look}'
     )
-    return f"{shape}><title>{escape(title)}</title></line>" if title else f"{shape}/>"
+    return f"{shape}><title>{escaped(title)}</title></line>" if title else f"{shape}/>"
 
 
 def polyline(kind: str, points: Sequence[tuple[float, float]], stroke: str, look: str = "") -> str:
@@ -49,3 +50,8 @@ def polyline(kind: str, points: Sequence[tuple[float, float]], stroke: str, look
         return ""
     where = " ".join(f"{x:.6g},{y:.6g}" for x, y in points)
     return f'<polyline class="{kind}" points="{where}" fill="none" stroke="{stroke}" stroke-width="1.8" {look}/>'
+
+
+def escaped(words: str, keep: str = "") -> str:
+    """Words as XML and HTML take them, between tags or in quotes; `keep` as in `printable`."""
+    return escape(printable(words, keep))

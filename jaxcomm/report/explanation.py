@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator
 
 from jaxcomm import simulate
+from jaxcomm.log import printable
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.planned_step import Step
 from jaxcomm.plan.schema import Plan
@@ -40,7 +41,7 @@ def explanation(plan: Plan) -> str:
     Returns:
       Paragraphs and tables, without a trailing newline.
     """
-    return "\n\n".join(
+    text = "\n\n".join(
         [
             f"Plan {plan.hash[:12]} for {plan.ranks} ranks{_late(plan)}.",
             "What runs, by bytes of one rank's buffer, and its predicted time from the late rank's arrival on\n"
@@ -66,6 +67,7 @@ def explanation(plan: Plan) -> str:
             "When this would not help\n" + _list(_limits(plan)),
         ]
     )
+    return printable(text, keep="\n")
 
 
 def summary(plan: Plan) -> str:
@@ -126,7 +128,7 @@ def _plain_seconds(plan: Plan, entry: Entry) -> float:
 
 def _late(plan: Plan) -> str:
     where = [f" on {name}" for name in plan.hosts] if plan.hosts else [""] * plan.ranks
-    return "".join(f"; {name} is rank {rank}{where[rank]}" for name, rank in sorted(plan.roles.items()))
+    return "".join(f"; {printable(f'{name} is rank {rank}{where[rank]}')}" for name, rank in sorted(plan.roles.items()))
 
 
 def _assumptions(plan: Plan) -> Iterator[str]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from html import escape
-
 from jaxcomm.profile.run_file import SavedRun
 from jaxcomm.report import palette
-from jaxcomm.report.drawing import FONT
+from jaxcomm.report.drawing import FONT, escaped
 from jaxcomm.report.run_picture import svg
 from jaxcomm.report.run_words import in_force, summary
 
@@ -25,8 +23,12 @@ def html(run: SavedRun) -> str:
         "<h1>A run of jaxcomm</h1>",
         f"<p>Written at {written}, {run.at_s:.1f} s after the run began.</p>",
         svg(run),
-        f"<h2>In force</h2><pre>{escape(in_force(run, run.written))}</pre>" if run.written else "",
-        f"<h2>Calls</h2><pre>{escape(summary(run))}</pre>",
+        f"<h2>In force</h2>{_lines(in_force(run, run.written))}" if run.written else "",
+        f"<h2>Calls</h2>{_lines(summary(run))}",
         "</body></html>\n",
     ]
     return "\n".join(parts)
+
+
+def _lines(words: str) -> str:
+    return "<pre>" + escaped(words, keep="\n") + "</pre>"

@@ -6,6 +6,7 @@ import datetime
 import itertools
 from collections.abc import Sequence
 
+from jaxcomm.log import printable
 from jaxcomm.plan_history import Outcome
 from jaxcomm.profile.run_file import RunEvent, RunPlan, RunRail, SavedRun, ScheduleFrom
 from jaxcomm.report.sites import gone_lines, rail_state, rails_table, sites_table
@@ -66,7 +67,7 @@ def auto(run: SavedRun) -> str:
     best = f"; the best gained {max(gains):.1%}" if gains and max(gains) > 0 else ""
     counts = f"{_count(len(situations), 'situation')} seen, {_count(len(tried), 'plan')} tried{best}."
     made = next((plan for plan in run.plans if plan.file), None)
-    now = f"Plan {made.plan} is in force, since {made.since_s:.1f} s." if made else "No plan is in force."
+    now = f"Plan {printable(made.plan)} is in force, since {made.since_s:.1f} s." if made else "No plan is in force."
     return f"{counts} {now}\n\n{events_table(run)}" + (f"\n\n{_plan(made)}" if made else "")
 
 
@@ -87,11 +88,11 @@ def _row(event: RunEvent) -> list[str | None]:
 
 
 def _plan(plan: RunPlan) -> str:
-    axes = f" over {', '.join(plan.axes)}" if plan.axes else ""
+    axes = f" over {printable(', '.join(plan.axes))}" if plan.axes else ""
     if not plan.collectives:
         return f"Calls{axes} follow no plan" + (", until the run makes one." if plan.plan == "auto" else ".")
-    roles = "".join(f", {role} is rank {rank}" for role, rank in plan.roles.items())
-    said = f"Calls{axes} follow plan {plan.plan} for {plan.ranks} ranks{roles}, since {plan.since_s:.1f} s."
+    roles = "".join(f", {printable(role)} is rank {rank}" for role, rank in plan.roles.items())
+    said = f"Calls{axes} follow plan {printable(plan.plan)} for {plan.ranks} ranks{roles}, since {plan.since_s:.1f} s."
     pairs = itertools.groupby(plan.collectives, key=_schedules)
     kinds = [(next(own).min_bytes, kind.replace("_", "/")) for kind, own in pairs]
     rows = zip(_ranges([low for low, _ in kinds]), (kind for _, kind in kinds), strict=True)

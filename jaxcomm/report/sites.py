@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxcomm.log import printable
 from jaxcomm.profile import lateness
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.shares import UNITS
@@ -60,7 +61,7 @@ def gone_lines(gone: Sequence[Mapping[str, Any]]) -> list[str]:
     Args:
       gone: as in `jaxcomm.stats().gone`.
     """
-    return [f"after {each['at_s']:.1f} s: {each['why'].splitlines()[0]}" for each in gone]
+    return [f"after {each['at_s']:.1f} s: {printable((each['why'].splitlines() or [''])[0])}" for each in gone]
 
 
 def rail_state(is_open: bool, has_left: bool) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from xml.sax.saxutils import escape
 
 from jaxcomm.plan.planned_step import Gradient, Span, Step
 from jaxcomm.plan.schema import Plan
 from jaxcomm.report import palette
-from jaxcomm.report.drawing import document, text
+from jaxcomm.report.drawing import document, escaped, text
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import spec_text
 
@@ -131,7 +130,7 @@ def gantt(plan: Plan, step: Step) -> str:
                     parts.append(
                         f'<rect class="bar {class_}" x="{x:.6g}" y="{y + 6:g}" width="{max(width, 0.5):.6g}" '
                         f'height="{_ROW - 12:g}" fill="{_COLOURS[class_]}" stroke="{palette.GREY}" stroke-width="0.6">'
-                        f"<title>{escape(label)}, {_span_text(span)}</title></rect>"
+                        f"<title>{escaped(label)}, {_span_text(span)}</title></rect>"
                     )
                     if width > 9 * len(str(number)):
                         parts.append(text(x + width / 2, y + _ROW / 2 + 4, str(number), 12, 'text-anchor="middle"'))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jaxcomm.log import printable
+
 _BYTES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
@@ -13,12 +15,12 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
     Args:
       header: one name per column.
-      rows: cells; each is shown by `str`, None as `-`.
+      rows: cells; each is shown by `str`, as `printable` leaves it, None as `-`.
 
     Returns:
       Lines without a trailing newline.
     """
-    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    cells = [["-" if cell is None else printable(str(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
     right = [all(_numeric(row[i]) for row in cells) for i in range(len(header))]
 

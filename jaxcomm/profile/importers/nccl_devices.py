@@ -33,8 +33,9 @@ def listed(text: str, where: str) -> tuple[str, ...]:
     found = [each for each in found if each[2] == found[0][2]]
     for start, rank, _, host in found:
         if hosts.setdefault(rank, host) != host:
+            line = text.count("\n", 0, start) + 1
             raise ProfileError(
-                f"{where}:{text.count(chr(10), 0, start) + 1}: rank {rank} is on {host[:80]!r} here and on "
+                f"{where}:{line}: rank {rank} is on {host[:80]!r} here and on "
                 f"{hosts[rank][:80]!r} above: processes ran alone, as nccl-tests without MPI does.\n"
                 "  Cure: build it with `make MPI=1`, or keep the output of one host."
             )
