@@ -178,7 +178,7 @@ REFUSED = {
     "log: rank never there": (log((0, 0, "3.0", "64.00"), (2, 0, "3.0", "64.00")), "step 0 has no record of rank 1"),
     "log: rank too large": (log((99999, 0, "3.0", "64.00")), "file:1: rank is 99999"),
     "log: nothing whole": ("Rank 0 | Step 0 | AR Time: 3.0", "complete records of 0 rank"),
-    "nccl: no rows": (TABLE.split("(us)")[0], "holds no timed size"),
+    "nccl: no rows": (TABLE.split("(us)")[0], "file:17: holds no timed size below the header"),
     "nccl: bad row": (TABLE.replace("-1    28.04", "-1        x"), "file:21: '4096"),
     "nccl: cpu times": (TABLE.replace("   time   algbw", "cputime   algbw"), "file:17: the times are the CPU's"),
     "nccl: unknown ranks": (without("# (?: Rank|nThread)| +[0-9]{5} +| +[0-9]{6}"), "unknown; the bandwidths may be"),

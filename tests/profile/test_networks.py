@@ -209,7 +209,7 @@ REFUSED = {
     "xml: one GPU": (XML.replace("<gpu ", "<other ").replace("</gpu>", "</other>"), "has 0 GPUs"),
     "rates: zero": (HOSTS.replace("9.41", "0.00", 1), "file:3: 0.00 is no rate"),
     "rates: a value short": (HOSTS.replace("  4.72", "", 1), "file:3: has 4 values for 5 names"),
-    "rates: no matrix": ("bandwidth (GB/s)\n\n", "no whole matrix of rates"),
+    "rates: no matrix": ("\nbandwidth (GB/s)\n\n", "file:2: no whole matrix of rates is below this title"),
     "rates: one alone": ("bandwidth (GB/s)\n0 1 2\n0 - 5 -\n1 5 - -\n2 - - -\n", "'2' was measured with no other"),
     "rates: two sets": (HOSTS + ALIKE, "of 5 and of 2 ranks whose names differ"),
 }

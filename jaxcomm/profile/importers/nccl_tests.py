@@ -20,6 +20,7 @@ LOOKED_FOR = "a '# size count type … time algbw busbw' header, or JSON with 'n
 
 _OPS: dict[str, OpName] = {name.replace("_", ""): name for name in get_args(OpName)}
 _HEADER = re.compile(r"(?:#|^)[ \t]*size\s.*?\b((?:cpu)?time\s+algbw\s+busbw\b.*)")
+_TABLE = re.compile(rb"(?m)(?:#|^)[ \t]*size\s[^\n]*time\s+algbw\s+busbw\b")
 _ROW = re.compile(r"\s*(\d{1,18})\s+\d+\s+[a-z]\w*\s+(.*)")
 _PROGRAM = re.compile(r"\b([a-z_]+)_perf\b")
 _VERSION = re.compile(r"nccl-tests version (\S{1,64})|NCCL version (\S{1,64})")
@@ -29,7 +30,7 @@ def sniff(data: bytes) -> bool:
     """Whether the table's header is there, or the JSON's keys."""
     if data.lstrip()[:1] == b"{":
         return b'"nccl_version"' in data and b'"results"' in data
-    return re.search(rb"(?m)(?:#|^)[ \t]*size\s[^\n]*time\s+algbw\s+busbw\b", data) is not None
+    return _TABLE.search(data) is not None
 
 
 def read(data: bytes, where: str, created: str) -> Profile:
@@ -54,8 +55,11 @@ def read(data: bytes, where: str, created: str) -> Profile:
     from_json = data.lstrip()[:1] == b"{"
     samples, ranks, hosts, op, versions = (_read_json if from_json else _read_table)(data, where)
     if not samples:
+        header = _TABLE.search(data)
+        line = f":{data.count(10, 0, header.start()) + 1}" if header else ""
         raise ProfileError(
-            f"{where}: holds no timed size.\n  Cure: run it to its end, with sizes above 0 (-b 8 -e 1G)."
+            f"{where}{line}: holds no timed size{' below the header' if header else ''}.\n"
+            "  Cure: run it to its end, with sizes above 0 (-b 8 -e 1G); rows are 'size count type … time algbw busbw'."
         )
     if not 2 <= ranks <= MAX_RANKS:
         raise ProfileError(

@@ -30,6 +30,9 @@ MAX_NAMES: Final = 512
 
 _UNITS: Final = {"GB/s": 1e9, "MB/s": 1e6, "Gbit/s": 1.25e8, "Gb/s": 1.25e8, "Mbit/s": 1.25e5, "us": 1e-6, "ns": 1e-9}
 _TITLE = re.compile(r"(?i)(?=.*\b(?:bandwidth|latency)\b).{0,200}\((GB/s|MB/s|Gbit/s|Gb/s|Mbit/s|us|ns)\)[ \t:]*")
+_RATES = re.compile(
+    rb"(?im)^[^\n]{0,200}\bbandwidth\b[^\n]{0,200}\((?:GB/s|MB/s|Gbit/s|Gb/s|Mbit/s)\)[ \t:\r]*$"
+)  # a title of a matrix of bandwidths
 _CORNER: Final = ("D\\D", "GPU")  # before the names
 
 
@@ -43,8 +46,7 @@ class _Matrix(NamedTuple):
 
 def sniff(data: bytes) -> bool:
     """Whether a title of a matrix of bandwidths is there."""
-    title = rb"(?i)^[^\n]{0,200}\bbandwidth\b[^\n]{0,200}\((?:GB/s|MB/s|Gbit/s|Gb/s|Mbit/s)\)[ \t:\r]*$"
-    return re.search(title, data, re.MULTILINE) is not None
+    return _RATES.search(data) is not None
 
 
 def read(data: bytes, where: str, created: str) -> Profile:
@@ -67,7 +69,10 @@ def read(data: bytes, where: str, created: str) -> Profile:
     found = [*_matrices(data.decode("utf-8", errors="replace"), where)]
     matrices = [matrix for matrix in found if not matrix.latency]
     if not matrices:
-        raise ProfileError(f"{where}: has no whole matrix of rates.\n  Cure: give a line of names and a line for each.")
+        raise ProfileError(
+            f"{where}:{_first_title(data)}: no whole matrix of rates is below this title, or another.\n"
+            "  Cure: give a line of names and, below it, a line for each that begins with its name."
+        )
     names = matrices[0].names
     other = next((matrix for matrix in matrices if matrix.names != names), None)
     if other:
@@ -84,6 +89,12 @@ def read(data: bytes, where: str, created: str) -> Profile:
         raise ProfileError(f"{where}: {alone[:40]!r} was measured with no other.\n  Cure: leave it out, or measure it.")
     latencies = [matrix.values for matrix in found if matrix.latency and matrix.names == names]
     return validate(_described(names, seconds, latencies, where, created), where)
+
+
+def _first_title(data: bytes) -> int:
+    """The line of the first title of bandwidths."""
+    found = _RATES.search(data)
+    return data.count(b"\n", 0, found.start()) + 1 if found else 1
 
 
 def _described(
