@@ -2,18 +2,24 @@
 
     python recipes/late_rank.py
     python recipes/late_rank.py --late_rank 5 --late_ms 40
+    jaxcomm testbed run late_host.toml -- recipes/late_rank.py
 
 The task is handwritten digits; one worker's gradients come late. The first --plan_at steps run without a plan, and
 `jaxcomm.stats()` says who arrives when at the sum of the gradients, and what the sums take. From that comes a profile,
 from the profile a plan, and the training goes on under the plan. Each line shows how late the late worker is
 after the next one (`late_ms`), how long the sum takes after its arrival (`after_ms`), and the whole step (`step_ms`):
 medians of the steps since the line before. On a machine that does something else as well, they say more about that.
+
+In a testbed the file's `delay_s` takes the place of --late_rank and --late_ms: a host's process sleeps as long before
+each of its steps.
 """
 
 from __future__ import annotations
 
 import csv
+import os
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -49,6 +55,7 @@ UNITS = flags.DEFINE_integer("units", 2048, "of each of two layers; 2048 make a 
 PLAN_AT = flags.DEFINE_integer("plan_at", 100, "steps after which the run makes its plan", lower_bound=1)
 
 COMPARED = 20  # steps that are taken both ways
+_TESTBED_DELAY_S = "JAXCOMM_TESTBED_DELAY_S"  # in every process of a testbed
 
 
 class Watched(Training):
@@ -59,9 +66,12 @@ class Watched(Training):
         if LATE_RANK.value >= mesh.size:
             raise JaxcommError(f"--late_rank is {LATE_RANK.value}; the workers are 0 to {mesh.size - 1}")
 
+        late_s = 0.0 if _TESTBED_DELAY_S in os.environ else LATE_MS.value / 1e3
+        self._sleep_s = float(os.environ.get(_TESTBED_DELAY_S, "0"))
+
         def late(gradients: Any, params: Any) -> Any:
             del params
-            return ffi.delay(gradients, jnp.where(lax.axis_index(AXIS) == LATE_RANK.value, LATE_MS.value / 1e3, 0.0))
+            return ffi.delay(gradients, jnp.where(lax.axis_index(AXIS) == LATE_RANK.value, late_s, 0.0))
 
         super().__init__(task, replace(how, gradients=optax.chain(optax.stateless(late), how.gradients)), mesh)
         self._workers, self._folder, self._seen = mesh.size, folder, dict[str, float]()
@@ -76,12 +86,12 @@ class Watched(Training):
         with jaxcomm.use_plan(plan):
             for _ in range(count):
                 start = time.perf_counter()
-                state, loss = jax.block_until_ready(super().steps(state, 1))
+                state, loss = self._one_step(state)
                 seconds.append(time.perf_counter() - start)
                 losses.append(loss)
         self._seen = {"planned": float(plan is not None), "step_ms": 1e3 * median(seconds)}
         if sites := [site for site in jaxcomm.stats() if site["calls"]]:
-            site = max(sites, key=lambda site: site["bytes"])
+            site = of_gradients(sites)
             self._seen |= dict(zip(("late_ms", "after_ms"), lateness_ms(site), strict=True))
             if plan is None and done + count >= PLAN_AT.value:
                 made = devices.is_first() and not path.exists() and self._plan(site, path)
@@ -100,6 +110,11 @@ class Watched(Training):
     def score(self, state: State) -> dict[str, float]:
         """As its base, with what the latest steps showed."""
         return super().score(state) | self._seen
+
+    def _one_step(self, state: State) -> tuple[State, jax.Array]:
+        """One step, to which a testbed's late host comes late."""
+        time.sleep(self._sleep_s)
+        return jax.block_until_ready(super().steps(state, 1))
 
     def _plan(self, site: dict[str, Any], path: Path) -> bool:
         """Profile and plan of what the run has recorded in the first process; False if nobody is late."""
@@ -120,21 +135,34 @@ class Watched(Training):
 
     def _compare(self, state: State, path: Path) -> None:
         """Takes the same steps without and with the plan, in turns, from copies of the state."""
-        plans = {"without the plan": None, "under it": jaxcomm.plan.load(path)}
+        made = jaxcomm.plan.load(path)
+        plans = {"without the plan": None, "under it": made}
         states, losses = {name: jax.tree.map(jnp.copy, state) for name in plans}, {}
         jaxcomm.reset_stats()
         for _ in range(COMPARED):
             for name, plan in plans.items():
                 with jaxcomm.use_plan(plan):
-                    states[name], [losses[name]] = jax.block_until_ready(super().steps(states[name], 1))
-        sites = {site["plan"]: site for site in jaxcomm.stats() if site["calls"]}
+                    states[name], [losses[name]] = self._one_step(states[name])
+        sites = without_and_under([site for site in jaxcomm.stats() if site["calls"]], made.hash[:8])
         devices.say(f"the next {COMPARED} steps both ways, in turns:")
-        for name, plan in plans.items():
-            _, after_ms = lateness_ms(sites[plan.hash[:8] if plan else "direct"])
-            devices.say(f"  {name:<17} the sum ends {after_ms:.2f} ms after the late arrival, loss {losses[name]:.6f}")
+        for name, site in zip(plans, sites, strict=True):
+            _, after_ms = lateness_ms(site)
+            sum_ = f"the sum of {site['bytes'] / 2**20:.1f} MiB ({site['plan']})"
+            devices.say(f"  {name:<17} {sum_} ends {after_ms:.2f} ms after the late arrival, loss {losses[name]:.6f}")
         one, other = (jax.device_get(each.worker.variables) for each in states.values())
         apart = max(jax.tree.leaves(jax.tree.map(lambda x, y: float(np.abs(x - y).max()), one, other)))
         devices.say(f"  parameters differ by at most {apart:.1e}")
+
+
+def of_gradients(sites: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The call site of the gradients: that of the most bytes; the others sum losses and metrics."""
+    return max(sites, key=lambda site: site["bytes"])
+
+
+def without_and_under(sites: Sequence[dict[str, Any]], plan: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The gradients' call sites without a plan, whatever schedule runs there, and under the plan of this name."""
+    under = [site for site in sites if site["plan"] == plan]
+    return of_gradients([site for site in sites if site not in under]), of_gradients(under)
 
 
 def lateness_ms(site: dict[str, Any]) -> tuple[float, float]:

@@ -10,15 +10,19 @@ that worker's link from step --contend_from on, so that the worker comes late to
 tell, and the groups change: they are data, so nothing is compiled again, and checkpoints hold them.
 
 Each line shows how far the workers are `apart`; what of that is left, `settled`, if they only average a few times more,
-and what ρ of these averages lets it be `at_most`; and the milliseconds that a step's network takes by prediction, in
-groups and by the fastest allreduce.
+and what ρ of these averages lets it be `at_most`; the milliseconds that a step's network takes by prediction, in groups
+(`groups_ms`) and by the fastest allreduce (`allreduce_ms`); and `measured_ms`, the median time of these steps' averages
+by the run's statistics, from the last arrival in a group to the end, of the slowest group. The prediction is for the
+links of the plan's racks, the measurement of the run's own links: within a process, its memory.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from statistics import median
 from typing import Any
 
 from common import devices
@@ -66,6 +70,7 @@ class TwoRacks(Training):
         if CONTEND.value is not None and CONTEND.value >= mesh.size:
             raise JaxcommError(f"--contend is {CONTEND.value}; the workers are 0 to {mesh.size - 1}")
         self._adjustment: train.Adjustment | None = None
+        self._measured = dict[str, float]()
         average = train.divide_and_shuffle(self._plan, AXIS)
         longer_s = (BUSY - 1) * self._groups.bytes * self._plan.assumptions.beta_s_per_byte
 
@@ -90,10 +95,10 @@ class TwoRacks(Training):
     def steps(self, state: State, count: int) -> tuple[State, jax.Array]:
         """As its base; then the groups follow what these steps' statistics say, if a link may get busy."""
         jaxcomm.reset_stats()
-        state, losses = super().steps(state, count)
+        state, losses = jax.block_until_ready(super().steps(state, count))
+        self._measured = measured_ms(jaxcomm.stats())
         if CONTEND.value is None:
             return state, losses
-        jax.block_until_ready(state)
         present = self._adjustment or self._present(state)
         found = self._adjustment = train.adjust_groups(self._plan, present, steps=max(count, ENOUGH))
         done = int(state.step)
@@ -119,6 +124,7 @@ class TwoRacks(Training):
             "at_most": max(rho, ROUNDED) * found["apart"],
             "groups_ms": 1e3 * float(np.mean([links.seconds(iteration) for iteration in groups.iterations])),
             "allreduce_ms": 1e3 * allreduce_s,
+            **self._measured,
         }
 
     def _network(self, slowness: float) -> tuple[GroupCosts, float]:
@@ -136,6 +142,15 @@ class TwoRacks(Training):
         iterations = tuple(tuple(tuple(np.flatnonzero(row == i).tolist()) for i in range(max(row) + 1)) for row in rows)
         rho = contraction(iterations, len(self._groups.nics))
         return self._groups.model_copy(update={"iterations": iterations, "rho": rho})
+
+
+def measured_ms(sites: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """The median time of the averages in groups, from the last arrival on; empty where no statistics are kept."""
+    in_groups = [site for site in sites if site["plan"] == "groups" and site["after_arrival_s"]]
+    if not in_groups:
+        return {}
+    largest = max(in_groups, key=lambda site: site["bytes"])
+    return {"measured_ms": 1e3 * median(largest["after_arrival_s"])}
 
 
 def main() -> None:

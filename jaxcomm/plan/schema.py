@@ -108,7 +108,7 @@ class Plan(Value):
 
     def canonical_bytes(self) -> bytes:
         """The bytes that `hash` covers: JSON in UTF-8, sorted keys, no spaces, no `hash`, and no decision of null, nor
-        a step's `accepting`, a topology's racks, an entry's `by_step` or the assumed incast where there are none.
+        a step's `accepting`, a topology's racks, an entry's `by_step`, the assumed incast or α where there are none.
         """
         undecided: dict[str, Any] = {name: True for name in _DECISIONS if getattr(self, name) is None}
         nothing: dict[str, Any] = {
@@ -120,8 +120,8 @@ class Plan(Value):
         if self.network and not self.network.topology.racks:
             flat = {"network": {"topology": {"racks", "uplinks"}}}
         static = {i: {"by_step"} for i, entry in enumerate(self.collectives) if entry.by_step is None}
-        assumed = {} if self.assumptions.incast else {"assumptions": {"incast"}}
-        left_out = {"hash": True, "collectives": static, **undecided, **nothing, **flat, **assumed}
+        assumed = {name for name in ("incast", "alpha_assumed") if not getattr(self.assumptions, name)}
+        left_out = {"hash": True, "collectives": static, "assumptions": assumed, **undecided, **nothing, **flat}
         return canonical(self.model_dump(mode="json", exclude=left_out))
 
     def schedule_for(self, nbytes: int, dtype: str | None = None) -> Schedule | None:

@@ -257,13 +257,15 @@ class Assumptions(Value):
     """What the predictions rest on.
 
     A round that moves b bytes takes `alpha_s + b·beta_s_per_byte`; `residual` is the relative rms of that fit over
-    `samples` timed calls (0 samples: assumed, not fitted), and `link_source` the profile's words on it. A rank can
+    `samples` timed calls (0 samples: given, not fitted), and `link_source` the profile's words on it. With
+    `alpha_assumed` no measurement tells `alpha_s`, and no schedule that uses a delay was considered. A rank can
     exchange with `ports` peers at once; if a host exchanges with several others, a byte between them takes `incast`
     times as long (null: not measured). `delay` is null when nobody knows who is late.
     """
 
     alpha_s: Seconds
     beta_s_per_byte: Seconds
+    alpha_assumed: Annotated[bool, Field(strict=True)] = False
     residual: Seconds
     samples: Count
     link_source: Annotated[str, Field(max_length=4096)]

@@ -37,8 +37,8 @@ class LateRanks:
 
     @classmethod
     def of(cls, profile: Profile) -> Self:
-        """Those who are late in a profile."""
-        last = straggler(profile) if profile.arrivals else None
+        """Those who are late in a profile; nobody where α is assumed, as a delay's gain may then be a loss."""
+        last = straggler(profile) if profile.arrivals and not profile.link.alpha_assumed else None
         if last is None or not last.is_late:
             return cls()
         ranks = late_ranks(profile) if profile.ranks <= MAX_TOGETHER else ()

@@ -57,7 +57,7 @@ def plan(
 
     Every size of allreduce gets the schedule whose mean time over the profiled delays is least. One that uses the delay
     of the late rank must save at least `min_gain` of the best that does not, which errors of the model may not make up,
-    else it is refused and the entry says so.
+    else it is refused and the entry says so. Where the link's α is assumed, none is considered.
     Reduce-scatters and all-gathers get theirs, too, unless direct is best for all of them.
     The gradient buckets of a step share one delay, and are planned with their boundaries (see
     `planner.step`). Equal arguments give equal bytes.
@@ -150,6 +150,7 @@ def plan(
         assumptions=Assumptions(
             alpha_s=profile.link.alpha_s,
             beta_s_per_byte=profile.link.beta_s_per_byte,
+            alpha_assumed=profile.link.alpha_assumed,
             residual=profile.link.residual,
             samples=len(profile.link.samples),
             link_source=profile.link.source,

@@ -126,7 +126,8 @@ def at_rate(profile: Profile, rate: float) -> Profile:
     """
     _check_rate(profile, rate)
     link = profile.link
-    changed = {"alpha_s": link.alpha_s, "beta_s_per_byte": link.beta_s_per_byte / rate, "op": link.op}
+    changed = link.model_dump(include={"alpha_s", "alpha_assumed", "op"})
+    changed["beta_s_per_byte"] = link.beta_s_per_byte / rate
     source = f"{link.source}; then {rate:g} times the rate"[:4096]
     executors = {name: _slowed_executor(each, profile.ranks, rate) for name, each in profile.executors.items()}
     rails = [_slowed(rail, rate) for rail in profile.rails]

@@ -14,6 +14,7 @@ from jaxcomm.profile.schema import Link, OpName, ScheduleName
 
 ASSUMED_ALPHA_S = 3e-6
 ASSUMED_BETA_S = 1e-10
+LEAST_RATIO: Final = 2  # of the largest size to the smallest, from which on their times tell α from β
 LEAST_S: Final = 1e-12  # of a timed call: less is no measurement
 LEAST_TURN: Final = 1e-9  # of the logarithms of α and β, where the search for them ends
 
@@ -26,9 +27,9 @@ def fit(samples: Sequence[Sample], op: OpName, ranks: int, source: str, schedule
     A collective is taken as the ring that NCCL and MPI use for large buffers: an allreduce of s bytes over n ranks is
     T = 2(n-1) α + 2(n-1)/n s β, or with the direct schedule 2 α + 2(n-1)/n s β; see `rounds_and_share` for the others.
     The logarithms of the times are fitted: microseconds at 1 KiB count as much as milliseconds at 1 GiB, and twice the
-    model's time as much as half of it. With one size only, α cannot be told from β: then α is assumed
-    3 µs (a GPU launch and one NVLink or InfiniBand hop), but at most half of the time, β takes the rest, and `source`
-    says so.
+    model's time as much as half of it. With one size only, or sizes less than a factor of two apart, α cannot be told
+    from β: then α is assumed 3 µs (a GPU launch and one NVLink or InfiniBand hop), but at most half of the shortest
+    time, β takes the rest, and the link and its `source` say so.
 
     Args:
       samples: one or more timed calls; several of one size are welcome.
@@ -53,22 +54,25 @@ def fit(samples: Sequence[Sample], op: OpName, ranks: int, source: str, schedule
         )
     terms = _terms(samples, op, ranks, schedule)
     seconds = np.array([sample.seconds for sample in samples])
-    if len({sample.bytes for sample in samples}) > 1:
+    sizes = sorted({sample.bytes for sample in samples})
+    alpha_assumed = sizes[-1] < LEAST_RATIO * sizes[0]
+    if not alpha_assumed:
         alpha, beta = _least_log_squares(terms / seconds[:, None])
         how = f"least squares of logarithms over {len(samples)} samples"
         if alpha == 0 or beta == 0:
             how += f", {'α' if alpha == 0 else 'β'} too small to see"
     else:
-        rounds, moved = map(float, terms[0])
-        median = float(np.median(seconds))
-        alpha = min(ASSUMED_ALPHA_S, median / 2 / rounds)
-        beta = (median - rounds * alpha) / moved
+        rounds = float(terms[0, 0])
+        alpha = min(ASSUMED_ALPHA_S, shortest / 2 / rounds)
+        beta = float(np.median((seconds - rounds * alpha) / terms[:, 1]))
         what = f"{alpha * 1e6:.2g} µs" + ("" if alpha == ASSUMED_ALPHA_S else ", half of the time")
-        how = f"one size only: α assumed {what}; β from {op} by {schedule} in {median * 1e3:.4g} ms"
+        why = "one size only" if len(sizes) == 1 else "sizes less than a factor of two apart"
+        how = f"{why}: α assumed {what}; β from {op} by {schedule} in {np.median(seconds) * 1e3:.4g} ms"
     residual = np.sqrt(np.mean(np.square(np.log(terms @ np.array([alpha, beta]) / seconds))))
     return Link(
         alpha_s=alpha,
         beta_s_per_byte=beta,
+        alpha_assumed=alpha_assumed,
         samples=list(samples),
         residual=float(residual),
         source=f"{source}; {how}"[:4096],
@@ -80,7 +84,12 @@ def fit(samples: Sequence[Sample], op: OpName, ranks: int, source: str, schedule
 def assumed(source: str) -> Link:
     """A link for measurements that hold no sizes: 3 µs and 10 GB/s, with `source` saying that both are assumed."""
     how = f"no sizes: α assumed {ASSUMED_ALPHA_S * 1e6:g} µs and β assumed 10 GB/s"
-    return Link(alpha_s=ASSUMED_ALPHA_S, beta_s_per_byte=ASSUMED_BETA_S, source=f"{source}; {how}"[:4096])
+    return Link(
+        alpha_s=ASSUMED_ALPHA_S,
+        beta_s_per_byte=ASSUMED_BETA_S,
+        alpha_assumed=True,
+        source=f"{source}; {how}"[:4096],
+    )
 
 
 def rounds_and_share(op: OpName, ranks: int, schedule: ScheduleName = "ring") -> tuple[int, float]:

@@ -35,7 +35,8 @@ def from_stats(
 
     The arrivals are those of one call site: the one that moves most bytes in all its calls, or the one that is named;
     the first call that is kept counts as warm-up. α and β are fitted to the times from the last arrival to the end, a
-    median for each size that was summed without a plan among as many ranks; with one size α is assumed, see `fit`.
+    median for each size that was summed without a plan among as many ranks; with one size α is assumed (see `fit`),
+    and a plan considers no schedule that uses a delay.
 
     Args:
       stats: what `jaxcomm.stats()` returned, or the file that `jaxcomm.stats().save(path)` wrote; None: what

@@ -42,13 +42,15 @@ ExecutorName = Literal["fused", "messages", "nccl"]
 class Link(Value):
     """The α–β model of one hop: a round that moves b bytes takes alpha_s + b * beta_s_per_byte.
 
-    `residual` is the rms of what the fit leaves of the logarithms of the `samples`' times, or of those that `source`
-    says were fitted (0 when nothing was left to fit), `op` the collective that they timed, `schedule` what it is taken
-    to have run, and `source` says in words how the two numbers were found, and which of them was assumed.
+    `alpha_assumed` says that no measurement tells `alpha_s`, so that no plan may count on it. `residual` is the rms of
+    what the fit leaves of the logarithms of the `samples`' times, or of those that `source` says were fitted (0 when
+    nothing was left to fit), `op` the collective that they timed, `schedule` the one that it is taken to have run, and
+    `source` says in words how the two numbers were found, and which of them was assumed.
     """
 
     alpha_s: Seconds
     beta_s_per_byte: Seconds
+    alpha_assumed: Annotated[bool, Field(strict=True)] = False
     samples: list[Sample] = []
     residual: Seconds = 0.0
     source: Text
@@ -185,6 +187,11 @@ class Profile(Value):
             unknown["tolerance"] = {"trials"}
         if self.topology and not self.topology.racks:
             unknown["topology"] = {"racks", "uplinks"}
+        measured = [name for name, link in self.executors.items() if not link.alpha_assumed]
+        if measured:
+            unknown["executors"] = {name: {"alpha_assumed"} for name in measured}
+        if not self.link.alpha_assumed:
+            unknown["link"] = {"alpha_assumed"}
         document = self.model_dump(exclude=unknown)
         return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 

@@ -24,13 +24,15 @@ def considered(plan: Plan) -> dict[str, Any]:
       without verdicts, as the fastest is chosen. `step`: the step's times, bound and words, and every bucket with the
       names of its gradients, when each rail works on it, and `range`, the index of what was considered for it;
       `rail_step`: the same on rails. `rails`: the ways of splitting.
-      `between_hosts`: TCP or UDP. What was not decided is null.
+      `between_hosts`: TCP or UDP. What was not decided is null. With `alpha_assumed` no schedule that uses a delay was
+      considered.
     """
     rails = plan.rails.model_dump(mode="json") if plan.rails else None
     return {
         "plan": plan.hash,
         "ranks": plan.ranks,
         "roles": plan.roles,
+        "alpha_assumed": plan.assumptions.alpha_assumed,
         "solver": plan.provenance.model_dump(mode="json", include={"solver", "status", "gap", "seed"}),
         "ranges": [_range(entry) for entry in plan.collectives],
         "halves": [_half(entry) for entry in plan.halves] if plan.halves else None,

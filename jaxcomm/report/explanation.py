@@ -28,7 +28,15 @@ from jaxcomm.report.network_lines import network_lines
 from jaxcomm.report.rails_report import rail_notes, rail_table, rail_times_table
 from jaxcomm.report.step_report import step_lines, step_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
-from jaxcomm.report.words import VERDICTS, by_step_text, nobody_late_text, range_text, spec_text
+from jaxcomm.report.words import (
+    VERDICTS,
+    alpha_assumed_text,
+    by_step_text,
+    fit_text,
+    nobody_late_text,
+    range_text,
+    spec_text,
+)
 from jaxcomm.schedules import Schedule
 
 
@@ -71,7 +79,7 @@ def explanation(plan: Plan) -> str:
 
 
 def summary(plan: Plan) -> str:
-    """One row per byte range: what runs, its predicted time, and what else was on offer."""
+    """One row per byte range: its schedule, the predicted time, and those of others; then whether α is assumed."""
     rows = []
     for entry, _ in _ranges(plan):
         seconds = entry.predicted
@@ -85,7 +93,9 @@ def summary(plan: Plan) -> str:
                 f"{1 - seconds.seconds / _plain_seconds(plan, entry):z.0%}",
             ]
         )
-    return table(["bytes", "runs", "at", "time", "ring", "halving/doubling", "broadcast", "bound", "saves"], rows)
+    head = ["bytes", "runs", "times for", "time", "ring", "halving/doubling", "broadcast", "bound", "saves"]
+    given = plan.assumptions
+    return table(head, rows) + f"\n{alpha_assumed_text(given.alpha_s)}" * given.alpha_assumed
 
 
 def _bound(plan: Plan) -> str:
@@ -134,7 +144,7 @@ def _late(plan: Plan) -> str:
 def _assumptions(plan: Plan) -> Iterator[str]:
     given, made = plan.assumptions, plan.provenance
     speed = f"{1e-9 / given.beta_s_per_byte:.3g} GB/s" if given.beta_s_per_byte else "no limit of bandwidth"
-    fit = f"{given.samples} timed calls, residual {given.residual:.1%}" if given.samples else "assumed, not fitted"
+    fit = fit_text(given.samples, given.residual, given.alpha_assumed)
     yield f"A round takes {seconds_text(given.alpha_s)} and moves {speed} per rank ({fit}; {given.link_source})."
     if given.incast:
         more = given.incast - 1
@@ -143,6 +153,11 @@ def _assumptions(plan: Plan) -> Iterator[str]:
         yield from _executors(plan.executors)
     if (delay := given.delay) is None:
         yield "Nobody measured who is late, so no schedule that uses a delay was considered."
+    elif given.alpha_assumed:
+        yield (
+            f"One rank was last in {delay.late_steps} of {delay.steps} steps, behind the next by "
+            f"{seconds_text(delay.median_s)} (median). α is assumed, so no schedule that uses a delay was considered."
+        )
     elif not plan.roles:
         nobody = nobody_late_text("a rank", delay, plan.ranks)
         yield f"{nobody[0].upper()}{nobody[1:]}. So no schedule that uses a delay was considered."
@@ -158,7 +173,8 @@ def _assumptions(plan: Plan) -> Iterator[str]:
     if plan.network:
         yield from network_lines(plan.network, plan.groups)
     yield f"A rank exchanges with {given.ports} peer{'s' * (given.ports != 1)} at once."
-    yield f"A schedule that uses the delay must save {100 * given.min_gain:.3g}% of the fastest that cannot."
+    if not given.alpha_assumed:
+        yield f"A schedule that uses the delay must save {100 * given.min_gain:.3g}% of the fastest that cannot."
     if plan.step:
         yield from step_lines(plan.step)
     solver = (
@@ -180,7 +196,7 @@ def _executors(executors: Executors) -> Iterator[str]:
 
 
 def _comparison(plan: Plan, entry: Entry, schedule: Schedule) -> str:
-    header = ["considered", f"at {bytes_text(entry.predicted.reference_bytes)}", "saves", "verdict"]
+    header = ["considered", f"time for {bytes_text(entry.predicted.reference_bytes)}", "saves", "verdict"]
     offers = sorted(entry.alternatives, key=lambda offer: offer.verdict != "ideal_delay")
     # What only a delay that always suffices would allow is worth a row where it differs from what is on offer.
     distinct = {(offer.schedule, offer.seconds): offer for offer in offers}.values()

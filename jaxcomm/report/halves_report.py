@@ -44,4 +44,4 @@ def halves_table(entries: Sequence[HalfEntry]) -> str:
                 f"{1 - entry.seconds / max(direct, 1e-12):z.0%}",
             ]
         )
-    return table(["bytes", "runs", "at", "time", "bound", "direct", "ring", "saves"], rows)
+    return table(["bytes", "runs", "times for", "time", "bound", "direct", "ring", "saves"], rows)

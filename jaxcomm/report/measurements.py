@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from jaxcomm import profile
 from jaxcomm.profile import Profile
 from jaxcomm.report.tables import bytes_text, seconds_text, table
-from jaxcomm.report.words import nobody_late_text
+from jaxcomm.report.words import fit_text, nobody_late_text
 
 _SHOWN = 8  # hosts
 
@@ -28,9 +28,9 @@ def summary(measured: Profile) -> str:
 def _rows(measured: Profile) -> Iterator[tuple[str, str]]:
     link = measured.link
     yield "ranks", str(measured.ranks)
-    yield "α, a round", seconds_text(link.alpha_s)
+    yield "α, a round", seconds_text(link.alpha_s) + ", assumed" * link.alpha_assumed
     yield "β, a rank", f"{1e-9 / link.beta_s_per_byte:.3g} GB/s" if link.beta_s_per_byte else "0 s a byte"
-    yield "fit", f"residual {link.residual:.1%} of {len(link.samples)} timed calls" if link.samples else "assumed"
+    yield "fit", fit_text(len(link.samples), link.residual, link.alpha_assumed)
     for name, timed in measured.executors.items():
         least, most = (end(sample.bytes for sample in timed.samples) for end in (min, max))
         what = "NCCL's own allreduce" if name == "nccl" else f"{name} executor"

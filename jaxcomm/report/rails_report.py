@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from jaxcomm.plan.rail_shares import RailRange, Rails, Share
+from jaxcomm.plan.rail_shares import Rails, Share
 from jaxcomm.report.tables import bytes_text, seconds_text, table
+from jaxcomm.report.words import range_text
 
 _REASONS = {
     "only_rail": "there is no other rail",
@@ -35,7 +36,7 @@ def rail_table(rails: Rails) -> str:
     rows = []
     for each in rails.ranges:
         why = _REASONS[each.reason] + "*" * each.extrapolated
-        rows.append([_range_text(each), shares_text(each.shares), why])
+        rows.append([range_text(each), shares_text(each.shares), why])
     return table(["bytes", "carried by", "why"], rows)
 
 
@@ -46,8 +47,8 @@ def rail_times_table(rails: Rails) -> str:
         given = each.predicted
         times = (given.seconds, given.single, given.fixed_ratio, given.slicing, given.lower_bound)
         saves = f"{1 - given.seconds / given.single:z.0%}" if given.single else None
-        rows.append([_range_text(each), bytes_text(given.reference_bytes), *map(seconds_text, times), saves])
-    return table(["bytes", "at", "time", "one rail", "fixed ratio", "slices", "bound", "saves"], rows)
+        rows.append([range_text(each), bytes_text(given.reference_bytes), *map(seconds_text, times), saves])
+    return table(["bytes", "times for", "time", "one rail", "fixed ratio", "slices", "bound", "saves"], rows)
 
 
 def shares_text(shares: Sequence[Share]) -> str:
@@ -89,8 +90,3 @@ def rail_notes(rails: Rails) -> Iterator[str]:
         "bound: every rail at its best rate, none slowed down by others."
     )
     yield "Between processes on CPUs `jaxcomm.init(plan=…)` carries the shares out, without their channels and cores."
-
-
-def _range_text(each: RailRange) -> str:
-    low = bytes_text(each.min_bytes) if each.min_bytes else "0"
-    return f"{low} and more" if each.max_bytes is None else f"{low} – {bytes_text(each.max_bytes + 1)}"

@@ -100,7 +100,8 @@ def gantt(plan: Plan, step: Step) -> str:
     names = [*_bucket_names(step)]
     height = bottom + 82 + _LINE * len(names)
     who = f"rank {', '.join(map(str, sorted(plan.roles.values())))}"
-    late = f"{who} late by {seconds_text(step.delay_s)}" if plan.roles else "nobody late"
+    nobody = "no delay counted on, as α is assumed" if plan.assumptions.alpha_assumed else "nobody late"
+    late = f"{who} late by {seconds_text(step.delay_s)}" if plan.roles else nobody
     title = (
         f"A step of {step.buckets} gradients in {len(step.planned)} buckets, {late}: "
         f"{seconds_text(max(ends) - last_ready - step.delay_s)} from its last gradient to the last sum"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Final
 
 from jaxcomm.plan.entry_ranges import EntryRange
@@ -50,6 +51,24 @@ def nobody_late_text(who: str, late: lateness.Straggler | Delay, ranks: int) -> 
     return f"{said}, but by {seconds_text(late.mean_s)} (mean), little beside how far apart the others come"
 
 
+def fit_text(samples: int, residual: float, alpha_assumed: bool) -> str:
+    """How well the measurements tell a link's α and β, such as `12 timed calls, residual 3.1%`."""
+    calls = f"{samples} timed call{'s' * (samples != 1)}"
+    if alpha_assumed:
+        return f"α assumed: {f'{calls} of about one size cannot tell it' if samples else 'no call was timed'}"
+    return f"{calls}, residual {residual:.1%}" if samples else "given, not fitted"
+
+
+def alpha_assumed_text(alpha_s: float) -> str:
+    """The lines below a plan's predicted times where α is assumed."""
+    return textwrap.fill(
+        f"α is assumed ({seconds_text(alpha_s)}), not measured: these times are guesses, and no schedule that uses a "
+        "delay was considered, as its gain could be a loss. To measure α, time sums whose sizes differ by a factor of "
+        "two or more: `jaxcomm profile`, or a run that sums a small array, too.",
+        110,
+    )
+
+
 def by_step_text(by_step: ByStep) -> str:
     """Two schedules and what decides between them."""
     below, above = spec_text(by_step.below), spec_text(by_step.above)
@@ -60,6 +79,8 @@ def by_step_text(by_step: ByStep) -> str:
 
 def range_text(entry: EntryRange) -> str:
     """The byte range of an entry, such as `64 KiB – 1 MiB`; its end is not in it."""
+    if not entry.min_bytes and entry.max_bytes is None:
+        return "any size"
     low = bytes_text(entry.min_bytes) if entry.min_bytes else "0"
     if entry.max_bytes is None:
         return f"{low} and more"

@@ -125,7 +125,7 @@ def shortened(words: str) -> str:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the quick start was typed, and what else the examples take was made."""
     here = tmp_path_factory.mktemp("newcomer")
-    [start] = [block for block in blocks("README.md") if "jaxcomm profile --out" in block]
+    [start] = [block for block in blocks("README.md") if "jaxcomm profile --inject" in block]
     for line in commands(start):
         shell(short(line), here)
     assert {path.suffix for path in here.iterdir() if path.is_file()} == {".json", ".svg"}

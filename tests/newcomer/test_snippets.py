@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
 import textwrap
 from collections.abc import Callable
@@ -374,6 +375,7 @@ assert "[0] loss 0.0" in job.stdout, job.stdout
 
 
 GUIDES = "docs/guides/"
+LIBRARIES = {"jax", "jaxcomm", "jnp", "np", "optax"}  # that HEAD imports too, so that running a page misses none
 # By page, and there by a word that only this snippet of the page has.
 PROGRAMS: dict[str, dict[str, Callable[[str], str]]] = {
     "README.md": {"jaxcomm.init(plan=": own_step},
@@ -433,6 +435,15 @@ def test_the_snippets_of_a_page_run(page: str, made: Path, tmp_path: Path) -> No
     program = tmp_path / f"the_snippets_of_{Path(page).stem}.py"
     program.write_text("\n".join([HEAD, *(put_into(snippet) for put_into, snippet in parts)]))
     shell(f"python {program.name}", tmp_path, ["flax.linen", "optax"])
+
+
+@pytest.mark.parametrize("page", PROGRAMS)
+def test_a_page_imports_the_libraries_that_it_uses(page: str) -> None:
+    nodes = [node for snippet in blocks(page, "python") for node in ast.walk(ast.parse(snippet))]
+    imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+    imported = {(each.asname or each.name).partition(".")[0] for node in imports for each in node.names}
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    assert used & LIBRARIES <= imported
 
 
 def test_every_snippet_has_a_program() -> None:

@@ -50,3 +50,17 @@ def test_a_process_that_is_late_is_found_and_planned_for(tmp_path: Path, cache: 
     assert jaxcomm.plan.load(tmp_path / "plan.json", ranks=4).roles["straggler"] == 2
     with (tmp_path / "metrics.csv").open(newline="") as file:
         assert [row["planned"] for row in csv.DictReader(file)] == ["0.0", "1.0"]
+
+
+def test_a_late_host_of_a_testbed_is_found(tmp_path: Path, cache: Path) -> None:
+    script = tmp_path / "on_its_host.py"  # gives each process what a testbed's file gives it
+    script.write_text(
+        "import os, runpy, sys\n"
+        'os.environ["JAXCOMM_TESTBED_DELAY_S"] = "0.2" if os.environ["SLURM_PROCID"] == "1" else "0"\n'
+        f"sys.path.insert(0, {str(RECIPES)!r})\n"
+        'runpy.run_path(sys.path[0] + "/late_rank.py", run_name="__main__")\n'
+    )
+    words = ["--units=64", "--late_rank=0", "--late_ms=900", "--steps=8", "--every=8", "--plan_at=8"]
+    launch = ("-n", "2", "--devices-per-process", "1")
+    printed = run(script, [*words, f"--out={tmp_path / 'run'}"], cache, launch=launch)
+    assert "worker 1 comes last in" in printed

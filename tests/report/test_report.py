@@ -222,6 +222,16 @@ def test_explanation_shows_all_that_was_considered_and_says_when_it_would_not_he
     assert "straggler is rank 3" in text and "pays from a delay of" in text and "When this would not help" in text
 
 
+def test_one_range_of_all_sizes_says_which_size_its_times_are_for() -> None:
+    link = Link(alpha_s=1e-6, beta_s_per_byte=1e-10, source="a test")
+    found = planner.plan(Profile(ranks=8, link=link, provenance=Provenance(source="a test", tool="pytest")))
+    (entry,) = found.collectives
+    head, _, row = (line.split("  ") for line in explanation.summary(found).splitlines())
+    cells = [[cell.strip() for cell in line if cell.strip()] for line in (head, row)]
+    assert [cells[0][i] for i in (0, 2)] == ["bytes", "times for"]
+    assert [cells[1][i] for i in (0, 2)] == ["any size", bytes_text(entry.predicted.reference_bytes)]
+
+
 def test_explanation_says_what_a_delay_can_gain_at_best() -> None:
     plan = made()
     entry, schedule = explanation.headline(plan)

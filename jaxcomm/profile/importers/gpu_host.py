@@ -94,6 +94,7 @@ def profile_of_host(
     link = Link(
         alpha_s=ASSUMED_ALPHA_S,
         beta_s_per_byte=beta,
+        alpha_assumed=True,
         source=f"{source}; nothing timed: β from {how}, α assumed {ASSUMED_ALPHA_S * 1e6:g} µs"[:4096],
     )
     if several:

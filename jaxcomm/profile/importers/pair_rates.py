@@ -105,9 +105,9 @@ def _described(
     pairs = [pair for pair in combinations(range(len(names)), 2) if np.isfinite(seconds[pair])]
     near = [(a, b) for a, b in pairs if home[a] == home[b] and nics[a] == nics[b] == 1] or pairs
     within = float(np.mean([seconds[pair] for pair in near]))
-    alpha, how = ASSUMED_ALPHA_S, f"α assumed {ASSUMED_ALPHA_S * 1e6:g} µs"
+    alpha, assumed, how = ASSUMED_ALPHA_S, True, f"α assumed {ASSUMED_ALPHA_S * 1e6:g} µs"
     if latencies and not np.isnan(least := [np.fmin.reduce(latencies)[pair] for pair in near]).all():
-        alpha, how = float(np.nanmedian(least)), "α the median of the latencies there"
+        alpha, assumed, how = float(np.nanmedian(least)), False, "α the median of the latencies there"
     document: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
@@ -115,6 +115,7 @@ def _described(
         "link": {
             "alpha_s": alpha,
             "beta_s_per_byte": within,
+            "alpha_assumed": assumed,
             "source": f"{where}: rates of {len(pairs)} pairs, one at a time; β the mean within a rack, {how}"[:4096],
             "op": "send_recv",
         },
