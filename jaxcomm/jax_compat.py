@@ -6,14 +6,15 @@ function.
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import jax
-from jax._src import config, core, dispatch, distributed, source_info_util
+from jax._src import config, core, dispatch, distributed, pjit, sharding_impls, source_info_util
 from jax._src.custom_partitioning_sharding_rule import sdy_sharding_rule_to_mlir, str_to_sdy_sharding_rule
 from jax._src.interpreters import mlir, partial_eval
 from jax._src.lax import parallel
@@ -140,14 +141,68 @@ def devices(mesh: Any) -> Sequence[Any]:
     """
     if not isinstance(mesh, jax.sharding.AbstractMesh):
         return tuple(mesh.devices.flat)
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
+    for frame in _frames():
         for value in frame.f_locals.values():
             assigned = value.device_assignment if isinstance(value, ShardingContext) else None
             if assigned is not None and len(assigned) == mesh.size:
                 return assigned
-        frame = frame.f_back
     raise LookupError(f"no devices are assigned to the mesh {mesh}")
+
+
+def sharding_of(x: Any) -> Any:
+    """The sharding of an array, or that with which the `jax.jit` around this was called for an argument of its.
+
+    Where jit's `in_shardings` name one, it is that. It is a hint: jit's later calls may bring arrays of other shardings
+    to what was traced now.
+
+    Returns:
+      None for an unknown one, as of a value that is computed inside the jit.
+    """
+    if not isinstance(x, partial_eval.DynamicJaxprTracer):
+        return None if isinstance(x, core.Tracer) else getattr(x, "sharding", None)
+    for callee, caller in itertools.pairwise(_frames()):
+        if caller.f_code.co_name == "_trace_for_jit" and callee.f_locals.get("trace") is x._trace:
+            given, called = caller.f_locals["in_shardings_flat"], cast(FrameType, caller.f_back)
+            arguments, variables = called.f_locals["dynargs"], x._trace.frame.invars
+            place = next((i for i, variable in enumerate(variables) if variable is x.val), None)
+            if place is None or len(arguments) != len(variables):
+                return None
+            return given[place] if isinstance(given[place], jax.sharding.Sharding) else sharding_of(arguments[place])
+    return None
+
+
+def rewrite_shardings(rewrite: Callable[[Any, str], Any], automatic: Callable[[], tuple[Any, ...] | None]) -> None:
+    """Has every sharding that a program states from now on rewritten first, such as an `out_sharding`.
+
+    Args:
+      rewrite: takes a sharding, a PartitionSpec or None, and where it is stated: "with_sharding_constraint", "jit",
+        "vmap", "auto_axes", "explicit_axes" or "out_sharding"; returns what stands for it.
+      automatic: returns the axes that `auto_axes` and `explicit_axes` stand for where they name none; None: all.
+    """
+    pjit_: Any = pjit  # what is replaced in it
+    create, batch, new_mesh = pjit_._create_sharding_for_array, pjit_._pjit_batcher_for_sharding, pjit_._get_new_mesh
+    canonicalize: Callable[..., Any] = sharding_impls.canonicalize_sharding
+
+    def canonical(sharding: Any, *args: Any, **kwargs: Any) -> Any:
+        return canonicalize(rewrite(sharding, "out_sharding"), *args, **kwargs)
+
+    def of_mesh(axes: Any, kind: Any, name: str, shardings: Any = None) -> Any:
+        stated = jax.tree.map(lambda sharding: rewrite(sharding, name), shardings)
+        return new_mesh(automatic() if axes is None else axes, kind, name, stated)
+
+    pjit_._create_sharding_for_array = lambda mesh, sharding, *rest: create(mesh, rewrite(sharding, rest[-1]), *rest)
+    pjit_._pjit_batcher_for_sharding = lambda *args: rewrite(batch(*args), "vmap")  # with its spmd_axis_name
+    pjit_._get_new_mesh = of_mesh
+    for name, module in list(sys.modules.items()):
+        if name.startswith("jax.") and getattr(module, "canonicalize_sharding", None) is canonicalize:
+            module.canonicalize_sharding = canonical  # type: ignore[attr-defined]
+
+
+def _frames() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def source_line(context: mlir.LoweringRuleContext) -> str:

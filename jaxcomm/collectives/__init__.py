@@ -2,9 +2,9 @@
 
 The public functions (api, and buckets for a step's gradients) trace lax's and bind primitives of ours in place of lax's
 (reroute, primitive). Compiled (lowering), those are requests, and these custom calls of a core (request, custom_call),
-also where XLA still partitions the step (partition); replacement does the same for layers that call lax. gradients (and
-batch_split) are for steps that leave the collectives to jax.jit, bounded and loss for sums that leave something out,
-and grouped for groups that are data.
+also where XLA still partitions the step (partition); replacement does the same for layers that call lax. gradients,
+batch_arguments, batch_ties, batch_split and manual_axes are for steps that leave the collectives to jax.jit, bounded
+and loss for sums that leave something out, and grouped for groups that are data.
 May be imported by cli, gpu, lax, measure and train; imports choice, communicator, ffi and jax_compat, types of plan and
 profile, and distributed when a step needs it; what lowers for GPUs is found by its name (platforms).
 """

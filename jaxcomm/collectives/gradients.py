@@ -16,6 +16,7 @@ from jax.sharding import PartitionSpec as P
 from jaxcomm import communicator
 from jaxcomm.collectives import api, axes
 from jaxcomm.collectives.axes import AxisName
+from jaxcomm.collectives.batch_arguments import split_arguments
 from jaxcomm.collectives.batch_split import (
     WHERE,
     Split,
@@ -23,8 +24,8 @@ from jaxcomm.collectives.batch_split import (
     is_inexact,
     leaf_specs,
     like_parameters,
-    split_arguments,
 )
+from jaxcomm.collectives.batch_ties import settled
 
 
 def value_and_grad(
@@ -51,17 +52,19 @@ def value_and_grad(
         loss = total / jaxcomm.pmean(weights.sum(), "data")  # masked examples: divided by the whole batch's weights
         x = nn.BatchNorm(axis_name="data")(x)  # statistics of the whole batch
 
-    Sharding constraints in it may name the other axes. All ranks get the same bits. It is compiled as by `jax.jit`,
-    also where none is around: what `fun` closes over is read once, and what is no array is static.
+    Shardings that it states may name the axes too, which are left out of them. All ranks get the same bits. It is
+    compiled as by `jax.jit`, also where none is around: what `fun` closes over is read once, and what is no array is
+    static.
 
     Args:
       fun: the loss, as for `jax.value_and_grad`. The batch must be among its arguments; arrays that it closes over are
         the same on all ranks, and it must have none where axes are explicit.
       axis_name: axis of the mesh, or several.
       argnums, has_aux, holomorphic, allow_int: as for `jax.value_and_grad`.
-      in_specs: what each positional argument is split over, as for `jax.shard_map`. None: an argument that is
-        differentiated is the same on all ranks, and every other array is split on its first dimension, if it has one;
-        where the axis is explicit, the arrays' types say how they are split. What is no array stays as it is.
+      in_specs: how each positional argument is split, as for `jax.shard_map`: P("data") for the batch, P() for what all
+        ranks use whole. None: what is differentiated is the same on all ranks, and other arrays are split as they lie,
+        also where a jit around passes them on; on explicit axes as their types state. Arrays of unknown place are split
+        on their first dimension, which must be alike. What is no array stays as it is.
       aux_specs: what each auxiliary output is split over. P() makes it the mean, or, for what has none, states that it
         is the same on all ranks. None: outputs that grow with the batch are put together, of others it is the mean.
       mesh: None takes that of `jax.set_mesh`, or else of the arguments.
@@ -73,7 +76,8 @@ def value_and_grad(
     Raises:
       JaxcommError: no mesh, or the axis is taken by a `jax.shard_map` already; when the function is called, as all.
       NameError: the mesh has no such axis.
-      ValueError: no argument is split, the ranks do not divide one, or the specs do not fit.
+      ValueError: no argument is split, the ranks do not divide one, the specs do not fit, or nothing shows whether an
+        argument is of the batch.
       TypeError: a parameter that is missing or no array of floats, a setting without a hash, no pair where has_aux is
         set, or an auxiliary output that has no mean.
     """
@@ -105,9 +109,15 @@ def value_and_grad(
         results: tuple[Any, list[Any], Any] = split.map(on_rank, (P(), P(), specs), arrays)
         return results
 
+    splits: dict[Any, Split] = {}
+
     @functools.wraps(fun, updated=())
     def averaged(*args: Any, **kwargs: Any) -> Any:
-        split, arrays = split_arguments(axes.names(axis_name), mesh, args, kwargs, params, allow_int, in_specs)
+        split, arrays, guesses = split_arguments(axes.names(axis_name), mesh, args, kwargs, params, allow_int, in_specs)
+        key = (split, guesses, tuple(map(jax.typeof, arrays)))
+        if key not in splits:
+            splits[key] = settled(split, arrays, guesses, fun)
+        split = splits[key]
         value, grads, aux = run(split, arrays)
         of = args[argnums] if isinstance(argnums, SupportsIndex) else tuple(args[i] for i in params)
         return (value, aux) if has_aux else value, like_parameters(of, iter(grads))

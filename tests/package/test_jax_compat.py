@@ -129,6 +129,77 @@ def test_checks_vma(vma: bool) -> None:
     assert set(seen) == {vma}
 
 
+def test_sharding_of_an_array_and_of_an_argument_of_jit() -> None:
+    split, whole = jax.NamedSharding(MESH_2D, P("a")), jax.NamedSharding(MESH_2D, P())
+    x = jax.device_put(X, split)
+    found: list[Any] = []
+
+    def inner(x: Any) -> None:
+        found.append(jax_compat.sharding_of(x))
+
+    def step(setting: str, first: Any, tree: Any) -> None:
+        inner(first)
+        inner(tree["x"])
+        inner(tree["x"] + 1)
+        inner(np.ones(2))
+        jax.jit(inner)(tree["x"])
+        jax.lax.scan(lambda _, row: (inner(row), None), None, tree["x"])
+        jax.vmap(inner)(tree["x"])
+        jax.jvp(inner, [tree["x"]], [tree["x"]])
+
+    jax.jit(step, static_argnums=0)("setting", jax.device_put(X, whole), {"x": x})
+    assert found == [whole, split, None, None, split, None, None, None]
+    found.clear()
+    jax.jit(inner, in_shardings=whole)(X)
+    jax.jit(lambda x: inner(x)).lower(jax.ShapeDtypeStruct(X.shape, X.dtype, sharding=split))
+    inner(x)
+    assert found == [whole, split, split]
+
+
+def test_rewrite_shardings() -> None:
+    """Every form reaches the rewriting, with its name; None means that the program states none."""
+    seen: list[tuple[str, Any]] = []
+    active = False
+
+    def rewrite(sharding: Any, where: str) -> Any:
+        if active and isinstance(sharding, P | jax.NamedSharding):
+            seen.append((where, getattr(sharding, "spec", sharding)))
+            return P() if isinstance(sharding, P) else sharding.update(spec=P())
+        return sharding
+
+    jax_compat.rewrite_shardings(rewrite, lambda: ("b",) if active else None)
+    mesh = jax.make_mesh((4, 2), ("a", "b"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+    automatic = jax.NamedSharding(MESH_2D, P("a"))
+    axes: list[Any] = []
+
+    def of_axes(x: Any) -> Any:
+        axes.extend(jax.sharding.get_abstract_mesh().auto_axes)
+        return x
+
+    active = True
+    try:
+        jax.eval_shape(lambda x: jax.lax.with_sharding_constraint(x, automatic), X)
+        assert {*seen} == {("with_sharding_constraint", P("a"))}
+        jax.eval_shape(jax.vmap(lambda x: jax.lax.with_sharding_constraint(x, automatic), spmd_axis_name="b"), X[None])
+        assert ("vmap", P("b")) in seen
+        jax.eval_shape(jax.jit(jnp.sin, in_shardings=automatic), X)
+        assert ("jit", P("a")) in seen
+        with jax.set_mesh(mesh):
+            for function in (
+                lambda x: jnp.einsum("ij->ji", x, out_sharding=P("b")),
+                lambda x: jax.sharding.reshard(x, P("b")),
+                lambda x: jnp.zeros(4, out_sharding=P("b")),
+                lambda x: jax.random.normal(jax.random.key(0), (4,), out_sharding=P("b")),
+            ):
+                seen.clear()
+                jax.eval_shape(function, X)
+                assert ("out_sharding", P("b")) in seen
+            jax.eval_shape(jax.sharding.auto_axes(of_axes, out_sharding=P("b")), X)
+            assert ("auto_axes", P("b")) in seen and axes == ["b"]
+    finally:
+        active = False
+
+
 def test_is_export() -> None:
     seen = []
     step = jax.jit(probe("exported", lambda context: seen.append(jax_compat.is_export(context))).bind)
