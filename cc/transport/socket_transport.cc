@@ -24,8 +24,8 @@ constexpr std::chrono::milliseconds kEnding(200);  // that a new connection wait
 
 }  // namespace
 
-SocketTransport::SocketTransport(uint32_t process, Events* events)
-    : process_(process), events_(events), inbox_(events, &callbacks_) {}
+SocketTransport::SocketTransport(uint32_t process, Events* events, std::string rail, std::chrono::nanoseconds silence)
+    : process_(process), events_(events), rail_(std::move(rail)), silence_(silence), inbox_(events, &callbacks_) {}
 
 SocketTransport::~SocketTransport() {
   if (wake_ >= 0) close(wake_);
@@ -78,6 +78,12 @@ Status SocketTransport::AwaitEnd(Lock& lock, uint32_t process) {
   }
   if (is_ending()) return InvalidArgument("its last connection has not ended yet");
   return peer->gone.ok() ? InvalidArgument("it has been connected already") : Status();
+}
+
+Status SocketTransport::Gone(uint32_t process, const std::string& why) const {
+  // Other processes get this text, too.
+  const std::string on = rail_.empty() ? "" : " on rail " + rail_ + " to process " + std::to_string(process_);
+  return Status(Code::kInternal, "process " + std::to_string(process) + " is gone" + on + ": " + why);
 }
 
 void SocketTransport::Notify(uint32_t process, std::string_view notice) {

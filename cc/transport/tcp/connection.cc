@@ -23,12 +23,6 @@ constexpr std::chrono::seconds kDeparture(2);
 
 }  // namespace
 
-Status TcpTransport::Gone(uint32_t process, const std::string& why) const {
-  // Other processes are told so, too.
-  const std::string on = rail_.empty() ? "" : " on rail " + rail_ + " to process " + std::to_string(process_);
-  return Status(Code::kInternal, "process " + std::to_string(process) + " is gone" + on + ": " + why);
-}
-
 void TcpTransport::Read(Lock& lock, Peer& peer) {
   iovec vectors[FrameReader::kMaxVectors];
   for (int i = 0; i < kReads && peer.gone.ok() && !stopping_; ++i) {
@@ -58,14 +52,6 @@ void TcpTransport::Read(Lock& lock, Peer& peer) {
     } else {
       return;
     }
-  }
-}
-
-void TcpTransport::FindSilent(Lock& lock) {
-  for (const auto& [process, peer] : peers_) {
-    if (!peer->gone.ok()) continue;
-    peer->unanswered = IsUnanswered(peer->socket) ? peer->unanswered + 1 : 0;
-    if (peer->unanswered * kLook >= kSilence) Fail(lock, *peer, Gone(process, DescribeEnd(ETIMEDOUT)));
   }
 }
 

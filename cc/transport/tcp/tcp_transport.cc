@@ -13,15 +13,16 @@
 
 namespace jaxcomm {
 
-Result<std::unique_ptr<TcpTransport>> TcpTransport::Create(uint32_t process, Events* events, std::string rail) {
-  std::unique_ptr<TcpTransport> transport(new TcpTransport(process, events, std::move(rail)));
+Result<std::unique_ptr<TcpTransport>> TcpTransport::Create(uint32_t process, Events* events, std::string rail,
+                                                           std::chrono::nanoseconds silence) {
+  std::unique_ptr<TcpTransport> transport(new TcpTransport(process, events, std::move(rail), silence));
   Status status = transport->Start("TCP");
   if (!status.ok()) return status;
   return transport;
 }
 
-TcpTransport::TcpTransport(uint32_t process, Events* events, std::string rail)
-    : SocketTransport(process, events), rail_(std::move(rail)), next_look_(Clock::now() + kLook) {}
+TcpTransport::TcpTransport(uint32_t process, Events* events, std::string rail, std::chrono::nanoseconds silence)
+    : SocketTransport(process, events, std::move(rail), silence) {}
 
 TcpTransport::~TcpTransport() {
   Stop();
@@ -113,6 +114,17 @@ SocketPeer* TcpTransport::PeerOf(uint32_t process) {
   return found == peers_.end() ? nullptr : found->second.get();
 }
 
+std::vector<SocketPeer*> TcpTransport::Peers() {
+  std::vector<SocketPeer*> peers;
+  for (const auto& [process, peer] : peers_) peers.push_back(peer.get());
+  return peers;
+}
+
+std::optional<std::string> TcpTransport::WhySilent(SocketPeer& its, std::chrono::nanoseconds since) {
+  Peer& peer = static_cast<Peer&>(its);
+  return peer.watch.Look(peer.socket, since, silence_);
+}
+
 void TcpTransport::Resume(Lock& lock) {
   for (const auto& [process, peer] : peers_) {
     if (peer->gone.ok() && peer->waits()) CheckReader(lock, *peer, peer->reader.Resume());
@@ -143,9 +155,6 @@ void TcpTransport::Await(Lock& lock, std::chrono::nanoseconds limit) {
     }
     if (events[i].events & ~EPOLLOUT) Read(lock, peer);
   }
-  if (Clock::now() < next_look_) return;
-  FindSilent(lock);
-  next_look_ = Clock::now() + kLook;
 }
 
 }  // namespace jaxcomm

@@ -31,12 +31,6 @@ constexpr int kLeastHere = 4;       // answers over the connection alone, to as 
 
 }  // namespace
 
-Status UdpTransport::Gone(uint32_t process, const std::string& why) const {
-  // Other processes are told so, too.
-  const std::string on = rail_.empty() ? "" : " on rail " + rail_ + " to process " + std::to_string(process_);
-  return Status(Code::kInternal, "process " + std::to_string(process) + " is gone" + on + ": " + why);
-}
-
 void UdpTransport::Read(Lock& lock, Peer& peer) {
   struct Opened {
     PacketHeader header;
@@ -94,6 +88,7 @@ Status UdpTransport::TakeAnswer(Peer& peer, const PacketHeader& header, const st
   const Result<Answered> answered = peer.queue.Take(header, bytes, &done);
   if (!answered.ok()) return answered.status();
   for (std::shared_ptr<Outgoing>& message : done) Finish(std::move(message));
+  peer.NoteLongLost(answered.value());
   const int64_t now = NowNanoseconds();
   peer.held_until = header.asks ? now + kHold : 0;
   if (answered.value().packets == 0) return Status();
@@ -216,8 +211,8 @@ void UdpTransport::TakeHere(Lock& lock, Peer& peer) {
   const int64_t now = NowNanoseconds();
   if (!std::exchange(peer.is_asked, false) || !peer.queue.is_under_way() || now < peer.held_until) return;
   ++peer.only_here;
-  const std::chrono::seconds limit = rail_.empty() ? kLost : kRailLost;
-  if (peer.only_here < kLeastHere || now - peer.unanswered_since < std::chrono::nanoseconds(limit).count()) return;
+  const std::chrono::nanoseconds limit = silence_ / (rail_.empty() ? 2 : 10);
+  if (peer.only_here < kLeastHere || now - peer.unanswered_since < limit.count()) return;
   Fail(lock, peer,
        Gone(peer.process, "UDP does not pass to " + PeerAddress(peer.path.connection) +
                               ": no packet has been answered for " + FormatSeconds(limit) +

@@ -12,9 +12,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "cc/base/status.h"
@@ -44,8 +46,9 @@ inline std::pair<int, int> Connection() {
 // A process, and what it has heard of the others.
 class Node : public RecordedEvents {
  public:
-  explicit Node(uint32_t process) : RecordedEvents(process) {
-    Result<std::unique_ptr<TcpTransport>> made = TcpTransport::Create(process, this);
+  explicit Node(uint32_t process, const std::string& rail = "", std::chrono::nanoseconds silence = kSilence)
+      : RecordedEvents(process) {
+    Result<std::unique_ptr<TcpTransport>> made = TcpTransport::Create(process, this, rail, silence);
     EXPECT_TRUE(made.ok()) << made.status().message();
     transport = std::move(made.value());
   }
@@ -92,6 +95,7 @@ class Raw {
     EXPECT_EQ(recv(socket_, bytes.data(), size, MSG_WAITALL), static_cast<ssize_t>(size));
     return bytes;
   }
+  int socket() const { return socket_; }
 
  private:
   int socket_;
