@@ -108,6 +108,7 @@ void TcpTransport::Fail(Lock& lock, SocketPeer& its, const Status& why) {
   Peer& peer = static_cast<Peer&>(its);
   gate_.Close(lock);
   if (peer.gone.ok()) {
+    if (peer.silent_looks > 0) ResetAtClose(peer.socket);  // an end behind what does not come would not come either
     shutdown(peer.socket, SHUT_RDWR);
     callbacks_.Push(std::nullopt, [events = events_, process = peer.process, left = peer.left, why] {
       left ? events->OnPeerLeft(process, why) : events->OnPeerGone(process, why);

@@ -230,6 +230,7 @@ void UdpTransport::Fail(Lock&, SocketPeer& its, const Status& end) {
   if (!peer.gone.ok()) return;
   peer.left |= stopping_;
   const Status why = stopping_ ? Status(Code::kInternal, "this process has left the job") : end;
+  if (peer.silent_looks > 0) ResetAtClose(peer.path.connection);  // an end behind what does not come would not either
   // First, so that what fails with it can say who is gone.
   callbacks_.Push(std::nullopt, [events = events_, process = peer.process, left = peer.left, why] {
     left ? events->OnPeerLeft(process, why) : events->OnPeerGone(process, why);

@@ -10,11 +10,14 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -94,6 +97,16 @@ class Raw {
     Bytes bytes(size);
     EXPECT_EQ(recv(socket_, bytes.data(), size, MSG_WAITALL), static_cast<ssize_t>(size));
     return bytes;
+  }
+  // The other side ends the connection, and does not wait for what it has sent to come.
+  void AwaitReset() {
+    const timeval limit{20, 0};
+    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    std::byte ignored[4096];
+    ssize_t bytes;
+    do bytes = recv(socket_, ignored, sizeof(ignored), 0);
+    while (bytes > 0);
+    EXPECT_TRUE(bytes < 0 && errno == ECONNRESET) << std::strerror(errno);
   }
   int socket() const { return socket_; }
 
