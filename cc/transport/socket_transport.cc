@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "cc/base/own_descriptors.h"
 #include "cc/base/thread.h"
 #include "cc/transport/spans.h"
 
@@ -28,14 +29,14 @@ SocketTransport::SocketTransport(uint32_t process, Events* events, std::string r
     : process_(process), events_(events), rail_(std::move(rail)), silence_(silence), inbox_(events, &callbacks_) {}
 
 SocketTransport::~SocketTransport() {
-  if (wake_ >= 0) close(wake_);
-  if (epoll_ >= 0) close(epoll_);
+  CloseOwn(wake_);
+  CloseOwn(epoll_);
 }
 
 Status SocketTransport::Start(const char* over) {
   const std::string cannot = std::string("no transport over ") + over + " can be made: ";
-  epoll_ = epoll_create1(EPOLL_CLOEXEC);
-  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  epoll_ = OpenOwn([] { return epoll_create1(EPOLL_CLOEXEC); });
+  wake_ = OpenOwn([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
   if (epoll_ < 0 || wake_ < 0 || !Watch(kWake, wake_).ok()) {
     return Status(Code::kInternal, cannot + std::strerror(errno));
   }

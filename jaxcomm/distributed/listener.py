@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 from jaxcomm.distributed import handshake
+from jaxcomm.distributed.forks import close_in_children
 from jaxcomm.distributed.handshake import NotExpected, Refused
 from jaxcomm.log import say_once
 
@@ -72,11 +73,11 @@ class Listener:
         self._accept = accept or self._keep
         self._pending: dict[int, _Pending] = {}  # by descriptor, in the order in which they came
         self._accepted: dict[int, socket.socket] = {}
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wake = close_in_children(os.fdopen(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC), "wb", buffering=0))
         self._closing = False
         bound.setblocking(False)
         bound.listen(_BACKLOG)
-        self._selector = selectors.DefaultSelector()
+        self._selector = close_in_children(selectors.DefaultSelector())
         self._selector.register(bound, selectors.EVENT_READ)
         self._selector.register(self._wake, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._run, name="jaxcomm listener", daemon=True)
@@ -86,9 +87,9 @@ class Listener:
         """Ends the thread, and returns the connections that it kept, non-blocking; whoever calls this owns them."""
         if not self._closing:
             self._closing = True
-            os.eventfd_write(self._wake, 1)
+            os.eventfd_write(self._wake.fileno(), 1)
             self._thread.join()
-            os.close(self._wake)
+            self._wake.close()
         accepted, self._accepted = self._accepted, {}
         return accepted
 
@@ -116,7 +117,7 @@ class Listener:
 
     def _begin(self) -> None:
         try:
-            connection, _ = self._socket.accept()
+            connection = close_in_children(self._socket.accept()[0])
         except OSError:
             if not self._give_way("this process has no more files to open"):
                 time.sleep(0.01)  # whoever has them open

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from jaxcomm.distributed.addresses import bound_socket, make_room
+from jaxcomm.distributed.forks import close_in_children
 from jaxcomm.distributed.listener import HANDSHAKE_S
 from jaxcomm.distributed.rails import DEFAULT, RailEnd
 from jaxcomm.distributed.secret import MAC_BYTES, is_mac, mac
@@ -96,7 +97,7 @@ def agree(
     lacking = {}
     for side in sides.values():
         after_failure.callback(side.udp.close)
-    with selectors.DefaultSelector() as selector:
+    with close_in_children(selectors.DefaultSelector()) as selector:
         for side in sides.values():
             selector.register(side.connection, selectors.EVENT_READ, side.read_connection)
             selector.register(side.udp, selectors.EVENT_READ, side.read_packet)

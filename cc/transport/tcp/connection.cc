@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "cc/base/own_descriptors.h"
 #include "cc/transport/socket.h"
 #include "cc/transport/tcp/peer.h"
 #include "cc/transport/tcp/tcp_transport.h"
@@ -124,7 +125,7 @@ void TcpTransport::Fail(Lock& lock, SocketPeer& its, const Status& why) {
 void TcpTransport::Close(Peer& peer, const Status& why) {
   peer.gone = why;
   epoll_ctl(epoll_, EPOLL_CTL_DEL, peer.socket, nullptr);
-  close(std::exchange(peer.socket, -1));
+  CloseOwn(std::exchange(peer.socket, -1));
   for (std::shared_ptr<Outgoing>& message : peer.outbox.Clear()) {
     message->status = why;
     Finish(std::move(message));

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "cc/base/own_descriptors.h"
 #include "cc/transport/socket.h"
 #include "cc/transport/tcp/peer.h"
 
@@ -27,7 +28,7 @@ TcpTransport::TcpTransport(uint32_t process, Events* events, std::string rail, s
 TcpTransport::~TcpTransport() {
   Stop();
   for (const auto& [process, peer] : peers_) {
-    if (peer->socket >= 0) close(peer->socket);
+    CloseOwn(peer->socket);
   }
 }
 
@@ -44,13 +45,14 @@ void TcpTransport::Leave() {
 }
 
 Status TcpTransport::AddPeer(uint32_t process, int socket) {
+  CloseInChildren(socket);
   Status status = PrepareSocket(socket);
   if (status.ok()) {
     Lock lock(mutex_);
     status = process == process_ ? InvalidArgument("it is this process") : Connect(lock, process, socket);
     if (status.ok()) return status;
   }
-  close(socket);
+  CloseOwn(socket);
   return Status(status.code(), "process " + std::to_string(process) + " cannot be connected: " + status.message());
 }
 

@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "cc/base/own_descriptors.h"
 #include "cc/base/text.h"
 #include "cc/transport/socket.h"
 #include "cc/transport/udp/peer.h"
@@ -255,7 +256,7 @@ void UdpTransport::End(Peer& peer, const Status& why) {
 void UdpTransport::CloseUnused(Peer& peer) {
   if (peer.gone.ok() || peer.users > 0) return;
   for (int* const socket : {&peer.path.socket, &peer.path.connection}) {
-    if (*socket >= 0) close(std::exchange(*socket, -1));
+    CloseOwn(std::exchange(*socket, -1));
   }
 }
 

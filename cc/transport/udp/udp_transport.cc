@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "cc/base/own_descriptors.h"
 #include "cc/transport/socket.h"
 #include "cc/transport/udp/peer.h"
 
@@ -25,9 +26,7 @@ UdpTransport::UdpTransport(uint32_t process, Events* events, std::string rail, s
 UdpTransport::~UdpTransport() {
   Stop();
   for (const auto& [process, peer] : peers_) {
-    for (const int socket : {peer->path.socket, peer->path.connection}) {
-      if (socket >= 0) close(socket);
-    }
+    for (const int socket : {peer->path.socket, peer->path.connection}) CloseOwn(socket);
   }
 }
 
@@ -40,6 +39,8 @@ void UdpTransport::Leave() {
 }
 
 Status UdpTransport::AddPeer(uint32_t process, const UdpPath& path) {
+  CloseInChildren(path.connection);
+  CloseInChildren(path.socket);
   Status status = PrepareSocket(path.connection);
   DatagramOptions datagrams;
   if (status.ok()) status = PrepareDatagrams(path.socket, &datagrams);
@@ -52,8 +53,8 @@ Status UdpTransport::AddPeer(uint32_t process, const UdpPath& path) {
     status = process == process_ ? InvalidArgument("it is this process") : Connect(lock, process, path, datagrams);
     if (status.ok()) return status;
   }
-  close(path.connection);
-  close(path.socket);
+  CloseOwn(path.connection);
+  CloseOwn(path.socket);
   return Status(status.code(), "process " + std::to_string(process) + " cannot be connected: " + status.message());
 }
 
