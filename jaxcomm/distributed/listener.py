@@ -137,15 +137,15 @@ class Listener:
 
     def _advance(self, pending: _Pending) -> None:
         try:
-            answer = pending.advance()
-            if answer and pending.connection.send(answer) < len(answer):
-                raise Refused("it does not read")
+            is_answered = pending.advance()
+            awaited = selectors.EVENT_WRITE if pending.answer else selectors.EVENT_READ
+            self._selector.modify(pending.connection, awaited)
         except NotExpected:
             self._drop(pending)
         except (Refused, OSError) as error:
             self._refuse(pending, str(error))
         else:
-            if answer:
+            if is_answered:
                 self._answered(pending)
 
     def _answered(self, pending: _Pending) -> None:
@@ -184,31 +184,38 @@ class _Pending:
     """A connection in its handshake."""
 
     def __init__(self, connection: socket.socket, side: handshake.ListenerSide, expires: float) -> None:
-        self.connection, self.side, self.expires, self.is_done = connection, side, expires, False
+        self.connection, self.side, self.expires = connection, side, expires
+        self.is_done = self._is_last = False
         self._received, self._awaited = b"", handshake.HELLO_BYTES
+        self.answer = b""  # what of it has not been sent
 
-    def advance(self) -> bytes:
-        """Reads what has come, never beyond the message; returns the answer to it once it is whole.
+    def advance(self) -> bool:
+        """Reads what has come, never beyond the message, or sends the answer to it; whether that is whole now.
 
         Raises:
           Refused, OSError: this is not a process of the job, or it is gone.
         """
         try:
-            part = self.connection.recv(self._awaited - len(self._received))
+            if not self.answer and not self._reads_whole():
+                return False
+            self.answer = self.answer[self.connection.send(self.answer) :]
         except BlockingIOError:
-            return b""
+            return False
+        self.is_done = not self.answer and self._is_last
+        return not self.answer
+
+    def _reads_whole(self) -> bool:
+        part = self.connection.recv(self._awaited - len(self._received))
         if not part:
             raise Refused("it hung up")
         self._received += part
         if len(self._received) < self._awaited:
-            return b""
+            return False
         message, self._received = self._received, b""
-        if self.side.peer < 0:
-            self._awaited = handshake.PROOF_BYTES
-            return self.side.challenge(message)
-        answer = self.side.welcome(message)
-        self.is_done = True
-        return answer
+        self._is_last = self.side.peer >= 0
+        self.answer = self.side.welcome(message) if self._is_last else self.side.challenge(message)
+        self._awaited = handshake.PROOF_BYTES
+        return True
 
 
 def _peer(connection: socket.socket) -> str:
