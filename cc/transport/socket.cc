@@ -16,7 +16,7 @@
 namespace jaxcomm {
 namespace {
 
-// Of a closed window, which the kernel probes at growing intervals: a few of them may be lost.
+// Where bytes wait for the other side to take more, the kernel probes at growing intervals: a few may be lost.
 constexpr int kLeastProbes = 3;
 constexpr char kMtuCure[] =
     "give the interfaces and switches on the way the same MTU (ip link set DEVICE mtu BYTES), or let the firewalls "
@@ -50,15 +50,14 @@ std::optional<std::string> ConnectionWatch::Look(int socket, std::chrono::nanose
   tcp_info info{};
   socklen_t length = sizeof(info);
   if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return std::nullopt;
-  const bool is_open = info.tcpi_snd_wnd > 0;
-  const bool is_under_way = info.tcpi_unacked > 0 && is_open;
+  int queued = 0;
+  ioctl(socket, SIOCOUTQ, &queued);
+  const bool is_under_way = info.tcpi_unacked > 0 && info.tcpi_snd_wnd > 0;
   // The other side may send while nothing that it was sent comes, so its packets alone are no answer.
   const bool has_answered = is_under_way ? info.tcpi_bytes_acked != acknowledged_
                                          : std::chrono::milliseconds(info.tcpi_last_ack_recv) < since;
   acknowledged_ = info.tcpi_bytes_acked;
-  if (has_answered || !(is_under_way || info.tcpi_probes >= (is_open ? 1 : kLeastProbes))) return std::nullopt;
-  int queued = 0;
-  ioctl(socket, SIOCOUTQ, &queued);
+  if (has_answered || !(is_under_way || info.tcpi_probes >= (queued > 0 ? kLeastProbes : 1))) return std::nullopt;
   const bool is_long = int64_t{queued} - info.tcpi_notsent_bytes >= info.tcpi_snd_mss;
   if (is_long && info.tcpi_sacked > 0) return DescribeLongLost(info.tcpi_snd_mss, PeerAddress(socket), limit);
   std::string why = "its host has not answered for " + FormatSeconds(limit);
