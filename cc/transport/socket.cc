@@ -1,9 +1,11 @@
 #include "cc/transport/socket.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -12,6 +14,16 @@
 #include "cc/base/text.h"
 
 namespace jaxcomm {
+namespace {
+
+// Where bytes wait for the other side to take more, the kernel probes at growing intervals: a few may be lost.
+constexpr int kLeastProbes = 3;
+constexpr char kMtuCure[] =
+    "give the interfaces and switches on the way the same MTU (ip link set DEVICE mtu BYTES), or let the firewalls "
+    "pass "
+    "ICMP's \"fragmentation needed\"";
+
+}  // namespace
 
 Status PrepareSocket(int socket) {
   const auto set = [socket](int level, int option, int value) {
@@ -33,11 +45,32 @@ Status PrepareSocket(int socket) {
   return InvalidArgument(std::string("no connected TCP socket: ") + std::strerror(errno));
 }
 
-bool IsUnanswered(int socket) {
+std::optional<std::string> ConnectionWatch::Look(int socket, std::chrono::nanoseconds since,
+                                                 std::chrono::nanoseconds limit) {
   tcp_info info{};
   socklen_t length = sizeof(info);
-  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return false;
-  return info.tcpi_unacked > 0 && info.tcpi_snd_wnd > 0 && info.tcpi_last_ack_recv >= 1000;
+  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return std::nullopt;
+  int queued = 0;
+  ioctl(socket, SIOCOUTQ, &queued);
+  const bool is_under_way = info.tcpi_unacked > 0 && info.tcpi_snd_wnd > 0;
+  // The other side may send while nothing that it was sent comes, so its packets alone are no answer.
+  const bool has_answered = is_under_way ? info.tcpi_bytes_acked != acknowledged_
+                                         : std::chrono::milliseconds(info.tcpi_last_ack_recv) < since;
+  acknowledged_ = info.tcpi_bytes_acked;
+  if (has_answered || !(is_under_way || info.tcpi_probes >= (queued > 0 ? kLeastProbes : 1))) return std::nullopt;
+  const bool is_long = int64_t{queued} - info.tcpi_notsent_bytes >= info.tcpi_snd_mss;
+  if (is_long && info.tcpi_sacked > 0) return DescribeLongLost(info.tcpi_snd_mss, PeerAddress(socket), limit);
+  std::string why = "its host has not answered for " + FormatSeconds(limit);
+  if (is_long) {
+    why += "; if it does answer pings, packets of " + std::to_string(info.tcpi_snd_mss) +
+           " bytes may be too long for the way to " + PeerAddress(socket) + ": then " + kMtuCure;
+  }
+  return why;
+}
+
+std::string DescribeLongLost(uint32_t bytes, const std::string& address, std::chrono::nanoseconds limit) {
+  return "for " + FormatSeconds(limit) + " no packet of " + std::to_string(bytes) + " bytes has come to " + address +
+         ", while smaller ones have; " + kMtuCure;
 }
 
 SendProgress ProgressOf(int socket) {

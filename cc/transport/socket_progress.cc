@@ -2,6 +2,8 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "cc/transport/socket_transport.h"
@@ -11,7 +13,7 @@ namespace {
 
 // How long after the last call the next one may come whose rank takes the messages itself.
 constexpr std::chrono::milliseconds kQuiet{1};
-constexpr std::chrono::seconds kSleep{1};
+constexpr int kLooks = 10;  // in the time for which a host may be silent
 
 }  // namespace
 
@@ -22,7 +24,7 @@ void SocketTransport::Work() {
     if (stopping_) break;
     server_ = std::this_thread::get_id();
     RunDue(lock);
-    if (!stopping_) Await(lock, kSleep);
+    if (!stopping_) Await(lock, silence_ / kLooks);
     server_ = std::thread::id();
   }
   server_ = std::this_thread::get_id();
@@ -80,7 +82,22 @@ void SocketTransport::EndExpecting() {
   if (--expected_ <= 0) quiet_since_ = Clock::now();
 }
 
+// Looks are counted, not time: this process may have been stopped itself.
+void SocketTransport::FindSilent(Lock& lock) {
+  const auto now = Clock::now();
+  const auto since = now - looked_;
+  if (since < silence_ / kLooks) return;
+  looked_ = now;
+  for (SocketPeer* const peer : Peers()) {
+    if (!peer->gone.ok()) continue;
+    const std::optional<std::string> why = WhySilent(*peer, since);
+    peer->silent_looks = why ? peer->silent_looks + 1 : 0;
+    if (peer->silent_looks > kLooks) Fail(lock, *peer, Gone(peer->process, *why));
+  }
+}
+
 void SocketTransport::RunDue(Lock& lock) {
+  FindSilent(lock);
   do {
     if (std::exchange(resumes_, false)) Resume(lock);
     RunCallbacks(lock);

@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "cc/base/own_descriptors.h"
 #include "cc/base/thread.h"
 #include "cc/transport/spans.h"
 
@@ -24,18 +25,18 @@ constexpr std::chrono::milliseconds kEnding(200);  // that a new connection wait
 
 }  // namespace
 
-SocketTransport::SocketTransport(uint32_t process, Events* events)
-    : process_(process), events_(events), inbox_(events, &callbacks_) {}
+SocketTransport::SocketTransport(uint32_t process, Events* events, std::string rail, std::chrono::nanoseconds silence)
+    : process_(process), events_(events), rail_(std::move(rail)), silence_(silence), inbox_(events, &callbacks_) {}
 
 SocketTransport::~SocketTransport() {
-  if (wake_ >= 0) close(wake_);
-  if (epoll_ >= 0) close(epoll_);
+  CloseOwn(wake_);
+  CloseOwn(epoll_);
 }
 
 Status SocketTransport::Start(const char* over) {
   const std::string cannot = std::string("no transport over ") + over + " can be made: ";
-  epoll_ = epoll_create1(EPOLL_CLOEXEC);
-  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  epoll_ = OpenOwn([] { return epoll_create1(EPOLL_CLOEXEC); });
+  wake_ = OpenOwn([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
   if (epoll_ < 0 || wake_ < 0 || !Watch(kWake, wake_).ok()) {
     return Status(Code::kInternal, cannot + std::strerror(errno));
   }
@@ -78,6 +79,12 @@ Status SocketTransport::AwaitEnd(Lock& lock, uint32_t process) {
   }
   if (is_ending()) return InvalidArgument("its last connection has not ended yet");
   return peer->gone.ok() ? InvalidArgument("it has been connected already") : Status();
+}
+
+Status SocketTransport::Gone(uint32_t process, const std::string& why) const {
+  // Other processes get this text, too.
+  const std::string on = rail_.empty() ? "" : " on rail " + rail_ + " to process " + std::to_string(process_);
+  return Status(Code::kInternal, "process " + std::to_string(process) + " is gone" + on + ": " + why);
 }
 
 void SocketTransport::Notify(uint32_t process, std::string_view notice) {

@@ -3,7 +3,8 @@
 //   class TcpTransport : public SocketTransport { ... };   // reads and writes the sockets, and knows when they end
 //
 // One thread serves: it waits for the sockets, reads them, and runs the callbacks, unless another one helps it. For a
-// moment after the last call that somebody waits for, it leaves what comes. Flush sends from the thread that calls it,
+// moment after the last call that somebody waits for, it leaves what comes. It also looks, in its own time, whether all
+// hosts answer: a process whose host has not for `silence` is gone. Flush sends from the thread that calls it,
 // and what the kernel does not take then, the thread that serves sends. A small message is copied, and counts as sent
 // at once. Cancel destroys the callbacks that it drops with a lock held: what they own must not call the transport when
 // it is released.
@@ -16,6 +17,8 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -50,6 +53,7 @@ struct SocketPeer {
   bool writing = false;  // a thread does
   bool blocked = false;  // the kernel takes no more for now
   bool left = false;     // one side has said goodbye
+  int silent_looks = 0;  // in a row
   Status gone;           // ok: it is not
 };
 
@@ -71,7 +75,8 @@ class SocketTransport : public Transport {
 
   static constexpr uint64_t kWake = UINT64_MAX;  // among the keys of epoll
 
-  SocketTransport(uint32_t process, Events* events);
+  // `rail`: its name for errors, if there are several.
+  SocketTransport(uint32_t process, Events* events, std::string rail, std::chrono::nanoseconds silence);
   // `over`: the kind, for errors.
   Status Start(const char* over);
   // Whether the thread ran until now. A kind does this first when it ends.
@@ -85,6 +90,7 @@ class SocketTransport : public Transport {
   void SendAs(const std::vector<Receiver>& to, std::vector<ConstSpan> spans, Sent done, const PushMessage& push);
   // From now on Await hears of it under this key.
   Status Watch(uint64_t key, int socket);
+  Status Gone(uint32_t process, const std::string& why) const;
   // Waits a moment for the end of the process's last connection, if there was one, to be over. An error: it is not, or
   // there is one still.
   Status AwaitEnd(Lock& lock, uint32_t process);
@@ -97,6 +103,8 @@ class SocketTransport : public Transport {
 
   const uint32_t process_;
   Events* const events_;
+  const std::string rail_;
+  const std::chrono::nanoseconds silence_;
   int epoll_ = -1;
 
   std::mutex mutex_;  // of all below; not held in system calls that carry messages, nor in callbacks
@@ -109,6 +117,9 @@ class SocketTransport : public Transport {
  private:
   // Null: it has never been connected.
   virtual SocketPeer* PeerOf(uint32_t process) = 0;
+  virtual std::vector<SocketPeer*> Peers() = 0;
+  // Why a process that is not gone counts as silent, since the last look; none: it does not.
+  virtual std::optional<std::string> WhySilent(SocketPeer& peer, std::chrono::nanoseconds since) = 0;
   virtual void Write(Lock& lock, SocketPeer& peer) = 0;
   virtual void Fail(Lock& lock, SocketPeer& peer, const Status& why) = 0;
   // Of those that wait.
@@ -131,6 +142,7 @@ class SocketTransport : public Transport {
   void Pause(Lock& lock);
   bool MustServe() const;
   void RunDue(Lock& lock);
+  void FindSilent(Lock& lock);
 
   int wake_ = -1;
   std::vector<SocketPeer*> queued_;
@@ -138,7 +150,8 @@ class SocketTransport : public Transport {
   std::condition_variable changed_;
   int64_t expected_ = 0;  // calls; for a moment fewer than none, as one may end before it is expected
   Clock::time_point quiet_since_;
-  Yielding yielding_;  // of the thread that helps
+  Clock::time_point looked_ = Clock::now();  // for silent hosts
+  Yielding yielding_;                        // of the thread that helps
   std::thread thread_;
 };
 

@@ -10,6 +10,7 @@ import os
 import socket
 import struct
 
+from jaxcomm.distributed.forks import close_in_children
 from jaxcomm.errors import JaxcommError
 
 _SIOCGIFADDR = 0x8915  # of linux/sockios.h
@@ -51,7 +52,7 @@ def bound_socket(address: str, interface: str, kind: socket.SocketKind = socket.
       JaxcommError: the process may not bind it.
     """
     family = socket.AF_INET6 if ipaddress.ip_address(address.partition("%")[0]).version == 6 else socket.AF_INET
-    made = socket.socket(family, kind)
+    made = close_in_children(socket.socket(family, kind))
     if interface:
         try:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, os.fsencode(interface))

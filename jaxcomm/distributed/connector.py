@@ -15,6 +15,10 @@ from jaxcomm.errors import JaxcommError
 _PAUSE_S = 0.02  # before it is tried again
 
 
+class LongLost(TimeoutError):
+    """Short messages of the handshake come through, long ones do not within the time."""
+
+
 def connect_to(
     peer: int, end: RailEnd, key: bytes, *, process: int, rail: int, interface: str, deadline: float
 ) -> socket.socket:
@@ -48,9 +52,8 @@ def connect_to(
             ) from error
         except OSError as error:
             if time.monotonic() + _PAUSE_S >= deadline:
-                raise JaxcommError(
-                    f"{where} cannot be reached: {error.strerror or error}.\n  Cure: {_cure(end)}"
-                ) from error
+                cure = MTU_CURE if isinstance(error, LongLost) else _cure(end)
+                raise JaxcommError(f"{where} cannot be reached: {error.strerror or error}.\n  Cure: {cure}") from error
         time.sleep(_PAUSE_S)
 
 
@@ -59,6 +62,7 @@ def connect_once(side: handshake.ConnectorSide, end: RailEnd, interface: str, de
 
     Raises:
       Refused: somebody else listens there.
+      LongLost: the way to it loses long messages.
       OSError: nobody does, the listener gave the connection up, or the deadline has passed.
       JaxcommError: no socket can be bound to the interface.
     """
@@ -76,8 +80,13 @@ def _connect(made: socket.socket, side: handshake.ConnectorSide, address: tuple[
     made.settimeout(max(deadline - time.monotonic(), 0.001))
     made.connect(address)
     made.sendall(side.hello)
-    made.sendall(side.prove(_receive(made, handshake.CHALLENGE_BYTES, deadline)))
-    side.finish(_receive(made, handshake.WELCOME_BYTES, deadline))
+    proof = side.prove(_receive(made, handshake.CHALLENGE_BYTES, deadline))
+    try:
+        made.sendall(proof)
+        side.finish(_receive(made, handshake.WELCOME_BYTES, deadline))
+    except TimeoutError as error:
+        kib = (handshake.PROOF_BYTES + handshake.WELCOME_BYTES) >> 10
+        raise LongLost(f"short messages come through, {kib} KiB have not in time") from error
 
 
 def _receive(made: socket.socket, count: int, deadline: float) -> bytes:
@@ -89,6 +98,12 @@ def _receive(made: socket.socket, count: int, deadline: float) -> bytes:
             raise ConnectionResetError("it hung up during the handshake")
         received += part
     return received
+
+
+MTU_CURE = (
+    "give the interfaces and switches on the way the same MTU (`ip link set DEVICE mtu BYTES`), or let the firewalls "
+    'pass ICMP\'s "fragmentation needed"; where it is no MTU, the way carries next to nothing.'
+)
 
 
 def _cure(end: RailEnd) -> str:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 from jaxcomm.distributed import handshake
+from jaxcomm.distributed.forks import close_in_children
 from jaxcomm.distributed.handshake import NotExpected, Refused
 from jaxcomm.log import say_once
 
@@ -72,11 +73,11 @@ class Listener:
         self._accept = accept or self._keep
         self._pending: dict[int, _Pending] = {}  # by descriptor, in the order in which they came
         self._accepted: dict[int, socket.socket] = {}
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wake = close_in_children(os.fdopen(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC), "wb", buffering=0))
         self._closing = False
         bound.setblocking(False)
         bound.listen(_BACKLOG)
-        self._selector = selectors.DefaultSelector()
+        self._selector = close_in_children(selectors.DefaultSelector())
         self._selector.register(bound, selectors.EVENT_READ)
         self._selector.register(self._wake, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._run, name="jaxcomm listener", daemon=True)
@@ -86,9 +87,9 @@ class Listener:
         """Ends the thread, and returns the connections that it kept, non-blocking; whoever calls this owns them."""
         if not self._closing:
             self._closing = True
-            os.eventfd_write(self._wake, 1)
+            os.eventfd_write(self._wake.fileno(), 1)
             self._thread.join()
-            os.close(self._wake)
+            self._wake.close()
         accepted, self._accepted = self._accepted, {}
         return accepted
 
@@ -116,7 +117,7 @@ class Listener:
 
     def _begin(self) -> None:
         try:
-            connection, _ = self._socket.accept()
+            connection = close_in_children(self._socket.accept()[0])
         except OSError:
             if not self._give_way("this process has no more files to open"):
                 time.sleep(0.01)  # whoever has them open
@@ -136,15 +137,15 @@ class Listener:
 
     def _advance(self, pending: _Pending) -> None:
         try:
-            answer = pending.advance()
-            if answer and pending.connection.send(answer) < len(answer):
-                raise Refused("it does not read")
+            is_answered = pending.advance()
+            awaited = selectors.EVENT_WRITE if pending.answer else selectors.EVENT_READ
+            self._selector.modify(pending.connection, awaited)
         except NotExpected:
             self._drop(pending)
         except (Refused, OSError) as error:
             self._refuse(pending, str(error))
         else:
-            if answer:
+            if is_answered:
                 self._answered(pending)
 
     def _answered(self, pending: _Pending) -> None:
@@ -183,31 +184,38 @@ class _Pending:
     """A connection in its handshake."""
 
     def __init__(self, connection: socket.socket, side: handshake.ListenerSide, expires: float) -> None:
-        self.connection, self.side, self.expires, self.is_done = connection, side, expires, False
+        self.connection, self.side, self.expires = connection, side, expires
+        self.is_done = self._is_last = False
         self._received, self._awaited = b"", handshake.HELLO_BYTES
+        self.answer = b""  # what of it has not been sent
 
-    def advance(self) -> bytes:
-        """Reads what has come, never beyond the message; returns the answer to it once it is whole.
+    def advance(self) -> bool:
+        """Reads what has come, never beyond the message, or sends the answer to it; whether that is whole now.
 
         Raises:
           Refused, OSError: this is not a process of the job, or it is gone.
         """
         try:
-            part = self.connection.recv(self._awaited - len(self._received))
+            if not self.answer and not self._reads_whole():
+                return False
+            self.answer = self.answer[self.connection.send(self.answer) :]
         except BlockingIOError:
-            return b""
+            return False
+        self.is_done = not self.answer and self._is_last
+        return not self.answer
+
+    def _reads_whole(self) -> bool:
+        part = self.connection.recv(self._awaited - len(self._received))
         if not part:
             raise Refused("it hung up")
         self._received += part
         if len(self._received) < self._awaited:
-            return b""
+            return False
         message, self._received = self._received, b""
-        if self.side.peer < 0:
-            self._awaited = handshake.PROOF_BYTES
-            return self.side.challenge(message)
-        answer = self.side.welcome(message)
-        self.is_done = True
-        return answer
+        self._is_last = self.side.peer >= 0
+        self.answer = self.side.welcome(message) if self._is_last else self.side.challenge(message)
+        self._awaited = handshake.PROOF_BYTES
+        return True
 
 
 def _peer(connection: socket.socket) -> str:

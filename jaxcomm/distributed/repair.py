@@ -17,13 +17,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from jaxcomm.distributed import at_exit, handshake, host
-from jaxcomm.distributed.connector import connect_once
+from jaxcomm.distributed.connector import MTU_CURE, LongLost, connect_once
 from jaxcomm.distributed.handshake import Refused
 from jaxcomm.distributed.listener import Listener
 from jaxcomm.distributed.outages import Outages, RailTo
 from jaxcomm.distributed.records import Record
 from jaxcomm.distributed.udp_paths import UdpPath, agree_with
 from jaxcomm.errors import JaxcommError
+from jaxcomm.log import say_once
 
 _POLL_S = 0.25
 _ATTEMPT_S = 1.0  # bounds an attempt to connect; the next one begins no sooner after it began
@@ -157,6 +158,9 @@ class Repair:
         )
         try:
             made = connect_once(side, end, interface, deadline)
+        except LongLost as error:
+            say_once(f"the rail {name}, to process {to.process}, does not come back: {error}.\n  Cure: {MTU_CURE}")
+            return  # there will be another one
         except (OSError, Refused, JaxcommError):
             return  # there will be another one
         self._restore(to.process, cuts, made, rail=to.rail, deadline=deadline)

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from jaxcomm.distributed.addresses import bound_socket, make_room
+from jaxcomm.distributed.forks import close_in_children
 from jaxcomm.distributed.listener import HANDSHAKE_S
 from jaxcomm.distributed.rails import DEFAULT, RailEnd
 from jaxcomm.distributed.secret import MAC_BYTES, is_mac, mac
@@ -96,7 +97,7 @@ def agree(
     lacking = {}
     for side in sides.values():
         after_failure.callback(side.udp.close)
-    with selectors.DefaultSelector() as selector:
+    with close_in_children(selectors.DefaultSelector()) as selector:
         for side in sides.values():
             selector.register(side.connection, selectors.EVENT_READ, side.read_connection)
             selector.register(side.udp, selectors.EVENT_READ, side.read_packet)
@@ -106,6 +107,7 @@ def agree(
                     lacking[to] = side.unreachable()
                     if not side.end.network:
                         raise lacking[to]
+                side.write_connection()
                 side.try_packet()
             for event, _ in selector.select(_EACH_S):
                 event.data()
@@ -148,11 +150,17 @@ class _Side:
         content = _HELLO.pack(self.udp.getsockname()[1], full_packet_bytes(self.udp), room, secrets.token_bytes(32))
         self._hello, self._received, self._theirs = content, b"", b""
         self._is_heard = self._has_heard = False
-        connection.send(content + mac(key, "udp hello", _PARTIES.pack(process, other) + content))
+        self._unsent = content + mac(key, "udp hello", _PARTIES.pack(process, other) + content)
 
     @property
     def is_done(self) -> bool:
-        return self._is_heard and self._has_heard
+        return self._is_heard and self._has_heard and not self._unsent
+
+    def write_connection(self) -> None:
+        """Sends what the connection takes of this side's hello and acknowledgement."""
+        if self._unsent:
+            with contextlib.suppress(OSError):  # that it is full, or at its end, which reading shows
+                self._unsent = self._unsent[self.connection.send(self._unsent) :]
 
     def read_connection(self) -> None:
         """Reads the other side's hello, then its acknowledgement."""
@@ -189,7 +197,7 @@ class _Side:
             packet = self.udp.recv(1 << 16)
             if self._theirs and packet == self._trial(self.other) and not self._has_heard:
                 self._has_heard = True
-                self.connection.send(_HEARD)
+                self._unsent += _HEARD
 
     def try_packet(self) -> None:
         if self._theirs and not self._is_heard:

@@ -15,6 +15,7 @@ from jaxcomm.distributed.connector import connect_to
 from jaxcomm.distributed.handshake import CHALLENGE_BYTES, HELLO_BYTES, ConnectorSide
 from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.errors import JaxcommError
+from tests.distributed.narrow import NarrowDoor, drop_packets
 
 KEY = secret.key(bytes(32), "job", 1)
 
@@ -57,6 +58,24 @@ def test_one_that_says_nothing_is_closed(door: listener.Listener) -> None:
     with connected(door):
         pass
     assert door.strangers == 1
+
+
+def test_one_to_whom_little_can_be_sent_at_a_time_gets_in() -> None:
+    with NarrowDoor() as bound:
+        bound.bind(("127.0.0.1", 0))
+        door = listener.Listener(bound, KEY, process=0, processes=2, rail=0)
+        with connected(door):
+            pass
+        for kept in door.close().values():
+            kept.close()
+    assert door.strangers == 0
+
+
+def test_a_way_that_loses_long_packets_is_named(door: listener.Listener) -> None:
+    drop_packets(door._socket, longer_than=1000)  # also of the connections that it accepts
+    with pytest.raises(JaxcommError, match="short messages come through, 32 KiB have not") as error:
+        connected(door, seconds=1)
+    assert "the same MTU" in str(error.value)
 
 
 @pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n" + b"x" * 100, bytes(1000), b"jaxcomm1" * 20])

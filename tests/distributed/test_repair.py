@@ -20,6 +20,8 @@ from jaxcomm.distributed.records import Record
 from jaxcomm.distributed.repair import Repair
 from jaxcomm.distributed.udp_paths import UdpPath
 from jaxcomm.errors import JaxcommError
+from jaxcomm.log import say_once
+from tests.distributed.narrow import drop_packets
 
 KEY = secret.key(bytes(32), "job", 1)
 NAMES = ["127.0.0.1", "127.0.0.2"]
@@ -122,6 +124,19 @@ def test_cut_rails_are_reconnected_and_said(job: Job, caplog: pytest.LogCaptureF
     begin = "the rail 127.0.0.1, to process 2, is "  # process 0 says so
     assert said.count(f"{begin}cut; the other rails carry its part until it is back.") == 1
     assert sum(each.startswith(f"{begin}back after ") for each in said) == 1
+
+
+def test_a_rail_that_loses_long_packets_is_named(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+    say_once.cache_clear()
+    drop_packets(job.repairs[0]._bound[NAMES[1]], longer_than=1000)  # also of the connections that it accepts
+    job.cut(0, 1, 1, 1)
+    words = "the rail 127.0.0.2, to process 0, does not come back: short messages come through, 32 KiB have not in time"
+    deadline = time.monotonic() + 60
+    while not (said := [each.message for each in caplog.records if each.message.startswith(words)]):
+        assert time.monotonic() < deadline, caplog.text
+        time.sleep(0.05)
+    assert "the same MTU" in said[0]
+    assert not job.cores[0].restored
 
 
 def test_it_waits_until_both_know_of_the_same_cut(job: Job) -> None:

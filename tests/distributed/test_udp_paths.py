@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import time
 import types
@@ -15,6 +16,7 @@ from jaxcomm.distributed import secret, udp_paths
 from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.udp_paths import UdpPath
 from jaxcomm.errors import JaxcommError
+from tests.distributed.narrow import Narrow
 
 KEY = secret.key(bytes(32), "job", 1)
 ENDS = {"": RailEnd("", "", "127.0.0.1", 0, 0, "")}
@@ -47,6 +49,18 @@ def agreed(connections: tuple[socket.socket, socket.socket], keys: tuple[bytes, 
 
     with ThreadPoolExecutor(2) as pool:
         return [*pool.map(one, (3, 7))]
+
+
+def test_they_agree_over_connections_that_take_little_at_a_time(
+    connections: tuple[socket.socket, socket.socket],
+) -> None:
+    one, other = (Narrow(fileno=os.dup(each.fileno())) for each in connections)
+    with one, other:
+        one.setblocking(False)
+        other.setblocking(False)
+        for path in agreed((one, other), (KEY, KEY)):
+            assert isinstance(path, UdpPath)
+            path.socket.close()
 
 
 def test_both_sides_agree_and_packets_pass(connections: tuple[socket.socket, socket.socket]) -> None:

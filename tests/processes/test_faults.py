@@ -48,3 +48,14 @@ def test_the_end_of_a_fork_is_not_its_parents(transport: str) -> None:
     for process in jobs.run("tests.processes.forks", processes=2, transport=transport, JAXCOMM_DEADLINE_S="20"):
         assert process.status == 0, process.output
         assert process.reports["before"]["right"] and process.reports["after"]["right"]
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_death_is_noticed_while_a_forked_child_lives(transport: str) -> None:
+    found = jobs.run("tests.processes.forked_death", processes=2, transport=transport, JAXCOMM_DEADLINE_S="100")
+    forked = found[1].reports["forked"]
+    os.kill(forked["child"], signal.SIGKILL)  # it lives
+    assert found[1].status == -signal.SIGKILL
+    call = found[0].reports["call"]
+    assert "rank 1 is gone: process 1 " in call["error"], found[0].output
+    assert call["at"] - forked["at"] < 50, "it is not the deadline that ended the call"

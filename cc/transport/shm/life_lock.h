@@ -3,7 +3,7 @@
 //   Result<std::unique_ptr<LifeLock>> lock = LifeLock::Take(fd);   // while it lives, IsLocked(fd of the same file)
 //
 // It belongs to an open file of its own, so other descriptors of the memory may be passed on and closed, and children
-// that this process forks close it: they may outlive it.
+// that this process forks close it.
 #pragma once
 
 #include <memory>

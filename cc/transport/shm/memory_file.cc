@@ -12,6 +12,7 @@
 #include <cstring>
 #include <string>
 
+#include "cc/base/own_descriptors.h"
 #include "cc/base/text.h"
 
 namespace jaxcomm::shm {
@@ -49,11 +50,13 @@ Status NotAPeer(uint32_t process, const std::string& why) {
 MemoryFile::MemoryFile(int fd, uint32_t processes, uint32_t slots)
     : fd_(fd),
       slots_at_(kPage + RoundToPages(kHeaderBytes + int64_t{processes} * sizeof(PeerChannel))),
-      bytes_(slots_at_ + int64_t{slots} * kSlotBytes) {}
+      bytes_(slots_at_ + int64_t{slots} * kSlotBytes) {
+  CloseInChildren(fd);
+}
 
 MemoryFile::~MemoryFile() {
   if (start_ != nullptr) munmap(start_, static_cast<size_t>(bytes_));
-  if (fd_ >= 0) close(fd_);
+  CloseOwn(fd_);
 }
 
 PeerChannel& MemoryFile::channel(uint32_t process) const {

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "cc/base/own_descriptors.h"
 #include "cc/transport/socket.h"
 #include "cc/transport/tcp/peer.h"
 #include "cc/transport/tcp/tcp_transport.h"
@@ -22,12 +23,6 @@ constexpr int kReads = 8;  // of one process before the others have their turn
 constexpr std::chrono::seconds kDeparture(2);
 
 }  // namespace
-
-Status TcpTransport::Gone(uint32_t process, const std::string& why) const {
-  // Other processes are told so, too.
-  const std::string on = rail_.empty() ? "" : " on rail " + rail_ + " to process " + std::to_string(process_);
-  return Status(Code::kInternal, "process " + std::to_string(process) + " is gone" + on + ": " + why);
-}
 
 void TcpTransport::Read(Lock& lock, Peer& peer) {
   iovec vectors[FrameReader::kMaxVectors];
@@ -58,14 +53,6 @@ void TcpTransport::Read(Lock& lock, Peer& peer) {
     } else {
       return;
     }
-  }
-}
-
-void TcpTransport::FindSilent(Lock& lock) {
-  for (const auto& [process, peer] : peers_) {
-    if (!peer->gone.ok()) continue;
-    peer->unanswered = IsUnanswered(peer->socket) ? peer->unanswered + 1 : 0;
-    if (peer->unanswered * kLook >= kSilence) Fail(lock, *peer, Gone(process, DescribeEnd(ETIMEDOUT)));
   }
 }
 
@@ -122,6 +109,7 @@ void TcpTransport::Fail(Lock& lock, SocketPeer& its, const Status& why) {
   Peer& peer = static_cast<Peer&>(its);
   gate_.Close(lock);
   if (peer.gone.ok()) {
+    if (peer.silent_looks > 0) ResetAtClose(peer.socket);  // an end behind what does not come would not come either
     shutdown(peer.socket, SHUT_RDWR);
     callbacks_.Push(std::nullopt, [events = events_, process = peer.process, left = peer.left, why] {
       left ? events->OnPeerLeft(process, why) : events->OnPeerGone(process, why);
@@ -137,7 +125,7 @@ void TcpTransport::Fail(Lock& lock, SocketPeer& its, const Status& why) {
 void TcpTransport::Close(Peer& peer, const Status& why) {
   peer.gone = why;
   epoll_ctl(epoll_, EPOLL_CTL_DEL, peer.socket, nullptr);
-  close(std::exchange(peer.socket, -1));
+  CloseOwn(std::exchange(peer.socket, -1));
   for (std::shared_ptr<Outgoing>& message : peer.outbox.Clear()) {
     message->status = why;
     Finish(std::move(message));

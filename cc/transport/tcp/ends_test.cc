@@ -4,6 +4,8 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <chrono>
+#include <optional>
 #include <string>
 
 #include "cc/transport/socket.h"
@@ -89,17 +91,18 @@ TEST(EndsTest, AProcessThatDoesNotReadOwesNoAnswer) {
   ASSERT_EQ(getsockopt(ours, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, &length), 0);
   EXPECT_EQ(timeout, 0);  // with one, the kernel would end the connection
   const Bytes data(1 << 20);
+  ConnectionWatch watch;
   tcp_info info{};
   do {  // until a second has passed since the other kernel took something
     while (send(ours, data.data(), data.size(), MSG_NOSIGNAL) > 0) {
     }
-    EXPECT_FALSE(IsUnanswered(ours));
+    EXPECT_EQ(watch.Look(ours, std::chrono::milliseconds(100), kSilence), std::nullopt);
     length = sizeof(info);
     ASSERT_EQ(getsockopt(ours, IPPROTO_TCP, TCP_INFO, &info, &length), 0);
     pollfd writable{ours, POLLOUT, 0};
     poll(&writable, 1, /*milliseconds=*/100);
   } while (info.tcpi_last_data_sent < 1500);
-  EXPECT_FALSE(IsUnanswered(ours));
+  EXPECT_EQ(watch.Look(ours, std::chrono::milliseconds(100), kSilence), std::nullopt);
   close(ours);
   close(its);
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cc/base/status.h"
+#include "cc/transport/socket.h"
 #include "cc/transport/tcp/frame_reader.h"
 #include "cc/transport/tcp/outbox.h"
 #include "cc/transport/tcp/tcp_transport.h"
@@ -31,7 +32,8 @@ struct TcpTransport::Peer : SocketPeer {
     reader.Restart();
     outbox.Clear();
     blocked = left = false;
-    write_error = unanswered = 0;
+    write_error = silent_looks = 0;
+    watch = ConnectionWatch();
     gone = Status();
   }
 
@@ -40,7 +42,7 @@ struct TcpTransport::Peer : SocketPeer {
   Outbox outbox;
   uint32_t interest = 0;
   int write_error = 0;  // then nothing is written; what has come already is still read
-  int unanswered = 0;   // looks in a row, of this process's own time: it may have been stopped itself
+  ConnectionWatch watch;
 };
 
 }  // namespace jaxcomm

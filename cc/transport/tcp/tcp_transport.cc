@@ -8,25 +8,27 @@
 #include <string>
 #include <utility>
 
+#include "cc/base/own_descriptors.h"
 #include "cc/transport/socket.h"
 #include "cc/transport/tcp/peer.h"
 
 namespace jaxcomm {
 
-Result<std::unique_ptr<TcpTransport>> TcpTransport::Create(uint32_t process, Events* events, std::string rail) {
-  std::unique_ptr<TcpTransport> transport(new TcpTransport(process, events, std::move(rail)));
+Result<std::unique_ptr<TcpTransport>> TcpTransport::Create(uint32_t process, Events* events, std::string rail,
+                                                           std::chrono::nanoseconds silence) {
+  std::unique_ptr<TcpTransport> transport(new TcpTransport(process, events, std::move(rail), silence));
   Status status = transport->Start("TCP");
   if (!status.ok()) return status;
   return transport;
 }
 
-TcpTransport::TcpTransport(uint32_t process, Events* events, std::string rail)
-    : SocketTransport(process, events), rail_(std::move(rail)), next_look_(Clock::now() + kLook) {}
+TcpTransport::TcpTransport(uint32_t process, Events* events, std::string rail, std::chrono::nanoseconds silence)
+    : SocketTransport(process, events, std::move(rail), silence) {}
 
 TcpTransport::~TcpTransport() {
   Stop();
   for (const auto& [process, peer] : peers_) {
-    if (peer->socket >= 0) close(peer->socket);
+    CloseOwn(peer->socket);
   }
 }
 
@@ -43,13 +45,14 @@ void TcpTransport::Leave() {
 }
 
 Status TcpTransport::AddPeer(uint32_t process, int socket) {
+  CloseInChildren(socket);
   Status status = PrepareSocket(socket);
   if (status.ok()) {
     Lock lock(mutex_);
     status = process == process_ ? InvalidArgument("it is this process") : Connect(lock, process, socket);
     if (status.ok()) return status;
   }
-  close(socket);
+  CloseOwn(socket);
   return Status(status.code(), "process " + std::to_string(process) + " cannot be connected: " + status.message());
 }
 
@@ -113,6 +116,17 @@ SocketPeer* TcpTransport::PeerOf(uint32_t process) {
   return found == peers_.end() ? nullptr : found->second.get();
 }
 
+std::vector<SocketPeer*> TcpTransport::Peers() {
+  std::vector<SocketPeer*> peers;
+  for (const auto& [process, peer] : peers_) peers.push_back(peer.get());
+  return peers;
+}
+
+std::optional<std::string> TcpTransport::WhySilent(SocketPeer& its, std::chrono::nanoseconds since) {
+  Peer& peer = static_cast<Peer&>(its);
+  return peer.watch.Look(peer.socket, since, silence_);
+}
+
 void TcpTransport::Resume(Lock& lock) {
   for (const auto& [process, peer] : peers_) {
     if (peer->gone.ok() && peer->waits()) CheckReader(lock, *peer, peer->reader.Resume());
@@ -143,9 +157,6 @@ void TcpTransport::Await(Lock& lock, std::chrono::nanoseconds limit) {
     }
     if (events[i].events & ~EPOLLOUT) Read(lock, peer);
   }
-  if (Clock::now() < next_look_) return;
-  FindSilent(lock);
-  next_look_ = Clock::now() + kLook;
 }
 
 }  // namespace jaxcomm

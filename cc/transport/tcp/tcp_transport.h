@@ -15,9 +15,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "cc/base/status.h"
+#include "cc/transport/socket.h"
 #include "cc/transport/socket_transport.h"
 #include "cc/transport/tcp/gate.h"
 #include "cc/transport/transport.h"
@@ -27,7 +30,8 @@ namespace jaxcomm {
 class TcpTransport : public SocketTransport {
  public:
   // `rail`: its name for errors, if there are several.
-  static Result<std::unique_ptr<TcpTransport>> Create(uint32_t process, Events* events, std::string rail = "");
+  static Result<std::unique_ptr<TcpTransport>> Create(uint32_t process, Events* events, std::string rail = "",
+                                                      std::chrono::nanoseconds silence = kSilence);
   ~TcpTransport() override;
 
   // Each process once, and again after a Fence. After an error the socket is closed.
@@ -43,34 +47,29 @@ class TcpTransport : public SocketTransport {
  private:
   struct Peer;
 
-  TcpTransport(uint32_t process, Events* events, std::string rail);
-
-  static constexpr std::chrono::seconds kLook{1};  // between two looks at whether hosts answer
+  TcpTransport(uint32_t process, Events* events, std::string rail, std::chrono::nanoseconds silence);
 
   Status Connect(Lock& lock, uint32_t process, int socket);
   SocketPeer* PeerOf(uint32_t process) override;
+  std::vector<SocketPeer*> Peers() override;
+  std::optional<std::string> WhySilent(SocketPeer& peer, std::chrono::nanoseconds since) override;
   void Resume(Lock& lock) override;
   bool HasMore() const override;
   void Await(Lock& lock, std::chrono::nanoseconds limit) override;
 
   // One connection (connection.cc).
   void Read(Lock& lock, Peer& peer);
-  void FindSilent(Lock& lock);
   void Write(Lock& lock, SocketPeer& peer) override;
   void CheckReader(Lock& lock, Peer& peer, const Status& status);
   void Fail(Lock& lock, SocketPeer& peer, const Status& why) override;
   void Close(Peer& peer, const Status& why);
   void Depart(Lock& lock) override;
   bool HasDeparted(Lock& lock, Peer& peer);
-  Status Gone(uint32_t process, const std::string& why) const;
   void SetInterest(Peer& peer);
-
-  const std::string rail_;
 
   // Of the base's lock.
   Gate gate_;
   std::map<uint32_t, std::unique_ptr<Peer>> peers_;
-  Clock::time_point next_look_;
 };
 
 }  // namespace jaxcomm

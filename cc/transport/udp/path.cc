@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "cc/base/own_descriptors.h"
 #include "cc/base/text.h"
 #include "cc/transport/socket.h"
 #include "cc/transport/udp/peer.h"
@@ -30,12 +31,6 @@ constexpr int kFlushedBatches = 4;  // by a thread that has other things to do, 
 constexpr int kLeastHere = 4;       // answers over the connection alone, to as many probes, until a path has ended
 
 }  // namespace
-
-Status UdpTransport::Gone(uint32_t process, const std::string& why) const {
-  // Other processes are told so, too.
-  const std::string on = rail_.empty() ? "" : " on rail " + rail_ + " to process " + std::to_string(process_);
-  return Status(Code::kInternal, "process " + std::to_string(process) + " is gone" + on + ": " + why);
-}
 
 void UdpTransport::Read(Lock& lock, Peer& peer) {
   struct Opened {
@@ -94,6 +89,7 @@ Status UdpTransport::TakeAnswer(Peer& peer, const PacketHeader& header, const st
   const Result<Answered> answered = peer.queue.Take(header, bytes, &done);
   if (!answered.ok()) return answered.status();
   for (std::shared_ptr<Outgoing>& message : done) Finish(std::move(message));
+  peer.NoteLongLost(answered.value());
   const int64_t now = NowNanoseconds();
   peer.held_until = header.asks ? now + kHold : 0;
   if (answered.value().packets == 0) return Status();
@@ -216,8 +212,8 @@ void UdpTransport::TakeHere(Lock& lock, Peer& peer) {
   const int64_t now = NowNanoseconds();
   if (!std::exchange(peer.is_asked, false) || !peer.queue.is_under_way() || now < peer.held_until) return;
   ++peer.only_here;
-  const std::chrono::seconds limit = rail_.empty() ? kLost : kRailLost;
-  if (peer.only_here < kLeastHere || now - peer.unanswered_since < std::chrono::nanoseconds(limit).count()) return;
+  const std::chrono::nanoseconds limit = silence_ / (rail_.empty() ? 2 : 10);
+  if (peer.only_here < kLeastHere || now - peer.unanswered_since < limit.count()) return;
   Fail(lock, peer,
        Gone(peer.process, "UDP does not pass to " + PeerAddress(peer.path.connection) +
                               ": no packet has been answered for " + FormatSeconds(limit) +
@@ -235,6 +231,7 @@ void UdpTransport::Fail(Lock&, SocketPeer& its, const Status& end) {
   if (!peer.gone.ok()) return;
   peer.left |= stopping_;
   const Status why = stopping_ ? Status(Code::kInternal, "this process has left the job") : end;
+  if (peer.silent_looks > 0) ResetAtClose(peer.path.connection);  // an end behind what does not come would not either
   // First, so that what fails with it can say who is gone.
   callbacks_.Push(std::nullopt, [events = events_, process = peer.process, left = peer.left, why] {
     left ? events->OnPeerLeft(process, why) : events->OnPeerGone(process, why);
@@ -259,7 +256,7 @@ void UdpTransport::End(Peer& peer, const Status& why) {
 void UdpTransport::CloseUnused(Peer& peer) {
   if (peer.gone.ok() || peer.users > 0) return;
   for (int* const socket : {&peer.path.socket, &peer.path.connection}) {
-    if (*socket >= 0) close(std::exchange(*socket, -1));
+    CloseOwn(std::exchange(*socket, -1));
   }
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cc/base/status.h"
+#include "cc/transport/socket.h"
 #include "cc/transport/udp/assembler.h"
 #include "cc/transport/udp/datagrams.h"
 #include "cc/transport/udp/packet.h"
@@ -44,7 +45,9 @@ struct UdpTransport::Peer : SocketPeer {
     queue = SendQueue(FragmentBytes(path), path.window);
     rate = RateControl(path.packet_bytes);
     held_until = heard = unanswered_since = response = deviation = answer_at = forged = 0;
-    unanswered = only_here = 0;
+    unanswered = only_here = silent_looks = 0;
+    lost_bytes = 0;
+    watch = ConnectionWatch();
     blocked = left = is_asked = false;
     gone = Status();
   }
@@ -56,6 +59,13 @@ struct UdpTransport::Peer : SocketPeer {
   int64_t AnswerTimeout() const {
     constexpr int64_t kLeast = 2000000, kMost = 200000000;  // nanoseconds
     return std::min(kMost, (response + 2 * deviation + kLeast) << std::min(unanswered, 6));
+  }
+
+  // Long packets get lost, over and over, while shorter ones come.
+  bool loses_long() const { return lost_bytes > 0 && !queue.empty(); }
+  void NoteLongLost(const Answered& answered) {
+    if (answered.longest_come >= lost_bytes) lost_bytes = 0;
+    if (answered.longest_come < answered.often_lost) lost_bytes = answered.often_lost;
   }
 
   UdpPath path;
@@ -83,6 +93,9 @@ struct UdpTransport::Peer : SocketPeer {
   int only_here = 0;
   // Packets that have come, over all paths; so many when that was last asked for.
   uint64_t confirmed = 0, told = 0;
+  uint64_t reported = 0;  // by ProgressTo
+  size_t lost_bytes = 0;  // of a frame, in packets that get lost while shorter ones come; 0: none do
+  ConnectionWatch watch;
   int64_t forged = 0;
 };
 

@@ -169,11 +169,15 @@ Result<Answered> SendQueue::Take(const PacketHeader& answer, const std::byte* bi
     if (!fragment.frame) continue;
     if (has_come) {
       answered.bytes += static_cast<int64_t>(size);
+      answered.longest_come = std::max(answered.longest_come, size);
       Come(*fragment.frame, done);
     } else if (!answer.asks && MayLose(fragment)) {  // if it asks, the other side may have thrown it away
       fragment.frame->may_lose -= static_cast<uint32_t>(size);
       Come(*fragment.frame, done);
     } else {
+      if (!answer.asks && ++fragment.losses >= kOftenLost) {
+        answered.often_lost = answered.often_lost == 0 ? size : std::min(answered.often_lost, size);
+      }
       lost_.push_back(std::move(fragment));
     }
   }

@@ -6,27 +6,27 @@
 #include <string>
 #include <utility>
 
+#include "cc/base/own_descriptors.h"
 #include "cc/transport/socket.h"
 #include "cc/transport/udp/peer.h"
 
 namespace jaxcomm {
 
-Result<std::unique_ptr<UdpTransport>> UdpTransport::Create(uint32_t process, Events* events, std::string rail) {
-  std::unique_ptr<UdpTransport> transport(new UdpTransport(process, events, std::move(rail)));
+Result<std::unique_ptr<UdpTransport>> UdpTransport::Create(uint32_t process, Events* events, std::string rail,
+                                                           std::chrono::nanoseconds silence) {
+  std::unique_ptr<UdpTransport> transport(new UdpTransport(process, events, std::move(rail), silence));
   Status status = transport->Start("UDP");
   if (!status.ok()) return status;
   return transport;
 }
 
-UdpTransport::UdpTransport(uint32_t process, Events* events, std::string rail)
-    : SocketTransport(process, events), rail_(std::move(rail)) {}
+UdpTransport::UdpTransport(uint32_t process, Events* events, std::string rail, std::chrono::nanoseconds silence)
+    : SocketTransport(process, events, std::move(rail), silence) {}
 
 UdpTransport::~UdpTransport() {
   Stop();
   for (const auto& [process, peer] : peers_) {
-    for (const int socket : {peer->path.socket, peer->path.connection}) {
-      if (socket >= 0) close(socket);
-    }
+    for (const int socket : {peer->path.socket, peer->path.connection}) CloseOwn(socket);
   }
 }
 
@@ -39,6 +39,8 @@ void UdpTransport::Leave() {
 }
 
 Status UdpTransport::AddPeer(uint32_t process, const UdpPath& path) {
+  CloseInChildren(path.connection);
+  CloseInChildren(path.socket);
   Status status = PrepareSocket(path.connection);
   DatagramOptions datagrams;
   if (status.ok()) status = PrepareDatagrams(path.socket, &datagrams);
@@ -51,8 +53,8 @@ Status UdpTransport::AddPeer(uint32_t process, const UdpPath& path) {
     status = process == process_ ? InvalidArgument("it is this process") : Connect(lock, process, path, datagrams);
     if (status.ok()) return status;
   }
-  close(path.connection);
-  close(path.socket);
+  CloseOwn(path.connection);
+  CloseOwn(path.socket);
   return Status(status.code(), "process " + std::to_string(process) + " cannot be connected: " + status.message());
 }
 
@@ -143,8 +145,24 @@ SendProgress UdpTransport::ProgressTo(uint32_t process) {
   const auto under_way = has_room ? static_cast<uint32_t>(peer.queue.under_way()) : 0;
   const bool progresses = std::exchange(peer.told, peer.confirmed) != peer.confirmed;
   if (under_way > 0 && !progresses) send(peer.path.connection, &kAsk, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (peer.loses_long()) return {peer.reported, /*unanswered=*/1, /*repeats=*/true};
   const SendProgress host = ProgressOf(peer.path.connection);
-  return {peer.confirmed + host.confirmed, under_way > 0 ? under_way + host.unanswered : 0, host.repeats};
+  peer.reported = peer.confirmed + host.confirmed;
+  return {peer.reported, under_way > 0 ? under_way + host.unanswered : 0, host.repeats};
+}
+
+std::vector<SocketPeer*> UdpTransport::Peers() {
+  std::vector<SocketPeer*> peers;
+  for (const auto& [process, peer] : peers_) peers.push_back(peer.get());
+  return peers;
+}
+
+std::optional<std::string> UdpTransport::WhySilent(SocketPeer& its, std::chrono::nanoseconds since) {
+  Peer& peer = static_cast<Peer&>(its);
+  if (std::optional<std::string> why = peer.watch.Look(peer.path.connection, since, silence_)) return why;
+  if (!peer.loses_long()) return std::nullopt;
+  const auto bytes = static_cast<uint32_t>(kPacketHeaderBytes + peer.lost_bytes);
+  return DescribeLongLost(bytes, PeerAddress(peer.path.connection), silence_);
 }
 
 SocketPeer* UdpTransport::PeerOf(uint32_t process) {

@@ -12,9 +12,10 @@
 // kernels tell that a process has ended, or its host is silent (socket.h); where several rails lead to a process, bytes
 // go over it that the other kernel answers, whatever its process does. A process that answers no packet may be stopped
 // or slow, which it is for deadlines to end, or the packets get lost: it is asked over the connection, too, and answers
-// there behind all packets that it can read. Where it answers only there for kLost, or kRailLost where it is one rail
-// of several, the path has ended: networks may let TCP through and no UDP. Packets that do not bear the tag of the
-// path's key are counted and dropped, and so are those that have come before.
+// there behind all packets that it can read. Where it answers only there for half of `silence`, or a tenth where it is
+// one rail of several, the path has ended: networks may let TCP through and no UDP. So has one on which long packets
+// get lost for `silence` while shorter ones come. Packets that do not bear the tag of the path's key are counted and
+// dropped, and so are those that have come before.
 #pragma once
 
 #include <chrono>
@@ -22,9 +23,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "cc/base/status.h"
+#include "cc/transport/socket.h"
 #include "cc/transport/socket_transport.h"
 #include "cc/transport/transport.h"
 #include "cc/transport/udp/datagrams.h"
@@ -54,10 +58,10 @@ class UdpTransport : public SocketTransport {
   };
 
   static constexpr uint32_t kMinPacketBytes = 512, kMaxPacketBytes = 65000;
-  static constexpr std::chrono::seconds kLost{5}, kRailLost{1};
 
   // `rail`: its name for errors, if there are several.
-  static Result<std::unique_ptr<UdpTransport>> Create(uint32_t process, Events* events, std::string rail = "");
+  static Result<std::unique_ptr<UdpTransport>> Create(uint32_t process, Events* events, std::string rail = "",
+                                                      std::chrono::nanoseconds silence = kSilence);
   ~UdpTransport() override;
 
   // Each process once, and again after a Fence. After an error the sockets are closed.
@@ -79,12 +83,14 @@ class UdpTransport : public SocketTransport {
  private:
   struct Peer;
 
-  UdpTransport(uint32_t process, Events* events, std::string rail);
+  UdpTransport(uint32_t process, Events* events, std::string rail, std::chrono::nanoseconds silence);
 
   static uint64_t KeyOf(uint32_t process, bool is_connection) { return uint64_t{process} << 1 | is_connection; }
 
   Status Connect(Lock& lock, uint32_t process, const UdpPath& path, const DatagramOptions& datagrams);
   SocketPeer* PeerOf(uint32_t process) override;
+  std::vector<SocketPeer*> Peers() override;
+  std::optional<std::string> WhySilent(SocketPeer& peer, std::chrono::nanoseconds since) override;
 
   // What is done, and when (progress.cc).
   void Work() override;
@@ -109,10 +115,8 @@ class UdpTransport : public SocketTransport {
   void End(Peer& peer, const Status& why);
   static void CloseUnused(Peer& peer);
   void TakeHere(Lock& lock, Peer& peer);
-  Status Gone(uint32_t process, const std::string& why) const;
   void SetInterest(Peer& peer);
 
-  const std::string rail_;
   ReceivedDatagrams received_;  // of the thread that serves
 
   // Of the base's lock.

@@ -10,11 +10,16 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "cc/base/status.h"
@@ -44,8 +49,9 @@ inline std::pair<int, int> Connection() {
 // A process, and what it has heard of the others.
 class Node : public RecordedEvents {
  public:
-  explicit Node(uint32_t process) : RecordedEvents(process) {
-    Result<std::unique_ptr<TcpTransport>> made = TcpTransport::Create(process, this);
+  explicit Node(uint32_t process, const std::string& rail = "", std::chrono::nanoseconds silence = kSilence)
+      : RecordedEvents(process) {
+    Result<std::unique_ptr<TcpTransport>> made = TcpTransport::Create(process, this, rail, silence);
     EXPECT_TRUE(made.ok()) << made.status().message();
     transport = std::move(made.value());
   }
@@ -92,6 +98,17 @@ class Raw {
     EXPECT_EQ(recv(socket_, bytes.data(), size, MSG_WAITALL), static_cast<ssize_t>(size));
     return bytes;
   }
+  // The other side ends the connection, and does not wait for what it has sent to come.
+  void AwaitReset() {
+    const timeval limit{20, 0};
+    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    std::byte ignored[4096];
+    ssize_t bytes;
+    do bytes = recv(socket_, ignored, sizeof(ignored), 0);
+    while (bytes > 0);
+    EXPECT_TRUE(bytes < 0 && errno == ECONNRESET) << std::strerror(errno);
+  }
+  int socket() const { return socket_; }
 
  private:
   int socket_;

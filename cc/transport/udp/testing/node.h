@@ -33,8 +33,9 @@ namespace jaxcomm {
 
 class UdpNode : public RecordedEvents {
  public:
-  explicit UdpNode(uint32_t process, const std::string& rail = "") : RecordedEvents(process) {
-    Result<std::unique_ptr<UdpTransport>> made = UdpTransport::Create(process, this, rail);
+  explicit UdpNode(uint32_t process, const std::string& rail = "", std::chrono::nanoseconds silence = kSilence)
+      : RecordedEvents(process) {
+    Result<std::unique_ptr<UdpTransport>> made = UdpTransport::Create(process, this, rail, silence);
     EXPECT_TRUE(made.ok()) << made.status().message();
     transport = std::move(made.value());
   }
