@@ -38,7 +38,17 @@ def test_imports_are_lazy(statement: str, absent: list[str]) -> None:
     assert result.stdout.strip() == "[]"
 
 
-def test_a_step_that_is_the_first_to_name_a_collective_is_traced_once() -> None:
+@pytest.mark.parametrize(
+    "call",
+    [
+        'jaxcomm.pmean(x, "d")',
+        'jaxcomm.lax.psum(x, "d")',
+        'jaxcomm.all_gather(x, "d", tiled=True)[:1]',
+        'jaxcomm.train.local_sgd(1, "d")(x, 0)',
+        'jaxcomm.psum(x, "d", loss=jaxcomm.train.Loss(0.5, segment_bytes=64))',
+    ],
+)
+def test_a_step_that_is_the_first_to_name_a_collective_is_traced_once(call: str) -> None:
     script = """
 import tests.conftest, jax, numpy as np
 import jaxcomm
@@ -46,17 +56,22 @@ traced = []
 
 def body(x):
     traced.append(x)
-    return jaxcomm.pmean(x, "d")
+    return CALL
 
 mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:2])
-step = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=jax.P("d"), out_specs=jax.P("d")))
+step = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=jax.P("d"), out_specs=jax.P("d"), check_vma=False))
 for _ in range(2):
     jax.block_until_ready(step(np.ones(2, np.float32)))
 print(len(traced))
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     result = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60, env=environment
+        [sys.executable, "-c", script.replace("CALL", call)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env=environment,
     )
     assert result.stdout.strip() == "1"
 
