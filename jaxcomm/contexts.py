@@ -7,7 +7,7 @@ those that JAX makes when `jax.extend`, which collectives use, is first imported
 from __future__ import annotations
 
 import jax
-import jax.extend  # noqa: F401  # makes settings
+import jax.extend  # makes settings
 
 active_plans = jax.make_user_context(())  # see communicator.Hashes
 replacing_lax = jax.make_user_context(False)
