@@ -3,8 +3,8 @@
 #
 #   tools/setup.sh python   .venv with this package (editable), its C++ core, and what demo, recipes, tests and docs need;
 #                           with the lowest supported JAX
-#   tools/setup.sh newest   .venv-newest: the newest supported Python that is found, or PYTHON, with the newest supported
-#                           JAX; tests there use the checkout and its core
+#   tools/setup.sh newest   .venv-newest: the newest supported Python that is found, with the newest supported JAX; tests
+#                           there use the checkout and its core
 #   tools/setup.sh installed   .venv-bare and .venv-all: a wheel of this package, installed without extras and with all
 #   tools/setup.sh cuda     NVIDIA's compiler and libraries from PyPI in .venv, for the CUDA core; no driver, no GPU
 #   tools/setup.sh bazel    Bazel and googletest, for the C++ tests
@@ -61,7 +61,8 @@ setup_installed() {
   local name
   echo "Building a wheel, for installations without extras and with all (minutes)"
   rm -rf build/installed
-  PATH="$PWD/.venv/bin:$PATH" quietly .venv/bin/python -m pip wheel . --no-build-isolation --no-deps --wheel-dir build/installed
+  JAXCOMM_CUDA=OFF PATH="$PWD/.venv/bin:$PATH" quietly .venv/bin/python -m pip wheel . --no-build-isolation --no-deps \
+    --wheel-dir build/installed
   for name in bare all; do
     quietly .venv/bin/python -m venv --clear ".venv-$name"
   done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
 import textwrap
 from collections.abc import Callable
@@ -433,6 +434,16 @@ def test_the_snippets_of_a_page_run(page: str, made: Path, tmp_path: Path) -> No
     program = tmp_path / f"the_snippets_of_{Path(page).stem}.py"
     program.write_text("\n".join([HEAD, *(put_into(snippet) for put_into, snippet in parts)]))
     shell(f"python {program.name}", tmp_path, ["flax.linen", "optax"])
+
+
+def test_the_snippets_of_the_readme_import_what_they_use() -> None:
+    for snippet in blocks("README.md", "python"):
+        nodes = [*ast.walk(ast.parse(snippet))]
+        imported = {
+            alias.asname or alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names
+        }
+        used = {node.id for node in nodes if isinstance(node, ast.Name)} & {"jax", "jaxcomm", "jnp", "np", "optax"}
+        assert used and used <= imported
 
 
 def test_every_snippet_has_a_program() -> None:
