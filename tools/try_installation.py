@@ -26,7 +26,7 @@ from jax.sharding import PartitionSpec as P
 import jaxcomm
 
 RANKS = 6  # their schedule needs a template, which OR-Tools finds
-OF_EXTRAS = ("absl", "flax", "google.protobuf", "matplotlib", "optax", "ortools", "pandas", "sklearn", "tqdm")
+OF_EXTRAS = ("absl", "flax", "google", "matplotlib", "optax", "ortools", "pandas", "sklearn")
 
 
 def look() -> None:
@@ -95,7 +95,7 @@ def main(kind: str, folder: Path) -> None:
     jax.config.update("jax_num_cpu_devices", RANKS)
     bare = kind == "bare"
     assert Path(jaxcomm.__file__).is_relative_to(sys.prefix), f"{jaxcomm.__file__} is not what was installed"
-    found = [name for name in OF_EXTRAS if importlib.util.find_spec(name.partition(".")[0])]
+    found = [name for name in OF_EXTRAS if importlib.util.find_spec(name)]
     assert found == ([] if bare else [*OF_EXTRAS]), found
     look()
     if not bare:
