@@ -17,11 +17,14 @@ FUZZERS := $(basename $(shell find cc -name '*_fuzz.cc'))
 unexport PYTHONDONTWRITEBYTECODE
 
 .NOTPARALLEL:
-.PHONY: help setup bazel demo bench notebooks docs wheel test sanitize fuzz lint format clean
+.PHONY: help setup bazel demo bench notebooks docs wheel test test-newest test-installed test-all sanitize fuzz lint format clean
 
 help:
 	@echo 'make demo       profiles, plans, trains and reports on this machine; ARGS="--out DIR" reaches `jaxcomm demo`'
 	@echo 'make test       all Python and C++ tests; ARGS="-k ring" reaches pytest; with JAXCOMM_CUDA=ON the CUDA core, too'
+	@echo 'make test-newest     the Python tests once more, with the newest JAX in the newest Python that is found'
+	@echo 'make test-installed  installs the package without extras and with all of them, and trains under a plan in both'
+	@echo 'make test-all        these three, one after the other'
 	@echo 'make bench      the table over sizes; ARGS="--help" shows its options'
 	@echo 'make notebooks  executes notebooks/*.md into *.ipynb; ARGS="03" only those whose names begin so'
 	@echo 'make docs       the documentation, in build/docs/html'
@@ -57,9 +60,30 @@ wheel: .venv/.installed
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
 
 # Three workers on two cores: tests of processes often wait for one.
+PYTEST := python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+versions = $$($(1)/bin/python -c 'import platform, jax; print("Python", platform.python_version() + ", JAX", jax.__version__)')
+
 test: setup
 	@tools/setup.sh testbed
-	@tools/each.sh 'make test' '$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)' '$(BAZEL) test //...'
+	@tools/each.sh "make test ($(call versions,.venv))" '$(BIN)/$(PYTEST) $(ARGS)' '$(BAZEL) test //...'
+
+# With the core of .venv, which newer versions of JAX take.
+test-newest: setup .venv-newest/.installed
+	@tools/setup.sh testbed
+	@if [ "$(call versions,.venv)" = "$(call versions,.venv-newest)" ]; then \
+	  echo "make test-newest: skipped: this machine has no newer Python, and \`make test\` has $(call versions,.venv)"; \
+	else \
+	  tools/each.sh "make test-newest ($(call versions,.venv-newest))" '.venv-newest/bin/$(PYTEST) $(ARGS)'; \
+	fi
+
+test-installed: .venv/.installed
+	@tools/setup.sh installed
+	@rm -rf build/installed/tried && mkdir -p build/installed/tried
+	@tools/each.sh 'make test-installed' '.venv-all/bin/python -I tools/try_installation.py all build/installed/tried' \
+	  '.venv-bare/bin/python -I tools/try_installation.py bare build/installed/tried'
+
+test-all:
+	@tools/each.sh 'make test-all' '$(MAKE) test' '$(MAKE) test-newest' '$(MAKE) test-installed'
 
 sanitize: setup
 	@tools/each.sh 'make sanitize' $(foreach kind,asan ubsan tsan,'$(BAZEL) test --config=$(kind) //...')
@@ -79,11 +103,15 @@ format: .venv/.installed
 	@$(BIN)/clang-format -i $(FORMATTED)
 
 clean:
-	rm -rf .venv build jaxcomm/*/*.so
+	rm -rf .venv .venv-newest .venv-bare .venv-all build jaxcomm/*/*.so
 	-$(BAZEL) clean
 
 .venv/.installed: pyproject.toml tools/setup.sh
 	@tools/setup.sh python
+	@touch $@
+
+.venv-newest/.installed: .venv/.installed
+	@tools/setup.sh newest
 	@touch $@
 
 # The installation above builds the core too; this brings it up to date with changed sources.

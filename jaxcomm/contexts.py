@@ -1,11 +1,13 @@
 """What JAX's caches of traced and compiled functions depend on beside its own settings; threads have their own values.
 
-JAX compiles everything anew once one of these is made, so they are made before anything is traced.
+JAX traces and compiles everything anew once a setting is made, so all are made before anything is traced: these, and
+those that JAX makes when `jax.extend`, which collectives use, is first imported (since 0.12).
 """
 
 from __future__ import annotations
 
 import jax
+import jax.extend  # makes settings
 
 active_plans = jax.make_user_context(())  # see communicator.Hashes
 replacing_lax = jax.make_user_context(False)

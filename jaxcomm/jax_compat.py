@@ -1,7 +1,7 @@
 """Every private JAX name that jaxcomm uses, and nothing else.
 
-Each was read in, and is tested on, JAX 0.10.2, 0.11.2 and 0.12.0; `tests/package/test_jax_compat.py` has one test per
-function.
+Each was read in JAX 0.10.2, 0.11.2 and 0.12.0; `tests/package/test_jax_compat.py` has one test per function, and
+`make test-all` runs it with the lowest and the newest JAX.
 """
 
 from __future__ import annotations

@@ -31,3 +31,5 @@ else:
 
     def __dir__() -> list[str]:
         return sorted({*dir(_theirs), *globals()})
+
+    __all__ = [name for name in dir(_theirs) if not name.startswith("_")]  # jaxcomm's have the names of theirs

@@ -12,15 +12,16 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
+from tests.quick_compilation import xla_flag
+
 hypothesis.settings.register_profile("same examples", derandomize=True)
 hypothesis.settings.load_profile("same examples")
 
-# What tests compile runs once or twice: without emitters of whole fusions, XLA compiles it three times as fast.
-XLA = "--xla_force_host_platform_device_count=8 --xla_cpu_use_fusion_emitters=false"
+XLA = f"--xla_force_host_platform_device_count=8 {xla_flag()}"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {XLA}"
 os.environ.setdefault("PJRT_NPROC", "32")  # XLA's own threads: fewer can hang programs of eight devices on two cores
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # LLVM's, for the same reason
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # LLVM's: what tests compile runs once or twice
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
 # Sets up what the Makefile's targets need. Safe to repeat; quiet unless it has something to do or to report.
 #
-#   tools/setup.sh python   .venv with this package (editable), its C++ core, and what demo, recipes, tests and docs need
+#   tools/setup.sh python   .venv with this package (editable), its C++ core, and what demo, recipes, tests and docs need;
+#                           with the lowest supported JAX
+#   tools/setup.sh newest   .venv-newest: the newest supported Python that is found, with the newest supported JAX; tests
+#                           there use the checkout and its core
+#   tools/setup.sh installed   .venv-bare and .venv-all: a wheel of this package, installed without extras and with all
 #   tools/setup.sh cuda     NVIDIA's compiler and libraries from PyPI in .venv, for the CUDA core; no driver, no GPU
 #   tools/setup.sh bazel    Bazel and googletest, for the C++ tests
 #   tools/setup.sh testbed  where root calls: ip, tc and nft, for the tests that make hosts of their own
@@ -14,11 +18,13 @@ cd "$(dirname "$0")/.."
 main() {
   case "${1:-}" in
     python) setup_python ;;
+    newest) setup_newest ;;
+    installed) setup_installed ;;
     cuda) setup_cuda ;;
     bazel) debian_packages bazel-bootstrap bazel-platforms bazel-rules-java bazel-rules-proto libgtest-dev ;;
     testbed) ((EUID)) || debian_packages iproute2 nftables procps ;;
     fuzz) debian_packages clang libclang-rt-dev ;;
-    *) fail "usage: tools/setup.sh python|cuda|bazel|testbed|fuzz" ;;
+    *) fail "usage: tools/setup.sh python|newest|installed|cuda|bazel|testbed|fuzz" ;;
   esac
 }
 
@@ -32,30 +38,72 @@ setup_python() {
     quietly "$python" -m venv --clear .venv
   fi
   echo "Installing Python packages into .venv and building the C++ core (minutes, the first time)"
-  # Without build isolation, the core is built against the very jaxlib it will run on, and CMake's paths stay valid.
-  install 'scikit-build-core>=0.11' 'cmake>=3.25' 'ninja>=1.11' 'jax>=0.10.2,<0.13'
-  local wanted=${JAXCOMM_CUDA:-AUTO}
+  # The lowest JAX: newer ones take a core that was built against its headers. Without build isolation CMake's paths stay
+  # valid.
+  local jax wanted=${JAXCOMM_CUDA:-AUTO}
+  jax=$(requirements | sed -n 's/^jax>=\([0-9.]*\),.*/\1/p')
+  install 'scikit-build-core>=0.11' 'cmake>=3.25' 'ninja>=1.11' "jax==$jax" "jaxlib==$jax"
   # Before `tools/setup.sh cuda` has run, JAXCOMM_CUDA=ON cannot be.
-  JAXCOMM_CUDA=${wanted/ON/AUTO} install --no-build-isolation --editable '.[demo,recipes,dev,docs]'
+  JAXCOMM_CUDA=${wanted/ON/AUTO} install --no-build-isolation --editable '.[demo,recipes,dev,docs]' \
+    "jax==$jax" "jaxlib==$jax"
+}
+
+setup_newest() {
+  local python wanted
+  python=$(find_newest_python)
+  mapfile -t wanted < <(requirements demo recipes dev docs)
+  echo "Installing Python packages into .venv-newest with $python"
+  quietly "$python" -m venv --clear .venv-newest
+  VENV=.venv-newest install "${wanted[@]}"
+}
+
+setup_installed() {
+  local name
+  echo "Building a wheel, for installations without extras and with all (minutes)"
+  rm -rf build/installed
+  JAXCOMM_CUDA=OFF PATH="$PWD/.venv/bin:$PATH" quietly .venv/bin/python -m pip wheel . --no-build-isolation --no-deps \
+    --wheel-dir build/installed
+  for name in bare all; do
+    quietly .venv/bin/python -m venv --clear ".venv-$name"
+  done
+  VENV=.venv-bare install build/installed/*.whl
+  VENV=.venv-all install "$(echo build/installed/*.whl)[all]"
 }
 
 setup_cuda() {
   # The packages of the extra cuda13-build, which pip could name only by building this package for it.
   local wheels
-  wheels=$(.venv/bin/python -c "import tomllib
-with open('pyproject.toml', 'rb') as file:
-    print(*tomllib.load(file)['project']['optional-dependencies']['cuda13-build'], sep='\n')")
-  mapfile -t wheels <<<"$wheels"
+  mapfile -t wheels < <(.venv/bin/python tools/requirements.py --only cuda13-build)
   echo "Installing NVIDIA's CUDA compiler into .venv (270 MB)"
   install "${wheels[@]}"
 }
 
-# Installs Python packages by uv, which takes a tenth of pip's time, or by pip, where uv cannot: it knows nothing of pip's
-# configuration.
+# The packages that pyproject.toml names, and those of extras.
+requirements() {
+  .venv/bin/python tools/requirements.py "$@"
+}
+
+# Installs Python packages into VENV, or .venv, by uv, which takes a tenth of pip's time, or by pip, where uv cannot: it
+# knows nothing of pip's configuration.
 install() {
+  local python=${VENV:-.venv}/bin/python
   .venv/bin/python -m uv --version >/dev/null 2>&1 || quietly .venv/bin/python -m pip install uv
-  .venv/bin/python -m uv pip install --quiet --compile-bytecode --python .venv/bin/python "$@" >/dev/null 2>&1 </dev/null ||
-    quietly .venv/bin/python -m pip install "$@"
+  .venv/bin/python -m uv pip install --quiet --compile-bytecode --python "$python" "$@" >/dev/null 2>&1 </dev/null ||
+    quietly "$python" -m pip install "$@"
+}
+
+# The newest supported Python, of pyenv's and those on PATH, that can make a virtual environment; .venv's in the end.
+find_newest_python() {
+  local minor python
+  for minor in 13 12 11; do
+    for python in ${PYTHON:+"$PYTHON"} "python3.$minor" "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3."$minor".*/bin/python3; do
+      if "$python" -c "import ensurepip, sys, venv; sys.exit(sys.version_info[:2] != (3, $minor))" 2>/dev/null; then
+        echo "$python"
+        return
+      fi
+    done
+  done
+  echo .venv/bin/python
 }
 
 # The first Python that is new enough and can make a virtual environment.

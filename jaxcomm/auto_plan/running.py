@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import jax
 
-from jaxcomm import plan_history
+from jaxcomm import extras, plan_history
 from jaxcomm.auto_plan import links
 from jaxcomm.auto_plan.auto_plan import AutoPlan
 from jaxcomm.distributed import store
@@ -17,6 +17,7 @@ from jaxcomm.log import say
 # Measurements in the run have numbers from here on, those with fewer processes from so many more for each that lacks.
 _MEASUREMENTS: Final = 1 << 20
 _OF_FEWER: Final = 1 << 24
+_NO_PLANNER: Final = "no planner"
 
 
 class _Running(NamedTuple):
@@ -24,7 +25,7 @@ class _Running(NamedTuple):
 
     client: Any
     processes: tuple[int, ...]
-    auto_plan: AutoPlan
+    auto_plan: AutoPlan | None  # None: without a planner
 
 
 _running: _Running | None = None
@@ -32,6 +33,8 @@ _running: _Running | None = None
 
 def begin(mesh: jax.sharding.Mesh | None) -> None:
     """Begins to follow the run, or goes on; all processes call it, once they are connected.
+
+    Without OR-Tools in the first process, which plans, one line in its log says so, and sums run without a plan.
 
     Args:
       mesh: of the processes whose calls are planned for; None: all of the job.
@@ -48,14 +51,24 @@ def begin(mesh: jax.sharding.Mesh | None) -> None:
             f"is process {process}.\n  Cure: jaxcomm.init(mesh, plan='auto') with a mesh of this and other processes."
         )
     if _running is not None and _running[:2] == (store.client(), processes):
-        _running.auto_plan.go_on()
+        if _running.auto_plan is not None:
+            _running.auto_plan.go_on()
         return
     end()
     missing = jax.process_count() - len(processes)
     name = f"auto-{hashlib.sha256(str(processes).encode()).hexdigest()[:16]}" if missing else "auto"
-    store.publish(f"{name}/begun/{process}", "")
-    for each in processes:
+    store.publish(f"{name}/begun/{process}", "" if extras.is_installed("ortools") else _NO_PLANNER)
+    begun = [
         store.lookup(f"{name}/begun/{each}", f"process {each} has not called jaxcomm.init(plan='auto')", each)
+        for each in processes
+    ]
+    if begun[0] == _NO_PLANNER:
+        _running = _Running(store.client(), processes, None)
+        if process == processes[0]:
+            said = extras.missing("ortools", "sums run without a plan: planning")
+            plan_history.record_event(said, "no plan")
+            say(f"plan='auto': {said}")
+        return
     found = links.measure(devices)
     if process == processes[0]:
         said = f"the links were measured, in {found.took_s:.1f} s; plans follow as the run shows who is late."
@@ -71,5 +84,5 @@ def begin(mesh: jax.sharding.Mesh | None) -> None:
 
 def end() -> None:
     """Ends it, until `begin`; the run keeps the plan that it has."""
-    if _running is not None:
+    if _running is not None and _running.auto_plan is not None:
         _running.auto_plan.close()

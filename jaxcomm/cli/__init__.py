@@ -15,11 +15,10 @@ import threading
 from collections.abc import Sequence
 from typing import Final, TextIO, cast
 
+from jaxcomm import extras
 from jaxcomm.cli.exit_codes import FAILED, INTERRUPTED, OK
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import printable
-
-_PACKAGES: Final = {"sklearn": "scikit-learn"}  # those that pip calls otherwise than Python does
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,9 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         package = (error.name or "").partition(".")[0]
         if package == "jaxcomm":
             raise
-        return _fail(
-            f"this command needs the package {package!r}.\n  Cure: pip install {_PACKAGES.get(package, package)}"
-        )
+        return _fail(extras.missing(package, "this command"))
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not str(error).startswith("RESOURCE_EXHAUSTED"):
             raise

@@ -92,7 +92,7 @@ def run(args: Namespace) -> int:
         plans["plan"] = loaded
     many = args.calls and not args.late
     cases = [(bench_psum.SMALL, calls) for calls in args.calls] if many else [(size, 1) for size in args.sizes]
-    with progress.bar(len(cases) * args.rounds, "measuring") as bar:
+    with progress.Bar(len(cases) * args.rounds, "measuring") as bar:
         rows = [
             bench_late.measure(plans, args.late, size, args.rounds, bar.update)
             if args.late

@@ -49,7 +49,7 @@ def run(args: Namespace) -> int:
         raise JaxcommError(off)
     results = {}
     begun = time.monotonic()
-    with progress.bar(len(names), "checking") as bar:
+    with progress.Bar(len(names), "checking") as bar:
         for name in names:
             results[name] = kind.run(name, time.monotonic() - begun)
             results[name]["when"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

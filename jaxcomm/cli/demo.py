@@ -11,7 +11,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from jaxcomm import files, plan, planner, profile, simulate
+from jaxcomm import extras, files, plan, planner, profile, simulate
 from jaxcomm.cli.common import arguments, output, progress
 from jaxcomm.cli.common.arguments import Late
 from jaxcomm.cli.common.host_devices import use_host_devices
@@ -76,6 +76,7 @@ def run(args: Namespace) -> int:
             f"--batch {args.batch} on {args.devices} devices is more than the {_IMAGES} images that there are.\n"
             f"  Cure: --batch {_IMAGES // args.devices}, or less."
         )
+    extras.require("jaxcomm demo", "flax", "matplotlib", "optax", "ortools", "sklearn")
     out = files.make_folder(args.out)
     files.check_writable(out / "report.md")
     use_host_devices(args.devices)
@@ -144,7 +145,7 @@ def _train(args: Namespace, made: Plan) -> dict[str, Any]:
         "jaxcomm": digits.Training(planned, delay, **shape),
     }
     ffi.reset_stats()
-    with progress.bar(len(sides) * args.steps, "3/4 training, three times") as bar:
+    with progress.Bar(len(sides) * args.steps, "3/4 training, three times") as bar:
         for first in range(0, args.steps, _BLOCK):
             for side in sides.values():
                 for _ in range(first, min(first + _BLOCK, args.steps)):

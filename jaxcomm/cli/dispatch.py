@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import importlib
 import sys
 import textwrap
-from argparse import RawDescriptionHelpFormatter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import NoReturn
-
-from absl import flags
-from absl.flags import argparse_flags
 
 import jaxcomm
 from jaxcomm.cli.exit_codes import BAD_USAGE, OK
@@ -57,26 +55,38 @@ def dispatch(words: list[str]) -> int:
     if name is None:
         return _unknown(words[0])
     command = importlib.import_module("jaxcomm.cli." + name.replace(" ", "_").replace("-", "_"))
-    parser = _Parser(  # type: ignore[no-untyped-call]  # absl's
+    parser = _Parser(
         prog=f"jaxcomm {name}",
         description=f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}.",
         epilog="example:\n" + textwrap.indent(textwrap.dedent(command.EXAMPLE).strip(), "  "),
-        formatter_class=RawDescriptionHelpFormatter,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
-        inherited_absl_flags=flags.FlagValues(),  # a user's program in this process has flags of its own
     )
     command.add_arguments(parser)
     try:
-        args = parser.parse_args(words[len(name.split()) :])
-    except flags.Error as error:  # of a --flagfile
-        raise JaxcommError(f"{error}.\n  Cure: check that file.") from None
+        args = parser.parse_args([*_with_flag_files(words[len(name.split()) :])])
     except SystemExit as stop:  # --help, and bad usage
         return stop.code if isinstance(stop.code, int) else BAD_USAGE
     code: int = command.run(args)
     return code
 
 
-class _Parser(argparse_flags.ArgumentParser):
+def _with_flag_files(words: Sequence[str]) -> Iterator[str]:
+    """The words, with the lines of each `--flagfile=FILE` in its place; lines that begin with # or // are comments."""
+    for word in words:
+        option, _, path = word.partition("=")
+        if option != "--flagfile":
+            yield word
+            continue
+        try:
+            lines = Path(path).read_text().splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise JaxcommError(f"--flagfile: {path} cannot be read: {why}.\n  Cure: check that file.") from None
+        yield from (line for each in lines if (line := each.strip()) and not line.startswith(("#", "//")))
+
+
+class _Parser(argparse.ArgumentParser):
     """One whose errors are a line, not the usage."""
 
     def error(self, message: str) -> NoReturn:

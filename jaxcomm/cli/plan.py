@@ -66,7 +66,7 @@ def run(args: Namespace) -> int:
     measured = network_options.apply(args, profile.load(args.profile))
     files.check_writable(None if args.dry_run else args.out, args.explain_json)
     log = (lambda line: print(line, file=sys.stderr)) if args.solver_log else None
-    with progress.bar(1.0, "planning") as bar:
+    with progress.Bar(1.0, "planning") as bar:
         made = planner.plan(
             measured,
             time_limit=args.time_limit,

@@ -35,7 +35,7 @@ def measure(args: Namespace) -> Measured:
 
     if not job.is_first():
         return measured(lambda share: None)
-    with progress.bar(1.0, "measuring the job's links") as bar:
+    with progress.Bar(1.0, "measuring the job's links") as bar:
         return measured(lambda share: bar.update(share - bar.n))
 
 

@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import get_args
 
-from jaxcomm import files, plan, profile, simulate
+from jaxcomm import extras, files, plan, profile, simulate
 from jaxcomm.cli import simulate_events, simulate_halves
 from jaxcomm.cli.common import arguments, output, progress
 from jaxcomm.cluster import Cluster
@@ -105,6 +105,8 @@ def run(args: Namespace) -> int:
             late = profile.straggler(measured)
             delays = [late.median_s if late.is_late else 0.0]
     files.check_writable(args.plot)
+    if args.plot:
+        extras.require("--plot", "matplotlib")
     planned = plan.load(args.plan) if args.plan else None
     if planned and planned.ranks not in ranks:
         raise JaxcommError(
@@ -121,7 +123,7 @@ def run(args: Namespace) -> int:
     rows = simulate.sweep(
         ranks, args.sizes, delays, alpha, beta, plan=planned, ports=args.ports, topology=topology, incast=incast
     )
-    with progress.bar(len(ranks) * len(args.sizes) * len(delays), "simulating") as bar:
+    with progress.Bar(len(ranks) * len(args.sizes) * len(delays), "simulating") as bar:
         found = []
         for row in rows:
             found.append(row)

@@ -61,7 +61,7 @@ def run(args: Namespace, alpha: float, beta: float, ranks: list[int], delays: li
     ]
     total = sum(simulate.repetitions(case.network, len(case.arrivals), args.repeat) for case, _, _ in each)
     rows = []
-    with progress.bar(total, "simulating") as bar:
+    with progress.Bar(total, "simulating") as bar:
         for case, nbytes, (name, schedule) in each:
             found = simulate.forecast(schedule, nbytes, case.network, case.arrivals, args.repeat, bar.update)
             rows.append(Row(case.ranks, nbytes, name, found))

@@ -86,7 +86,7 @@ def run(args: Namespace) -> int:
     files = {file: plan.load(file) for file in args.files}
     subjects = [*_of_files(files), *_built_in(kinds, args.ranks, args.chunks)]
     rows = []
-    with progress.bar(len(subjects), "proving") as bar:
+    with progress.Bar(len(subjects), "proving") as bar:
         for name, schedule in subjects:
             row = _prove(name, schedule, args.programs)
             rows.append(row)

@@ -133,7 +133,7 @@ def run(args: Namespace) -> int:
     model = model or (measured.collective.bytes if measured.collective else max(args.bytes))
     changes = [asked] if asked != Change() else _standard(measured)
     profiles = [measured, *(change.apply(measured) for change in changes)]
-    with progress.bar(len(profiles), "planning") as bar:
+    with progress.Bar(len(profiles), "planning") as bar:
         predicted = []
         for each in profiles:
             predicted.append(_predict(each, args.bytes, args.ports, model))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from jaxcomm.errors import JaxcommError
+from jaxcomm import extras
 
 WORK_PER_SECOND: Final = 0.2  # the solver's deterministic time, on the machine where it was measured
 
@@ -19,12 +19,7 @@ def load(what: str) -> Any:
     Raises:
       JaxcommError: OR-Tools is not installed.
     """
-    try:
-        from ortools.sat.python import cp_model
-    except ModuleNotFoundError:
-        message = f"planning {what} needs the package ortools.\n  Cure: pip install ortools."
-        raise JaxcommError(message) from None
-    return cp_model
+    return extras.load("ortools.sat.python.cp_model", f"planning {what}")
 
 
 def solver(cp_model: Any, work: float, seed: int, log: Log) -> Any:

@@ -24,6 +24,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 import pydantic
 from pydantic import Field
 
+from jaxcomm import extras
 from jaxcomm.profile.numbers import Positive, Share, Text
 from jaxcomm.values import Value
 
@@ -122,11 +123,10 @@ def excess(baseline: Sequence[int], rounds: Sequence[int | None], margin: float)
     reached = [each for each in rounds if each is not None]
     if len(reached) < len(rounds):
         return Excess(None, None, None, limit, "too much")
-    from scipy.special import stdtrit
-
+    special = extras.load("scipy.special", "the interval of a loss study")
     differences = [each - before for each, before in zip(reached, baseline, strict=True)]
     mean, count = statistics.fmean(differences), len(differences)
-    reach = float(stdtrit(count - 1, CONFIDENCE)) * statistics.stdev(differences) / math.sqrt(count)
+    reach = float(special.stdtrit(count - 1, CONFIDENCE)) * statistics.stdev(differences) / math.sqrt(count)
     verdict: Verdict = "undecided"
     if mean + reach <= limit:
         verdict = "tolerated"

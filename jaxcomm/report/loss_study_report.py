@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
+from jaxcomm import extras
 from jaxcomm.profile import Trials
 from jaxcomm.report import palette
 from jaxcomm.report.tables import table
@@ -53,14 +54,13 @@ def document(study: Trials) -> dict[str, Any]:
 
 def svg(study: Trials) -> str:
     """Rounds to the target by share: every training, the means with their intervals, and what is tolerated."""
-    import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
+    matplotlib, backend, figures = (
+        extras.load(name, "a plot") for name in ("matplotlib", "matplotlib.backends.backend_svg", "matplotlib.figure")
+    )
     mean = statistics.fmean(study.baseline)
     with matplotlib.rc_context({"svg.hashsalt": "jaxcomm"}):
-        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-        FigureCanvasSVG(figure)
+        figure = figures.Figure(figsize=(6.4, 4.0), layout="constrained")
+        backend.FigureCanvasSVG(figure)
         axes = figure.subplots()
         axes.axhline(mean, color=palette.GREY, linewidth=1)
         axes.axhspan(

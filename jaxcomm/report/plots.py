@@ -6,6 +6,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from jaxcomm import extras
 from jaxcomm.report import palette
 from jaxcomm.report.tables import bytes_text
 
@@ -30,11 +31,9 @@ def png(rows: Sequence[Sequence[Panel]], *, x: str, y: str, log: bool = False, l
     Returns:
       The bytes of a PNG file.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(1.0 + 4.6 * len(rows[0]), 1.0 + 3.4 * len(rows)), layout="constrained")
-    FigureCanvasAgg(figure)
+    backend, figures = (extras.load(f"matplotlib.{name}", "a plot") for name in ("backends.backend_agg", "figure"))
+    figure = figures.Figure(figsize=(1.0 + 4.6 * len(rows[0]), 1.0 + 3.4 * len(rows)), layout="constrained")
+    backend.FigureCanvasAgg(figure)
     grid = figure.subplots(len(rows), len(rows[0]), squeeze=False, sharex=True, sharey=True)
     panels = [panel for row in rows for panel in row]
     dashes = ["-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1))]  # lines that coincide, and grey prints, stay readable

@@ -11,6 +11,7 @@ from collections import defaultdict
 from itertools import product
 from typing import Any, NamedTuple
 
+from jaxcomm import extras
 from jaxcomm.errors import PlanError
 from jaxcomm.schedules.template import Template, TemplateStep
 
@@ -27,7 +28,8 @@ def search(ranks: int) -> Template:
     """A pairwise template when the ranks are even and it exists, otherwise a directed one.
 
     Raises:
-      PlanError: OR-Tools is not installed, or no template was found.
+      JaxcommError: OR-Tools is not installed.
+      PlanError: no template was found.
     """
     last = (ranks - 1).bit_length()
     colourings = sorted(product((0, 1), repeat=last - 1), key=lambda free: (free.count(0), free))
@@ -58,7 +60,7 @@ def _moves(colours: tuple[int, ...]) -> list[_Move]:
 
 def _solve(others: int, moves: list[_Move], pairwise: bool) -> list[TemplateStep] | None:
     """The steps of a closed walk of `others` moves in which the receptions can be matched to senders."""
-    cp = _import_cp_model()
+    cp = extras.load("ortools.sat.python.cp_model", "finding the template of a straggler schedule")
     model = cp.CpModel()
     times = [model.new_int_var(0, others, "") for _ in moves]
     model.add(sum(times) == others)
@@ -163,14 +165,3 @@ def _steps(
             else:
                 steps.append(TemplateStep(u, receivers[j].pop(), j))
     return steps
-
-
-def _import_cp_model() -> Any:
-    try:
-        from ortools.sat.python import cp_model
-    except ImportError as error:
-        raise PlanError(
-            "a straggler schedule for this number of ranks needs the package ortools to find its template. "
-            "Cure: `pip install ortools`, or load a plan, which carries its template."
-        ) from error
-    return cp_model

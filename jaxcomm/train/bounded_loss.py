@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import lax
 
+from jaxcomm import extras
 from jaxcomm.collectives import axes
 from jaxcomm.collectives.api import psum
 from jaxcomm.collectives.axes import AxisName
 from jaxcomm.collectives.bounded import bounded_sum
 from jaxcomm.collectives.loss import Loss, check_loss
 from jaxcomm.communicator import PlanLike
+
+if TYPE_CHECKING:
+    import optax
 
 
 class BoundedLossState(NamedTuple):
@@ -48,6 +51,7 @@ def bounded_loss(
 
     Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", sections 3 and 4.2.
     """
+    transformations = extras.load("optax", "jaxcomm.train.bounded_loss")
     allowed = Loss() if loss is None else loss
     check_loss("train.bounded_loss", allowed)
     if error_feedback and allowed.policy != "agreed":
@@ -78,4 +82,5 @@ def bounded_loss(
         fed_back = jax.tree.map(lambda leaf, before: leaf.astype(before.dtype), left_out, state.left_out)
         return means, BoundedLossState(state.step + 1, fed_back)
 
-    return optax.GradientTransformation(init, update)
+    made: optax.GradientTransformation = transformations.GradientTransformation(init, update)
+    return made

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import lax
 
+from jaxcomm import extras
 from jaxcomm.collectives import axes
 from jaxcomm.collectives.api import psum
 from jaxcomm.collectives.axes import AxisName, as_varying
 from jaxcomm.collectives.leaves import leaf_name
 from jaxcomm.train.divide_and_shuffle import Average, mean_of
+
+if TYPE_CHECKING:
+    import optax
 
 
 def local_sgd(every: int, axis_name: AxisName) -> Average:
@@ -70,6 +73,7 @@ def outer_steps(every: int, optimizer: optax.GradientTransformation, axis_name: 
     Source: Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", algorithm 1.
     """
     _check("outer_steps", every)
+    apply_updates = extras.load("optax", "jaxcomm.train.outer_steps").apply_updates
 
     def init(params: Any) -> OuterState:
         _check_floats(params)
@@ -78,7 +82,7 @@ def outer_steps(every: int, optimizer: optax.GradientTransformation, axis_name: 
     def outer(params: Any, state: OuterState) -> tuple[Any, OuterState]:
         moved = jax.tree.map(jnp.subtract, state.agreed, _mean(params, axis_name))
         updates, inner = optimizer.update(moved, state.optimizer, state.agreed)
-        agreed = optax.apply_updates(state.agreed, updates)
+        agreed = apply_updates(state.agreed, updates)
         return jax.tree.map(as_varying, agreed, params), OuterState(agreed, inner)
 
     def update(params: Any, state: OuterState, step: jax.Array | int) -> tuple[Any, OuterState]:

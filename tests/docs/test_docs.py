@@ -165,9 +165,13 @@ def test_the_readme_names_pages_by_their_titles() -> None:
 
 
 def test_every_place_has_the_same_versions() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = document["project"]
     assert f"\nversion: {jaxcomm.__version__}\n" in (ROOT / "CITATION.cff").read_text()
     (oldest,) = [re.search(r"jax>=([\d.]+)", each) for each in project["dependencies"] if each.startswith("jax>")]
     assert oldest
-    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
-    assert f"jax=={oldest[1]}\\njaxlib=={oldest[1]}\\n" in workflow
+    assert f"jaxlib=={oldest[1]}" in document["build-system"]["requires"]
+    assert f"the lowest supported JAX, {oldest[1]}." in (ROOT / "README.md").read_text()
+    words = [sys.executable, ROOT / "tools" / "requirements.py"]
+    printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines() == project["dependencies"]

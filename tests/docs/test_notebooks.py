@@ -15,6 +15,8 @@ import jupytext
 import nbformat
 import pytest
 
+from tests.quick_compilation import xla_flag
+
 ROOT = Path(__file__).parents[2]
 TEXTS = sorted((ROOT / "notebooks").glob("[0-9]*.md"))
 MOST_BYTES = 200_000
@@ -36,7 +38,7 @@ SHORTER = {
     "05_importance_masks_and_loss_bounds": {"STEPS, BATCH = 150": "STEPS, BATCH = 20", "range(3)": "range(1)"},
 }
 # As in conftest.py.
-COMPILED_SOONER = {"device_count=8": "device_count=8 --xla_cpu_use_fusion_emitters=false"}
+COMPILED_SOONER = {"device_count=8": f"device_count=8 {xla_flag()}".strip()}
 
 each_notebook = pytest.mark.parametrize("text", TEXTS, ids=lambda path: path.stem)
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.processes import fork_server
+from tests.quick_compilation import xla_flag
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 300
@@ -38,10 +39,7 @@ def shell(line: str, folder: Path, imported: Sequence[str] = ()) -> str:
         program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{python}" {words}"$@"\n')
         program.chmod(0o755)
     bare = {"HOME": str(folder), "PATH": os.pathsep.join([str(programs), "/usr/bin", "/bin", "/usr/sbin", "/sbin"])}
-    bare |= {
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-        "XLA_FLAGS": "--xla_cpu_use_fusion_emitters=false",
-    }  # as in conftest.py
+    bare |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "XLA_FLAGS": xla_flag()}  # as in conftest.py
     found = subprocess.run(
         ["bash", "-c", line], cwd=folder, env=bare, capture_output=True, text=True, timeout=DEADLINE_S
     )

@@ -18,7 +18,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-# What each package, or module beside the packages, may import of the others; all may import errors, log and values.
+# What each package, or module beside the packages, may import of the others; all may import EVERYBODY_MAY.
 MAY_IMPORT = {
     "schedules": "ffi",
     "program": "schedules",
@@ -51,7 +51,7 @@ MAY_IMPORT = {
     "jax_compat": "",
     "jaxcomm": "collectives communicator initialize lax plan planner profile report schedules statistics train",
 }
-EVERYBODY_MAY = {"errors", "log", "values"}
+EVERYBODY_MAY = {"errors", "extras", "log", "values"}
 
 
 def imports(module: str) -> set[str]:

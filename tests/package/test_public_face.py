@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import jaxcomm
-from jaxcomm import planner, profile
-from jaxcomm.profile import Bucket, Link, Profile, Provenance
 
 
 def test_every_name_is_there() -> None:
@@ -38,7 +35,17 @@ def test_imports_are_lazy(statement: str, absent: list[str]) -> None:
     assert result.stdout.strip() == "[]"
 
 
-def test_a_step_that_is_the_first_to_name_a_collective_is_traced_once() -> None:
+@pytest.mark.parametrize(
+    "call",
+    [
+        'jaxcomm.pmean(x, "d")',
+        'jaxcomm.lax.psum(x, "d")',
+        'jaxcomm.all_gather(x, "d", tiled=True)[:1]',
+        'jaxcomm.train.local_sgd(1, "d")(x, 0)',
+        'jaxcomm.psum(x, "d", loss=jaxcomm.train.Loss(0.5, segment_bytes=64))',
+    ],
+)
+def test_a_step_that_is_the_first_to_name_a_collective_is_traced_once(call: str) -> None:
     script = """
 import tests.conftest, jax, numpy as np
 import jaxcomm
@@ -46,67 +53,38 @@ traced = []
 
 def body(x):
     traced.append(x)
-    return jaxcomm.pmean(x, "d")
+    return CALL
 
 mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:2])
-step = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=jax.P("d"), out_specs=jax.P("d")))
+step = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=jax.P("d"), out_specs=jax.P("d"), check_vma=False))
 for _ in range(2):
     jax.block_until_ready(step(np.ones(2, np.float32)))
 print(len(traced))
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     result = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60, env=environment
+        [sys.executable, "-c", script.replace("CALL", call)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env=environment,
     )
     assert result.stdout.strip() == "1"
 
 
-# Six ranks need a template that only OR-Tools finds, and three buckets that share a delay need it once more.
-SIX = Profile(
-    ranks=6,
-    link=Link(alpha_s=1e-6, beta_s_per_byte=1e-10, source="a test"),
-    arrivals=[[0.02 * (rank == 3) for rank in range(6)]] * 4,
-    buckets=[Bucket(name=f"b{i}", bytes=2**24 + i * 2**20, ready_s=0.001 * i) for i in range(3)],
-    provenance=Provenance(source="a test", tool="pytest"),
-)
+def test_import_star_of_lax_brings_all_names() -> None:
+    import jax.lax
 
+    from jaxcomm import lax
 
-def without(package: str, script: str, folder: Path) -> str:
-    """What `script` prints in a process of its own, in `folder`, where importing `package` fails."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    blocked = f"import sys\nsys.modules[{package!r}] = None\n{script}"
-    result = subprocess.run(
-        [sys.executable, "-c", blocked], capture_output=True, text=True, timeout=60, env=environment, cwd=folder
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout
-
-
-def test_planning_needs_no_jax(tmp_path: Path) -> None:
-    profile.save(SIX, tmp_path / "profile.json")
-    script = """
-from jaxcomm.cli import main
-for words in ("plan profile.json", "verify plan.json", "explain plan.json --svg plan.svg"):
-    assert main(words.split()) == 0, words
-"""
-    assert "Timeline: plan.svg" in without("jax", script, tmp_path)
-
-
-def test_running_needs_no_ortools(tmp_path: Path) -> None:
-    made = planner.plan(SIX)
-    assert made.template is not None and made.schedule_for(2**24).late == 3
-    jaxcomm.plan.save(made, tmp_path / "plan.json")
-    script = """
-import jax, jaxcomm, numpy as np
-from jax.sharding import PartitionSpec as P
-mesh = jax.sharding.Mesh(jax.devices()[:6], "d")
-jaxcomm.init(mesh, plan="plan.json")
-step = jax.jit(jax.shard_map(lambda x: jaxcomm.psum(x, "d"), mesh=mesh, in_specs=P("d"), out_specs=P()))
-x = np.ones((6, 2**22), np.float32)
-assert (step(x) == 6).all()
-print([site["plan"] for site in jaxcomm.stats()])
-"""
-    assert without("ortools", script, tmp_path).strip() == str([made.hash[:8]])
+    theirs: dict[str, object] = {}
+    ours: dict[str, object] = {}
+    exec("from jax.lax import *", theirs)
+    exec("from jaxcomm.lax import *", ours)
+    assert theirs.keys() == ours.keys() and {"psum", "scan", "pcast"} <= ours.keys()
+    assert all(ours[name] is getattr(lax, name) for name in lax.__all__)
+    assert all(getattr(jax.lax, name) is ours[name] for name in lax.__all__ if name not in jaxcomm.__all__)
 
 
 def test_lax_is_jaxcomms_and_else_jaxs() -> None:

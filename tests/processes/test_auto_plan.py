@@ -22,3 +22,13 @@ def test_all_processes_switch_or_measure_at_one_launch_and_sums_stay_exact() -> 
     assert sum(calls.values()) == reports[0]["steps"]
     assert len(calls) == 3
     assert "auto" in calls
+
+
+def test_without_or_tools_one_line_says_so_and_sums_run_without_a_plan() -> None:
+    job = jobs.run("tests.processes.no_planner", processes=2)
+    assert [process.status for process in job] == [0, 0], "\n".join(process.output for process in job)
+    first, second = (process.reports["no_planner"] for process in job)
+    assert first["sums"] == second["sums"] == [1.0] * 3
+    said = "plan='auto': sums run without a plan: planning needs the package ortools.\n"
+    assert first["logged"] == [f"{said}  Cure: pip install 'jaxcomm[planner]'"] and second["logged"] == []
+    assert first["outcomes"] == ["no plan"]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.processes import fork_server
+from tests.quick_compilation import xla_flag
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "recipes"
@@ -29,9 +30,7 @@ def start(script: Path, words: Sequence[str], cache: Path, launch: Sequence[str]
     """A script in a process of its own, or, given the options of `jaxcomm launch`, in several."""
     launcher = ["-m", "jaxcomm.cli", "launch", *launch] if launch else []
     # To compile; they run briefly.
-    quick = " ".join(
-        [os.environ.get("XLA_FLAGS", ""), "--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=false"]
-    )
+    quick = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0 {xla_flag()}"
     kept = {"JAX_COMPILATION_CACHE_DIR": str(cache), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     return subprocess.Popen(

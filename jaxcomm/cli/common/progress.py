@@ -5,27 +5,80 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from typing import Any
+from types import TracebackType
+from typing import Final, Self, TextIO
 
-from tqdm import tqdm
+_WIDTH: Final = 30
+_APART_S: Final = 0.1  # between two states of a bar
+_TICK_S: Final = 0.2
 
-_TICK_S = 0.2
 
+class Bar:
+    """A line on a terminal that is removed at the end; without a terminal nothing.
 
-def bar(total: float, label: str) -> Any:
-    """A bar that vanishes when it is closed, and that only a terminal shows."""
-    form = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
-    return tqdm(total=total, desc=label, bar_format=form, leave=False, disable=None, file=sys.stderr)
+    Attributes:
+      n: what has been done.
+    """
+
+    def __init__(self, total: float, label: str) -> None:
+        """Shows nothing yet.
+
+        Args:
+          total: of what is to be done; 0 shows the elapsed time alone.
+          label: stands before it.
+        """
+        self.n = 0.0
+        self._total, self._label = total, label
+        self._start, self._shown_at = time.monotonic(), -1.0
+        self._is_shown = sys.stderr.isatty()
+
+    def __enter__(self) -> Self:
+        self.refresh()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._print("")
+
+    def update(self, more: float = 1) -> None:
+        """Adds to what has been done."""
+        self.n += more
+        if time.monotonic() - self._shown_at >= _APART_S:
+            self.refresh()
+
+    def set_description(self, label: str) -> None:
+        """Replaces the label."""
+        self._label = label
+        self.refresh()
+
+    def write(self, line: str, file: TextIO) -> None:
+        """Prints a line above the bar."""
+        self._print("")
+        print(line, file=file)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Shows the present state."""
+        elapsed = round(time.monotonic() - self._start)
+        clock = f"{elapsed // 60:02}:{elapsed % 60:02}"
+        if not self._total:
+            return self._print(f"{self._label} … {clock}")
+        share = min(max(self.n / self._total, 0.0), 1.0)
+        filled = "█" * round(share * _WIDTH)
+        return self._print(f"{self._label}: {share:4.0%}|{filled:<{_WIDTH}}| {clock}")
+
+    def _print(self, state: str) -> None:
+        if self._is_shown:
+            self._shown_at = time.monotonic()
+            print(f"\r\x1b[K{state}", end="", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def clock(label: str) -> Iterator[None]:
     """Shows on a terminal that work goes on, and for how long it has."""
     done = threading.Event()
-    with tqdm(
-        total=0, desc=label, bar_format="{desc} … {elapsed}", leave=False, disable=None, file=sys.stderr
-    ) as shown:
+    with Bar(0, label) as shown:
 
         def tick() -> None:
             while not done.wait(_TICK_S):
