@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 
 from jaxcomm import jax_compat
-from jaxcomm.distributed import host, names, rails, records, secret, settings, store, udp_paths
+from jaxcomm.distributed import host, names, rails, records, secret, settings, stages, store, udp_paths
 from jaxcomm.distributed.addresses import listening_socket
 from jaxcomm.distributed.listener import Listener
 from jaxcomm.distributed.rail_connections import (
@@ -35,12 +35,10 @@ from jaxcomm.distributed.records import Record
 from jaxcomm.distributed.repair import RailsCore, Repair
 from jaxcomm.distributed.settings import NamedRail, Settings
 from jaxcomm.distributed.udp_paths import UdpPath
+from jaxcomm.distributed.ways import agreed_way
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say_once
 from jaxcomm.shares import SharesFrom
-
-_FAILED = "failed: "
-_CURE = "run the same steps in all processes; JAXCOMM_CONNECT_TIMEOUT_S=600 gives them more time."
 
 
 class MessageCore(RailsCore, Protocol):
@@ -138,7 +136,7 @@ def connect(
                     jax.process_index(), jax.process_count(), core, chosen, coordinator, _generation, planned
                 )
             except Exception as error:
-                _publish_failure(jax.process_index(), error)
+                stages.publish_failure(jax.process_index(), error)
                 made = error
             _connected = client, made, chosen, tuple(planned)
         _, outcome, chosen, followed = _connected
@@ -192,10 +190,11 @@ def connect_as(
                 "  Cure: start all processes again; or leave this one out, and the others may go on without it."
             )
         generation, key = _agree_on_key(process, chosen, generation, deadline)
+        way = agreed_way(process, others, chosen, coordinator, deadline)
         with contextlib.ExitStack() as after_failure:
             listeners: list[Listener] = []
             bound: dict[str, socket.socket] = {}
-            own_rails = [] if chosen.transport == "shm" else rails.own_rails(chosen, coordinator)
+            own_rails = [] if chosen.transport == "shm" else rails.own_rails(chosen, way)
             over_udp = chosen.transport == "udp" or (chosen.follows_plan and chosen.planned_transport == "udp")
             for number, rail in enumerate(own_rails):
                 bound[rail.name] = listening_socket(rail.address, rail.interface)
@@ -204,10 +203,10 @@ def connect_as(
                 after_failure.callback(listeners[-1].abandon)
                 own_rails[number] = rail._replace(port=listeners[-1].address[1])
             own = _own_record(process, chosen, over_udp, core, own_rails, planned)
-            store.publish(f"record/{process}", records.signed(own, key))
+            stages.publish("record", process, records.signed(own, key))
             peers = {
                 other: records.verified(text, other, key)
-                for other, text in _lookup_all("record", others, deadline, "come").items()
+                for other, text in stages.lookup_all("record", others, deadline, "come").items()
             }
             sharing = [other for other, peer in peers.items() if host.share_memory(own, peer)]
             between_hosts = host.between_hosts([own, *peers.values()])
@@ -220,13 +219,13 @@ def connect_as(
                 files[other] = host.open_shared_memory(peers[other])
                 after_failure.callback(os.close, files[other])
             sockets, lacking = connect_rails(own, peers, leads, key, deadline, after_failure)
-            store.publish(f"connected/{process}", json.dumps(lacking))
-            stages = _lookup_all("connected", others, deadline, "connected")
+            stages.publish("connected", process, json.dumps(lacking))
+            connected = stages.lookup_all("connected", others, deadline, "connected")
             for number, listener in enumerate(listeners):
                 for other, connection in listener.close().items():
                     after_failure.callback(connection.close)
                     sockets[other, own.rails[number].name] = connection
-            lacking_somewhere = {*lacking}.union(*map(json.loads, stages.values()))
+            lacking_somewhere = {*lacking}.union(*map(json.loads, connected.values()))
             paths: dict[tuple[int, str], UdpPath] = {}
             if between_hosts == "udp":
                 connections = {to: made for to, made in sockets.items() if to[1] not in lacking_somewhere}
@@ -234,7 +233,7 @@ def connect_as(
                 lacking_somewhere |= without
             after_failure.pop_all()
     except Exception as error:
-        _publish_failure(process, error)
+        stages.publish_failure(process, error)
         raise
     leads = {other: [name for name in lead if name not in lacking_somewhere] for other, lead in leads.items()}
     for other, file in files.items():
@@ -280,14 +279,9 @@ def _agree_on_paths(
     for (_, name), error in lacking.items():
         say_once(f"no process uses the rail {name}: {error}")
     without = {name for _, name in lacking}
-    store.publish(f"udp/{own.process}", json.dumps(sorted(without)))
-    stages = _lookup_all("udp", others, deadline, "connected")
-    return paths, without.union(*map(json.loads, stages.values()))
-
-
-def _publish_failure(process: int, error: Exception) -> None:
-    for stage in ("generation", "record", "connected", "udp"):  # as far as it has not been published
-        store.publish(f"{stage}/{process}", f"{_FAILED}{error}")
+    stages.publish("udp", own.process, json.dumps(sorted(without)))
+    published = stages.lookup_all("udp", others, deadline, "connected")
+    return paths, without.union(*map(json.loads, published.values()))
 
 
 def _words(named: Sequence[NamedRail]) -> str:
@@ -330,8 +324,8 @@ def _agree_on_key(process: int, chosen: Settings, generation: int, deadline: flo
     """The generation, which process 0 counts, and its key; process 0 makes the secret unless a file holds it."""
     own = secret.read(chosen.secret_file) if chosen.secret_file else secret.new() if process == 0 else b""
     if process == 0:
-        store.publish("generation/0", json.dumps([generation, "" if chosen.secret_file else own.hex()]))
-    generation, published = json.loads(_lookup_all("generation", [0], deadline, "come")[0])
+        stages.publish("generation", 0, json.dumps([generation, "" if chosen.secret_file else own.hex()]))
+    generation, published = json.loads(stages.lookup_all("generation", [0], deadline, "come")[0])
     if bool(published) == bool(chosen.secret_file):
         with_file, without = (process, 0) if published else (0, process)
         raise JaxcommError(
@@ -353,20 +347,3 @@ def _own_record(
     digest = hashlib.sha256(json.dumps(planned).encode()).hexdigest()[:16] if planned else ""
     identity = chosen.host or host.identity()
     return Record(process, chosen.transport, over_udp, identity, os.getpid(), *shared, tuple(own_rails), digest)
-
-
-def _lookup_all(stage: str, others: list[int], deadline: float, verb: str) -> dict[int, str]:
-    """What all others have published at a stage.
-
-    Raises:
-      JaxcommError: processes have not come so far, or one says why it could not.
-    """
-    found, missing = store.lookup_all({other: f"{stage}/{other}" for other in others}, deadline)
-    for other, text in found.items():
-        if text.startswith(_FAILED):
-            reason = text.removeprefix(_FAILED).splitlines()[0]
-            raise JaxcommError(f"process {other} could not be connected: {reason}\n  Cure: see its error.")
-    if missing:
-        words = f"process{'es' * (len(missing) > 1)} {', '.join(map(str, missing))}"
-        raise JaxcommError(f"{words} ha{'ve' if len(missing) > 1 else 's'} not {verb} in time.\n  Cure: {_CURE}")
-    return found

@@ -149,7 +149,7 @@ def _named(name: str, rate: int, there: dict[str, Interface]) -> RailEnd:
     except ValueError as error:
         listed = ", ".join(there) or "none"
         raise JaxcommError(
-            f"the rail {name!r} is no interface with an IPv4 address; here are: {listed}.\n"
+            f"the rail {name!r} is no interface with an IP address; here are: {listed}.\n"
             "  Cure: name interfaces that `jaxcomm rails` shows on all hosts, as in JAXCOMM_RAILS=eth0,eth1."
         ) from error
     if address.is_unspecified or address.is_multicast or address == ipaddress.IPv4Address("255.255.255.255"):
@@ -168,4 +168,5 @@ def _named(name: str, rate: int, there: dict[str, Interface]) -> RailEnd:
 
 
 def _may_be_found(interface: Interface) -> bool:
-    return interface.is_physical and interface.state == "up" and interface.mbit > 0
+    is_of_link = ipaddress.ip_address(interface.address).is_link_local  # such networks are alike on all machines
+    return interface.is_physical and interface.state == "up" and interface.mbit > 0 and not is_of_link

@@ -288,10 +288,10 @@ def test_without_process_0_it_is_the_one_that_is_named(cores: list[Core]) -> Non
 @pytest.mark.usefixtures("store")
 def test_what_one_process_cannot_do_the_others_hear_at_once(cores: list[Core]) -> None:
     found = errors(connect_all(cores, [TCP, TCP._replace(interface="none0"), TCP]))
-    assert found[1].startswith("JAXCOMM_INTERFACE is 'none0', which has no IPv4 address here: No such device.\n")
+    assert found[1].startswith("JAXCOMM_INTERFACE is 'none0', which has no IP address here: No such device.\n")
     for process in (0, 2):
         assert found[process] == (
-            "process 1 could not be connected: JAXCOMM_INTERFACE is 'none0', which has no IPv4 address here: "
+            "process 1 could not be connected: JAXCOMM_INTERFACE is 'none0', which has no IP address here: "
             "No such device.\n  Cure: see its error."
         )
 
