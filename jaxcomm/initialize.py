@@ -74,6 +74,8 @@ def init(
         if len(transports) > 1:
             say_once("of the plans for several axes, some say TCP between hosts and some UDP: it is UDP.")
         members.connected(named, planned.in_units() if planned else (), max(transports, default=""))
+    elif members_used := sys.modules.get("jaxcomm.distributed.members"):  # there was a job of several processes
+        members_used.leave_last_job()
     if deadline is not None:
         ffi.set_deadline(deadline)
     if plan == AUTO:

@@ -38,7 +38,8 @@ thread_local AcrossProcesses::Driver* AcrossProcesses::Driver::current = nullptr
 
 void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank,
                              Buffers buffers, Done done, const Status& refused) {
-  if (transport_.load() == nullptr) {
+  const User user(users_);
+  if (closing_ || transport_.load() == nullptr) {
     return done(Status(Code::kInternal, site->text() + ": the processes of the job are not connected.\n  Cure: call " +
                                             "jaxcomm.init() after jax.distributed.initialize()."));
   }
@@ -257,12 +258,13 @@ bool AcrossProcesses::StartTasks(const std::shared_ptr<MessageCall>& call, const
     if (call->site().is_small()) {
       Drive(call, call->Add(step));
     } else {
-      jobs.push_back([this, call, step] { Drive(call, call->Add(step)); });
+      jobs.push_back([this, call, step, user = User(users_)] { Drive(call, call->Add(step)); });
     }
   });
   if (!jobs.empty()) pool_.Submit(std::move(jobs));
   if (steps.keeps_too_much)
-    timer_.After(kPatience, [this, call] { Drive(call, call->CopyViews(Clock::now() - kPatience)); });
+    timer_.After(kPatience,
+                 [this, call, user = User(users_)] { Drive(call, call->CopyViews(Clock::now() - kPatience)); });
   return started > 0 || steps.arrived;
 }
 
@@ -375,7 +377,7 @@ void AcrossProcesses::Stop(const std::shared_ptr<MessageCall>& call) {
     failed_.push_back(call->id());
     for (; failed_.size() > kFailedKept; failed_.pop_front()) calls_.erase(failed_.front());
   }
-  pool_.Submit({[this, call] {
+  pool_.Submit({[this, call, user = User(users_)] {
     transport_.load()->Cancel(call->id());
     for (Completion& completion : call->TakeWaiting()) call_back_(call->Describe(), std::move(completion));
   }});
@@ -465,6 +467,7 @@ bool AcrossProcesses::waiting() const {
 }
 
 void AcrossProcesses::Watch(Clock::time_point now, double deadline) {
+  const User user(users_);
   StartDecided(now - std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(deadline)));
   std::vector<std::shared_ptr<MessageCall>> calls;
   {

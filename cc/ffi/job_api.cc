@@ -21,6 +21,9 @@
 namespace jaxcomm {
 namespace {
 
+// For calls that fail as the process leaves the job to end.
+constexpr std::chrono::seconds kDisconnect{10};
+
 // Runs a list of messages between processes, of which this has some of the ranks, and waits for the end, which the
 // executor's deadline bounds; the seconds from the last arrival to it. `bytes`: of each rank of this process in turn.
 Result<double> RunMessages(const MessageSite::Label& label, uint64_t number, const MessageGroup& group,
@@ -91,6 +94,17 @@ JAXCOMM_EXPORT int jaxcomm_register_messages(const char* name, const void* bytes
 JAXCOMM_EXPORT int jaxcomm_job_open(int64_t process, int64_t processes, char* error, int64_t capacity) {
   return Answer(error, capacity,
                 [&] { return TheJob().Open(static_cast<uint32_t>(process), static_cast<uint32_t>(processes)); });
+}
+
+// Leaves the job, if there is one, and forgets it: another one may be opened.
+JAXCOMM_EXPORT int jaxcomm_job_reset(char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] {
+    TheJob().Close();
+    ThePlanSwitches().Reset();
+    Status status = TheExecutor().Disconnect(Clock::now() + kDisconnect);
+    if (status.ok()) TheJob().Reset();
+    return status;
+  });
 }
 
 // `kind`: "tcp" or "udp", of all; `names`: one in a line.

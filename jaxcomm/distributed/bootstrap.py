@@ -65,6 +65,9 @@ class MessageCore(RailsCore, Protocol):
     def start(self, hosts: Sequence[int]) -> None:
         """Starts the transport: all other processes have been added. Takes the number of each process's host."""
 
+    def close(self) -> None:
+        """Ends the generation: says goodbye to the other processes, and releases what led to them."""
+
 
 class Membership(NamedTuple):
     """The processes that are connected.
@@ -99,6 +102,7 @@ class Membership(NamedTuple):
 _lock = threading.Lock()
 # With the store that it was made through, the settings that held, and the planned shares of rails.
 _connected: tuple[Any, Membership | Exception, Settings, tuple[SharesFrom, ...]] | None = None
+_core: MessageCore | None = None  # of the last generation, also of one that could not be connected
 _generation = 0
 
 
@@ -122,18 +126,19 @@ def connect(
       JaxcommError: `jax.distributed` has not been initialized, or a process does not come or cannot be connected. Then
         no process is connected, until `jax.distributed` is initialized anew.
     """
-    global _connected, _generation
+    global _connected, _core, _generation
     with _lock:
         client = store.client()
         if _connected is None or _connected[0] is not client:
+            _close()
             _generation += 1
             chosen = Settings()
             try:
                 chosen = settings.from_environment()
                 chosen = chosen._replace(rails=tuple(named) or chosen.rails, planned_transport=planned_transport)
-                core, coordinator = new_core(), jax_compat.coordinator_address()
+                _core, coordinator = new_core(), jax_compat.coordinator_address()
                 made: Membership | Exception = connect_as(
-                    jax.process_index(), jax.process_count(), core, chosen, coordinator, _generation, planned
+                    jax.process_index(), jax.process_count(), _core, chosen, coordinator, _generation, planned
                 )
             except Exception as error:
                 stages.publish_failure(jax.process_index(), error)
@@ -160,6 +165,27 @@ def connect(
             "of the plan's choice. Call jaxcomm.init(plan=…) before the first collective."
         )
     return outcome
+
+
+def close_last() -> None:
+    """Ends the last generation, if `jax.distributed` has been shut down since.
+
+    Raises:
+      JaxcommError: a call between its processes has not ended.
+    """
+    with _lock:
+        if _connected is not None and not (jax_compat.spans_processes() and _connected[0] is store.client()):
+            _close()
+
+
+def _close() -> None:
+    global _connected, _core
+    if _connected is not None and isinstance(_connected[1], Membership) and _connected[1].repair is not None:
+        _connected[1].repair.close()
+    _connected = None
+    if _core is not None:
+        _core.close()
+        _core = None
 
 
 def connect_as(

@@ -43,6 +43,7 @@ class Core:
         self.rails: list[str] = []
         self.shares: dict[int, tuple[list[int], list[tuple[int, list[int]]]]] = {}
         self.hosts: list[int] = []  # once it has been started
+        self.is_closed = False
 
     def shm_file(self) -> tuple[int, int]:
         return self.file, NUMBER
@@ -78,6 +79,9 @@ class Core:
 
     def start(self, hosts: Sequence[int]) -> None:
         self.hosts = [*hosts]
+
+    def close(self) -> None:
+        self.is_closed = True
 
 
 @pytest.fixture
@@ -433,15 +437,20 @@ def test_memory_that_cannot_be_opened_is_an_error(cores: list[Core], changes: di
 
 def test_connect_is_done_once_for_each_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "_connected", None)
+    monkeypatch.setattr(bootstrap, "_core", None)
     monkeypatch.setattr(bootstrap, "_generation", 0)
     monkeypatch.setattr(jax_compat, "coordinator_address", lambda: "localhost:1")
     monkeypatch.setattr(jax, "process_count", lambda: 1)
+    last: list[Core] = []
     for generation in (1, 2):
         made = Store()
         monkeypatch.setattr(jax_compat, "key_value_store", lambda made=made: made)
         first = bootstrap.connect(Core)
         assert bootstrap.connect(Core) is first
         assert first.generation == generation and first.transports == ("",)
+        assert isinstance(first.core, Core) and not first.core.is_closed
+        assert all(core.is_closed for core in last)
+        last.append(first.core)
 
 
 def test_a_process_that_was_started_again_is_none_of_the_job(cores: list[Core], store: Store) -> None:
@@ -456,6 +465,7 @@ def test_a_process_that_was_started_again_is_none_of_the_job(cores: list[Core], 
 
 def test_a_failure_is_reported_again(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
     monkeypatch.setattr(bootstrap, "_connected", None)
+    monkeypatch.setattr(bootstrap, "_core", None)
     monkeypatch.setattr(jax_compat, "coordinator_address", lambda: "localhost:1")
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setenv("JAXCOMM_CONNECT_TIMEOUT_S", "0.1")
