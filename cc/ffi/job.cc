@@ -94,10 +94,10 @@ Status Job::AddShm(uint32_t process, uint64_t nonce, int fd) {
 }
 
 Status Job::SetRails(uint32_t process, const std::vector<RailTable::Range>& ranges,
-                     const std::vector<uint32_t>& connected) {
+                     const std::vector<uint32_t>& connected, const std::vector<uint32_t>& down) {
   if (!rails_) return InvalidArgument("this process has one rail");
   Status status = Add(process, kRails);
-  return status.ok() ? rails_->AddProcess(process, ranges, connected) : status;
+  return status.ok() ? rails_->AddProcess(process, ranges, connected, down) : status;
 }
 
 // `rails`: of the kind that is to be added.

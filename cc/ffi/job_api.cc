@@ -117,17 +117,19 @@ JAXCOMM_EXPORT int jaxcomm_job_open_rails(const char* kind, const char* names, c
   });
 }
 
-// Of a job of several rails: those that lead to a process, and their shares of calls of at least `min_bytes[i]` bytes:
-// `rails` numbers of 1024, for each of the `ranges`.
+// Of a job of several rails: those that lead to a process, those that are down and will, and their shares of calls of
+// at least `min_bytes[i]` bytes: `rails` numbers of 1024, for each of the `ranges`.
 JAXCOMM_EXPORT int jaxcomm_job_set_rails(int64_t process, const uint32_t* connected, int64_t num_connected,
-                                         const int64_t* min_bytes, const uint32_t* shares, int64_t ranges,
-                                         int64_t rails, char* error, int64_t capacity) {
+                                         const uint32_t* down, int64_t num_down, const int64_t* min_bytes,
+                                         const uint32_t* shares, int64_t ranges, int64_t rails, char* error,
+                                         int64_t capacity) {
   return Answer(error, capacity, [&] {
     std::vector<RailTable::Range> table;
     for (int64_t i = 0; i < ranges; ++i) {
       table.push_back({min_bytes[i], {shares + i * rails, shares + (i + 1) * rails}});
     }
-    return TheJob().SetRails(static_cast<uint32_t>(process), table, {connected, connected + num_connected});
+    return TheJob().SetRails(static_cast<uint32_t>(process), table, {connected, connected + num_connected},
+                             {down, down + num_down});
   });
 }
 

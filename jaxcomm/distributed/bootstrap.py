@@ -28,6 +28,7 @@ from jaxcomm.distributed.rail_connections import (
     rails_between,
     rails_shares,
     round_trips_over,
+    say_down,
     used_rails,
 )
 from jaxcomm.distributed.rails import RailEnd
@@ -53,8 +54,13 @@ class MessageCore(RailsCore, Protocol):
     def open_rails(self, kind: str, names: list[str]) -> None:
         """Opens the rails of these names, all "tcp" or "udp", numbered in an order that all processes have."""
 
-    def set_rails(self, process: int, connected: list[int], shares: list[tuple[int, list[int]]]) -> None:
-        """Sets the connected rails to a process, and every rail's share by smallest size; not called for one rail."""
+    def set_rails(
+        self, process: int, connected: list[int], down: list[int], shares: list[tuple[int, list[int]]]
+    ) -> None:
+        """Sets the rails to a process, and every rail's share by smallest size; not called for one rail.
+
+        Those that are down count as cut once.
+        """
 
     def add_tcp(self, process: int, rail: int, fd: int) -> None:
         """Takes a connected, authenticated, non-blocking socket."""
@@ -218,22 +224,26 @@ def connect_as(
         generation, key = _agree_on_key(process, chosen, generation, deadline)
         way = agreed_way(process, others, chosen, coordinator, deadline)
         with contextlib.ExitStack() as after_failure:
-            listeners: list[Listener] = []
+            listeners: dict[str, Listener] = {}
             bound: dict[str, socket.socket] = {}
             own_rails = [] if chosen.transport == "shm" else rails.own_rails(chosen, way)
             over_udp = chosen.transport == "udp" or (chosen.follows_plan and chosen.planned_transport == "udp")
             for number, rail in enumerate(own_rails):
+                if not rail.address:
+                    continue
                 bound[rail.name] = listening_socket(rail.address, rail.interface)
                 after_failure.callback(bound[rail.name].close)
-                listeners.append(Listener(bound[rail.name], key, process=process, processes=processes, rail=number))
-                after_failure.callback(listeners[-1].abandon)
-                own_rails[number] = rail._replace(port=listeners[-1].address[1])
+                made = Listener(bound[rail.name], key, process=process, processes=processes, rail=number)
+                listeners[rail.name] = made
+                after_failure.callback(made.abandon)
+                own_rails[number] = rail._replace(port=made.address[1])
             own = _own_record(process, chosen, over_udp, core, own_rails, planned)
             stages.publish("record", process, records.signed(own, key))
             peers = {
                 other: records.verified(text, other, key)
                 for other, text in stages.lookup_all("record", others, deadline, "come").items()
             }
+            rails.check_missing([record.rails for record in [own, *peers.values()]])
             sharing = [other for other, peer in peers.items() if host.share_memory(own, peer)]
             between_hosts = host.between_hosts([own, *peers.values()])
             if over_udp and between_hosts == "tcp":
@@ -244,14 +254,22 @@ def connect_as(
             for other in sharing:
                 files[other] = host.open_shared_memory(peers[other])
                 after_failure.callback(os.close, files[other])
-            sockets, lacking = connect_rails(own, peers, leads, key, deadline, after_failure)
-            stages.publish("connected", process, json.dumps(lacking))
+            say_down([own, *peers.values()])
+            sockets, lacking, down = connect_rails(own, peers, leads, key, deadline, after_failure)
+            stages.publish("connected", process, json.dumps([lacking, down]))
             connected = stages.lookup_all("connected", others, deadline, "connected")
-            for number, listener in enumerate(listeners):
+            for name, listener in listeners.items():
                 for other, connection in listener.close().items():
                     after_failure.callback(connection.close)
-                    sockets[other, own.rails[number].name] = connection
-            lacking_somewhere = {*lacking}.union(*map(json.loads, connected.values()))
+                    sockets[other, name] = connection
+            lacking_somewhere = {*lacking}
+            for other, text in connected.items():
+                their_lacking, their_down = json.loads(text)
+                lacking_somewhere |= {*their_lacking}
+                down += [(other, name) for to, name in their_down if to == process]
+            for to in down:
+                if (unused := sockets.pop(to, None)) is not None:  # the other side gave it up
+                    unused.close()
             paths: dict[tuple[int, str], UdpPath] = {}
             if between_hosts == "udp":
                 connections = {to: made for to, made in sockets.items() if to[1] not in lacking_somewhere}
@@ -268,11 +286,11 @@ def connect_as(
     round_trips = round_trips_over(leads, sockets)
     shares = rails_shares(own, peers, leads, round_trips, planned)
     core.open_rails(between_hosts, used or [rails.DEFAULT])
-    _add_rails(core, own, used, leads, sockets, paths, shares, planned)
+    _add_rails(core, own, peers, used, leads, sockets, paths, shares, planned, down)
     names = [record.host for _, record in sorted({**peers, process: own}.items())]
     hosts = tuple(names.index(name) for name in names)
     core.start(hosts)
-    repair = Repair(core, own, peers, used, key, bound) if len(used) > 1 and leads else None
+    repair = Repair(core, own, peers, used, key, bound, down) if len(used) > 1 and leads else None
     if repair is None:
         for each in bound.values():
             each.close()
@@ -282,7 +300,7 @@ def connect_as(
         tuple("" if other == process else "shm" if other in sharing else between_hosts for other in range(processes)),
         hosts,
         between_hosts == "udp",
-        sum(listener.strangers for listener in listeners),
+        sum(listener.strangers for listener in listeners.values()),
         core,
         own.rails,
         shares,
@@ -317,23 +335,27 @@ def _words(named: Sequence[NamedRail]) -> str:
 def _add_rails(
     core: MessageCore,
     own: Record,
+    peers: Mapping[int, Record],
     used: list[str],
     leads: Mapping[int, list[str]],
     sockets: Mapping[tuple[int, str], socket.socket],
     paths: Mapping[tuple[int, str], UdpPath],
     shares: Mapping[int, Sequence[SharesFrom]],
     planned: Sequence[SharesFrom],
+    down: Sequence[tuple[int, str]],
 ) -> None:
     """Gives the core the shares of its rails and their connections, or the paths that these are of."""
-    for other, lead in leads.items():
-        if lacking := [rail.name for rail in own.rails if not rail.network and rail.name not in lead]:
+    for other in leads:
+        theirs = {rail.name for rail in peers[other].rails}
+        if lacking := [rail.name for rail in own.rails if not rail.network and rail.name not in theirs]:
             say_once(f"process {other} is not reached over the rails {', '.join(lacking)}, which it has not named.")
     if planned and leads and not rails.is_planned(own.rails, planned):
         say_once(f"the plan's shares are not followed: {rails.source(own.rails, planned, is_named=False)}.")
     for other, lead in leads.items():
         if len(used) > 1 and any((other, name) in sockets for name in lead):
             table = [(each.min_bytes, [each.shares.get(name, 0) for name in used]) for each in shares[other]]
-            core.set_rails(other, [used.index(name) for name in lead], table)
+            cut = [used.index(name) for name in lead if (other, name) in down]
+            core.set_rails(other, [used.index(name) for name in lead if (other, name) not in down], cut, table)
     for (other, name), connection in sockets.items():
         path = paths.get((other, name))
         if name not in leads[other]:
@@ -372,4 +394,5 @@ def _own_record(
     shared = (-1, 0) if chosen.transport in ("tcp", "udp") else core.shm_file()
     digest = hashlib.sha256(json.dumps(planned).encode()).hexdigest()[:16] if planned else ""
     identity = chosen.host or host.identity()
-    return Record(process, chosen.transport, over_udp, identity, os.getpid(), *shared, tuple(own_rails), digest)
+    name = socket.gethostname()
+    return Record(process, chosen.transport, over_udp, identity, os.getpid(), *shared, tuple(own_rails), digest, name)

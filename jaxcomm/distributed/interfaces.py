@@ -37,6 +37,11 @@ class Interface(NamedTuple):
     state: str
     is_physical: bool
 
+    @property
+    def is_up(self) -> bool:
+        """Whether it has a carrier, as far as the kernel knows: it may carry packets."""
+        return self.state in ("up", "unknown", "")
+
 
 class Address(NamedTuple):
     """An IP address and its network: "10.1.0.7", "10.1.0.0/24"."""

@@ -60,8 +60,10 @@ class Connections:
         """Opens the rails of these names, all "tcp" or "udp"."""
         CPU.call("job_open_rails", kind.encode(), os.fsencode("".join(f"{name}\n" for name in names)))
 
-    def set_rails(self, process: int, connected: list[int], shares: list[tuple[int, list[int]]]) -> None:
-        """Sets the connected rails to a process, and every rail's share by smallest size."""
+    def set_rails(
+        self, process: int, connected: list[int], down: list[int], shares: list[tuple[int, list[int]]]
+    ) -> None:
+        """Sets the rails to a process, those that are connected and those that are down, and every rail's shares."""
         lows = [low for low, _ in shares]
         units = [unit for _, each in shares for unit in each]
         CPU.call(
@@ -69,6 +71,8 @@ class Connections:
             process,
             (ctypes.c_uint32 * len(connected))(*connected),
             len(connected),
+            (ctypes.c_uint32 * len(down))(*down),
+            len(down),
             (ctypes.c_int64 * len(lows))(*lows),
             (ctypes.c_uint32 * len(units))(*units),
             len(lows),

@@ -20,7 +20,7 @@ CPU: Final = Core(
         "job_open": (ctypes.c_int64, ctypes.c_int64),
         "job_open_rails": (ctypes.c_char_p, ctypes.c_char_p),
         "job_set_rails": (
-            *(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64),
+            *(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64),
             *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64),
         ),
         "job_shm_file": (ctypes.c_void_p, ctypes.c_void_p),

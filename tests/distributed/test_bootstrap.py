@@ -44,6 +44,7 @@ class Core:
         self.shares: dict[int, tuple[list[int], list[tuple[int, list[int]]]]] = {}
         self.hosts: list[int] = []  # once it has been started
         self.is_closed = False
+        self.down: dict[int, list[int]] = {}
 
     def shm_file(self) -> tuple[int, int]:
         return self.file, NUMBER
@@ -55,8 +56,11 @@ class Core:
     def open_rails(self, kind: str, names: list[str]) -> None:
         self.kind, self.rails = kind, names
 
-    def set_rails(self, process: int, connected: list[int], shares: list[tuple[int, list[int]]]) -> None:
+    def set_rails(
+        self, process: int, connected: list[int], down: list[int], shares: list[tuple[int, list[int]]]
+    ) -> None:
         self.shares[process] = connected, shares
+        self.down[process] = down
 
     def add_tcp(self, process: int, rail: int, fd: int) -> None:
         made = socket.socket(fileno=fd)
