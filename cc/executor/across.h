@@ -142,6 +142,7 @@ class AcrossProcesses : public Transport::Events {
   void Stop(const std::shared_ptr<MessageCall>& call);
 
   void Lose(const GoneProcess& gone);
+  std::optional<Failure::Gone> GoneOf(const MessageSite& site, const Status& why) const;
   std::shared_ptr<MessageCall> FindOrKeep(PeerArrival arrival);
   std::shared_ptr<MessageCall> FindOrFail(const CallId& id, const Status& why);
   std::optional<Finished> FindFinished(const CallId& id) const;
@@ -170,6 +171,8 @@ class AcrossProcesses : public Transport::Events {
   FailedCalls failures_;
   std::map<uint32_t, LastCall> last_calls_;  // by device
   std::map<uint32_t, GoneProcess> gone_;     // by process
+  // Those that another process has found first, until this one does.
+  std::map<uint32_t, GoneProcess> reported_gone_;
   int64_t number_ = 0;
 };
 

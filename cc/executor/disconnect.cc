@@ -33,6 +33,7 @@ Status AcrossProcesses::Disconnect(Clock::time_point limit) {
   choices_.clear();
   last_calls_.clear();
   gone_.clear();
+  reported_gone_.clear();
   names_ = CallNames();
   early_ = EarlyArrivals();
   failures_ = FailedCalls();

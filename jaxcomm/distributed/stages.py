@@ -1,4 +1,7 @@
-"""The stages in which the processes of a job connect: what each publishes at a stage, the others look up."""
+"""The stages in which the processes of a job connect: what each publishes at a stage, the others look up.
+
+Each text begins with the version of what processes publish and send to each other, which must be one in all of them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Final
 from jaxcomm.distributed import store
 from jaxcomm.errors import JaxcommError
 
+VERSION: Final = 2  # one more for each change of records, handshake, frames, notices or fingerprints
 STAGES: Final = ("generation", "way", "record", "connected", "udp")  # in this order
 _FAILED: Final = "failed: "
 _CURE: Final = "run the same steps in all processes; JAXCOMM_CONNECT_TIMEOUT_S=600 gives them more time."
@@ -19,7 +23,7 @@ def publish(stage: str, process: int, text: str) -> None:
     Raises:
       JaxcommError: as `store.publish`.
     """
-    store.publish(f"{stage}/{process}", text)
+    store.publish(f"{stage}/{process}", f"{VERSION} {text}")
 
 
 def publish_failure(process: int, error: Exception) -> None:
@@ -38,9 +42,10 @@ def lookup_all(stage: str, processes: Iterable[int], deadline: float, verb: str)
       verb: says in the error which step is missing: "come".
 
     Raises:
-      JaxcommError: a process has not come so far, or has published why it could not.
+      JaxcommError: a process has not come so far, has another version, or has published why it could not be connected.
     """
-    found, missing = store.lookup_all({process: f"{stage}/{process}" for process in processes}, deadline)
+    published, missing = store.lookup_all({process: f"{stage}/{process}" for process in processes}, deadline)
+    found = {process: _of_this_version(process, text) for process, text in published.items()}
     for process, text in found.items():
         if text.startswith(_FAILED):
             reason = text.removeprefix(_FAILED).splitlines()[0]
@@ -49,3 +54,14 @@ def lookup_all(stage: str, processes: Iterable[int], deadline: float, verb: str)
         words = f"process{'es' * (len(missing) > 1)} {', '.join(map(str, missing))}"
         raise JaxcommError(f"{words} ha{'ve' if len(missing) > 1 else 's'} not {verb} in time.\n  Cure: {_CURE}")
     return found
+
+
+def _of_this_version(process: int, text: str) -> str:
+    version, _, rest = text.partition(" ")
+    if version != str(VERSION):
+        theirs = f"version {version}" if version.isdecimal() and len(version) < 9 else "an unknown version"
+        raise JaxcommError(
+            f"process {process} speaks {theirs} of jaxcomm's protocol, and this process version {VERSION}.\n"
+            "  Cure: install the same version of jaxcomm for all processes."
+        )
+    return rest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +14,7 @@ import jax
 import pytest
 
 from jaxcomm import jax_compat
-from jaxcomm.distributed import bootstrap, host, rail_connections, rails, records, secret, udp_paths
+from jaxcomm.distributed import bootstrap, host, rail_connections, rails, records, secret, stages, udp_paths
 from jaxcomm.distributed.bootstrap import Membership, connect_as
 from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.records import Record
@@ -476,3 +477,21 @@ def test_a_failure_is_reported_again(monkeypatch: pytest.MonkeyPatch, store: Sto
     for _ in range(2):
         with pytest.raises(JaxcommError, match="process 1 has not come in time"):
             bootstrap.connect(Core)
+
+
+def test_another_version_of_the_protocol_is_named_by_all(cores: list[Core], store: Store) -> None:
+    """Process 2 is of the next version, and has published its record."""
+    for stage in ("way", "record"):
+        store.key_value_set(f"jaxcomm/{stage}/2", f"{stages.VERSION + 1} []")
+    found = errors(connect_all(cores, [TCP, TCP, None]))[:2]
+    mine, theirs = stages.VERSION, stages.VERSION + 1
+    said = f"process 2 speaks version {theirs} of jaxcomm's protocol, and this process version {mine}."
+    assert all(said in text for text in found)
+    assert any(text == f"{said}\n  Cure: install the same version of jaxcomm for all processes." for text in found)
+
+
+@pytest.mark.parametrize("text", ["failed: it has no version", "", "abc {}", "99999999999 []"])
+def test_a_text_without_a_version_is_of_an_unknown_one(store: Store, text: str) -> None:
+    store.key_value_set("jaxcomm/record/1", text)
+    with pytest.raises(JaxcommError, match=r"^process 1 speaks an unknown version of jaxcomm's protocol, and this "):
+        stages.lookup_all("record", [1], time.monotonic() + 5, "come")

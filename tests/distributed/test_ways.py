@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jaxcomm import jax_compat
-from jaxcomm.distributed import interfaces, ways
+from jaxcomm.distributed import interfaces, stages, ways
 from jaxcomm.distributed.addresses import Route, local_address, routes
 from jaxcomm.distributed.settings import Settings
 from jaxcomm.errors import JaxcommError
@@ -103,7 +103,7 @@ def test_what_is_published_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store()
     monkeypatch.setattr(jax_compat, "key_value_store", lambda: store)
     for text in ("[7.5]", '["eth0"]', "{", "null"):
-        store.values["jaxcomm/way/1"] = text
+        store.values["jaxcomm/way/1"] = f"{stages.VERSION} {text}"
         store.values.pop("jaxcomm/way/0", None)
         with pytest.raises(JaxcommError, match=r"^process 1 published .* no list of addresses\.\n  Cure: "):
             ways.agreed_way(0, [1], Settings(), "127.0.0.1:1", time.monotonic() + 1)
