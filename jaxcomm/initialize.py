@@ -16,7 +16,7 @@ import jax
 from jaxcomm import communicator, ffi, jax_compat
 from jaxcomm.choice import AUTO, PLANS
 from jaxcomm.communicator import Hashes, PlanLike
-from jaxcomm.errors import JaxcommError, PlanError
+from jaxcomm.errors import PlanError
 from jaxcomm.log import say_once
 
 
@@ -37,7 +37,8 @@ def init(
       mesh: if given, `plan` must fit one of its axes, or several together; plans by axes must fit theirs.
       plan: what collectives follow from now on, in all threads; as for `use_plan`, but None leaves what is active and
         {} ends it. "auto", in a job of several processes on CPUs: plans that the run makes itself for the processes of
-        the mesh, or for all, see `jaxcomm.auto_plan`. A plan file also says whether TCP or UDP is to connect hosts.
+        the mesh, or for all, see `jaxcomm.auto_plan`; elsewhere it is None, after one line in the log. A plan file also
+        says whether TCP or UDP is to connect hosts.
       rails: the network interfaces that connect hosts, as JAXCOMM_RAILS names them and in its place: ["eth0", "eth1"],
         or with their Mbit/s "eth0:4000,eth1:1000". What each carries is the plan's to say, if it has rails.
       deadline_s: seconds that a collective waits for its last rank before it fails; None leaves it: at first it is the
@@ -56,11 +57,8 @@ def init(
     deadline = None if deadline_s is None else communicator.positive_seconds("deadline_s", deadline_s)
     connects = jax_compat.spans_processes() and jax.default_backend() == "cpu"
     if plan == AUTO and not connects:
-        raise JaxcommError(
-            'plan="auto" is for several processes on CPUs, which this is not one of.\n'
-            "  Cure: start the script with `jaxcomm launch` and call jax.distributed.initialize() first, or plan "
-            "with `jaxcomm profile` and `jaxcomm plan`."
-        )
+        say_once('plan="auto" needs several CPU processes; this job has one, or none on CPUs, and goes on without it.')
+        plan = None
     hashes = (((), AUTO),) if plan == AUTO else communicator.load(plan)
     if mesh is not None:
         _check_mesh(hashes, mesh)
@@ -74,6 +72,8 @@ def init(
         if len(transports) > 1:
             say_once("of the plans for several axes, some say TCP between hosts and some UDP: it is UDP.")
         members.connected(named, planned.in_units() if planned else (), max(transports, default=""))
+    elif members_used := sys.modules.get("jaxcomm.distributed.members"):  # there was a job of several processes
+        members_used.leave_last_job()
     if deadline is not None:
         ffi.set_deadline(deadline)
     if plan == AUTO:

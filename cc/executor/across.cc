@@ -20,6 +20,12 @@ constexpr std::chrono::milliseconds kPatience{5};
 // How many failed calls, finished calls and devices are remembered.
 constexpr size_t kFailedKept = 256, kFinishedKept = 1024, kDevices = 1 << 16;
 
+Status Malformed(uint32_t process, size_t bytes) {
+  return Status(Code::kInternal, "process " + std::to_string(process) + " has been cut off: it sent a notice of " +
+                                     std::to_string(bytes) + " bytes that cannot be read.\n" +
+                                     "  Cure: run the same jaxcomm in all processes.");
+}
+
 }  // namespace
 
 // What the running thread has yet to start, of any call. What a callback makes possible is started by whoever called
@@ -38,7 +44,8 @@ thread_local AcrossProcesses::Driver* AcrossProcesses::Driver::current = nullptr
 
 void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank,
                              Buffers buffers, Done done, const Status& refused) {
-  if (transport_.load() == nullptr) {
+  const User user(users_);
+  if (closing_ || transport_.load() == nullptr) {
     return done(Status(Code::kInternal, site->text() + ": the processes of the job are not connected.\n  Cure: call " +
                                             "jaxcomm.init() after jax.distributed.initialize()."));
   }
@@ -257,12 +264,13 @@ bool AcrossProcesses::StartTasks(const std::shared_ptr<MessageCall>& call, const
     if (call->site().is_small()) {
       Drive(call, call->Add(step));
     } else {
-      jobs.push_back([this, call, step] { Drive(call, call->Add(step)); });
+      jobs.push_back([this, call, step, user = User(users_)] { Drive(call, call->Add(step)); });
     }
   });
   if (!jobs.empty()) pool_.Submit(std::move(jobs));
   if (steps.keeps_too_much)
-    timer_.After(kPatience, [this, call] { Drive(call, call->CopyViews(Clock::now() - kPatience)); });
+    timer_.After(kPatience,
+                 [this, call, user = User(users_)] { Drive(call, call->CopyViews(Clock::now() - kPatience)); });
   return started > 0 || steps.arrived;
 }
 
@@ -360,8 +368,19 @@ void AcrossProcesses::TellDifference(const Finished& call, uint32_t process, con
 
 // Where ranks disagree, those of other groups may be wrong as well; a rank that is late concerns its group only.
 void AcrossProcesses::TellFailure(const MessageSite& site, const CallId& id, const Status& why) {
-  SendNotice(why.code() == Code::kInvalidArgument ? site.everybody() : site.others(), Encode(Failure{id, why}));
+  SendNotice(why.code() == Code::kInvalidArgument ? site.everybody() : site.others(),
+             Encode(Failure{id, why, GoneOf(site, why)}));
   transport_.load()->Flush();
+}
+
+// The process of the site that the error names as gone.
+std::optional<Failure::Gone> AcrossProcesses::GoneOf(const MessageSite& site, const Status& why) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [process, gone] : gone_) {
+    const bool is_named = why.message().find(gone.why.message()) != std::string::npos;
+    if (is_named && site.HasRankOf(process)) return Failure::Gone{process, gone.has_left};
+  }
+  return std::nullopt;
 }
 
 // Nothing is being started or added any more; what the transport still does for the call must end before its ranks hear
@@ -375,7 +394,7 @@ void AcrossProcesses::Stop(const std::shared_ptr<MessageCall>& call) {
     failed_.push_back(call->id());
     for (; failed_.size() > kFailedKept; failed_.pop_front()) calls_.erase(failed_.front());
   }
-  pool_.Submit({[this, call] {
+  pool_.Submit({[this, call, user = User(users_)] {
     transport_.load()->Cancel(call->id());
     for (Completion& completion : call->TakeWaiting()) call_back_(call->Describe(), std::move(completion));
   }});
@@ -407,8 +426,8 @@ std::shared_ptr<MessageCall> AcrossProcesses::FindOrFail(const CallId& id, const
 
 void AcrossProcesses::OnNotice(uint32_t process, std::string_view bytes) {
   const std::optional<Notice> notice = DecodeNotice(bytes);
-  if (!notice) return;
   const Clock::time_point now = Clock::now();
+  if (!notice) return Lose({process, Malformed(process, bytes.size()), false, now});
   if (const auto* arrival = std::get_if<Arrival>(&*notice)) {
     Remember(arrival->device, arrival->call, arrival->text, now);
     const auto call = FindOrKeep({process, *arrival, now});
@@ -423,6 +442,14 @@ void AcrossProcesses::OnNotice(uint32_t process, std::string_view bytes) {
     }
     StartDecided(/*overdue=*/Clock::time_point::min());
   } else if (const auto* failure = std::get_if<Failure>(&*notice)) {
+    if (failure->gone) {  // before the error that names it
+      const std::string name = "process " + std::to_string(failure->gone->process);
+      const std::string end = failure->gone->has_left ? " has left" : " is gone";
+      const Status why(Code::kInternal, name + end + ", as process " + std::to_string(process) + " reports");
+      std::lock_guard<std::mutex> lock(mutex_);
+      reported_gone_.emplace(failure->gone->process,
+                             GoneProcess{failure->gone->process, why, failure->gone->has_left, now});
+    }
     if (FindFinished(failure->call)) return;
     const auto call = FindOrFail(failure->call, failure->why);
     if (call && call->site().Knows(process)) Drive(call, call->Fail(failure->why, /*announce=*/false));
@@ -449,7 +476,9 @@ void AcrossProcesses::Lose(const GoneProcess& gone) {
 std::vector<AcrossProcesses::GoneProcess> AcrossProcesses::gone() const {
   std::vector<GoneProcess> found;
   std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& [process, gone] : gone_) found.push_back(gone);
+  std::map<uint32_t, GoneProcess> all = gone_;
+  all.insert(reported_gone_.begin(), reported_gone_.end());
+  for (const auto& [process, gone] : all) found.push_back(gone);
   return found;
 }
 
@@ -465,6 +494,7 @@ bool AcrossProcesses::waiting() const {
 }
 
 void AcrossProcesses::Watch(Clock::time_point now, double deadline) {
+  const User user(users_);
   StartDecided(now - std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(deadline)));
   std::vector<std::shared_ptr<MessageCall>> calls;
   {

@@ -32,6 +32,7 @@
 #include "cc/executor/notices.h"
 #include "cc/executor/step_choice.h"
 #include "cc/executor/timer.h"
+#include "cc/executor/users.h"
 #include "cc/executor/worker_pool.h"
 #include "cc/transport/transport.h"
 
@@ -45,11 +46,16 @@ class AcrossProcesses : public Transport::Events {
   AcrossProcesses(WorkerPool& pool, Timer& timer, CallBack call_back)
       : pool_(pool), timer_(timer), call_back_(std::move(call_back)) {}
 
-  // Before the first Arrive; the transport is the caller's. It outlives this, but has run its last callback by then.
+  // Before the first Arrive; the transport is the caller's. It outlives this or stays until Disconnect, but has run its
+  // last callback by then.
   void Connect(Transport* transport, bool yields) {
     yields_ = yields;
+    closing_ = false;
     transport_.store(transport);
   }
+  // Once the transport has run its last callback: waits until no call uses it, and forgets the job's calls, their names
+  // and the processes that are gone. An error: a call is still open at the limit.
+  Status Disconnect(Clock::time_point limit);
 
   // `refused`: an error that the rank brings, which all ranks of the call end with.
   void Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers, Done done,
@@ -136,6 +142,7 @@ class AcrossProcesses : public Transport::Events {
   void Stop(const std::shared_ptr<MessageCall>& call);
 
   void Lose(const GoneProcess& gone);
+  std::optional<Failure::Gone> GoneOf(const MessageSite& site, const Status& why) const;
   std::shared_ptr<MessageCall> FindOrKeep(PeerArrival arrival);
   std::shared_ptr<MessageCall> FindOrFail(const CallId& id, const Status& why);
   std::optional<Finished> FindFinished(const CallId& id) const;
@@ -147,6 +154,8 @@ class AcrossProcesses : public Transport::Events {
   const CallBack call_back_;
   std::atomic<Transport*> transport_{nullptr};
   bool yields_ = false;  // who helps; set before the transport
+  std::atomic<bool> closing_{false};
+  std::atomic<int64_t> users_{0};  // of the transport, beside its own threads
 
   mutable std::mutex mutex_;
   CallNames names_;
@@ -162,6 +171,8 @@ class AcrossProcesses : public Transport::Events {
   FailedCalls failures_;
   std::map<uint32_t, LastCall> last_calls_;  // by device
   std::map<uint32_t, GoneProcess> gone_;     // by process
+  // Those that another process has found first, until this one does.
+  std::map<uint32_t, GoneProcess> reported_gone_;
   int64_t number_ = 0;
 };
 

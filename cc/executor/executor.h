@@ -60,9 +60,10 @@ class Executor {
   // How often all processes had launched a module before. Also to be asked where a device of this process comes to a
   // collective between processes in which it is alone.
   uint32_t LaunchOf(uint64_t module, int64_t run) { return across_.LaunchOf(module, run); }
-  // Before the first ArriveAcross. The transport, whose events go to events(), is the caller's. It outlives this, but
-  // must have run its last callback when this ends.
+  // Before the first ArriveAcross. The transport, whose events go to events(), is the caller's. It outlives this, or
+  // stays until Disconnect, but must have run its last callback by then.
   void Connect(Transport* transport, bool yields = false) { across_.Connect(transport, yields); }
+  Status Disconnect(Clock::time_point limit) { return across_.Disconnect(limit); }
   Transport::Events& events() { return across_; }
   std::vector<AcrossProcesses::GoneProcess> gone() const { return across_.gone(); }
 

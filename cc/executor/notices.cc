@@ -7,6 +7,7 @@ namespace {
 
 constexpr uint8_t kArrival = 1, kFailure = 2;
 constexpr uint8_t kHere = 1, kNext = 2, kWaits = 4;
+constexpr uint8_t kLeft = 1, kDied = 2;  // of the process that is gone; 0: none is
 
 std::string Begin(uint8_t which, const CallId& call) {
   std::string bytes;
@@ -36,6 +37,8 @@ std::string Encode(const Arrival& arrival) {
 
 std::string Encode(const Failure& failure) {
   std::string bytes = Begin(kFailure, failure.call);
+  AppendNumber<uint8_t>(bytes, !failure.gone ? 0 : failure.gone->has_left ? kLeft : kDied);
+  AppendNumber<uint32_t>(bytes, failure.gone ? failure.gone->process : 0);
   AppendNumber(bytes, static_cast<uint8_t>(failure.why.code()));
   bytes.append(failure.why.message(), 0, Failure::kMaxText);
   return bytes;
@@ -56,10 +59,14 @@ std::optional<Notice> DecodeNotice(std::string_view bytes) {
     return arrival;
   }
   if (which == kFailure) {
+    const auto end = in.Get<uint8_t>();
+    const auto process = in.Get<uint32_t>();
     const auto code = in.Get<uint8_t>();
     const bool is_error = code > static_cast<uint8_t>(Code::kOk) && code <= static_cast<uint8_t>(Code::kInternal);
-    if (!in.ok() || !is_error || in.rest().size() > Failure::kMaxText) return std::nullopt;
-    return Failure{call, Status(static_cast<Code>(code), std::string(in.rest()))};
+    if (!in.ok() || !is_error || end > kDied || in.rest().size() > Failure::kMaxText) return std::nullopt;
+    Failure failure{call, Status(static_cast<Code>(code), std::string(in.rest()))};
+    if (end != 0) failure.gone = {process, end == kLeft};
+    return failure;
   }
   return std::nullopt;
 }

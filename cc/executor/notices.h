@@ -36,8 +36,15 @@ struct Arrival {
 struct Failure {
   static constexpr size_t kMaxText = 2000;
 
+  // A process that is gone, for whose lack the call has failed.
+  struct Gone {
+    uint32_t process;
+    bool has_left;
+  };
+
   CallId call;
   Status why;
+  std::optional<Gone> gone = std::nullopt;
 };
 
 using Notice = std::variant<Arrival, Failure>;

@@ -29,6 +29,13 @@ TEST(Notices, ArriveAsTheyWereSent) {
   EXPECT_TRUE(std::get<Failure>(*failure).call == kCall);
   EXPECT_EQ(std::get<Failure>(*failure).why.code(), Code::kDeadlineExceeded);
   EXPECT_EQ(std::get<Failure>(*failure).why.message(), "late");
+  EXPECT_FALSE(std::get<Failure>(*failure).gone);
+  for (const bool has_left : {false, true}) {
+    const auto lacking = DecodeNotice(Encode(Failure{kCall, InvalidArgument("gone"), Failure::Gone{70000, has_left}}));
+    ASSERT_TRUE(lacking && std::get<Failure>(*lacking).gone);
+    EXPECT_EQ(std::get<Failure>(*lacking).gone->process, 70000u);
+    EXPECT_EQ(std::get<Failure>(*lacking).gone->has_left, has_left);
+  }
 }
 
 TEST(Notices, LongTextIsCutAndEveryNoticeFitsATransport) {

@@ -30,6 +30,21 @@ void PlanSwitches::Decide(bool commit) { End(commit, Status()); }
 
 void PlanSwitches::Fail(const Status& why) { End(/*commit=*/false, why); }
 
+void PlanSwitches::Reset() {
+  std::vector<Waiting> waiting;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    modules_.clear();
+    prepared_.clear();
+    plan_.reset();
+    failure_ = Status();
+    waiting.swap(waiting_);
+  }
+  for (const Waiting& it : waiting) {
+    it.then(Status(Code::kInternal, "this process has left the job"), nullptr, /*has_waited=*/true);
+  }
+}
+
 void PlanSwitches::End(bool commit, const Status& why) {
   std::vector<Waiting> waiting;
   {

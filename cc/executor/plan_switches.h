@@ -60,6 +60,8 @@ class PlanSwitches {
   void Decide(bool commit);
   // It cannot be known: the calls of those launches, and of all later ones, fail.
   void Fail(const Status& why);
+  // This process leaves its job: forgets all, and ends the calls that wait for a decision.
+  void Reset();
 
   // A call of this launch begins.
   void Follow(uint64_t module, uint32_t launch, Then then) {

@@ -39,6 +39,7 @@ struct AcrossSite {
   const MessageSite& own() const { return planned ? planned->own() : *site; }
 
   uint64_t module = 0;
+  uint64_t generation = TheJob().generation();
   std::shared_ptr<MessageSite> site;
   std::shared_ptr<PlannedSite> planned;  // in its place, where its plan is kAuto
   std::map<int32_t, uint32_t> ranks;     // by device id, those of groups of one rank left out
@@ -168,8 +169,9 @@ Status Start(AcrossSite* across, ffi::RunId run, int32_t device, const ffi::Rema
   std::vector<Leaf> leaves;
   Buffers buffers;
   const MessageSite& own = across->own();
-  Status status =
-      ReadBuffers(own.label().name, own.kind(), own.GroupOf(at->second).size(), args, rets, leaves, buffers);
+  Status status = TheJob().CheckGeneration(across->generation, own.label().name);
+  if (!status.ok()) return status;
+  status = ReadBuffers(own.label().name, own.kind(), own.GroupOf(at->second).size(), args, rets, leaves, buffers);
   if (!status.ok()) return status;
   if (own.loss()) status = TakeImportant(own, leaves, buffers);
   if (!status.ok()) return status;

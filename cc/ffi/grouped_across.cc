@@ -35,6 +35,7 @@ struct GroupedAcrossSite {
     for (const auto& [device, slot] : slots) slot.site->Forget(TheExecutor());
   }
 
+  uint64_t generation = TheJob().generation();
   std::map<int32_t, DividedSlot> slots;  // by device id
 };
 ffi::TypeId GroupedAcrossSite::id = {};
@@ -95,6 +96,7 @@ Status Start(GroupedAcrossSite* call_site, ffi::RunId run, int32_t device, const
     return Status(Code::kInternal, "grouped: device " + std::to_string(device) + " takes no part");
   }
   const auto& [rank, site] = at->second;
+  if (Status status = TheJob().CheckGeneration(call_site->generation, site->name()); !status.ok()) return status;
   const auto groups = args.get<ffi::BufferR1<ffi::DataType::S32>>(0);
   if (!groups.has_value() || groups->element_count() != site->ranks()) {
     return InvalidArgument(site->name() + ": the first operand must be int32[" + std::to_string(site->ranks()) +

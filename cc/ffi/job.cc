@@ -22,7 +22,7 @@ void CloseAll(const std::vector<int>& descriptors) {
 Status Job::Open(uint32_t process, uint32_t processes) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!routes_.empty()) {
-    return InvalidArgument("this process is connected to the others of its job already.\n  Cure: start a new process.");
+    return InvalidArgument("this process is connected to the others of its job already.");
   }
   if (process >= processes) {
     return InvalidArgument("process " + std::to_string(process) + " is none of " + std::to_string(processes));
@@ -31,6 +31,7 @@ Status Job::Open(uint32_t process, uint32_t processes) {
   process_ = process;
   routes_.assign(processes, kNone);
   routes_[process] = kLocal;
+  ++generation_;
   return Status();
 }
 
@@ -93,10 +94,10 @@ Status Job::AddShm(uint32_t process, uint64_t nonce, int fd) {
 }
 
 Status Job::SetRails(uint32_t process, const std::vector<RailTable::Range>& ranges,
-                     const std::vector<uint32_t>& connected) {
+                     const std::vector<uint32_t>& connected, const std::vector<uint32_t>& down) {
   if (!rails_) return InvalidArgument("this process has one rail");
   Status status = Add(process, kRails);
-  return status.ok() ? rails_->AddProcess(process, ranges, connected) : status;
+  return status.ok() ? rails_->AddProcess(process, ranges, connected, down) : status;
 }
 
 // `rails`: of the kind that is to be added.
@@ -207,13 +208,44 @@ void Job::Close() {
   if (rails_) rails_->Stop();
 }
 
+// Messages first, then rails, which the transports' events go to.
+void Job::Reset() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  router_.reset();
+  tcp_.clear();
+  udp_.clear();
+  rails_.reset();
+  shm_.reset();
+  local_.reset();
+  routes_.clear();
+  hosts_.clear();
+  rail_names_.clear();
+}
+
+uint32_t Job::process() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return process_;
+}
+
+uint32_t Job::host(uint32_t process) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return process < hosts_.size() ? hosts_[process] : 0;
+}
+
+Status Job::CheckGeneration(uint64_t generation, const std::string& who) const {
+  if (generation == generation_) return Status();
+  return InvalidArgument(who + ": its executable was loaded before jax.distributed was initialized again.\n" +
+                         "  Cure: call jax.clear_caches() and jax.extend.backend.clear_backends() after " +
+                         "jax.distributed.shutdown(), and compile the step anew.");
+}
+
 bool Job::started() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return router_ != nullptr;
 }
 
 bool Job::has_processor_each() const {
-  const auto here = std::count(hosts_.begin(), hosts_.end(), host(process_));
+  const auto here = std::count(hosts_.begin(), hosts_.end(), hosts_[process_]);
   return here <= static_cast<int64_t>(std::thread::hardware_concurrency());
 }
 

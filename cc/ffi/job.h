@@ -6,10 +6,12 @@
 //   status = TheJob().AddTcp(1, /*rail=*/0, socket);   // or AddUdp, or AddShm, for each other process
 //   status = TheJob().Start();             // from now on calls between processes may run
 //   TheJob().Close();                      // before the process ends: what is on its way gets out
+//   TheJob().Reset();                      // once no call uses it: another job, or the same one anew, may be opened
 //
-// They are connected once. Thread-safe.
+// They are connected once in a generation. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -41,7 +43,7 @@ class Job {
   Status OpenRails(RailKind kind, const std::vector<std::string>& names);
   // How messages for a process are cut over the rails that lead to it, before they are added; where there are several.
   Status SetRails(uint32_t process, const std::vector<RailTable::Range>& ranges,
-                  const std::vector<uint32_t>& connected);
+                  const std::vector<uint32_t>& connected, const std::vector<uint32_t>& down);
   // They own the descriptors.
   Status AddShm(uint32_t process, uint64_t nonce, int fd);
   Status AddTcp(uint32_t process, uint32_t rail, int socket);
@@ -57,15 +59,21 @@ class Job {
 
   // Sends what is queued, for some seconds at most, and says goodbye. Calls in flight fail, and so do later ones.
   void Close();
+  // After Close: releases all connections and their memory, of which nothing may be used any more.
+  void Reset();
 
   // Null before Start.
   Transport* transport() const { return router_.get(); }
   bool started() const;
   // After Start: whether there is a processor for each process of this host.
   bool has_processor_each() const;
-  uint32_t process() const { return process_; }
+  uint32_t process() const;
   // Of a process, after Start; 0 if it is none of the job.
-  uint32_t host(uint32_t process) const { return process < hosts_.size() ? hosts_[process] : 0; }
+  uint32_t host(uint32_t process) const;
+  // How often it has been opened: an executable belongs to the generation that it was loaded in.
+  uint64_t generation() const { return generation_; }
+  // An error of `who` where it was loaded in another generation.
+  Status CheckGeneration(uint64_t generation, const std::string& who) const;
 
  private:
   enum Route : uint32_t { kLocal, kShm, kRails, kNone };
@@ -76,6 +84,7 @@ class Job {
                  const std::vector<int>& descriptors);
 
   Transport::Events* const events_;
+  std::atomic<uint64_t> generation_{0};
   mutable std::mutex mutex_;
   uint32_t process_ = 0;
   std::vector<uint32_t> routes_, hosts_;  // by process

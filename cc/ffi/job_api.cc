@@ -21,6 +21,9 @@
 namespace jaxcomm {
 namespace {
 
+// For calls that fail as the process leaves the job to end.
+constexpr std::chrono::seconds kDisconnect{10};
+
 // Runs a list of messages between processes, of which this has some of the ranks, and waits for the end, which the
 // executor's deadline bounds; the seconds from the last arrival to it. `bytes`: of each rank of this process in turn.
 Result<double> RunMessages(const MessageSite::Label& label, uint64_t number, const MessageGroup& group,
@@ -93,6 +96,17 @@ JAXCOMM_EXPORT int jaxcomm_job_open(int64_t process, int64_t processes, char* er
                 [&] { return TheJob().Open(static_cast<uint32_t>(process), static_cast<uint32_t>(processes)); });
 }
 
+// Leaves the job, if there is one, and forgets it: another one may be opened.
+JAXCOMM_EXPORT int jaxcomm_job_reset(char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] {
+    TheJob().Close();
+    ThePlanSwitches().Reset();
+    Status status = TheExecutor().Disconnect(Clock::now() + kDisconnect);
+    if (status.ok()) TheJob().Reset();
+    return status;
+  });
+}
+
 // `kind`: "tcp" or "udp", of all; `names`: one in a line.
 JAXCOMM_EXPORT int jaxcomm_job_open_rails(const char* kind, const char* names, char* error, int64_t capacity) {
   return Answer(error, capacity, [&] {
@@ -103,17 +117,19 @@ JAXCOMM_EXPORT int jaxcomm_job_open_rails(const char* kind, const char* names, c
   });
 }
 
-// Of a job of several rails: those that lead to a process, and their shares of calls of at least `min_bytes[i]` bytes:
-// `rails` numbers of 1024, for each of the `ranges`.
+// Of a job of several rails: those that lead to a process, those that are down and will, and their shares of calls of
+// at least `min_bytes[i]` bytes: `rails` numbers of 1024, for each of the `ranges`.
 JAXCOMM_EXPORT int jaxcomm_job_set_rails(int64_t process, const uint32_t* connected, int64_t num_connected,
-                                         const int64_t* min_bytes, const uint32_t* shares, int64_t ranges,
-                                         int64_t rails, char* error, int64_t capacity) {
+                                         const uint32_t* down, int64_t num_down, const int64_t* min_bytes,
+                                         const uint32_t* shares, int64_t ranges, int64_t rails, char* error,
+                                         int64_t capacity) {
   return Answer(error, capacity, [&] {
     std::vector<RailTable::Range> table;
     for (int64_t i = 0; i < ranges; ++i) {
       table.push_back({min_bytes[i], {shares + i * rails, shares + (i + 1) * rails}});
     }
-    return TheJob().SetRails(static_cast<uint32_t>(process), table, {connected, connected + num_connected});
+    return TheJob().SetRails(static_cast<uint32_t>(process), table, {connected, connected + num_connected},
+                             {down, down + num_down});
   });
 }
 

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from typing import Final, TextIO, cast
+from typing import TextIO, cast
 
 from jaxcomm import extras
 from jaxcomm.cli.exit_codes import FAILED, INTERRUPTED, OK

@@ -1,20 +1,68 @@
-"""The local address that other hosts reach this process by, and sockets bound to it."""
+"""The local addresses that other hosts reach this process by, and sockets bound to it."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import ipaddress
 import os
 import socket
-import struct
+from typing import NamedTuple
 
 from jaxcomm.distributed.forks import close_in_children
+from jaxcomm.distributed.interfaces import address_of
 from jaxcomm.errors import JaxcommError
 
-_SIOCGIFADDR = 0x8915  # of linux/sockios.h
 _SO_RCVBUFFORCE = 33  # of asm-generic/socket.h
+
+
+class Route(NamedTuple):
+    """The way to an address of another machine, or of this one.
+
+    Attributes:
+      own: the IP address of this machine from which packets to it come.
+      peer: "host:port" of the address itself.
+      is_local: it is this machine's.
+    """
+
+    own: str
+    peer: str
+    is_local: bool
+
+
+def routes(coordinator: str) -> list[Route]:
+    """The ways to the addresses of a name, IPv4 and IPv6, in the order in which they are to be tried; one at least.
+
+    Args:
+      coordinator: "host:port", as `jax.distributed` takes it.
+
+    Raises:
+      JaxcommError: it has no address, or there is no way to any.
+    """
+    host, _, port = coordinator.rpartition(":")
+    found: dict[Route, None] = {}
+    failure: Exception | None = None
+    try:
+        addresses = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)
+    except (OSError, ValueError) as error:
+        addresses, failure = [], error
+    for family, kind, _, _, address in addresses:
+        try:
+            with socket.socket(family, kind) as probe:
+                probe.connect(address)  # of a datagram socket: sends nothing, only chooses the route
+                own: str = probe.getsockname()[0]
+        except OSError as error:
+            failure = error
+            continue
+        is_local = own == address[0] or ipaddress.ip_address(own).is_loopback
+        found[Route(own, f"[{address[0]}]:{port}", is_local)] = None
+    if not found:
+        why = failure.strerror if isinstance(failure, OSError) else "it is no host and port, such as 10.0.0.1:1234"
+        raise JaxcommError(
+            f"no local address reaches the coordinator {coordinator!r}: {why}.\n"
+            "  Cure: JAXCOMM_INTERFACE=eth0, or what the interface between the hosts is called."
+        ) from failure
+    return [*found]
 
 
 def local_address(coordinator: str, interface: str) -> str:
@@ -25,24 +73,19 @@ def local_address(coordinator: str, interface: str) -> str:
       interface: such as "eth1".
 
     Raises:
-      JaxcommError: there is no such interface, it has no IPv4 address, or the coordinator has no address.
+      JaxcommError: there is no such interface, it has no IP address, or the coordinator has no address.
     """
-    if interface:
-        return _interface_address(interface)
-    host, _, port = coordinator.rpartition(":")
-    try:
-        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)
-        family, kind, _, _, address = found[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(address)  # of a datagram socket: sends nothing, only chooses the route
-            name: str = probe.getsockname()[0]
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no host and port, such as 10.0.0.1:1234"
+    if not interface:
+        return routes(coordinator)[0].own
+    found = address_of(interface)
+    if found is None:
+        names = [name for _, name in socket.if_nameindex()]
+        why = "No such device" if interface not in names else "`ip address` shows none"
         raise JaxcommError(
-            f"no local address reaches the coordinator {coordinator!r}: {why}.\n"
-            "  Cure: JAXCOMM_INTERFACE=eth0, or what the interface between the hosts is called."
-        ) from error
-    return name
+            f"JAXCOMM_INTERFACE is {interface!r}, which has no IP address here: {why}.\n"
+            f"  Cure: set it to one of {', '.join(names)}."
+        )
+    return found.address
 
 
 def bound_socket(address: str, interface: str, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
@@ -94,17 +137,3 @@ def listening_socket(address: str, interface: str) -> socket.socket:
             "  Cure: see with `ip address` whether this machine still has that address, and whether it is up."
         ) from error
     return made
-
-
-def _interface_address(interface: str) -> str:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        try:
-            request = struct.pack("256s", os.fsencode(interface)[:15])
-            answer = fcntl.ioctl(any_socket, _SIOCGIFADDR, request)
-        except OSError as error:
-            names = ", ".join(name for _, name in socket.if_nameindex())
-            raise JaxcommError(
-                f"JAXCOMM_INTERFACE is {interface!r}, which has no IPv4 address here: {error.strerror}.\n"
-                f"  Cure: set it to one of {names}."
-            ) from error
-    return socket.inet_ntoa(answer[20:24])

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 
 from jaxcomm import jax_compat
-from jaxcomm.distributed import host, names, rails, records, secret, settings, store, udp_paths
+from jaxcomm.distributed import host, names, rails, records, secret, settings, stages, store, udp_paths
 from jaxcomm.distributed.addresses import listening_socket
 from jaxcomm.distributed.listener import Listener
 from jaxcomm.distributed.rail_connections import (
@@ -28,6 +28,7 @@ from jaxcomm.distributed.rail_connections import (
     rails_between,
     rails_shares,
     round_trips_over,
+    say_down,
     used_rails,
 )
 from jaxcomm.distributed.rails import RailEnd
@@ -35,12 +36,10 @@ from jaxcomm.distributed.records import Record
 from jaxcomm.distributed.repair import RailsCore, Repair
 from jaxcomm.distributed.settings import NamedRail, Settings
 from jaxcomm.distributed.udp_paths import UdpPath
+from jaxcomm.distributed.ways import agreed_way
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say_once
 from jaxcomm.shares import SharesFrom
-
-_FAILED = "failed: "
-_CURE = "run the same steps in all processes; JAXCOMM_CONNECT_TIMEOUT_S=600 gives them more time."
 
 
 class MessageCore(RailsCore, Protocol):
@@ -55,8 +54,13 @@ class MessageCore(RailsCore, Protocol):
     def open_rails(self, kind: str, names: list[str]) -> None:
         """Opens the rails of these names, all "tcp" or "udp", numbered in an order that all processes have."""
 
-    def set_rails(self, process: int, connected: list[int], shares: list[tuple[int, list[int]]]) -> None:
-        """Sets the connected rails to a process, and every rail's share by smallest size; not called for one rail."""
+    def set_rails(
+        self, process: int, connected: list[int], down: list[int], shares: list[tuple[int, list[int]]]
+    ) -> None:
+        """Sets the rails to a process, and every rail's share by smallest size; not called for one rail.
+
+        Those that are down count as cut once.
+        """
 
     def add_tcp(self, process: int, rail: int, fd: int) -> None:
         """Takes a connected, authenticated, non-blocking socket."""
@@ -66,6 +70,9 @@ class MessageCore(RailsCore, Protocol):
 
     def start(self, hosts: Sequence[int]) -> None:
         """Starts the transport: all other processes have been added. Takes the number of each process's host."""
+
+    def close(self) -> None:
+        """Ends the generation: says goodbye to the other processes, and releases what led to them."""
 
 
 class Membership(NamedTuple):
@@ -101,6 +108,7 @@ class Membership(NamedTuple):
 _lock = threading.Lock()
 # With the store that it was made through, the settings that held, and the planned shares of rails.
 _connected: tuple[Any, Membership | Exception, Settings, tuple[SharesFrom, ...]] | None = None
+_core: MessageCore | None = None  # of the last generation, also of one that could not be connected
 _generation = 0
 
 
@@ -124,21 +132,22 @@ def connect(
       JaxcommError: `jax.distributed` has not been initialized, or a process does not come or cannot be connected. Then
         no process is connected, until `jax.distributed` is initialized anew.
     """
-    global _connected, _generation
+    global _connected, _core, _generation
     with _lock:
         client = store.client()
         if _connected is None or _connected[0] is not client:
+            _close()
             _generation += 1
             chosen = Settings()
             try:
                 chosen = settings.from_environment()
                 chosen = chosen._replace(rails=tuple(named) or chosen.rails, planned_transport=planned_transport)
-                core, coordinator = new_core(), jax_compat.coordinator_address()
+                _core, coordinator = new_core(), jax_compat.coordinator_address()
                 made: Membership | Exception = connect_as(
-                    jax.process_index(), jax.process_count(), core, chosen, coordinator, _generation, planned
+                    jax.process_index(), jax.process_count(), _core, chosen, coordinator, _generation, planned
                 )
             except Exception as error:
-                _publish_failure(jax.process_index(), error)
+                stages.publish_failure(jax.process_index(), error)
                 made = error
             _connected = client, made, chosen, tuple(planned)
         _, outcome, chosen, followed = _connected
@@ -162,6 +171,27 @@ def connect(
             "of the plan's choice. Call jaxcomm.init(plan=…) before the first collective."
         )
     return outcome
+
+
+def close_last() -> None:
+    """Ends the last generation, if `jax.distributed` has been shut down since.
+
+    Raises:
+      JaxcommError: a call between its processes has not ended.
+    """
+    with _lock:
+        if _connected is not None and not (jax_compat.spans_processes() and _connected[0] is store.client()):
+            _close()
+
+
+def _close() -> None:
+    global _connected, _core
+    if _connected is not None and isinstance(_connected[1], Membership) and _connected[1].repair is not None:
+        _connected[1].repair.close()
+    _connected = None
+    if _core is not None:
+        _core.close()
+        _core = None
 
 
 def connect_as(
@@ -192,23 +222,28 @@ def connect_as(
                 "  Cure: start all processes again; or leave this one out, and the others may go on without it."
             )
         generation, key = _agree_on_key(process, chosen, generation, deadline)
+        way = agreed_way(process, others, chosen, coordinator, deadline)
         with contextlib.ExitStack() as after_failure:
-            listeners: list[Listener] = []
+            listeners: dict[str, Listener] = {}
             bound: dict[str, socket.socket] = {}
-            own_rails = [] if chosen.transport == "shm" else rails.own_rails(chosen, coordinator)
+            own_rails = [] if chosen.transport == "shm" else rails.own_rails(chosen, way)
             over_udp = chosen.transport == "udp" or (chosen.follows_plan and chosen.planned_transport == "udp")
             for number, rail in enumerate(own_rails):
+                if not rail.address:
+                    continue
                 bound[rail.name] = listening_socket(rail.address, rail.interface)
                 after_failure.callback(bound[rail.name].close)
-                listeners.append(Listener(bound[rail.name], key, process=process, processes=processes, rail=number))
-                after_failure.callback(listeners[-1].abandon)
-                own_rails[number] = rail._replace(port=listeners[-1].address[1])
+                made = Listener(bound[rail.name], key, process=process, processes=processes, rail=number)
+                listeners[rail.name] = made
+                after_failure.callback(made.abandon)
+                own_rails[number] = rail._replace(port=made.address[1])
             own = _own_record(process, chosen, over_udp, core, own_rails, planned)
-            store.publish(f"record/{process}", records.signed(own, key))
+            stages.publish("record", process, records.signed(own, key))
             peers = {
                 other: records.verified(text, other, key)
-                for other, text in _lookup_all("record", others, deadline, "come").items()
+                for other, text in stages.lookup_all("record", others, deadline, "come").items()
             }
+            rails.check_missing([record.rails for record in [own, *peers.values()]])
             sharing = [other for other, peer in peers.items() if host.share_memory(own, peer)]
             between_hosts = host.between_hosts([own, *peers.values()])
             if over_udp and between_hosts == "tcp":
@@ -219,14 +254,22 @@ def connect_as(
             for other in sharing:
                 files[other] = host.open_shared_memory(peers[other])
                 after_failure.callback(os.close, files[other])
-            sockets, lacking = connect_rails(own, peers, leads, key, deadline, after_failure)
-            store.publish(f"connected/{process}", json.dumps(lacking))
-            stages = _lookup_all("connected", others, deadline, "connected")
-            for number, listener in enumerate(listeners):
+            say_down([own, *peers.values()])
+            sockets, lacking, down = connect_rails(own, peers, leads, key, deadline, after_failure)
+            stages.publish("connected", process, json.dumps([lacking, down]))
+            connected = stages.lookup_all("connected", others, deadline, "connected")
+            for name, listener in listeners.items():
                 for other, connection in listener.close().items():
                     after_failure.callback(connection.close)
-                    sockets[other, own.rails[number].name] = connection
-            lacking_somewhere = {*lacking}.union(*map(json.loads, stages.values()))
+                    sockets[other, name] = connection
+            lacking_somewhere = {*lacking}
+            for other, text in connected.items():
+                their_lacking, their_down = json.loads(text)
+                lacking_somewhere |= {*their_lacking}
+                down += [(other, name) for to, name in their_down if to == process]
+            for to in down:
+                if (unused := sockets.pop(to, None)) is not None:  # the other side gave it up
+                    unused.close()
             paths: dict[tuple[int, str], UdpPath] = {}
             if between_hosts == "udp":
                 connections = {to: made for to, made in sockets.items() if to[1] not in lacking_somewhere}
@@ -234,7 +277,7 @@ def connect_as(
                 lacking_somewhere |= without
             after_failure.pop_all()
     except Exception as error:
-        _publish_failure(process, error)
+        stages.publish_failure(process, error)
         raise
     leads = {other: [name for name in lead if name not in lacking_somewhere] for other, lead in leads.items()}
     for other, file in files.items():
@@ -243,11 +286,11 @@ def connect_as(
     round_trips = round_trips_over(leads, sockets)
     shares = rails_shares(own, peers, leads, round_trips, planned)
     core.open_rails(between_hosts, used or [rails.DEFAULT])
-    _add_rails(core, own, used, leads, sockets, paths, shares, planned)
+    _add_rails(core, own, peers, used, leads, sockets, paths, shares, planned, down)
     names = [record.host for _, record in sorted({**peers, process: own}.items())]
     hosts = tuple(names.index(name) for name in names)
     core.start(hosts)
-    repair = Repair(core, own, peers, used, key, bound) if len(used) > 1 and leads else None
+    repair = Repair(core, own, peers, used, key, bound, down) if len(used) > 1 and leads else None
     if repair is None:
         for each in bound.values():
             each.close()
@@ -257,7 +300,7 @@ def connect_as(
         tuple("" if other == process else "shm" if other in sharing else between_hosts for other in range(processes)),
         hosts,
         between_hosts == "udp",
-        sum(listener.strangers for listener in listeners),
+        sum(listener.strangers for listener in listeners.values()),
         core,
         own.rails,
         shares,
@@ -280,14 +323,9 @@ def _agree_on_paths(
     for (_, name), error in lacking.items():
         say_once(f"no process uses the rail {name}: {error}")
     without = {name for _, name in lacking}
-    store.publish(f"udp/{own.process}", json.dumps(sorted(without)))
-    stages = _lookup_all("udp", others, deadline, "connected")
-    return paths, without.union(*map(json.loads, stages.values()))
-
-
-def _publish_failure(process: int, error: Exception) -> None:
-    for stage in ("generation", "record", "connected", "udp"):  # as far as it has not been published
-        store.publish(f"{stage}/{process}", f"{_FAILED}{error}")
+    stages.publish("udp", own.process, json.dumps(sorted(without)))
+    published = stages.lookup_all("udp", others, deadline, "connected")
+    return paths, without.union(*map(json.loads, published.values()))
 
 
 def _words(named: Sequence[NamedRail]) -> str:
@@ -297,23 +335,27 @@ def _words(named: Sequence[NamedRail]) -> str:
 def _add_rails(
     core: MessageCore,
     own: Record,
+    peers: Mapping[int, Record],
     used: list[str],
     leads: Mapping[int, list[str]],
     sockets: Mapping[tuple[int, str], socket.socket],
     paths: Mapping[tuple[int, str], UdpPath],
     shares: Mapping[int, Sequence[SharesFrom]],
     planned: Sequence[SharesFrom],
+    down: Sequence[tuple[int, str]],
 ) -> None:
     """Gives the core the shares of its rails and their connections, or the paths that these are of."""
-    for other, lead in leads.items():
-        if lacking := [rail.name for rail in own.rails if not rail.network and rail.name not in lead]:
+    for other in leads:
+        theirs = {rail.name for rail in peers[other].rails}
+        if lacking := [rail.name for rail in own.rails if not rail.network and rail.name not in theirs]:
             say_once(f"process {other} is not reached over the rails {', '.join(lacking)}, which it has not named.")
     if planned and leads and not rails.is_planned(own.rails, planned):
         say_once(f"the plan's shares are not followed: {rails.source(own.rails, planned, is_named=False)}.")
     for other, lead in leads.items():
         if len(used) > 1 and any((other, name) in sockets for name in lead):
             table = [(each.min_bytes, [each.shares.get(name, 0) for name in used]) for each in shares[other]]
-            core.set_rails(other, [used.index(name) for name in lead], table)
+            cut = [used.index(name) for name in lead if (other, name) in down]
+            core.set_rails(other, [used.index(name) for name in lead if (other, name) not in down], cut, table)
     for (other, name), connection in sockets.items():
         path = paths.get((other, name))
         if name not in leads[other]:
@@ -330,8 +372,8 @@ def _agree_on_key(process: int, chosen: Settings, generation: int, deadline: flo
     """The generation, which process 0 counts, and its key; process 0 makes the secret unless a file holds it."""
     own = secret.read(chosen.secret_file) if chosen.secret_file else secret.new() if process == 0 else b""
     if process == 0:
-        store.publish("generation/0", json.dumps([generation, "" if chosen.secret_file else own.hex()]))
-    generation, published = json.loads(_lookup_all("generation", [0], deadline, "come")[0])
+        stages.publish("generation", 0, json.dumps([generation, "" if chosen.secret_file else own.hex()]))
+    generation, published = json.loads(stages.lookup_all("generation", [0], deadline, "come")[0])
     if bool(published) == bool(chosen.secret_file):
         with_file, without = (process, 0) if published else (0, process)
         raise JaxcommError(
@@ -352,21 +394,5 @@ def _own_record(
     shared = (-1, 0) if chosen.transport in ("tcp", "udp") else core.shm_file()
     digest = hashlib.sha256(json.dumps(planned).encode()).hexdigest()[:16] if planned else ""
     identity = chosen.host or host.identity()
-    return Record(process, chosen.transport, over_udp, identity, os.getpid(), *shared, tuple(own_rails), digest)
-
-
-def _lookup_all(stage: str, others: list[int], deadline: float, verb: str) -> dict[int, str]:
-    """What all others have published at a stage.
-
-    Raises:
-      JaxcommError: processes have not come so far, or one says why it could not.
-    """
-    found, missing = store.lookup_all({other: f"{stage}/{other}" for other in others}, deadline)
-    for other, text in found.items():
-        if text.startswith(_FAILED):
-            reason = text.removeprefix(_FAILED).splitlines()[0]
-            raise JaxcommError(f"process {other} could not be connected: {reason}\n  Cure: see its error.")
-    if missing:
-        words = f"process{'es' * (len(missing) > 1)} {', '.join(map(str, missing))}"
-        raise JaxcommError(f"{words} ha{'ve' if len(missing) > 1 else 's'} not {verb} in time.\n  Cure: {_CURE}")
-    return found
+    name = socket.gethostname()
+    return Record(process, chosen.transport, over_udp, identity, os.getpid(), *shared, tuple(own_rails), digest, name)

@@ -22,8 +22,10 @@ import struct
 from collections.abc import Callable
 
 from jaxcomm.distributed.secret import MAC_BYTES, is_mac, mac
+from jaxcomm.distributed.stages import VERSION
 
-_MAGIC = b"jaxcomm1"
+_NAME, _ZERO = b"jaxcomm", ord("0")
+_MAGIC = _NAME + bytes([_ZERO + VERSION])
 _PARTIES = struct.Struct("<8sIIIIQ")  # magic, connector, listener, rail, cuts, number of the hello
 _NONCE_BYTES = 32
 _REPEATED = 512
@@ -125,8 +127,12 @@ class ListenerSide:
         """
         signed = hello[:-MAC_BYTES]
         magic, peer, listener, rail, cuts, number = _PARTIES.unpack_from(hello)
-        if magic != _MAGIC:
+        if not magic.startswith(_NAME):
             raise Refused("it does not speak jaxcomm's protocol")
+        if magic != _MAGIC:
+            raise Refused(
+                f"it speaks version {magic[-1] - _ZERO} of jaxcomm's protocol, and this process version {VERSION}"
+            )
         if not is_mac(hello[-MAC_BYTES:], self._key, "hello", signed):
             raise Refused("its hello is not signed with this job's key")
         if (listener, rail) != (self._process, self._rail) or not self._process < peer < self._processes:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 
@@ -27,13 +28,23 @@ def connected(
     return bootstrap.connect(Connections, named, planned, planned_transport)
 
 
+def leave_last_job() -> None:
+    """Leaves the job that this process was connected in, if `jax.distributed` has been shut down since.
+
+    Raises:
+      JaxcommError: a call between its processes has not ended.
+    """
+    bootstrap.close_last()
+
+
 class Connections:
     """What `bootstrap` connects: the core's transports."""
 
     def __init__(self) -> None:
-        """Makes them; the core has them once in a process."""
+        """Makes them; the core has them once in a generation."""
         self._processes = jax.process_count()  # JAX is not to be asked by a thread of ours
         CPU.call("job_open", jax.process_index(), self._processes)
+        self._at_exit: Callable[[], None] = _leave  # once it is registered, what takes it back
 
     def shm_file(self) -> tuple[int, int]:
         """The descriptor of this process's shared-memory file, and the number that it bears."""
@@ -49,8 +60,10 @@ class Connections:
         """Opens the rails of these names, all "tcp" or "udp"."""
         CPU.call("job_open_rails", kind.encode(), os.fsencode("".join(f"{name}\n" for name in names)))
 
-    def set_rails(self, process: int, connected: list[int], shares: list[tuple[int, list[int]]]) -> None:
-        """Sets the connected rails to a process, and every rail's share by smallest size."""
+    def set_rails(
+        self, process: int, connected: list[int], down: list[int], shares: list[tuple[int, list[int]]]
+    ) -> None:
+        """Sets the rails to a process, those that are connected and those that are down, and every rail's shares."""
         lows = [low for low, _ in shares]
         units = [unit for _, each in shares for unit in each]
         CPU.call(
@@ -58,6 +71,8 @@ class Connections:
             process,
             (ctypes.c_uint32 * len(connected))(*connected),
             len(connected),
+            (ctypes.c_uint32 * len(down))(*down),
+            len(down),
             (ctypes.c_int64 * len(lows))(*lows),
             (ctypes.c_uint32 * len(units))(*units),
             len(lows),
@@ -90,7 +105,13 @@ class Connections:
     def start(self, hosts: Sequence[int]) -> None:
         """All others have been added; the number of each process's host."""
         CPU.call("job_start", (ctypes.c_uint32 * len(hosts))(*hosts), len(hosts))
-        at_exit.register(_leave)
+        self._at_exit = at_exit.register(_leave)
+
+    def close(self) -> None:
+        """Leaves the job as at the end of the process, and releases the connections."""
+        atexit.unregister(self._at_exit)
+        _leave()
+        CPU.call("job_reset")
 
 
 def _taken(path: UdpPath) -> tuple[int, int, bytes, bytes, int, int]:

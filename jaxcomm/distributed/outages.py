@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from jaxcomm.log import say
@@ -29,10 +29,10 @@ class _Outage:
 class Outages:
     """The rails that are cut now. Of those that follow one another closely only some are said."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        """`names` are those of the rails, by number."""
+    def __init__(self, names: Sequence[str], down: Iterable[RailTo] = ()) -> None:
+        """`names` are those of the rails, by number; `down` are cut once from the start, as the log says already."""
         self._names = names
-        self._outages: dict[RailTo, _Outage] = {}
+        self._outages = {to: _Outage(1, time.monotonic(), is_said=True) for to in down}
         self._quiet_until: dict[RailTo, float] = {}
 
     def update(self, cuts: Mapping[RailTo, int]) -> None:

@@ -7,6 +7,7 @@ import itertools
 import socket
 import time
 from collections.abc import Collection, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from jaxcomm.distributed import host, rails
 from jaxcomm.distributed.cold_rail import cold_rail, round_trip_s, with_cold_range
@@ -16,6 +17,8 @@ from jaxcomm.distributed.records import Record
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say_once
 from jaxcomm.shares import SharesFrom
+
+_AGAIN_S: Final = 1.0  # for a rail to a process that did not lead to another one
 
 
 def rails_between(own: Record, peer: Record) -> list[str]:
@@ -56,6 +59,32 @@ def used_rails(records: Sequence[Record], lacking: Collection[str]) -> list[str]
     ]
 
 
+def say_down(records: Sequence[Record]) -> None:
+    """Logs, alike in all processes, which of the named rails are down on which host; one line for each rail."""
+    ends = [(rail, record) for record in sorted(records) for rail in record.rails if not rail.network]
+    for name in dict.fromkeys(rail.name for rail, _ in ends if not rail.is_up):
+        down = [(rail, record) for rail, record in ends if rail.name == name and not rail.is_up]
+        hosts = ", ".join(dict.fromkeys(record.host_name for rail, record in down if rail.address))
+        without = ", ".join(dict.fromkeys(record.host_name for rail, record in down if not rail.address))
+        words = [f"down on {hosts}, and left out until it comes up"] if hosts else []
+        words += [f"missing, or without an address, on {without}, and not used there by this job"] if without else []
+        say_once(f"the rail {name} is {'; '.join(words)}: the other rails carry its part.")
+
+
+class Connected(NamedTuple):
+    """The connections with lower processes, by process and rail.
+
+    Attributes:
+      sockets: the connections.
+      lacking: the rails that nobody has named, and without which all processes must go.
+      down: the rails to processes that somebody has named, and that cannot be connected now.
+    """
+
+    sockets: dict[tuple[int, str], socket.socket]
+    lacking: list[str]
+    down: list[tuple[int, str]]
+
+
 def connect_rails(
     own: Record,
     peers: Mapping[int, Record],
@@ -63,33 +92,53 @@ def connect_rails(
     key: bytes,
     deadline: float,
     after_failure: contextlib.ExitStack,
-) -> tuple[dict[tuple[int, str], socket.socket], list[str]]:
-    """The connections with lower processes, by process and rail, and the rails without which it must go."""
-    sockets: dict[tuple[int, str], socket.socket] = {}
-    lacking: list[str] = []
-    interfaces = {rail.name: rail.interface for rail in own.rails}
+) -> Connected:
+    """Connects with the lower processes.
+
+    Raises:
+      JaxcommError: no rail leads to one of them before the deadline.
+    """
+    found = Connected({}, [], [])
+    ends = {rail.name: rail for rail in own.rails}
+    failed: set[str] = set()  # rails, to any process: of these the next attempt is short
     for other in (other for other in leads if other < own.process):
-        for number, end in enumerate(peers[other].rails):
-            if end.name not in leads[other] or end.name in lacking:
+        there = {end.name: (number, end) for number, end in enumerate(peers[other].rails)}
+        order = sorted(leads[other], key=lambda name: not (ends[name].is_up and there[name][1].is_up))
+        for name in order:
+            number, end = there[name]
+            if name in found.lacking:
                 continue
-            soon = time.monotonic() + HANDSHAKE_S
+            has_one = any((other, each) in found.sockets for each in order)
+            if has_one and not (ends[name].is_up and end.is_up):
+                found.down.append((other, name))
+                continue
+            is_last = name == order[-1] and not has_one
+            soon = time.monotonic() + (_AGAIN_S if name in failed else HANDSHAKE_S)
             try:
-                sockets[other, end.name] = connect_to(
+                found.sockets[other, name] = connect_to(
                     other,
                     end,
                     key,
                     process=own.process,
                     rail=number,
-                    interface=interfaces[end.name],
-                    deadline=min(deadline, soon) if end.network else deadline,
+                    interface=ends[name].interface,
+                    deadline=deadline if is_last and not end.network else min(deadline, soon),
                 )
-                after_failure.callback(sockets[other, end.name].close)
+                after_failure.callback(found.sockets[other, name].close)
             except JaxcommError as error:
-                if not end.network:
+                if is_last and not end.network:
                     raise
-                lacking.append(end.name)  # nobody has asked for this one
-                say_once(f"no process uses the rail {end.name}: {error}")
-    return sockets, lacking
+                failed.add(name)
+                if end.network:
+                    found.lacking.append(name)  # nobody has asked for this one
+                    say_once(f"no process uses the rail {name}: {error}")
+                else:
+                    found.down.append((other, name))
+                    on = peers[other].host_name
+                    say_once(
+                        f"the rail {name} to process {other} on {on} is left out until it can be connected: {error}"
+                    )
+    return found
 
 
 def round_trips_over(

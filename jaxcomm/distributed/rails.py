@@ -28,10 +28,11 @@ class RailEnd(NamedTuple):
     Attributes:
       name: the same in all processes.
       interface: that its sockets are bound to; "" for none.
-      address: of its listener.
+      address: of its listener; "" where the interface is missing, or has no address.
       port: of its listener; 0 before there is one.
       rate: in Mbit/s, or what JAXCOMM_RAILS says, which may be in relation to the others only; 0: unknown.
       network: that its other end must be in, too; "" for one that somebody has named.
+      is_up: its interface is there and has a carrier.
     """
 
     name: str
@@ -40,6 +41,11 @@ class RailEnd(NamedTuple):
     port: int
     rate: int
     network: str
+    is_up: bool = True
+
+
+class MissingInterface(JaxcommError):
+    """A rail that somebody has named is no interface of this machine, or has no address."""
 
 
 def own_rails(chosen: Settings, coordinator: str, found: Sequence[Interface] | None = None) -> list[RailEnd]:
@@ -55,9 +61,18 @@ def own_rails(chosen: Settings, coordinator: str, found: Sequence[Interface] | N
     """
     there = {each.name: each for each in (interfaces() if found is None else found)}
     if chosen.rails:
-        named = [_named(each.name, each.rate, there) for each in chosen.rails]
+        named = []
+        missing: list[MissingInterface] = []
+        for each in chosen.rails:
+            try:
+                named.append(_named(each.name, each.rate, there))
+            except MissingInterface as error:
+                missing.append(error)
+                named.append(RailEnd(each.name, each.name, "", 0, each.rate, "", is_up=False))
+        if len(missing) == len(named):
+            raise missing[0]
         for one, other in itertools.combinations(named, 2):
-            if one.address == other.address:
+            if one.address and one.address == other.address:
                 raise JaxcommError(
                     f"the rails {one.name!r} and {other.name!r} are the same interface, at {one.address}.\n"
                     "  Cure: name one of them in JAXCOMM_RAILS."
@@ -78,6 +93,17 @@ def names(all_rails: Sequence[Sequence[RailEnd]]) -> list[str]:
     return list(dict.fromkeys(rail.name for rails in all_rails for rail in rails))
 
 
+def check_missing(all_rails: Sequence[Sequence[RailEnd]]) -> None:
+    """Raises JaxcommError if a rail has no address in any process: it was named wrong."""
+    there = {rail.name for each in all_rails for rail in each if rail.address}
+    for name in names(all_rails):
+        if name not in there:
+            raise JaxcommError(
+                f"the rail {name!r} is no interface with an IP address on any host.\n"
+                "  Cure: name interfaces that `jaxcomm rails` shows, as in JAXCOMM_RAILS=eth0,eth1."
+            )
+
+
 def common(own: Sequence[RailEnd], peer: Sequence[RailEnd]) -> list[str]:
     """The rails that lead from one process to another, in the order of the lower one; the same for both."""
     there = {rail.name: rail for rail in peer}
@@ -85,6 +111,8 @@ def common(own: Sequence[RailEnd], peer: Sequence[RailEnd]) -> list[str]:
         rail.name
         for rail in own
         if (other := there.get(rail.name)) is not None
+        and rail.address
+        and other.address
         and rail.network == other.network
         and (not rail.network or rail.address != other.address)  # such as those of bridges, alike on all machines
     ]
@@ -143,13 +171,13 @@ def source(own: Sequence[RailEnd], planned: Sequence[SharesFrom], *, is_named: b
 
 def _named(name: str, rate: int, there: dict[str, Interface]) -> RailEnd:
     if (interface := there.get(name)) is not None:
-        return RailEnd(name, name, interface.address, 0, rate or interface.mbit, "")
+        return RailEnd(name, name, interface.address, 0, rate or interface.mbit, "", interface.is_up)
     try:
         address = ipaddress.IPv4Address(name)
     except ValueError as error:
         listed = ", ".join(there) or "none"
-        raise JaxcommError(
-            f"the rail {name!r} is no interface with an IPv4 address; here are: {listed}.\n"
+        raise MissingInterface(
+            f"the rail {name!r} is no interface with an IP address; here are: {listed}.\n"
             "  Cure: name interfaces that `jaxcomm rails` shows on all hosts, as in JAXCOMM_RAILS=eth0,eth1."
         ) from error
     if address.is_unspecified or address.is_multicast or address == ipaddress.IPv4Address("255.255.255.255"):
@@ -168,4 +196,5 @@ def _named(name: str, rate: int, there: dict[str, Interface]) -> RailEnd:
 
 
 def _may_be_found(interface: Interface) -> bool:
-    return interface.is_physical and interface.state == "up" and interface.mbit > 0
+    is_of_link = ipaddress.ip_address(interface.address).is_link_local  # such networks are alike on all machines
+    return interface.is_physical and interface.state == "up" and interface.mbit > 0 and not is_of_link

@@ -25,6 +25,7 @@ class Record(NamedTuple):
       number: that the file bears, by which it is known when it is opened.
       rails: over which it listens; none, if it only shares memory.
       planned: a digest of the shares that its plan gives rails; "" for none.
+      host_name: of its host, for messages.
     """
 
     process: int
@@ -36,6 +37,7 @@ class Record(NamedTuple):
     number: int
     rails: tuple[RailEnd, ...]
     planned: str = ""
+    host_name: str = ""
 
 
 def signed(record: Record, key: bytes) -> str:

@@ -13,7 +13,7 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from jaxcomm.distributed import at_exit, handshake, host
@@ -65,6 +65,7 @@ class Repair:
         names: Sequence[str],
         key: bytes,
         bound: Mapping[str, socket.socket],
+        down: Iterable[tuple[int, str]] = (),
     ) -> None:
         """Begins.
 
@@ -75,6 +76,7 @@ class Repair:
           names: of the rails, in the order in which the core numbers them.
           key: of the generation.
           bound: the sockets at the addresses of `own`, by rail; this owns them.
+          down: the processes and rails that were not connected at the start, which count as cut once.
         """
         self._core, self._own, self._peers, self._names, self._key = core, own, peers, names, key
         self._is_udp = host.between_hosts([own, *peers.values()]) == "udp"
@@ -82,7 +84,7 @@ class Repair:
         self._listeners: dict[str, Listener] = {}
         self._began: dict[RailTo, float] = {}  # when the last attempt did
         self._lock = threading.Lock()  # of the core, while it may be asked, and of the outages
-        self._outages = Outages(names)
+        self._outages = Outages(names, (RailTo(process, names.index(name)) for process, name in down))
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="jaxcomm repair", daemon=True)
         self._thread.start()

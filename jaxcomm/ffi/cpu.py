@@ -20,7 +20,7 @@ CPU: Final = Core(
         "job_open": (ctypes.c_int64, ctypes.c_int64),
         "job_open_rails": (ctypes.c_char_p, ctypes.c_char_p),
         "job_set_rails": (
-            *(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64),
+            *(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64),
             *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64),
         ),
         "job_shm_file": (ctypes.c_void_p, ctypes.c_void_p),
@@ -34,6 +34,7 @@ CPU: Final = Core(
         "job_restore_udp": (ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, *_UDP_PATH),
         "job_start": (ctypes.c_void_p, ctypes.c_int64),
         "job_close": (),
+        "job_reset": (),
         "job_run": (
             *(ctypes.c_char_p, ctypes.c_uint64, ctypes.c_char_p),
             *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64),

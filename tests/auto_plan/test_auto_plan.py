@@ -376,6 +376,10 @@ def test_a_mesh_that_it_cannot_plan_for(processes: tuple[int, ...]) -> None:
         running.begin(mesh)
 
 
-def test_a_process_alone_has_nothing_to_follow() -> None:
-    with pytest.raises(JaxcommError, match=r'plan="auto" is for several processes on CPUs.*\n.*jaxcomm launch'):
+def test_a_process_alone_goes_on_without_it(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
         jaxcomm.init(plan="auto")
+    said = [each.message for each in caplog.records if "plan=" in each.message]
+    assert said == [
+        'plan="auto" needs several CPU processes; this job has one, or none on CPUs, and goes on without it.'
+    ]

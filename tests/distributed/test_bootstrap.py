@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +14,7 @@ import jax
 import pytest
 
 from jaxcomm import jax_compat
-from jaxcomm.distributed import bootstrap, host, rail_connections, rails, records, secret, udp_paths
+from jaxcomm.distributed import bootstrap, host, rail_connections, rails, records, secret, stages, udp_paths
 from jaxcomm.distributed.bootstrap import Membership, connect_as
 from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.records import Record
@@ -43,6 +44,8 @@ class Core:
         self.rails: list[str] = []
         self.shares: dict[int, tuple[list[int], list[tuple[int, list[int]]]]] = {}
         self.hosts: list[int] = []  # once it has been started
+        self.is_closed = False
+        self.down: dict[int, list[int]] = {}
 
     def shm_file(self) -> tuple[int, int]:
         return self.file, NUMBER
@@ -54,8 +57,11 @@ class Core:
     def open_rails(self, kind: str, names: list[str]) -> None:
         self.kind, self.rails = kind, names
 
-    def set_rails(self, process: int, connected: list[int], shares: list[tuple[int, list[int]]]) -> None:
+    def set_rails(
+        self, process: int, connected: list[int], down: list[int], shares: list[tuple[int, list[int]]]
+    ) -> None:
         self.shares[process] = connected, shares
+        self.down[process] = down
 
     def add_tcp(self, process: int, rail: int, fd: int) -> None:
         made = socket.socket(fileno=fd)
@@ -78,6 +84,9 @@ class Core:
 
     def start(self, hosts: Sequence[int]) -> None:
         self.hosts = [*hosts]
+
+    def close(self) -> None:
+        self.is_closed = True
 
 
 @pytest.fixture
@@ -288,10 +297,10 @@ def test_without_process_0_it_is_the_one_that_is_named(cores: list[Core]) -> Non
 @pytest.mark.usefixtures("store")
 def test_what_one_process_cannot_do_the_others_hear_at_once(cores: list[Core]) -> None:
     found = errors(connect_all(cores, [TCP, TCP._replace(interface="none0"), TCP]))
-    assert found[1].startswith("JAXCOMM_INTERFACE is 'none0', which has no IPv4 address here: No such device.\n")
+    assert found[1].startswith("JAXCOMM_INTERFACE is 'none0', which has no IP address here: No such device.\n")
     for process in (0, 2):
         assert found[process] == (
-            "process 1 could not be connected: JAXCOMM_INTERFACE is 'none0', which has no IPv4 address here: "
+            "process 1 could not be connected: JAXCOMM_INTERFACE is 'none0', which has no IP address here: "
             "No such device.\n  Cure: see its error."
         )
 
@@ -433,15 +442,20 @@ def test_memory_that_cannot_be_opened_is_an_error(cores: list[Core], changes: di
 
 def test_connect_is_done_once_for_each_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "_connected", None)
+    monkeypatch.setattr(bootstrap, "_core", None)
     monkeypatch.setattr(bootstrap, "_generation", 0)
     monkeypatch.setattr(jax_compat, "coordinator_address", lambda: "localhost:1")
     monkeypatch.setattr(jax, "process_count", lambda: 1)
+    last: list[Core] = []
     for generation in (1, 2):
         made = Store()
         monkeypatch.setattr(jax_compat, "key_value_store", lambda made=made: made)
         first = bootstrap.connect(Core)
         assert bootstrap.connect(Core) is first
         assert first.generation == generation and first.transports == ("",)
+        assert isinstance(first.core, Core) and not first.core.is_closed
+        assert all(core.is_closed for core in last)
+        last.append(first.core)
 
 
 def test_a_process_that_was_started_again_is_none_of_the_job(cores: list[Core], store: Store) -> None:
@@ -456,9 +470,28 @@ def test_a_process_that_was_started_again_is_none_of_the_job(cores: list[Core], 
 
 def test_a_failure_is_reported_again(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
     monkeypatch.setattr(bootstrap, "_connected", None)
+    monkeypatch.setattr(bootstrap, "_core", None)
     monkeypatch.setattr(jax_compat, "coordinator_address", lambda: "localhost:1")
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setenv("JAXCOMM_CONNECT_TIMEOUT_S", "0.1")
     for _ in range(2):
         with pytest.raises(JaxcommError, match="process 1 has not come in time"):
             bootstrap.connect(Core)
+
+
+def test_another_version_of_the_protocol_is_named_by_all(cores: list[Core], store: Store) -> None:
+    """Process 2 is of the next version, and has published its record."""
+    for stage in ("way", "record"):
+        store.key_value_set(f"jaxcomm/{stage}/2", f"{stages.VERSION + 1} []")
+    found = errors(connect_all(cores, [TCP, TCP, None]))[:2]
+    mine, theirs = stages.VERSION, stages.VERSION + 1
+    said = f"process 2 speaks version {theirs} of jaxcomm's protocol, and this process version {mine}."
+    assert all(said in text for text in found)
+    assert any(text == f"{said}\n  Cure: install the same version of jaxcomm for all processes." for text in found)
+
+
+@pytest.mark.parametrize("text", ["failed: it has no version", "", "abc {}", "99999999999 []"])
+def test_a_text_without_a_version_is_of_an_unknown_one(store: Store, text: str) -> None:
+    store.key_value_set("jaxcomm/record/1", text)
+    with pytest.raises(JaxcommError, match=r"^process 1 speaks an unknown version of jaxcomm's protocol, and this "):
+        stages.lookup_all("record", [1], time.monotonic() + 5, "come")

@@ -19,6 +19,7 @@ from jaxcomm.distributed.handshake import (
     NotExpected,
     Refused,
 )
+from jaxcomm.distributed.stages import VERSION
 
 CHANGED_MESSAGES = int(os.environ.get("JAXCOMM_FUZZ_EXAMPLES", "100000"))
 KEY = secret.key(b"a secret of this job", "job", 1)
@@ -72,6 +73,12 @@ def test_a_process_of_the_job_is_accepted() -> None:
 def test_a_hello_of_another_connection_is_refused(one: ConnectorSide, reason: str) -> None:
     with pytest.raises(Refused, match=reason):
         listener().challenge(one.hello)
+
+
+def test_a_hello_of_another_version_is_refused_with_both() -> None:
+    hello = connector().hello
+    with pytest.raises(Refused, match=f"speaks version 1 of jaxcomm's protocol, and this process version {VERSION}"):
+        listener().challenge(hello[:7] + b"1" + hello[8:])
 
 
 def test_a_lower_process_does_not_connect() -> None:

@@ -37,7 +37,7 @@ def test_named_rails_are_interfaces_or_addresses() -> None:
         RailEnd("eth0", "eth0", "127.0.0.1", 0, 25_000, ""),
         RailEnd("127.0.0.9", "", "127.0.0.9", 0, 1, ""),
     ]
-    with pytest.raises(JaxcommError, match="the rail 'ib0' is no interface with an IPv4 address; here are: eth0, eth1"):
+    with pytest.raises(JaxcommError, match="the rail 'ib0' is no interface with an IP address; here are: eth0, eth1"):
         rails.own_rails(Settings(rails=(NamedRail("ib0"),)), COORDINATOR, there[:2])
 
 

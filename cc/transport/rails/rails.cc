@@ -22,17 +22,28 @@ Rails::Rails(uint32_t processes, uint32_t rails, Events* events)
 Rails::~Rails() { Stop(); }
 
 Status Rails::AddProcess(uint32_t process, const std::vector<RailTable::Range>& shares,
-                         const std::vector<uint32_t>& connected) {
+                         const std::vector<uint32_t>& connected, const std::vector<uint32_t>& down) {
   Result<RailTable> table = RailTable::Make(shares);
   if (!table.ok()) return table.status();
+  const auto is_in = [](const std::vector<uint32_t>& rails, uint32_t rail) {
+    return std::find(rails.begin(), rails.end(), rail) != rails.end();
+  };
+  if (connected.empty()) return InvalidArgument("no rail leads to process " + std::to_string(process));
   for (const uint32_t rail : table.value().rails()) {
-    if (std::find(connected.begin(), connected.end(), rail) == connected.end()) {
+    if (!is_in(connected, rail) && !is_in(down, rail)) {
       return InvalidArgument("process " + std::to_string(process) + " has a share on rail " + std::to_string(rail) +
                              ", which does not lead to it");
     }
   }
   auto peer = std::make_unique<Peer>(static_cast<uint32_t>(listeners_.size()), shares, std::move(table.value()));
   for (const uint32_t rail : connected) peer->rails[rail].state = Peer::State::kOpen;
+  for (const uint32_t rail : down) {
+    Peer::Rail& it = peer->rails[rail];
+    it.BeginFence(Status(Code::kInternal, "it was down when the processes were connected"));
+    it.state = Peer::State::kFenced;
+    it.fences = it.their_fences = 1;
+  }
+  if (!down.empty()) peer->Divide();
   const uint32_t first = *peer->FirstRail();
   have_one_first_ = have_one_first_ && first == first_.value_or(first);
   first_ = first;

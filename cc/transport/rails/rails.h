@@ -57,9 +57,10 @@ class Rails : public Transport {
 
   Events* events(uint32_t rail) { return &listeners_[rail]; }
   void Connect(std::vector<Transport*> rails) { rails_ = std::move(rails); }
-  // `connected`: the rails that lead to it. An error: another one has a share.
+  // `connected`: the rails that lead to it; `down`: those that will once they are restored, of which both sides count
+  // one fence. An error: another one has a share, or none is connected.
   Status AddProcess(uint32_t process, const std::vector<RailTable::Range>& shares,
-                    const std::vector<uint32_t>& connected);
+                    const std::vector<uint32_t>& connected, const std::vector<uint32_t>& down = {});
   // From now on a thread looks for silent rails, as long as something is on its way.
   Status Start();
   // No longer; before the transports end.

@@ -1,0 +1,43 @@
+// How the processes of a job part from each other while the process goes on, perhaps in another job.
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "cc/executor/across.h"
+
+namespace jaxcomm {
+namespace {
+
+constexpr std::chrono::milliseconds kLook{1};
+
+}  // namespace
+
+Status AcrossProcesses::Disconnect(Clock::time_point limit) {
+  closing_ = true;  // before the users are counted: whoever comes later sees it
+  while (users_ > 0 || waiting()) {
+    if (Clock::now() >= limit) {
+      return Status(Code::kDeadlineExceeded,
+                    "calls between the processes of the job that was shut down have not ended.\n"
+                    "  Cure: wait for their results before jax.distributed.shutdown().");
+    }
+    std::this_thread::sleep_for(kLook);
+  }
+  std::map<CallId, std::shared_ptr<MessageCall>> calls;  // they end when the mutex is released
+  std::map<CallId, Finished> finished;
+  std::lock_guard<std::mutex> lock(mutex_);
+  transport_ = nullptr;
+  calls.swap(calls_);
+  finished.swap(finished_);
+  failed_.clear();
+  finished_order_.clear();
+  choices_.clear();
+  last_calls_.clear();
+  gone_.clear();
+  reported_gone_.clear();
+  names_ = CallNames();
+  early_ = EarlyArrivals();
+  failures_ = FailedCalls();
+  return Status();
+}
+
+}  // namespace jaxcomm

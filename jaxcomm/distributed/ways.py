@@ -1,0 +1,103 @@
+"""The way over which other hosts reach this process, where nobody names an interface: all processes agree on it.
+
+The name of a machine may lead to 127.0.1.1 on that machine itself (as Debian and Ubuntu set it), or to another family
+of addresses than elsewhere. So a process on the coordinator's host takes the way to a process of another host in place
+of the way to the coordinator, and all take one family.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from jaxcomm.distributed import stages
+from jaxcomm.distributed.addresses import Route, local_address, routes
+from jaxcomm.distributed.settings import Settings
+from jaxcomm.errors import JaxcommError
+
+
+def agreed_way(process: int, others: Iterable[int], chosen: Settings, coordinator: str, deadline: float) -> str:
+    """The "host:port" to which the way leads: the coordinator's, or that of a process of another host.
+
+    Args:
+      process: this one.
+      others: the other processes of the job, which do the same.
+      chosen: of the settings.
+      coordinator: "host:port" of `jax.distributed`.
+      deadline: on the clock of `time.monotonic`.
+
+    Raises:
+      JaxcommError: the coordinator has no address, the other hosts have no family of addresses in common, or none of
+        them is reached from here.
+    """
+    named = chosen.interface or chosen.rails or chosen.transport == "shm"
+    known = [] if named else routes(coordinator)
+    is_here = any(route.is_local for route in known)
+    own = [] if is_here else [route.own for route in known]
+    if chosen.interface:
+        own = [address for address in [local_address(coordinator, chosen.interface)] if not _is_loopback(address)]
+    stages.publish("way", process, json.dumps(own))
+    published = stages.lookup_all("way", others, deadline, "come")
+    remote = {each: found for each, text in published.items() if (found := _addresses(each, text))}
+    remote |= {process: own} if own else {}
+    if named or not remote:
+        return coordinator
+    version = _common_version(remote)
+    if not is_here:
+        return next(route.peer for route in known if _version(route.own) == version)
+    return _way_to_others(remote, version, coordinator)
+
+
+def _way_to_others(remote: Mapping[int, Sequence[str]], version: int, coordinator: str) -> str:
+    ends = {
+        other: f"[{address}]:1"
+        for other, found in sorted(remote.items())
+        for address in found
+        if _version(address) == version
+    }
+    for end in ends.values():
+        try:
+            found: list[Route] = [route for route in routes(end) if not route.is_local]
+        except JaxcommError:
+            continue
+        if found:
+            return end
+    listed = ", ".join(f"process {other} at {end[1:-3]}" for other, end in ends.items())
+    raise JaxcommError(
+        f"no address of this host leads to {listed}; its way to the coordinator {coordinator!r} stays on the host.\n"
+        "  Cure: JAXCOMM_INTERFACE=eth0, or what the interface between the hosts is called."
+    )
+
+
+def _common_version(remote: Mapping[int, Sequence[str]]) -> int:
+    """4 or 6, of which each of these processes has an address; the first that the lowest process prefers."""
+    lowest = remote[min(remote)]
+    for address in lowest:
+        if all(any(_version(each) == _version(address) for each in found) for found in remote.values()):
+            return _version(address)
+    listed = "; ".join(f"process {other} has {', '.join(found)}" for other, found in sorted(remote.items()))
+    raise JaxcommError(
+        f"the hosts reach the coordinator over IPv4 and IPv6, and have no family in common: {listed}.\n"
+        "  Cure: give the coordinator as an address that all hosts reach, or set JAXCOMM_INTERFACE everywhere."
+    )
+
+
+def _addresses(process: int, text: str) -> list[str]:
+    """The addresses that a process has published, which are checked: anybody may write into the store."""
+    try:
+        found = json.loads(text)
+        return [str(ipaddress.ip_address(each)) for each in found]
+    except (ValueError, TypeError) as error:
+        raise JaxcommError(
+            f"process {process} published {text[:80]!r}, which is no list of addresses.\n"
+            "  Cure: the same version of jaxcomm in all processes."
+        ) from error
+
+
+def _version(address: str) -> int:
+    return ipaddress.ip_address(address).version
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address).is_loopback

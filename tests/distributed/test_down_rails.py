@@ -1,0 +1,115 @@
+"""A rail that is down, or missing on one host, at the start: the others carry its part until it comes up."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from jaxcomm.distributed import rails
+from jaxcomm.distributed.interfaces import Interface
+from jaxcomm.distributed.rails import RailEnd
+from jaxcomm.distributed.settings import NamedRail, Settings
+from jaxcomm.errors import JaxcommError
+from tests.distributed.hosts import ended, two_hosts
+
+HERE = [
+    Interface("eth0", "10.0.0.1", "10.0.0.0/24", 0, "up", True),
+    Interface("eth1", "10.1.0.1", "x", 0, "down", True),
+]
+
+
+def named(*names: str) -> Settings:
+    return Settings(rails=tuple(map(NamedRail, names)))
+
+
+def test_a_rail_that_is_down_or_missing_stays_among_others() -> None:
+    assert rails.own_rails(named("eth0", "eth1", "eth2"), "", HERE) == [
+        RailEnd("eth0", "eth0", "10.0.0.1", 0, 0, ""),
+        RailEnd("eth1", "eth1", "10.1.0.1", 0, 0, "", is_up=False),
+        RailEnd("eth2", "eth2", "", 0, 0, "", is_up=False),
+    ]
+
+
+def test_a_rail_that_is_missing_everywhere_was_named_wrong() -> None:
+    one = rails.own_rails(named("eth0", "eth7"), "", HERE)
+    with pytest.raises(
+        JaxcommError, match=r"^the rail 'eth7' is no interface with an IP address on any host\.\n  Cure"
+    ):
+        rails.check_missing([one, one])
+    rails.check_missing([one, [RailEnd("eth7", "eth7", "10.7.0.2", 0, 0, "")]])
+
+
+JOB = """
+import sys, time
+import jax, jaxcomm, numpy as np
+me, coordinator, until = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+jax.distributed.initialize(coordinator, 2, me)
+began = time.monotonic()
+jaxcomm.init(deadline_s=60)
+print("CONNECTED", time.monotonic() - began < 60, flush=True)
+mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+place = jax.NamedSharding(mesh, jax.P("data"))
+psum = jax.jit(jax.shard_map(lambda x: jaxcomm.psum(x, "data"), mesh=mesh, in_specs=jax.P("data"), out_specs=jax.P()))
+whole = np.arange(2 << 18, dtype=np.float32).reshape(2, -1) % 1001
+x = jax.make_array_from_callback(whole.shape, place, lambda index: whole[index])
+def right(x):
+    return np.array_equal(psum(x).addressable_shards[0].data[0], whole.sum(0))
+assert right(x)
+def rails():
+    return [(rail["rail"], rail["is_open"], rail["fences"]) for rail in jaxcomm.stats().rails]
+print("RAILS", rails(), flush=True)
+deadline = time.monotonic() + 60
+while until == "up" and not all(is_open for _, is_open, _ in rails()) and time.monotonic() < deadline:
+    time.sleep(0.1)
+assert right(x)
+print("RAILS", rails(), flush=True)
+jax.distributed.shutdown()
+"""
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("transport", ["tcp", "udp"])
+@pytest.mark.parametrize("host", [0, 1])
+def test_a_rail_that_is_down_is_left_out_and_taken_in_when_it_comes_up(transport: str, host: int) -> None:
+    with two_hosts({"eth0": 4, "eth1": 4}) as hosts:
+        hosts.ip(host, "link", "set", "eth1", "down")
+        environment = {"JAXCOMM_TRANSPORT": transport, "JAXCOMM_RAILS": "eth0,eth1"}
+        processes = [hosts.start(each, JOB, str(each), "a:5555", "up", **environment) for each in (0, 1)]
+        output = processes[0].stdout
+        assert output is not None
+        before = ""
+        while "RAILS" not in before and (line := output.readline()):
+            before += line
+        hosts.ip(host, "link", "set", "eth1", "up")
+        found = ended(processes)
+    assert [each.status for each in found] == [0, 0], before + "\n".join(each.output for each in found)
+    outputs = [before + found[0].output, found[1].output]
+    for text in outputs:
+        assert (
+            len(re.findall(r"the rail eth1 is down on .*, and left out until it comes up: the other rails", text)) == 1
+        )
+        assert text.count("the rail eth1, to process") == 1, text  # that it is back
+        first, last = re.findall(r"RAILS (.*)", text)
+        assert first == "[('eth0', True, 0), ('eth1', False, 1)]" and last == "[('eth0', True, 0), ('eth1', True, 1)]"
+
+
+@pytest.mark.root
+def test_a_rail_that_one_host_lacks_is_not_used() -> None:
+    with two_hosts({"eth0": 4, "eth1": 4}) as hosts:
+        hosts.ip(1, "link", "set", "eth1", "name", "eth9")
+        found = hosts.run(JOB, "a:5555", "now", JAXCOMM_TRANSPORT="tcp", JAXCOMM_RAILS="eth0,eth1")
+    assert [each.status for each in found] == [0, 0], "\n".join(each.output for each in found)
+    for each in found:
+        assert "the rail eth1 is missing, or without an address, on b, and not used there by this job" in each.output
+
+
+@pytest.mark.root
+def test_without_any_rail_it_is_an_error_within_the_timeout() -> None:
+    with two_hosts({"eth0": 4, "eth1": 4, "eth2": 4}) as hosts:
+        for rail in ("eth1", "eth2"):
+            hosts.ip(1, "link", "set", rail, "down")
+        environment = {"JAXCOMM_CONNECT_TIMEOUT_S": "8", "JAXCOMM_RAILS": "eth1,eth2", "JAXCOMM_TRANSPORT": "tcp"}
+        found = hosts.run(JOB, "a:5555", "now", **environment)
+    assert [each.status for each in found] == [1, 1] and "cannot be reached" in found[1].output, found
+    assert re.search("process 1 (has not connected in time|could not be connected)", found[0].output), found

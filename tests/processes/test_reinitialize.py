@@ -1,0 +1,45 @@
+"""`jax.distributed` is shut down and initialized again in the same processes, and works as with lax."""
+
+from __future__ import annotations
+
+import pytest
+
+from jaxcomm.distributed import launch
+from tests.processes import jobs
+
+RAILS = "127.0.0.1,127.0.0.2"
+PROCESSES = (2, 2, 2, 1)
+KINDS = ("threads", "socket:", "event", "memfd:jaxcomm")
+
+
+@pytest.mark.parametrize(
+    ("sums", "transport", "rails"),
+    [
+        ("lax", "shm", ""),
+        ("jaxcomm", "shm", ""),
+        ("jaxcomm", "tcp", ""),
+        ("jaxcomm", "tcp", RAILS),
+        ("jaxcomm", "udp", RAILS),
+    ],
+)
+def test_a_process_works_in_one_job_after_the_other(sums: str, transport: str, rails: str) -> None:
+    generations = [f"{launch.local_coordinator()}/{processes}" for processes in PROCESSES]
+    found = jobs.run(
+        "tests.processes.reinitialize",
+        sums,
+        *generations,
+        processes=2,
+        timeout_s=120,
+        transport=transport,
+        JAXCOMM_RAILS=rails,
+    )
+    assert [each.status for each in found] == [0, 0], "\n".join(each.output for each in found)
+    for number, processes in enumerate(PROCESSES):
+        for each in found[:processes]:
+            report = each.reports[str(number)]
+            assert all(report["right"]) and len(report["right"]) == 6
+            assert report["gone"] == []
+            assert report["rails"] == (2 if rails and processes > 1 else 0)
+    for each in found:
+        first, *_, last = [{kind: report[kind] for kind in KINDS} for report in list(each.reports.values())[:3]]
+        assert all(last[kind] <= first[kind] for kind in KINDS), (first, last)
