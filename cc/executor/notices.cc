@@ -1,6 +1,7 @@
 #include "cc/executor/notices.h"
 
 #include "cc/base/little_endian.h"
+#include "cc/base/text.h"
 
 namespace jaxcomm {
 namespace {
@@ -11,7 +12,7 @@ constexpr uint8_t kHere = 1, kNext = 2, kWaits = 4;
 std::string Begin(uint8_t which, const CallId& call) {
   std::string bytes;
   AppendNumber<uint8_t>(bytes, which);
-  AppendNumber<uint64_t>(bytes, call.module);
+  AppendNumber<uint64_t>(bytes, call.communicator);
   AppendNumber<uint32_t>(bytes, call.launch);
   AppendNumber<uint32_t>(bytes, call.site);
   AppendNumber<uint32_t>(bytes, call.iteration);
@@ -30,14 +31,15 @@ std::string Encode(const Arrival& arrival) {
   AppendNumber<uint8_t>(
       bytes, (arrival.said.here ? kHere : 0) | (arrival.said.next ? kNext : 0) | (arrival.waits ? kWaits : 0));
   AppendNumber<uint32_t>(bytes, arrival.said.launches);
-  bytes.append(arrival.text, 0, Arrival::kMaxText);
+  bytes += CutText(arrival.text, Arrival::kMaxText);
   return bytes;
 }
 
 std::string Encode(const Failure& failure) {
   std::string bytes = Begin(kFailure, failure.call);
   AppendNumber(bytes, static_cast<uint8_t>(failure.why.code()));
-  bytes.append(failure.why.message(), 0, Failure::kMaxText);
+  AppendNumber<uint64_t>(bytes, failure.step);
+  bytes += CutText(failure.why.message(), Failure::kMaxText);
   return bytes;
 }
 
@@ -57,9 +59,10 @@ std::optional<Notice> DecodeNotice(std::string_view bytes) {
   }
   if (which == kFailure) {
     const auto code = in.Get<uint8_t>();
+    const auto step = in.Get<uint64_t>();
     const bool is_error = code > static_cast<uint8_t>(Code::kOk) && code <= static_cast<uint8_t>(Code::kInternal);
     if (!in.ok() || !is_error || in.rest().size() > Failure::kMaxText) return std::nullopt;
-    return Failure{call, Status(static_cast<Code>(code), std::string(in.rest()))};
+    return Failure{call, Status(static_cast<Code>(code), std::string(in.rest())), step};
   }
   return std::nullopt;
 }
