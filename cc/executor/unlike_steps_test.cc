@@ -22,17 +22,17 @@ namespace {
 constexpr uint32_t kProcesses = 3;
 constexpr int64_t kElements = 1000;
 
-// While it lives, this process gets no more memory from the system.
-class NoMemoryLeft {
+// While it lives, the system gives this process little more memory: enough for what is small, and for a thread.
+class LittleMemory {
  public:
-  NoMemoryLeft() {
+  LittleMemory() {
     getrlimit(RLIMIT_AS, &before_);
     int64_t pages = 0;
     std::ifstream("/proc/self/statm") >> pages;
-    const rlimit now = {static_cast<rlim_t>(pages) * 4096, before_.rlim_max};
+    const rlimit now = {static_cast<rlim_t>(pages) * 4096 + (rlim_t{32} << 20), before_.rlim_max};
     setrlimit(RLIMIT_AS, &now);
   }
-  ~NoMemoryLeft() { setrlimit(RLIMIT_AS, &before_); }
+  ~LittleMemory() { setrlimit(RLIMIT_AS, &before_); }
 
  private:
   rlimit before_{};
@@ -167,16 +167,19 @@ TEST_F(UnlikeSteps, ARankWhoseProcessGetsNoThreadFailsTheOthers) {
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_F(UnlikeSteps, ARankWhoseProcessGetsNoMemoryFailsTheOthers) {
-  constexpr int64_t kLarge = 8 << 20;
+  constexpr int64_t kLarge = 24 << 20;  // of which no part fits into what the heap has free
   std::vector<std::shared_ptr<MessageSite>> sites;
   for (uint32_t process = 0; process < kProcesses; ++process) sites.push_back(MakeSite(process, 50, 1, 0, kLarge));
   std::vector<std::future<Status>> ends;
   for (uint32_t process = 0; process < 2; ++process) ends.push_back(Arrive(process, sites[process], 1));
+  std::promise<void> has_threads;
+  executors_[2]->Delay(Clock::duration::zero(), [&has_threads](const Status&) { has_threads.set_value(); });
+  has_threads.get_future().wait();
   std::vector<float> mine(kLarge);
   auto* bytes = reinterpret_cast<std::byte*>(mine.data());
   std::promise<Status> end;
   {
-    const NoMemoryLeft none;
+    const LittleMemory limited;
     executors_[2]->ArriveAcross(sites[2], 1, 2, {{bytes}, {bytes}},
                                 [&end](const Status& status) { end.set_value(status); });
     ends.push_back(end.get_future());
