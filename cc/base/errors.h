@@ -76,6 +76,21 @@ struct DifferentCalls {
   }
 };
 
+// A rank cannot receive the other ranks' parts.
+struct NoMemory {
+  std::string call;
+  uint32_t rank;
+  int64_t bytes;
+
+  // "psum #412 over …: rank 3 has no memory for the 16 MiB that the call receives.\n  Cure: …"
+  Status status() const {
+    return Status(Code::kInternal, call + ": rank " + std::to_string(rank) + " has no memory for the " +
+                                       FormatBytes(bytes) +
+                                       " that the call receives.\n  Cure: raise the limit on its " +
+                                       "process's memory (`ulimit -v`, a container's), or sum fewer bytes at once.");
+  }
+};
+
 // A rank of a call will not come or go on.
 struct RankGone {
   std::string call;

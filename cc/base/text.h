@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <string_view>
 
 namespace jaxcomm {
 
@@ -24,6 +25,40 @@ inline std::string FormatSeconds(std::chrono::steady_clock::duration duration) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.1f s", std::chrono::duration<double>(duration).count());
   return text;
+}
+
+// The bytes of the UTF-8 letter with which a text begins; 0: it begins with none, or with a part of one.
+inline size_t LetterBytes(std::string_view text) {
+  if (text.empty()) return 0;
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
+  const size_t size = byte(0) < 0x80 ? 1 : byte(0) < 0xC2 ? 0 : byte(0) < 0xE0 ? 2 : byte(0) < 0xF0 ? 3 : 4;
+  if (size == 0 || byte(0) > 0xF4 || text.size() < size) return 0;
+  for (size_t i = 1; i < size; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  const bool is_long = (byte(0) == 0xE0 && byte(1) < 0xA0) || (byte(0) == 0xF0 && byte(1) < 0x90);
+  const bool is_none = (byte(0) == 0xED && byte(1) > 0x9F) || (byte(0) == 0xF4 && byte(1) > 0x8F);
+  return is_long || is_none ? 0 : size;
+}
+
+// The first bytes of a text, `most` of them at most, cut before a letter.
+inline std::string_view CutText(std::string_view text, size_t most) {
+  if (text.size() <= most) return text;
+  size_t end = most;
+  while (end > 0 && (static_cast<uint8_t>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
+// The text with '?' in place of every byte that is part of no UTF-8 letter.
+inline std::string ValidText(std::string_view text) {
+  std::string valid;
+  valid.reserve(text.size());
+  while (!text.empty()) {
+    const size_t size = LetterBytes(text);
+    valid += size > 0 ? text.substr(0, size) : "?";
+    text.remove_prefix(size > 0 ? size : 1);
+  }
+  return valid;
 }
 
 // "0,1,4", of a vector or a set.

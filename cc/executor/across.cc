@@ -4,8 +4,7 @@
 #include <iterator>
 #include <optional>
 
-#include "cc/base/errors.h"
-#include "cc/base/text.h"
+#include "cc/executor/deadline_status.h"
 
 namespace jaxcomm {
 namespace {
@@ -17,8 +16,8 @@ constexpr std::chrono::milliseconds kHelp{1};
 // all of them takes longer, but what they wait for may be behind them at the same sender.
 constexpr std::chrono::milliseconds kPatience{5};
 
-// How many failed calls, finished calls and devices are remembered.
-constexpr size_t kFailedKept = 256, kFinishedKept = 1024, kDevices = 1 << 16;
+// How many failed and finished calls are remembered.
+constexpr size_t kFailedKept = 256, kFinishedKept = 1024;
 
 Status Malformed(uint32_t process, size_t bytes) {
   return Status(Code::kInternal, "process " + std::to_string(process) + " has been cut off: it sent a notice of " +
@@ -42,6 +41,13 @@ struct AcrossProcesses::Driver {
 };
 thread_local AcrossProcesses::Driver* AcrossProcesses::Driver::current = nullptr;
 
+// For names_; the mutex is held when it is asked.
+auto AcrossProcesses::GivenUp(const MessageSite& site) const {
+  return [this, &site](uint32_t launch) {
+    return failures_.IsMissed({site.communicator(), launch, 0, 0}, site.step());
+  };
+}
+
 void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank,
                              Buffers buffers, Done done, const Status& refused) {
   const User user(users_);
@@ -53,9 +59,13 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
   std::shared_ptr<const MessageSite> chosen;
   StepChoice::Said said;
   CallId id;
+  Status failed = refused;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    id = names_.Next(site->module(), run, site->site(), rank);
+    id = names_.Next(site->communicator(), run, site->site(), rank, GivenUp(*site));
+    for (const CallId& launch : names_.Find(run)) {
+      if (failed.ok() && launch.communicator != id.communicator) failed = failures_.Find(launch);
+    }
     chosen = Chosen(site, id, rank, said);
     if (!chosen) undecided_.push_back({site, id, rank, std::move(buffers), std::move(done), now});
   }
@@ -67,7 +77,7 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
     return StartDecided(/*overdue=*/Clock::time_point::min());  // it may have failed, or been decided meanwhile
   }
   bool is_new = false;
-  const std::shared_ptr<MessageCall> call = Join(chosen, id, rank, now, refused, is_new);
+  const std::shared_ptr<MessageCall> call = Join(chosen, id, rank, now, failed, is_new);
   Driver driver;
   driver.call = call.get();
   driver.rank = rank;
@@ -80,6 +90,20 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
   if (is_new) transport_.load()->Expect();
   if (site->other()) StartDecided(/*overdue=*/Clock::time_point::min());
   if (driver.own) driver.own->done(driver.own->status);
+}
+
+void AcrossProcesses::Refuse(const MessageSite& site, int64_t run, uint32_t rank, const Status& why) {
+  if (transport_.load() == nullptr) return;
+  CallId id;
+  std::shared_ptr<MessageCall> call;  // that other ranks of this process have come to
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    id = names_.Next(site.communicator(), run, site.site(), rank, GivenUp(site));
+    failures_.Add(id, why, site.step());
+    if (const auto at = calls_.find(id); at != calls_.end()) call = at->second;
+  }
+  TellFailure(site, id, why);
+  if (call) Drive(call, call->Fail(why, /*announce=*/false));
 }
 
 // The site whose lists the call runs, and what the rank says of that if it decides; none: nobody has said it yet. The
@@ -200,14 +224,14 @@ std::shared_ptr<StepChoice> AcrossProcesses::ChoiceOf(const MessageSite& site, c
                       "|" + std::to_string(rule.rank) + "|" + std::to_string(rule.below);
   for (const MessageSite::Rank& rank : site.ranks()) calls += "|" + std::to_string(rank.device);
   std::lock_guard<std::mutex> lock(mutex_);
-  std::shared_ptr<StepChoice>& choice = choices_[{site.module(), calls}];
+  std::shared_ptr<StepChoice>& choice = choices_[{site.communicator(), calls}];
   if (!choice) choice = std::make_shared<StepChoice>(rule);
   return choice;
 }
 
-uint32_t AcrossProcesses::LaunchOf(uint64_t module, int64_t run) {
+uint32_t AcrossProcesses::LaunchOf(const MessageSite& site, int64_t run) {
   std::lock_guard<std::mutex> lock(mutex_);
-  return names_.LaunchOf(module, run);
+  return names_.LaunchOf(site.communicator(), run, GivenUp(site));
 }
 
 void AcrossProcesses::Drive(const std::shared_ptr<MessageCall>& call, MessageSteps steps) {
@@ -369,7 +393,7 @@ void AcrossProcesses::TellDifference(const Finished& call, uint32_t process, con
 // Where ranks disagree, those of other groups may be wrong as well; a rank that is late concerns its group only.
 void AcrossProcesses::TellFailure(const MessageSite& site, const CallId& id, const Status& why) {
   SendNotice(why.code() == Code::kInvalidArgument ? site.everybody() : site.others(),
-             Encode(Failure{id, why, GoneOf(site, why)}));
+             Encode(Failure{id, why, site.step(), GoneOf(site, why)}));
   transport_.load()->Flush();
 }
 
@@ -390,7 +414,7 @@ void AcrossProcesses::Stop(const std::shared_ptr<MessageCall>& call) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     --open_;
-    failures_.Add(call->id(), why);
+    failures_.Add(call->id(), why, call->site().step());
     failed_.push_back(call->id());
     for (; failed_.size() > kFailedKept; failed_.pop_front()) calls_.erase(failed_.front());
   }
@@ -417,10 +441,10 @@ std::optional<AcrossProcesses::Finished> AcrossProcesses::FindFinished(const Cal
 }
 
 // The call that has failed; none: it has not begun here, and will fail when it does.
-std::shared_ptr<MessageCall> AcrossProcesses::FindOrFail(const CallId& id, const Status& why) {
+std::shared_ptr<MessageCall> AcrossProcesses::FindOrFail(const Failure& failure) {
   std::lock_guard<std::mutex> lock(mutex_);
-  failures_.Add(id, why);
-  const auto at = calls_.find(id);
+  failures_.Add(failure.call, failure.why, failure.step);
+  const auto at = calls_.find(failure.call);
   return at == calls_.end() ? nullptr : at->second;
 }
 
@@ -451,7 +475,7 @@ void AcrossProcesses::OnNotice(uint32_t process, std::string_view bytes) {
                              GoneProcess{failure->gone->process, why, failure->gone->has_left, now});
     }
     if (FindFinished(failure->call)) return;
-    const auto call = FindOrFail(failure->call, failure->why);
+    const auto call = FindOrFail(*failure);
     if (call && call->site().Knows(process)) Drive(call, call->Fail(failure->why, /*announce=*/false));
     // What has come of it would take the transport's room for early messages for good.
     Transport* const transport = transport_.load();
@@ -484,7 +508,7 @@ std::vector<AcrossProcesses::GoneProcess> AcrossProcesses::gone() const {
 
 void AcrossProcesses::Remember(uint32_t device, const CallId& id, const std::string& text, Clock::time_point now) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (last_calls_.size() < kDevices || last_calls_.count(device) > 0) last_calls_[device] = {id, text, now};
+  last_calls_.Add(device, {id, text, now});
 }
 
 bool AcrossProcesses::waiting() const {
@@ -503,47 +527,15 @@ void AcrossProcesses::Watch(Clock::time_point now, double deadline) {
   }
   for (const auto& call : calls) {
     const std::optional<MessageCall::Delay> delay = call->Overdue(now, deadline);
-    if (delay) Drive(call, call->Fail(DeadlineStatus(*call, *delay, now), /*announce=*/true));
-  }
-}
-
-// Which ranks keep the call from its end, and where they are instead.
-Status AcrossProcesses::DeadlineStatus(const MessageCall& call, const MessageCall::Delay& delay,
-                                       Clock::time_point now) const {
-  const MessageSite& site = call.site();
-  const bool arrived = delay.missing.empty();
-  const std::vector<uint32_t>& late = arrived ? delay.silent : delay.missing;
-  if (late.empty()) {
-    return Status(Code::kDeadlineExceeded,
-                  "DeadlineError: " + call.Describe() + ": what this process sends has not been taken after " +
-                      FormatSeconds(delay.waited) + ".\n  This call is at " + site.label().where + ".");
-  }
-  // Of several groups the first that lacks a rank.
-  const uint32_t group = site.ranks()[late[0]].group;
-  const auto names = [&](const std::vector<uint32_t>& ranks) {
-    std::vector<uint32_t> found;
-    for (const uint32_t rank : ranks) {
-      if (site.ranks()[rank].group == group) found.push_back(site.NameOf(rank));
+    if (!delay) continue;
+    Status why;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      const auto is_open = [this](const CallId& id) { return calls_.count(id) > 0 || early_.Has(id); };
+      why = DeadlineStatus(*call, *delay, now, last_calls_, is_open);
     }
-    return found;
-  };
-  const std::vector<uint32_t>& all = site.groups()[group];
-  const std::string everybody =
-      site.groups().size() > 1 ? "the group " + JoinRanks(names(all)) : std::to_string(all.size());
-  const Status status = DeadlineExceeded{call.Describe(), names(late),  names(delay.waiting),
-                                         everybody,       delay.waited, arrived ? "sent all messages" : "arrived"}
-                            .status();
-  std::string text = status.message() + "\n  This call is at " + site.label().where + ".";
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (const uint32_t rank : arrived ? std::vector<uint32_t>() : late) {
-    const auto last = last_calls_.find(site.ranks()[rank].device);
-    if (last == last_calls_.end()) continue;
-    const bool open = calls_.count(last->second.id) > 0 || early_.Has(last->second.id);
-    const std::string since = FormatSeconds(now - last->second.at);
-    text += "\n  Rank " + std::to_string(site.NameOf(rank)) + (open ? " is in " : " was last in ") + last->second.text +
-            (open ? ", for " + since : ", " + since + " ago") + ".";
+    Drive(call, call->Fail(std::move(why), /*announce=*/true));
   }
-  return Status(status.code(), std::move(text));
 }
 
 void AcrossProcesses::Forget(const MessageSite* site) {
@@ -554,11 +546,11 @@ void AcrossProcesses::Forget(const MessageSite* site) {
   }
 }
 
-void AcrossProcesses::ForgetModule(uint64_t module) {
+void AcrossProcesses::ForgetCommunicator(uint64_t communicator) {
   std::lock_guard<std::mutex> lock(mutex_);
-  names_.Forget(module);
+  names_.Forget(communicator);
   for (auto at = choices_.begin(); at != choices_.end();) {
-    at = at->first.first == module ? choices_.erase(at) : std::next(at);
+    at = at->first.first == communicator ? choices_.erase(at) : std::next(at);
   }
 }
 

@@ -7,8 +7,8 @@
 //   across.Watch(Clock::now(), deadline);                    // ends what is overdue; now and then
 //
 // Thread-safe; holds no lock when it calls the transport, a callback or the pool. What comes of a call that has not
-// begun here is kept for it, as much as there is room for. When a call fails, in whichever process, the calls of its
-// launch that begin later fail at once: who launches again after an error comes to where the others are.
+// begun here is kept for it, as much as there is room for. When a call fails, in any process, the calls of its launch
+// that begin later fail at once: a relaunch after an error rejoins the others at the same call.
 #pragma once
 
 #include <atomic>
@@ -27,6 +27,7 @@
 #include "cc/executor/call_names.h"
 #include "cc/executor/early_arrivals.h"
 #include "cc/executor/failed_calls.h"
+#include "cc/executor/last_calls.h"
 #include "cc/executor/message_call.h"
 #include "cc/executor/message_site.h"
 #include "cc/executor/notices.h"
@@ -61,12 +62,15 @@ class AcrossProcesses : public Transport::Events {
   void Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers, Done done,
               const Status& refused = Status());
 
+  // The rank cannot come: the other processes' ranks of the call end with this error, this rank is not called back.
+  void Refuse(const MessageSite& site, int64_t run, uint32_t rank, const Status& why);
+
   // What chooses between the lists of two sites of the same calls: one for all of their executables, which processes
   // compile and drop at different times.
   std::shared_ptr<StepChoice> ChoiceOf(const MessageSite& site, const MessageSite& other, StepChoice::Rule rule);
 
-  // How often the module had been launched before. Also to be asked where a call of the launch has no rank here.
-  uint32_t LaunchOf(uint64_t module, int64_t run);
+  // How many launches called on the site's communicator before this one.
+  uint32_t LaunchOf(const MessageSite& site, int64_t run);
 
   void OnNotice(uint32_t process, std::string_view notice) override;
   void OnPeerGone(uint32_t process, const Status& why) override { Lose({process, why, false, Clock::now()}); }
@@ -88,16 +92,10 @@ class AcrossProcesses : public Transport::Events {
 
   // The call site is gone: what failed calls keep for ranks that come late may go too.
   void Forget(const MessageSite* site);
-  // The module is launched no more, in any process.
-  void ForgetModule(uint64_t module);
+  // Nothing is launched on the communicator any more, in any process.
+  void ForgetCommunicator(uint64_t communicator);
 
  private:
-  // The call that a device came to last.
-  struct LastCall {
-    CallId id;
-    std::string text;
-    Clock::time_point at;
-  };
   // A call that is over here, of ranks whose groups change: others may think that they have a rank in it.
   struct Finished {
     std::shared_ptr<const MessageSite> site;
@@ -144,10 +142,10 @@ class AcrossProcesses : public Transport::Events {
   void Lose(const GoneProcess& gone);
   std::optional<Failure::Gone> GoneOf(const MessageSite& site, const Status& why) const;
   std::shared_ptr<MessageCall> FindOrKeep(PeerArrival arrival);
-  std::shared_ptr<MessageCall> FindOrFail(const CallId& id, const Status& why);
+  std::shared_ptr<MessageCall> FindOrFail(const Failure& failure);
   std::optional<Finished> FindFinished(const CallId& id) const;
   void Remember(uint32_t device, const CallId& id, const std::string& text, Clock::time_point now);
-  Status DeadlineStatus(const MessageCall& call, const MessageCall::Delay& delay, Clock::time_point now) const;
+  auto GivenUp(const MessageSite& site) const;
 
   WorkerPool& pool_;
   Timer& timer_;
@@ -166,11 +164,12 @@ class AcrossProcesses : public Transport::Events {
   std::deque<CallId> finished_order_;  // from the oldest
   EarlyArrivals early_;
   std::vector<Undecided> undecided_;
-  size_t starting_ = 0;                                                              // those that were undecided
-  std::map<std::pair<uint64_t, std::string>, std::shared_ptr<StepChoice>> choices_;  // by module and what is alike
+  size_t starting_ = 0;  // those that were undecided
+  std::map<std::pair<uint64_t, std::string>, std::shared_ptr<StepChoice>>
+      choices_;  // by communicator and what is alike
   FailedCalls failures_;
-  std::map<uint32_t, LastCall> last_calls_;  // by device
-  std::map<uint32_t, GoneProcess> gone_;     // by process
+  LastCalls last_calls_;
+  std::map<uint32_t, GoneProcess> gone_;  // by process
   // Those that another process has found first, until this one does.
   std::map<uint32_t, GoneProcess> reported_gone_;
   int64_t number_ = 0;

@@ -464,13 +464,13 @@ TEST(AcrossTest, ProcessesThatAreGoneAreRemembered) {
 
 TEST(AcrossTest, AFailureMayComeBeforeThisProcessIsConnected) {
   Executor executor(1);
-  executor.events().OnNotice(1, Encode(Failure{{77, 0, 0, 0}, Status(Code::kInternal, "elsewhere")}));
+  executor.events().OnNotice(1, Encode(Failure{{77, 0, 0, 0}, Status(Code::kInternal, "elsewhere"), 0}));
 }
 
 TEST(AcrossTest, ACallThatBeginsFailsForItsOwnReasonOrForOneOfItsLaunch) {
   FailedCalls failed;
-  failed.Add({77, 3, 5, 0}, Status(Code::kInternal, "five"));
-  failed.Add({77, 3, 6, 1}, Status(Code::kInternal, "six"));
+  failed.Add({77, 3, 5, 0}, Status(Code::kInternal, "five"), 1);
+  failed.Add({77, 3, 6, 1}, Status(Code::kInternal, "six"), 2);
   EXPECT_EQ(failed.Find({77, 3, 6, 1}).message(), "six");
   EXPECT_EQ(failed.Find({77, 3, 6, 2}).message(), "five");
   EXPECT_EQ(failed.Find({77, 3, 0, 0}).message(), "five");
@@ -478,7 +478,7 @@ TEST(AcrossTest, ACallThatBeginsFailsForItsOwnReasonOrForOneOfItsLaunch) {
     EXPECT_TRUE(failed.Find(other).ok());
   }
   for (uint32_t launch = 10; launch < 10 + FailedCalls::kRemembered; ++launch) {
-    failed.Add({77, launch, 0, 0}, Status(Code::kInternal, "later"));
+    failed.Add({77, launch, 0, 0}, Status(Code::kInternal, "later"), 1);
   }
   EXPECT_TRUE(failed.Find({77, 3, 5, 0}).ok());
 }

@@ -1,9 +1,15 @@
-// Names the executions of call sites alike in every process: launches of a module are counted, as are a rank's
-// executions of a call site in one launch.
+// Names the executions of calls alike in every process, by what all of them see: the groups of devices that call, how
+// many launches called on them before, and which call of its launch it is.
 //
-//   CallId id = names.Next(module, run, site, rank);
+//   CallId id = names.Next(communicator, run, site, rank, given_up);
 //
-// Processes launch a module equally often and in the same order. Not thread-safe.
+// A communicator is the groups of devices of a call. As for jax.lax, all processes launch steps with calls on the same
+// devices in the same order; the steps themselves may differ, and be compiled at different times. The launches of other
+// communicators do not count, nor do steps without a call. Not thread-safe.
+//
+// A process that did not launch a step counts one launch less than the others, which give that launch up at the
+// deadline. Then a launch of another step takes the next number, at which the others are; a launch of the same step is
+// the one that they have given up.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +17,7 @@
 #include <deque>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "cc/transport/transport.h"
 
@@ -18,46 +25,64 @@ namespace jaxcomm {
 
 class CallNames {
  public:
-  // How many launches are remembered; of older ones no rank may come any more.
+  // How many launches of a communicator are remembered; of older ones no rank may come any more.
   static constexpr size_t kLaunches = 1024;
 
-  // `run`: XLA's number of the launch in this process.
-  CallId Next(uint64_t module, int64_t run, uint32_t site, uint32_t rank) {
-    Launch& launch = FindLaunch(module, run);
-    return {module, launch.ordinal, site, launch.executions[{site, rank}]++};
+  // `run`: XLA's number of the launch in this process. `given_up(launch)`: whether the other processes have given up
+  // the launch of this number, which was one of another step.
+  template <typename GivenUp>
+  CallId Next(uint64_t communicator, int64_t run, uint32_t site, uint32_t rank, const GivenUp& given_up) {
+    Launch& launch = FindLaunch(communicator, run, given_up);
+    return {communicator, launch.number, site, launch.executions[{site, rank}]++};
   }
 
-  // How often the module had been launched before. Also for a call of the launch that is not for this process, which
-  // must count the launch as the others do.
-  uint32_t LaunchOf(uint64_t module, int64_t run) { return FindLaunch(module, run).ordinal; }
+  // The number of the launch.
+  template <typename GivenUp>
+  uint32_t LaunchOf(uint64_t communicator, int64_t run, const GivenUp& given_up) {
+    return FindLaunch(communicator, run, given_up).number;
+  }
 
-  // The module is launched no more, in any process.
-  void Forget(uint64_t module) { launched_.erase(module); }
+  // The launch on all communicators on which it has called.
+  std::vector<CallId> Find(int64_t run) const {
+    std::vector<CallId> found;
+    for (const auto& [communicator, launches] : communicators_) {
+      const auto at = launches.by_run.find(run);
+      if (at != launches.by_run.end()) found.push_back({communicator, at->second.number, 0, 0});
+    }
+    return found;
+  }
+
+  // Nothing is launched on the communicator any more, in any process.
+  void Forget(uint64_t communicator) { communicators_.erase(communicator); }
 
  private:
-  using Key = std::pair<uint64_t, int64_t>;
   struct Launch {
-    uint32_t ordinal = 0;
+    uint32_t number = 0;
     std::map<std::pair<uint32_t, uint32_t>, uint32_t> executions;  // by site and rank
   };
+  struct Launches {
+    uint32_t next = 0;
+    std::map<int64_t, Launch> by_run;
+    std::deque<int64_t> order;  // from the oldest
+  };
 
-  Launch& FindLaunch(uint64_t module, int64_t run) {
-    const auto [at, is_new] = launches_.try_emplace({module, run});
-    Launch& launch = at->second;
+  template <typename GivenUp>
+  Launch& FindLaunch(uint64_t communicator, int64_t run, const GivenUp& given_up) {
+    Launches& launches = communicators_[communicator];
+    const auto [at, is_new] = launches.by_run.try_emplace(run);
     if (is_new) {
-      launch.ordinal = launched_[module]++;
-      order_.push_back(at->first);
-      if (order_.size() > kLaunches) {
-        launches_.erase(order_.front());
-        order_.pop_front();
+      while (given_up(launches.next)) ++launches.next;
+      at->second.number = launches.next++;
+      launches.order.push_back(run);
+      if (launches.order.size() > kLaunches) {
+        launches.by_run.erase(launches.order.front());
+        launches.order.pop_front();
       }
     }
-    return launch;
+    return at->second;
   }
 
-  std::map<Key, Launch> launches_;
-  std::deque<Key> order_;
-  std::map<uint64_t, uint32_t> launched_;  // by module; kept, as processes drop their executables at different times
+  std::map<uint64_t, Launches> communicators_;
 };
 
 }  // namespace jaxcomm

@@ -31,7 +31,7 @@ Status AcrossProcesses::Disconnect(Clock::time_point limit) {
   failed_.clear();
   finished_order_.clear();
   choices_.clear();
-  last_calls_.clear();
+  last_calls_ = LastCalls();
   gone_.clear();
   reported_gone_.clear();
   names_ = CallNames();

@@ -4,7 +4,7 @@
 
 namespace jaxcomm {
 
-Result<std::shared_ptr<DividedSite>> DividedSite::Make(MessageSite::Label label, uint64_t module, uint32_t site,
+Result<std::shared_ptr<DividedSite>> DividedSite::Make(MessageSite::Label label, uint64_t communicator, uint32_t site,
                                                        const std::vector<MessageGroup::Rank>& ranks,
                                                        std::vector<std::string> lists, MessageRegistry& registry,
                                                        uint32_t process) {
@@ -17,7 +17,7 @@ Result<std::shared_ptr<DividedSite>> DividedSite::Make(MessageSite::Label label,
     all.lists.push_back(ranks[rank].process == process ? registry.Find(all.list, rank) : nullptr);
   }
   Result<std::shared_ptr<MessageSite>> whole =
-      MessageSite::Make(std::move(label), Kind::kAllReduce, Reduction::kSum, module, site, {all}, process);
+      MessageSite::Make(std::move(label), Kind::kAllReduce, Reduction::kSum, communicator, site, {all}, process);
   if (!whole.ok()) return whole.status();
   made->whole_ = std::move(whole.value());
   return made;

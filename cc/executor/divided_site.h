@@ -2,7 +2,7 @@
 // group each rank is.
 //
 //   Result<std::shared_ptr<DividedSite>> site = DividedSite::Make(
-//       {"group_sum", "data", "groups", "train.py:57"}, /*module=*/hash, /*site=*/3, ranks, lists, registry, process);
+//       {"group_sum", "data", "groups", "train.py:57"}, communicator, /*site=*/3, ranks, lists, registry, process);
 //   Status status = site.value()->SetLeaves(leaves, executor.stats());
 //   site.value()->Arrive(executor, run, rank, {0, 1, 0, 1}, buffers, done);   // returns at once
 //
@@ -34,7 +34,7 @@ class DividedSite {
   static constexpr size_t kKept = 64;
 
   // `lists`: names of the lists for groups of 2, 3, … ranks, as many as there are. Errors as of a MessageSite.
-  static Result<std::shared_ptr<DividedSite>> Make(MessageSite::Label label, uint64_t module, uint32_t site,
+  static Result<std::shared_ptr<DividedSite>> Make(MessageSite::Label label, uint64_t communicator, uint32_t site,
                                                    const std::vector<MessageGroup::Rank>& ranks,
                                                    std::vector<std::string> lists, MessageRegistry& registry,
                                                    uint32_t process);
@@ -46,6 +46,8 @@ class DividedSite {
   // The call site is gone, see Executor.
   void Forget(Executor& executor) const { executor.Forget(whole_.get()); }
 
+  // All ranks in one group.
+  const MessageSite& whole() const { return *whole_; }
   const std::string& name() const { return whole_->label().name; }
   size_t ranks() const { return whole_->ranks().size(); }
 

@@ -50,7 +50,11 @@ void Executor::Arrive(Key key, const std::shared_ptr<Site>& site, uint32_t rank,
 
 void Executor::ArriveAcross(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers,
                             Done done, const Status& refused) {
-  if (!Start()) return done(NoThread(site->label().name + " over '" + site->label().axes + "'"));
+  if (!Start()) {
+    const Status why = NoThread(site->label().name + " over '" + site->label().axes + "'");
+    across_.Refuse(*site, run, rank, why);
+    return done(why);
+  }
   across_.Arrive(site, run, rank, std::move(buffers), std::move(done), refused);
   std::lock_guard<std::mutex> lock(mutex_);
   if (!watching_ && across_.waiting()) ArmWatch();

@@ -53,13 +53,16 @@ class Executor {
   // the rank brings, which all ranks of the call then end with.
   void ArriveAcross(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers,
                     Done done, const Status& refused = Status());
+  // A rank of this process cannot come to the collective: the other ranks of the call end with this error.
+  void RefuseAcross(const MessageSite& site, int64_t run, uint32_t rank, const Status& why) {
+    across_.Refuse(site, run, rank, why);
+  }
+  bool awaits_processes() const { return across_.waiting(); }
   // See AcrossProcesses.
   std::shared_ptr<StepChoice> ChoiceOf(const MessageSite& site, const MessageSite& other, StepChoice::Rule rule) {
     return across_.ChoiceOf(site, other, rule);
   }
-  // How often all processes had launched a module before. Also to be asked where a device of this process comes to a
-  // collective between processes in which it is alone.
-  uint32_t LaunchOf(uint64_t module, int64_t run) { return across_.LaunchOf(module, run); }
+  uint32_t LaunchOf(const MessageSite& site, int64_t run) { return across_.LaunchOf(site, run); }
   // Before the first ArriveAcross. The transport, whose events go to events(), is the caller's. It outlives this, or
   // stays until Disconnect, but must have run its last callback by then.
   void Connect(Transport* transport, bool yields = false) { across_.Connect(transport, yields); }
@@ -77,8 +80,7 @@ class Executor {
   // The call site is gone: what failed calls keep for ranks that come late may go too.
   void Forget(const Site* site);
   void Forget(const MessageSite* site) { across_.Forget(site); }
-  // The module is launched no more, in any process.
-  void ForgetModule(uint64_t module) { across_.ForgetModule(module); }
+  void ForgetCommunicator(uint64_t communicator) { across_.ForgetCommunicator(communicator); }
 
   void SetDeadline(double seconds) { deadline_.store(seconds); }
   Stats& stats() { return stats_; }

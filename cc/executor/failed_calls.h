@@ -1,15 +1,14 @@
 // Which calls have failed, here or in another process, and why.
 //
-//   failed.Add(id, why);
+//   failed.Add(id, why, step);
 //   Status status = failed.Find(id);   // of a call that begins; ok: neither it nor another of its launch has failed
-//
-// A process that could not launch a module counts one launch less than the others. When it launches again, the calls of
-// the launch that the others have given up fail at once, and the launch after that is one for all.
+//   bool missed = failed.IsMissed(id, step);
 //
 // Remembers kRemembered calls. Not thread-safe.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <map>
 
@@ -22,8 +21,9 @@ class FailedCalls {
  public:
   static constexpr size_t kRemembered = 1024;
 
-  void Add(const CallId& id, const Status& why) {
-    if (!calls_.emplace(id, why).second) return;
+  // `step`: a hash of the step whose call it was.
+  void Add(const CallId& id, const Status& why, uint64_t step) {
+    if (!calls_.emplace(id, Failed{why, step}).second) return;
     order_.push_back(id);
     if (order_.size() <= kRemembered) return;
     calls_.erase(order_.front());
@@ -31,15 +31,34 @@ class FailedCalls {
   }
 
   Status Find(const CallId& id) const {
-    if (const auto same = calls_.find(id); same != calls_.end()) return same->second;
-    const auto launch = calls_.lower_bound({id.module, id.launch, 0, 0});
-    const bool failed =
-        launch != calls_.end() && launch->first.module == id.module && launch->first.launch == id.launch;
-    return failed ? launch->second : Status();
+    if (const auto same = calls_.find(id); same != calls_.end()) return same->second.why;
+    const auto first = First(id);
+    return IsOfLaunch(first, id) ? first->second.why : Status();
+  }
+
+  // Whether other processes waited for this one in the launch of another step, until the deadline.
+  bool IsMissed(const CallId& id, uint64_t step) const {
+    auto at = First(id);
+    if (!IsOfLaunch(at, id)) return false;
+    for (; IsOfLaunch(at, id); ++at) {
+      if (at->second.step == step || at->second.why.code() != Code::kDeadlineExceeded) return false;
+    }
+    return true;
   }
 
  private:
-  std::map<CallId, Status> calls_;
+  struct Failed {
+    Status why;
+    uint64_t step;
+  };
+  using Calls = std::map<CallId, Failed>;
+
+  Calls::const_iterator First(const CallId& id) const { return calls_.lower_bound({id.communicator, id.launch, 0, 0}); }
+  bool IsOfLaunch(Calls::const_iterator at, const CallId& id) const {
+    return at != calls_.end() && at->first.communicator == id.communicator && at->first.launch == id.launch;
+  }
+
+  Calls calls_;
   std::deque<CallId> order_;
 };
 

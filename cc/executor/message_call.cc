@@ -1,6 +1,7 @@
 #include "cc/executor/message_call.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "cc/base/errors.h"
@@ -63,6 +64,12 @@ MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Cloc
          Status(Code::kInternal, Describe() + ": rank " + std::to_string(rank) + " came twice")});
     return steps;
   }
+  try {
+    if (failure_.ok()) local.memory.emplace(*site_, graph(index), std::move(buffers));
+  } catch (const std::bad_alloc&) {
+    FailLocked(NoMemory{Describe(), site_->NameOf(rank), graph(index).scratch_bytes()}.status(), /*announce=*/true,
+               steps);
+  }
   MarkArrived(rank, now, steps);
   if (!failure_.ok()) {
     steps.completions.push_back({rank, std::move(done), failure_});
@@ -70,7 +77,6 @@ MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Cloc
   }
   steps.arrived = rank;
   steps.said = said;
-  local.memory.emplace(*site_, graph(index), std::move(buffers));
   local.done = std::move(done);
   if (site_->is_divided()) local.own = site_->SecondsSinceLeft(rank, now);
   for (uint32_t task = 0; task < local.blockers.size(); ++task) {

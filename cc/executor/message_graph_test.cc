@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "cc/executor/call_names.h"
 #include "gtest/gtest.h"
 
 namespace jaxcomm {
@@ -110,18 +109,6 @@ TEST(MessageGraph, RefusesWhatReadsOrLeavesChunksThatAreNotThere) {
             "messages of rank 0: chunk 1 is never received");
   EXPECT_EQ(refusal(OneRound(3, 0, {}, {}, {}), Kind::kAllGather),
             "messages of 3 chunks for 2 ranks: each chunk must be a rank's slice");
-}
-
-TEST(CallNames, CountLaunchesOfAModuleAndExecutionsOfARank) {
-  CallNames names;
-  EXPECT_TRUE((names.Next(7, 500, 1, 0) == CallId{7, 0, 1, 0}));
-  EXPECT_TRUE((names.Next(7, 500, 1, 0) == CallId{7, 0, 1, 1}));
-  EXPECT_TRUE((names.Next(7, 500, 1, 2) == CallId{7, 0, 1, 0}));
-  EXPECT_TRUE((names.Next(7, 500, 3, 0) == CallId{7, 0, 3, 0}));
-  EXPECT_TRUE((names.Next(7, 400, 1, 0) == CallId{7, 1, 1, 0}));
-  EXPECT_TRUE((names.Next(8, 400, 1, 0) == CallId{8, 0, 1, 0}));
-  for (int64_t run = 1000; run < 3000; ++run) names.Next(9, run, 0, 0);
-  EXPECT_TRUE((names.Next(7, 600, 1, 0) == CallId{7, 2, 1, 0}));
 }
 
 }  // namespace

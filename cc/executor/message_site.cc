@@ -24,7 +24,7 @@ constexpr int64_t kStreamBytes = 16 << 20;
 // How many arrays are named where a call is described.
 constexpr size_t kNamedLeaves = 4;
 
-// FNV-1a: told apart are programs that differ by mistake, not by intent.
+// FNV-1a: tells apart programs that differ by mistake, not by intent.
 uint64_t Hash(const std::string& bytes) {
   uint64_t hash = 0xCBF29CE484222325;
   for (const char byte : bytes) hash = (hash ^ static_cast<uint8_t>(byte)) * 0x100000001B3;
@@ -51,16 +51,28 @@ void MakeSet(std::vector<uint32_t>& processes) {
 
 }  // namespace
 
-Result<std::shared_ptr<MessageSite>> MessageSite::Make(Label label, Kind kind, Reduction reduction, uint64_t module,
-                                                       uint32_t site, const std::vector<MessageGroup>& groups,
-                                                       uint32_t process, std::optional<AllowedLoss> loss) {
+uint64_t CommunicatorOf(const std::vector<MessageGroup>& groups) {
+  std::string devices;
+  for (const MessageGroup& group : groups) {
+    for (const MessageGroup::Rank& rank : group.ranks) {
+      devices += std::to_string(rank.process) + ":" + std::to_string(rank.device) + ",";
+    }
+    devices += "|";
+  }
+  return Hash(devices);
+}
+
+Result<std::shared_ptr<MessageSite>> MessageSite::Make(Label label, Kind kind, Reduction reduction,
+                                                       uint64_t communicator, uint32_t site,
+                                                       const std::vector<MessageGroup>& groups, uint32_t process,
+                                                       std::optional<AllowedLoss> loss) {
   std::shared_ptr<MessageSite> made(new MessageSite());
   made->loss_ = std::move(loss);
   made->common_ = std::make_shared<Common>();
   made->label_ = std::move(label);
   made->kind_ = kind;
   made->reduction_ = reduction;
-  made->module_ = module;
+  made->communicator_ = communicator;
   made->site_ = site;
   made->process_ = process;
   std::vector<Members> members;
@@ -207,8 +219,9 @@ bool MessageSite::is_small() const { return layout().extent() <= kSmallBytes / S
 
 void MessageSite::Describe() {
   const std::vector<Leaf>& leaves = layout().leaves();
-  std::string exact = label_.name + "|" + label_.axes + "|" + label_.plan + "|";
-  exact += lists() + "|" + std::to_string(static_cast<int>(kind_)) + "|" + std::to_string(static_cast<int>(reduction_));
+  const uint32_t calls = label_.step ? label_.step->calls.load() : 0;
+  std::string exact = std::to_string(calls) + "|" + label_.plan + "|" + lists() + "|" +
+                      std::to_string(static_cast<int>(kind_)) + "|" + std::to_string(static_cast<int>(reduction_));
   for (const Leaf& leaf : leaves) {
     exact += "|" + std::string(kDTypes[static_cast<int>(leaf.dtype)]) + ":" + std::to_string(leaf.bytes);
   }
@@ -226,7 +239,9 @@ void MessageSite::Describe() {
   }
   if (leaves.size() > kNamedLeaves) values += " and " + std::to_string(leaves.size() - kNamedLeaves) + " more";
   text_ = label_.name + " over '" + label_.axes + "', " + values + " (" + FormatBytes(layout().payload()) + "), plan " +
-          label_.plan + ", at " + label_.where;
+          label_.plan;
+  if (calls > 1) text_ += ", call " + std::to_string(label_.number + 1) + " of " + std::to_string(calls);
+  text_ += ", at " + label_.where;
   if (loss_) text_ += ", losing up to " + DescribeLoss(*loss_);
   if (choice_) text_ += is_other() ? ", for a small lateness" : ", for a great lateness";
   if (is_divided()) text_ += ", groups " + row_;

@@ -1,8 +1,8 @@
 // What all calls of one call site between processes have in common, as one of the processes sees it.
 //
 //   Result<std::shared_ptr<MessageSite>> site = MessageSite::Make(
-//       {"psum", "data", "none", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, /*module=*/hash, /*site=*/3,
-//       groups, /*process=*/0);
+//       {"psum", "data", "none", "train.py:57"}, Kind::kAllReduce, Reduction::kSum, CommunicatorOf(groups),
+//       /*site=*/3, groups, /*process=*/0);
 //   Status status = site.value()->SetLeaves(leaves, executor.stats());   // at each call; the first one fixes them
 //   executor.ArriveAcross(site.value(), run_id, rank, buffers, done);
 //
@@ -16,6 +16,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -61,15 +62,26 @@ struct MessageGroup {
   std::vector<std::shared_ptr<const Messages>> lists;  // by rank; none for those of other processes
 };
 
+// The name of these groups of devices, alike in all processes.
+uint64_t CommunicatorOf(const std::vector<MessageGroup>& groups);
+
+// A compiled step, as far as its calls on one communicator go.
+struct Step {
+  uint64_t hash = 0;  // of its types and lines; tells steps apart
+  std::atomic<uint32_t> calls{0};
+};
+
 class MessageSite {
  public:
   struct Label {
     std::string name, axes, plan;
-    std::string where;  // the user's line: "train.py:57"
+    std::string where;                           // the user's line: "train.py:57"
+    std::shared_ptr<const Step> step = nullptr;  // none: a call of no step
+    uint32_t number = 0;                         // which of the step's calls
   };
 
   // An error: a list that is missing or is for another rank, or a process of which no rank is in any group.
-  static Result<std::shared_ptr<MessageSite>> Make(Label label, Kind kind, Reduction reduction, uint64_t module,
+  static Result<std::shared_ptr<MessageSite>> Make(Label label, Kind kind, Reduction reduction, uint64_t communicator,
                                                    uint32_t site, const std::vector<MessageGroup>& groups,
                                                    uint32_t process, std::optional<AllowedLoss> loss = std::nullopt);
 
@@ -113,7 +125,8 @@ class MessageSite {
 
   const Label& label() const { return label_; }
   Kind kind() const { return kind_; }
-  uint64_t module() const { return module_; }
+  uint64_t communicator() const { return communicator_; }
+  uint64_t step() const { return label_.step ? label_.step->hash : 0; }
   uint32_t site() const { return site_; }
   uint32_t process() const { return process_; }
   const std::vector<Rank>& ranks() const { return ranks_; }
@@ -194,7 +207,7 @@ class MessageSite {
   Kind kind_;
   Reduction reduction_;
   std::optional<AllowedLoss> loss_;
-  uint64_t module_;
+  uint64_t communicator_;
   uint32_t site_, process_;
   std::vector<Rank> ranks_;
   std::vector<uint32_t> everybody_;

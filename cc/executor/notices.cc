@@ -1,6 +1,7 @@
 #include "cc/executor/notices.h"
 
 #include "cc/base/little_endian.h"
+#include "cc/base/text.h"
 
 namespace jaxcomm {
 namespace {
@@ -12,7 +13,7 @@ constexpr uint8_t kLeft = 1, kDied = 2;  // of the process that is gone; 0: none
 std::string Begin(uint8_t which, const CallId& call) {
   std::string bytes;
   AppendNumber<uint8_t>(bytes, which);
-  AppendNumber<uint64_t>(bytes, call.module);
+  AppendNumber<uint64_t>(bytes, call.communicator);
   AppendNumber<uint32_t>(bytes, call.launch);
   AppendNumber<uint32_t>(bytes, call.site);
   AppendNumber<uint32_t>(bytes, call.iteration);
@@ -31,7 +32,7 @@ std::string Encode(const Arrival& arrival) {
   AppendNumber<uint8_t>(
       bytes, (arrival.said.here ? kHere : 0) | (arrival.said.next ? kNext : 0) | (arrival.waits ? kWaits : 0));
   AppendNumber<uint32_t>(bytes, arrival.said.launches);
-  bytes.append(arrival.text, 0, Arrival::kMaxText);
+  bytes += CutText(arrival.text, Arrival::kMaxText);
   return bytes;
 }
 
@@ -40,7 +41,8 @@ std::string Encode(const Failure& failure) {
   AppendNumber<uint8_t>(bytes, !failure.gone ? 0 : failure.gone->has_left ? kLeft : kDied);
   AppendNumber<uint32_t>(bytes, failure.gone ? failure.gone->process : 0);
   AppendNumber(bytes, static_cast<uint8_t>(failure.why.code()));
-  bytes.append(failure.why.message(), 0, Failure::kMaxText);
+  AppendNumber<uint64_t>(bytes, failure.step);
+  bytes += CutText(failure.why.message(), Failure::kMaxText);
   return bytes;
 }
 
@@ -62,9 +64,10 @@ std::optional<Notice> DecodeNotice(std::string_view bytes) {
     const auto end = in.Get<uint8_t>();
     const auto process = in.Get<uint32_t>();
     const auto code = in.Get<uint8_t>();
+    const auto step = in.Get<uint64_t>();
     const bool is_error = code > static_cast<uint8_t>(Code::kOk) && code <= static_cast<uint8_t>(Code::kInternal);
     if (!in.ok() || !is_error || end > kDied || in.rest().size() > Failure::kMaxText) return std::nullopt;
-    Failure failure{call, Status(static_cast<Code>(code), std::string(in.rest()))};
+    Failure failure{call, Status(static_cast<Code>(code), std::string(in.rest())), step};
     if (end != 0) failure.gone = {process, end == kLeft};
     return failure;
   }

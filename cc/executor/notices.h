@@ -44,12 +44,13 @@ struct Failure {
 
   CallId call;
   Status why;
+  uint64_t step;  // whose call it was; tells steps apart
   std::optional<Gone> gone = std::nullopt;
 };
 
 using Notice = std::variant<Arrival, Failure>;
 
-// Text that is too long is cut short.
+// Text that is too long is cut before a letter.
 std::string Encode(const Arrival& arrival);
 std::string Encode(const Failure& failure);
 std::optional<Notice> DecodeNotice(std::string_view bytes);

@@ -1,6 +1,7 @@
 #include "cc/executor/notices.h"
 
 #include <string>
+#include <utility>
 #include <variant>
 
 #include "gtest/gtest.h"
@@ -24,18 +25,21 @@ TEST(Notices, ArriveAsTheyWereSent) {
   EXPECT_TRUE(found.said.next);
   EXPECT_EQ(found.said.launches, 3u);
   EXPECT_TRUE(found.waits);
-  const auto failure = DecodeNotice(Encode(Failure{kCall, Status(Code::kDeadlineExceeded, "late")}));
+  const auto failure =
+      DecodeNotice(Encode(Failure{kCall, Status(Code::kDeadlineExceeded, "late"), 0x99AABBCCDDEEFF00}));
   ASSERT_TRUE(failure);
   EXPECT_TRUE(std::get<Failure>(*failure).call == kCall);
   EXPECT_EQ(std::get<Failure>(*failure).why.code(), Code::kDeadlineExceeded);
   EXPECT_EQ(std::get<Failure>(*failure).why.message(), "late");
   EXPECT_FALSE(std::get<Failure>(*failure).gone);
   for (const bool has_left : {false, true}) {
-    const auto lacking = DecodeNotice(Encode(Failure{kCall, InvalidArgument("gone"), Failure::Gone{70000, has_left}}));
+    const auto lacking =
+        DecodeNotice(Encode(Failure{kCall, InvalidArgument("gone"), 0, Failure::Gone{70000, has_left}}));
     ASSERT_TRUE(lacking && std::get<Failure>(*lacking).gone);
     EXPECT_EQ(std::get<Failure>(*lacking).gone->process, 70000u);
     EXPECT_EQ(std::get<Failure>(*lacking).gone->has_left, has_left);
   }
+  EXPECT_EQ(std::get<Failure>(*failure).step, 0x99AABBCCDDEEFF00);
 }
 
 TEST(Notices, LongTextIsCutAndEveryNoticeFitsATransport) {
@@ -43,21 +47,39 @@ TEST(Notices, LongTextIsCutAndEveryNoticeFitsATransport) {
   const std::string arrival = Encode(Arrival{kCall, 0, 0, 0, text});
   EXPECT_LE(arrival.size(), Transport::kMaxNotice);
   EXPECT_EQ(std::get<Arrival>(*DecodeNotice(arrival)).text.size(), Arrival::kMaxText);
-  const std::string failure = Encode(Failure{kCall, InvalidArgument(text)});
+  const std::string failure = Encode(Failure{kCall, InvalidArgument(text), 0});
   EXPECT_LE(failure.size(), Transport::kMaxNotice);
   EXPECT_EQ(std::get<Failure>(*DecodeNotice(failure)).why.message().size(), Failure::kMaxText);
 }
 
+TEST(Notices, ALongTextIsCutBeforeALetter) {
+  for (size_t before = 0; before < 4; ++before) {
+    for (const std::string letter : {"\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80"}) {
+      std::string text(before, 'x');
+      while (text.size() < 3000) text += letter;
+      const std::string at = std::get<Arrival>(*DecodeNotice(Encode(Arrival{kCall, 0, 0, 0, text}))).text;
+      const std::string why =
+          std::get<Failure>(*DecodeNotice(Encode(Failure{kCall, InvalidArgument(text), 0}))).why.message();
+      for (const auto& [cut, most] : {std::pair{at, Arrival::kMaxText}, std::pair{why, Failure::kMaxText}}) {
+        EXPECT_LE(cut.size(), most);
+        EXPECT_GT(cut.size(), most - letter.size());
+        EXPECT_EQ(cut, text.substr(0, cut.size()));
+        EXPECT_EQ((cut.size() - before) % letter.size(), 0u);
+      }
+    }
+  }
+}
+
 TEST(Notices, WhatIsMalformedIsNone) {
   const std::string arrival = Encode(Arrival{kCall, 5, 50, 1, ""}),
-                    failure = Encode(Failure{kCall, InvalidArgument("")});
+                    failure = Encode(Failure{kCall, InvalidArgument(""), 0});
   for (const std::string& whole : {arrival, failure}) {
     for (size_t size = 0; size < whole.size(); ++size) EXPECT_FALSE(DecodeNotice(whole.substr(0, size))) << size;
   }
   EXPECT_FALSE(DecodeNotice(arrival + std::string(Arrival::kMaxText + 1, 'x')));
   for (const char code : {'\0', '\5', '\xFF'}) {
     std::string broken = failure;
-    broken.back() = code;
+    broken[broken.size() - 9] = code;
     EXPECT_FALSE(DecodeNotice(broken));
   }
   std::string broken = arrival;

@@ -19,9 +19,9 @@ bool PlanSwitches::Prepare(const std::shared_ptr<const PlannedLists>& plan, cons
   std::lock_guard<std::mutex> lock(mutex_);
   if (!prepared_.empty()) return false;
   for (const Launch& it : from) {
-    if (modules_[it.module].next > it.launch) return false;
+    if (communicators_[it.communicator].next > it.launch) return false;
   }
-  for (const Launch& it : from) prepared_[it.module] = it.launch;
+  for (const Launch& it : from) prepared_[it.communicator] = it.launch;
   plan_ = plan;
   return true;
 }
@@ -34,7 +34,7 @@ void PlanSwitches::Reset() {
   std::vector<Waiting> waiting;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    modules_.clear();
+    communicators_.clear();
     prepared_.clear();
     plan_.reset();
     failure_ = Status();
@@ -49,8 +49,8 @@ void PlanSwitches::End(bool commit, const Status& why) {
   std::vector<Waiting> waiting;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& [module, launch] : prepared_) {
-      Module& it = modules_[module];
+    for (const auto& [communicator, launch] : prepared_) {
+      Launches& it = communicators_[communicator];
       if (commit) {
         it.plans.erase(it.plans.lower_bound(launch), it.plans.end());
         it.plans[launch] = plan_;
@@ -64,25 +64,34 @@ void PlanSwitches::End(bool commit, const Status& why) {
     failure_ = why;
     waiting.swap(waiting_);
   }
-  for (Waiting& it : waiting) Follow(it.module, it.launch, std::move(it.then), /*has_waited=*/true);
+  for (Waiting& it : waiting) Run(it.communicator, it.launch, std::move(it.then), /*has_waited=*/true);
 }
 
-void PlanSwitches::Follow(uint64_t module, uint32_t launch, Then then, bool has_waited) {
+void PlanSwitches::Follow(uint64_t communicator, uint32_t launch, uint64_t step, Then then) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    Launches& it = communicators_[communicator];
+    if (launch >= it.next) {
+      const auto change = it.plans.lower_bound(it.next);
+      if (change != it.plans.end() && change->first <= launch) it.begun.clear();
+      std::deque<Clock::time_point>& begun = it.begun[step];
+      begun.push_back(Clock::now());
+      if (begun.size() > kPeriods + 1) begun.pop_front();
+      it.next = launch + 1;
+    }
+  }
+  Run(communicator, launch, std::move(then), /*has_waited=*/false);
+}
+
+void PlanSwitches::Run(uint64_t communicator, uint32_t launch, Then then, bool has_waited) {
   std::shared_ptr<const PlannedLists> plan;
   Status failure;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    Module& it = modules_[module];
-    if (launch >= it.next) {
-      const auto change = it.plans.lower_bound(it.next);
-      if (change != it.plans.end() && change->first <= launch) it.begun.clear();
-      it.begun.push_back(Clock::now());
-      if (it.begun.size() > kPeriods + 1) it.begun.pop_front();
-      it.next = launch + 1;
-    }
-    const auto prepared = prepared_.find(module);
+    Launches& it = communicators_[communicator];
+    const auto prepared = prepared_.find(communicator);
     if (prepared != prepared_.end() && launch >= prepared->second) {
-      if (failure_.ok()) return waiting_.push_back({module, launch, std::move(then)});
+      if (failure_.ok()) return waiting_.push_back({communicator, launch, std::move(then)});
       failure = failure_;
     }
     const auto after = it.plans.upper_bound(launch);
@@ -94,8 +103,8 @@ void PlanSwitches::Follow(uint64_t module, uint32_t launch, Then then, bool has_
 std::vector<PlanSwitches::Launch> PlanSwitches::Next() const {
   std::vector<Launch> launches;
   std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& [module, it] : modules_) {
-    if (it.next > 0) launches.push_back({module, it.next});
+  for (const auto& [communicator, it] : communicators_) {
+    if (it.next > 0) launches.push_back({communicator, it.next});
   }
   return launches;
 }
@@ -103,8 +112,12 @@ std::vector<PlanSwitches::Launch> PlanSwitches::Next() const {
 std::map<uint64_t, std::vector<double>> PlanSwitches::Periods() const {
   std::map<uint64_t, std::vector<double>> periods;
   std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& [module, it] : modules_) {
-    for (size_t i = 1; i < it.begun.size(); ++i) periods[module].push_back(Seconds(it.begun[i] - it.begun[i - 1]));
+  for (const auto& [communicator, it] : communicators_) {
+    for (const auto& [step, begun] : it.begun) {
+      std::vector<double> seconds;
+      for (size_t i = 1; i < begun.size(); ++i) seconds.push_back(Seconds(begun[i] - begun[i - 1]));
+      if (!seconds.empty()) periods.emplace(step, std::move(seconds));  // of several communicators one will do
+    }
   }
   return periods;
 }

@@ -1,10 +1,11 @@
-// Which plan the calls of a module follow from which launch on, alike in all processes.
+// Which plan the calls on a communicator follow from which launch on, alike in all processes.
 //
-//   bool prepared = switches.Prepare(plan, {{module, /*launch=*/120}});   // false: that launch has begun here
+//   bool prepared = switches.Prepare(plan, {{communicator, /*launch=*/120}});   // false: that launch has begun here
 //   switches.Decide(/*commit=*/true);                                     // once all processes have prepared it
-//   switches.Follow(module, launch, [](const Status& status, const std::shared_ptr<const PlannedLists>& plan,
-//                                      bool has_waited) {…});
-//   std::vector<double> seconds = switches.Periods().at(module);          // of its latest launches
+//   switches.Follow(communicator, launch, step, [](const Status& status,
+//                                                  const std::shared_ptr<const PlannedLists>& plan,
+//                                                  bool has_waited) {…});
+//   std::vector<double> seconds = switches.Periods().at(step);            // of its latest launches
 //
 // Between Prepare and Decide nobody here knows what the others will do, so calls of those launches wait. Thread-safe;
 // callbacks run in Follow, or in Decide or Fail, one after the other, if they have waited. No lock is held.
@@ -46,15 +47,15 @@ struct PlannedLists {
 class PlanSwitches {
  public:
   struct Launch {
-    uint64_t module;
-    uint32_t launch;  // how often the module had been launched before
+    uint64_t communicator;
+    uint32_t launch;  // how many launches called on it before
   };
   // No plan: the call's own lists. An error: the processes could not agree.
   using Then = std::function<void(const Status&, const std::shared_ptr<const PlannedLists>&, bool has_waited)>;
 
-  // From these launches on the modules' calls are to follow the plan, or their own lists if there is none, whatever was
-  // decided for these launches before. False, and nothing has changed: one of the launches has begun here, or others
-  // have been prepared and not decided.
+  // From these launches on the communicators' calls are to follow the plan, or their own lists if there is none,
+  // whatever was decided for these launches before. False, and nothing has changed: one of the launches has begun here,
+  // or others have been prepared and not decided.
   bool Prepare(const std::shared_ptr<const PlannedLists>& plan, const std::vector<Launch>& from);
   // Whether that comes true; nothing, where none has been prepared.
   void Decide(bool commit);
@@ -63,39 +64,38 @@ class PlanSwitches {
   // This process leaves its job: forgets all, and ends the calls that wait for a decision.
   void Reset();
 
-  // A call of this launch begins.
-  void Follow(uint64_t module, uint32_t launch, Then then) {
-    Follow(module, launch, std::move(then), /*has_waited=*/false);
-  }
+  // A call of this launch begins, which is one of the step with this hash.
+  void Follow(uint64_t communicator, uint32_t launch, uint64_t step, Then then);
 
-  // The next launch of each module that has been launched.
+  // The next launch of each communicator that has had one.
   std::vector<Launch> Next() const;
-  // By module: the seconds from the beginning of each of its latest launches here to that of the next, kPeriods of them
+  // By step: the seconds from the beginning of each of its latest launches here to that of the next, kPeriods of them
   // at most, as far as they follow one decision.
   std::map<uint64_t, std::vector<double>> Periods() const;
 
   static constexpr size_t kPeriods = 64;
 
  private:
-  static constexpr size_t kKept = 4;  // switches that a module has reached; none of its launches is so many behind
+  static constexpr size_t kKept =
+      4;  // switches that a communicator has reached; no launch in flight is behind all of them
 
-  struct Module {
+  struct Launches {
     uint32_t next = 0;
     std::map<uint32_t, std::shared_ptr<const PlannedLists>> plans;  // by their first launch
-    std::deque<Clock::time_point> begun;                            // its latest launches, under one decision
+    std::map<uint64_t, std::deque<Clock::time_point>> begun;        // by step: its latest ones, under one decision
   };
   struct Waiting {
-    uint64_t module;
+    uint64_t communicator;
     uint32_t launch;
     Then then;
   };
 
   void End(bool commit, const Status& why);
-  void Follow(uint64_t module, uint32_t launch, Then then, bool has_waited);
+  void Run(uint64_t communicator, uint32_t launch, Then then, bool has_waited);
 
   mutable std::mutex mutex_;
-  std::map<uint64_t, Module> modules_;
-  std::map<uint64_t, uint32_t> prepared_;  // the launch by module; none: nothing is to be decided
+  std::map<uint64_t, Launches> communicators_;
+  std::map<uint64_t, uint32_t> prepared_;  // the launch by communicator; none: nothing is to be decided
   std::shared_ptr<const PlannedLists> plan_;
   Status failure_;
   std::vector<Waiting> waiting_;

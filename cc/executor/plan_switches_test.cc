@@ -10,14 +10,14 @@
 namespace jaxcomm {
 namespace {
 
-constexpr uint64_t kModule = 7, kOther = 8;
+constexpr uint64_t kCommunicator = 7, kOther = 8;
 
 class PlanSwitchesTest : public testing::Test {
  protected:
   // What a call follows, by the plan's name; "waits" until that is decided.
-  std::shared_ptr<std::string> Follow(uint64_t module, uint32_t launch) {
+  std::shared_ptr<std::string> Follow(uint64_t communicator, uint32_t launch, uint64_t step = 0) {
     auto followed = std::make_shared<std::string>("waits");
-    switches_.Follow(module, launch,
+    switches_.Follow(communicator, launch, step,
                      [followed](const Status& status, const std::shared_ptr<const PlannedLists>& plan, bool) {
                        *followed = !status.ok() ? status.message() : plan ? plan->plan : "own";
                      });
@@ -31,25 +31,26 @@ class PlanSwitchesTest : public testing::Test {
 };
 
 TEST_F(PlanSwitchesTest, CallsFollowAPlanFromItsLaunchOn) {
-  EXPECT_EQ(*Follow(kModule, 0), "own");
-  ASSERT_TRUE(switches_.Prepare(Plan("one"), {{kModule, 3}}));
-  EXPECT_EQ(*Follow(kModule, 2), "own");
+  EXPECT_EQ(*Follow(kCommunicator, 0), "own");
+  ASSERT_TRUE(switches_.Prepare(Plan("one"), {{kCommunicator, 3}}));
+  EXPECT_EQ(*Follow(kCommunicator, 2), "own");
   switches_.Decide(/*commit=*/true);
-  EXPECT_EQ(*Follow(kModule, 2), "own");
-  EXPECT_EQ(*Follow(kModule, 3), "one");
-  EXPECT_EQ(*Follow(kModule, 4), "one");
+  EXPECT_EQ(*Follow(kCommunicator, 2), "own");
+  EXPECT_EQ(*Follow(kCommunicator, 3), "one");
+  EXPECT_EQ(*Follow(kCommunicator, 4), "one");
   EXPECT_EQ(*Follow(kOther, 4), "own");
-  ASSERT_TRUE(switches_.Prepare(nullptr, {{kModule, 6}}));
+  ASSERT_TRUE(switches_.Prepare(nullptr, {{kCommunicator, 6}}));
   switches_.Decide(/*commit=*/true);
-  EXPECT_EQ(*Follow(kModule, 5), "one");
-  EXPECT_EQ(*Follow(kModule, 6), "own");
+  EXPECT_EQ(*Follow(kCommunicator, 5), "one");
+  EXPECT_EQ(*Follow(kCommunicator, 6), "own");
 }
 
 TEST_F(PlanSwitchesTest, CallsOfAPreparedLaunchWaitForTheDecision) {
   for (const bool commit : {true, false}) {
     const uint32_t first = commit ? 3 : 9;
-    ASSERT_TRUE(switches_.Prepare(Plan("new"), {{kModule, first}}));
-    const auto before = Follow(kModule, first - 1), at = Follow(kModule, first), after = Follow(kModule, first + 1);
+    ASSERT_TRUE(switches_.Prepare(Plan("new"), {{kCommunicator, first}}));
+    const auto before = Follow(kCommunicator, first - 1), at = Follow(kCommunicator, first),
+               after = Follow(kCommunicator, first + 1);
     EXPECT_EQ(*at, "waits");
     EXPECT_EQ(*after, "waits");
     const std::string old = *before;
@@ -61,31 +62,31 @@ TEST_F(PlanSwitchesTest, CallsOfAPreparedLaunchWaitForTheDecision) {
 }
 
 TEST_F(PlanSwitchesTest, WhatHasBegunOrIsNotDecidedIsNotPrepared) {
-  Follow(kModule, 5);
-  EXPECT_FALSE(switches_.Prepare(Plan("late"), {{kOther, 9}, {kModule, 5}}));
+  Follow(kCommunicator, 5);
+  EXPECT_FALSE(switches_.Prepare(Plan("late"), {{kOther, 9}, {kCommunicator, 5}}));
   switches_.Decide(/*commit=*/true);  // nothing
   EXPECT_EQ(*Follow(kOther, 9), "own");
-  ASSERT_TRUE(switches_.Prepare(Plan("one"), {{kModule, 8}}));
+  ASSERT_TRUE(switches_.Prepare(Plan("one"), {{kCommunicator, 8}}));
   EXPECT_FALSE(switches_.Prepare(Plan("two"), {{kOther, 20}}));
   switches_.Decide(/*commit=*/true);
   EXPECT_EQ(*Follow(kOther, 20), "own");
-  EXPECT_EQ(*Follow(kModule, 8), "one");
+  EXPECT_EQ(*Follow(kCommunicator, 8), "one");
 }
 
 TEST_F(PlanSwitchesTest, WhereNobodyKnowsCallsFail) {
-  ASSERT_TRUE(switches_.Prepare(Plan("one"), {{kModule, 2}}));
-  const auto waiting = Follow(kModule, 2);
+  ASSERT_TRUE(switches_.Prepare(Plan("one"), {{kCommunicator, 2}}));
+  const auto waiting = Follow(kCommunicator, 2);
   switches_.Fail(Status(Code::kInternal, "no answer"));
   EXPECT_EQ(*waiting, "no answer");
-  EXPECT_EQ(*Follow(kModule, 3), "no answer");
-  EXPECT_EQ(*Follow(kModule, 1), "own");
+  EXPECT_EQ(*Follow(kCommunicator, 3), "no answer");
+  EXPECT_EQ(*Follow(kCommunicator, 1), "own");
   EXPECT_EQ(*Follow(kOther, 3), "own");
 }
 
 TEST_F(PlanSwitchesTest, NextLaunchesAreThoseThatHaveNotBegun) {
   Follow(kOther, 0);
-  Follow(kModule, 4);
-  Follow(kModule, 3);
+  Follow(kCommunicator, 4);
+  Follow(kCommunicator, 3);
   const auto next = switches_.Next();
   ASSERT_EQ(next.size(), 2u);
   EXPECT_EQ(next[0].launch, 5u);
@@ -95,14 +96,14 @@ TEST_F(PlanSwitchesTest, NextLaunchesAreThoseThatHaveNotBegun) {
 }
 
 TEST_F(PlanSwitchesTest, ALaterDecisionCountsWhereAnEarlierOneHasNotBegun) {
-  Follow(kModule, 0);
-  ASSERT_TRUE(switches_.Prepare(Plan("one"), {{kModule, 9}}));
+  Follow(kCommunicator, 0);
+  ASSERT_TRUE(switches_.Prepare(Plan("one"), {{kCommunicator, 9}}));
   switches_.Decide(/*commit=*/true);
-  ASSERT_TRUE(switches_.Prepare(Plan("two"), {{kModule, 5}}));
+  ASSERT_TRUE(switches_.Prepare(Plan("two"), {{kCommunicator, 5}}));
   switches_.Decide(/*commit=*/true);
-  EXPECT_EQ(*Follow(kModule, 4), "own");
-  EXPECT_EQ(*Follow(kModule, 5), "two");
-  EXPECT_EQ(*Follow(kModule, 9), "two");
+  EXPECT_EQ(*Follow(kCommunicator, 4), "own");
+  EXPECT_EQ(*Follow(kCommunicator, 5), "two");
+  EXPECT_EQ(*Follow(kCommunicator, 9), "two");
 }
 
 TEST_F(PlanSwitchesTest, PlansThatNothingFollowsAreLetGo) {
@@ -111,9 +112,9 @@ TEST_F(PlanSwitchesTest, PlansThatNothingFollowsAreLetGo) {
   for (uint32_t launch = 0; launch < 1000; ++launch) {
     const auto plan = Plan(std::to_string(launch));
     plans.push_back(plan);
-    ASSERT_TRUE(switches_.Prepare(plan, {{kModule, launch}, {kOther, 5}}));
+    ASSERT_TRUE(switches_.Prepare(plan, {{kCommunicator, launch}, {kOther, 5}}));
     switches_.Decide(/*commit=*/true);
-    EXPECT_EQ(*Follow(kModule, launch), plan->plan);
+    EXPECT_EQ(*Follow(kCommunicator, launch), plan->plan);
   }
   const auto alive = std::count_if(plans.begin(), plans.end(), [](const auto& plan) { return !plan.expired(); });
   EXPECT_LE(alive, 8);
@@ -121,28 +122,35 @@ TEST_F(PlanSwitchesTest, PlansThatNothingFollowsAreLetGo) {
 }
 
 TEST_F(PlanSwitchesTest, PeriodsAreThoseOfLaunchesUnderOneDecision) {
-  const auto periods = [this](uint64_t module) {
+  const auto periods = [this](uint64_t step) {
     const auto all = switches_.Periods();
-    const auto found = all.find(module);
+    const auto found = all.find(step);
     return found == all.end() ? 0 : found->second.size();
   };
+  constexpr uint64_t kStep = 70, kOtherStep = 71;
   for (uint32_t launch = 0; launch < 10; ++launch) {
-    Follow(kModule, launch);
-    Follow(kModule, launch);  // another call or rank of it
+    Follow(kCommunicator, launch, kStep);
+    Follow(kCommunicator, launch, kStep);  // another call or rank of it
   }
-  EXPECT_EQ(periods(kModule), 9u);
-  EXPECT_EQ(periods(kOther), 0u);
-  ASSERT_TRUE(switches_.Prepare(Plan("one"), {{kModule, 11}}));
+  EXPECT_EQ(periods(kStep), 9u);
+  EXPECT_EQ(periods(kOtherStep), 0u);
+  ASSERT_TRUE(switches_.Prepare(Plan("one"), {{kCommunicator, 11}}));
   switches_.Decide(/*commit=*/true);
-  Follow(kModule, 10);
-  Follow(kModule, 11);
-  EXPECT_EQ(periods(kModule), 0u);
-  Follow(kModule, 12);
-  EXPECT_EQ(periods(kModule), 1u);
-  for (uint32_t launch = 13; launch < 200; ++launch) Follow(kModule, launch);
-  EXPECT_EQ(periods(kModule), PlanSwitches::kPeriods);
-  const std::vector<double> latest = switches_.Periods().at(kModule);
+  Follow(kCommunicator, 10, kStep);
+  Follow(kCommunicator, 11, kStep);
+  EXPECT_EQ(periods(kStep), 0u);
+  Follow(kCommunicator, 12, kStep);
+  EXPECT_EQ(periods(kStep), 1u);
+  for (uint32_t launch = 13; launch < 200; ++launch) Follow(kCommunicator, launch, kStep);
+  EXPECT_EQ(periods(kStep), PlanSwitches::kPeriods);
+  const std::vector<double> latest = switches_.Periods().at(kStep);
   for (const double seconds : latest) EXPECT_GE(seconds, 0);
+}
+
+TEST_F(PlanSwitchesTest, PeriodsOfStepsOnOneCommunicatorDoNotMix) {
+  for (uint32_t launch = 0; launch < 12; ++launch) Follow(kCommunicator, launch, launch % 3 == 0 ? 71 : 70);
+  EXPECT_EQ(switches_.Periods().at(70).size(), 7u);
+  EXPECT_EQ(switches_.Periods().at(71).size(), 3u);
 }
 
 TEST(PlannedListsTest, AreFoundByBytesForGroupsOfTheirSize) {

@@ -5,17 +5,18 @@
 
 namespace jaxcomm {
 
-Result<std::shared_ptr<PlannedSite>> PlannedSite::Make(MessageSite::Label label, Reduction reduction, uint64_t module,
-                                                       uint32_t site, std::vector<MessageGroup> groups,
-                                                       MessageRegistry& registry, uint32_t process) {
+Result<std::shared_ptr<PlannedSite>> PlannedSite::Make(MessageSite::Label label, Reduction reduction,
+                                                       uint64_t communicator, uint32_t site,
+                                                       std::vector<MessageGroup> groups, MessageRegistry& registry,
+                                                       uint32_t process) {
   std::shared_ptr<PlannedSite> made(new PlannedSite(reduction, std::move(groups), registry));
-  Result<std::shared_ptr<MessageSite>> own = made->With(std::move(label), module, site, process, nullptr);
+  Result<std::shared_ptr<MessageSite>> own = made->With(std::move(label), communicator, site, process, nullptr);
   if (!own.ok()) return own.status();
   made->own_ = std::move(own.value());
   return made;
 }
 
-Result<std::shared_ptr<MessageSite>> PlannedSite::With(MessageSite::Label label, uint64_t module, uint32_t site,
+Result<std::shared_ptr<MessageSite>> PlannedSite::With(MessageSite::Label label, uint64_t communicator, uint32_t site,
                                                        uint32_t process, const PlannedLists* plan) const {
   std::vector<MessageGroup> groups = groups_;
   for (MessageGroup& group : groups) {
@@ -28,7 +29,7 @@ Result<std::shared_ptr<MessageSite>> PlannedSite::With(MessageSite::Label label,
       group.lists.push_back(!is_here ? nullptr : planned ? planned->lists[rank] : registry_.Find(group.list, rank));
     }
   }
-  return MessageSite::Make(std::move(label), Kind::kAllReduce, reduction_, module, site, groups, process);
+  return MessageSite::Make(std::move(label), Kind::kAllReduce, reduction_, communicator, site, groups, process);
 }
 
 Result<std::shared_ptr<MessageSite>> PlannedSite::Following(const std::shared_ptr<const PlannedLists>& plan,
@@ -39,7 +40,7 @@ Result<std::shared_ptr<MessageSite>> PlannedSite::Following(const std::shared_pt
   MessageSite::Label label = own_->label();
   label.plan = plan->plan;
   Result<std::shared_ptr<MessageSite>> made =
-      With(std::move(label), own_->module(), own_->site(), own_->process(), plan.get());
+      With(std::move(label), own_->communicator(), own_->site(), own_->process(), plan.get());
   if (!made.ok()) return made;
   if (Status status = made.value()->SetLeaves(own_->layout().leaves(), executor.stats()); !status.ok()) return status;
   if (planned_) executor.Forget(planned_.get());
@@ -61,7 +62,7 @@ void PlannedSite::Arrive(Executor& executor, PlanSwitches& switches, int64_t run
     executor.ArriveAcross(site, run, rank, buffers, done, refused);
   };
   switches.Follow(
-      own_->module(), executor.LaunchOf(own_->module(), run),
+      own_->communicator(), executor.LaunchOf(*own_, run), own_->step(),
       [&executor, arrive](const Status& status, const std::shared_ptr<const PlannedLists>& plan, bool has_waited) {
         if (!has_waited) return arrive(status, plan);
         // Its end may go on with the rest of a device's program, and block: not on the thread that others wait for.

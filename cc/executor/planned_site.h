@@ -1,7 +1,7 @@
 // A call site between processes whose calls follow plans that are switched in the run.
 //
 //   Result<std::shared_ptr<PlannedSite>> site = PlannedSite::Make(
-//       {"psum", "data", "auto", "train.py:57"}, Reduction::kSum, /*module=*/hash, /*site=*/3, groups, registry,
+//       {"psum", "data", "auto", "train.py:57"}, Reduction::kSum, communicator, /*site=*/3, groups, registry,
 //       process);
 //   Status status = site.value()->SetLeaves(leaves, executor.stats());
 //   site.value()->Arrive(executor, switches, run, rank, buffers, done);   // returns at once
@@ -24,7 +24,7 @@ namespace jaxcomm {
 class PlannedSite : public std::enable_shared_from_this<PlannedSite> {
  public:
   // An all-reduce. The groups name the lists that its calls run without a plan. Errors as of a MessageSite.
-  static Result<std::shared_ptr<PlannedSite>> Make(MessageSite::Label label, Reduction reduction, uint64_t module,
+  static Result<std::shared_ptr<PlannedSite>> Make(MessageSite::Label label, Reduction reduction, uint64_t communicator,
                                                    uint32_t site, std::vector<MessageGroup> groups,
                                                    MessageRegistry& registry, uint32_t process);
 
@@ -43,8 +43,8 @@ class PlannedSite : public std::enable_shared_from_this<PlannedSite> {
   PlannedSite(Reduction reduction, std::vector<MessageGroup> groups, MessageRegistry& registry)
       : reduction_(reduction), groups_(std::move(groups)), registry_(registry) {}
 
-  Result<std::shared_ptr<MessageSite>> With(MessageSite::Label label, uint64_t module, uint32_t site, uint32_t process,
-                                            const PlannedLists* plan) const;
+  Result<std::shared_ptr<MessageSite>> With(MessageSite::Label label, uint64_t communicator, uint32_t site,
+                                            uint32_t process, const PlannedLists* plan) const;
   Result<std::shared_ptr<MessageSite>> Following(const std::shared_ptr<const PlannedLists>& plan, Executor& executor);
 
   const Reduction reduction_;

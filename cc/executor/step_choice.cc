@@ -30,8 +30,8 @@ std::optional<bool> StepChoice::FindLocked(const CallId& call) const {
 
 void StepChoice::Keep(const CallId& call, Said said) {
   here_.Add(call, said.here);
-  next_.Add({call.module, call.launch, call.site, call.iteration + 1}, said.next);
-  if (call.iteration == 0) next_launch_.Add({call.module, call.launch + said.launches, call.site, 0}, said.next);
+  next_.Add({call.communicator, call.launch, call.site, call.iteration + 1}, said.next);
+  if (call.iteration == 0) next_launch_.Add({call.communicator, call.launch + said.launches, call.site, 0}, said.next);
 }
 
 void StepChoice::Statements::Add(const CallId& call, bool is_other) {

@@ -136,7 +136,9 @@ class BetweenProcesses : public testing::Test {
   }
   // A launch in which nobody comes to the call.
   void Skip(int64_t run) {
-    for (const auto& executor : executors_) executor->LaunchOf(77, run);
+    for (size_t process = 0; process < executors_.size(); ++process) {
+      executors_[process]->LaunchOf(*sites_[process], run);
+    }
   }
   int OthersAt(uint32_t process) {
     const std::string json = executors_[process]->stats().Json();

@@ -38,7 +38,6 @@ struct AcrossSite {
   }
   const MessageSite& own() const { return planned ? planned->own() : *site; }
 
-  uint64_t module = 0;
   uint64_t generation = TheJob().generation();
   std::shared_ptr<MessageSite> site;
   std::shared_ptr<PlannedSite> planned;  // in its place, where its plan is kAuto
@@ -89,7 +88,6 @@ ffi::ErrorOr<std::unique_ptr<AcrossSite>> Instantiate(std::string_view name, std
         "jax.distributed.initialize() in all of them before loading the executable.");
   }
   auto across = std::make_unique<AcrossSite>();
-  across->module = static_cast<uint64_t>(module);
   std::vector<MessageGroup> groups;
   uint32_t rank = 0;
   size_t next = 0;
@@ -107,21 +105,24 @@ ffi::ErrorOr<std::unique_ptr<AcrossSite>> Instantiate(std::string_view name, std
     }
     groups.push_back(std::move(made.value()));
   }
-  const std::optional<uint32_t> numbered = NumberCall(module, lowering, number);
-  if (!numbered) return invalid("the module has too many calls");
   if (across->ranks.empty()) return across;
-  MessageSite::Label label{std::string(name), std::string(axes), std::string(plan), std::string(line)};
+  const uint64_t communicator = CommunicatorOf(groups);
+  const std::optional<CallNumber> numbered = NumberCall(communicator, module, lowering, number);
+  if (!numbered) return invalid("the step has too many calls");
+  MessageSite::Label label{std::string(name), std::string(axes), std::string(plan),
+                           std::string(line), numbered->step,    numbered->number};
   if (plan == kAuto && *kind == Kind::kAllReduce) {
-    Result<std::shared_ptr<PlannedSite>> planned = PlannedSite::Make(
-        std::move(label), *reduction, across->module, *numbered, std::move(groups), TheMessages(), TheJob().process());
+    Result<std::shared_ptr<PlannedSite>> planned =
+        PlannedSite::Make(std::move(label), *reduction, communicator, numbered->site, std::move(groups), TheMessages(),
+                          TheJob().process());
     if (!planned.ok()) return ffi::Unexpected(ToError(planned.status()));
     across->planned = std::move(planned.value());
     return across;
   }
   std::optional<AllowedLoss> loss;
   if (shares.size() > 0) loss = AllowedLoss{{shares.begin(), shares.end()}, segment_bytes};
-  Result<std::shared_ptr<MessageSite>> site = MessageSite::Make(std::move(label), *kind, *reduction, across->module,
-                                                                *numbered, groups, TheJob().process(), std::move(loss));
+  Result<std::shared_ptr<MessageSite>> site = MessageSite::Make(
+      std::move(label), *kind, *reduction, communicator, numbered->site, groups, TheJob().process(), std::move(loss));
   if (!site.ok()) return ffi::Unexpected(ToError(site.status()));
   across->site = std::move(site.value());
   if (others == programs) return across;
@@ -133,7 +134,7 @@ ffi::ErrorOr<std::unique_ptr<AcrossSite>> Instantiate(std::string_view name, std
   Result<MessageGroup> group = MakeGroup(who, plan, other.value()[0], processes.begin());
   if (!group.ok()) return ffi::Unexpected(ToError(group.status()));
   Result<std::shared_ptr<MessageSite>> second = MessageSite::Make(
-      across->site->label(), *kind, *reduction, across->module, *numbered, {group.value()}, TheJob().process());
+      across->site->label(), *kind, *reduction, communicator, numbered->site, {group.value()}, TheJob().process());
   if (!second.ok()) return ffi::Unexpected(ToError(second.status()));
   std::shared_ptr<StepChoice> choice =
       TheExecutor().ChoiceOf(*across->site, *second.value(), {static_cast<uint32_t>(late), below});
@@ -156,35 +157,40 @@ Status TakeImportant(const MessageSite& site, std::vector<Leaf>& leaves, Buffers
   return Status();
 }
 
+// Reads a call's buffers, which fix the site's leaves.
+Status Read(AcrossSite* across, uint32_t rank, const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
+            Buffers& buffers) {
+  std::vector<Leaf> leaves;
+  const MessageSite& own = across->own();
+  Status status = ReadBuffers(own.label().name, own.kind(), own.GroupOf(rank).size(), args, rets, leaves, buffers);
+  if (!status.ok()) return status;
+  if (own.loss()) status = TakeImportant(own, leaves, buffers);
+  if (!status.ok()) return status;
+  return across->planned ? across->planned->SetLeaves(leaves, TheExecutor().stats())
+                         : across->site->SetLeaves(leaves, TheExecutor().stats());
+}
+
 Status Start(AcrossSite* across, ffi::RunId run, int32_t device, const ffi::RemainingArgs& args,
              const ffi::RemainingRets& rets, const ffi::Promise& promise) {
   const auto at = across->ranks.find(device);
   if (at == across->ranks.end()) {
-    TheExecutor().LaunchOf(across->module, run.run_id);
     HandOn(args, rets);
     ffi::Promise alone = promise;
     alone.SetAvailable();
     return Status();
   }
-  std::vector<Leaf> leaves;
   Buffers buffers;
   const MessageSite& own = across->own();
-  Status status = TheJob().CheckGeneration(across->generation, own.label().name);
-  if (!status.ok()) return status;
-  status = ReadBuffers(own.label().name, own.kind(), own.GroupOf(at->second).size(), args, rets, leaves, buffers);
-  if (!status.ok()) return status;
-  if (own.loss()) status = TakeImportant(own, leaves, buffers);
-  if (!status.ok()) return status;
-  status = across->planned ? across->planned->SetLeaves(leaves, TheExecutor().stats())
-                           : across->site->SetLeaves(leaves, TheExecutor().stats());
-  if (!status.ok()) return status;
+  if (Status status = TheJob().CheckGeneration(across->generation, own.label().name); !status.ok()) return status;
+  const auto read = [&] { return Read(across, at->second, args, rets, buffers); };
+  if (Status status = ReadOrRefuse(own, run.run_id, at->second, read); !status.ok()) return status;
   if (across->planned) {
     across->planned->Arrive(TheExecutor(), ThePlanSwitches(), run.run_id, at->second, std::move(buffers),
                             Keep(promise));
   } else {
     TheExecutor().ArriveAcross(across->site, run.run_id, at->second, std::move(buffers), Keep(promise));
   }
-  return status;
+  return Status();
 }
 
 ffi::Future Execute(AcrossSite* across, ffi::RunId run, int32_t device, ffi::RemainingArgs args,

@@ -16,14 +16,15 @@
 #include <vector>
 
 #include "cc/base/status.h"
+#include "cc/base/text.h"
 #include "cc/ffi/values.h"
 
 namespace jaxcomm {
 
-// As much of a text as fits, with a zero at its end. `size`, unless null, becomes the length of the whole text, so that
-// a caller whose buffer was too small can come again.
+// As many letters of a text as fit, with a zero at the end. `size`, unless null, becomes the length of the whole text,
+// so that a caller whose buffer was too small can come again.
 inline void CopyText(const std::string& text, char* out, int64_t capacity, int64_t* size = nullptr) {
-  if (capacity > 0) out[text.copy(out, static_cast<size_t>(capacity) - 1)] = '\0';
+  if (capacity > 0) out[CutText(text, static_cast<size_t>(capacity) - 1).copy(out, text.size())] = '\0';
   if (size != nullptr) *size = static_cast<int64_t>(text.size());
 }
 

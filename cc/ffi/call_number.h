@@ -1,25 +1,42 @@
-// The number of a call site between processes, alike in all of them.
+// The number of a call between processes among those of its step on one communicator, alike in all processes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <tuple>
 
+#include "cc/executor/message_site.h"
+
 namespace jaxcomm {
 
+struct CallNumber {
+  uint32_t site;                     // with its copy
+  uint32_t number;                   // without
+  std::shared_ptr<const Step> step;  // which has all its calls once it is launched
+};
+
 // The number of the next copy of a call. XLA may copy one, where a function is called twice: each copy of it is a call
-// site of its own, as are the groups of a call that bring divisions of their own. All processes compile the same
-// module, so they see the copies in one order. None: the module has too many calls.
-inline std::optional<uint32_t> NumberCall(int64_t module, int64_t lowering, int64_t number) {
-  constexpr uint32_t kMaxCopies = 1 << 12;
+// site of its own. Processes that compile the same step see the copies in one order. None: the step has too many calls.
+inline std::optional<CallNumber> NumberCall(uint64_t communicator, int64_t module, int64_t lowering, int64_t number) {
+  constexpr uint32_t kMaxCopies = 1 << 12, kMaxCalls = 1 << 20;
+  struct Lowered {
+    std::shared_ptr<Step> step = std::make_shared<Step>();
+    std::map<int64_t, uint32_t> copies;  // by number
+  };
   static std::mutex mutex;
-  static std::map<std::tuple<int64_t, int64_t, int64_t>, uint32_t> copies;
+  static std::map<std::tuple<uint64_t, int64_t, int64_t>, Lowered> steps;
   std::lock_guard<std::mutex> lock(mutex);
-  const uint32_t copy = copies[{module, lowering, number}]++;
-  if (copy >= kMaxCopies || number >= (int64_t{1} << 20)) return std::nullopt;
-  return static_cast<uint32_t>(number) * kMaxCopies + copy;
+  Lowered& lowered = steps[{communicator, module, lowering}];
+  const uint32_t copy = lowered.copies[number]++;
+  if (copy >= kMaxCopies || number < 0 || number >= kMaxCalls) return std::nullopt;
+  const auto call = static_cast<uint32_t>(number);
+  lowered.step->hash = static_cast<uint64_t>(module);
+  lowered.step->calls = std::max(lowered.step->calls.load(), call + 1);
+  return CallNumber{call * kMaxCopies + copy, call, lowered.step};
 }
 
 }  // namespace jaxcomm

@@ -68,8 +68,6 @@ ffi::ErrorOr<std::unique_ptr<GroupedAcrossSite>> Instantiate(std::string_view na
   const uint32_t self = TheJob().process();
   auto made = std::make_unique<GroupedAcrossSite>();
   for (size_t begin = 0; begin < devices.size(); begin += ranks) {
-    const std::optional<uint32_t> numbered = NumberCall(module, lowering, number);
-    if (!numbered) return invalid("the module has too many calls");
     std::vector<MessageGroup::Rank> members;
     bool is_here = false;
     for (size_t i = begin; i < begin + ranks; ++i) {
@@ -78,15 +76,36 @@ ffi::ErrorOr<std::unique_ptr<GroupedAcrossSite>> Instantiate(std::string_view na
       is_here = is_here || members.back().process == self;
     }
     if (!is_here) continue;
-    Result<std::shared_ptr<DividedSite>> site =
-        DividedSite::Make({std::string(name), std::string(axes), "groups", std::string(line)},
-                          static_cast<uint64_t>(module), *numbered, members, lists, TheMessages(), self);
+    const uint64_t communicator = CommunicatorOf({{members, "", {}}});
+    const std::optional<CallNumber> numbered = NumberCall(communicator, module, lowering, number);
+    if (!numbered) return invalid("the step has too many calls");
+    Result<std::shared_ptr<DividedSite>> site = DividedSite::Make(
+        {std::string(name), std::string(axes), "groups", std::string(line), numbered->step, numbered->number},
+        communicator, numbered->site, members, lists, TheMessages(), self);
     if (!site.ok()) return ffi::Unexpected(ToError(site.status()));
     for (uint32_t rank = 0; rank < ranks; ++rank) {
       if (members[rank].process == self) made->slots[devices[begin + rank]] = {rank, site.value()};
     }
   }
   return made;
+}
+
+// Reads a call's buffers, which fix the site's leaves; the first is the row of groups.
+Status Read(DividedSite& site, const ffi::RemainingArgs& args, const ffi::RemainingRets& rets, GroupRow& row,
+            Buffers& buffers) {
+  const auto groups = args.get<ffi::BufferR1<ffi::DataType::S32>>(0);
+  if (!groups.has_value() || groups->element_count() != site.ranks()) {
+    return InvalidArgument(site.name() + ": the first operand must be int32[" + std::to_string(site.ranks()) +
+                           "], the group of every rank");
+  }
+  row.assign(groups->typed_data(), groups->typed_data() + site.ranks());
+  std::vector<Leaf> leaves;
+  Status status = ReadBuffers(site.name(), Kind::kAllReduce, site.ranks(), args, rets, leaves, buffers);
+  if (!status.ok()) return status;
+  leaves.erase(leaves.begin());
+  buffers.operands.erase(buffers.operands.begin());
+  buffers.results.erase(buffers.results.begin());
+  return site.SetLeaves(leaves, TheExecutor().stats());
 }
 
 Status Start(GroupedAcrossSite* call_site, ffi::RunId run, int32_t device, const ffi::RemainingArgs& args,
@@ -97,23 +116,14 @@ Status Start(GroupedAcrossSite* call_site, ffi::RunId run, int32_t device, const
   }
   const auto& [rank, site] = at->second;
   if (Status status = TheJob().CheckGeneration(call_site->generation, site->name()); !status.ok()) return status;
-  const auto groups = args.get<ffi::BufferR1<ffi::DataType::S32>>(0);
-  if (!groups.has_value() || groups->element_count() != site->ranks()) {
-    return InvalidArgument(site->name() + ": the first operand must be int32[" + std::to_string(site->ranks()) +
-                           "], the group of every rank");
-  }
-  std::vector<Leaf> leaves;
+  GroupRow row;
   Buffers buffers;
-  Status status = ReadBuffers(site->name(), Kind::kAllReduce, site->ranks(), args, rets, leaves, buffers);
-  if (!status.ok()) return status;
-  leaves.erase(leaves.begin());
-  buffers.operands.erase(buffers.operands.begin());
-  buffers.results.erase(buffers.results.begin());
-  status = site->SetLeaves(leaves, TheExecutor().stats());
-  if (!status.ok()) return status;
-  const int32_t* row = groups->typed_data();
-  site->Arrive(TheExecutor(), run.run_id, rank, {row, row + site->ranks()}, std::move(buffers), Keep(promise));
-  return status;
+  const auto read = [&divided = *site, &args, &rets, &row, &buffers] {
+    return Read(divided, args, rets, row, buffers);
+  };
+  if (Status status = ReadOrRefuse(site->whole(), run.run_id, rank, read); !status.ok()) return status;
+  site->Arrive(TheExecutor(), run.run_id, rank, row, std::move(buffers), Keep(promise));
+  return Status();
 }
 
 ffi::Future Execute(GroupedAcrossSite* call_site, ffi::RunId run, int32_t device, ffi::RemainingArgs args,

@@ -42,8 +42,8 @@ class Job {
   // By their names; once.
   Status OpenRails(RailKind kind, const std::vector<std::string>& names);
   // How messages for a process are cut over the rails that lead to it, before they are added; where there are several.
-  Status SetRails(uint32_t process, const std::vector<RailTable::Range>& ranges,
-                  const std::vector<uint32_t>& connected, const std::vector<uint32_t>& down);
+  Status SetRails(uint32_t process, const std::vector<RailTable::Range>& ranges, const std::vector<uint32_t>& connected,
+                  const std::vector<uint32_t>& down);
   // They own the descriptors.
   Status AddShm(uint32_t process, uint64_t nonce, int fd);
   Status AddTcp(uint32_t process, uint32_t rail, int socket);

@@ -38,7 +38,7 @@ Result<double> RunMessages(const MessageSite::Label& label, uint64_t number, con
   for (const MessageSite::Local& local : site->locals()) {
     const auto end = std::make_shared<std::promise<Status>>();
     ends.push_back(end->get_future());
-    TheExecutor().ArriveAcross(site, /*run=*/0, local.rank, {{bytes}, {bytes}},
+    TheExecutor().ArriveAcross(site, static_cast<int64_t>(number), local.rank, {{bytes}, {bytes}},
                                [end](const Status& status) { end->set_value(status); });
     bytes += num_bytes;
   }
@@ -47,7 +47,7 @@ Result<double> RunMessages(const MessageSite::Label& label, uint64_t number, con
     if (Status found = end.get(); !found.ok()) status = std::move(found);
   }
   TheExecutor().Forget(site.get());
-  TheExecutor().ForgetModule(number);
+  TheExecutor().ForgetCommunicator(number);
   if (!status.ok()) return status;
   const std::optional<CallRecord> record = site->stats().Last();
   return record ? record->after_arrival : 0.0;
@@ -211,6 +211,11 @@ JAXCOMM_EXPORT int jaxcomm_job_start(const uint32_t* hosts, int64_t processes, c
     if (status.ok()) TheExecutor().Connect(TheJob().transport(), TheJob().has_processor_each());
     return status;
   });
+}
+
+// Whether ranks of this process wait in calls between processes.
+JAXCOMM_EXPORT int jaxcomm_job_awaits(int* awaits, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] { *awaits = TheExecutor().awaits_processes() ? 1 : 0; });
 }
 
 JAXCOMM_EXPORT int jaxcomm_job_close(char* error, int64_t capacity) {

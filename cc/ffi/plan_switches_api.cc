@@ -13,24 +13,24 @@
 
 namespace jaxcomm {
 
-// The module and its next launch, a line for each that has been launched.
+// The communicator and its next launch, a line for each that has had one.
 JAXCOMM_EXPORT int jaxcomm_switch_launches(char* text, int64_t text_capacity, int64_t* size, char* error,
                                            int64_t capacity) {
   return Answer(error, capacity, [&] {
     std::ostringstream lines;
     for (const PlanSwitches::Launch& next : ThePlanSwitches().Next())
-      lines << next.module << " " << next.launch << "\n";
+      lines << next.communicator << " " << next.launch << "\n";
     CopyText(lines.str(), text, text_capacity, size);
   });
 }
 
-// The module and the periods of its latest launches, a line for each that has any.
+// The step and the periods of its latest launches, a line for each that has any.
 JAXCOMM_EXPORT int jaxcomm_switch_periods(char* text, int64_t text_capacity, int64_t* size, char* error,
                                           int64_t capacity) {
   return Answer(error, capacity, [&] {
     std::ostringstream lines;
-    for (const auto& [module, periods] : ThePlanSwitches().Periods()) {
-      lines << module;
+    for (const auto& [step, periods] : ThePlanSwitches().Periods()) {
+      lines << step;
       for (const double seconds : periods) lines << " " << seconds;
       lines << "\n";
     }
@@ -38,13 +38,14 @@ JAXCOMM_EXPORT int jaxcomm_switch_periods(char* text, int64_t text_capacity, int
   });
 }
 
-// From `launches[i]` on module i is to follow the plan, whose ranges begin at `min_bytes` and are named one in a line.
-// Of each range the lists of all ranks follow each other in `bytes`, and their sizes in `sizes`; where these are 0, and
-// where `plan` is "", calls follow their own lists. `prepared`: 1, or 0 if one of the launches has begun.
+// From `launches[i]` on, calls on communicator i are to follow the plan, whose ranges begin at `min_bytes` and are
+// named one in a line. Of each range the lists of all ranks follow each other in `bytes`, and their sizes in `sizes`;
+// where these are 0, and where `plan` is "", calls follow their own lists. `prepared`: 1, or 0 if one of the launches
+// has begun.
 JAXCOMM_EXPORT int jaxcomm_switch_prepare(const char* plan, int64_t ranks, const int64_t* min_bytes, const char* names,
                                           const int64_t* sizes, const char* bytes, int64_t num_ranges,
-                                          const uint64_t* modules, const uint32_t* launches, int64_t num_modules,
-                                          int* prepared, char* error, int64_t capacity) {
+                                          const uint64_t* communicators, const uint32_t* launches,
+                                          int64_t num_communicators, int* prepared, char* error, int64_t capacity) {
   return Answer(error, capacity, [&]() -> Status {
     std::shared_ptr<PlannedLists> planned;
     if (plan[0] != '\0') {
@@ -66,7 +67,7 @@ JAXCOMM_EXPORT int jaxcomm_switch_prepare(const char* plan, int64_t ranks, const
       }
     }
     std::vector<PlanSwitches::Launch> from;
-    for (int64_t i = 0; i < num_modules; ++i) from.push_back({modules[i], launches[i]});
+    for (int64_t i = 0; i < num_communicators; ++i) from.push_back({communicators[i], launches[i]});
     *prepared = ThePlanSwitches().Prepare(planned, from) ? 1 : 0;
     return Status();
   });

@@ -20,6 +20,20 @@ PlanSwitches& ThePlanSwitches();
 // What keeps the promise when a call ends.
 Done Keep(const xla::ffi::Promise& promise);
 
+// Reads what a rank brings to a call between processes. Where that fails, the call's other ranks end with the error
+// too.
+template <typename Read>
+Status ReadOrRefuse(const MessageSite& site, int64_t run, uint32_t rank, Read read) {
+  Status status;
+  try {
+    status = read();
+  } catch (const std::exception& error) {
+    status = Status(Code::kInternal, site.label().name + " over '" + site.label().axes + "': " + error.what());
+  }
+  if (!status.ok()) TheExecutor().RefuseAcross(site, run, rank, status);
+  return status;
+}
+
 // The future of a call that start(promise) begins; where that does not succeed, the future is its error.
 template <typename Start>
 xla::ffi::Future Begin(Start start) {

@@ -2,10 +2,12 @@
 
 #include <string>
 
+#include "cc/base/text.h"
+
 namespace jaxcomm {
 
 xla::ffi::Error ToError(const Status& status) {
-  const std::string message = "jaxcomm: " + status.message();
+  const std::string message = "jaxcomm: " + ValidText(status.message());  // Python reads it as UTF-8
   switch (status.code()) {
     case Code::kOk:
       return xla::ffi::Error::Success();

@@ -18,7 +18,7 @@ namespace jaxcomm {
 
 struct HashCallId {
   size_t operator()(const CallId& call) const {
-    uint64_t hash = call.module;
+    uint64_t hash = call.communicator;
     for (const uint64_t word : {uint64_t{call.launch}, uint64_t{call.site}, uint64_t{call.iteration}}) {
       hash = (hash ^ word) * 0x9e3779b97f4a7c15;
       hash ^= hash >> 32;

@@ -16,7 +16,7 @@ namespace jaxcomm {
 constexpr size_t kMessageIdBytes = 36;
 
 inline void EncodeMessageId(const MessageId& id, std::byte* out) {
-  StoreNumber<uint64_t>(id.call.module, out);
+  StoreNumber<uint64_t>(id.call.communicator, out);
   StoreNumber<uint32_t>(id.call.launch, out + 8);
   StoreNumber<uint32_t>(id.call.site, out + 12);
   StoreNumber<uint32_t>(id.call.iteration, out + 16);
@@ -28,7 +28,7 @@ inline void EncodeMessageId(const MessageId& id, std::byte* out) {
 
 inline MessageId DecodeMessageId(const std::byte* in) {
   MessageId id;
-  id.call.module = LoadNumber<uint64_t>(in);
+  id.call.communicator = LoadNumber<uint64_t>(in);
   id.call.launch = LoadNumber<uint32_t>(in + 8);
   id.call.site = LoadNumber<uint32_t>(in + 12);
   id.call.iteration = LoadNumber<uint32_t>(in + 16);

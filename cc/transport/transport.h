@@ -32,18 +32,18 @@ namespace jaxcomm {
 
 // One execution of one collective, by the same name in every process.
 struct CallId {
-  uint64_t module = 0;     // the compiled module, by its contents
-  uint32_t launch = 0;     // how often it had been launched before, in this process as in the others
-  uint32_t site = 0;       // which collective of the module
-  uint32_t iteration = 0;  // how often the launch had executed it before, in a loop
+  uint64_t communicator = 0;  // the groups of devices that call
+  uint32_t launch = 0;        // how many launches called on it before, in this process as in the others
+  uint32_t site = 0;          // which of the launch's calls on it
+  uint32_t iteration = 0;     // how often the launch had executed it before, in a loop
 
   bool operator==(const CallId& other) const {
-    return std::tie(module, launch, site, iteration) ==
-           std::tie(other.module, other.launch, other.site, other.iteration);
+    return std::tie(communicator, launch, site, iteration) ==
+           std::tie(other.communicator, other.launch, other.site, other.iteration);
   }
   bool operator<(const CallId& other) const {
-    return std::tie(module, launch, site, iteration) <
-           std::tie(other.module, other.launch, other.site, other.iteration);
+    return std::tie(communicator, launch, site, iteration) <
+           std::tie(other.communicator, other.launch, other.site, other.iteration);
   }
 };
 

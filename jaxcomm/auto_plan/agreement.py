@@ -1,7 +1,7 @@
-"""How the processes of a job switch to a plan at one launch of each of their modules.
+"""How the processes of a job switch to a plan at one launch on each of their communicators, the groups that call.
 
-The first process proposes, and publishes what follows; the others publish their answers. All load the plan and say how
-often each module has been launched; the first process names a later launch of each; all prepare to switch there; if
+The first process proposes, and publishes what follows; the others publish their answers. All load the plan and count
+the launches on each communicator; the first process names a later launch of each; all prepare to switch there; if
 all could, it commits, else it aborts. From the moment at which a process has prepared until it knows the outcome, its
 calls of those launches wait.
 
@@ -87,7 +87,7 @@ class Agreement(Generic[_T]):
           plan: the text of its file; "" for the schedules of no plan.
 
         Returns:
-          Whether they have: not if a module was launched too fast, or a process has none of the modules yet.
+          Whether they have: not if launches came too fast, or a process has none of the communicators yet.
 
         Raises:
           JaxcommError: a process cannot load the plan, or does not answer.
@@ -136,10 +136,10 @@ class Agreement(Generic[_T]):
                 raise JaxcommError(refusals[0])
             elapsed = time.monotonic() - since
             counted: list[Launches] = [self._core.launches(), *(answer["launches"] for answer in others)]
-            for module in set.intersection(*(set(each) for each in counted)):
-                launch = max(each[module] for each in counted)
-                rate = (launch - before.get(module, 0)) / elapsed
-                first[module] = launch + _AHEAD + math.ceil(rate * _AHEAD_S)
+            for communicator in set.intersection(*(set(each) for each in counted)):
+                launch = max(each[communicator] for each in counted)
+                rate = (launch - before.get(communicator, 0)) / elapsed
+                first[communicator] = launch + _AHEAD + math.ceil(rate * _AHEAD_S)
         finally:
             store.publish(f"{key}/from", json.dumps(first))
         return bool(first) and self._core.prepare(own, first), first
@@ -206,7 +206,7 @@ class Agreement(Generic[_T]):
         while time.monotonic() < deadline and not self._end.is_set():
             self.require_all()
             launches = self._core.launches()
-            if any(launches.get(module, 0) > launch for module, launch in first.items()):
+            if any(launches.get(communicator, 0) > launch for communicator, launch in first.items()):
                 break
             time.sleep(_POLL_S)
         return self._in_pause(self._number)

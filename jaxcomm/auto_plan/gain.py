@@ -42,17 +42,17 @@ class Steps(NamedTuple):
 
 
 def compare(before: Periods, after: Periods) -> Steps | None:
-    """The steps of the module that takes most time among those of which there are enough periods; None: there is none.
+    """The step that takes most time among those of which there are enough periods; None: there is none.
 
     Args:
-      before: the periods of modules' launches before the switch.
+      before: the periods of steps' launches before the switch.
       after: since then.
     """
-    common = [module for module in after if min(len(after[module]), len(before.get(module, []))) >= PERIODS]
+    common = [step for step in after if min(len(after[step]), len(before.get(step, []))) >= PERIODS]
     if not common:
         return None
-    module = max(common, key=lambda each: (sum(after[each]), each))
-    one, other = np.array(before[module][-CALLS:]), np.array(after[module][-CALLS:])
+    step = max(common, key=lambda each: (sum(after[each]), each))
+    one, other = np.array(before[step][-CALLS:]), np.array(after[step][-CALLS:])
     error = float(np.hypot(_error(one), _error(other)))
     return Steps(float(np.median(one)), float(np.median(other)), error)
 

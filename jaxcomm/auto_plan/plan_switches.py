@@ -11,8 +11,8 @@ from jaxcomm import ffi, plan_history
 from jaxcomm.choice import AUTO, planned_messages
 from jaxcomm.ffi.cpu import CPU
 
-Launches = Mapping[str, int]  # by module
-Periods = Mapping[str, list[float]]  # by module
+Launches = Mapping[str, int]  # by communicator: the groups of devices that call
+Periods = Mapping[str, list[float]]  # by step
 
 
 class PlannedLists(NamedTuple):
@@ -55,14 +55,14 @@ class Switches:
         return PlannedLists(plan.hash[:8], plan.ranks, planned_messages(plan))
 
     def launches(self) -> dict[str, int]:
-        """The next launch of each module that has been launched."""
+        """The next launch on each communicator that has had one."""
         lines = CPU.text("switch_launches").splitlines()
-        return {module: int(launch) for module, launch in map(str.split, lines)}
+        return {communicator: int(launch) for communicator, launch in map(str.split, lines)}
 
     def periods(self) -> Periods:
-        """Seconds from each of a module's latest launches to the next one, under the plan that it follows now."""
+        """Seconds from each of a step's latest launches to the next one, under the plan that it follows now."""
         lines = map(str.split, CPU.text("switch_periods").splitlines())
-        return {module: [*map(float, seconds)] for module, *seconds in lines}
+        return {step: [*map(float, seconds)] for step, *seconds in lines}
 
     def prepare(self, plan: PlannedLists, first: Launches) -> bool:
         """From these launches on calls wait for `decide` or `fail`; False, and nothing: one of them has begun here.

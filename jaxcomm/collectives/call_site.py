@@ -1,7 +1,8 @@
-"""How a call whose ranks live in several processes is told from others: by a name that all of them know."""
+"""The number by which all processes know a call whose ranks live in several of them."""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import hashlib
 import itertools
@@ -9,23 +10,23 @@ import itertools
 from jax.interpreters import mlir
 
 from jaxcomm import jax_compat
-from jaxcomm.collectives.request import Request, Site
+from jaxcomm.collectives.request import Groups, Request, Site
 
 _lowerings = itertools.count()
 
 
 class _Module:
-    """A module that is being lowered, known by its types, and the line and devices of its first call.
+    """A module that is being lowered.
 
-    The devices tell it from one of another mesh whose arrays have the same shapes: when processes go on without one
-    that died, they have launched the old one unequally often.
+    Its digest is of its types, and the line and devices of its first call. Processes whose modules differ run their
+    calls together nevertheless, if these are alike: the digest only tells a relaunch after an error from another step.
     """
 
     def __init__(self, contents: str) -> None:
         digest = hashlib.sha256(contents.encode()).digest()
         self.digest = int.from_bytes(digest[:8], "little", signed=True)
         self.lowering = next(_lowerings)
-        self.numbers = itertools.count()
+        self.numbers: dict[Groups, itertools.count[int]] = collections.defaultdict(itertools.count)
 
 
 def with_site(request: Request, context: mlir.LoweringRuleContext, line: str) -> Request:
@@ -44,6 +45,6 @@ def with_site(request: Request, context: mlir.LoweringRuleContext, line: str) ->
     connected = members.connected()
     contents = f"{jax_compat.module_types(context)} {line} {request.groups}"
     module = jax_compat.module_data(context, _Module, lambda: _Module(contents))
-    site = Site(module.digest, module.lowering, next(module.numbers), line)
+    site = Site(module.digest, module.lowering, next(module.numbers[request.groups]), line)
     # Over UDP a ring of 1 and of 4 MiB was behind the direct schedule, and one of 16 MiB ahead.
     return dataclasses.replace(request, site=site, hosts=() if connected.is_over_udp else connected.hosts)

@@ -44,9 +44,9 @@ class Site(NamedTuple):
     """How the processes that a call spans know it.
 
     Attributes:
-      module: the compiled module, by its contents; this, `number` and `line` are alike in all processes.
+      module: a hash of the compiled module's types and first line.
       lowering: counts the modules that this process has lowered.
-      number: counts the calls of the module.
+      number: counts the module's calls over the same groups of devices; alike in all processes.
       line: of the user's code, for messages: "train.py:57".
     """
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from jaxcomm.distributed import members
 from jaxcomm.ffi.cpu import CPU
 
-_NUMBERS = 0x6A61_7863_0000_0000  # of such calls; a compiled module's is a hash
+_NUMBERS = 0x6A61_7863_0000_0000  # of such calls; a communicator's is a hash
 
 
 def run(call: str, number: int, messages: str, ranks: Sequence[tuple[int, int]], values: NDArray[Any]) -> float:

@@ -6,15 +6,23 @@ import atexit
 import contextlib
 import ctypes
 import os
+import time
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from jaxcomm import ffi
 from jaxcomm.distributed import at_exit, bootstrap
 from jaxcomm.distributed.settings import MOST_RAILS, NamedRail
 from jaxcomm.distributed.udp_paths import UdpPath
 from jaxcomm.ffi.cpu import CPU
 from jaxcomm.shares import SharesFrom
+
+_POLL_S: Final = 0.002
 
 
 def connected(
@@ -121,7 +129,29 @@ def _taken(path: UdpPath) -> tuple[int, int, bytes, bytes, int, int]:
 
 def _leave() -> None:
     """Ends this process's part of the job: its calls first, then what is on its way, then a goodbye."""
-    for array in jax.live_arrays():
-        with contextlib.suppress(Exception):  # of steps that failed, or arrays that were donated
-            array.block_until_ready()
-    CPU.call("job_close")
+    try:
+        _finish_calls(time.monotonic() + ffi.deadline())
+    finally:
+        CPU.call("job_close")
+
+
+def _finish_calls(until: float) -> None:
+    """Waits for the steps that are dispatched, also where nobody keeps their results, and for calls that have begun.
+
+    JAX's CPU client runs what one thread dispatches in its order, and what has several devices in one order for all
+    threads. So a step that is dispatched now ends last.
+    """
+    with contextlib.suppress(Exception):  # of steps that failed, or a JAX that ends
+        devices = jax.local_devices(backend="cpu")
+        mesh = Mesh(np.array(devices), ("d",))
+        last = [jax.device_put(np.zeros(()), device) for device in devices]
+        last.append(jax.device_put(np.zeros(len(devices)), NamedSharding(mesh, PartitionSpec("d"))))
+        last = [*map(jnp.negative, last), *jax.live_arrays()]
+        while time.monotonic() < until and not all(array.is_deleted() or array.is_ready() for array in last):
+            time.sleep(_POLL_S)
+    awaits = ctypes.c_int(1)
+    while time.monotonic() < until:
+        CPU.call("job_awaits", ctypes.byref(awaits))
+        if not awaits.value:
+            break
+        time.sleep(_POLL_S)

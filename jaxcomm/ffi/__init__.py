@@ -62,6 +62,7 @@ class Backend(Protocol):
 
 _backends: list[Backend] = []
 _programs: dict[str, bytes] = {}  # what the core was given, for back ends that come later
+_DEADLINE_S = 60.0  # of calls until one is set, as in executor.h
 _deadlines: list[float] = []  # the last one that was set
 
 
@@ -115,6 +116,11 @@ def set_deadline(seconds: float) -> None:
     _deadlines[:] = [seconds]
     for backend in _backends:
         backend.set_deadline(seconds)
+
+
+def deadline() -> float:
+    """How long a collective may wait for its last rank, in seconds."""
+    return _deadlines[-1] if _deadlines else _DEADLINE_S
 
 
 def sites(*, spans: bool = False) -> list[dict[str, Any]]:

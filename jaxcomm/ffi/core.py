@@ -80,7 +80,7 @@ class Core:
             out = ctypes.create_string_buffer(length.value + (length.value >> 2) + 1)
             self.call(function, *arguments, out, len(out), ctypes.byref(length))
             if length.value < len(out):
-                return out.value.decode()
+                return out.value.decode(errors="replace")
 
     def register(self, target: str, handler: str, platform: str, stages: Sequence[str] = ()) -> None:
         """Registers a custom call with XLA.

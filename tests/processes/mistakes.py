@@ -101,6 +101,43 @@ class Job:
         with jaxcomm.use_plan(self.plan if self.errs else None):
             return self.step(lambda x: jaxcomm.psum(x, "d"))(self.array(1 << 16))
 
+    def one_call_more(self) -> Any:
+        return self.step(lambda x: self._sum(self._sum(x) if self.errs else x))(self.array())
+
+    def one_launch_more(self) -> Any:
+        if self.errs:
+            jax.block_until_ready(self.step(lambda x: _one(jaxcomm.pmax(x.sum(), "d")))(self.array()))
+        return self.total(self.array())
+
+    # Steps that differ, but not in their calls.
+
+    def other_name(self) -> Any:
+        def step(x: Any) -> Any:
+            return self._sum(x)
+
+        step.__name__ = f"step_of_{self.rank}"
+        return self.right(self.step(step)(self.array()))
+
+    def other_line(self) -> Any:
+        one, other = (lambda x: jaxcomm.psum(x, "d")), (lambda x: jaxcomm.psum(x, axis_name=("d",)))
+        return self.right(self.step(one if self.errs else other)(self.array()))
+
+    def one_output_more(self) -> Any:
+        def step(x: Any) -> Any:
+            return (self._sum(x), x.max()[None]) if self.errs else self._sum(x)
+
+        found = self.step(step)(self.array())
+        return self.right(found[0] if self.errs else found)
+
+    def other_elements(self) -> Any:
+        """A last batch that has another size on one process."""
+        x = self.array(5 if self.errs else 4)
+        return self.right(self.step(lambda x: self._sum(jnp.ones(4) * x[0]))(x))
+
+    def right(self, total: Any) -> Any:
+        assert (np.asarray(total.addressable_shards[0].data) == self.ranks).all()
+        return total
+
     def other_order(self) -> Any:
         one, other = self.step(lambda x: jaxcomm.psum(x, "d")), self.step(lambda x: jaxcomm.pmax(x, "d"))
         x = self.array()
@@ -150,7 +187,7 @@ class Job:
 
 
 def _one(x: Any) -> Any:
-    """Makes the step's types the same, whatever the collective's: processes tell steps apart by their types."""
+    """Makes the results' types the same, whatever the collective's."""
     return jnp.sum(x.astype(jnp.float32))[None]
 
 
@@ -172,8 +209,16 @@ def main(plan: str, amid_s: str) -> None:
         job.other_collective,
         job.other_plan,
         job.other_order,
+        job.other_operand_shape,
+        job.other_operand_dtype,
+        job.one_call_more,
+        job.one_launch_more,
+        job.other_name,
+        job.other_line,
+        job.one_output_more,
+        job.other_elements,
     ]
-    late = [job.other_operand_shape, job.other_operand_dtype, job.never_comes, job.fails_in_python]
+    late = [job.never_comes, job.fails_in_python]
     for act in at_once + late:
         job.case(act.__name__.replace("_", " "), act, SHORT_S if act in late else LONG_S)
     job.case("is stopped", job.is_stopped(4), SHORT_S)

@@ -43,6 +43,17 @@ def test_what_a_process_sends_last_arrives(transport: str, way: str) -> None:
     assert not [name for name in {*os.listdir("/dev/shm")} - before if "jaxcomm" in name]
 
 
+@pytest.mark.parametrize(
+    ("way", "status"),
+    [("returns", 0), ("exit", 3), ("raises", 1), ("atexit", 0), ("daemon", 0), ("shutdown", 0)],
+)
+def test_a_process_ends_after_the_steps_whose_results_it_dropped(way: str, status: int) -> None:
+    first, second = jobs.run("tests.processes.ends", way, processes=2, transport="shm")
+    assert first.status == status, first.output
+    assert second.status == 0, second.output
+    assert second.reports["last step"]["right"]
+
+
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_the_end_of_a_fork_is_not_its_parents(transport: str) -> None:
     for process in jobs.run("tests.processes.forks", processes=2, transport=transport, JAXCOMM_DEADLINE_S="20"):

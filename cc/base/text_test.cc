@@ -1,0 +1,27 @@
+#include "cc/base/text.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace jaxcomm {
+namespace {
+
+TEST(Text, IsCutBeforeALetter) {
+  EXPECT_EQ(CutText("a\xC3\xA9", 3), "a\xC3\xA9");
+  EXPECT_EQ(CutText("a\xC3\xA9", 2), "a");
+  EXPECT_EQ(CutText("\xF0\x9F\x98\x80", 3), "");
+  EXPECT_EQ(CutText("\x80\x80\x80", 2), "");  // no letter begins there
+  EXPECT_EQ(CutText("", 0), "");
+}
+
+TEST(Text, BytesThatArePartOfNoLetterBecomeQuestionMarks) {
+  const std::string valid = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\n";
+  EXPECT_EQ(ValidText(valid), valid);
+  EXPECT_EQ(ValidText("a\xC3"), "a?");
+  EXPECT_EQ(ValidText("\xE2\x82z"), "??z");
+  EXPECT_EQ(ValidText("\xC0\x80\xED\xA0\x80\xF5"), "??????");  // too long a form, a surrogate, beyond Unicode
+}
+
+}  // namespace
+}  // namespace jaxcomm

@@ -1,0 +1,49 @@
+#include "cc/executor/deadline_status.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cc/base/errors.h"
+#include "cc/base/text.h"
+
+namespace jaxcomm {
+
+Status DeadlineStatus(const MessageCall& call, const MessageCall::Delay& delay, Clock::time_point now,
+                      const LastCalls& last_calls, const std::function<bool(const CallId&)>& is_open) {
+  const MessageSite& site = call.site();
+  const bool arrived = delay.missing.empty();
+  const std::vector<uint32_t>& late = arrived ? delay.silent : delay.missing;
+  if (late.empty()) {
+    return Status(Code::kDeadlineExceeded,
+                  "DeadlineError: " + call.Describe() + ": what this process sends has not been taken after " +
+                      FormatSeconds(delay.waited) + ".\n  This call is at " + site.label().where + ".");
+  }
+  // Of several groups the first that lacks a rank.
+  const uint32_t group = site.ranks()[late[0]].group;
+  const auto names = [&](const std::vector<uint32_t>& ranks) {
+    std::vector<uint32_t> found;
+    for (const uint32_t rank : ranks) {
+      if (site.ranks()[rank].group == group) found.push_back(site.NameOf(rank));
+    }
+    return found;
+  };
+  const std::vector<uint32_t>& all = site.groups()[group];
+  const std::string everybody =
+      site.groups().size() > 1 ? "the group " + JoinRanks(names(all)) : std::to_string(all.size());
+  const Status status = DeadlineExceeded{call.Describe(), names(late),  names(delay.waiting),
+                                         everybody,       delay.waited, arrived ? "sent all messages" : "arrived"}
+                            .status();
+  std::string text = status.message() + "\n  This call is at " + site.label().where + ".";
+  for (const uint32_t rank : arrived ? std::vector<uint32_t>() : late) {
+    const LastCall* const last = last_calls.Find(site.ranks()[rank].device);
+    if (last == nullptr) continue;
+    const std::string since = FormatSeconds(now - last->at);
+    const bool open = is_open(last->id);
+    text += "\n  Rank " + std::to_string(site.NameOf(rank)) + (open ? " is in " : " was last in ") + last->text +
+            (open ? ", for " + since : ", " + since + " ago") + ".";
+  }
+  return Status(status.code(), std::move(text));
+}
+
+}  // namespace jaxcomm
