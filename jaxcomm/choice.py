@@ -107,6 +107,12 @@ def without_plan(nbytes: int, hosts: Sequence[int]) -> Literal["flat", "direct",
     return "ring" if ranks > 2 and comes_once and nbytes >= ranks * least else "direct"
 
 
+def bounds_without_plan() -> tuple[int, int, int]:
+    """The bounds of `without_plan`: most bytes of a flat call; least of a rank's chunk in a ring, and with several ranks
+    a host."""
+    return _FLAT_BYTES, _RING_BYTES, _RING_BYTES_OF_SEVERAL
+
+
 def lossy_messages(ranks: int) -> Choice:
     """The message lists of a sum of which the network may lose some: one rank adds what all then get."""
     return Choice(f"all_reduce/direct/{ranks}", "direct")

@@ -6,8 +6,11 @@ function.
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable, Container, Sequence
+import threading
+import weakref
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
@@ -15,13 +18,14 @@ from typing import Any, TypeVar
 import jax
 from jax._src import config, core, dispatch, distributed, source_info_util
 from jax._src.custom_partitioning_sharding_rule import sdy_sharding_rule_to_mlir, str_to_sdy_sharding_rule
-from jax._src.interpreters import mlir, partial_eval
+from jax._src.interpreters import mlir, partial_eval, pxla
 from jax._src.lax import parallel
 from jax._src.sharding_impls import ShardingContext
 from jax.extend.core import JaxprEqn, Primitive, Var
-from jaxlib import xla_client
+from jaxlib import _hlo, xla_client
 
 _Data = TypeVar("_Data")
+_first_executions = threading.local()
 
 # Not every JAX version has all.
 _COLLECTIVES = (
@@ -173,6 +177,48 @@ def module_data(context: mlir.LoweringRuleContext, kind: type[_Data], make: Call
         found = make()
         kept.append(found)
     return found
+
+
+def before_first_execution(function: Callable[[Any, Sequence[Any]], None]) -> None:
+    """Calls `function` before a program of several devices runs for the first time.
+
+    Args:
+      function: (XLA's loaded executable, its devices in the order of their assignment) -> None.
+    """
+    build, call = pxla.UnloadedMeshExecutable.build_unsafe_call, pxla.ExecuteReplicated.__call__
+    new: weakref.WeakKeyDictionary[Any, Sequence[Any]] = weakref.WeakKeyDictionary()
+
+    def build_and_remember(self: Any) -> Any:
+        run = build(self)
+        if self.device_list is not None and len(self.device_list) > 1:
+            new[run] = tuple(self.device_list)
+        return run
+
+    def call_after(self: Any, *args: Any) -> Any:
+        if new and not getattr(_first_executions, "are_unseen", False) and (devices := new.pop(self, None)):
+            function(self.xla_executable, devices)
+        return call(self, *args)
+
+    pxla.UnloadedMeshExecutable.build_unsafe_call = build_and_remember  # type: ignore[method-assign]
+    pxla.ExecuteReplicated.__call__ = call_after  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def without_first_execution() -> Iterator[None]:
+    """Programs that this thread runs here are not those of `before_first_execution`."""
+    _first_executions.are_unseen = True
+    try:
+        yield
+    finally:
+        _first_executions.are_unseen = False
+
+
+def program_text(executable: Any) -> str:
+    """XLA's text of a loaded executable's program (HLO), without large constants."""
+    options = _hlo.HloPrintOptions()
+    options.print_large_constants = False
+    text: str = executable.hlo_modules()[0].to_string(options)
+    return text
 
 
 def spans_processes() -> bool:

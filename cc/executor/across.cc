@@ -38,10 +38,7 @@ thread_local AcrossProcesses::Driver* AcrossProcesses::Driver::current = nullptr
 
 void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank,
                              Buffers buffers, Done done, const Status& refused) {
-  if (transport_.load() == nullptr) {
-    return done(Status(Code::kInternal, site->text() + ": the processes of the job are not connected.\n  Cure: call " +
-                                            "jaxcomm.init() after jax.distributed.initialize()."));
-  }
+  if (!IsConnected(*site, done)) return;
   const Clock::time_point now = Clock::now();
   std::shared_ptr<const MessageSite> chosen;
   StepChoice::Said said;
@@ -59,8 +56,29 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
     transport_.load()->Flush();
     return StartDecided(/*overdue=*/Clock::time_point::min());  // it may have failed, or been decided meanwhile
   }
+  Begin(chosen, id, rank, std::move(buffers), std::move(done), said, refused, now);
+  if (site->other()) StartDecided(/*overdue=*/Clock::time_point::min());
+}
+
+void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
+                             Buffers buffers, Done done) {
+  if (!IsConnected(*site, done)) return;
+  Begin(site, id, rank, std::move(buffers), std::move(done), {}, Status(), Clock::now());
+}
+
+// Otherwise the rank gets an error.
+bool AcrossProcesses::IsConnected(const MessageSite& site, const Done& done) const {
+  if (transport_.load() != nullptr) return true;
+  done(Status(Code::kInternal, site.text() + ": the processes of the job are not connected.\n  Cure: call " +
+                                   "jaxcomm.init() after jax.distributed.initialize()."));
+  return false;
+}
+
+void AcrossProcesses::Begin(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
+                            Buffers buffers, Done done, StepChoice::Said said, const Status& refused,
+                            Clock::time_point now) {
   bool is_new = false;
-  const std::shared_ptr<MessageCall> call = Join(chosen, id, rank, now, refused, is_new);
+  const std::shared_ptr<MessageCall> call = Join(site, id, rank, now, refused, is_new);
   Driver driver;
   driver.call = call.get();
   driver.rank = rank;
@@ -71,7 +89,6 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
     Run(driver);
   }
   if (is_new) transport_.load()->Expect();
-  if (site->other()) StartDecided(/*overdue=*/Clock::time_point::min());
   if (driver.own) driver.own->done(driver.own->status);
 }
 

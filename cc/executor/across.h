@@ -54,6 +54,9 @@ class AcrossProcesses : public Transport::Events {
   // `refused`: an error that the rank brings, which all ranks of the call end with.
   void Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers, Done done,
               const Status& refused = Status());
+  // The same where whoever calls names the execution, alike in all processes. The site runs one list of messages.
+  void Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Buffers buffers,
+              Done done);
 
   // What chooses between the lists of two sites of the same calls: one for all of their executables, which processes
   // compile and drop at different times.
@@ -113,6 +116,9 @@ class AcrossProcesses : public Transport::Events {
   };
   struct Driver;
 
+  bool IsConnected(const MessageSite& site, const Done& done) const;
+  void Begin(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Buffers buffers,
+             Done done, StepChoice::Said said, const Status& refused, Clock::time_point now);
   std::shared_ptr<const MessageSite> Chosen(const std::shared_ptr<const MessageSite>& site, const CallId& id,
                                             uint32_t rank, StepChoice::Said& said);
   void StartDecided(Clock::time_point overdue);

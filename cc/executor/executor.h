@@ -53,6 +53,8 @@ class Executor {
   // the rank brings, which all ranks of the call then end with.
   void ArriveAcross(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers,
                     Done done, const Status& refused = Status());
+  void ArriveAcross(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Buffers buffers,
+                    Done done);
   // See AcrossProcesses.
   std::shared_ptr<StepChoice> ChoiceOf(const MessageSite& site, const MessageSite& other, StepChoice::Rule rule) {
     return across_.ChoiceOf(site, other, rule);
@@ -98,6 +100,7 @@ class Executor {
   void Advance(const std::shared_ptr<Call>& call, Progress progress);
   void RunHere(const std::shared_ptr<Call>& call, Progress& progress);
   void CallBack(const std::string& who, Done done, Status status, Clock::time_point since);
+  void WatchAcross();
   void ArmWatch();
   void Watch();
 

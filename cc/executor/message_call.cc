@@ -70,6 +70,7 @@ MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Cloc
   }
   steps.arrived = rank;
   steps.said = said;
+  local.done_is_quick = buffers.done_is_quick;
   local.memory.emplace(*site_, graph(index), std::move(buffers));
   local.done = std::move(done);
   if (site_->is_divided()) local.own = site_->SecondsSinceLeft(rank, now);
@@ -142,7 +143,7 @@ void MessageCall::CheckEnd(uint32_t local, MessageSteps& steps) {
   Local& it = locals_[local];
   if (!failure_.ok() || it.tasks_left > 0 || !it.memory) return;
   if (it.done) {
-    steps.completions.push_back({rank(local), std::exchange(it.done, nullptr), Status()});
+    steps.completions.push_back({rank(local), std::exchange(it.done, nullptr), Status(), it.done_is_quick});
     --locals_left_;
     it.ended = Clock::now();
     if (it.memory->lost_bytes() > 0) site_->stats().RecordLoss(it.memory->lost_bytes());
@@ -309,7 +310,8 @@ std::vector<Completion> MessageCall::TakeWaiting() {
   std::lock_guard<std::mutex> lock(mutex_);
   for (uint32_t local = 0; local < locals_.size(); ++local) {
     if (!locals_[local].done) continue;
-    completions.push_back({rank(local), std::exchange(locals_[local].done, nullptr), failure_});
+    completions.push_back(
+        {rank(local), std::exchange(locals_[local].done, nullptr), failure_, locals_[local].done_is_quick});
   }
   for (Local& local : locals_) {
     released.push_back(std::move(local.memory));
