@@ -108,8 +108,11 @@ def without_plan(nbytes: int, hosts: Sequence[int]) -> Literal["flat", "direct",
 
 
 def bounds_without_plan() -> tuple[int, int, int]:
-    """The bounds of `without_plan`: most bytes of a flat call; least of a rank's chunk in a ring, and with several ranks
-    a host."""
+    """The bounds of `without_plan`, in bytes.
+
+    Returns:
+      The most of a flat call; the least of a rank's chunk in a ring over hosts of one rank, and of several.
+    """
     return _FLAT_BYTES, _RING_BYTES, _RING_BYTES_OF_SEVERAL
 
 

@@ -7,6 +7,8 @@ function.
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import sys
 import threading
 import weakref
@@ -16,13 +18,16 @@ from types import FrameType
 from typing import Any, TypeVar
 
 import jax
-from jax._src import config, core, dispatch, distributed, source_info_util
+from jax._src import config, core, dispatch, distributed, source_info_util, xla_bridge
 from jax._src.custom_partitioning_sharding_rule import sdy_sharding_rule_to_mlir, str_to_sdy_sharding_rule
 from jax._src.interpreters import mlir, partial_eval, pxla
 from jax._src.lax import parallel
 from jax._src.sharding_impls import ShardingContext
 from jax.extend.core import JaxprEqn, Primitive, Var
-from jaxlib import _hlo, xla_client
+from jaxlib import (
+    _hlo,  # type: ignore[attr-defined]
+    xla_client,
+)
 
 _Data = TypeVar("_Data")
 _first_executions = threading.local()
@@ -215,10 +220,17 @@ def without_first_execution() -> Iterator[None]:
 
 def program_text(executable: Any) -> str:
     """XLA's text of a loaded executable's program (HLO), without large constants."""
-    options = _hlo.HloPrintOptions()
+    options: Any = _hlo.HloPrintOptions()
     options.print_large_constants = False
     text: str = executable.hlo_modules()[0].to_string(options)
     return text
+
+
+def cpu_devices() -> int:
+    """The CPU devices that this process will have, as JAX's option or XLA's flag says."""
+    asked: int = xla_bridge.num_cpu_devices.value
+    flag = re.search(r"--xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", ""))
+    return asked if asked > 0 else int(flag[1]) if flag else 1
 
 
 def spans_processes() -> bool:

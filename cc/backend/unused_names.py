@@ -26,7 +26,7 @@ def main() -> None:
     if len(functions) < 300 or len(constants) < 200:
         sys.exit(f"{library}: {len(functions)} functions and {len(constants)} constants of MPI; it needs its symbols.")
     print("#include <stdint.h>\nextern int jaxcomm_backend_unused(const char*);")
-    print("#define SHOWN __attribute__((visibility(\"default\")))")
+    print('#define SHOWN __attribute__((visibility("default")))')
     for value, (name, size) in enumerate(sorted(constants.items())):
         if name not in own:
             kind, at = ("int", 1000) if size == 4 else ("uintptr_t", 0x10000)

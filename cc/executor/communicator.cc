@@ -37,7 +37,7 @@ Result<std::shared_ptr<const MessageSite>> DeviceGroup::Site(const SiteKey& key,
     group.lists.push_back(group.ranks[rank].process == process ? lists.Find(key.list, rank) : nullptr);
   }
   Result<std::shared_ptr<MessageSite>> made =
-      MessageSite::Make({key.name, name_, "none", "a collective of the program's"}, key.kind, key.reduction,
+      MessageSite::Make({key.name, name_, key.plan, "a collective of the program's own"}, key.kind, key.reduction,
                         key.pair ? PairId(key.pair->first, key.pair->second) : id_, /*site=*/0, {group}, process);
   if (!made.ok()) return made.status();
   const std::shared_ptr<MessageSite>& site = made.value();
@@ -66,21 +66,21 @@ void Transfer::End(const Status& status) {
 
 Status Communicator::AllReduce(const std::byte* operand, std::byte* result, int64_t bytes, DType dtype,
                                Reduction reduction) {
-  return Run({"all-reduce", choose_(Kind::kAllReduce, *group_, bytes), Kind::kAllReduce, reduction, dtype, bytes,
-              operand == result},
+  const Chosen chosen = choose_(Kind::kAllReduce, *group_, bytes);
+  return Run({"all-reduce", chosen.list, chosen.plan, Kind::kAllReduce, reduction, dtype, bytes, operand == result},
              operand, result);
 }
 
 Status Communicator::ReduceScatter(const std::byte* operand, std::byte* result, int64_t bytes, DType dtype,
                                    Reduction reduction) {
-  return Run({"reduce-scatter", choose_(Kind::kReduceScatter, *group_, bytes * size()), Kind::kReduceScatter, reduction,
-              dtype, bytes, false},
+  const Chosen chosen = choose_(Kind::kReduceScatter, *group_, bytes * size());
+  return Run({"reduce-scatter", chosen.list, chosen.plan, Kind::kReduceScatter, reduction, dtype, bytes, false},
              operand, result);
 }
 
 Status Communicator::AllGather(const std::byte* operand, std::byte* result, int64_t bytes) {
-  return Run({"all-gather", choose_(Kind::kAllGather, *group_, bytes * size()), Kind::kAllGather, Reduction::kSum,
-              DType::kU8, bytes, false},
+  const Chosen chosen = choose_(Kind::kAllGather, *group_, bytes * size());
+  return Run({"all-gather", chosen.list, chosen.plan, Kind::kAllGather, Reduction::kSum, DType::kU8, bytes, false},
              operand, result);
 }
 
@@ -126,8 +126,9 @@ std::shared_ptr<Transfer> Communicator::Move(const std::byte* sent, std::byte* r
   const CallId id{group_->PairId(from, to), transfers_[{from, to}]++, 0, failures_};
   Buffers buffers{{sent != nullptr ? sent : received}, {received}, nullptr, true};
   if (sent != nullptr) buffers.results[0] = const_cast<std::byte*>(sent);
-  return Begin({name, "broadcast/flat/2", Kind::kAllReduce, Reduction::kSum, DType::kU8, size, true, {{from, to}}}, id,
-               from == rank_ ? 0 : 1, std::move(buffers));
+  return Begin(
+      {name, "broadcast/flat/2", "none", Kind::kAllReduce, Reduction::kSum, DType::kU8, size, true, {{from, to}}}, id,
+      from == rank_ ? 0 : 1, std::move(buffers));
 }
 
 }  // namespace jaxcomm

@@ -50,7 +50,8 @@ class DeviceGroup {
   // Call sites by what they do, made when first asked for.
   struct SiteKey {
     std::string name;
-    std::string list;
+    std::string list;  // of messages
+    std::string plan;  // that it is of, for messages to the user
     Kind kind;
     Reduction reduction;
     DType dtype;
@@ -59,9 +60,9 @@ class DeviceGroup {
     std::optional<std::pair<uint32_t, uint32_t>> pair = std::nullopt;  // of a transfer: from, to
 
     bool operator<(const SiteKey& other) const {
-      return std::tie(list, kind, reduction, dtype, bytes, is_in_place, pair, name) <
-             std::tie(other.list, other.kind, other.reduction, other.dtype, other.bytes, other.is_in_place, other.pair,
-                      other.name);
+      return std::tie(list, plan, kind, reduction, dtype, bytes, is_in_place, pair, name) <
+             std::tie(other.list, other.plan, other.kind, other.reduction, other.dtype, other.bytes, other.is_in_place,
+                      other.pair, other.name);
     }
   };
   Result<std::shared_ptr<const MessageSite>> Site(const SiteKey& key, Executor& executor, MessageRegistry& lists,
@@ -92,8 +93,11 @@ class Transfer {
 
 class Communicator {
  public:
-  // Names the list of messages that an all-reduce, a reduce-scatter or an all-gather of so many bytes runs.
-  using ChooseList = std::function<std::string(Kind kind, const DeviceGroup& group, int64_t bytes)>;
+  struct Chosen {
+    std::string list, plan;
+  };
+  // The list of messages that a collective runs whose larger buffer has so many bytes, and the plan that it is of.
+  using ChooseList = std::function<Chosen(Kind kind, const DeviceGroup& group, int64_t bytes)>;
 
   Communicator(Executor& executor, MessageRegistry& lists, ChooseList choose, std::shared_ptr<DeviceGroup> group,
                uint32_t rank)

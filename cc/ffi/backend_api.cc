@@ -26,21 +26,22 @@ struct ListRules {
   // Bytes of a whole buffer up to which an all-reduce is flat, and of a rank's chunk from which on ranks of several
   // hosts form a ring: with one rank a host, and with several.
   int64_t flat_bytes = 0, ring_bytes = 0, ring_bytes_of_several = 0;
-  // A plan's, for all-reduces of so many ranks: names by the smallest size.
+  // A plan's, for all-reduces of so many ranks: names by the smallest size; "": as without a plan.
+  std::string plan;
   uint32_t ranks = 0;
   std::map<int64_t, std::string> planned;
 
-  std::string Choose(Kind kind, const DeviceGroup& group, int64_t bytes) const {
+  Communicator::Chosen Choose(Kind kind, const DeviceGroup& group, int64_t bytes) const {
     const std::vector<MessageGroup::Rank>& devices = group.devices();
-    const std::string number = "/" + std::to_string(devices.size());
     if (kind == Kind::kAllReduce && ranks == devices.size() && !planned.empty()) {
       const std::string& name = std::prev(planned.upper_bound(bytes))->second;
-      if (!name.empty()) return name;
+      if (!name.empty()) return {name, plan};
     }
-    const std::string way = bytes <= flat_bytes ? "direct" : GoesRound(devices, bytes) ? "ring" : "direct";
-    if (kind == Kind::kReduceScatter) return "reduce_scatter/" + way + number;
-    if (kind == Kind::kAllGather) return "all_gather/" + way + number;
-    return "all_reduce/" + (bytes <= flat_bytes ? "flat" : way) + number;
+    const std::string number = "/" + std::to_string(devices.size());
+    const std::string way = bytes > flat_bytes && GoesRound(devices, bytes) ? "ring" : "direct";
+    if (kind == Kind::kReduceScatter) return {"reduce_scatter/" + way + number, way};
+    if (kind == Kind::kAllGather) return {"all_gather/" + way + number, way};
+    return {"all_reduce/" + (bytes <= flat_bytes ? "flat" : way) + number, way};
   }
 
  private:
@@ -237,12 +238,12 @@ JAXCOMM_EXPORT int jaxcomm_backend_expect(const uint32_t* devices, const uint32_
 }
 
 // Which lists collectives run: the bounds of those without a plan; and a plan's, for all-reduces of `ranks`, by the
-// smallest sizes `min_bytes`, named one in a line ("": as without a plan).
+// smallest sizes `min_bytes`, the first of which is 0, named one in a line ("": as without a plan).
 JAXCOMM_EXPORT int jaxcomm_backend_lists(int64_t flat_bytes, int64_t ring_bytes, int64_t ring_bytes_of_several,
-                                         int64_t ranks, const int64_t* min_bytes, const char* names, int64_t num_ranges,
-                                         char* error, int64_t capacity) {
+                                         const char* plan, int64_t ranks, const int64_t* min_bytes, const char* names,
+                                         int64_t num_ranges, char* error, int64_t capacity) {
   return Answer(error, capacity, [&] {
-    ListRules rules{flat_bytes, ring_bytes, ring_bytes_of_several, static_cast<uint32_t>(ranks), {}};
+    ListRules rules{flat_bytes, ring_bytes, ring_bytes_of_several, plan, static_cast<uint32_t>(ranks), {}};
     std::istringstream lines(names);
     for (int64_t i = 0; i < num_ranges; ++i) std::getline(lines, rules.planned[min_bytes[i]]);
     TheGroups().SetRules(std::move(rules));

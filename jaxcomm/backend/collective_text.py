@@ -98,9 +98,13 @@ def _of_mesh(axes: str, device_ids: str | None, chosen: str) -> Iterator[tuple[i
         devices = (numbers.transpose(_numbers(shorter[2])) if shorter[2] else numbers).reshape(-1)
     else:
         devices = np.array(_numbers(device_ids))
-    parts = {name: (int(before or 1), int(size or 0)) for name, before, size in
-             re.findall(r"'([^']*)'(?::\((\d+)\)(\d+))?", chosen)}
-    shape, inside, order = [], [], {}
+    parts = {
+        name: (int(before or 1), int(size or 0))
+        for name, before, size in re.findall(r"'([^']*)'(?::\((\d+)\)(\d+))?", chosen)
+    }
+    shape: list[int] = []
+    inside: list[bool] = []
+    order: dict[str, int] = {}
     for name, size in sizes.items():
         before, inner = parts.get(name, (1, 0))
         inner = inner or (size if name in parts else 1)

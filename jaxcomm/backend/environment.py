@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from importlib import metadata
 from pathlib import Path
 from typing import Final
 
 VARIABLE: Final = "JAXCOMM_EVERY_COLLECTIVE"
+PLAN: Final = "JAXCOMM_PLAN"
+# Of XLA's pool, where a process has several devices: each execution in flight may block one in a collective.
+THREADS: Final = 64
 LIBRARY: Final = Path(__file__).parent / "libjaxcomm_backend.so"
 _IMPLEMENTATION: Final = "JAX_CPU_COLLECTIVES_IMPLEMENTATION"
 _MPI: Final = "MPITRAMPOLINE_LIB"
@@ -37,14 +40,18 @@ def use_if_asked() -> None:
         turn_on(os.environ)
 
 
-def turn_on(environment: os._Environ[str] | dict[str, str]) -> bool:
+def turn_on(environment: MutableMapping[str, str]) -> bool:
     """Sets the variables by which jaxlib loads the library; whether it will."""
     if reason := why_not(environment):
         _say(reason)
         return False
-    environment[_IMPLEMENTATION] = "mpi"
-    environment[_MPI] = str(LIBRARY)
+    environment.update(variables())
     return True
+
+
+def variables() -> dict[str, str]:
+    """By which jaxlib loads the library."""
+    return {_IMPLEMENTATION: "mpi", _MPI: str(LIBRARY)}
 
 
 def is_on(environment: Mapping[str, str] = os.environ) -> bool:
