@@ -24,10 +24,7 @@ from jax._src.interpreters import mlir, partial_eval, pxla
 from jax._src.lax import parallel
 from jax._src.sharding_impls import ShardingContext
 from jax.extend.core import JaxprEqn, Primitive, Var
-from jaxlib import (
-    _hlo,  # type: ignore[attr-defined]
-    xla_client,
-)
+from jaxlib import _hlo, xla_client  # type: ignore[attr-defined]
 
 _Data = TypeVar("_Data")
 _first_executions = threading.local()
@@ -219,9 +216,10 @@ def without_first_execution() -> Iterator[None]:
 
 
 def program_text(executable: Any) -> str:
-    """XLA's text of a loaded executable's program (HLO), without large constants."""
-    options: Any = _hlo.HloPrintOptions()
+    """XLA's text of a loaded executable's program (HLO), without large constants and metadata."""
+    options = _hlo.HloPrintOptions()
     options.print_large_constants = False
+    options.print_metadata = False
     text: str = executable.hlo_modules()[0].to_string(options)
     return text
 

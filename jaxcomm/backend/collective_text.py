@@ -12,11 +12,12 @@ from jaxcomm.errors import JaxcommError
 
 Groups = list[tuple[int, ...]]  # positions of devices in the program's assignment
 
-_COLLECTIVE: Final = re.compile(
-    r" (all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute|collective-broadcast)"
-    r"(?:-start)?\("
+_KINDS: Final = (
+    *("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ragged-all-to-all"),
+    *("collective-permute", "collective-broadcast"),
 )
-_GROUPS: Final = re.compile(r", replica_groups=((?:mesh)?[\[{].*?)(?=, [a-z_]+=|$)")
+_COLLECTIVE: Final = re.compile(rf"^\s*(?:ROOT )?%?\S+ = (?:\(.*?\)|\S+) ({'|'.join(_KINDS)})(?:-start)?\(")
+_GROUPS: Final = re.compile(r", replica_groups=((?:mesh)?[\[{].*?)(?=, (?!device_ids)[a-z_]+=|$)")
 _MESH: Final = re.compile(r"mesh\[(.*?)\](?:, ?device_ids=\((.*?)\))? \{(.*?)\}$")
 _IOTA: Final = re.compile(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?$")
 # Without `use_global_device_ids`, these count replicas, of which a program over several partitions has one.
@@ -38,10 +39,9 @@ def groups_in(text: str, devices: int) -> list[tuple[int, ...]]:
     several_partitions = re.search(r"num_partitions=(\d+)", text[: text.find("\n")])
     partitions = int(several_partitions[1]) if several_partitions else devices
     for line in text.splitlines():
-        collective = _COLLECTIVE.search(line)
+        collective = _COLLECTIVE.match(line)
         if not collective:
             continue
-        line = re.sub(r", metadata=\{.*?\}", "", line)
         written = _GROUPS.search(line)
         counts_replicas = (
             collective[1] in _COUNT_REPLICAS
