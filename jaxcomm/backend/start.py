@@ -11,6 +11,7 @@ import traceback
 
 from jaxcomm import communicator, jax_compat
 from jaxcomm.backend import environment, groups, plans
+from jaxcomm.collectives import replacement
 from jaxcomm.distributed import members
 from jaxcomm.ffi.cpu import CPU
 
@@ -30,6 +31,7 @@ def start() -> None:
         library.jaxcomm_backend_take.argtypes = [ctypes.c_void_p]
         table = ctypes.c_void_p()
         CPU.call("backend_table", ctypes.byref(table))
+        replacement.replace_types({"float16"})  # which XLA does not pass on
         jax_compat.before_first_execution(groups.make_known)
         library.jaxcomm_backend_take(table)
         # A program over some of the devices does not wait for processes that have yet to run one.
