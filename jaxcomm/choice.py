@@ -107,6 +107,15 @@ def without_plan(nbytes: int, hosts: Sequence[int]) -> Literal["flat", "direct",
     return "ring" if ranks > 2 and comes_once and nbytes >= ranks * least else "direct"
 
 
+def bounds_without_plan() -> tuple[int, int, int]:
+    """The bounds of `without_plan`, in bytes.
+
+    Returns:
+      The most of a flat call; the least of a rank's chunk in a ring over hosts of one rank, and of several.
+    """
+    return _FLAT_BYTES, _RING_BYTES, _RING_BYTES_OF_SEVERAL
+
+
 def lossy_messages(ranks: int) -> Choice:
     """The message lists of a sum of which the network may lose some: one rank adds what all then get."""
     return Choice(f"all_reduce/direct/{ranks}", "direct")

@@ -84,6 +84,8 @@ def init(
         begun.end()
     if plan is not None:
         communicator.follow(hashes)
+        if begun := sys.modules.get("jaxcomm.backend.plans"):  # where jaxcomm carries the program's own collectives
+            begun.follow(hashes)
 
 
 def _check_mesh(hashes: Hashes, mesh: jax.sharding.Mesh) -> None:

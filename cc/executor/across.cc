@@ -51,10 +51,7 @@ auto AcrossProcesses::GivenUp(const MessageSite& site) const {
 void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank,
                              Buffers buffers, Done done, const Status& refused) {
   const User user(users_);
-  if (closing_ || transport_.load() == nullptr) {
-    return done(Status(Code::kInternal, site->text() + ": the processes of the job are not connected.\n  Cure: call " +
-                                            "jaxcomm.init() after jax.distributed.initialize()."));
-  }
+  if (!IsConnected(*site, done)) return;
   const Clock::time_point now = Clock::now();
   std::shared_ptr<const MessageSite> chosen;
   StepChoice::Said said;
@@ -76,8 +73,30 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
     transport_.load()->Flush();
     return StartDecided(/*overdue=*/Clock::time_point::min());  // it may have failed, or been decided meanwhile
   }
+  Begin(chosen, id, rank, std::move(buffers), std::move(done), said, failed, now);
+  if (site->other()) StartDecided(/*overdue=*/Clock::time_point::min());
+}
+
+void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
+                             Buffers buffers, Done done) {
+  const User user(users_);
+  if (!IsConnected(*site, done)) return;
+  Begin(site, id, rank, std::move(buffers), std::move(done), {}, Status(), Clock::now());
+}
+
+// Otherwise the rank gets an error.
+bool AcrossProcesses::IsConnected(const MessageSite& site, const Done& done) const {
+  if (!closing_ && transport_.load() != nullptr) return true;
+  done(Status(Code::kInternal, site.text() + ": the processes of the job are not connected.\n  Cure: call " +
+                                   "jaxcomm.init() after jax.distributed.initialize()."));
+  return false;
+}
+
+void AcrossProcesses::Begin(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
+                            Buffers buffers, Done done, StepChoice::Said said, const Status& refused,
+                            Clock::time_point now) {
   bool is_new = false;
-  const std::shared_ptr<MessageCall> call = Join(chosen, id, rank, now, failed, is_new);
+  const std::shared_ptr<MessageCall> call = Join(site, id, rank, now, refused, is_new);
   Driver driver;
   driver.call = call.get();
   driver.rank = rank;
@@ -88,17 +107,23 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
     Run(driver);
   }
   if (is_new) transport_.load()->Expect();
-  if (site->other()) StartDecided(/*overdue=*/Clock::time_point::min());
   if (driver.own) driver.own->done(driver.own->status);
 }
 
 void AcrossProcesses::Refuse(const MessageSite& site, int64_t run, uint32_t rank, const Status& why) {
-  if (transport_.load() == nullptr) return;
   CallId id;
-  std::shared_ptr<MessageCall> call;  // that other ranks of this process have come to
   {
     std::lock_guard<std::mutex> lock(mutex_);
     id = names_.Next(site.communicator(), run, site.site(), rank, GivenUp(site));
+  }
+  Refuse(site, id, why);
+}
+
+void AcrossProcesses::Refuse(const MessageSite& site, const CallId& id, const Status& why) {
+  if (transport_.load() == nullptr) return;
+  std::shared_ptr<MessageCall> call;  // that other ranks of this process have come to
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
     failures_.Add(id, why, site.step());
     if (const auto at = calls_.find(id); at != calls_.end()) call = at->second;
   }

@@ -61,9 +61,13 @@ class AcrossProcesses : public Transport::Events {
   // `refused`: an error that the rank brings, which all ranks of the call end with.
   void Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers, Done done,
               const Status& refused = Status());
+  // The same where whoever calls names the execution, alike in all processes. The site runs one list of messages.
+  void Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Buffers buffers,
+              Done done);
 
   // The rank cannot come: the other processes' ranks of the call end with this error, this rank is not called back.
   void Refuse(const MessageSite& site, int64_t run, uint32_t rank, const Status& why);
+  void Refuse(const MessageSite& site, const CallId& id, const Status& why);
 
   // What chooses between the lists of two sites of the same calls: one for all of their executables, which processes
   // compile and drop at different times.
@@ -117,6 +121,9 @@ class AcrossProcesses : public Transport::Events {
   };
   struct Driver;
 
+  bool IsConnected(const MessageSite& site, const Done& done) const;
+  void Begin(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Buffers buffers,
+             Done done, StepChoice::Said said, const Status& refused, Clock::time_point now);
   std::shared_ptr<const MessageSite> Chosen(const std::shared_ptr<const MessageSite>& site, const CallId& id,
                                             uint32_t rank, StepChoice::Said& said);
   void StartDecided(Clock::time_point overdue);

@@ -10,12 +10,14 @@
 
 namespace jaxcomm {
 
-// One rank's operands and results, one pointer per leaf; of an allreduce they are the same.
+// One rank's operands and results, one pointer per leaf; of an all-reduce in place they are the same.
 struct Buffers {
   std::vector<const std::byte*> operands;
   std::vector<std::byte*> results;
   // Where the call may lose some: for each segment of each leaf a byte, which is not 0 if it must not get lost.
   const std::byte* important = nullptr;
+  // Whether `done` only wakes somebody: any thread may run it.
+  bool done_is_quick = false;
 };
 
 using Done = std::function<void(const Status&)>;
@@ -24,6 +26,7 @@ struct Completion {
   uint32_t rank;
   Done done;
   Status status;
+  bool is_quick = false;
 };
 
 }  // namespace jaxcomm

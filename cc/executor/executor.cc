@@ -28,6 +28,7 @@ Status NoThread(const std::string& who) {
 
 Executor::Executor(unsigned num_threads)
     : num_threads_(num_threads), across_(pool_, timer_, [this](const std::string& who, Completion completion) {
+        if (completion.is_quick) return completion.done(completion.status);
         CallBack(who, std::move(completion.done), std::move(completion.status), Clock::now());
       }) {}
 
@@ -56,6 +57,21 @@ void Executor::ArriveAcross(const std::shared_ptr<const MessageSite>& site, int6
     return done(why);
   }
   across_.Arrive(site, run, rank, std::move(buffers), std::move(done), refused);
+  WatchAcross();
+}
+
+void Executor::ArriveAcross(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
+                            Buffers buffers, Done done) {
+  if (!Start()) {
+    const Status why = NoThread(site->label().name + " over '" + site->label().axes + "'");
+    across_.Refuse(*site, id, why);
+    return done(why);
+  }
+  across_.Arrive(site, id, rank, std::move(buffers), std::move(done));
+  WatchAcross();
+}
+
+void Executor::WatchAcross() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!watching_ && across_.waiting()) ArmWatch();
 }

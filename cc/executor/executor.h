@@ -58,6 +58,8 @@ class Executor {
     across_.Refuse(site, run, rank, why);
   }
   bool awaits_processes() const { return across_.waiting(); }
+  void ArriveAcross(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Buffers buffers,
+                    Done done);
   // See AcrossProcesses.
   std::shared_ptr<StepChoice> ChoiceOf(const MessageSite& site, const MessageSite& other, StepChoice::Rule rule) {
     return across_.ChoiceOf(site, other, rule);
@@ -101,6 +103,7 @@ class Executor {
   void Advance(const std::shared_ptr<Call>& call, Progress progress);
   void RunHere(const std::shared_ptr<Call>& call, Progress& progress);
   void CallBack(const std::string& who, Done done, Status status, Clock::time_point since);
+  void WatchAcross();
   void ArmWatch();
   void Watch();
 

@@ -64,6 +64,7 @@ MessageSteps MessageCall::Arrive(uint32_t rank, Buffers buffers, Done done, Cloc
          Status(Code::kInternal, Describe() + ": rank " + std::to_string(rank) + " came twice")});
     return steps;
   }
+  local.done_is_quick = buffers.done_is_quick;
   try {
     if (failure_.ok()) local.memory.emplace(*site_, graph(index), std::move(buffers));
   } catch (const std::bad_alloc&) {
@@ -148,7 +149,7 @@ void MessageCall::CheckEnd(uint32_t local, MessageSteps& steps) {
   Local& it = locals_[local];
   if (!failure_.ok() || it.tasks_left > 0 || !it.memory) return;
   if (it.done) {
-    steps.completions.push_back({rank(local), std::exchange(it.done, nullptr), Status()});
+    steps.completions.push_back({rank(local), std::exchange(it.done, nullptr), Status(), it.done_is_quick});
     --locals_left_;
     it.ended = Clock::now();
     if (it.memory->lost_bytes() > 0) site_->stats().RecordLoss(it.memory->lost_bytes());
@@ -315,7 +316,8 @@ std::vector<Completion> MessageCall::TakeWaiting() {
   std::lock_guard<std::mutex> lock(mutex_);
   for (uint32_t local = 0; local < locals_.size(); ++local) {
     if (!locals_[local].done) continue;
-    completions.push_back({rank(local), std::exchange(locals_[local].done, nullptr), failure_});
+    completions.push_back(
+        {rank(local), std::exchange(locals_[local].done, nullptr), failure_, locals_[local].done_is_quick});
   }
   for (Local& local : locals_) {
     released.push_back(std::move(local.memory));

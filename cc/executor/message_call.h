@@ -109,6 +109,7 @@ class MessageCall {
   struct Local {
     std::optional<MessageMemory> memory;  // once it has arrived
     Done done;
+    bool done_is_quick = false;
     std::vector<uint32_t> blockers;  // by task: those to end before it, or receivers to be sent to
     uint32_t tasks_left = 0;
     Clock::time_point ended;

@@ -17,8 +17,14 @@ static_assert(MessageGraph::kSegmentBytes <= Transport::kMaxMessage);
 // follow each other, so that one is named by the first of them.
 class MessageGraphBuilder {
  public:
-  MessageGraphBuilder(const Messages& messages, const Layout& layout, Kind kind, bool is_lossy, bool is_between_hosts)
-      : messages_(messages), layout_(layout), kind_(kind), is_lossy_(is_lossy), is_between_hosts_(is_between_hosts) {}
+  MessageGraphBuilder(const Messages& messages, const Layout& layout, Kind kind, bool is_lossy, bool is_between_hosts,
+                      bool is_in_place)
+      : messages_(messages),
+        layout_(layout),
+        kind_(kind),
+        is_lossy_(is_lossy),
+        is_between_hosts_(is_between_hosts),
+        is_in_place_(is_in_place && kind == Kind::kAllReduce) {}
 
   Result<MessageGraph> Build() {
     if (kind_ != Kind::kAllReduce && messages_.chunks() != messages_.ranks()) {
@@ -30,8 +36,8 @@ class MessageGraphBuilder {
       for (const ReceiveChunk& receive : round.receives) AddReceive(receive);
       for (const Sum& sum : round.sums) AddSum(sum);
     }
-    const bool gathers = kind_ == Kind::kAllGather;
-    for (uint32_t chunk = 0; gathers && chunk < messages_.ranks(); ++chunk) StoreResult(chunk);
+    const bool whole = kind_ != Kind::kReduceScatter && !is_in_place_;
+    for (uint32_t chunk = 0; whole && chunk < messages_.chunks(); ++chunk) StoreResult(chunk);
     if (kind_ == Kind::kReduceScatter) StoreResult(messages_.rank());
     if (!status_.ok()) return status_;
     return std::move(graph_);
@@ -93,7 +99,7 @@ class MessageGraphBuilder {
   Own& OwnOf(uint32_t chunk) {
     const auto [at, is_new] = own_.try_emplace(chunk);
     if (is_new) at->second.memory.assign(Segments(chunk), {Memory::Where::kOperand});
-    if (is_new && kind_ == Kind::kAllReduce) at->second.memory = Home(chunk);
+    if (is_new && is_in_place_) at->second.memory = Home(chunk);
     return at->second;
   }
 
@@ -246,7 +252,7 @@ class MessageGraphBuilder {
   const Messages& messages_;
   const Layout& layout_;
   const Kind kind_;
-  const bool is_lossy_, is_between_hosts_;
+  const bool is_lossy_, is_between_hosts_, is_in_place_;
   MessageGraph graph_;
   Status status_;
   std::map<uint32_t, std::vector<int64_t>> bounds_;  // by chunk
@@ -257,8 +263,8 @@ class MessageGraphBuilder {
 };
 
 Result<MessageGraph> MessageGraph::Make(const Messages& messages, const Layout& layout, Kind kind, bool is_lossy,
-                                        bool is_between_hosts) {
-  return MessageGraphBuilder(messages, layout, kind, is_lossy, is_between_hosts).Build();
+                                        bool is_between_hosts, bool is_in_place) {
+  return MessageGraphBuilder(messages, layout, kind, is_lossy, is_between_hosts, is_in_place).Build();
 }
 
 }  // namespace jaxcomm

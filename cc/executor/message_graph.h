@@ -21,7 +21,7 @@
 
 namespace jaxcomm {
 
-// Where a segment of a chunk lies. Of an all-reduce, operand and result are the same.
+// Where a segment of a chunk lies. Of an all-reduce in place, operand and result are the same.
 struct Memory {
   enum class Where : uint8_t { kOperand, kResult, kScratch };
   Where where = Where::kResult;
@@ -65,7 +65,7 @@ class MessageGraph {
   // An error: the list reads what it has not received, or does not leave what the kind of collective must; or it is to
   // lose some, and adds a chunk on another rank than that of its number.
   static Result<MessageGraph> Make(const Messages& messages, const Layout& layout, Kind kind, bool is_lossy = false,
-                                   bool is_between_hosts = false);
+                                   bool is_between_hosts = false, bool is_in_place = true);
 
   const std::vector<MessageTask>& tasks() const { return tasks_; }
   // Where each slot begins in the scratch memory, and behind the last one its size.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cc/base/errors.h"
+#include "cc/base/hash.h"
 #include "cc/base/text.h"
 
 namespace jaxcomm {
@@ -23,13 +24,6 @@ constexpr int64_t kStreamBytes = 16 << 20;
 
 // How many arrays are named where a call is described.
 constexpr size_t kNamedLeaves = 4;
-
-// FNV-1a: tells apart programs that differ by mistake, not by intent.
-uint64_t Hash(const std::string& bytes) {
-  uint64_t hash = 0xCBF29CE484222325;
-  for (const char byte : bytes) hash = (hash ^ static_cast<uint8_t>(byte)) * 0x100000001B3;
-  return hash;
-}
 
 // So exactly that different losses are different texts.
 std::string DescribeLoss(const AllowedLoss& loss) {
@@ -187,7 +181,7 @@ Status MessageSite::MakeGraphs() {
     local.graph = kept.lock();
     if (local.graph) continue;
     Result<MessageGraph> graph =
-        MessageGraph::Make(*local.list, layout(), kind_, loss_.has_value(), between_hosts_[group]);
+        MessageGraph::Make(*local.list, layout(), kind_, loss_.has_value(), between_hosts_[group], is_in_place_);
     if (!graph.ok()) return InvalidArgument(who() + graph.status().message());
     local.graph = std::make_shared<const MessageGraph>(std::move(graph.value()));
     kept = local.graph;

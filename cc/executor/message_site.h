@@ -95,6 +95,11 @@ class MessageSite {
   // None: calls run one list of messages.
   StepChoice* choice() const { return choice_.get(); }
 
+  // Before the first call, of an all-reduce: its results are not its operands.
+  void SeparateResults() { is_in_place_ = false; }
+  // Before the first call: messages to the user call ranks by their devices.
+  void NameDevices() { names_devices_ = true; }
+
   // Fixes the leaves at the first call; later calls find the same ones. For a reduce-scatter and an all-gather a leaf's
   // bytes are those of one slice. An error: the messages do not make this collective of them.
   Status SetLeaves(const std::vector<Leaf>& leaves, Stats& stats);
@@ -137,7 +142,9 @@ class MessageSite {
   // The index of a rank of this process among `locals`; none: it is another's.
   std::optional<uint32_t> FindLocal(uint32_t rank) const;
   // What messages call a rank: its number, or where there are several groups that do not change its device.
-  uint32_t NameOf(uint32_t rank) const { return groups_.size() > 1 && !is_divided() ? ranks_[rank].device : rank; }
+  uint32_t NameOf(uint32_t rank) const {
+    return names_devices_ || (groups_.size() > 1 && !is_divided()) ? ranks_[rank].device : rank;
+  }
   // Whether a rank of this process is in the rank's group.
   bool Concerns(uint32_t rank) const { return concerned_[ranks_[rank].group]; }
   // The other processes that have a rank in a group with one of this process.
@@ -206,6 +213,7 @@ class MessageSite {
   Label label_;
   Kind kind_;
   Reduction reduction_;
+  bool is_in_place_ = true, names_devices_ = false;
   std::optional<AllowedLoss> loss_;
   uint64_t communicator_;
   uint32_t site_, process_;

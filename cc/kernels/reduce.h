@@ -5,7 +5,7 @@
 //
 // A destination may be one of the sources (the very same address), never overlap one otherwise. Sources are combined in
 // the order given, so the same sources give the same bits wherever they are computed. bf16 and f16 accumulate in f32
-// and are rounded once. Integer sums wrap; max and min propagate NaN. With one source it copies.
+// and are rounded once. Integer sums and products wrap; max and min propagate NaN. With one source it copies.
 #pragma once
 
 #include <cstddef>

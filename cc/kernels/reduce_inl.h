@@ -13,6 +13,8 @@ inline __attribute__((always_inline)) void Combine(V& into, const V& other) {
     into = into + other;
   } else if constexpr (kReduction == Reduction::kMax) {
     into = ((into > other) | (into != into)) ? into : other;
+  } else if constexpr (kReduction == Reduction::kProduct) {
+    into = into * other;
   } else {
     into = ((into < other) | (into != into)) ? into : other;
   }
@@ -50,6 +52,38 @@ inline __attribute__((always_inline)) void Combine(BFloat16PairLane::Accumulator
                                                    const BFloat16PairLane::Accumulator& other) {
   Combine<kReduction>(into.even, other.even);
   Combine<kReduction>(into.odd, other.odd);
+}
+
+// Complex numbers, whose products mix the two parts.
+template <typename T>
+struct ComplexVector {
+  Vector<T> parts;  // real and imaginary by turns
+};
+template <typename T>
+struct ComplexLane {
+  using Accumulator = ComplexVector<T>;
+  static constexpr size_t kBytes = kVectorBytes;
+  static inline __attribute__((always_inline)) void Load(const std::byte* from, Accumulator& value) {
+    __builtin_memcpy(&value.parts, from, kBytes);
+  }
+  static inline __attribute__((always_inline)) void Store(const Accumulator& value, std::byte* to) {
+    __builtin_memcpy(to, &value.parts, kBytes);
+  }
+};
+
+template <Reduction kReduction, typename T>
+inline __attribute__((always_inline)) void Combine(ComplexVector<T>& into, const ComplexVector<T>& other) {
+  static_assert(kReduction == Reduction::kProduct);
+  Vector<T> real, imaginary, swapped, signs;
+  for (size_t i = 0; i < kVectorBytes / sizeof(T); i += 2) {
+    real[i] = real[i + 1] = into.parts[i];
+    imaginary[i] = imaginary[i + 1] = into.parts[i + 1];
+    swapped[i] = other.parts[i + 1];
+    swapped[i + 1] = other.parts[i];
+    signs[i] = -1;
+    signs[i + 1] = 1;
+  }
+  into.parts = real * other.parts + imaginary * swapped * signs;
 }
 
 // Long enough that memory sees long runs of one destination, short enough for the first cache.
@@ -148,6 +182,8 @@ ReduceFn Pick(Reduction reduction) {
       return Reduce<L, Reduction::kMax>;
     case Reduction::kMin:
       return Reduce<L, Reduction::kMin>;
+    case Reduction::kProduct:
+      return Reduce<L, Reduction::kProduct>;
   }
   return nullptr;
 }
@@ -155,17 +191,18 @@ ReduceFn Pick(Reduction reduction) {
 }  // namespace
 
 ReduceFn Find(DType dtype, Reduction reduction) {
-  const bool sum = reduction == Reduction::kSum;
+  const bool sum = reduction == Reduction::kSum, product = reduction == Reduction::kProduct;
+  const bool wraps = sum || product;
   switch (dtype) {
-    // Signed sums wrap, so they run on unsigned lanes.
+    // Signed sums and products wrap, so they run on unsigned lanes.
     case DType::kS8:
-      return sum ? Pick<Lane<uint8_t>>(reduction) : Pick<Lane<int8_t>>(reduction);
+      return wraps ? Pick<Lane<uint8_t>>(reduction) : Pick<Lane<int8_t>>(reduction);
     case DType::kS16:
-      return sum ? Pick<Lane<uint16_t>>(reduction) : Pick<Lane<int16_t>>(reduction);
+      return wraps ? Pick<Lane<uint16_t>>(reduction) : Pick<Lane<int16_t>>(reduction);
     case DType::kS32:
-      return sum ? Pick<Lane<uint32_t>>(reduction) : Pick<Lane<int32_t>>(reduction);
+      return wraps ? Pick<Lane<uint32_t>>(reduction) : Pick<Lane<int32_t>>(reduction);
     case DType::kS64:
-      return sum ? Pick<Lane<uint64_t>>(reduction) : Pick<Lane<int64_t>>(reduction);
+      return wraps ? Pick<Lane<uint64_t>>(reduction) : Pick<Lane<int64_t>>(reduction);
     case DType::kU8:
       return Pick<Lane<uint8_t>>(reduction);
     case DType::kU16:
@@ -184,9 +221,9 @@ ReduceFn Find(DType dtype, Reduction reduction) {
       return Pick<Lane<double>>(reduction);
     // Complex numbers have no order; their sum is the sum of their parts.
     case DType::kC64:
-      return sum ? Pick<Lane<float>>(reduction) : nullptr;
+      return sum ? Pick<Lane<float>>(reduction) : product ? Reduce<ComplexLane<float>, Reduction::kProduct> : nullptr;
     case DType::kC128:
-      return sum ? Pick<Lane<double>>(reduction) : nullptr;
+      return sum ? Pick<Lane<double>>(reduction) : product ? Reduce<ComplexLane<double>, Reduction::kProduct> : nullptr;
   }
   return nullptr;
 }

@@ -1,11 +1,13 @@
 #include "cc/kernels/reduce.h"
 
 #include <cmath>
+#include <complex>
 #include <cstring>
 #include <limits>
 #include <memory>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -34,7 +36,7 @@ std::vector<Isa> Isas() {
 constexpr DType kDTypes[] = {DType::kS8,  DType::kS16, DType::kS32, DType::kS64, DType::kU8,
                              DType::kU16, DType::kU32, DType::kU64, DType::kF16, DType::kBF16,
                              DType::kF32, DType::kF64, DType::kC64, DType::kC128};
-constexpr Reduction kReductions[] = {Reduction::kSum, Reduction::kMax, Reduction::kMin};
+constexpr Reduction kReductions[] = {Reduction::kSum, Reduction::kMax, Reduction::kMin, Reduction::kProduct};
 
 std::vector<std::byte> RandomBytes(size_t size, unsigned seed) {
   std::mt19937 random(seed);
@@ -70,6 +72,10 @@ template <typename T>
 T Apply(Reduction reduction, T a, T b) {
   if (reduction == Reduction::kMax) return a > b ? a : b;
   if (reduction == Reduction::kMin) return a < b ? a : b;
+  if (reduction == Reduction::kProduct) {
+    if constexpr (std::is_integral_v<T>) return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+    return static_cast<T>(a * b);
+  }
   return static_cast<T>(a + b);
 }
 
@@ -107,6 +113,20 @@ TEST(ReduceTest, IntegersAndWholeFloatsMatchScalars) {
   ExpectMatchesScalar<uint64_t>(DType::kU64);
   ExpectMatchesScalar<float>(DType::kF32);
   ExpectMatchesScalar<double>(DType::kF64);
+}
+
+TEST(ReduceTest, ProductsOfComplexNumbersMixTheirParts) {
+  const std::vector<std::complex<double>> a = {{1, 2}, {3, -4}, {0, 1}}, b = {{5, 6}, {-1, 2}, {0, 1}};
+  std::vector<std::complex<double>> expected;
+  for (size_t i = 0; i < a.size(); ++i) expected.push_back(a[i] * b[i]);
+  std::vector<std::complex<float>> a32(a.begin(), a.end()), b32(b.begin(), b.end()),
+      e32(expected.begin(), expected.end());
+  for (const Isa& isa : Isas()) {
+    EXPECT_EQ(As<std::complex<double>>(Combine(isa.find(DType::kC128, Reduction::kProduct), {Bytes(a), Bytes(b)})),
+              expected);
+    EXPECT_EQ(As<std::complex<float>>(Combine(isa.find(DType::kC64, Reduction::kProduct), {Bytes(a32), Bytes(b32)})),
+              e32);
+  }
 }
 
 TEST(ReduceTest, SignedSumsWrap) {

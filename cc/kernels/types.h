@@ -7,7 +7,7 @@
 namespace jaxcomm {
 
 enum class DType : uint8_t { kS8, kS16, kS32, kS64, kU8, kU16, kU32, kU64, kF16, kBF16, kF32, kF64, kC64, kC128 };
-enum class Reduction : uint8_t { kSum, kMax, kMin };
+enum class Reduction : uint8_t { kSum, kMax, kMin, kProduct };
 
 constexpr size_t ByteWidth(DType dtype) {
   switch (dtype) {

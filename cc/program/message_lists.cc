@@ -85,6 +85,13 @@ List Ring(uint32_t ranks, uint32_t rank) {
   return list;
 }
 
+List Broadcast(uint32_t ranks, uint32_t rank) {
+  Round round;
+  if (rank > 0) round.receives.push_back({0, 0, Messages::kOwn});
+  for (uint32_t other = 1; rank == 0 && other < ranks; ++other) round.sends.push_back({other, 0});
+  return {1, 0, {round}};
+}
+
 List Make(std::string_view kind, uint32_t ranks, uint32_t rank) {
   if (kind == "all_reduce/flat") return Flat(ranks, rank);
   if (kind == "all_reduce/direct") return {ranks, ranks - 1, {Scatter(ranks, rank), Gather(ranks, rank)}};
@@ -93,6 +100,7 @@ List Make(std::string_view kind, uint32_t ranks, uint32_t rank) {
   if (kind == "reduce_scatter/ring") return RingScatter(ranks, rank);
   if (kind == "all_gather/direct") return {ranks, 0, {Gather(ranks, rank)}};
   if (kind == "all_gather/ring") return RingGather(ranks, rank);
+  if (kind == "broadcast/flat") return Broadcast(ranks, rank);
   return {0, 0, {}};
 }
 

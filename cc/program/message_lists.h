@@ -6,6 +6,7 @@
 // all_reduce/direct: chunk c goes to rank c, which adds in the order of the ranks and sends the sum to all. Two rounds.
 // all_reduce/ring: chunks go round, are added to on the way, and go round again. 2 (n - 1) rounds, one peer at a time.
 // reduce_scatter and all_gather, /direct and /ring: the two halves of these.
+// broadcast/flat: rank 0 sends its whole buffer to everybody.
 #pragma once
 
 #include <cstdint>

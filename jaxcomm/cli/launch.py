@@ -9,17 +9,20 @@ import signal
 import sys
 from argparse import ArgumentParser, Namespace
 
+from jaxcomm.backend import environment
 from jaxcomm.cli.common import arguments, output
 from jaxcomm.distributed import launch, supervise
 from jaxcomm.distributed.settings import TRANSPORTS
 from jaxcomm.distributed.supervise import Failure
 from jaxcomm.errors import JaxcommError
+from jaxcomm.plan import load
 
 EXAMPLE = """
     jaxcomm launch -n 4 train.py --steps 100
     jaxcomm launch -n 2 --devices-per-process 4 --transport tcp train.py
     jaxcomm launch -n 2 -m mine.text
     jaxcomm launch -n 4 --keep-going train.py
+    jaxcomm launch -n 4 --every-collective train.py
     jaxcomm launch -n 4 --dry-run train.py
 """
 
@@ -46,6 +49,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="when a process other than the first fails, the others go on; sets JAX_ENABLE_RECOVERABILITY",
     )
+    parser.add_argument(
+        "--every-collective",
+        action="store_true",
+        help="jaxcomm carries all collectives between the processes, of a program that need not know it",
+    )
+    parser.add_argument("--plan", metavar="FILE", help="with --every-collective: the plan that all-reduces follow")
     parser.add_argument("--dry-run", action="store_true", help="print what would run, and with which variables")
     parser.add_argument("--json", action="store_true", help="with --dry-run: print it for machines")
     parser.add_argument(
@@ -61,10 +70,16 @@ def run(args: Namespace) -> int:
     words = args.command[args.command[:1] == ["--"] :]
     if not words:
         raise JaxcommError("there is nothing to run.\n  Cure: jaxcomm launch -n 4 script.py")
+    if args.plan and not args.every_collective:
+        raise JaxcommError(
+            "--plan goes with --every-collective; a program names its own by jaxcomm.use_plan.\n"
+            "  Cure: add --every-collective, or leave out --plan."
+        )
     if args.json and not args.dry_run:
         raise JaxcommError("--json goes with --dry-run only.\n  Cure: leave out --json.")
     command = launch.command(words, is_module=args.is_module)
     coordinator = launch.local_coordinator()
+    further = _every_collective(args.plan, args.devices_per_process) if args.every_collective else {}
     own = [
         launch.variables(
             process,
@@ -74,6 +89,7 @@ def run(args: Namespace) -> int:
             transport=args.transport,
             environment=os.environ,
             keeps_going=args.keep_going,
+            further=further,
         )
         for process in range(args.processes)
     ]
@@ -94,6 +110,21 @@ def run(args: Namespace) -> int:
     kept = launch.inherited(os.environ)
     failure = supervise.supervise(command, [kept | each for each in own], show, goes_on)
     return _report(failure, args.processes) if failure else 0
+
+
+def _every_collective(plan: str | None, devices: int) -> dict[str, str]:
+    """The variables by which jaxcomm carries all collectives."""
+    found = dict(os.environ)
+    if reason := environment.why_not(found):
+        raise JaxcommError(f"--every-collective: {reason}.\n  Cure: mend that, or leave out --every-collective.")
+    if plan:
+        load(plan)  # a mistake in the file is told before anything starts
+    threads = max(environment.THREADS, 2 * devices, int(found.get("PJRT_NPROC") or 0))
+    return {
+        **environment.variables(),
+        **({"PJRT_NPROC": str(threads)} if devices > 1 else {}),
+        **({environment.PLAN: os.path.abspath(plan)} if plan else {}),
+    }
 
 
 def _print(command: list[str], variables: list[dict[str, str]], *, as_json: bool) -> None:

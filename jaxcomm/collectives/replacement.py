@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,10 +30,23 @@ def replace_lax() -> Iterator[None]:
         yield
 
 
+def replace_types(names: Collection[str]) -> None:
+    """Has the core do lax's sums and extremes of these element types, in all steps that are compiled for CPUs.
+
+    Args:
+      names: of types that XLA cannot hand to whoever carries the collectives.
+    """
+    _types.update(names)
+    _register()
+
+
+_types: set[str] = set()
+
+
 @functools.cache
 def _register() -> None:
     for lax in jax_compat.lax_collectives():
-        if lax.name in ("psum", "psum_invariant"):
+        if lax.name in ("psum", "psum_invariant", "pmax", "pmin"):
             jax_compat.require_devices(lax)
             rule = partial(_lower, lax, jax_compat.lowering_of(lax))
             mlir.register_lowering(lax, rule, cacheable=False)
@@ -45,7 +58,7 @@ def _lower(
     aval: Any = context.avals_in[0]
     collective = COLLECTIVES[lax.name]
     ours = (
-        replacing_lax.value
+        ((replacing_lax.value and collective.name == "psum") or aval.dtype.name in _types)
         and tuple(context.module_context.platforms) == ("cpu",)
         and aval.dtype.name in collective.dtypes
         and not any(isinstance(axis, int) for axis in params["axes"])

@@ -11,6 +11,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from jaxcomm.errors import JaxcommError
 
@@ -58,6 +59,7 @@ def variables(
     transport: str | None,
     environment: Mapping[str, str],
     keeps_going: bool = False,
+    further: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
     """The environment variables that a process gets beside those that are there, or in their place.
 
@@ -69,6 +71,7 @@ def variables(
       transport: for JAXCOMM_TRANSPORT, or None to leave it.
       environment: what is there.
       keeps_going: the others may go on when a process dies.
+      further: variables of the caller's, alike in all processes.
     """
     flags = re.sub(rf"{_COUNT}=\S*", "", environment.get("XLA_FLAGS", "")).split()
     # XLA:CPU may stop for ever with fewer than two threads a device in its pool.
@@ -89,6 +92,7 @@ def variables(
         "PYTHONUNBUFFERED": "1",
         **({} if transport is None else {"JAXCOMM_TRANSPORT": transport}),
         **({"JAX_ENABLE_RECOVERABILITY": "1"} if keeps_going else {}),
+        **further,
     }
 
 

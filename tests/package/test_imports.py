@@ -36,6 +36,7 @@ MAY_IMPORT = {
     "contexts": "",
     "communicator": "choice contexts ffi plan plan_history",
     "initialize": "auto_plan choice communicator distributed ffi jax_compat plan",
+    "backend": "choice collectives communicator distributed ffi jax_compat",
     "auto_plan": "choice distributed ffi jax_compat measure plan plan_history profile schedules",
     "collectives": "choice communicator contexts distributed ffi jax_compat plan profile",
     "lax": "collectives",
@@ -46,7 +47,7 @@ MAY_IMPORT = {
     "testbed": "ffi files plan",
     "train": "collectives communicator distributed ffi measure plan planner profile",
     "report": "plan plan_history profile schedules shares cluster simulate",
-    "cli": "cluster collectives distributed ffi files gpu measure plan planner profile program report schedules shares "
+    "cli": "backend cluster collectives distributed ffi files gpu measure plan planner profile program report schedules shares "
     "simulate testbed train",
     "jax_compat": "",
     "jaxcomm": "collectives communicator initialize lax plan planner profile report schedules statistics train",

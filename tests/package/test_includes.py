@@ -33,7 +33,8 @@ MAY_INCLUDE = {
     "transport/tcp": "transport",
     "transport/udp": "transport",
     "executor": "kernels program transport",
-    "ffi": "executor kernels program schedules simulate testbed transport transport/local transport/rails "
+    "backend": "",
+    "ffi": "backend executor kernels program schedules simulate testbed transport transport/local transport/rails "
     "transport/shm transport/tcp transport/udp",
     "gpu/kernels": "kernels",
     "gpu/executor": "executor gpu/kernels kernels program",

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -44,6 +45,7 @@ def run(
     devices: int = 1,
     transport: str = "shm",
     timeout_s: float = 300,
+    forks: bool = True,
     **environment: str,
 ) -> list[Process]:
     """Runs the module in so many processes, and returns when all have ended.
@@ -54,9 +56,12 @@ def run(
       devices: of each process.
       transport: JAXCOMM_TRANSPORT.
       timeout_s: what still runs then is killed.
+      forks: spares the processes importing JAX, which is imported before `environment` holds.
       environment: further variables.
     """
-    python = fork_server.python("jax.experimental.multihost_utils", servers=processes)
+    python = sys.executable
+    if forks:
+        python = fork_server.python("jax.experimental.multihost_utils", servers=processes)
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder, str(process)) for process in range(processes)]
         coordinator = launch.local_coordinator()

@@ -1,0 +1,198 @@
+// What jaxlib loads as its MPI library: the 15 functions that XLA calls and the constants that they take, over the
+// table of functions that the core fills. No MPI is behind them. The names that jaxlib asks for and never calls are in
+// a file that unused_names.py writes.
+//
+// `import jaxlib` loads this library into every process, so it holds nothing else. MPIABI_Init_thread, which jaxlib
+// calls when it makes its CPU client, has jaxcomm.backend.start fill the table.
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+
+#include "cc/backend/table.h"
+
+#define JAXCOMM_ABI extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+using jaxcomm::BackendTable;
+
+// The values of handles, which only have to differ. Types are kFirstType plus their number among the core's.
+constexpr uintptr_t kWorld = 1, kFirstType = 0x100, kByte = 0x1FF, kFirstReduction = 0x200;
+constexpr int kErrorChars = 512;  // what XLA makes room for
+
+const BackendTable* table = nullptr;
+
+// A count of elements that XLA has cut to 32 bits shows only where it became negative.
+thread_local bool count_is_negative = false;
+
+int64_t BytesOf(int count, uintptr_t type) {
+  static constexpr int64_t kWidths[] = {1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};  // in the order of DType
+  return count * (type == kByte ? 1 : kWidths[type - kFirstType]);
+}
+
+int DTypeOf(uintptr_t type) { return static_cast<int>(type - kFirstType); }
+
+bool Refuses(int count) {
+  count_is_negative = count < 0;
+  return count_is_negative || table == nullptr;
+}
+
+void* Communicator(uintptr_t handle) { return reinterpret_cast<void*>(handle); }
+
+}  // namespace
+
+// What MPItrampoline asks first: its ABI is 2.9 in jaxlib 0.10.2, and any later minor version will do.
+JAXCOMM_ABI const int mpiwrapper_version_major = 0, mpiwrapper_version_minor = 0, mpiwrapper_version_patch = 1;
+JAXCOMM_ABI const int mpiabi_version_major = 2, mpiabi_version_minor = 10, mpiabi_version_patch = 0;
+JAXCOMM_ABI void mpiwrapper_export_fortran_constants_() {}
+
+#define JAXCOMM_INT(name, value) JAXCOMM_ABI const int name = value
+#define JAXCOMM_HANDLE(name, value) JAXCOMM_ABI const uintptr_t name = value
+
+JAXCOMM_INT(MPIABI_SUCCESS, 0);
+JAXCOMM_INT(MPIABI_UNDEFINED, -32766);
+JAXCOMM_INT(MPIABI_THREAD_SINGLE, 0);
+JAXCOMM_INT(MPIABI_THREAD_FUNNELED, 1);
+JAXCOMM_INT(MPIABI_THREAD_SERIALIZED, 2);
+JAXCOMM_INT(MPIABI_THREAD_MULTIPLE, 3);
+JAXCOMM_HANDLE(MPIABI_COMM_WORLD, kWorld);
+JAXCOMM_HANDLE(MPIABI_COMM_NULL, 0);
+JAXCOMM_HANDLE(MPIABI_REQUEST_NULL, 0);
+JAXCOMM_HANDLE(MPIABI_STATUS_IGNORE, 0);
+JAXCOMM_HANDLE(MPIABI_BYTE, kByte);
+JAXCOMM_HANDLE(MPIABI_INT8_T, kFirstType + 0);
+JAXCOMM_HANDLE(MPIABI_INT16_T, kFirstType + 1);
+JAXCOMM_HANDLE(MPIABI_INT32_T, kFirstType + 2);
+JAXCOMM_HANDLE(MPIABI_INT64_T, kFirstType + 3);
+JAXCOMM_HANDLE(MPIABI_UINT8_T, kFirstType + 4);
+JAXCOMM_HANDLE(MPIABI_UINT16_T, kFirstType + 5);
+JAXCOMM_HANDLE(MPIABI_UINT32_T, kFirstType + 6);
+JAXCOMM_HANDLE(MPIABI_UINT64_T, kFirstType + 7);
+JAXCOMM_HANDLE(MPIABI_FLOAT, kFirstType + 10);
+JAXCOMM_HANDLE(MPIABI_DOUBLE, kFirstType + 11);
+JAXCOMM_HANDLE(MPIABI_C_COMPLEX, kFirstType + 12);
+JAXCOMM_HANDLE(MPIABI_C_DOUBLE_COMPLEX, kFirstType + 13);
+// In the order of Reduction.
+JAXCOMM_HANDLE(MPIABI_SUM, kFirstReduction + 0);
+JAXCOMM_HANDLE(MPIABI_MAX, kFirstReduction + 1);
+JAXCOMM_HANDLE(MPIABI_MIN, kFirstReduction + 2);
+JAXCOMM_HANDLE(MPIABI_PROD, kFirstReduction + 3);
+
+// The core's functions, which live until the process ends.
+JAXCOMM_ABI void jaxcomm_backend_take(const BackendTable* filled) { table = filled; }
+
+// All others, of which the first call is named.
+JAXCOMM_ABI int jaxcomm_backend_unused(const char* name) {
+  std::fprintf(stderr, "jaxcomm: jaxlib calls %s, which this version of jaxcomm does not carry.\n", name);
+  return 1;
+}
+
+// Called with Python's lock held, by the thread that makes the CPU client.
+JAXCOMM_ABI int MPIABI_Init_thread(int*, char***, int, int* provided) {
+  if (provided != nullptr) *provided = MPIABI_THREAD_MULTIPLE;
+  const auto run = reinterpret_cast<int (*)(const char*)>(dlsym(RTLD_DEFAULT, "PyRun_SimpleString"));
+  return run == nullptr ? 1 : run("__import__('jaxcomm.backend.start', fromlist=['start']).start()");
+}
+
+JAXCOMM_ABI int MPIABI_Finalize() { return 0; }
+
+JAXCOMM_ABI int MPIABI_Get_library_version(char* text, int* length) {
+  *length = std::snprintf(text, kErrorChars, "jaxcomm");
+  return 0;
+}
+
+// XLA makes no communicator on another thread than the main one of MPI; here any thread may.
+JAXCOMM_ABI int MPIABI_Is_thread_main(int* flag) {
+  *flag = 1;
+  return 0;
+}
+
+JAXCOMM_ABI int MPIABI_Error_string(int, char* text, int* length) {
+  const char* const reason =
+      count_is_negative
+          ? "a buffer of 2^31 elements or more, or a message of 2 GiB or more: jaxlib passes counts of 32 "
+            "bits.\n  Cure: split the array."
+          : "jaxcomm.backend did not start; see what it wrote before.";
+  *length = count_is_negative || table == nullptr ? std::snprintf(text, kErrorChars, "%s", reason)
+                                                  : table->error_text(text, kErrorChars);
+  return 0;
+}
+
+JAXCOMM_ABI int MPIABI_Comm_split(uintptr_t, int color, int key, uintptr_t* communicator) {
+  *communicator = table == nullptr ? 0 : reinterpret_cast<uintptr_t>(table->split(color, key));
+  return 0;
+}
+
+JAXCOMM_ABI int MPIABI_Comm_free(uintptr_t* communicator) {
+  if (*communicator > kWorld) table->release(Communicator(*communicator));
+  *communicator = 0;
+  return 0;
+}
+
+// Of the world XLA only logs them.
+JAXCOMM_ABI int MPIABI_Comm_rank(uintptr_t communicator, int* rank) {
+  *rank = communicator > kWorld ? table->rank(Communicator(communicator)) : 0;
+  return 0;
+}
+
+JAXCOMM_ABI int MPIABI_Comm_size(uintptr_t communicator, int* size) {
+  *size = communicator > kWorld ? table->size(Communicator(communicator)) : 1;
+  return 0;
+}
+
+JAXCOMM_ABI int MPIABI_Allreduce(const void* operand, void* result, int count, uintptr_t type, uintptr_t reduction,
+                                 uintptr_t communicator) {
+  if (Refuses(count)) return 1;
+  return table->all_reduce(operand, result, BytesOf(count, type), DTypeOf(type),
+                           static_cast<int>(reduction - kFirstReduction), Communicator(communicator));
+}
+
+// All counts are alike.
+JAXCOMM_ABI int MPIABI_Reduce_scatter(const void* operand, void* result, const int* counts, uintptr_t type,
+                                      uintptr_t reduction, uintptr_t communicator) {
+  if (Refuses(counts[0])) return 1;
+  return table->reduce_scatter(operand, result, BytesOf(counts[0], type), DTypeOf(type),
+                               static_cast<int>(reduction - kFirstReduction), Communicator(communicator));
+}
+
+JAXCOMM_ABI int MPIABI_Allgather(const void* operand, int count, uintptr_t type, void* result, int, uintptr_t,
+                                 uintptr_t communicator) {
+  if (Refuses(count)) return 1;
+  return table->all_gather(operand, result, BytesOf(count, type), Communicator(communicator));
+}
+
+JAXCOMM_ABI int MPIABI_Isend(const void* message, int count, uintptr_t type, int peer, int, uintptr_t communicator,
+                             uintptr_t* request) {
+  if (Refuses(count)) return 1;
+  *request = reinterpret_cast<uintptr_t>(
+      table->send(message, BytesOf(count, type), peer, "collective-permute", Communicator(communicator)));
+  return 0;
+}
+
+JAXCOMM_ABI int MPIABI_Irecv(void* message, int count, uintptr_t type, int peer, int, uintptr_t communicator,
+                             uintptr_t* request) {
+  if (Refuses(count)) return 1;
+  *request = reinterpret_cast<uintptr_t>(
+      table->receive(message, BytesOf(count, type), peer, "collective-permute", Communicator(communicator)));
+  return 0;
+}
+
+JAXCOMM_ABI int MPIABI_Wait(uintptr_t* request, void*) {
+  void* const waited = reinterpret_cast<void*>(*request);
+  *request = 0;
+  count_is_negative = false;
+  return waited == nullptr ? 0 : table->wait(waited);
+}
+
+JAXCOMM_ABI int MPIABI_Sendrecv(const void* sent, int sent_count, uintptr_t sent_type, int to, int, void* received,
+                                int received_count, uintptr_t received_type, int from, int, uintptr_t communicator,
+                                void*) {
+  if (Refuses(sent_count) || Refuses(received_count)) return 1;
+  void* const in =
+      table->receive(received, BytesOf(received_count, received_type), from, "all-to-all", Communicator(communicator));
+  void* const out = table->send(sent, BytesOf(sent_count, sent_type), to, "all-to-all", Communicator(communicator));
+  const int first = table->wait(out), second = table->wait(in);
+  return first != 0 ? first : second;
+}

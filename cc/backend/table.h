@@ -1,0 +1,30 @@
+// The functions that carry jaxlib's collectives: the core fills the table, the library that jaxlib loads calls it.
+//
+// Functions that return int return 0, or not 0 where `error_text` then has the reason, on the same thread. Sizes are in
+// bytes. A request is given to `wait` once, which releases it.
+#pragma once
+
+#include <cstdint>
+
+namespace jaxcomm {
+
+struct BackendTable {
+  // A device asks for its communicator: `color` is the group's first device, `key` the device's rank. Never null; the
+  // error of a group that is not known is that of its first call.
+  void* (*split)(int color, int key);
+  void (*release)(void* communicator);
+  int (*rank)(void* communicator);
+  int (*size)(void* communicator);
+  // `dtype` and `reduction` are those of cc/kernels/types.h. `bytes`: of the operand, and of a slice for the other two.
+  int (*all_reduce)(const void* operand, void* result, int64_t bytes, int dtype, int reduction, void* communicator);
+  int (*reduce_scatter)(const void* operand, void* result, int64_t bytes, int dtype, int reduction, void* communicator);
+  int (*all_gather)(const void* operand, void* result, int64_t bytes, void* communicator);
+  // `name`: of the collective that the message is part of.
+  void* (*send)(const void* message, int64_t bytes, int peer, const char* name, void* communicator);
+  void* (*receive)(void* message, int64_t bytes, int peer, const char* name, void* communicator);
+  int (*wait)(void* request);
+  // Cut to what fits, with a zero at its end; returns its length.
+  int (*error_text)(char* text, int capacity);
+};
+
+}  // namespace jaxcomm

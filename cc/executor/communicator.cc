@@ -1,0 +1,134 @@
+#include "cc/executor/communicator.h"
+
+#include <cstring>
+#include <utility>
+
+#include "cc/base/hash.h"
+
+namespace jaxcomm {
+namespace {
+
+uint64_t IdOf(const std::vector<MessageGroup::Rank>& devices, uint32_t instance) {
+  std::string text = "communicator|" + std::to_string(instance);
+  for (const MessageGroup::Rank& device : devices) text += "|" + std::to_string(device.device);
+  return Hash(text);
+}
+
+}  // namespace
+
+DeviceGroup::DeviceGroup(std::string name, std::vector<MessageGroup::Rank> devices, uint32_t instance)
+    : name_(std::move(name)), devices_(std::move(devices)), id_(IdOf(devices_, instance)) {}
+
+uint64_t DeviceGroup::PairId(uint32_t from, uint32_t to) const {
+  return Hash("transfer|" + std::to_string(id_) + "|" + std::to_string(from) + "|" + std::to_string(to));
+}
+
+Result<std::shared_ptr<const MessageSite>> DeviceGroup::Site(const SiteKey& key, Executor& executor,
+                                                             MessageRegistry& lists, uint32_t process) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (const auto at = sites_.find(key); at != sites_.end()) return std::shared_ptr<const MessageSite>(at->second);
+  MessageGroup group{{}, key.list, {}};
+  if (key.pair) {
+    group.ranks = {devices_[key.pair->first], devices_[key.pair->second]};
+  } else {
+    group.ranks = devices_;
+  }
+  for (uint32_t rank = 0; rank < group.ranks.size(); ++rank) {
+    group.lists.push_back(group.ranks[rank].process == process ? lists.Find(key.list, rank) : nullptr);
+  }
+  Result<std::shared_ptr<MessageSite>> made =
+      MessageSite::Make({key.name, name_, key.plan, "a collective of the program's own"}, key.kind, key.reduction,
+                        key.pair ? PairId(key.pair->first, key.pair->second) : id_, /*site=*/0, {group}, process);
+  if (!made.ok()) return made.status();
+  const std::shared_ptr<MessageSite>& site = made.value();
+  if (!key.is_in_place) site->SeparateResults();
+  site->NameDevices();
+  if (Status status = site->SetLeaves({{key.dtype, key.bytes}}, executor.stats()); !status.ok()) return status;
+  if (sites_.size() >= kMostSites) {
+    for (const auto& [oldest, forgotten] : sites_) executor.Forget(forgotten.get());
+    sites_.clear();
+  }
+  sites_.emplace(key, site);
+  return std::shared_ptr<const MessageSite>(site);
+}
+
+Status Transfer::Wait() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  ended_.wait(lock, [this] { return status_.has_value(); });
+  return *status_;
+}
+
+void Transfer::End(const Status& status) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  status_ = status;
+  ended_.notify_all();
+}
+
+Status Communicator::AllReduce(const std::byte* operand, std::byte* result, int64_t bytes, DType dtype,
+                               Reduction reduction) {
+  const Chosen chosen = choose_(Kind::kAllReduce, *group_, bytes);
+  return Run({"all-reduce", chosen.list, chosen.plan, Kind::kAllReduce, reduction, dtype, bytes, operand == result},
+             operand, result);
+}
+
+Status Communicator::ReduceScatter(const std::byte* operand, std::byte* result, int64_t bytes, DType dtype,
+                                   Reduction reduction) {
+  const Chosen chosen = choose_(Kind::kReduceScatter, *group_, bytes * size());
+  return Run({"reduce-scatter", chosen.list, chosen.plan, Kind::kReduceScatter, reduction, dtype, bytes, false},
+             operand, result);
+}
+
+Status Communicator::AllGather(const std::byte* operand, std::byte* result, int64_t bytes) {
+  const Chosen chosen = choose_(Kind::kAllGather, *group_, bytes * size());
+  return Run({"all-gather", chosen.list, chosen.plan, Kind::kAllGather, Reduction::kSum, DType::kU8, bytes, false},
+             operand, result);
+}
+
+Status Communicator::Run(const DeviceGroup::SiteKey& key, const std::byte* operand, std::byte* result) {
+  if (size() == 1 || key.bytes == 0) {
+    std::memmove(result, operand, static_cast<size_t>(key.bytes));
+    return Status();
+  }
+  const std::shared_ptr<Transfer> call =
+      Begin(key, {group_->id(), calls_++, 0, failures_}, rank_, {{operand}, {result}, nullptr, true});
+  Status status = call->Wait();
+  Count(status);
+  return status;
+}
+
+std::shared_ptr<Transfer> Communicator::Begin(const DeviceGroup::SiteKey& key, const CallId& id, uint32_t rank,
+                                              Buffers buffers) {
+  const auto call = std::make_shared<Transfer>();
+  const Result<std::shared_ptr<const MessageSite>> site =
+      group_->Site(key, executor_, lists_, group_->devices()[rank_].process);
+  if (site.ok()) {
+    executor_.ArriveAcross(site.value(), id, rank, std::move(buffers),
+                           [call](const Status& status) { call->End(status); });
+  } else {
+    call->End(site.status());
+  }
+  return call;
+}
+
+std::shared_ptr<Transfer> Communicator::Send(const std::byte* bytes, int64_t size, uint32_t to,
+                                             const std::string& name) {
+  return Move(bytes, nullptr, size, rank_, to, name);
+}
+
+std::shared_ptr<Transfer> Communicator::Receive(std::byte* bytes, int64_t size, uint32_t from,
+                                                const std::string& name) {
+  return Move(nullptr, bytes, size, from, rank_, name);
+}
+
+// A broadcast in a group of two, of which the sender's result is never stored to.
+std::shared_ptr<Transfer> Communicator::Move(const std::byte* sent, std::byte* received, int64_t size, uint32_t from,
+                                             uint32_t to, const std::string& name) {
+  const CallId id{group_->PairId(from, to), transfers_[{from, to}]++, 0, failures_};
+  Buffers buffers{{sent != nullptr ? sent : received}, {received}, nullptr, true};
+  if (sent != nullptr) buffers.results[0] = const_cast<std::byte*>(sent);
+  return Begin(
+      {name, "broadcast/flat/2", "none", Kind::kAllReduce, Reduction::kSum, DType::kU8, size, true, {{from, to}}}, id,
+      from == rank_ ? 0 : 1, std::move(buffers));
+}
+
+}  // namespace jaxcomm

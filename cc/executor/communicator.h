@@ -1,0 +1,136 @@
+// One device's part in the collectives of a group of devices, as XLA asks for them: each call blocks until it is over.
+//
+//   auto group = std::make_shared<DeviceGroup>("devices 0-3", devices, /*instance=*/0);
+//   Communicator communicator(executor, lists, group, /*rank=*/2);
+//   Status status = communicator.AllReduce(operand, result, bytes, DType::kF32, Reduction::kSum);
+//   std::shared_ptr<Transfer> sent = communicator.Send(bytes, size, /*to=*/3, "collective-permute");
+//   status = sent->Wait();
+//
+// Devices call in one order, so a call is named by its number on the communicator, and a transfer by its number between
+// two devices. A device that failed elsewhere may have left calls out that others still make; so the names also count
+// the device's failures, and devices that failed unlike often never join one call.
+//
+// A communicator is one thread's at a time; those of one process share their group. Every wait ends by the executor's
+// deadline.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "cc/base/status.h"
+#include "cc/executor/executor.h"
+#include "cc/executor/message_site.h"
+#include "cc/kernels/types.h"
+#include "cc/program/message_registry.h"
+#include "cc/transport/transport.h"
+
+namespace jaxcomm {
+
+// Devices that call collectives together, in the order of their ranks.
+class DeviceGroup {
+ public:
+  // `instance`: how often this process had made a group of the same devices before.
+  DeviceGroup(std::string name, std::vector<MessageGroup::Rank> devices, uint32_t instance);
+
+  const std::string& name() const { return name_; }
+  const std::vector<MessageGroup::Rank>& devices() const { return devices_; }
+  uint64_t id() const { return id_; }
+  // Between two of its ranks.
+  uint64_t PairId(uint32_t from, uint32_t to) const;
+
+  // Call sites by what they do, made when first asked for.
+  struct SiteKey {
+    std::string name;
+    std::string list;  // of messages
+    std::string plan;  // that it is of, for messages to the user
+    Kind kind;
+    Reduction reduction;
+    DType dtype;
+    int64_t bytes;  // of an operand, or for an all-gather and a reduce-scatter of a slice
+    bool is_in_place;
+    std::optional<std::pair<uint32_t, uint32_t>> pair = std::nullopt;  // of a transfer: from, to
+
+    bool operator<(const SiteKey& other) const {
+      return std::tie(list, plan, kind, reduction, dtype, bytes, is_in_place, pair, name) <
+             std::tie(other.list, other.plan, other.kind, other.reduction, other.dtype, other.bytes, other.is_in_place,
+                      other.pair, other.name);
+    }
+  };
+  Result<std::shared_ptr<const MessageSite>> Site(const SiteKey& key, Executor& executor, MessageRegistry& lists,
+                                                  uint32_t process);
+
+ private:
+  static constexpr size_t kMostSites = 1024;
+
+  const std::string name_;
+  const std::vector<MessageGroup::Rank> devices_;
+  const uint64_t id_;
+  std::mutex mutex_;
+  std::map<SiteKey, std::shared_ptr<MessageSite>> sites_;
+};
+
+// A call that has begun.
+class Transfer {
+ public:
+  // Blocks until it is over; the executor's deadline bounds that.
+  Status Wait();
+  void End(const Status& status);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  std::optional<Status> status_;
+};
+
+class Communicator {
+ public:
+  struct Chosen {
+    std::string list, plan;
+  };
+  // The list of messages that a collective runs whose larger buffer has so many bytes, and the plan that it is of.
+  using ChooseList = std::function<Chosen(Kind kind, const DeviceGroup& group, int64_t bytes)>;
+
+  Communicator(Executor& executor, MessageRegistry& lists, ChooseList choose, std::shared_ptr<DeviceGroup> group,
+               uint32_t rank)
+      : executor_(executor), lists_(lists), choose_(std::move(choose)), group_(std::move(group)), rank_(rank) {}
+
+  const DeviceGroup& group() const { return *group_; }
+  uint32_t rank() const { return rank_; }
+  uint32_t size() const { return static_cast<uint32_t>(group_->devices().size()); }
+
+  // `bytes`: of the whole operand. It may be the result's memory.
+  Status AllReduce(const std::byte* operand, std::byte* result, int64_t bytes, DType dtype, Reduction reduction);
+  // `bytes`: of a rank's slice.
+  Status ReduceScatter(const std::byte* operand, std::byte* result, int64_t bytes, DType dtype, Reduction reduction);
+  Status AllGather(const std::byte* operand, std::byte* result, int64_t bytes);
+  // `name`: of the collective that they are part of, for messages.
+  std::shared_ptr<Transfer> Send(const std::byte* bytes, int64_t size, uint32_t to, const std::string& name);
+  std::shared_ptr<Transfer> Receive(std::byte* bytes, int64_t size, uint32_t from, const std::string& name);
+  // After Wait of a transfer.
+  void Count(const Status& status) { failures_ += status.ok() ? 0 : 1; }
+
+ private:
+  Status Run(const DeviceGroup::SiteKey& key, const std::byte* operand, std::byte* result);
+  std::shared_ptr<Transfer> Begin(const DeviceGroup::SiteKey& key, const CallId& id, uint32_t rank, Buffers buffers);
+  std::shared_ptr<Transfer> Move(const std::byte* sent, std::byte* received, int64_t size, uint32_t from, uint32_t to,
+                                 const std::string& name);
+
+  Executor& executor_;
+  MessageRegistry& lists_;
+  const ChooseList choose_;
+  const std::shared_ptr<DeviceGroup> group_;
+  const uint32_t rank_;
+  uint32_t calls_ = 0, failures_ = 0;
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> transfers_;  // so far, by from and to
+};
+
+}  // namespace jaxcomm

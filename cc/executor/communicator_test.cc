@@ -1,0 +1,236 @@
+#include "cc/executor/communicator.h"
+
+#include <complex>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cc/transport/simulated/simulated.h"
+#include "gtest/gtest.h"
+
+namespace jaxcomm {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+template <typename T>
+Bytes Pack(const std::vector<T>& values) {
+  Bytes bytes(values.size() * sizeof(T));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+template <typename T>
+std::vector<T> Unpack(const Bytes& bytes) {
+  std::vector<T> values(bytes.size() / sizeof(T));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+// A process for each device, or for two.
+class Job {
+ public:
+  Job(uint32_t devices, uint32_t devices_of_each, uint32_t seed = 1)
+      : each_(devices_of_each), network_(devices / devices_of_each, seed) {
+    for (uint32_t process = 0; process < network_.processes(); ++process) {
+      executors_.push_back(std::make_unique<Executor>(2));
+      network_.Connect(process, &executors_[process]->events());
+      executors_[process]->Connect(&network_.transport(process));
+    }
+  }
+  ~Job() { network_.Stop(); }
+
+  Executor& executor(uint32_t process) { return *executors_[process]; }
+  void Kill(uint32_t process) { network_.Kill(process); }
+
+  // By rank; those of a process share their group.
+  std::vector<std::unique_ptr<Communicator>> Make(const std::vector<uint32_t>& devices, uint32_t instance = 0) {
+    std::vector<MessageGroup::Rank> members;
+    for (const uint32_t device : devices) members.push_back({device / each_, device});
+    std::vector<std::shared_ptr<DeviceGroup>> groups;
+    for (uint32_t process = 0; process < network_.processes(); ++process) {
+      groups.push_back(std::make_shared<DeviceGroup>("devices", members, instance));
+    }
+    std::vector<std::unique_ptr<Communicator>> made;
+    for (uint32_t rank = 0; rank < devices.size(); ++rank) {
+      made.push_back(std::make_unique<Communicator>(executor(members[rank].process), lists_, Choose,
+                                                    groups[members[rank].process], rank));
+    }
+    return made;
+  }
+
+ private:
+  static Communicator::Chosen Choose(Kind kind, const DeviceGroup& group, int64_t bytes) {
+    const std::string ranks = "/" + std::to_string(group.devices().size());
+    if (kind == Kind::kReduceScatter) return {"reduce_scatter/direct" + ranks, "direct"};
+    if (kind == Kind::kAllGather) return {"all_gather/ring" + ranks, "ring"};
+    return {(bytes <= 1024 ? "all_reduce/flat" : "all_reduce/direct") + ranks, "direct"};
+  }
+
+  const uint32_t each_;
+  SimulatedNetwork network_;
+  std::vector<std::unique_ptr<Executor>> executors_;
+  MessageRegistry lists_;
+};
+
+// Every rank on a thread of its own, as XLA calls; what each returns.
+std::vector<Status> OnThreads(size_t ranks, const std::function<Status(size_t)>& run) {
+  std::vector<Status> ends(ranks);
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < ranks; ++rank) threads.emplace_back([&, rank] { ends[rank] = run(rank); });
+  for (std::thread& thread : threads) thread.join();
+  return ends;
+}
+
+void ExpectOk(const std::vector<Status>& ends) {
+  for (const Status& end : ends) EXPECT_TRUE(end.ok()) << end.message();
+}
+
+class CommunicatorTest : public testing::TestWithParam<uint32_t> {};
+
+TEST_P(CommunicatorTest, ReducesApartFromItsOperandAndInPlace) {
+  Job job(4, GetParam());
+  const auto ranks = job.Make({0, 1, 2, 3});
+  for (const size_t elements : {1u, 100u, 5000u, 200000u}) {
+    std::vector<Bytes> operands, results(4, Bytes(elements * sizeof(float)));
+    for (size_t rank = 0; rank < 4; ++rank) {
+      std::vector<float> values(elements);
+      for (size_t i = 0; i < elements; ++i) values[i] = static_cast<float>(i % 7 + rank);
+      operands.push_back(Pack(values));
+    }
+    const std::vector<Bytes> before = operands;
+    ExpectOk(OnThreads(4, [&](size_t rank) {
+      return ranks[rank]->AllReduce(operands[rank].data(), results[rank].data(), elements * sizeof(float), DType::kF32,
+                                    Reduction::kSum);
+    }));
+    EXPECT_EQ(operands, before);
+    std::vector<float> expected(elements);
+    for (size_t i = 0; i < elements; ++i) expected[i] = static_cast<float>(4 * (i % 7) + 6);
+    for (const Bytes& result : results) EXPECT_EQ(Unpack<float>(result), expected) << elements;
+    ExpectOk(OnThreads(4, [&](size_t rank) {
+      return ranks[rank]->AllReduce(operands[rank].data(), operands[rank].data(), elements * sizeof(float), DType::kF32,
+                                    Reduction::kSum);
+    }));
+    EXPECT_EQ(operands, results);
+  }
+}
+
+TEST_P(CommunicatorTest, MultipliesComplexNumbers) {
+  Job job(2, GetParam());
+  const auto ranks = job.Make({0, 1});
+  std::vector<Bytes> values = {Pack<std::complex<float>>({{1, 2}}), Pack<std::complex<float>>({{3, -1}})};
+  std::vector<Bytes> results(2, Bytes(sizeof(std::complex<float>)));
+  ExpectOk(OnThreads(2, [&](size_t rank) {
+    return ranks[rank]->AllReduce(values[rank].data(), results[rank].data(), 8, DType::kC64, Reduction::kProduct);
+  }));
+  for (const Bytes& result : results) EXPECT_EQ(Unpack<std::complex<float>>(result)[0], std::complex<float>(5, 5));
+}
+
+TEST_P(CommunicatorTest, ScattersAndGathersInTheOrderOfItsRanks) {
+  Job job(4, GetParam());
+  const auto ranks = job.Make({2, 0, 3, 1});
+  std::vector<Bytes> slices(4, Bytes(3 * sizeof(int32_t))), wholes(4, Bytes(12 * sizeof(int32_t)));
+  std::vector<int32_t> values(12);
+  std::iota(values.begin(), values.end(), 0);
+  const Bytes operand = Pack(values);
+  ExpectOk(OnThreads(4, [&](size_t rank) {
+    return ranks[rank]->ReduceScatter(operand.data(), slices[rank].data(), 12, DType::kS32, Reduction::kMax);
+  }));
+  ExpectOk(
+      OnThreads(4, [&](size_t rank) { return ranks[rank]->AllGather(slices[rank].data(), wholes[rank].data(), 12); }));
+  for (size_t rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(Unpack<int32_t>(slices[rank])[0], static_cast<int32_t>(3 * rank));
+    EXPECT_EQ(Unpack<int32_t>(wholes[rank]), values);
+  }
+}
+
+// As XLA permutes: all begin to receive and to send, then wait.
+TEST_P(CommunicatorTest, MovesMessagesBetweenItsRanks) {
+  Job job(4, GetParam());
+  const auto ranks = job.Make({0, 1, 2, 3});
+  for (const int64_t bytes : {0, 8, 100000, 3000000}) {
+    std::vector<Bytes> sent, received(4, Bytes(static_cast<size_t>(bytes)));
+    for (uint8_t rank = 0; rank < 4; ++rank) sent.emplace_back(static_cast<size_t>(bytes), std::byte{rank});
+    for (int turn = 0; turn < 3; ++turn) {
+      ExpectOk(OnThreads(4, [&](size_t rank) {
+        const auto in =
+            ranks[rank]->Receive(received[rank].data(), bytes, static_cast<uint32_t>((rank + 3) % 4), "shift");
+        const auto out = ranks[rank]->Send(sent[rank].data(), bytes, static_cast<uint32_t>((rank + 1) % 4), "shift");
+        const Status first = in->Wait(), second = out->Wait();
+        return first.ok() ? second : first;
+      }));
+    }
+    for (size_t rank = 0; rank < 4; ++rank) EXPECT_EQ(received[rank], sent[(rank + 3) % 4]) << bytes;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(DevicesOfAProcess, CommunicatorTest, testing::Values(1, 2));
+
+TEST(Communicator, UnlikeCallsFailAtOnceAndNameBoth) {
+  Job job(2, 1);
+  const auto ranks = job.Make({0, 1});
+  std::vector<Bytes> results(2, Bytes(64));
+  const Bytes operand(64);
+  const std::vector<Status> ends = OnThreads(2, [&](size_t rank) {
+    return ranks[rank]->AllReduce(operand.data(), results[rank].data(), rank == 0 ? 64 : 32, DType::kF32,
+                                  Reduction::kSum);
+  });
+  for (const Status& end : ends) {
+    EXPECT_NE(end.message().find("MismatchError: all-reduce"), std::string::npos) << end.message();
+    EXPECT_NE(end.message().find("f32[16]"), std::string::npos) << end.message();
+    EXPECT_NE(end.message().find("f32[8]"), std::string::npos) << end.message();
+  }
+}
+
+TEST(Communicator, ALateDeviceFailsAllByNameAndTheNextCallWorks) {
+  Job job(2, 1);
+  const auto ranks = job.Make({1, 0});  // messages call a rank by its device
+  for (uint32_t process = 0; process < 2; ++process) job.executor(process).SetDeadline(0.2);
+  Bytes operand = Pack<float>({1});
+  std::vector<Bytes> results(2, Bytes(4));
+  const auto sum = [&](size_t rank) {
+    return ranks[rank]->AllReduce(operand.data(), results[rank].data(), 4, DType::kF32, Reduction::kSum);
+  };
+  const Status first = sum(0);
+  EXPECT_NE(first.message().find("DeadlineError: all-reduce"), std::string::npos) << first.message();
+  EXPECT_NE(first.message().find("rank 0 of 2 has not arrived"), std::string::npos) << first.message();
+  EXPECT_FALSE(sum(1).ok());  // it comes to the call that the other has given up
+  for (uint32_t process = 0; process < 2; ++process) job.executor(process).SetDeadline(30);
+  ExpectOk(OnThreads(2, sum));
+  EXPECT_EQ(Unpack<float>(results[0])[0], 2);
+}
+
+// A device whose call failed may have left out calls that the other still makes.
+TEST(Communicator, DevicesThatFailedUnlikeOftenNeverJoinOneCall) {
+  Job job(2, 1);
+  const auto ranks = job.Make({0, 1});
+  for (uint32_t process = 0; process < 2; ++process) job.executor(process).SetDeadline(0.2);
+  ranks[0]->Count(Status(Code::kInternal, "elsewhere"));
+  Bytes operand = Pack<float>({1});
+  std::vector<Bytes> results(2, Bytes(4));
+  for (const Status& end : OnThreads(2, [&](size_t rank) {
+         return ranks[rank]->AllReduce(operand.data(), results[rank].data(), 4, DType::kF32, Reduction::kSum);
+       })) {
+    EXPECT_FALSE(end.ok());
+  }
+}
+
+TEST(Communicator, ADeadProcessIsNamedAtOnce) {
+  Job job(3, 1);
+  const auto ranks = job.Make({0, 1, 2});
+  Bytes operand = Pack<float>({1});
+  std::vector<Bytes> results(3, Bytes(4));
+  job.Kill(2);
+  for (const Status& end : OnThreads(2, [&](size_t rank) {
+         return ranks[rank]->AllReduce(operand.data(), results[rank].data(), 4, DType::kF32, Reduction::kSum);
+       })) {
+    EXPECT_NE(end.message().find("process 2"), std::string::npos) << end.message();
+  }
+}
+
+}  // namespace
+}  // namespace jaxcomm

@@ -1,0 +1,253 @@
+// Every collective of unchanged programs: the functions that jaxlib calls through cc/backend, and those by which Python
+// says which groups of devices and which lists of messages there are; c_function.h says how these end.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cc/backend/table.h"
+#include "cc/base/text.h"
+#include "cc/executor/communicator.h"
+#include "cc/ffi/c_function.h"
+#include "cc/ffi/job.h"
+#include "cc/ffi/runtime.h"
+
+namespace jaxcomm {
+namespace {
+
+// Which list of messages a collective runs.
+struct ListRules {
+  // Bytes of a whole buffer up to which an all-reduce is flat, and of a rank's chunk from which on ranks of several
+  // hosts form a ring: with one rank a host, and with several.
+  int64_t flat_bytes = 0, ring_bytes = 0, ring_bytes_of_several = 0;
+  // A plan's, for all-reduces of so many ranks: names by the smallest size; "": as without a plan.
+  std::string plan;
+  uint32_t ranks = 0;
+  std::map<int64_t, std::string> planned;
+
+  Communicator::Chosen Choose(Kind kind, const DeviceGroup& group, int64_t bytes) const {
+    const std::vector<MessageGroup::Rank>& devices = group.devices();
+    if (kind == Kind::kAllReduce && ranks == devices.size() && !planned.empty()) {
+      const std::string& name = std::prev(planned.upper_bound(bytes))->second;
+      if (!name.empty()) return {name, plan};
+    }
+    const std::string number = "/" + std::to_string(devices.size());
+    const std::string way = bytes > flat_bytes && GoesRound(devices, bytes) ? "ring" : "direct";
+    if (kind == Kind::kReduceScatter) return {"reduce_scatter/" + way + number, way};
+    if (kind == Kind::kAllGather) return {"all_gather/" + way + number, way};
+    return {"all_reduce/" + (bytes <= flat_bytes ? "flat" : way) + number, way};
+  }
+
+ private:
+  bool GoesRound(const std::vector<MessageGroup::Rank>& devices, int64_t bytes) const {
+    std::set<uint32_t> hosts;
+    size_t changes = 0;
+    for (size_t rank = 0; rank < devices.size(); ++rank) {
+      hosts.insert(devices[rank].host);
+      changes += devices[rank].host != devices[(rank + devices.size() - 1) % devices.size()].host ? 1 : 0;
+    }
+    const int64_t least = hosts.size() == devices.size() ? ring_bytes : ring_bytes_of_several;
+    return devices.size() > 2 && changes == hosts.size() && bytes >= least * static_cast<int64_t>(devices.size());
+  }
+};
+
+// The groups for whose communicators devices may ask.
+class Groups {
+ public:
+  // From now on devices ask for these, of which no two have the same first device.
+  void Expect(const std::vector<std::vector<MessageGroup::Rank>>& groups) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    expected_.clear();
+    for (const std::vector<MessageGroup::Rank>& devices : groups) {
+      std::string name = "devices ";
+      std::vector<uint32_t> numbers;
+      for (const MessageGroup::Rank& device : devices) numbers.push_back(device.device);
+      name += JoinRanks(numbers);
+      expected_[devices[0].device] = std::make_shared<DeviceGroup>(name, devices, instances_[numbers]++);
+    }
+  }
+
+  std::shared_ptr<DeviceGroup> Find(uint32_t first) const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto at = expected_.find(first);
+    return at == expected_.end() ? nullptr : at->second;
+  }
+
+  void SetRules(ListRules rules) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    rules_ = std::make_shared<const ListRules>(std::move(rules));
+  }
+  std::shared_ptr<const ListRules> rules() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return rules_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<uint32_t, std::shared_ptr<DeviceGroup>> expected_;  // by their first device
+  std::map<std::vector<uint32_t>, uint32_t> instances_;        // so far, by devices
+  std::shared_ptr<const ListRules> rules_ = std::make_shared<const ListRules>();
+};
+
+// Lives until the process ends, as in runtime.h.
+Groups& TheGroups() {
+  static Groups* const groups = std::make_unique<Groups>().release();
+  return *groups;
+}
+
+// A device's communicator, or why it has none.
+struct Handle {
+  std::unique_ptr<Communicator> communicator;
+  Status status;
+};
+
+struct Request {
+  Handle* handle;
+  std::shared_ptr<Transfer> transfer;
+};
+
+thread_local std::string error_text;
+
+int End(const Status& status) {
+  if (!status.ok()) error_text = status.message();
+  return static_cast<int>(status.code());
+}
+
+// Runs a call of the handle's communicator; what it throws is its error.
+template <typename Call>
+int Run(void* handle, Call call) {
+  auto* const it = static_cast<Handle*>(handle);
+  try {
+    return End(it->communicator ? call(*it->communicator) : it->status);
+  } catch (const std::exception& error) {
+    return End(Status(Code::kInternal, error.what()));
+  }
+}
+
+template <typename Start>
+void* Begin(void* handle, Start start) {
+  auto* const it = static_cast<Handle*>(handle);
+  auto request = std::make_unique<Request>(Request{it, nullptr});
+  if (it->communicator) {
+    request->transfer = start(*it->communicator);
+  } else {
+    request->transfer = std::make_shared<Transfer>();
+    request->transfer->End(it->status);
+  }
+  return request.release();
+}
+
+Handle MakeHandle(int color, int key) {
+  const std::string who = "a communicator whose first device is " + std::to_string(color);
+  const std::shared_ptr<DeviceGroup> group = color < 0 ? nullptr : TheGroups().Find(static_cast<uint32_t>(color));
+  if (!group) {
+    return {nullptr, Status(Code::kInternal,
+                            who + " is not known: jaxcomm did not see the program before it ran.\n  Cure: run it by "
+                                  "jax.jit, or without JAXCOMM_EVERY_COLLECTIVE.")};
+  }
+  if (key < 0 || static_cast<size_t>(key) >= group->devices().size() ||
+      group->devices()[key].process != TheJob().process()) {
+    return {nullptr, Status(Code::kInternal, who + ": rank " + std::to_string(key) + " of " + group->name() +
+                                                 " is not a device of this process")};
+  }
+  const auto choose = [](Kind kind, const DeviceGroup& of, int64_t bytes) {
+    return TheGroups().rules()->Choose(kind, of, bytes);
+  };
+  return {std::make_unique<Communicator>(TheExecutor(), TheMessages(), choose, group, static_cast<uint32_t>(key)),
+          Status()};
+}
+
+const std::byte* Bytes(const void* data) { return static_cast<const std::byte*>(data); }
+std::byte* Bytes(void* data) { return static_cast<std::byte*>(data); }
+
+const BackendTable kTable = {
+    [](int color, int key) -> void* { return std::make_unique<Handle>(MakeHandle(color, key)).release(); },
+    [](void* handle) { std::unique_ptr<Handle>(static_cast<Handle*>(handle)).reset(); },
+    [](void* handle) {
+      const auto& it = static_cast<Handle*>(handle)->communicator;
+      return it ? static_cast<int>(it->rank()) : 0;
+    },
+    [](void* handle) {
+      const auto& it = static_cast<Handle*>(handle)->communicator;
+      return it ? static_cast<int>(it->size()) : 1;
+    },
+    [](const void* operand, void* result, int64_t bytes, int dtype, int reduction, void* handle) {
+      return Run(handle, [&](Communicator& it) {
+        return it.AllReduce(Bytes(operand), Bytes(result), bytes, static_cast<DType>(dtype),
+                            static_cast<Reduction>(reduction));
+      });
+    },
+    [](const void* operand, void* result, int64_t bytes, int dtype, int reduction, void* handle) {
+      return Run(handle, [&](Communicator& it) {
+        return it.ReduceScatter(Bytes(operand), Bytes(result), bytes, static_cast<DType>(dtype),
+                                static_cast<Reduction>(reduction));
+      });
+    },
+    [](const void* operand, void* result, int64_t bytes, void* handle) {
+      return Run(handle, [&](Communicator& it) { return it.AllGather(Bytes(operand), Bytes(result), bytes); });
+    },
+    [](const void* message, int64_t bytes, int peer, const char* name, void* handle) {
+      return Begin(handle,
+                   [&](Communicator& it) { return it.Send(Bytes(message), bytes, static_cast<uint32_t>(peer), name); });
+    },
+    [](void* message, int64_t bytes, int peer, const char* name, void* handle) {
+      return Begin(handle, [&](Communicator& it) {
+        return it.Receive(Bytes(message), bytes, static_cast<uint32_t>(peer), name);
+      });
+    },
+    [](void* request) {
+      const std::unique_ptr<Request> it(static_cast<Request*>(request));
+      const Status status = it->transfer->Wait();
+      if (it->handle->communicator) it->handle->communicator->Count(status);
+      return End(status);
+    },
+    [](char* text, int capacity) {
+      CopyText(error_text, text, capacity);
+      return static_cast<int>(std::char_traits<char>::length(text));
+    },
+};
+
+}  // namespace
+
+// What cc/backend takes.
+JAXCOMM_EXPORT int jaxcomm_backend_table(const void** table, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] { *table = &kTable; });
+}
+
+// Devices are about to ask for the communicators of these groups: `sizes` of them, one after the other in `devices`,
+// with the process of each.
+JAXCOMM_EXPORT int jaxcomm_backend_expect(const uint32_t* devices, const uint32_t* processes, const int64_t* sizes,
+                                          int64_t groups, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&]() -> Status {
+    if (!TheJob().started()) return InvalidArgument("the processes of the job are not connected.");
+    std::vector<std::vector<MessageGroup::Rank>> expected(static_cast<size_t>(groups));
+    for (int64_t i = 0; i < groups; ++i) {
+      for (int64_t rank = 0; rank < sizes[i]; ++rank, ++devices, ++processes) {
+        expected[i].push_back({*processes, *devices, TheJob().host(*processes)});
+      }
+    }
+    TheGroups().Expect(expected);
+    return Status();
+  });
+}
+
+// Which lists collectives run: the bounds of those without a plan; and a plan's, for all-reduces of `ranks`, by the
+// smallest sizes `min_bytes`, the first of which is 0, named one in a line ("": as without a plan).
+JAXCOMM_EXPORT int jaxcomm_backend_lists(int64_t flat_bytes, int64_t ring_bytes, int64_t ring_bytes_of_several,
+                                         const char* plan, int64_t ranks, const int64_t* min_bytes, const char* names,
+                                         int64_t num_ranges, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] {
+    ListRules rules{flat_bytes, ring_bytes, ring_bytes_of_several, plan, static_cast<uint32_t>(ranks), {}};
+    std::istringstream lines(names);
+    for (int64_t i = 0; i < num_ranges; ++i) std::getline(lines, rules.planned[min_bytes[i]]);
+    TheGroups().SetRules(std::move(rules));
+  });
+}
+
+}  // namespace jaxcomm

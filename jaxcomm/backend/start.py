@@ -1,0 +1,56 @@
+"""What runs when JAX makes its CPU client: the library gets the core's functions, and the processes are connected."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import sys
+import threading
+import traceback
+
+from jaxcomm import communicator, jax_compat
+from jaxcomm.backend import environment, groups, plans
+from jaxcomm.collectives import replacement
+from jaxcomm.distributed import members
+from jaxcomm.ffi.cpu import CPU
+
+
+def start() -> None:
+    """Called by the library while JAX makes its client: nothing here may wait for JAX or for other processes."""
+    try:
+        if jax_compat.cpu_devices() > 1 and not {"PJRT_NPROC", "NPROC"} & os.environ.keys():
+            os.environ["PJRT_NPROC"] = str(environment.THREADS)
+        communicator.start()
+        if path := os.environ.get(environment.PLAN):
+            ((_, digest),) = communicator.load(path)
+            plans.set_lists(digest)
+        else:
+            plans.set_lists()
+        library = ctypes.CDLL(str(environment.LIBRARY))
+        library.jaxcomm_backend_take.argtypes = [ctypes.c_void_p]
+        table = ctypes.c_void_p()
+        CPU.call("backend_table", ctypes.byref(table))
+        replacement.replace_types({"float16"})  # which XLA does not pass on
+        _see_programs()
+        library.jaxcomm_backend_take(table)
+        # A program over some of the devices does not wait for processes that have yet to run one.
+        threading.Thread(target=_connect, name="jaxcomm connects", daemon=True).start()
+    except Exception:  # the caller is no Python
+        traceback.print_exc()
+        print(
+            "jaxcomm: collectives between processes will fail.\n"
+            "  Cure: mend what the error above says, or unset JAXCOMM_EVERY_COLLECTIVE.",
+            file=sys.stderr,
+        )
+
+
+@functools.cache
+def _see_programs() -> None:
+    jax_compat.before_first_execution(groups.make_known)
+
+
+def _connect() -> None:
+    with contextlib.suppress(Exception):  # the first program that needs the connections raises it
+        members.connected()

@@ -1,0 +1,54 @@
+"""Every private JAX name that jaxcomm uses, and nothing else.
+
+Each was read in JAX 0.10.2, 0.11.2 and 0.12.0; `tests/package/test_jax_compat.py` has one test per function, and
+`make test-all` runs it with the lowest and the newest JAX.
+"""
+
+from jaxcomm.jax_compat.job import coordinator_address, key_value_store, spans_processes
+from jaxcomm.jax_compat.primitives import (
+    ask_policies_as,
+    drop_unused_outputs,
+    elementwise_rule,
+    lax_collectives,
+    lax_pvary,
+    lowering_of,
+    register_partitioner,
+    require_devices,
+)
+from jaxcomm.jax_compat.programs import before_first_execution, cpu_devices, program_text, without_first_execution
+from jaxcomm.jax_compat.tracing import (
+    checks_vma,
+    devices,
+    is_export,
+    module_data,
+    module_types,
+    rewrite_shardings,
+    sharding_of,
+    source_line,
+)
+
+__all__ = [
+    "ask_policies_as",
+    "before_first_execution",
+    "checks_vma",
+    "coordinator_address",
+    "cpu_devices",
+    "devices",
+    "drop_unused_outputs",
+    "elementwise_rule",
+    "is_export",
+    "key_value_store",
+    "lax_collectives",
+    "lax_pvary",
+    "lowering_of",
+    "module_data",
+    "module_types",
+    "program_text",
+    "register_partitioner",
+    "require_devices",
+    "rewrite_shardings",
+    "sharding_of",
+    "source_line",
+    "spans_processes",
+    "without_first_execution",
+]

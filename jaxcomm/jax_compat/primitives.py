@@ -1,0 +1,140 @@
+"""lax's primitives: which they are, and rules for ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from typing import Any
+
+from jax._src import core, dispatch
+from jax._src.custom_partitioning_sharding_rule import sdy_sharding_rule_to_mlir, str_to_sdy_sharding_rule
+from jax._src.interpreters import mlir, partial_eval
+from jax._src.lax import parallel
+from jax.extend.core import JaxprEqn, Primitive, Var
+from jaxlib import xla_client
+
+# Not every JAX version has all.
+_COLLECTIVES = (
+    "psum_p",
+    "pmax_p",
+    "pmin_p",
+    "psum_invariant_p",
+    "unreduced_psum_p",
+    "unreduced_pmax_p",
+    "unreduced_pmin_p",
+    "reduce_scatter_p",
+    "unreduced_reduce_scatter_p",
+    "all_gather_p",
+    "all_gather_invariant_p",
+    "all_gather_reduced_p",
+)
+
+
+def lax_collectives() -> list[Primitive]:
+    """The primitives behind lax's reductions and gathers."""
+    return [getattr(parallel, name) for name in _COLLECTIVES if hasattr(parallel, name)]
+
+
+def lax_pvary() -> Primitive:
+    """The primitive of `jax.lax.pcast` from what all ranks have alike to what varies; its transpose is a sum."""
+    pvary: Primitive = core.pvary_p
+    return pvary
+
+
+def lowering_of(primitive: Primitive) -> Callable[..., Any]:
+    """The lowering rule that JAX uses where no platform has its own."""
+    rule: Callable[..., Any] = mlir._lowerings[primitive].rule
+    return rule
+
+
+def require_devices(primitive: Primitive) -> None:
+    """Makes a jit that contains `primitive` lower anew for each device assignment, and tell it to `devices`."""
+    dispatch.prim_requires_devices_during_lowering.add(primitive)
+
+
+def drop_unused_outputs(primitive: Primitive, but: str) -> None:
+    """Lets JAX remove operand i of `primitive` where result i, the only one that depends on it, is unused.
+
+    With a parameter of the name `but` that is not None, all results depend on all operands.
+    """
+
+    def rule(used: list[bool], *rest: Any) -> tuple[list[bool], JaxprEqn | None]:
+        eqn: JaxprEqn = rest[-1]  # since 0.12, what else is alive comes before it
+        if all(used) or (any(used) and eqn.params.get(but) is not None):
+            return [True] * len(used), eqn
+        operands = [x for x, keep in zip(eqn.invars, used, strict=True) if keep]
+        results = [x for x, keep in zip(eqn.outvars, used, strict=True) if keep]
+        return used, eqn.replace(invars=operands, outvars=results) if results else None
+
+    partial_eval.dce_rules[primitive] = rule
+
+
+def ask_policies_as(primitive: Primitive, lax: Primitive, own: Container[str], but: str) -> None:
+    """Lets policies of `jax.checkpoint` decide on `primitive` as on `lax`, operand by operand: they name lax's.
+
+    What a policy would offload stays on the device.
+
+    Args:
+      primitive: result i depends on operand i alone.
+      lax: takes one operand.
+      own: the parameters of `primitive` that `lax` does not have.
+      but: with a parameter of this name that is not None, all results depend on all operands, and one that is to be
+        computed again has all of them be so.
+    """
+
+    def rule(policy: Callable[..., Any], unknown: Sequence[bool], there: Sequence[bool], eqn: JaxprEqn) -> Any:
+        if any(unknown):
+            again, known = [True] * len(unknown), None
+        else:
+            params = {name: value for name, value in eqn.params.items() if name not in own}
+            cases = [policy(lax, operand.aval, **params) for operand in eqn.invars]
+            again, known = [case is False or isinstance(case, partial_eval.RecomputeType) for case in cases], eqn
+            if eqn.params.get(but) is not None:
+                again = [any(again)] * len(again)
+        needed = [operand for operand, anew in zip(eqn.invars, again, strict=True) if anew]
+        results = [result for result, anew in zip(eqn.outvars, again, strict=True) if anew]
+        missing = [
+            operand
+            for operand, anew, here in zip(eqn.invars, again, there, strict=True)
+            if anew and not here and isinstance(operand, Var)
+        ]
+        later = eqn.replace(invars=needed, outvars=results) if needed else None
+        return known, later, [known is None] * len(again), again, missing
+
+    partial_eval.partial_eval_jaxpr_custom_rules[primitive] = rule
+
+
+def elementwise_rule(operands: Sequence[Any], results: Sequence[Any], whole: Container[int]) -> Any:
+    """A Shardy rule by which result i is sharded like operand i.
+
+    Args:
+      operands: MLIR types.
+      results: MLIR types of the same ranks.
+      whole: the operands whose first dimension, which may then differ from the result's, must not be sharded.
+    """
+    left, right, unsharded = [], [], []
+    for i, operand in enumerate(operands):
+        dims = [f"x{i}d{j}" for j in range(len(operand.shape))]
+        left.append(" ".join(dims))
+        right.append(" ".join([f"y{i}", *dims[1:]] if i in whole else dims))
+        unsharded += [dims[0], f"y{i}"] if i in whole else []
+    rule = str_to_sdy_sharding_rule(
+        f"{', '.join(left)} -> {', '.join(right)}", need_replication_factors=tuple(unsharded)
+    )
+    return sdy_sharding_rule_to_mlir(rule, list(operands), list(results))
+
+
+def register_partitioner(target: str, partition: Callable[..., Any]) -> None:
+    """Lets Python partition the custom calls to `target` in this process's CPU programs.
+
+    Args:
+      target: the custom call's name.
+      partition: (operand shapes, operand shardings, result shape, result sharding, backend config) -> (StableHLO of one
+        partition, operand shardings, result sharding), in XLA's types.
+    """
+    xla_client.register_custom_call_partitioner(
+        target,
+        lambda sharding, shape, config: sharding,
+        partition,
+        lambda operands, shardings, result, config: None,  # asked only without Shardy, which goes by its rule
+        can_side_effecting_have_replicated_sharding=True,
+    )

@@ -1,0 +1,132 @@
+"""What is known of a step while JAX traces and lowers it."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar, cast
+
+import jax
+from jax._src import config, core, pjit, sharding_impls, source_info_util
+from jax._src.interpreters import mlir, partial_eval
+from jax._src.sharding_impls import ShardingContext
+
+_Data = TypeVar("_Data")
+
+
+def checks_vma() -> bool:
+    """Whether this is traced in a `jax.shard_map` with check_vma, whose types say along which axes a value differs."""
+    checks: bool = config._check_vma.value
+    return checks
+
+
+def is_export(context: mlir.LoweringRuleContext) -> bool:
+    """Whether a lowering rule runs for `jax.export`: then the devices are not those that the step will run on."""
+    exported: bool = context.module_context.lowering_parameters.for_export
+    return exported
+
+
+def devices(mesh: Any) -> Sequence[Any]:
+    """The devices of the mesh that is being lowered for, in the order of its positions.
+
+    Inside a nested `shard_map` JAX lowers with an abstract mesh, which has none. The jit around it knows them, and only
+    its stack frame does.
+
+    Args:
+      mesh: concrete, or abstract while a lowering rule runs.
+
+    Raises:
+      LookupError: an abstract mesh that is lowered for no devices.
+    """
+    if not isinstance(mesh, jax.sharding.AbstractMesh):
+        return tuple(mesh.devices.flat)
+    for frame in _frames():
+        for value in frame.f_locals.values():
+            assigned = value.device_assignment if isinstance(value, ShardingContext) else None
+            if assigned is not None and len(assigned) == mesh.size:
+                return assigned
+    raise LookupError(f"no devices are assigned to the mesh {mesh}")
+
+
+def sharding_of(x: Any) -> Any:
+    """The sharding of an array, or that with which the `jax.jit` around this was called for an argument of its.
+
+    Where jit's `in_shardings` name one, it is that. It is a hint: jit's later calls may bring arrays of other shardings
+    to what was traced now.
+
+    Returns:
+      None for an unknown one, as of a value that is computed inside the jit.
+    """
+    if not isinstance(x, partial_eval.DynamicJaxprTracer):
+        return None if isinstance(x, core.Tracer) else getattr(x, "sharding", None)
+    for callee, caller in itertools.pairwise(_frames()):
+        if caller.f_code.co_name == "_trace_for_jit" and callee.f_locals.get("trace") is x._trace:
+            given, called = caller.f_locals["in_shardings_flat"], cast(FrameType, caller.f_back)
+            arguments, variables = called.f_locals["dynargs"], x._trace.frame.invars
+            place = next((i for i, variable in enumerate(variables) if variable is x.val), None)
+            if place is None or len(arguments) != len(variables):
+                return None
+            return given[place] if isinstance(given[place], jax.sharding.Sharding) else sharding_of(arguments[place])
+    return None
+
+
+def rewrite_shardings(rewrite: Callable[[Any, str], Any], automatic: Callable[[], tuple[Any, ...] | None]) -> None:
+    """Has every sharding that a program states from now on rewritten first, such as an `out_sharding`.
+
+    Args:
+      rewrite: takes a sharding, a PartitionSpec or None, and where it is stated: "with_sharding_constraint", "jit",
+        "vmap", "auto_axes", "explicit_axes" or "out_sharding"; returns what stands for it.
+      automatic: returns the axes that `auto_axes` and `explicit_axes` stand for where they name none; None: all.
+    """
+    pjit_: Any = pjit  # what is replaced in it
+    create, batch, new_mesh = pjit_._create_sharding_for_array, pjit_._pjit_batcher_for_sharding, pjit_._get_new_mesh
+    canonicalize: Callable[..., Any] = sharding_impls.canonicalize_sharding
+
+    def canonical(sharding: Any, *args: Any, **kwargs: Any) -> Any:
+        return canonicalize(rewrite(sharding, "out_sharding"), *args, **kwargs)
+
+    def of_mesh(axes: Any, kind: Any, name: str, shardings: Any = None) -> Any:
+        stated = jax.tree.map(lambda sharding: rewrite(sharding, name), shardings)
+        return new_mesh(automatic() if axes is None else axes, kind, name, stated)
+
+    pjit_._create_sharding_for_array = lambda mesh, sharding, *rest: create(mesh, rewrite(sharding, rest[-1]), *rest)
+    pjit_._pjit_batcher_for_sharding = lambda *args: rewrite(batch(*args), "vmap")  # with its spmd_axis_name
+    pjit_._get_new_mesh = of_mesh
+    for name, module in list(sys.modules.items()):
+        if name.startswith("jax.") and getattr(module, "canonicalize_sharding", None) is canonicalize:
+            module.canonicalize_sharding = canonical  # type: ignore[attr-defined]
+
+
+def _frames() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def source_line(context: mlir.LoweringRuleContext) -> str:
+    """Where the user's code made the operation that is being lowered: "train.py:57"; "" if nobody knows."""
+    ours = str(Path(__file__).parent.parent)
+    frames = source_info_util.user_frames(context.traceback)
+    frame = next((frame for frame in frames if not frame.file_name.startswith(ours)), None)
+    return f"{Path(frame.file_name).name}:{frame.start_line}" if frame else ""
+
+
+def module_types(context: mlir.LoweringRuleContext) -> str:
+    """The name and the types of the module that is being lowered; alike in all processes."""
+    module = context.module_context.module
+    main = next(op for op in module.body.operations if str(op.attributes["sym_name"]) == '"main"')
+    return f"{module.operation.attributes['sym_name']} {main.attributes['function_type']}"
+
+
+def module_data(context: mlir.LoweringRuleContext, kind: type[_Data], make: Callable[[], _Data]) -> _Data:
+    """The one `kind` that belongs to the module that is being lowered; it is made when first asked for."""
+    kept = context.module_context.keepalives
+    found = next((data for data in kept if isinstance(data, kind)), None)
+    if found is None:
+        found = make()
+        kept.append(found)
+    return found

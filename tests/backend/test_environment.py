@@ -1,0 +1,82 @@
+"""When jaxlib loads the library, and the line that says why it does not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jaxcomm.backend import environment
+
+PTH = (Path(environment.__file__).parent / "jaxcomm.pth").read_text()
+
+
+def test_variables_are_set_where_the_library_can_be_loaded() -> None:
+    found: dict[str, str] = {}
+    assert environment.turn_on(found)
+    assert found == {"JAX_CPU_COLLECTIVES_IMPLEMENTATION": "mpi", "MPITRAMPOLINE_LIB": str(environment.LIBRARY)}
+    assert environment.is_on(found)
+    assert environment.turn_on(found)  # again
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        ({"MPITRAMPOLINE_LIB": "/mine.so"}, "names another library, /mine.so"),
+        ({"JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo"}, "IMPLEMENTATION is gloo"),
+    ],
+)
+def test_what_a_user_has_set_stays(found: dict[str, str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = dict(found)
+    assert not environment.turn_on(found)
+    assert found == before
+    error = capsys.readouterr().err
+    assert says in error and error.count("\n") == 1
+
+
+def test_a_missing_library_leaves_gloo(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(environment, "LIBRARY", tmp_path / "none.so")
+    found: dict[str, str] = {}
+    assert not environment.turn_on(found)
+    assert found == {} and "none.so is missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("version", ["0.10.1", "0.13.0", "0.9"])
+def test_another_jaxlib_leaves_gloo(
+    version: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(environment.metadata, "version", lambda name: version)
+    assert not environment.turn_on({})
+    assert f"jaxlib {version} has not been tried" in capsys.readouterr().err
+
+
+def test_use_after_jaxlib_is_too_late(capsys: pytest.CaptureFixture[str]) -> None:
+    import jaxlib  # noqa: F401
+
+    environment.use()
+    assert "before `import jax`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("value", "on"), [("1", True), ("0", False), ("", False)])
+def test_the_pth_file_asks_the_environment(value: str, on: bool) -> None:
+    script = PTH + "import os, sys; print(os.environ.get('MPITRAMPOLINE_LIB', ''), 'jax' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{script}"],
+        env={"JAXCOMM_EVERY_COLLECTIVE": value, "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == [*([str(environment.LIBRARY)] if on else []), "False"], done.stderr
+
+
+def test_one_process_without_distributed_runs_as_before() -> None:
+    script = "import jax; print(jax.jit(lambda x: x + 1)(1.0))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment.variables(), capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout == "2.0\n", done.stderr
