@@ -13,7 +13,7 @@
 
 #include "cc/backend/table.h"
 #include "cc/base/text.h"
-#include "cc/executor/communicator.h"
+#include "cc/executor/device_communicator.h"
 #include "cc/ffi/c_function.h"
 #include "cc/ffi/job.h"
 #include "cc/ffi/runtime.h"
@@ -31,7 +31,7 @@ struct ListRules {
   uint32_t ranks = 0;
   std::map<int64_t, std::string> planned;
 
-  Communicator::Chosen Choose(Kind kind, const DeviceGroup& group, int64_t bytes) const {
+  DeviceCommunicator::Chosen Choose(Kind kind, const DeviceGroup& group, int64_t bytes) const {
     const std::vector<MessageGroup::Rank>& devices = group.devices();
     if (kind == Kind::kAllReduce && ranks == devices.size() && !planned.empty()) {
       const std::string& name = std::prev(planned.upper_bound(bytes))->second;
@@ -103,7 +103,7 @@ Groups& TheGroups() {
 
 // A device's communicator, or why it has none.
 struct Handle {
-  std::unique_ptr<Communicator> communicator;
+  std::unique_ptr<DeviceCommunicator> communicator;
   Status status;
 };
 
@@ -159,7 +159,7 @@ Handle MakeHandle(int color, int key) {
   const auto choose = [](Kind kind, const DeviceGroup& of, int64_t bytes) {
     return TheGroups().rules()->Choose(kind, of, bytes);
   };
-  return {std::make_unique<Communicator>(TheExecutor(), TheMessages(), choose, group, static_cast<uint32_t>(key)),
+  return {std::make_unique<DeviceCommunicator>(TheExecutor(), TheMessages(), choose, group, static_cast<uint32_t>(key)),
           Status()};
 }
 
@@ -178,26 +178,27 @@ const BackendTable kTable = {
       return it ? static_cast<int>(it->size()) : 1;
     },
     [](const void* operand, void* result, int64_t bytes, int dtype, int reduction, void* handle) {
-      return Run(handle, [&](Communicator& it) {
+      return Run(handle, [&](DeviceCommunicator& it) {
         return it.AllReduce(Bytes(operand), Bytes(result), bytes, static_cast<DType>(dtype),
                             static_cast<Reduction>(reduction));
       });
     },
     [](const void* operand, void* result, int64_t bytes, int dtype, int reduction, void* handle) {
-      return Run(handle, [&](Communicator& it) {
+      return Run(handle, [&](DeviceCommunicator& it) {
         return it.ReduceScatter(Bytes(operand), Bytes(result), bytes, static_cast<DType>(dtype),
                                 static_cast<Reduction>(reduction));
       });
     },
     [](const void* operand, void* result, int64_t bytes, void* handle) {
-      return Run(handle, [&](Communicator& it) { return it.AllGather(Bytes(operand), Bytes(result), bytes); });
+      return Run(handle, [&](DeviceCommunicator& it) { return it.AllGather(Bytes(operand), Bytes(result), bytes); });
     },
     [](const void* message, int64_t bytes, int peer, const char* name, void* handle) {
-      return Begin(handle,
-                   [&](Communicator& it) { return it.Send(Bytes(message), bytes, static_cast<uint32_t>(peer), name); });
+      return Begin(handle, [&](DeviceCommunicator& it) {
+        return it.Send(Bytes(message), bytes, static_cast<uint32_t>(peer), name);
+      });
     },
     [](void* message, int64_t bytes, int peer, const char* name, void* handle) {
-      return Begin(handle, [&](Communicator& it) {
+      return Begin(handle, [&](DeviceCommunicator& it) {
         return it.Receive(Bytes(message), bytes, static_cast<uint32_t>(peer), name);
       });
     },

@@ -1,4 +1,4 @@
-#include "cc/executor/communicator.h"
+#include "cc/executor/device_communicator.h"
 
 #include <cstring>
 #include <utility>
@@ -64,27 +64,27 @@ void Transfer::End(const Status& status) {
   ended_.notify_all();
 }
 
-Status Communicator::AllReduce(const std::byte* operand, std::byte* result, int64_t bytes, DType dtype,
-                               Reduction reduction) {
+Status DeviceCommunicator::AllReduce(const std::byte* operand, std::byte* result, int64_t bytes, DType dtype,
+                                     Reduction reduction) {
   const Chosen chosen = choose_(Kind::kAllReduce, *group_, bytes);
   return Run({"all-reduce", chosen.list, chosen.plan, Kind::kAllReduce, reduction, dtype, bytes, operand == result},
              operand, result);
 }
 
-Status Communicator::ReduceScatter(const std::byte* operand, std::byte* result, int64_t bytes, DType dtype,
-                                   Reduction reduction) {
+Status DeviceCommunicator::ReduceScatter(const std::byte* operand, std::byte* result, int64_t bytes, DType dtype,
+                                         Reduction reduction) {
   const Chosen chosen = choose_(Kind::kReduceScatter, *group_, bytes * size());
   return Run({"reduce-scatter", chosen.list, chosen.plan, Kind::kReduceScatter, reduction, dtype, bytes, false},
              operand, result);
 }
 
-Status Communicator::AllGather(const std::byte* operand, std::byte* result, int64_t bytes) {
+Status DeviceCommunicator::AllGather(const std::byte* operand, std::byte* result, int64_t bytes) {
   const Chosen chosen = choose_(Kind::kAllGather, *group_, bytes * size());
   return Run({"all-gather", chosen.list, chosen.plan, Kind::kAllGather, Reduction::kSum, DType::kU8, bytes, false},
              operand, result);
 }
 
-Status Communicator::Run(const DeviceGroup::SiteKey& key, const std::byte* operand, std::byte* result) {
+Status DeviceCommunicator::Run(const DeviceGroup::SiteKey& key, const std::byte* operand, std::byte* result) {
   if (size() == 1 || key.bytes == 0) {
     std::memmove(result, operand, static_cast<size_t>(key.bytes));
     return Status();
@@ -96,8 +96,8 @@ Status Communicator::Run(const DeviceGroup::SiteKey& key, const std::byte* opera
   return status;
 }
 
-std::shared_ptr<Transfer> Communicator::Begin(const DeviceGroup::SiteKey& key, const CallId& id, uint32_t rank,
-                                              Buffers buffers) {
+std::shared_ptr<Transfer> DeviceCommunicator::Begin(const DeviceGroup::SiteKey& key, const CallId& id, uint32_t rank,
+                                                    Buffers buffers) {
   const auto call = std::make_shared<Transfer>();
   const Result<std::shared_ptr<const MessageSite>> site =
       group_->Site(key, executor_, lists_, group_->devices()[rank_].process);
@@ -110,19 +110,19 @@ std::shared_ptr<Transfer> Communicator::Begin(const DeviceGroup::SiteKey& key, c
   return call;
 }
 
-std::shared_ptr<Transfer> Communicator::Send(const std::byte* bytes, int64_t size, uint32_t to,
-                                             const std::string& name) {
+std::shared_ptr<Transfer> DeviceCommunicator::Send(const std::byte* bytes, int64_t size, uint32_t to,
+                                                   const std::string& name) {
   return Move(bytes, nullptr, size, rank_, to, name);
 }
 
-std::shared_ptr<Transfer> Communicator::Receive(std::byte* bytes, int64_t size, uint32_t from,
-                                                const std::string& name) {
+std::shared_ptr<Transfer> DeviceCommunicator::Receive(std::byte* bytes, int64_t size, uint32_t from,
+                                                      const std::string& name) {
   return Move(nullptr, bytes, size, from, rank_, name);
 }
 
 // A broadcast in a group of two, of which the sender's result is never stored to.
-std::shared_ptr<Transfer> Communicator::Move(const std::byte* sent, std::byte* received, int64_t size, uint32_t from,
-                                             uint32_t to, const std::string& name) {
+std::shared_ptr<Transfer> DeviceCommunicator::Move(const std::byte* sent, std::byte* received, int64_t size,
+                                                   uint32_t from, uint32_t to, const std::string& name) {
   const CallId id{group_->PairId(from, to), transfers_[{from, to}]++, 0, failures_};
   Buffers buffers{{sent != nullptr ? sent : received}, {received}, nullptr, true};
   if (sent != nullptr) buffers.results[0] = const_cast<std::byte*>(sent);

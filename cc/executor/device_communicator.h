@@ -1,7 +1,7 @@
 // One device's part in the collectives of a group of devices, as XLA asks for them: each call blocks until it is over.
 //
 //   auto group = std::make_shared<DeviceGroup>("devices 0-3", devices, /*instance=*/0);
-//   Communicator communicator(executor, lists, group, /*rank=*/2);
+//   DeviceCommunicator communicator(executor, lists, group, /*rank=*/2);
 //   Status status = communicator.AllReduce(operand, result, bytes, DType::kF32, Reduction::kSum);
 //   std::shared_ptr<Transfer> sent = communicator.Send(bytes, size, /*to=*/3, "collective-permute");
 //   status = sent->Wait();
@@ -91,7 +91,7 @@ class Transfer {
   std::optional<Status> status_;
 };
 
-class Communicator {
+class DeviceCommunicator {
  public:
   struct Chosen {
     std::string list, plan;
@@ -99,8 +99,8 @@ class Communicator {
   // The list of messages that a collective runs whose larger buffer has so many bytes, and the plan that it is of.
   using ChooseList = std::function<Chosen(Kind kind, const DeviceGroup& group, int64_t bytes)>;
 
-  Communicator(Executor& executor, MessageRegistry& lists, ChooseList choose, std::shared_ptr<DeviceGroup> group,
-               uint32_t rank)
+  DeviceCommunicator(Executor& executor, MessageRegistry& lists, ChooseList choose, std::shared_ptr<DeviceGroup> group,
+                     uint32_t rank)
       : executor_(executor), lists_(lists), choose_(std::move(choose)), group_(std::move(group)), rank_(rank) {}
 
   const DeviceGroup& group() const { return *group_; }

@@ -1,4 +1,4 @@
-#include "cc/executor/communicator.h"
+#include "cc/executor/device_communicator.h"
 
 #include <complex>
 #include <cstring>
@@ -48,23 +48,23 @@ class Job {
   void Kill(uint32_t process) { network_.Kill(process); }
 
   // By rank; those of a process share their group.
-  std::vector<std::unique_ptr<Communicator>> Make(const std::vector<uint32_t>& devices, uint32_t instance = 0) {
+  std::vector<std::unique_ptr<DeviceCommunicator>> Make(const std::vector<uint32_t>& devices, uint32_t instance = 0) {
     std::vector<MessageGroup::Rank> members;
     for (const uint32_t device : devices) members.push_back({device / each_, device});
     std::vector<std::shared_ptr<DeviceGroup>> groups;
     for (uint32_t process = 0; process < network_.processes(); ++process) {
       groups.push_back(std::make_shared<DeviceGroup>("devices", members, instance));
     }
-    std::vector<std::unique_ptr<Communicator>> made;
+    std::vector<std::unique_ptr<DeviceCommunicator>> made;
     for (uint32_t rank = 0; rank < devices.size(); ++rank) {
-      made.push_back(std::make_unique<Communicator>(executor(members[rank].process), lists_, Choose,
-                                                    groups[members[rank].process], rank));
+      made.push_back(std::make_unique<DeviceCommunicator>(executor(members[rank].process), lists_, Choose,
+                                                          groups[members[rank].process], rank));
     }
     return made;
   }
 
  private:
-  static Communicator::Chosen Choose(Kind kind, const DeviceGroup& group, int64_t bytes) {
+  static DeviceCommunicator::Chosen Choose(Kind kind, const DeviceGroup& group, int64_t bytes) {
     const std::string ranks = "/" + std::to_string(group.devices().size());
     if (kind == Kind::kReduceScatter) return {"reduce_scatter/direct" + ranks, "direct"};
     if (kind == Kind::kAllGather) return {"all_gather/ring" + ranks, "ring"};
@@ -90,9 +90,9 @@ void ExpectOk(const std::vector<Status>& ends) {
   for (const Status& end : ends) EXPECT_TRUE(end.ok()) << end.message();
 }
 
-class CommunicatorTest : public testing::TestWithParam<uint32_t> {};
+class DeviceCommunicatorTest : public testing::TestWithParam<uint32_t> {};
 
-TEST_P(CommunicatorTest, ReducesApartFromItsOperandAndInPlace) {
+TEST_P(DeviceCommunicatorTest, ReducesApartFromItsOperandAndInPlace) {
   Job job(4, GetParam());
   const auto ranks = job.Make({0, 1, 2, 3});
   for (const size_t elements : {1u, 100u, 5000u, 200000u}) {
@@ -119,7 +119,7 @@ TEST_P(CommunicatorTest, ReducesApartFromItsOperandAndInPlace) {
   }
 }
 
-TEST_P(CommunicatorTest, MultipliesComplexNumbers) {
+TEST_P(DeviceCommunicatorTest, MultipliesComplexNumbers) {
   Job job(2, GetParam());
   const auto ranks = job.Make({0, 1});
   std::vector<Bytes> values = {Pack<std::complex<float>>({{1, 2}}), Pack<std::complex<float>>({{3, -1}})};
@@ -130,7 +130,7 @@ TEST_P(CommunicatorTest, MultipliesComplexNumbers) {
   for (const Bytes& result : results) EXPECT_EQ(Unpack<std::complex<float>>(result)[0], std::complex<float>(5, 5));
 }
 
-TEST_P(CommunicatorTest, ScattersAndGathersInTheOrderOfItsRanks) {
+TEST_P(DeviceCommunicatorTest, ScattersAndGathersInTheOrderOfItsRanks) {
   Job job(4, GetParam());
   const auto ranks = job.Make({2, 0, 3, 1});
   std::vector<Bytes> slices(4, Bytes(3 * sizeof(int32_t))), wholes(4, Bytes(12 * sizeof(int32_t)));
@@ -149,7 +149,7 @@ TEST_P(CommunicatorTest, ScattersAndGathersInTheOrderOfItsRanks) {
 }
 
 // As XLA permutes: all begin to receive and to send, then wait.
-TEST_P(CommunicatorTest, MovesMessagesBetweenItsRanks) {
+TEST_P(DeviceCommunicatorTest, MovesMessagesBetweenItsRanks) {
   Job job(4, GetParam());
   const auto ranks = job.Make({0, 1, 2, 3});
   for (const int64_t bytes : {0, 8, 100000, 3000000}) {
@@ -168,9 +168,9 @@ TEST_P(CommunicatorTest, MovesMessagesBetweenItsRanks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(DevicesOfAProcess, CommunicatorTest, testing::Values(1, 2));
+INSTANTIATE_TEST_SUITE_P(DevicesOfAProcess, DeviceCommunicatorTest, testing::Values(1, 2));
 
-TEST(Communicator, UnlikeCallsFailAtOnceAndNameBoth) {
+TEST(DeviceCommunicator, UnlikeCallsFailAtOnceAndNameBoth) {
   Job job(2, 1);
   const auto ranks = job.Make({0, 1});
   std::vector<Bytes> results(2, Bytes(64));
@@ -186,7 +186,7 @@ TEST(Communicator, UnlikeCallsFailAtOnceAndNameBoth) {
   }
 }
 
-TEST(Communicator, ALateDeviceFailsAllByNameAndTheNextCallWorks) {
+TEST(DeviceCommunicator, ALateDeviceFailsAllByNameAndTheNextCallWorks) {
   Job job(2, 1);
   const auto ranks = job.Make({1, 0});  // messages call a rank by its device
   for (uint32_t process = 0; process < 2; ++process) job.executor(process).SetDeadline(0.2);
@@ -205,7 +205,7 @@ TEST(Communicator, ALateDeviceFailsAllByNameAndTheNextCallWorks) {
 }
 
 // A device whose call failed may have left out calls that the other still makes.
-TEST(Communicator, DevicesThatFailedUnlikeOftenNeverJoinOneCall) {
+TEST(DeviceCommunicator, DevicesThatFailedUnlikeOftenNeverJoinOneCall) {
   Job job(2, 1);
   const auto ranks = job.Make({0, 1});
   for (uint32_t process = 0; process < 2; ++process) job.executor(process).SetDeadline(0.2);
@@ -219,7 +219,7 @@ TEST(Communicator, DevicesThatFailedUnlikeOftenNeverJoinOneCall) {
   }
 }
 
-TEST(Communicator, ADeadProcessIsNamedAtOnce) {
+TEST(DeviceCommunicator, ADeadProcessIsNamedAtOnce) {
   Job job(3, 1);
   const auto ranks = job.Make({0, 1, 2});
   Bytes operand = Pack<float>({1});
