@@ -37,7 +37,7 @@ Result<std::shared_ptr<const MessageSite>> DeviceGroup::Site(const SiteKey& key,
     group.lists.push_back(group.ranks[rank].process == process ? lists.Find(key.list, rank) : nullptr);
   }
   Result<std::shared_ptr<MessageSite>> made =
-      MessageSite::Make({key.name, name_, key.plan, "a collective of the program's own"}, key.kind, key.reduction,
+      MessageSite::Make({key.name, name_, key.plan, "a line that jaxcomm does not see"}, key.kind, key.reduction,
                         key.pair ? PairId(key.pair->first, key.pair->second) : id_, /*site=*/0, {group}, process);
   if (!made.ok()) return made.status();
   const std::shared_ptr<MessageSite>& site = made.value();
