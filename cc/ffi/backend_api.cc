@@ -57,6 +57,13 @@ struct ListRules {
   }
 };
 
+// By the process of each rank; a device's number says nothing to the user.
+std::string NameOf(const std::vector<MessageGroup::Rank>& devices) {
+  std::vector<uint32_t> processes;
+  for (const MessageGroup::Rank& device : devices) processes.push_back(device.process);
+  return "processes " + JoinRanks(processes);
+}
+
 // The groups for whose communicators devices may ask.
 class Groups {
  public:
@@ -65,11 +72,9 @@ class Groups {
     std::lock_guard<std::mutex> lock(mutex_);
     expected_.clear();
     for (const std::vector<MessageGroup::Rank>& devices : groups) {
-      std::string name = "devices ";
       std::vector<uint32_t> numbers;
       for (const MessageGroup::Rank& device : devices) numbers.push_back(device.device);
-      name += JoinRanks(numbers);
-      expected_[devices[0].device] = std::make_shared<DeviceGroup>(name, devices, instances_[numbers]++);
+      expected_[devices[0].device] = std::make_shared<DeviceGroup>(NameOf(devices), devices, instances_[numbers]++);
     }
   }
 

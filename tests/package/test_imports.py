@@ -50,7 +50,7 @@ MAY_IMPORT = {
     "cli": "backend cluster collectives distributed ffi files gpu measure plan planner profile program report "
     "schedules shares simulate testbed train",
     "jax_compat": "",
-    "jaxcomm": "collectives communicator initialize lax plan planner profile report schedules statistics train",
+    "jaxcomm": "backend collectives communicator initialize lax plan planner profile report schedules statistics train",
 }
 EVERYBODY_MAY = {"errors", "extras", "log", "values"}
 
