@@ -64,17 +64,18 @@ std::string NameOf(const std::vector<MessageGroup::Rank>& devices) {
   return "processes " + JoinRanks(processes);
 }
 
-// The groups for whose communicators devices may ask.
+// The groups for whose communicators devices may ask: by nothing else could a group be told from another one with the
+// same first device.
 class Groups {
  public:
-  // From now on devices ask for these, of which no two have the same first device.
+  // From now on devices ask for these only, of which no two have the same first device.
   void Expect(const std::vector<std::vector<MessageGroup::Rank>>& groups) {
     std::lock_guard<std::mutex> lock(mutex_);
     expected_.clear();
     for (const std::vector<MessageGroup::Rank>& devices : groups) {
       std::vector<uint32_t> numbers;
       for (const MessageGroup::Rank& device : devices) numbers.push_back(device.device);
-      expected_[devices[0].device] = std::make_shared<DeviceGroup>(NameOf(devices), devices, instances_[numbers]++);
+      expected_[numbers[0]] = std::make_shared<DeviceGroup>(NameOf(devices), devices, instances_[numbers]++);
     }
   }
 
@@ -226,8 +227,8 @@ JAXCOMM_EXPORT int jaxcomm_backend_table(const void** table, char* error, int64_
   return Answer(error, capacity, [&] { *table = &kTable; });
 }
 
-// Devices are about to ask for the communicators of these groups: `sizes` of them, one after the other in `devices`,
-// with the process of each.
+// Devices are about to ask for the communicators of these groups, and of no others: `sizes` of them, one after the
+// other in `devices`, with the process of each.
 JAXCOMM_EXPORT int jaxcomm_backend_expect(const uint32_t* devices, const uint32_t* processes, const int64_t* sizes,
                                           int64_t groups, char* error, int64_t capacity) {
   return Answer(error, capacity, [&]() -> Status {
