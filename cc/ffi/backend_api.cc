@@ -204,9 +204,8 @@ const BackendTable kTable = {
     },
     [](void* request) {
       const std::unique_ptr<Request> it(static_cast<Request*>(request));
-      const Status status = it->transfer->Wait();
-      if (it->handle->communicator) it->handle->communicator->Count(status);
-      return End(status);
+      const auto& communicator = it->handle->communicator;
+      return End(communicator ? communicator->Wait(it->transfer) : it->transfer->Wait());
     },
     [](char* text, int capacity) {
       CopyText(error_text, text, capacity);
