@@ -192,10 +192,11 @@ TEST(DeviceCommunicator, ALateDeviceFailsAllByNameAndTheNextCallWorks) {
   Job job(2, 1);
   const auto ranks = job.Make({1, 0});  // messages call a rank by its device
   for (uint32_t process = 0; process < 2; ++process) job.executor(process).SetDeadline(0.2);
-  Bytes operand = Pack<float>({1});
-  std::vector<Bytes> results(2, Bytes(4));
+  const int64_t bytes = 400000;  // so many are sent when the other has come: who is late cannot end the call alone
+  const Bytes operand = Pack(std::vector<float>(bytes / 4, 1));
+  std::vector<Bytes> results(2, Bytes(bytes));
   const auto sum = [&](size_t rank) {
-    return ranks[rank]->AllReduce(operand.data(), results[rank].data(), 4, DType::kF32, Reduction::kSum);
+    return ranks[rank]->AllReduce(operand.data(), results[rank].data(), bytes, DType::kF32, Reduction::kSum);
   };
   const Status first = sum(0);
   EXPECT_NE(first.message().find("DeadlineError: all-reduce"), std::string::npos) << first.message();
