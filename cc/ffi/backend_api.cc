@@ -64,6 +64,9 @@ class Groups {
   void Expect(const std::vector<std::vector<MessageGroup::Rank>>& groups) {
     std::lock_guard<std::mutex> lock(mutex_);
     expected_.clear();
+    // Processes that are new in this job have made no groups in the last one.
+    const uint64_t generation = TheJob().generation();
+    if (std::exchange(generation_, generation) != generation) instances_.clear();
     for (const std::vector<MessageGroup::Rank>& devices : groups) {
       std::string name = "devices ";
       std::vector<uint32_t> numbers;
@@ -91,7 +94,8 @@ class Groups {
  private:
   mutable std::mutex mutex_;
   std::map<uint32_t, std::shared_ptr<DeviceGroup>> expected_;  // by their first device
-  std::map<std::vector<uint32_t>, uint32_t> instances_;        // so far, by devices
+  std::map<std::vector<uint32_t>, uint32_t> instances_;        // so far in the generation, by devices
+  uint64_t generation_ = 0;
   std::shared_ptr<const ListRules> rules_ = std::make_shared<const ListRules>();
 };
 
@@ -105,6 +109,13 @@ Groups& TheGroups() {
 struct Handle {
   std::unique_ptr<DeviceCommunicator> communicator;
   Status status;
+  uint64_t generation = TheJob().generation();
+
+  // An error: it has none, or that of another job.
+  Status Check() const {
+    return communicator ? TheJob().CheckGeneration(generation, "a collective over " + communicator->group().name())
+                        : status;
+  }
 };
 
 struct Request {
@@ -124,7 +135,8 @@ template <typename Call>
 int Run(void* handle, Call call) {
   auto* const it = static_cast<Handle*>(handle);
   try {
-    return End(it->communicator ? call(*it->communicator) : it->status);
+    const Status status = it->Check();
+    return End(status.ok() ? call(*it->communicator) : status);
   } catch (const std::exception& error) {
     return End(Status(Code::kInternal, error.what()));
   }
@@ -134,11 +146,11 @@ template <typename Start>
 void* Begin(void* handle, Start start) {
   auto* const it = static_cast<Handle*>(handle);
   auto request = std::make_unique<Request>(Request{it, nullptr});
-  if (it->communicator) {
+  if (const Status status = it->Check(); status.ok()) {
     request->transfer = start(*it->communicator);
   } else {
     request->transfer = std::make_shared<Transfer>();
-    request->transfer->End(it->status);
+    request->transfer->End(status);
   }
   return request.release();
 }

@@ -1,7 +1,8 @@
 """A process in several jobs, one after the other: each is initialized, works, and is shut down.
 
 Words: "lax" or "jaxcomm" for the sums, and for each job the coordinator's "host:port" with its number of processes:
-"127.0.0.1:5000/2". A process that a job has no place for ends.
+"127.0.0.1:5000/2". A process that a job has no place for ends. The process RESTARTS, if one is named, is started again
+for each job.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def kept() -> dict[str, int]:
 
 def main(sums: str, *generations: str) -> None:
     me = int(os.environ["SLURM_PROCID"])
-    for number, generation in enumerate(generations):
+    for number, generation in enumerate(generations, int(os.environ.get("FIRST", "0"))):
         coordinator, _, processes = generation.partition("/")
         if me >= int(processes):
             return
@@ -67,6 +68,9 @@ def main(sums: str, *generations: str) -> None:
         jax.distributed.shutdown()
         clear_backends()
         jax.clear_caches()
+        if os.environ.get("RESTARTS") == str(me) and len(generations) > 1:
+            os.environ["FIRST"] = str(number + 1)
+            os.execv(sys.executable, [sys.executable, "-m", "tests.processes.reinitialize", sums, *generations[1:]])
 
 
 if __name__ == "__main__":
