@@ -2,7 +2,7 @@
 
 Words: "lax" or "jaxcomm" for the sums, and for each job the coordinator's "host:port" with its number of processes:
 "127.0.0.1:5000/2". A process that a job has no place for ends. The process RESTARTS, if one is named, is started again
-for each job.
+for each job; with MEASURES each job measures its links, too.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxcomm
+from jaxcomm.measure.processes import measure_links
 from tests.processes import jobs
 
 SIZES = (4, 1 << 20)
@@ -62,6 +63,8 @@ def main(sums: str, *generations: str) -> None:
         if sums == "jaxcomm":
             jaxcomm.init(deadline_s=60)
         right = work(jaxcomm if sums == "jaxcomm" else jax.lax)
+        if "MEASURES" in os.environ:
+            measure_links()
         stats = jaxcomm.stats()
         gone = [each["process"] for each in stats.gone]
         jobs.report(str(number), right=right, gone=gone, rails=len(stats.rails), **kept())
