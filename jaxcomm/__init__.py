@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jaxcomm import errors, lax, plan, planner, profile, report, schedules, train
+    from jaxcomm import backend, errors, lax, plan, planner, profile, report, schedules, train
     from jaxcomm.collectives import (
         all_gather,
         grad,
@@ -38,7 +38,7 @@ _HOMES = {
     "init": "initialize",
     **dict.fromkeys(["JaxcommError", "PlanError", "ProfileError"], "errors"),
     **dict.fromkeys(["stats", "reset_stats"], "statistics"),
-    **dict.fromkeys(["errors", "lax", "plan", "planner", "profile", "report", "schedules", "train"], ""),
+    **dict.fromkeys(["backend", "errors", "lax", "plan", "planner", "profile", "report", "schedules", "train"], ""),
 }
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "ProfileError",
     "__version__",
     "all_gather",
+    "backend",
     "errors",
     "grad",
     "init",

@@ -115,8 +115,11 @@ JAXCOMM_ABI int MPIABI_Error_string(int, char* text, int* length) {
           ? "a buffer of 2^31 elements or more, or a message of 2 GiB or more: jaxlib passes counts of 32 "
             "bits.\n  Cure: split the array."
           : "jaxcomm.backend did not start; see what it wrote before.";
-  *length = count_is_negative || table == nullptr ? std::snprintf(text, kErrorChars, "%s", reason)
-                                                  : table->error_text(text, kErrorChars);
+  // By this word jaxcomm.errors finds its own errors in JAX's.
+  const int before = std::snprintf(text, kErrorChars, "jaxcomm: ");
+  char* const rest = text + before;
+  *length = before + (count_is_negative || table == nullptr ? std::snprintf(rest, kErrorChars - before, "%s", reason)
+                                                            : table->error_text(rest, kErrorChars - before));
   return 0;
 }
 

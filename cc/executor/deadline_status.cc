@@ -29,8 +29,7 @@ Status DeadlineStatus(const MessageCall& call, const MessageCall::Delay& delay, 
     return found;
   };
   const std::vector<uint32_t>& all = site.groups()[group];
-  const std::string everybody =
-      site.groups().size() > 1 ? "the group " + JoinRanks(names(all)) : std::to_string(all.size());
+  const std::string everybody = site.names_ranks() ? "the group " + JoinRanks(names(all)) : std::to_string(all.size());
   const Status status = DeadlineExceeded{call.Describe(), names(late),  names(delay.waiting),
                                          everybody,       delay.waited, arrived ? "sent all messages" : "arrived"}
                             .status();

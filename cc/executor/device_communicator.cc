@@ -15,6 +15,14 @@ uint64_t IdOf(const std::vector<MessageGroup::Rank>& devices, uint32_t instance)
   return Hash(text);
 }
 
+// Devices whose calls differ only in what they make of the operands find it here.
+std::string WhereOf(const DeviceGroup::SiteKey& key) {
+  static constexpr const char* kReductions[] = {"sum", "maximum", "minimum", "product"};  // in the order of Reduction
+  const bool reduces = !key.pair && key.kind != Kind::kAllGather;
+  const std::string what = reduces ? kReductions[static_cast<int>(key.reduction)] : "collective";
+  return "a " + what + " of the program's own";
+}
+
 }  // namespace
 
 DeviceGroup::DeviceGroup(std::string name, std::vector<MessageGroup::Rank> devices, uint32_t instance)
@@ -38,12 +46,12 @@ Result<std::shared_ptr<const MessageSite>> DeviceGroup::Site(const SiteKey& key,
     group.lists.push_back(group.ranks[rank].process == process ? lists.Find(key.list, rank) : nullptr);
   }
   Result<std::shared_ptr<MessageSite>> made =
-      MessageSite::Make({key.name, name_, key.plan, "a collective of the program's own"}, key.kind, key.reduction,
+      MessageSite::Make({key.name, name_, key.plan, WhereOf(key)}, key.kind, key.reduction,
                         key.pair ? PairId(key.pair->first, key.pair->second) : id_, /*site=*/0, {group}, process);
   if (!made.ok()) return made.status();
   const std::shared_ptr<MessageSite>& site = made.value();
   if (!key.is_in_place) site->SeparateResults();
-  site->NameDevices();
+  if (key.pair) site->NameRanks({key.pair->first, key.pair->second});
   if (Status status = site->SetLeaves({{key.dtype, key.bytes}}, executor.stats()); !status.ok()) return status;
   if (sites_.size() >= kMostSites) {
     for (const auto& [oldest, forgotten] : sites_) executor.Forget(forgotten.get());

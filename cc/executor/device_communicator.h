@@ -1,6 +1,6 @@
 // One device's part in the collectives of a group of devices, as XLA asks for them: each call blocks until it is over.
 //
-//   auto group = std::make_shared<DeviceGroup>("devices 0-3", devices, /*instance=*/0);
+//   auto group = std::make_shared<DeviceGroup>("processes 0,1,2,3", devices, /*instance=*/0);
 //   DeviceCommunicator communicator(executor, lists, group, /*rank=*/2);
 //   Status status = communicator.AllReduce(operand, result, bytes, DType::kF32, Reduction::kSum);
 //   std::shared_ptr<Transfer> sent = communicator.Send(bytes, size, /*to=*/3, "collective-permute");

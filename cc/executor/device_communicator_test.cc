@@ -188,9 +188,24 @@ TEST(DeviceCommunicator, UnlikeCallsFailAtOnceAndNameBoth) {
   }
 }
 
+TEST(DeviceCommunicator, ASumBesideAMaximumFailsAndNamesBoth) {
+  Job job(2, 1);
+  const auto ranks = job.Make({0, 1});
+  std::vector<Bytes> results(2, Bytes(4));
+  const Bytes operand(4);
+  const std::vector<Status> ends = OnThreads(2, [&](size_t rank) {
+    return ranks[rank]->AllReduce(operand.data(), results[rank].data(), 4, DType::kF32,
+                                  rank == 0 ? Reduction::kSum : Reduction::kMax);
+  });
+  for (const Status& end : ends) {
+    EXPECT_NE(end.message().find("at a sum of the program's own"), std::string::npos) << end.message();
+    EXPECT_NE(end.message().find("at a maximum of the program's own"), std::string::npos) << end.message();
+  }
+}
+
 TEST(DeviceCommunicator, ALateDeviceFailsAllByNameAndTheNextCallWorks) {
   Job job(2, 1);
-  const auto ranks = job.Make({1, 0});  // messages call a rank by its device
+  const auto ranks = job.Make({1, 0});
   for (uint32_t process = 0; process < 2; ++process) job.executor(process).SetDeadline(0.2);
   const int64_t bytes = 400000;  // so many are sent when the other has come: who is late cannot end the call alone
   const Bytes operand = Pack(std::vector<float>(bytes / 4, 1));
@@ -200,11 +215,20 @@ TEST(DeviceCommunicator, ALateDeviceFailsAllByNameAndTheNextCallWorks) {
   };
   const Status first = sum(0);
   EXPECT_NE(first.message().find("DeadlineError: all-reduce"), std::string::npos) << first.message();
-  EXPECT_NE(first.message().find("rank 0 of 2 has not arrived"), std::string::npos) << first.message();
+  EXPECT_NE(first.message().find("rank 1 of 2 has not arrived"), std::string::npos) << first.message();
   EXPECT_FALSE(sum(1).ok());  // it comes to the call that the other has given up
   for (uint32_t process = 0; process < 2; ++process) job.executor(process).SetDeadline(30);
   ExpectOk(OnThreads(2, sum));
   EXPECT_EQ(Unpack<float>(results[0])[0], 2);
+}
+
+TEST(DeviceCommunicator, ALateSenderIsNamedByItsRankInTheWholeGroup) {
+  Job job(4, 1);
+  const auto ranks = job.Make({3, 2, 1, 0});
+  for (uint32_t process = 0; process < 4; ++process) job.executor(process).SetDeadline(0.2);
+  Bytes received(8);
+  const Status end = ranks[1]->Receive(received.data(), 8, /*from=*/3, "collective-permute")->Wait();
+  EXPECT_NE(end.message().find("rank 3 of the group 3,1 has not arrived"), std::string::npos) << end.message();
 }
 
 // A device whose call failed may have left out calls that the other still makes.

@@ -97,8 +97,8 @@ class MessageSite {
 
   // Before the first call, of an all-reduce: its results are not its operands.
   void SeparateResults() { is_in_place_ = false; }
-  // Before the first call: messages to the user call ranks by their devices.
-  void NameDevices() { names_devices_ = true; }
+  // Before the first call, of one group: the numbers by which messages to the user call its ranks.
+  void NameRanks(std::vector<uint32_t> names) { names_ = std::move(names); }
 
   // Fixes the leaves at the first call; later calls find the same ones. For a reduce-scatter and an all-gather a leaf's
   // bytes are those of one slice. An error: the messages do not make this collective of them.
@@ -143,8 +143,11 @@ class MessageSite {
   std::optional<uint32_t> FindLocal(uint32_t rank) const;
   // What messages call a rank: its number, or where there are several groups that do not change its device.
   uint32_t NameOf(uint32_t rank) const {
-    return names_devices_ || (groups_.size() > 1 && !is_divided()) ? ranks_[rank].device : rank;
+    if (!names_.empty()) return names_[rank];
+    return groups_.size() > 1 && !is_divided() ? ranks_[rank].device : rank;
   }
+  // Whether the names of a group's ranks are not those from 0 on.
+  bool names_ranks() const { return groups_.size() > 1 || !names_.empty(); }
   // Whether a rank of this process is in the rank's group.
   bool Concerns(uint32_t rank) const { return concerned_[ranks_[rank].group]; }
   // The other processes that have a rank in a group with one of this process.
@@ -213,7 +216,8 @@ class MessageSite {
   Label label_;
   Kind kind_;
   Reduction reduction_;
-  bool is_in_place_ = true, names_devices_ = false;
+  bool is_in_place_ = true;
+  std::vector<uint32_t> names_;  // none: as NameOf says
   std::optional<AllowedLoss> loss_;
   uint64_t communicator_;
   uint32_t site_, process_;

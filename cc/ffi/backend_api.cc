@@ -57,10 +57,18 @@ struct ListRules {
   }
 };
 
-// The groups for whose communicators devices may ask.
+// By the process of each rank; a device's number says nothing to the user.
+std::string NameOf(const std::vector<MessageGroup::Rank>& devices) {
+  std::vector<uint32_t> processes;
+  for (const MessageGroup::Rank& device : devices) processes.push_back(device.process);
+  return "processes " + JoinRanks(processes);
+}
+
+// The groups for whose communicators devices may ask: by nothing else could a group be told from another one with the
+// same first device.
 class Groups {
  public:
-  // From now on devices ask for these, of which no two have the same first device.
+  // From now on devices ask for these only, of which no two have the same first device.
   void Expect(const std::vector<std::vector<MessageGroup::Rank>>& groups) {
     std::lock_guard<std::mutex> lock(mutex_);
     expected_.clear();
@@ -68,11 +76,9 @@ class Groups {
     const uint64_t generation = TheJob().generation();
     if (std::exchange(generation_, generation) != generation) instances_.clear();
     for (const std::vector<MessageGroup::Rank>& devices : groups) {
-      std::string name = "devices ";
       std::vector<uint32_t> numbers;
       for (const MessageGroup::Rank& device : devices) numbers.push_back(device.device);
-      name += JoinRanks(numbers);
-      expected_[devices[0].device] = std::make_shared<DeviceGroup>(name, devices, instances_[numbers]++);
+      expected_[numbers[0]] = std::make_shared<DeviceGroup>(NameOf(devices), devices, instances_[numbers]++);
     }
   }
 
@@ -232,8 +238,8 @@ JAXCOMM_EXPORT int jaxcomm_backend_table(const void** table, char* error, int64_
   return Answer(error, capacity, [&] { *table = &kTable; });
 }
 
-// Devices are about to ask for the communicators of these groups: `sizes` of them, one after the other in `devices`,
-// with the process of each.
+// Devices are about to ask for the communicators of these groups, and of no others: `sizes` of them, one after the
+// other in `devices`, with the process of each.
 JAXCOMM_EXPORT int jaxcomm_backend_expect(const uint32_t* devices, const uint32_t* processes, const int64_t* sizes,
                                           int64_t groups, char* error, int64_t capacity) {
   return Answer(error, capacity, [&]() -> Status {

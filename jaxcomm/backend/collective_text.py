@@ -20,6 +20,9 @@ _COLLECTIVE: Final = re.compile(rf"^\s*(?:ROOT )?%?\S+ = (?:\(.*?\)|\S+) ({'|'.j
 _GROUPS: Final = re.compile(r", replica_groups=((?:mesh)?[\[{].*?)(?=, (?!device_ids)[a-z_]+=|$)")
 _MESH: Final = re.compile(r"mesh\[(.*?)\](?:, ?device_ids=\((.*?)\))? \{(.*?)\}$")
 _IOTA: Final = re.compile(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?$")
+_SHAPE: Final = re.compile(r"\b([a-z]+\d+\w*|pred)\[([\d,]*)\]")
+_MESSAGES: Final = ("all-to-all", "ragged-all-to-all", "collective-permute", "collective-broadcast")
+_MOST: Final = 2**31 - 1
 # Without `use_global_device_ids`, these count replicas, of which a program over several partitions has one.
 _COUNT_REPLICAS: Final = ("all-reduce", "all-gather", "reduce-scatter")
 
@@ -32,7 +35,7 @@ def groups_in(text: str, devices: int) -> list[tuple[int, ...]]:
       devices: that the program runs on.
 
     Raises:
-      JaxcommError: groups that are written in a way that jaxcomm does not know.
+      JaxcommError: groups that are written in a way that jaxcomm does not know, or more elements than jaxlib can count.
     """
     everybody = tuple(range(devices))
     found: dict[tuple[int, ...], None] = {}
@@ -52,7 +55,23 @@ def groups_in(text: str, devices: int) -> list[tuple[int, ...]]:
         groups: Groups = [] if written is None or counts_replicas else list(_parse(written[1].strip()))
         for group in groups or [everybody]:
             found[group] = None
+        _check_count(line, collective[1], len(group))
     return list(found)
+
+
+def _check_count(line: str, kind: str, ranks: int) -> None:
+    """jaxlib hands counts of elements, or of bytes of a message, on as 32 bits: a larger one would be cut short."""
+    for dtype, dims in _SHAPE.findall(line.partition(f" {kind}")[0]):
+        count = int(np.prod([int(dim) for dim in dims.split(",") if dim], dtype=np.float64))
+        if kind in _MESSAGES:
+            count *= max(1, int(re.sub(r"\D", "", dtype.partition("e")[0]) or 8) // 8)
+        if kind == "all-gather":
+            count //= ranks
+        if count > _MOST:
+            raise JaxcommError(
+                f"{kind} of {dtype}[{dims}]: jaxlib counts at most {_MOST} elements, or bytes of a message.\n"
+                "  Cure: split the array, or unset JAXCOMM_EVERY_COLLECTIVE."
+            )
 
 
 def _parse(words: str) -> Iterator[tuple[int, ...]]:

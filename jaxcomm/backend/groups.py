@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -41,60 +42,80 @@ def make_known(executable: Any, devices: Sequence[Any]) -> None:
       JaxcommError: the processes of the job cannot be connected, or a group's own sum is wrong.
     """
     global _client
-    if len({device.process_index for device in devices}) < 1 or devices[0].platform != "cpu":
+    if devices[0].platform != "cpu":
         return
     with _lock:
         if _client is not devices[0].client:
             _made.clear()
             _client = devices[0].client
-        wanted = [
-            tuple(devices[position] for position in group)
-            for group in groups_in(jax_compat.program_text(executable), len(devices))
-        ]
-        for group in wanted:
-            numbers = tuple(device.id for device in group)
-            mine = any(device.process_index == jax.process_index() for device in group)
-            if mine and len(group) > 1 and numbers not in _made:
-                _made.add(numbers)
-                try:
-                    _make(group)
-                except BaseException:
-                    _made.discard(numbers)
-                    raise
+        here = [device for device in devices if device.process_index == jax.process_index()]
+        for positions in groups_in(jax_compat.program_text(executable), len(devices)):
+            group = tuple(devices[position] for position in positions)
+            if not {*here} & {*group} or _numbers(group) in _made:
+                continue
+            if len(group) > 1:
+                _make([group], partial(_sum, group))
+            else:
+                _make([(device,) for device in here], partial(_sums_alone, here, devices))
 
 
-def _make(group: Sequence[Any]) -> None:
+def _numbers(group: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(device.id for device in group)
+
+
+def _make(groups: Sequence[Sequence[Any]], run: Callable[[], None]) -> None:
+    """Runs a program whose groups, as far as devices of this process are in them, are these."""
     members.connected()
-    processes = [device.process_index for device in group]
+    devices = [device for group in groups for device in group]
     CPU.call(
         "backend_expect",
-        (ctypes.c_uint32 * len(group))(*(device.id for device in group)),
-        (ctypes.c_uint32 * len(group))(*processes),
-        (ctypes.c_int64 * 1)(len(group)),
-        1,
+        (ctypes.c_uint32 * len(devices))(*_numbers(devices)),
+        (ctypes.c_uint32 * len(devices))(*(device.process_index for device in devices)),
+        (ctypes.c_int64 * len(groups))(*map(len, groups)),
+        len(groups),
     )
     failure: list[BaseException] = []
 
-    def run() -> None:
+    def catch() -> None:
         try:
-            if (total := _sum_of_ones(group)) != len(group):
-                raise JaxcommError(f"the first sum over {len(group)} devices is {total}.\n  Cure: report this.")
+            with jax_compat.without_first_execution():
+                run()
         except BaseException as error:
             failure.append(error)
 
     # On a thread of its own none of the user's contexts (meshes, transfer guards, defaults) holds.
-    thread = threading.Thread(target=run, name="jaxcomm makes a group")
+    thread = threading.Thread(target=catch, name="jaxcomm makes a group")
     thread.start()
     thread.join()
+    CPU.call("backend_expect", None, None, None, 0)
     if failure:
         raise failure[0]
+    _made.update(map(_numbers, groups))
 
 
-def _sum_of_ones(group: Sequence[Any]) -> int:
+def _sum(group: Sequence[Any]) -> None:
+    """A sum over the devices of a group."""
     mesh = Mesh(np.array(group), ("devices",))
-    ones = jax.make_array_from_callback(
-        (len(group),), NamedSharding(mesh, PartitionSpec("devices")), lambda _: np.ones(1, np.int32)
-    )
-    with jax_compat.without_first_execution():
-        total = jax.jit(jnp.sum, out_shardings=NamedSharding(mesh, PartitionSpec()))(ones)
-        return int(np.asarray(total.addressable_data(0)))
+    total = jax.jit(jnp.sum, out_shardings=NamedSharding(mesh, PartitionSpec()))(_ones(mesh))
+    _check(total, len(group))
+
+
+def _sums_alone(here: Sequence[Any], devices: Sequence[Any]) -> None:
+    """A sum over each of these devices by itself. A program of one device has no communicator, so there are two."""
+    both = here if len(here) > 1 else [*here, next(device for device in devices if device not in here)]
+    mesh = Mesh(np.array(both).reshape(-1, 1), ("devices", "alone"))
+    spec = PartitionSpec("devices")
+    body = jax.shard_map(partial(jax.lax.psum, axis_name="alone"), mesh=mesh, in_specs=spec, out_specs=spec)
+    _check(jax.jit(body)(_ones(mesh)), 1)
+
+
+def _ones(mesh: Mesh) -> jax.Array:
+    """A one for each device."""
+    sharding = NamedSharding(mesh, PartitionSpec("devices"))
+    return jax.make_array_from_callback((mesh.size,), sharding, lambda index: np.ones(mesh.size, np.int32)[index])
+
+
+def _check(total: jax.Array, expected: int) -> None:
+    found = [int(np.asarray(shard.data).reshape(-1)[0]) for shard in total.addressable_shards]
+    if any(value != expected for value in found):
+        raise JaxcommError(f"a first sum of {expected} ones is {found}.\n  Cure: report this.")

@@ -79,7 +79,9 @@ def run(args: Namespace) -> int:
         raise JaxcommError("--json goes with --dry-run only.\n  Cure: leave out --json.")
     command = launch.command(words, is_module=args.is_module)
     coordinator = launch.local_coordinator()
-    further = _every_collective(args.plan, args.devices_per_process) if args.every_collective else {}
+    further = _every_collective(args.plan) if args.every_collective else {}
+    if args.devices_per_process > 1 and (further or environment.is_on(os.environ)):
+        further["PJRT_NPROC"] = _threads(args.devices_per_process)
     own = [
         launch.variables(
             process,
@@ -112,19 +114,17 @@ def run(args: Namespace) -> int:
     return _report(failure, args.processes) if failure else 0
 
 
-def _every_collective(plan: str | None, devices: int) -> dict[str, str]:
+def _every_collective(plan: str | None) -> dict[str, str]:
     """The variables by which jaxcomm carries all collectives."""
-    found = dict(os.environ)
-    if reason := environment.why_not(found):
+    if reason := environment.why_not(os.environ):
         raise JaxcommError(f"--every-collective: {reason}.\n  Cure: mend that, or leave out --every-collective.")
     if plan:
         load(plan)  # a mistake in the file is told before anything starts
-    threads = max(environment.THREADS, 2 * devices, int(found.get("PJRT_NPROC") or 0))
-    return {
-        **environment.variables(),
-        **({"PJRT_NPROC": str(threads)} if devices > 1 else {}),
-        **({environment.PLAN: os.path.abspath(plan)} if plan else {}),
-    }
+    return {**environment.variables(), **({environment.PLAN: os.path.abspath(plan)} if plan else {})}
+
+
+def _threads(devices: int) -> str:
+    return str(max(environment.THREADS, 2 * devices, int(os.environ.get("PJRT_NPROC") or 0)))
 
 
 def _print(command: list[str], variables: list[dict[str, str]], *, as_json: bool) -> None:

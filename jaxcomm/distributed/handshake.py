@@ -20,10 +20,11 @@ import itertools
 import secrets
 import struct
 from collections.abc import Callable
+from typing import Final
 
 from jaxcomm.distributed.secret import MAC_BYTES, is_mac, mac
-from jaxcomm.distributed.stages import VERSION
 
+VERSION: Final = 3  # one more for each change of records, handshake, frames, notices or fingerprints
 _NAME, _ZERO = b"jaxcomm", ord("0")
 _MAGIC = _NAME + bytes([_ZERO + VERSION])
 _PARTIES = struct.Struct("<8sIIIIQ")  # magic, connector, listener, rail, cuts, number of the hello

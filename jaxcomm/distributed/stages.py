@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from jaxcomm.distributed import store
+from jaxcomm.distributed.handshake import VERSION
 from jaxcomm.errors import JaxcommError
 
-VERSION: Final = 2  # one more for each change of records, handshake, frames, notices or fingerprints
 STAGES: Final = ("generation", "way", "record", "connected", "udp")  # in this order
 _FAILED: Final = "failed: "
 _CURE: Final = "run the same steps in all processes; JAXCOMM_CONNECT_TIMEOUT_S=600 gives them more time."

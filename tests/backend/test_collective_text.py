@@ -56,6 +56,28 @@ def test_unknown_groups_are_an_error_that_shows_them() -> None:
         groups_in(HEAD + LINE.format(op="all-reduce", groups="{bars:1}", global_="use_global_device_ids=true, "), 4)
 
 
+@pytest.mark.parametrize(
+    ("line", "fits"),
+    [
+        ("  %r = f32[2147483647] all-reduce(%p), replica_groups={}, to_apply=%a\n", True),
+        ("  %r = (f32[8], s8[65536,65536]) all-reduce(%p, %q), replica_groups={}, to_apply=%a\n", False),
+        ("  %r = f32[4294967296] all-gather(%p), replica_groups={}, dimensions={0}\n", True),
+        ("  %r = f32[8589934592] all-gather(%p), replica_groups={}, dimensions={0}\n", False),
+        ("  %r = c64[268435455] collective-permute(%p), source_target_pairs={{0,1}}\n", True),
+        ("  %r = c64[268435456] collective-permute(%p), source_target_pairs={{0,1}}\n", False),
+        ("  %r = bf16[1073741823] collective-permute(%p), source_target_pairs={{0,1}}\n", True),
+        ("  %r = pred[2147483648] all-to-all(%p), replica_groups={}\n", False),
+        ("  %r = f8e4m3fn[2147483647] all-to-all(%p), replica_groups={}\n", True),
+    ],
+)
+def test_more_than_jaxlib_can_count_is_an_error(line: str, fits: bool) -> None:
+    if fits:
+        assert groups_in(HEAD + line, 4) == [(0, 1, 2, 3)]
+    else:
+        with pytest.raises(JaxcommError, match="jaxlib counts at most 2147483647"):
+            groups_in(HEAD + line, 4)
+
+
 def test_groups_of_a_program_of_this_jax() -> None:
     script = """
         import jax, jax.numpy as jnp

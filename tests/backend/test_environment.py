@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from jaxcomm.backend import environment
+from jaxcomm.cli import main
 
 PTH = (Path(environment.__file__).parent / "jaxcomm.pth").read_text()
 
@@ -72,6 +74,20 @@ def test_the_pth_file_asks_the_environment(value: str, on: bool) -> None:
         timeout=60,
     )
     assert done.stdout.split() == [*([str(environment.LIBRARY)] if on else []), "False"], done.stderr
+
+
+@pytest.mark.parametrize("asked", ["by the option", "by the variables"])
+def test_launch_gives_several_devices_a_large_pool(
+    asked: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("PJRT_NPROC", raising=False)
+    if asked == "by the variables":
+        for name, value in environment.variables().items():
+            monkeypatch.setenv(name, value)
+    option = ["--every-collective"] if asked == "by the option" else []
+    assert main(["launch", "-n", "2", "--devices-per-process", "2", *option, "--dry-run", "--json", __file__]) == 0
+    processes = json.loads(capsys.readouterr().out)
+    assert [each["environment"]["PJRT_NPROC"] for each in processes] == [str(environment.THREADS)] * 2
 
 
 def test_one_process_without_distributed_runs_as_before() -> None:

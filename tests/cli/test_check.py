@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jaxcomm.backend import environment
 from jaxcomm.cli import check_cpu, check_gpu, main
 from jaxcomm.gpu import certificate
 from jaxcomm.gpu.checks import hosts_rank, sections, virtual
@@ -23,9 +24,9 @@ Replace = Callable[[dict[str, str]], Path]
 
 
 def test_the_cpu_core_is_right_on_this_machine_in_a_bare_shell(tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "PJRT_NPROC")}
+    variables = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "PJRT_NPROC")}
     command = [sys.executable, "-m", "jaxcomm.cli", "check", "--cpu", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, env=variables, cwd=tmp_path, timeout=300)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert {name: section["state"] for name, section in found["sections"].items()} == dict.fromkeys(
@@ -34,6 +35,35 @@ def test_the_cpu_core_is_right_on_this_machine_in_a_bare_shell(tmp_path: Path) -
     assert found["kernel_isa"] in ("avx512", "avx2", "neon", "plain")
     assert [row[2:] for row in found["sections"]["exact"]["rows"][1:]] == [["0", "0"]] * 6
     assert "rank 3 of 8 has not arrived after 0.3 s" in found["sections"]["deadline"]["rows"][1][0]
+
+
+CARRIERS: dict[str, tuple[dict[str, str], list[str]]] = {
+    "jaxcomm's library": (environment.variables(), ["jaxcomm", ""]),
+    "Gloo, as nobody asked": ({}, ["gloo", "JAXCOMM_EVERY_COLLECTIVE is not set"]),
+    "the user's own MPI": (
+        {"JAX_CPU_COLLECTIVES_IMPLEMENTATION": "mpi", "MPITRAMPOLINE_LIB": "/mine.so"},
+        ["mpi", "MPITRAMPOLINE_LIB names another library, /mine.so: unset it"],
+    ),
+    "Gloo, as no .pth ran": (
+        {"JAXCOMM_EVERY_COLLECTIVE": "1"},
+        ["gloo", "JAXCOMM_EVERY_COLLECTIVE is set, but the package's jaxcomm.pth did not run: install jaxcomm by pip"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CARRIERS)
+def test_it_names_the_carrier_of_unchanged_programs(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    variables, row = CARRIERS[name]
+    for variable in (*environment.variables(), environment.VARIABLE):
+        monkeypatch.delenv(variable, raising=False)
+    for variable, value in variables.items():
+        monkeypatch.setenv(variable, value)
+    assert main(["check", "--cpu", "--only", "carrier", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["sections"]["carrier"]["rows"][1] == row
+    assert main(["check", "--cpu", "--only", "carrier"]) == 0
+    assert " ".join(word for word in row if word) in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_core_that_is_wrong_fails_the_check(

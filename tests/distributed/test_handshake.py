@@ -13,13 +13,13 @@ from jaxcomm.distributed.handshake import (
     CHALLENGE_BYTES,
     HELLO_BYTES,
     PROOF_BYTES,
+    VERSION,
     WELCOME_BYTES,
     ConnectorSide,
     ListenerSide,
     NotExpected,
     Refused,
 )
-from jaxcomm.distributed.stages import VERSION
 
 CHANGED_MESSAGES = int(os.environ.get("JAXCOMM_FUZZ_EXAMPLES", "100000"))
 KEY = secret.key(b"a secret of this job", "job", 1)

@@ -12,6 +12,7 @@ import pytest
 
 from jaxcomm import plan, planner, profile
 from jaxcomm.profile import Bucket, Layer, Link, Profile, Provenance, Rack, Tolerance
+from tests.newcomer import snippets_in_jobs as jobs
 from tests.newcomer.newcomer import ROOT, blocks, shell
 
 pytest.importorskip("optax", reason="the snippets train by Optax")
@@ -311,66 +312,8 @@ def marked(snippet: str) -> str:
 
 def in_one_process(snippet: str) -> str:
     return f"""
-try:
-{textwrap.indent(snippet, "    ")}
-    raise AssertionError("one process has nothing to follow")
-except jaxcomm.JaxcommError as error:
-    assert "jaxcomm launch" in str(error)
-"""
-
-
-# What the snippet of a death is put between: process 2 dies in step 150, which is taken again by those that are left.
-BEFORE_A_DEATH = """
-import os
-import signal
-
-
-def batch(step):
-    if step == 150 and jax.process_index() == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return np.full((12, 1000), step, np.float32)
-
-
-def start():
-    return np.zeros(1000, np.float32)
-
-
-def train_step(params, batch):
-    return params + jaxcomm.psum(batch.sum(0), "data") / 12
-"""
-AFTER_A_DEATH = """
-assert (params == 200 * 199 / 2).all() and 2 in [each["process"] for each in jaxcomm.stats().gone]
-print("trained to step", step)
-"""
-
-
-def in_a_job(snippet: str) -> str:
-    program = f"{BEFORE_A_DEATH}{snippet.replace('1000:', '200:')}{AFTER_A_DEATH}"
-    return f"""
-import subprocess, sys
-
-with open("train.py", "w") as file:
-    file.write({program!r})
-words = [sys.executable, "-m", "jaxcomm.cli", "launch", "-n", "4", "--keep-going", "train.py"]
-job = subprocess.run(words, capture_output=True, text=True, timeout=300)
-assert job.returncode == 0 and job.stderr.count("error: process") == 1, job.stderr
-assert sorted(line for line in job.stdout.splitlines() if "trained" in line) == [
-    f"[{{process}}] trained to step 200" for process in (0, 1, 3)
-], job.stdout
-assert job.stdout.count("rank 2 is gone: process 2 has died") == 3
-"""
-
-
-def in_two_processes(snippet: str) -> str:
-    return f"""
-import subprocess, sys
-
-with open("train.py", "w") as file:
-    file.write({snippet!r})
-words = [sys.executable, "-m", "jaxcomm.cli", "launch", "-n", "2", "--devices-per-process", "2", "train.py"]
-job = subprocess.run(words, capture_output=True, text=True, timeout=120)
-assert job.returncode == 0, job.stderr
-assert "[0] loss 0.0" in job.stdout, job.stdout
+{snippet}
+assert not jaxcomm.stats().plans  # one process has nothing to follow
 """
 
 
@@ -398,12 +341,17 @@ PROGRAMS: dict[str, dict[str, Callable[[str], str]]] = {
         "train.local_sgd": by_rack,
     },
     f"{GUIDES}errors.md": {"errors.translated": missing_rank},
-    f"{GUIDES}processes.md": {"rng = ": in_two_processes, "live_devices": in_a_job},
+    f"{GUIDES}processes.md": {"rng = ": jobs.in_two_processes, "live_devices": jobs.in_a_job},
     f"{GUIDES}statistics.md": {
         "print(jaxcomm.stats())": after_some_steps,
         "def training": while_it_trains,
         "stats.save": for_other_tools,
         "for site in": as_it_is,
+    },
+    f"{GUIDES}unchanged_programs.md": {
+        "def step": jobs.carried,
+        "backend.use": jobs.carried_by_choice,
+        "errors.translated": jobs.missing_process,
     },
     f"{GUIDES}testbed.md": {"JAXCOMM_TESTBED_DELAY_S": two_batches, "IP_TOS": marked},
 }
@@ -434,7 +382,9 @@ def test_the_snippets_of_a_page_run(page: str, made: Path, tmp_path: Path) -> No
     parts = zip(PROGRAMS[page].values(), blocks(page, "python"), strict=True)
     program = tmp_path / f"the_snippets_of_{Path(page).stem}.py"
     program.write_text("\n".join([HEAD, *(put_into(snippet) for put_into, snippet in parts)]))
-    shell(f"python {program.name}", tmp_path, ["flax.linen", "optax"])
+    # Which library jaxlib loads is chosen before it is imported.
+    imported = [] if "unchanged" in page else ["flax.linen", "optax"]
+    shell(f"python {program.name}", tmp_path, imported)
 
 
 @pytest.mark.parametrize("page", PROGRAMS)

@@ -47,10 +47,10 @@ MAY_IMPORT = {
     "testbed": "ffi files plan",
     "train": "collectives communicator distributed ffi measure plan planner profile",
     "report": "plan plan_history profile schedules shares cluster simulate",
-    "cli": "backend cluster collectives distributed ffi files gpu measure plan planner profile program report schedules "
-    "shares simulate testbed train",
+    "cli": "backend cluster collectives distributed ffi files gpu measure plan planner profile program report "
+    "schedules shares simulate testbed train",
     "jax_compat": "",
-    "jaxcomm": "collectives communicator initialize lax plan planner profile report schedules statistics train",
+    "jaxcomm": "backend collectives communicator initialize lax plan planner profile report schedules statistics train",
 }
 EVERYBODY_MAY = {"errors", "extras", "log", "values"}
 

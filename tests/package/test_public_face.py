@@ -23,6 +23,7 @@ def test_every_name_is_there() -> None:
     ("statement", "absent"),
     [
         ("import jaxcomm", ["jax", "numpy", "pydantic", "ortools"]),
+        ("import jaxcomm; jaxcomm.backend.use()", ["jax", "jaxlib", "numpy", "pydantic"]),
         ("import jaxcomm; jaxcomm.schedules.ring(4); jaxcomm.plan.load", ["jax", "ortools"]),
         ("import jaxcomm; jaxcomm.planner.plan, jaxcomm.profile.load, jaxcomm.report, jaxcomm.__version__", ["jax"]),
         ("import jaxcomm; jaxcomm.psum, jaxcomm.train", ["ortools", "flax", "matplotlib", "jaxcomm.planner"]),

@@ -240,7 +240,7 @@ def test_where_there_is_no_choice_a_bucket_needs_no_solver() -> None:
 
 
 def test_a_missing_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
+    monkeypatch.setitem(sys.modules, "ortools.sat.python.cp_model", None)
     with pytest.raises(JaxcommError, match=r"needs the package ortools\.\n  Cure: pip install 'jaxcomm\[planner\]'"):
         planner.plan(made(4, STEADY, [Bucket(name="b", bytes=10**8, ready_s=0.0)]))
     planner.plan(made(4, STEADY))
