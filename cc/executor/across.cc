@@ -86,7 +86,7 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, con
 
 // Otherwise the rank gets an error.
 bool AcrossProcesses::IsConnected(const MessageSite& site, const Done& done) const {
-  if (!closing_ && transport_.load() != nullptr) return true;
+  if (is_connected()) return true;
   done(Status(Code::kInternal, site.text() + ": the processes of the job are not connected.\n  Cure: call " +
                                    "jaxcomm.init() after jax.distributed.initialize()."));
   return false;
@@ -111,6 +111,8 @@ void AcrossProcesses::Begin(const std::shared_ptr<const MessageSite>& site, cons
 }
 
 void AcrossProcesses::Refuse(const MessageSite& site, int64_t run, uint32_t rank, const Status& why) {
+  const User user(users_);
+  if (!is_connected()) return;
   CallId id;
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -120,7 +122,8 @@ void AcrossProcesses::Refuse(const MessageSite& site, int64_t run, uint32_t rank
 }
 
 void AcrossProcesses::Refuse(const MessageSite& site, const CallId& id, const Status& why) {
-  if (transport_.load() == nullptr) return;
+  const User user(users_);
+  if (!is_connected()) return;
   std::shared_ptr<MessageCall> call;  // that other ranks of this process have come to
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -255,6 +258,8 @@ std::shared_ptr<StepChoice> AcrossProcesses::ChoiceOf(const MessageSite& site, c
 }
 
 uint32_t AcrossProcesses::LaunchOf(const MessageSite& site, int64_t run) {
+  const User user(users_);
+  if (!is_connected()) return 0;
   std::lock_guard<std::mutex> lock(mutex_);
   return names_.LaunchOf(site.communicator(), run, GivenUp(site));
 }

@@ -66,6 +66,7 @@ class AcrossProcesses : public Transport::Events {
               Done done);
 
   // The rank cannot come: the other processes' ranks of the call end with this error, this rank is not called back.
+  // Where the processes are not connected, it is no launch: the next job counts from its own beginning.
   void Refuse(const MessageSite& site, int64_t run, uint32_t rank, const Status& why);
   void Refuse(const MessageSite& site, const CallId& id, const Status& why);
 
@@ -121,6 +122,7 @@ class AcrossProcesses : public Transport::Events {
   };
   struct Driver;
 
+  bool is_connected() const { return !closing_ && transport_.load() != nullptr; }
   bool IsConnected(const MessageSite& site, const Done& done) const;
   void Begin(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Buffers buffers,
              Done done, StepChoice::Said said, const Status& refused, Clock::time_point now);

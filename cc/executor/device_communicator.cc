@@ -1,5 +1,6 @@
 #include "cc/executor/device_communicator.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -128,15 +129,27 @@ std::shared_ptr<Transfer> DeviceCommunicator::Receive(std::byte* bytes, int64_t 
   return Move(nullptr, bytes, size, from, rank_, name);
 }
 
+Status DeviceCommunicator::Wait(const std::shared_ptr<Transfer>& transfer) {
+  const Status status = transfer->Wait();
+  const auto at = std::find(open_.begin(), open_.end(), transfer);
+  if (at == open_.end()) return status;  // it has been counted
+  open_.erase(at);
+  Count(status);
+  if (status.ok()) return status;
+  for (const std::shared_ptr<Transfer>& other : std::exchange(open_, {})) Count(other->Wait());
+  return status;
+}
+
 // A broadcast in a group of two, of which the sender's result is never stored to.
 std::shared_ptr<Transfer> DeviceCommunicator::Move(const std::byte* sent, std::byte* received, int64_t size,
                                                    uint32_t from, uint32_t to, const std::string& name) {
   const CallId id{group_->PairId(from, to), transfers_[{from, to}]++, 0, failures_};
   Buffers buffers{{sent != nullptr ? sent : received}, {received}, nullptr, true};
   if (sent != nullptr) buffers.results[0] = const_cast<std::byte*>(sent);
-  return Begin(
-      {name, "broadcast/flat/2", "none", Kind::kAllReduce, Reduction::kSum, DType::kU8, size, true, {{from, to}}}, id,
-      from == rank_ ? 0 : 1, std::move(buffers));
+  open_.push_back(
+      Begin({name, "broadcast/flat/2", "none", Kind::kAllReduce, Reduction::kSum, DType::kU8, size, true, {{from, to}}},
+            id, from == rank_ ? 0 : 1, std::move(buffers)));
+  return open_.back();
 }
 
 }  // namespace jaxcomm

@@ -4,7 +4,7 @@
 //   DeviceCommunicator communicator(executor, lists, group, /*rank=*/2);
 //   Status status = communicator.AllReduce(operand, result, bytes, DType::kF32, Reduction::kSum);
 //   std::shared_ptr<Transfer> sent = communicator.Send(bytes, size, /*to=*/3, "collective-permute");
-//   status = sent->Wait();
+//   status = communicator.Wait(sent);
 //
 // Devices call in one order, so a call is named by its number on the communicator, and a transfer by its number between
 // two devices. A device that failed elsewhere may have left calls out that others still make; so the names also count
@@ -115,7 +115,10 @@ class DeviceCommunicator {
   // `name`: of the collective that they are part of, for messages.
   std::shared_ptr<Transfer> Send(const std::byte* bytes, int64_t size, uint32_t to, const std::string& name);
   std::shared_ptr<Transfer> Receive(std::byte* bytes, int64_t size, uint32_t from, const std::string& name);
-  // After Wait of a transfer.
+  // Blocks until a transfer of this communicator is over. XLA waits for no other one after an error, and frees the
+  // memory of all; so after an error those that have begun are over, too.
+  Status Wait(const std::shared_ptr<Transfer>& transfer);
+  // A call of the device's has ended.
   void Count(const Status& status) { failures_ += status.ok() ? 0 : 1; }
 
  private:
@@ -130,6 +133,7 @@ class DeviceCommunicator {
   const std::shared_ptr<DeviceGroup> group_;
   const uint32_t rank_;
   uint32_t calls_ = 0, failures_ = 0;
+  std::vector<std::shared_ptr<Transfer>> open_;                  // not waited for so far
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> transfers_;  // so far, by from and to
 };
 

@@ -1,5 +1,7 @@
 #include "cc/executor/device_communicator.h"
 
+#include <algorithm>
+#include <chrono>
 #include <complex>
 #include <cstring>
 #include <functional>
@@ -160,7 +162,7 @@ TEST_P(DeviceCommunicatorTest, MovesMessagesBetweenItsRanks) {
         const auto in =
             ranks[rank]->Receive(received[rank].data(), bytes, static_cast<uint32_t>((rank + 3) % 4), "shift");
         const auto out = ranks[rank]->Send(sent[rank].data(), bytes, static_cast<uint32_t>((rank + 1) % 4), "shift");
-        const Status first = in->Wait(), second = out->Wait();
+        const Status first = ranks[rank]->Wait(in), second = ranks[rank]->Wait(out);
         return first.ok() ? second : first;
       }));
     }
@@ -205,10 +207,11 @@ TEST(DeviceCommunicator, ALateDeviceFailsAllByNameAndTheNextCallWorks) {
   Job job(2, 1);
   const auto ranks = job.Make({1, 0});
   for (uint32_t process = 0; process < 2; ++process) job.executor(process).SetDeadline(0.2);
-  Bytes operand = Pack<float>({1});
-  std::vector<Bytes> results(2, Bytes(4));
+  const int64_t bytes = 400000;  // so many are sent when the other has come: who is late cannot end the call alone
+  const Bytes operand = Pack(std::vector<float>(bytes / 4, 1));
+  std::vector<Bytes> results(2, Bytes(bytes));
   const auto sum = [&](size_t rank) {
-    return ranks[rank]->AllReduce(operand.data(), results[rank].data(), 4, DType::kF32, Reduction::kSum);
+    return ranks[rank]->AllReduce(operand.data(), results[rank].data(), bytes, DType::kF32, Reduction::kSum);
   };
   const Status first = sum(0);
   EXPECT_NE(first.message().find("DeadlineError: all-reduce"), std::string::npos) << first.message();
@@ -241,6 +244,26 @@ TEST(DeviceCommunicator, DevicesThatFailedUnlikeOftenNeverJoinOneCall) {
        })) {
     EXPECT_FALSE(end.ok());
   }
+}
+
+// XLA frees the memory of all transfers of a permute when it has waited for one that failed.
+TEST(DeviceCommunicator, AFailedTransferLeavesNoOtherOneInFlight) {
+  Job job(3, 1);
+  const auto ranks = job.Make({0, 1, 2});
+  Bytes in(3000000), out(3000000, std::byte{1}), received(out.size());
+  job.Kill(1);
+  std::thread permutes([&] {
+    const auto from = ranks[0]->Receive(in.data(), static_cast<int64_t>(in.size()), 1, "shift");
+    ranks[0]->Send(out.data(), static_cast<int64_t>(out.size()), 2, "shift");
+    EXPECT_NE(ranks[0]->Wait(from).message().find("process 1"), std::string::npos);
+    std::fill(out.begin(), out.end(), std::byte{2});  // as whoever gets the memory next
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the receive may have failed by now
+  const auto last = ranks[2]->Receive(received.data(), static_cast<int64_t>(received.size()), 0, "shift");
+  const Status status = ranks[2]->Wait(last);
+  EXPECT_TRUE(status.ok()) << status.message();
+  permutes.join();
+  EXPECT_EQ(received, Bytes(received.size(), std::byte{1}));
 }
 
 TEST(DeviceCommunicator, ADeadProcessIsNamedAtOnce) {

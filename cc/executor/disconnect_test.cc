@@ -1,8 +1,11 @@
 // Processes that part while this one goes on: after a notice that cannot be read, and for another job.
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "cc/executor/executor.h"
+#include "cc/program/message_registry.h"
+#include "cc/transport/simulated/simulated.h"
 #include "gtest/gtest.h"
 
 namespace jaxcomm {
@@ -25,7 +28,7 @@ TEST(Disconnect, AMalformedNoticeEndsItsSender) {
 TEST(Disconnect, AFailureRecordsTheProcessForWhoseLackItIs) {
   Executor executor(/*num_threads=*/1);
   const Status why(Code::kInternal, "psum: rank 2 is gone: process 2 has died");
-  executor.events().OnNotice(1, Encode(Failure{CallId{5, 0, 0, 0}, why, Failure::Gone{2, false}}));
+  executor.events().OnNotice(1, Encode(Failure{CallId{5, 0, 0, 0}, why, /*step=*/0, Failure::Gone{2, false}}));
   std::vector<AcrossProcesses::GoneProcess> gone = executor.gone();
   ASSERT_EQ(gone.size(), 1u);
   EXPECT_EQ(gone[0].why.message(), "process 2 is gone, as process 1 reports");
@@ -36,14 +39,47 @@ TEST(Disconnect, AFailureRecordsTheProcessForWhoseLackItIs) {
   EXPECT_TRUE(gone[0].has_left);
 }
 
-TEST(Disconnect, ForgetsTheJob) {
-  Executor executor(/*num_threads=*/1);
-  executor.events().OnPeerGone(1, Status(Code::kInternal, "process 1 has died"));
-  EXPECT_EQ(executor.LaunchOf(/*module=*/7, /*run=*/1), 0u);
-  EXPECT_EQ(executor.LaunchOf(/*module=*/7, /*run=*/2), 1u);
-  EXPECT_TRUE(executor.Disconnect(Clock::now()).ok());
-  EXPECT_TRUE(executor.gone().empty());
-  EXPECT_EQ(executor.LaunchOf(/*module=*/7, /*run=*/3), 0u);
+// A job of one process after the other, in which rank 1 is never.
+class JobAfterJob : public testing::Test {
+ protected:
+  ~JobAfterJob() override { network_.Stop(); }
+
+  std::shared_ptr<MessageSite> MakeSite() {
+    MessageGroup group{{{0, 0}, {1, 10}}, "all_reduce/direct/2", {}};
+    group.lists = {registry_.Find(group.list, 0), nullptr};
+    auto site = MessageSite::Make({"psum", "data", "none", "train.py:1"}, Kind::kAllReduce, Reduction::kSum,
+                                  CommunicatorOf({group}), /*site=*/0, {group}, /*process=*/0);
+    EXPECT_TRUE(site.ok()) << site.status().message();
+    return site.value();
+  }
+
+  MessageRegistry registry_;
+  SimulatedNetwork network_{2, /*seed=*/1};
+  Executor executor_{/*num_threads=*/1};
+};
+
+TEST_F(JobAfterJob, KnowsNothingOfTheFirst) {
+  const auto site = MakeSite();
+  network_.Connect(0, &executor_.events());
+  executor_.Connect(&network_.transport(0));
+  executor_.events().OnPeerGone(1, Status(Code::kInternal, "process 1 has died"));
+  EXPECT_EQ(executor_.LaunchOf(*site, /*run=*/1), 0u);
+  EXPECT_EQ(executor_.LaunchOf(*site, /*run=*/2), 1u);
+  network_.Stop();
+  EXPECT_TRUE(executor_.Disconnect(Clock::now()).ok());
+  EXPECT_TRUE(executor_.gone().empty());
+  executor_.Connect(&network_.transport(0));
+  EXPECT_EQ(executor_.LaunchOf(*site, /*run=*/3), 0u);
+}
+
+// The other processes do not count it either.
+TEST_F(JobAfterJob, CountsNoLaunchInBetween) {
+  const auto site = MakeSite();
+  EXPECT_EQ(executor_.LaunchOf(*site, /*run=*/1), 0u);
+  executor_.RefuseAcross(*site, /*run=*/2, /*rank=*/0, Status(Code::kInternal, "no memory"));
+  network_.Connect(0, &executor_.events());
+  executor_.Connect(&network_.transport(0));
+  EXPECT_EQ(executor_.LaunchOf(*site, /*run=*/3), 0u);
 }
 
 }  // namespace

@@ -107,7 +107,7 @@ ffi::ErrorOr<std::unique_ptr<AcrossSite>> Instantiate(std::string_view name, std
   }
   if (across->ranks.empty()) return across;
   const uint64_t communicator = CommunicatorOf(groups);
-  const std::optional<CallNumber> numbered = NumberCall(communicator, module, lowering, number);
+  const std::optional<CallNumber> numbered = NumberCall(across->generation, communicator, module, lowering, number);
   if (!numbered) return invalid("the step has too many calls");
   MessageSite::Label label{std::string(name), std::string(axes), std::string(plan),
                            std::string(line), numbered->step,    numbered->number};

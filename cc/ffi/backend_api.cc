@@ -72,6 +72,9 @@ class Groups {
   void Expect(const std::vector<std::vector<MessageGroup::Rank>>& groups) {
     std::lock_guard<std::mutex> lock(mutex_);
     expected_.clear();
+    // Processes that are new in this job have made no groups in the last one.
+    const uint64_t generation = TheJob().generation();
+    if (std::exchange(generation_, generation) != generation) instances_.clear();
     for (const std::vector<MessageGroup::Rank>& devices : groups) {
       std::vector<uint32_t> numbers;
       for (const MessageGroup::Rank& device : devices) numbers.push_back(device.device);
@@ -97,7 +100,8 @@ class Groups {
  private:
   mutable std::mutex mutex_;
   std::map<uint32_t, std::shared_ptr<DeviceGroup>> expected_;  // by their first device
-  std::map<std::vector<uint32_t>, uint32_t> instances_;        // so far, by devices
+  std::map<std::vector<uint32_t>, uint32_t> instances_;        // so far in the generation, by devices
+  uint64_t generation_ = 0;
   std::shared_ptr<const ListRules> rules_ = std::make_shared<const ListRules>();
 };
 
@@ -111,6 +115,13 @@ Groups& TheGroups() {
 struct Handle {
   std::unique_ptr<DeviceCommunicator> communicator;
   Status status;
+  uint64_t generation = TheJob().generation();
+
+  // An error: it has none, or that of another job.
+  Status Check() const {
+    return communicator ? TheJob().CheckGeneration(generation, "a collective over " + communicator->group().name())
+                        : status;
+  }
 };
 
 struct Request {
@@ -130,7 +141,8 @@ template <typename Call>
 int Run(void* handle, Call call) {
   auto* const it = static_cast<Handle*>(handle);
   try {
-    return End(it->communicator ? call(*it->communicator) : it->status);
+    const Status status = it->Check();
+    return End(status.ok() ? call(*it->communicator) : status);
   } catch (const std::exception& error) {
     return End(Status(Code::kInternal, error.what()));
   }
@@ -140,11 +152,11 @@ template <typename Start>
 void* Begin(void* handle, Start start) {
   auto* const it = static_cast<Handle*>(handle);
   auto request = std::make_unique<Request>(Request{it, nullptr});
-  if (it->communicator) {
+  if (const Status status = it->Check(); status.ok()) {
     request->transfer = start(*it->communicator);
   } else {
     request->transfer = std::make_shared<Transfer>();
-    request->transfer->End(it->status);
+    request->transfer->End(status);
   }
   return request.release();
 }
@@ -210,9 +222,8 @@ const BackendTable kTable = {
     },
     [](void* request) {
       const std::unique_ptr<Request> it(static_cast<Request*>(request));
-      const Status status = it->transfer->Wait();
-      if (it->handle->communicator) it->handle->communicator->Count(status);
-      return End(status);
+      const auto& communicator = it->handle->communicator;
+      return End(communicator ? communicator->Wait(it->transfer) : it->transfer->Wait());
     },
     [](char* text, int capacity) {
       CopyText(error_text, text, capacity);

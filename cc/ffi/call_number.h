@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "cc/executor/message_site.h"
 
@@ -20,8 +21,10 @@ struct CallNumber {
 };
 
 // The number of the next copy of a call. XLA may copy one, where a function is called twice: each copy of it is a call
-// site of its own. Processes that compile the same step see the copies in one order. None: the step has too many calls.
-inline std::optional<CallNumber> NumberCall(uint64_t communicator, int64_t module, int64_t lowering, int64_t number) {
+// site of its own. Processes that compile the same step see the copies in one order, within one generation of a job:
+// some may be new in it. None: the step has too many calls.
+inline std::optional<CallNumber> NumberCall(uint64_t generation, uint64_t communicator, int64_t module,
+                                            int64_t lowering, int64_t number) {
   constexpr uint32_t kMaxCopies = 1 << 12, kMaxCalls = 1 << 20;
   struct Lowered {
     std::shared_ptr<Step> step = std::make_shared<Step>();
@@ -29,7 +32,9 @@ inline std::optional<CallNumber> NumberCall(uint64_t communicator, int64_t modul
   };
   static std::mutex mutex;
   static std::map<std::tuple<uint64_t, int64_t, int64_t>, Lowered> steps;
+  static uint64_t numbered = 0;  // the generation
   std::lock_guard<std::mutex> lock(mutex);
+  if (std::exchange(numbered, generation) != generation) steps.clear();
   Lowered& lowered = steps[{communicator, module, lowering}];
   const uint32_t copy = lowered.copies[number]++;
   if (copy >= kMaxCopies || number < 0 || number >= kMaxCalls) return std::nullopt;

@@ -77,7 +77,7 @@ ffi::ErrorOr<std::unique_ptr<GroupedAcrossSite>> Instantiate(std::string_view na
     }
     if (!is_here) continue;
     const uint64_t communicator = CommunicatorOf({{members, "", {}}});
-    const std::optional<CallNumber> numbered = NumberCall(communicator, module, lowering, number);
+    const std::optional<CallNumber> numbered = NumberCall(made->generation, communicator, module, lowering, number);
     if (!numbered) return invalid("the step has too many calls");
     Result<std::shared_ptr<DividedSite>> site = DividedSite::Make(
         {std::string(name), std::string(axes), "groups", std::string(line), numbered->step, numbered->number},

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.distributed import members
+from jaxcomm.distributed import members, store
 from jaxcomm.ffi.cpu import CPU
 
 _NUMBERS = 0x6A61_7863_0000_0000  # of such calls; a communicator's is a hash
@@ -48,3 +49,13 @@ def run(call: str, number: int, messages: str, ranks: Sequence[tuple[int, int]],
         ctypes.byref(seconds),
     )
     return seconds.value
+
+
+@store.cached
+def measurements() -> Iterator[int]:
+    """Numbers the job's measurements, alike in all processes, also in those that have been in no job before.
+
+    Raises:
+      JaxcommError: `jax.distributed` has not been initialized.
+    """
+    return itertools.count()

@@ -45,8 +45,6 @@ _ALIGNED: Final = 64  # sizes are multiples of it, so that halves of a buffer ar
 
 _CALLS: Final = 2**20  # numbers of calls that each measurement has for itself
 
-_measurements = itertools.count()  # of this process; all processes of a job count alike
-
 Progress = Callable[[float], object]
 
 
@@ -153,9 +151,9 @@ class _Job:
 
     def __init__(self, processes: Sequence[int], devices: Sequence[int], measurement: int | None = None) -> None:
         """Takes each rank's process and device, and what `measure_links` does; connects the processes."""
-        from jaxcomm.distributed import members
+        from jaxcomm.distributed import calls, members
 
-        self.number = next(_measurements) if measurement is None else measurement
+        self.number = next(calls.measurements()) if measurement is None else measurement
         self._numbers = itertools.count(_CALLS * self.number)  # of calls
         self.ranks = [*zip(processes, devices, strict=True)]
         self.process = members.connected().process

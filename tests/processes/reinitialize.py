@@ -1,7 +1,8 @@
 """A process in several jobs, one after the other: each is initialized, works, and is shut down.
 
 Words: "lax" or "jaxcomm" for the sums, and for each job the coordinator's "host:port" with its number of processes:
-"127.0.0.1:5000/2". A process that a job has no place for ends.
+"127.0.0.1:5000/2". A process that a job has no place for ends. The process RESTARTS, if one is named, is started again
+for each job; with MEASURES each job measures its links, too.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxcomm
+from jaxcomm.measure.processes import measure_links
 from tests.processes import jobs
 
 SIZES = (4, 1 << 20)
@@ -52,7 +54,7 @@ def kept() -> dict[str, int]:
 
 def main(sums: str, *generations: str) -> None:
     me = int(os.environ["SLURM_PROCID"])
-    for number, generation in enumerate(generations):
+    for number, generation in enumerate(generations, int(os.environ.get("FIRST", "0"))):
         coordinator, _, processes = generation.partition("/")
         if me >= int(processes):
             return
@@ -61,12 +63,17 @@ def main(sums: str, *generations: str) -> None:
         if sums == "jaxcomm":
             jaxcomm.init(deadline_s=60)
         right = work(jaxcomm if sums == "jaxcomm" else jax.lax)
+        if "MEASURES" in os.environ:
+            measure_links()
         stats = jaxcomm.stats()
         gone = [each["process"] for each in stats.gone]
         jobs.report(str(number), right=right, gone=gone, rails=len(stats.rails), **kept())
         jax.distributed.shutdown()
         clear_backends()
         jax.clear_caches()
+        if os.environ.get("RESTARTS") == str(me) and len(generations) > 1:
+            os.environ["FIRST"] = str(number + 1)
+            os.execv(sys.executable, [sys.executable, "-m", "tests.processes.reinitialize", sums, *generations[1:]])
 
 
 if __name__ == "__main__":

@@ -43,3 +43,19 @@ def test_a_process_works_in_one_job_after_the_other(sums: str, transport: str, r
     for each in found:
         first, *_, last = [{kind: report[kind] for kind in KINDS} for report in list(each.reports.values())[:3]]
         assert all(last[kind] <= first[kind] for kind in KINDS), (first, last)
+
+
+def test_a_process_that_is_started_again_works_with_one_that_goes_on() -> None:
+    generations = [f"{launch.local_coordinator()}/2" for _ in range(3)]
+    found = jobs.run(
+        "tests.processes.reinitialize",
+        "jaxcomm",
+        *generations,
+        processes=2,
+        timeout_s=120,
+        RESTARTS="1",
+        MEASURES="1",
+    )
+    assert [each.status for each in found] == [0, 0], "\n".join(each.output for each in found)
+    for each in found:
+        assert [each.reports[str(number)]["right"] for number in range(3)] == [[True] * 6] * 3
