@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import jax
 from jax._src import xla_bridge
 from jax._src.interpreters import pxla
 from jaxlib import _hlo  # type: ignore[attr-defined]
@@ -17,11 +18,12 @@ from jaxlib import _hlo  # type: ignore[attr-defined]
 _first_executions = threading.local()
 
 
-def before_first_execution(function: Callable[[Any, Sequence[Any]], None]) -> None:
+def before_first_execution(function: Callable[[Any, Sequence[Any]], object]) -> None:
     """Calls `function` before a program of several devices runs for the first time.
 
     Args:
-      function: (XLA's loaded executable, its devices in the order of their assignment) -> None.
+      function: (XLA's loaded executable, its devices in the order of their assignment) -> whether to wait for
+        the end of this execution.
     """
     build: Any = pxla.UnloadedMeshExecutable.build_unsafe_call
     call: Any = pxla.ExecuteReplicated.__call__
@@ -34,9 +36,11 @@ def before_first_execution(function: Callable[[Any, Sequence[Any]], None]) -> No
         return run
 
     def call_after(self: Any, *args: Any) -> Any:
+        waits: object = False
         if new and not getattr(_first_executions, "are_unseen", False) and (devices := new.pop(self, None)):
-            function(self.xla_executable, devices)
-        return call(self, *args)
+            waits = function(self.xla_executable, devices)
+        results = call(self, *args)
+        return jax.block_until_ready(results) if waits else results
 
     pxla.UnloadedMeshExecutable.build_unsafe_call = build_and_remember  # type: ignore[method-assign]
     pxla.ExecuteReplicated.__call__ = call_after  # type: ignore[method-assign]

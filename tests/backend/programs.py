@@ -214,6 +214,31 @@ def a_group_of_a_branch() -> tuple[Any, Any]:
     return got, wanted
 
 
+# The group of one device has no sum of its own by which XLA would ask for its communicator.
+@case
+def groups_of_unlike_sizes() -> tuple[Any, Any]:
+    count = jax.device_count()
+    value = whole((count * 4,))
+    groups = [[0], [*range(1, count)]]
+    got = mapped(lambda x: lax.psum(x, "x", axis_index_groups=groups), value, line(), P("x"), P("x"))
+    rest = np.tile(blocks(value)[1:].sum(0), count - 1)
+    return local(got), np.concatenate([blocks(value)[0], rest])
+
+
+@case
+def no_transfers_allowed() -> tuple[Any, Any]:
+    value = whole((jax.device_count() * 4,))
+    backwards = line(jax.devices()[::-1])  # a group that no other case has
+    array = placed(value, backwards, P("x"))
+    step = jax.jit(jax.shard_map(lambda x: lax.psum(x, "x"), mesh=backwards, in_specs=P("x"), out_specs=P()))
+    jax.config.update("jax_transfer_guard", "disallow_explicit")
+    try:
+        total = step(array)
+    finally:
+        jax.config.update("jax_transfer_guard", "allow")
+    return total.addressable_data(0), blocks(value).sum(0)
+
+
 @case
 def loops_and_many_at_once() -> tuple[Any, Any]:
     value = whole((jax.device_count() * 100,))
