@@ -56,6 +56,15 @@ def test_unknown_groups_are_an_error_that_shows_them() -> None:
         groups_in(HEAD + LINE.format(op="all-reduce", groups="{bars:1}", global_="use_global_device_ids=true, "), 4)
 
 
+@pytest.mark.parametrize("result", ["f16[8]{0}", "(f32[8]{0}, f16[8]{0})"])
+def test_halves_are_an_error_with_a_cure(result: str) -> None:
+    line = f"  ROOT %r = {result} all-gather(%p, %q), channel_id=1, replica_groups={{{{0,1}}}}, dimensions={{0}}\n"
+    with pytest.raises(JaxcommError, match=r"all-gather of f16 or 8-bit floats(.|\n)*Cure: use bfloat16"):
+        groups_in(HEAD + line, 4)
+    other = line.replace("f16", "bf16") + line.replace("all-gather", "all-to-all") + line.replace("all-gather", "add")
+    assert groups_in(HEAD + other, 4)
+
+
 def test_groups_of_a_program_of_this_jax() -> None:
     script = """
         import jax, jax.numpy as jnp
