@@ -37,8 +37,9 @@ def before_first_execution(function: Callable[[Any, Sequence[Any]], object]) -> 
 
     def call_after(self: Any, *args: Any) -> Any:
         waits: object = False
-        if new and not getattr(_first_executions, "are_unseen", False) and (devices := new.pop(self, None)):
+        if new and not getattr(_first_executions, "are_unseen", False) and (devices := new.get(self)):
             waits = function(self.xla_executable, devices)
+            new.pop(self, None)  # where it failed, the next execution is the first
         results = call(self, *args)
         return jax.block_until_ready(results) if waits else results
 
