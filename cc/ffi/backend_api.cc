@@ -60,10 +60,9 @@ struct ListRules {
 // The groups for whose communicators devices may ask.
 class Groups {
  public:
-  // From now on devices ask for these, of which no two have the same first device.
+  // From now on devices ask for these, each in place of the one before that has the same first device.
   void Expect(const std::vector<std::vector<MessageGroup::Rank>>& groups) {
     std::lock_guard<std::mutex> lock(mutex_);
-    expected_.clear();
     for (const std::vector<MessageGroup::Rank>& devices : groups) {
       std::string name = "devices ";
       std::vector<uint32_t> numbers;
@@ -76,16 +75,7 @@ class Groups {
   std::shared_ptr<DeviceGroup> Find(uint32_t first) const {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto at = expected_.find(first);
-    if (at != expected_.end()) return at->second;
-    const auto lone = lone_.find(first);
-    return lone == lone_.end() ? nullptr : lone->second;
-  }
-
-  // A device may ask for a group of its own, whenever no other group of which it is the first is expected.
-  void AddLone(const MessageGroup::Rank& device) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    lone_[device.device] = std::make_shared<DeviceGroup>("device " + std::to_string(device.device),
-                                                         std::vector<MessageGroup::Rank>{device}, /*instance=*/0);
+    return at == expected_.end() ? nullptr : at->second;
   }
 
   void SetRules(ListRules rules) {
@@ -100,7 +90,6 @@ class Groups {
  private:
   mutable std::mutex mutex_;
   std::map<uint32_t, std::shared_ptr<DeviceGroup>> expected_;  // by their first device
-  std::map<uint32_t, std::shared_ptr<DeviceGroup>> lone_;      // of one device each
   std::map<std::vector<uint32_t>, uint32_t> instances_;        // so far, by devices
   std::shared_ptr<const ListRules> rules_ = std::make_shared<const ListRules>();
 };
@@ -246,11 +235,6 @@ JAXCOMM_EXPORT int jaxcomm_backend_expect(const uint32_t* devices, const uint32_
     TheGroups().Expect(expected);
     return Status();
   });
-}
-
-// A device of this process may ask for the communicator of a group of its own, while no other group is expected.
-JAXCOMM_EXPORT int jaxcomm_backend_lone(uint32_t device, char* error, int64_t capacity) {
-  return Answer(error, capacity, [&] { TheGroups().AddLone({TheJob().process(), device, 0}); });
 }
 
 // Which lists collectives run: the bounds of those without a plan; and a plan's, for all-reduces of `ranks`, by the

@@ -2,8 +2,9 @@
 
 XLA asks for a communicator by the group's first device and the asking device's rank, which does not say who else
 belongs to it. So before a program runs for the first time, its groups are read from its text, and each that is new runs
-a sum of its own: while that runs, XLA can ask for this group only, and it keeps the communicator for good. XLA makes no
-sum of a group of one device, so for such a group it asks while the program runs, and the next group waits for that.
+a sum of its own: while that runs, XLA can ask for this group only, of those that have its first device, and it keeps
+the communicator for good. XLA makes no sum of a group of one device, so for such a group it asks while the program
+runs, and the next group waits for that.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from jaxcomm.distributed import members
 from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.cpu import CPU
 
-_lock = threading.RLock()  # of one program's groups at a time
+_lock = threading.Lock()  # of what follows
+_locks: dict[int, Any] = {}  # of one group at a time, by the number of its first device
 _made: set[tuple[int, ...]] = set()  # by the numbers of their devices
 _client: Any = None  # whose communicators they are
 
@@ -52,32 +54,29 @@ def make_known(executable: Any, devices: Sequence[Any]) -> bool:
         if _client is not devices[0].client:
             _made.clear()
             _client = devices[0].client
-        wanted = [
-            tuple(devices[position] for position in group)
-            for group in groups_in(jax_compat.program_text(executable), len(devices))
-        ]
-        for group in wanted:
-            numbers = tuple(device.id for device in group)
-            mine = any(device.process_index == jax.process_index() for device in group)
-            if not mine or numbers in _made:
+    for positions in groups_in(jax_compat.program_text(executable), len(devices)):
+        group = tuple(devices[position] for position in positions)
+        if all(device.process_index != jax.process_index() for device in group):
+            continue
+        numbers = tuple(device.id for device in group)
+        with _lock:
+            lock = _locks.setdefault(numbers[0], threading.RLock())
+        with lock:
+            if numbers in _made:
                 continue
+            members.connected()
+            _expect(group)
+            if len(group) == 1:
+                asks_later = True
+            else:
+                _make(group)
+                if numbers[:1] in _made:
+                    _expect(group[:1])
             _made.add(numbers)
-            try:
-                if len(group) > 1:
-                    _make(group)
-                else:
-                    members.connected()
-                    CPU.call("backend_lone", *numbers)
-                    asks_later = True
-            except BaseException:
-                _made.discard(numbers)
-                raise
     return asks_later
 
 
 def _make(group: Sequence[Any]) -> None:
-    members.connected()
-    _expect(group)
     failure: list[BaseException] = []
 
     def run() -> None:
@@ -93,17 +92,15 @@ def _make(group: Sequence[Any]) -> None:
     thread.join()
     if failure:
         raise failure[0]
-    _expect()
 
 
-def _expect(*groups: Sequence[Any]) -> None:
-    devices = [device for group in groups for device in group]
+def _expect(devices: Sequence[Any]) -> None:
     CPU.call(
         "backend_expect",
         (ctypes.c_uint32 * len(devices))(*(device.id for device in devices)),
         (ctypes.c_uint32 * len(devices))(*(device.process_index for device in devices)),
-        (ctypes.c_int64 * len(groups))(*map(len, groups)),
-        len(groups),
+        (ctypes.c_int64 * 1)(len(devices)),
+        1,
     )
 
 

@@ -43,7 +43,6 @@ CPU: Final = Core(
         ),
         "backend_table": (ctypes.c_void_p,),
         "backend_expect": (*(ctypes.c_void_p,) * 3, ctypes.c_int64),
-        "backend_lone": (ctypes.c_uint32,),
         "backend_lists": (
             *(*(ctypes.c_int64,) * 3, ctypes.c_char_p, ctypes.c_int64),
             *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64),

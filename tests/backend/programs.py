@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -223,6 +225,27 @@ def groups_of_unlike_sizes() -> tuple[Any, Any]:
     got = mapped(lambda x: lax.psum(x, "x", axis_index_groups=groups), value, line(), P("x"), P("x"))
     rest = np.tile(blocks(value)[1:].sum(0), count - 1)
     return local(got), np.concatenate([blocks(value)[0], rest])
+
+
+# Two threads of each process, which begin in another order in every other process.
+@case
+def groups_of_threads() -> tuple[Any, Any]:
+    found: dict[int, Any] = {}
+
+    def run(part: int) -> None:
+        devices = jax.devices()[part::2][::-1]
+        if any(device.process_index == jax.process_index() for device in devices):
+            value = whole((len(devices) * 3,))
+            found[part] = mapped(lambda x: lax.psum(x, "x"), value, line(devices), P("x"), P()).addressable_data(0)
+
+    threads = [threading.Thread(target=run, args=(part,)) for part in (0, 1)]
+    for thread in threads if jax.process_index() % 2 else threads[::-1]:
+        thread.start()
+        time.sleep(0.5)
+    for thread in threads:
+        thread.join()
+    total = whole((jax.device_count() // 2 * 3,)).reshape(-1, 3).sum(0)
+    return [found[part] for part in sorted(found)], [total for _ in found]
 
 
 @case
