@@ -64,28 +64,37 @@ std::string NameOf(const std::vector<MessageGroup::Rank>& devices) {
   return "processes " + JoinRanks(processes);
 }
 
-// The groups for whose communicators devices may ask: by nothing else could a group be told from another one with the
-// same first device.
+// The groups for whose communicators devices may ask now: no two have the same first device, as only that tells them
+// apart.
 class Groups {
  public:
-  // From now on devices ask for these only, of which no two have the same first device.
-  void Expect(const std::vector<std::vector<MessageGroup::Rank>>& groups) {
+  // Until Forget, devices that name its first device ask for this group.
+  void Expect(const std::vector<MessageGroup::Rank>& devices) {
     std::lock_guard<std::mutex> lock(mutex_);
-    expected_.clear();
     // Processes that are new in this job have made no groups in the last one.
     const uint64_t generation = TheJob().generation();
     if (std::exchange(generation_, generation) != generation) instances_.clear();
-    for (const std::vector<MessageGroup::Rank>& devices : groups) {
-      std::vector<uint32_t> numbers;
-      for (const MessageGroup::Rank& device : devices) numbers.push_back(device.device);
-      expected_[numbers[0]] = std::make_shared<DeviceGroup>(NameOf(devices), devices, instances_[numbers]++);
-    }
+    expected_[devices[0].device] = {devices, nullptr};
   }
 
-  std::shared_ptr<DeviceGroup> Find(uint32_t first) const {
+  void Forget(uint32_t first) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    expected_.erase(first);
+  }
+
+  // It is a new group when a device asks for it, not before: a process may expect it in vain and again.
+  // too.
+  std::shared_ptr<DeviceGroup> Find(uint32_t first) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto at = expected_.find(first);
-    return at == expected_.end() ? nullptr : at->second;
+    if (at == expected_.end()) return nullptr;
+    auto& [devices, group] = at->second;
+    if (!group) {
+      std::vector<uint32_t> numbers;
+      for (const MessageGroup::Rank& device : devices) numbers.push_back(device.device);
+      group = std::make_shared<DeviceGroup>(NameOf(devices), devices, instances_[numbers]++);
+    }
+    return group;
   }
 
   void SetRules(ListRules rules) {
@@ -99,8 +108,12 @@ class Groups {
 
  private:
   mutable std::mutex mutex_;
-  std::map<uint32_t, std::shared_ptr<DeviceGroup>> expected_;  // by their first device
-  std::map<std::vector<uint32_t>, uint32_t> instances_;        // so far in the generation, by devices
+  struct Expected {
+    std::vector<MessageGroup::Rank> devices;
+    std::shared_ptr<DeviceGroup> group;  // once a device has asked
+  };
+  std::map<uint32_t, Expected> expected_;                // by their first device
+  std::map<std::vector<uint32_t>, uint32_t> instances_;  // so far in the generation, by devices
   uint64_t generation_ = 0;
   std::shared_ptr<const ListRules> rules_ = std::make_shared<const ListRules>();
 };
@@ -238,21 +251,24 @@ JAXCOMM_EXPORT int jaxcomm_backend_table(const void** table, char* error, int64_
   return Answer(error, capacity, [&] { *table = &kTable; });
 }
 
-// Devices are about to ask for the communicators of these groups, and of no others: `sizes` of them, one after the
-// other in `devices`, with the process of each.
-JAXCOMM_EXPORT int jaxcomm_backend_expect(const uint32_t* devices, const uint32_t* processes, const int64_t* sizes,
-                                          int64_t groups, char* error, int64_t capacity) {
+// Devices are about to ask for the communicators of this group, the processes of whose `count` devices are given.
+JAXCOMM_EXPORT int jaxcomm_backend_expect(const uint32_t* devices, const uint32_t* processes, int64_t count,
+                                          char* error, int64_t capacity) {
   return Answer(error, capacity, [&]() -> Status {
     if (!TheJob().started()) return InvalidArgument("the processes of the job are not connected.");
-    std::vector<std::vector<MessageGroup::Rank>> expected(static_cast<size_t>(groups));
-    for (int64_t i = 0; i < groups; ++i) {
-      for (int64_t rank = 0; rank < sizes[i]; ++rank, ++devices, ++processes) {
-        expected[i].push_back({*processes, *devices, TheJob().host(*processes)});
-      }
+    if (count < 1) return InvalidArgument("a group without a device");
+    std::vector<MessageGroup::Rank> group;
+    for (int64_t rank = 0; rank < count; ++rank) {
+      group.push_back({processes[rank], devices[rank], TheJob().host(processes[rank])});
     }
-    TheGroups().Expect(expected);
+    TheGroups().Expect(group);
     return Status();
   });
+}
+
+// They have asked: the group with this first device is expected no more.
+JAXCOMM_EXPORT int jaxcomm_backend_forget(int64_t first, char* error, int64_t capacity) {
+  return Answer(error, capacity, [&] { TheGroups().Forget(static_cast<uint32_t>(first)); });
 }
 
 // Which lists collectives run: the bounds of those without a plan; and a plan's, for all-reduces of `ranks`, by the

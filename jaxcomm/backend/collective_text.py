@@ -17,6 +17,11 @@ _KINDS: Final = (
     *("collective-permute", "collective-broadcast"),
 )
 _COLLECTIVE: Final = re.compile(rf"^\s*(?:ROOT )?%?\S+ = (?:\(.*?\)|\S+) ({'|'.join(_KINDS)})(?:-start)?\(")
+# Of 8-bit floats too, which XLA carries as f16; permutations and all-to-alls are of bytes.
+_HALVES: Final = re.compile(
+    r"^\s*(?:ROOT )?%?\S+ = (?:\([^=]*?(?<!b)f16\[.*?\)|f16\[\S*) (all-reduce|all-gather|reduce-scatter)\(",
+    re.MULTILINE,
+)
 _GROUPS: Final = re.compile(r", replica_groups=((?:mesh)?[\[{].*?)(?=, (?!device_ids)[a-z_]+=|$)")
 _MESH: Final = re.compile(r"mesh\[(.*?)\](?:, ?device_ids=\((.*?)\))? \{(.*?)\}$")
 _IOTA: Final = re.compile(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?$")
@@ -35,8 +40,15 @@ def groups_in(text: str, devices: int) -> list[tuple[int, ...]]:
       devices: that the program runs on.
 
     Raises:
-      JaxcommError: groups that are written in a way that jaxcomm does not know, or more elements than jaxlib can count.
+      JaxcommError: groups that are written in a way that jaxcomm does not know, more elements than jaxlib can count, or
+        a collective of f16.
     """
+    if halves := _HALVES.search(text):
+        raise JaxcommError(
+            f"{halves[1]} of f16 or 8-bit floats between devices: XLA does not pass it on.\n"
+            "  Cure: use bfloat16 or float32 there, jaxcomm.all_gather or jaxcomm.psum_scatter in place of jax.lax's, "
+            "or unset JAXCOMM_EVERY_COLLECTIVE."
+        )
     everybody = tuple(range(devices))
     found: dict[tuple[int, ...], None] = {}
     several_partitions = re.search(r"num_partitions=(\d+)", text[: text.find("\n")])

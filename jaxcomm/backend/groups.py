@@ -2,11 +2,13 @@
 
 XLA asks for a communicator by the group's first device and the asking device's rank, which does not say who else
 belongs to it. So before a program runs for the first time, its groups are read from its text, and each that is new runs
-a sum of its own: while that runs, XLA can ask for this group only, and it keeps the communicator for good.
+a sum of its own: while that runs, XLA can ask for no other group with the same first device, and it keeps the
+communicator for good. At any other time such a question is an error.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
 from collections.abc import Callable, Sequence
@@ -24,12 +26,15 @@ from jaxcomm.distributed import members
 from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.cpu import CPU
 
-_lock = threading.RLock()  # of one program's groups at a time
+Devices = Sequence[Any]
+
+_lock = threading.Lock()  # of what follows
+_locks: dict[int, threading.RLock] = {}  # of one group at a time, by the number of its first device
 _made: set[tuple[int, ...]] = set()  # by the numbers of their devices
 _client: Any = None  # whose communicators they are
 
 
-def make_known(executable: Any, devices: Sequence[Any]) -> None:
+def make_known(executable: Any, devices: Devices) -> None:
     """Makes the communicators of a program's groups that have devices of this process.
 
     All processes of a group come here in one order, as they run their programs in one order.
@@ -48,59 +53,67 @@ def make_known(executable: Any, devices: Sequence[Any]) -> None:
         if _client is not devices[0].client:
             _made.clear()
             _client = devices[0].client
-        here = [device for device in devices if device.process_index == jax.process_index()]
-        for positions in groups_in(jax_compat.program_text(executable), len(devices)):
-            group = tuple(devices[position] for position in positions)
-            if not {*here} & {*group} or _numbers(group) in _made:
-                continue
-            if len(group) > 1:
-                _make([group], partial(_sum, group))
-            else:
-                _make([(device,) for device in here], partial(_sums_alone, here, devices))
+    here = [device for device in devices if device.process_index == jax.process_index()]
+    for positions in groups_in(jax_compat.program_text(executable), len(devices)):
+        group = [devices[position] for position in positions]
+        if len(group) > 1 and not {*here}.isdisjoint(group):
+            _make([group], partial(_sum, group))
+        elif {*group} <= {*here}:
+            _make([[device] for device in here], partial(_sums_alone, here, devices))
 
 
-def _numbers(group: Sequence[Any]) -> tuple[int, ...]:
-    return tuple(device.id for device in group)
+def _numbers(devices: Devices) -> tuple[int, ...]:
+    return tuple(device.id for device in devices)
 
 
-def _make(groups: Sequence[Sequence[Any]], run: Callable[[], None]) -> None:
-    """Runs a program whose groups, as far as devices of this process are in them, are these."""
-    members.connected()
-    devices = [device for group in groups for device in group]
-    CPU.call(
-        "backend_expect",
-        (ctypes.c_uint32 * len(devices))(*_numbers(devices)),
-        (ctypes.c_uint32 * len(devices))(*(device.process_index for device in devices)),
-        (ctypes.c_int64 * len(groups))(*map(len, groups)),
-        len(groups),
-    )
+def _make(groups: Sequence[Devices], run: Callable[[], None]) -> None:
+    """Runs a program that has these groups, and no others with devices of this process, unless they are made."""
+    with contextlib.ExitStack() as locks:
+        for first in sorted(group[0].id for group in groups):
+            with _lock:
+                lock = _locks.setdefault(first, threading.RLock())
+            locks.enter_context(lock)
+        if all(_numbers(group) in _made for group in groups):
+            return
+        members.connected()
+        for group in groups:
+            CPU.call(
+                "backend_expect",
+                (ctypes.c_uint32 * len(group))(*_numbers(group)),
+                (ctypes.c_uint32 * len(group))(*(device.process_index for device in group)),
+                len(group),
+            )
+            locks.callback(CPU.call, "backend_forget", group[0].id)
+        _on_a_thread(run)
+        _made.update(map(_numbers, groups))
+
+
+def _on_a_thread(run: Callable[[], None]) -> None:
+    """Runs it where none of the user's contexts (meshes, defaults) holds; those of `jax.config` still do."""
     failure: list[BaseException] = []
 
     def catch() -> None:
         try:
-            with jax_compat.without_first_execution():
+            with jax_compat.without_first_execution(), jax.transfer_guard("allow"):
                 run()
         except BaseException as error:
             failure.append(error)
 
-    # On a thread of its own none of the user's contexts (meshes, transfer guards, defaults) holds.
     thread = threading.Thread(target=catch, name="jaxcomm makes a group")
     thread.start()
     thread.join()
-    CPU.call("backend_expect", None, None, None, 0)
     if failure:
         raise failure[0]
-    _made.update(map(_numbers, groups))
 
 
-def _sum(group: Sequence[Any]) -> None:
+def _sum(group: Devices) -> None:
     """A sum over the devices of a group."""
     mesh = Mesh(np.array(group), ("devices",))
     total = jax.jit(jnp.sum, out_shardings=NamedSharding(mesh, PartitionSpec()))(_ones(mesh))
     _check(total, len(group))
 
 
-def _sums_alone(here: Sequence[Any], devices: Sequence[Any]) -> None:
+def _sums_alone(here: Devices, devices: Devices) -> None:
     """A sum over each of these devices by itself. A program of one device has no communicator, so there are two."""
     both = here if len(here) > 1 else [*here, next(device for device in devices if device not in here)]
     mesh = Mesh(np.array(both).reshape(-1, 1), ("devices", "alone"))

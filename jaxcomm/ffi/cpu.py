@@ -42,7 +42,8 @@ CPU: Final = Core(
             *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p),
         ),
         "backend_table": (ctypes.c_void_p,),
-        "backend_expect": (*(ctypes.c_void_p,) * 3, ctypes.c_int64),
+        "backend_expect": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64),
+        "backend_forget": (ctypes.c_int64,),
         "backend_lists": (
             *(*(ctypes.c_int64,) * 3, ctypes.c_char_p, ctypes.c_int64),
             *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64),

@@ -34,8 +34,9 @@ def before_first_execution(function: Callable[[Any, Sequence[Any]], None]) -> No
         return run
 
     def call_after(self: Any, *args: Any) -> Any:
-        if new and not getattr(_first_executions, "are_unseen", False) and (devices := new.pop(self, None)):
+        if new and not getattr(_first_executions, "are_unseen", False) and (devices := new.get(self)):
             function(self.xla_executable, devices)
+            new.pop(self, None)  # where it failed, the next execution is the first
         return call(self, *args)
 
     pxla.UnloadedMeshExecutable.build_unsafe_call = build_and_remember  # type: ignore[method-assign]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -212,6 +214,53 @@ def a_group_of_a_branch() -> tuple[Any, Any]:
         total = parts.sum(1 if wants else 0, keepdims=True)
         wanted.append(np.broadcast_to(total, parts.shape).reshape(-1))
     return got, wanted
+
+
+# The group of one device has no sum of its own by which XLA would ask for its communicator.
+@case
+def groups_of_unlike_sizes() -> tuple[Any, Any]:
+    count = jax.device_count()
+    value = whole((count * 4,))
+    groups = [[0], [*range(1, count)]]
+    got = mapped(lambda x: lax.psum(x, "x", axis_index_groups=groups), value, line(), P("x"), P("x"))
+    rest = np.tile(blocks(value)[1:].sum(0), count - 1)
+    return local(got), np.concatenate([blocks(value)[0], rest])
+
+
+# Two threads of each process, which begin in another order in every other process.
+@case
+def groups_of_threads() -> tuple[Any, Any]:
+    found: dict[int, Any] = {}
+
+    def run(part: int) -> None:
+        devices = jax.devices()[part::2][::-1]
+        if any(device.process_index == jax.process_index() for device in devices):
+            value = whole((len(devices) * 3,))
+            found[part] = mapped(lambda x: lax.psum(x, "x"), value, line(devices), P("x"), P()).addressable_data(0)
+
+    threads = [threading.Thread(target=run, args=(part,)) for part in (0, 1)]
+    for thread in threads if jax.process_index() % 2 else threads[::-1]:
+        thread.start()
+        time.sleep(0.5)
+    for thread in threads:
+        thread.join()
+    total = whole((jax.device_count() // 2 * 3,)).reshape(-1, 3).sum(0)
+    mine = [part for part in (0, 1) if {*jax.devices()[part::2]} & {*jax.local_devices()}]
+    return [found.get(part) for part in mine], [total for _ in mine]
+
+
+@case
+def no_transfers_allowed() -> tuple[Any, Any]:
+    value = whole((jax.device_count() * 4,))
+    backwards = line(jax.devices()[::-1])  # a group that no other case has
+    array = placed(value, backwards, P("x"))
+    step = jax.jit(jax.shard_map(lambda x: lax.psum(x, "x"), mesh=backwards, in_specs=P("x"), out_specs=P()))
+    jax.config.update("jax_transfer_guard", "disallow_explicit")
+    try:
+        total = step(array)
+    finally:
+        jax.config.update("jax_transfer_guard", "allow")
+    return total.addressable_data(0), blocks(value).sum(0)
 
 
 @case

@@ -78,6 +78,15 @@ def test_more_than_jaxlib_can_count_is_an_error(line: str, fits: bool) -> None:
             groups_in(HEAD + line, 4)
 
 
+@pytest.mark.parametrize("result", ["f16[8]{0}", "(f32[8]{0}, f16[8]{0})"])
+def test_halves_are_an_error_with_a_cure(result: str) -> None:
+    line = f"  ROOT %r = {result} all-gather(%p, %q), channel_id=1, replica_groups={{{{0,1}}}}, dimensions={{0}}\n"
+    with pytest.raises(JaxcommError, match=r"all-gather of f16 or 8-bit floats(.|\n)*Cure: use bfloat16"):
+        groups_in(HEAD + line, 4)
+    other = line.replace("f16", "bf16") + line.replace("all-gather", "all-to-all") + line.replace("all-gather", "add")
+    assert groups_in(HEAD + other, 4)
+
+
 def test_groups_of_a_program_of_this_jax() -> None:
     script = """
         import jax, jax.numpy as jnp
@@ -102,3 +111,30 @@ def test_groups_of_a_program_of_this_jax() -> None:
         [sys.executable, "-c", textwrap.dedent(script)], env=flags, capture_output=True, text=True, timeout=120
     )
     assert done.stdout == "[[(0, 1), (0, 1, 2, 3), (0, 2), (1, 3), (2, 3)]]\n", done.stderr
+
+
+def test_a_first_execution_that_failed_is_repeated() -> None:
+    script = """
+        import jax, jax.numpy as jnp
+        from jaxcomm import jax_compat
+        seen = []
+        def fail_once(executable, devices):
+            seen.append(len(devices))
+            if len(seen) == 1:
+                raise ValueError("once")
+        mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+        ones = jax.device_put(jnp.ones(2), jax.NamedSharding(mesh, jax.P("x")))
+        jax_compat.before_first_execution(fail_once)
+        step = jax.jit(lambda x: x.sum())
+        for _ in range(3):
+            try:
+                print(step(ones))
+            except ValueError as error:
+                print(error)
+        print(seen)
+    """
+    flags = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], env=flags, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout == "once\n2.0\n2.0\n[2, 2]\n", done.stdout + done.stderr
