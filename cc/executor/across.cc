@@ -19,12 +19,6 @@ constexpr std::chrono::milliseconds kPatience{5};
 // How many failed and finished calls are remembered.
 constexpr size_t kFailedKept = 256, kFinishedKept = 1024;
 
-Status Malformed(uint32_t process, size_t bytes) {
-  return Status(Code::kInternal, "process " + std::to_string(process) + " has been cut off: it sent a notice of " +
-                                     std::to_string(bytes) + " bytes that cannot be read.\n" +
-                                     "  Cure: run the same jaxcomm in all processes.");
-}
-
 }  // namespace
 
 // What the running thread has yet to start, of any call. What a callback makes possible is started by whoever called
@@ -407,36 +401,6 @@ MessageStep AcrossProcesses::OfGone(const MessageCall& call, const MessageStep& 
   return step;
 }
 
-void AcrossProcesses::SendNotice(const std::vector<uint32_t>& processes, const std::string& notice) {
-  for (const uint32_t process : processes) transport_.load()->Notify(process, notice);
-}
-
-// Of a call that is over here, and so does not fail: others may wait for its ranks.
-void AcrossProcesses::TellDifference(const Finished& call, uint32_t process, const Arrival& arrival) {
-  const MessageSite& site = *call.site;
-  if (arrival.rank >= site.ranks().size() || site.ranks()[arrival.rank].process != process) return;
-  if (arrival.fingerprint == site.fingerprint()) return;
-  TellFailure(site, arrival.call, site.Differs(call.name, arrival.rank, arrival.text, call.first));
-  transport_.load()->Cancel(arrival.call);
-}
-
-// Where ranks disagree, those of other groups may be wrong as well; a rank that is late concerns its group only.
-void AcrossProcesses::TellFailure(const MessageSite& site, const CallId& id, const Status& why) {
-  SendNotice(why.code() == Code::kInvalidArgument ? site.everybody() : site.others(),
-             Encode(Failure{id, why, site.step(), GoneOf(site, why)}));
-  transport_.load()->Flush();
-}
-
-// The process of the site that the error names as gone.
-std::optional<Failure::Gone> AcrossProcesses::GoneOf(const MessageSite& site, const Status& why) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& [process, gone] : gone_) {
-    const bool is_named = why.message().find(gone.why.message()) != std::string::npos;
-    if (is_named && site.HasRankOf(process)) return Failure::Gone{process, gone.has_left};
-  }
-  return std::nullopt;
-}
-
 // Nothing is being started or added any more; what the transport still does for the call must end before its ranks hear
 // of it. Cancel may wait for a copy, so it is not for the thread that copies.
 void AcrossProcesses::Stop(const std::shared_ptr<MessageCall>& call) {
@@ -452,93 +416,6 @@ void AcrossProcesses::Stop(const std::shared_ptr<MessageCall>& call) {
     transport_.load()->Cancel(call->id());
     for (Completion& completion : call->TakeWaiting()) call_back_(call->Describe(), std::move(completion));
   }});
-}
-
-// The call that a rank has come to; none: it is over, or has not begun here, and the arrival is kept for it.
-std::shared_ptr<MessageCall> AcrossProcesses::FindOrKeep(PeerArrival arrival) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  const CallId id = arrival.arrival.call;
-  if (const auto at = calls_.find(id); at != calls_.end()) return at->second;
-  if (finished_.count(id) > 0) return nullptr;
-  early_.Keep(id, std::move(arrival));
-  return nullptr;
-}
-
-std::optional<AcrossProcesses::Finished> AcrossProcesses::FindFinished(const CallId& id) const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  const auto at = finished_.find(id);
-  return at == finished_.end() ? std::nullopt : std::optional<Finished>(at->second);
-}
-
-// The call that has failed; none: it has not begun here, and will fail when it does.
-std::shared_ptr<MessageCall> AcrossProcesses::FindOrFail(const Failure& failure) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  failures_.Add(failure.call, failure.why, failure.step);
-  const auto at = calls_.find(failure.call);
-  return at == calls_.end() ? nullptr : at->second;
-}
-
-void AcrossProcesses::OnNotice(uint32_t process, std::string_view bytes) {
-  const std::optional<Notice> notice = DecodeNotice(bytes);
-  const Clock::time_point now = Clock::now();
-  if (!notice) return Lose({process, Malformed(process, bytes.size()), false, now});
-  if (const auto* arrival = std::get_if<Arrival>(&*notice)) {
-    Remember(arrival->device, arrival->call, arrival->text, now);
-    const auto call = FindOrKeep({process, *arrival, now});
-    if (call) {
-      Drive(call, call->PeerArrived(*arrival, process, now));
-      const bool differs = !arrival->waits && arrival->fingerprint != call->site().fingerprint();
-      if (differs && !call->failed()) {
-        TellDifference({call->shared_site(), call->first(), call->Describe()}, process, *arrival);
-      }
-    } else if (const std::optional<Finished> finished = FindFinished(arrival->call)) {
-      TellDifference(*finished, process, *arrival);
-    }
-    StartDecided(/*overdue=*/Clock::time_point::min());
-  } else if (const auto* failure = std::get_if<Failure>(&*notice)) {
-    if (failure->gone) {  // before the error that names it
-      const std::string name = "process " + std::to_string(failure->gone->process);
-      const std::string end = failure->gone->has_left ? " has left" : " is gone";
-      const Status why(Code::kInternal, name + end + ", as process " + std::to_string(process) + " reports");
-      std::lock_guard<std::mutex> lock(mutex_);
-      reported_gone_.emplace(failure->gone->process,
-                             GoneProcess{failure->gone->process, why, failure->gone->has_left, now});
-    }
-    if (FindFinished(failure->call)) return;
-    const auto call = FindOrFail(*failure);
-    if (call && call->site().Knows(process)) Drive(call, call->Fail(failure->why, /*announce=*/false));
-    // What has come of it would take the transport's room for early messages for good.
-    Transport* const transport = transport_.load();
-    if (!call && transport != nullptr) transport->Cancel(failure->call);
-    StartDecided(/*overdue=*/Clock::time_point::min());
-  }
-}
-
-void AcrossProcesses::Lose(const GoneProcess& gone) {
-  std::vector<std::shared_ptr<MessageCall>> calls;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    gone_.emplace(gone.process, gone);
-    for (const auto& entry : calls_) calls.push_back(entry.second);
-  }
-  for (const auto& call : calls) {
-    if (call->site().HasRankOf(gone.process)) Drive(call, call->PeerGone(gone.process, gone.why));
-  }
-  StartDecided(/*overdue=*/Clock::time_point::min());
-}
-
-std::vector<AcrossProcesses::GoneProcess> AcrossProcesses::gone() const {
-  std::vector<GoneProcess> found;
-  std::lock_guard<std::mutex> lock(mutex_);
-  std::map<uint32_t, GoneProcess> all = gone_;
-  all.insert(reported_gone_.begin(), reported_gone_.end());
-  for (const auto& [process, gone] : all) found.push_back(gone);
-  return found;
-}
-
-void AcrossProcesses::Remember(uint32_t device, const CallId& id, const std::string& text, Clock::time_point now) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  last_calls_.Add(device, {id, text, now});
 }
 
 bool AcrossProcesses::waiting() const {

@@ -46,8 +46,7 @@ def groups_in(text: str, devices: int) -> list[tuple[int, ...]]:
     if halves := _HALVES.search(text):
         raise JaxcommError(
             f"{halves[1]} of f16 or 8-bit floats between devices: XLA does not pass it on.\n"
-            "  Cure: use bfloat16 or float32 there, jaxcomm.all_gather or jaxcomm.psum_scatter in place of jax.lax's, "
-            "or unset JAXCOMM_EVERY_COLLECTIVE."
+            "  Cure: use bfloat16 or float32 there, or unset JAXCOMM_EVERY_COLLECTIVE."
         )
     everybody = tuple(range(devices))
     found: dict[tuple[int, ...], None] = {}

@@ -84,7 +84,7 @@ def replace_collectives(
       loss: what the network may lose.
     """
     ours = {"plan": plan, "bucket": bucket, "loss": loss}
-    return reroute(function, {lax: partial(_bind, lax, ours) for lax in PRIMITIVES})
+    return reroute(function, {lax: partial(bind_ours, lax, ours) for lax in PRIMITIVES})
 
 
 def vary_together(function: Callable[..., Any], plan: str) -> Callable[..., Any]:
@@ -93,7 +93,7 @@ def vary_together(function: Callable[..., Any], plan: str) -> Callable[..., Any]
     return reroute(function, {jax_compat.lax_pvary(): lambda params, operands: bind(*operands, **params)})
 
 
-def _bind(lax: Primitive, ours: dict[str, Any], params: dict[str, Any], operands: Sequence[Any]) -> Sequence[Any]:
+def bind_ours(lax: Primitive, ours: dict[str, Any], params: dict[str, Any], operands: Sequence[Any]) -> Sequence[Any]:
     """Binds ours, for named axes and without a dimension that comes or goes."""
     kind = COLLECTIVES[lax.name].kind
     bind = partial(PRIMITIVES[lax].bind, **ours)

@@ -14,7 +14,7 @@ from jax.interpreters import mlir
 from jaxcomm import communicator, jax_compat
 from jaxcomm.collectives.lax_lowering import has_devices
 from jaxcomm.collectives.lowering import lower_to_core
-from jaxcomm.collectives.primitive import COLLECTIVES
+from jaxcomm.collectives.primitive import COLLECTIVES, PRIMITIVES, bind_ours
 from jaxcomm.contexts import replacing_lax
 
 
@@ -31,7 +31,7 @@ def replace_lax() -> Iterator[None]:
 
 
 def replace_types(names: Collection[str]) -> None:
-    """Has the core do lax's sums and extremes of these element types, in all steps that are compiled for CPUs.
+    """Has the core do lax's collectives of these element types, in all steps that are compiled for CPUs.
 
     Args:
       names: of types that XLA cannot hand to whoever carries the collectives.
@@ -46,7 +46,7 @@ _types: set[str] = set()
 @functools.cache
 def _register() -> None:
     for lax in jax_compat.lax_collectives():
-        if lax.name in ("psum", "psum_invariant", "pmax", "pmin"):
+        if lax in PRIMITIVES:
             jax_compat.require_devices(lax)
             rule = partial(_lower, lax, jax_compat.lowering_of(lax))
             mlir.register_lowering(lax, rule, cacheable=False)
@@ -57,15 +57,22 @@ def _lower(
 ) -> Sequence[Any]:
     aval: Any = context.avals_in[0]
     collective = COLLECTIVES[lax.name]
+    axes = params["axes"] if collective.kind == "all_reduce" else params["axis_name"]
+    axes = axes if isinstance(axes, tuple) else (axes,)
     ours = (
         ((replacing_lax.value and collective.name == "psum") or aval.dtype.name in _types)
         and tuple(context.module_context.platforms) == ("cpu",)
         and aval.dtype.name in collective.dtypes
-        and not any(isinstance(axis, int) for axis in params["axes"])
+        and not any(isinstance(axis, int) for axis in axes)
         and has_devices(context, collective.name)
     )
-    if ours:
-        plan = communicator.plan_hash(None, tuple(params["axes"]))
-        return lower_to_core(lax, context, operand, plan=plan, where=jax_compat.source_line(context), **params)
-    results: Sequence[Any] = rule(context, operand, **params)
+    results: Sequence[Any]
+    if not ours:
+        results = rule(context, operand, **params)
+        return results
+    plan, where = communicator.plan_hash(None, axes), jax_compat.source_line(context)
+    if collective.kind == "all_reduce":
+        return lower_to_core(lax, context, operand, plan=plan, where=where, **params)
+    bind = partial(bind_ours, lax, {"plan": plan, "bucket": "", "loss": None}, params)
+    results = mlir.lower_fun(lambda x: bind([x]), multiple_results=True)(context, operand)
     return results

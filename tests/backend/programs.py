@@ -278,9 +278,16 @@ def loops_and_many_at_once() -> tuple[Any, Any]:
 
 @case
 def half_precision() -> tuple[Any, Any]:
-    value = whole((jax.device_count() * 50,), np.float16)
-    got = mapped(lambda x: (lax.psum(x, "x"), lax.pmax(x, "x")), value, line(), P("x"), P())
-    return [each.addressable_data(0) for each in got], [blocks(value).sum(0), blocks(value).max(0)]
+    count = jax.device_count()
+    value = whole((count * count * 50,), np.float16)
+
+    def body(x: Any) -> Any:
+        scattered = lax.psum_scatter(x.reshape(50, count), "x", scatter_dimension=1)
+        return lax.psum(x, "x"), lax.pmax(x, "x"), lax.all_gather(scattered, "x", axis=1)
+
+    got = mapped(body, value, line(), P("x"), P())
+    total = blocks(value).sum(0)
+    return [each.addressable_data(0) for each in got], [total, blocks(value).max(0), total.reshape(50, count)]
 
 
 @case

@@ -1,0 +1,71 @@
+"""A program for three processes that knows nothing of jaxcomm, in which the last process makes mistakes.
+
+Words: the case. Each process reports the error that it got, and whether the next sum works.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from tests.processes import jobs
+
+
+def sums(body: Any, elements: int) -> Any:
+    mesh = Mesh(np.array(jax.devices()), ("x",))
+    value = np.ones(jax.device_count() * elements, np.float32)
+    array = jax.make_array_from_callback(value.shape, NamedSharding(mesh, P("x")), lambda index: value[index])
+    step = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P(), check_vma=False))
+    return lambda: step(array)
+
+
+def main(case: str) -> None:
+    jax.distributed.initialize()
+    errs = jax.process_index() == jax.process_count() - 1
+    works = sums(lambda x: lax.psum(x, "x"), 8)
+    for _ in range(3):
+        works().block_until_ready()
+    begun = time.monotonic()
+    error = ""
+    try:
+        if case == "late" and errs:
+            time.sleep(5)
+        if case == "dead" and errs:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if case == "other shape":
+            sums(lambda x: lax.psum(x, "x"), 16 if errs else 8)().block_until_ready()
+        elif case == "other reduction":
+            sums(lambda x: lax.pmax(x, "x") if errs else lax.pmin(x, "x"), 8)().block_until_ready()
+        elif case == "exit with pending steps":
+            results = [works() for _ in range(50)]
+            jobs.report(case, error="", seconds=0.0, next="")
+            del results
+            return
+        else:
+            works().block_until_ready()
+    except Exception as caught:
+        error = str(caught)
+    seconds = time.monotonic() - begun
+    following = ""
+    if case != "dead":
+        time.sleep(max(0.0, 8 - seconds))  # the late one comes, too
+        try:
+            assert np.asarray(works().addressable_data(0))[0] == jax.device_count()
+        except Exception as caught:
+            following = str(caught)
+    jobs.report(case, error=error, seconds=seconds, next=following)
+    time.sleep(2 if jax.process_index() == 0 else 0)  # with the first process JAX ends all
+    os._exit(0)  # JAX's own shutdown waits for the dead
+
+
+if __name__ == "__main__":
+    main(" ".join(sys.argv[1:]))
