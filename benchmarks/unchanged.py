@@ -28,7 +28,7 @@ REPEATS = {"1 KiB": 200, "64 KiB": 100, "1 MiB": 25, "16 MiB": 5, "64 MiB": 2}
 
 
 def tasks(arm: str) -> dict[str, tuple[Callable[[], Any], int]]:
-    """What is timed, and how often a round does it."""
+    """The calls that are timed, with their number in a round."""
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -105,7 +105,7 @@ def tasks(arm: str) -> dict[str, tuple[Callable[[], Any], int]]:
 
 
 def work(arm: str, board_path: str, out: str, rounds: int) -> None:
-    """What each process of a job runs: its turns, as the board says."""
+    """Runs in each process of a job: takes its turns, as the board says."""
     import jax
 
     jax.distributed.initialize()

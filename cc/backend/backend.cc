@@ -1,6 +1,6 @@
-// What jaxlib loads as its MPI library: the 15 functions that XLA calls and the constants that they take, over the
-// table of functions that the core fills. No MPI is behind them. The names that jaxlib asks for and never calls are in
-// a file that unused_names.py writes.
+// The library that jaxlib loads as its MPI library: the 15 functions that XLA calls and the constants that they take,
+// over the table of functions that the core fills. No MPI is behind them. The names that jaxlib asks for and never
+// calls are in a file that unused_names.py writes.
 //
 // `import jaxlib` loads this library into every process, so it holds nothing else. MPIABI_Init_thread, which jaxlib
 // calls when it makes its CPU client, has jaxcomm.backend.start fill the table.
@@ -43,7 +43,7 @@ void* Communicator(uintptr_t handle) { return reinterpret_cast<void*>(handle); }
 
 }  // namespace
 
-// What MPItrampoline asks first: its ABI is 2.9 in jaxlib 0.10.2, and any later minor version will do.
+// MPItrampoline asks for these first: its ABI is 2.9 in jaxlib 0.10.2, and any later minor version will do.
 JAXCOMM_ABI const int mpiwrapper_version_major = 0, mpiwrapper_version_minor = 0, mpiwrapper_version_patch = 1;
 JAXCOMM_ABI const int mpiabi_version_major = 2, mpiabi_version_minor = 10, mpiabi_version_patch = 0;
 JAXCOMM_ABI void mpiwrapper_export_fortran_constants_() {}

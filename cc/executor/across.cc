@@ -16,7 +16,7 @@ constexpr std::chrono::milliseconds kHelp{1};
 // all of them takes longer, but what they wait for may be behind them at the same sender.
 constexpr std::chrono::milliseconds kPatience{5};
 
-// How many failed and finished calls are remembered.
+// The numbers of failed and of finished calls that are remembered.
 constexpr size_t kFailedKept = 256, kFinishedKept = 1024;
 
 }  // namespace

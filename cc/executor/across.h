@@ -74,7 +74,7 @@ class AcrossProcesses : public Transport::Events {
   // compile and drop at different times.
   std::shared_ptr<StepChoice> ChoiceOf(const MessageSite& site, const MessageSite& other, StepChoice::Rule rule);
 
-  // How many launches called on the site's communicator before this one.
+  // The number of launches that called on the site's communicator before this one.
   uint32_t LaunchOf(const MessageSite& site, int64_t run);
 
   void OnNotice(uint32_t process, std::string_view notice) override;

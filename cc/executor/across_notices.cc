@@ -1,4 +1,4 @@
-// What processes send each other of calls, and what is done with it.
+// Sends and receives the notices by which processes follow each other's calls.
 #include <optional>
 #include <string>
 #include <utility>

@@ -96,7 +96,7 @@ class DeviceCommunicator {
   struct Chosen {
     std::string list, plan;
   };
-  // The list of messages that a collective runs whose larger buffer has so many bytes, and the plan that it is of.
+  // The list of messages that a collective with a larger buffer of `bytes` runs, and the list's plan.
   using ChooseList = std::function<Chosen(Kind kind, const DeviceGroup& group, int64_t bytes)>;
 
   DeviceCommunicator(Executor& executor, MessageRegistry& lists, ChooseList choose, std::shared_ptr<DeviceGroup> group,

@@ -207,7 +207,7 @@ TEST(DeviceCommunicator, ALateDeviceFailsAllByNameAndTheNextCallWorks) {
   Job job(2, 1);
   const auto ranks = job.Make({1, 0});
   for (uint32_t process = 0; process < 2; ++process) job.executor(process).SetDeadline(0.2);
-  const int64_t bytes = 400000;  // so many are sent when the other has come: who is late cannot end the call alone
+  const int64_t bytes = 400000;  // sent only once the other rank has arrived, so a late rank cannot end the call alone
   const Bytes operand = Pack(std::vector<float>(bytes / 4, 1));
   std::vector<Bytes> results(2, Bytes(bytes));
   const auto sum = [&](size_t rank) {

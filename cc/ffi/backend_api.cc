@@ -26,7 +26,7 @@ struct ListRules {
   // Bytes of a whole buffer up to which an all-reduce is flat, and of a rank's chunk from which on ranks of several
   // hosts form a ring: with one rank a host, and with several.
   int64_t flat_bytes = 0, ring_bytes = 0, ring_bytes_of_several = 0;
-  // A plan's, for all-reduces of so many ranks: names by the smallest size; "": as without a plan.
+  // The lists of a plan, for all-reduces of `ranks`, by their smallest sizes; "": as without a plan.
   std::string plan;
   uint32_t ranks = 0;
   std::map<int64_t, std::string> planned;

@@ -34,7 +34,7 @@ class ConnectionWatch {
   uint64_t acknowledged_ = 0;  // bytes
 };
 
-// Of packets of so many bytes, none of which comes to the address within the limit, although smaller ones do.
+// Packets of this size never reach the address within the limit, although smaller ones do.
 std::string DescribeLongLost(uint32_t bytes, const std::string& address, std::chrono::nanoseconds limit);
 
 SendProgress ProgressOf(int socket);

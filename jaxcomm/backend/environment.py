@@ -54,7 +54,7 @@ def variables() -> dict[str, str]:
     return {_IMPLEMENTATION: "mpi", _MPI: str(LIBRARY)}
 
 
-def carrier(environment: Mapping[str, str] = os.environ) -> tuple[str, str]:
+def implementation(environment: Mapping[str, str] = os.environ) -> tuple[str, str]:
     """The library that carries collectives between CPU processes, and why it is not jaxcomm's; "" if it is.
 
     Returns:

@@ -15,7 +15,7 @@ from jaxcomm.report.tables import table
 EXAMPLE = """
     jaxcomm check                    # GPUs; ten minutes at most; psum over GPUs then uses what has passed
     jaxcomm check --cpu              # the CPU core, on host devices; a minute
-    jaxcomm check --cpu --only carrier   # jaxcomm or Gloo between CPU processes?
+    jaxcomm check --cpu --only collectives   # jaxcomm or Gloo between CPU processes?
     jaxcomm check --dry-run
     jaxcomm check --only devices --json
 """

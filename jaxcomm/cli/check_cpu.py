@@ -18,7 +18,7 @@ SECTIONS = {
     "deadline": "a rank that misses the deadline is named, and the next call is right",
     "kernels": "which instructions the reductions use on this processor",
     "speed": "jaxcomm.psum beside jax.lax.psum",
-    "carrier": "the library that carries collectives of unchanged programs between CPU processes",
+    "collectives": "the library that carries collectives of unchanged programs between CPU processes",
 }
 RANKS, ELEMENTS = 8, 1003
 TIMED_BYTES, ROUNDS = (64 << 10, 4 << 20), 3
@@ -48,7 +48,7 @@ def lacks(name: str) -> str | None:
 def run(name: str, elapsed: float) -> dict[str, Any]:
     """Runs one section."""
     del elapsed  # they take a minute together
-    sections = {"exact": exact, "deadline": deadline, "kernels": kernels, "speed": speed, "carrier": carrier}
+    sections = {"exact": exact, "deadline": deadline, "kernels": kernels, "speed": speed, "collectives": collectives}
     begun, rows, state = time.monotonic(), [], "passed"
     try:
         for row in sections[name]():
@@ -150,10 +150,10 @@ def speed() -> Iterator[Row]:
             raise Wrong(f"{row['wrong']} elements differ from jax.lax's")
 
 
-def carrier() -> Iterator[Row]:
+def collectives() -> Iterator[Row]:
     """As the environment of this command says."""
     yield ["carried by", "why not jaxcomm"]
-    yield [*environment.carrier()]
+    yield [*environment.implementation()]
 
 
 def _collectives() -> dict[str, tuple[Callable[..., Any], tuple[str, ...]]]:

@@ -119,7 +119,7 @@ def _every_collective(plan: str | None) -> dict[str, str]:
     if reason := environment.why_not(os.environ):
         raise JaxcommError(f"--every-collective: {reason}.\n  Cure: mend that, or leave out --every-collective.")
     if plan:
-        load(plan)  # a mistake in the file is told before anything starts
+        load(plan)  # so that a mistake in the file ends the command before anything starts
     return {**environment.variables(), **({environment.PLAN: os.path.abspath(plan)} if plan else {})}
 
 

@@ -37,7 +37,7 @@ def test_the_cpu_core_is_right_on_this_machine_in_a_bare_shell(tmp_path: Path) -
     assert "rank 3 of 8 has not arrived after 0.3 s" in found["sections"]["deadline"]["rows"][1][0]
 
 
-CARRIERS: dict[str, tuple[dict[str, str], list[str]]] = {
+LIBRARIES: dict[str, tuple[dict[str, str], list[str]]] = {
     "jaxcomm's library": (environment.variables(), ["jaxcomm", ""]),
     "Gloo, as nobody asked": ({}, ["gloo", "JAXCOMM_EVERY_COLLECTIVE is not set"]),
     "the user's own MPI": (
@@ -51,18 +51,18 @@ CARRIERS: dict[str, tuple[dict[str, str], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CARRIERS)
-def test_it_names_the_carrier_of_unchanged_programs(
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_it_names_the_library_of_unchanged_programs(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    variables, row = CARRIERS[name]
+    variables, row = LIBRARIES[name]
     for variable in (*environment.variables(), environment.VARIABLE):
         monkeypatch.delenv(variable, raising=False)
     for variable, value in variables.items():
         monkeypatch.setenv(variable, value)
-    assert main(["check", "--cpu", "--only", "carrier", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["sections"]["carrier"]["rows"][1] == row
-    assert main(["check", "--cpu", "--only", "carrier"]) == 0
+    assert main(["check", "--cpu", "--only", "collectives", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["sections"]["collectives"]["rows"][1] == row
+    assert main(["check", "--cpu", "--only", "collectives"]) == 0
     assert " ".join(word for word in row if word) in " ".join(capsys.readouterr().out.split())
 
 
