@@ -10,7 +10,7 @@ import pytest
 from jaxcomm.backend import environment
 from tests.processes import jobs
 
-DEADLINE_S = 2
+DEADLINE_S = 8
 
 
 @functools.cache
@@ -26,6 +26,7 @@ def ran(case: str) -> list[jobs.Process]:
     )
 
 
+@pytest.mark.slow
 def test_a_late_process_is_named_and_the_next_sum_works() -> None:
     first, second, late = (process.reports["late"] for process in ran("late"))
     for waiting in (first, second):
@@ -35,6 +36,7 @@ def test_a_late_process_is_named_and_the_next_sum_works() -> None:
     assert [each["next"] for each in (first, second, late)] == [""] * 3
 
 
+@pytest.mark.slow
 def test_a_dead_process_is_named_at_once() -> None:
     *others, dead = ran("dead")
     assert dead.status == -signal.SIGKILL
@@ -43,6 +45,7 @@ def test_a_dead_process_is_named_at_once() -> None:
         assert process.reports["dead"]["seconds"] < 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["other shape", "other reduction"])
 def test_unlike_calls_fail_at_once_and_name_both(case: str) -> None:
     both = {"other shape": ("f32[16]", "f32[8]"), "other reduction": ("a maximum", "a minimum")}[case]
@@ -53,6 +56,7 @@ def test_unlike_calls_fail_at_once_and_name_both(case: str) -> None:
         assert found["seconds"] < 30
 
 
+@pytest.mark.slow
 def test_processes_may_end_with_pending_steps() -> None:
     for process in ran("exit with pending steps"):
         assert process.status == 0, process.output
