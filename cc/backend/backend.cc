@@ -190,12 +190,7 @@ JAXCOMM_ABI int MPIABI_Wait(uintptr_t* request, void*) {
 }
 
 JAXCOMM_ABI int MPIABI_Sendrecv(const void* sent, int sent_count, uintptr_t sent_type, int to, int, void* received,
-                                int received_count, uintptr_t received_type, int from, int, uintptr_t communicator,
-                                void*) {
+                                int received_count, uintptr_t, int from, int, uintptr_t communicator, void*) {
   if (Refuses(sent_count) || Refuses(received_count)) return 1;
-  void* const in =
-      table->receive(received, BytesOf(received_count, received_type), from, "all-to-all", Communicator(communicator));
-  void* const out = table->send(sent, BytesOf(sent_count, sent_type), to, "all-to-all", Communicator(communicator));
-  const int first = table->wait(out), second = table->wait(in);
-  return first != 0 ? first : second;
+  return table->exchange(sent, to, received, from, BytesOf(sent_count, sent_type), Communicator(communicator));
 }

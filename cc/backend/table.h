@@ -23,6 +23,8 @@ struct BackendTable {
   void* (*send)(const void* message, int64_t bytes, int peer, const char* name, void* communicator);
   void* (*receive)(void* message, int64_t bytes, int peer, const char* name, void* communicator);
   int (*wait)(void* request);
+  // One part of an all-to-all, as XLA makes them: with each other rank in turn, to the next rank first.
+  int (*exchange)(const void* sent, int to, void* received, int from, int64_t bytes, void* communicator);
   // Cut to what fits, with a zero at its end; returns its length.
   int (*error_text)(char* text, int capacity);
 };

@@ -140,6 +140,20 @@ Status DeviceCommunicator::Wait(const std::shared_ptr<Transfer>& transfer) {
   return status;
 }
 
+Status DeviceCommunicator::Exchange(const std::byte* sent, uint32_t to, std::byte* received, uint32_t from,
+                                    int64_t size) {
+  Receive(received, size, from, "all-to-all");
+  Send(sent, size, to, "all-to-all");
+  Status result;
+  if (to != (rank_ + this->size() - 1) % this->size()) return result;
+  while (!open_.empty()) {
+    const std::shared_ptr<Transfer> transfer = open_.front();
+    const Status status = Wait(transfer);
+    if (result.ok()) result = status;
+  }
+  return result;
+}
+
 // A broadcast in a group of two, of which the sender's result is never stored to.
 std::shared_ptr<Transfer> DeviceCommunicator::Move(const std::byte* sent, std::byte* received, int64_t size,
                                                    uint32_t from, uint32_t to, const std::string& name) {

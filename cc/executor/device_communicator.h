@@ -118,6 +118,10 @@ class DeviceCommunicator {
   // Blocks until a transfer of this communicator is over. XLA waits for no other one after an error, and frees the
   // memory of all; so after an error those that have begun are over, too.
   Status Wait(const std::shared_ptr<Transfer>& transfer);
+  // One part of an all-to-all: XLA exchanges `size` bytes with each other rank in turn, to the rank after this one
+  // first and to the rank before it last. Its memory stays until the last one returns, so all of them go on side by
+  // side and end there.
+  Status Exchange(const std::byte* sent, uint32_t to, std::byte* received, uint32_t from, int64_t size);
   // A call of the device's has ended.
   void Count(const Status& status) { failures_ += status.ok() ? 0 : 1; }
 

@@ -170,6 +170,32 @@ TEST_P(DeviceCommunicatorTest, MovesMessagesBetweenItsRanks) {
   }
 }
 
+// As XLA makes an all-to-all.
+TEST_P(DeviceCommunicatorTest, ExchangesWithEachOtherRankInTurn) {
+  Job job(4, GetParam());
+  const auto ranks = job.Make({0, 1, 2, 3});
+  for (const int64_t bytes : {8, 100000, 3000000}) {
+    std::vector<std::vector<Bytes>> sent(4), received(4, std::vector<Bytes>(4, Bytes(static_cast<size_t>(bytes))));
+    for (uint8_t rank = 0; rank < 4; ++rank) {
+      for (uint8_t to = 0; to < 4; ++to) sent[rank].emplace_back(static_cast<size_t>(bytes), std::byte(16 * rank + to));
+    }
+    ExpectOk(OnThreads(4, [&](size_t rank) {
+      for (uint32_t i = 1; i < 4; ++i) {
+        const auto to = static_cast<uint32_t>((rank + i) % 4), from = static_cast<uint32_t>((rank + 4 - i) % 4);
+        const Status end = ranks[rank]->Exchange(sent[rank][to].data(), to, received[rank][from].data(), from, bytes);
+        if (!end.ok()) return end;
+      }
+      return Status();
+    }));
+    for (size_t rank = 0; rank < 4; ++rank) {
+      for (size_t from = 0; from < 4; ++from) {
+        if (from == rank) continue;
+        EXPECT_EQ(received[rank][from], sent[from][rank]) << bytes;
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(DevicesOfAProcess, DeviceCommunicatorTest, testing::Values(1, 2));
 
 TEST(DeviceCommunicator, UnlikeCallsFailAtOnceAndNameBoth) {

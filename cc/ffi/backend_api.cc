@@ -238,6 +238,11 @@ const BackendTable kTable = {
       const auto& communicator = it->handle->communicator;
       return End(communicator ? communicator->Wait(it->transfer) : it->transfer->Wait());
     },
+    [](const void* sent, int to, void* received, int from, int64_t bytes, void* handle) {
+      return Run(handle, [&](DeviceCommunicator& it) {
+        return it.Exchange(Bytes(sent), static_cast<uint32_t>(to), Bytes(received), static_cast<uint32_t>(from), bytes);
+      });
+    },
     [](char* text, int capacity) {
       CopyText(error_text, text, capacity);
       return static_cast<int>(std::char_traits<char>::length(text));
