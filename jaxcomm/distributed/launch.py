@@ -5,7 +5,9 @@ JAX reads what SLURM sets for the steps of its jobs, in all supported versions a
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import re
 import shutil
 import socket
@@ -16,6 +18,7 @@ from types import MappingProxyType
 from jaxcomm.errors import JaxcommError
 
 _COUNT = "--xla_force_host_platform_device_count"
+_PORTS = range(20000, 32768)  # below those that Linux gives to connections
 _OPEN_MPI = ("OMPI_COMM_WORLD_", "OMPI_MCA_orte_hnp_uri")  # JAX would ask Open MPI first
 
 
@@ -44,10 +47,15 @@ def command(words: Sequence[str], *, is_module: bool = False) -> list[str]:
 
 
 def local_coordinator() -> str:
-    """ "host:port" on this machine that nobody listens on."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
+    """ "host:port" on this machine that nobody listens on.
+
+    Not one of the ports that the kernel gives to connections: until the coordinator listens, one could get it.
+    """
+    for port in random.sample(_PORTS, len(_PORTS)):
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return f"127.0.0.1:{port}"
+    raise JaxcommError("no port from 20000 to 32767 is free.\n  Cure: end the processes that listen there.")
 
 
 def variables(
