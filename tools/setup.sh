@@ -55,6 +55,8 @@ setup_newest() {
   echo "Installing Python packages into .venv-newest with $python"
   quietly "$python" -m venv --clear .venv-newest
   VENV=.venv-newest install "${wanted[@]}"
+  # The checkout, also for the programs that tests start elsewhere.
+  echo "$PWD" >"$(.venv-newest/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/checkout.pth"
 }
 
 setup_installed() {
