@@ -25,7 +25,7 @@ namespace jaxcomm {
 
 class CallNames {
  public:
-  // How many launches of a communicator are remembered; of older ones no rank may come any more.
+  // The launches of a communicator that are remembered; no rank may come to an older one.
   static constexpr size_t kLaunches = 1024;
 
   // `run`: XLA's number of the launch in this process. `given_up(launch)`: whether the other processes have given up

@@ -1,4 +1,4 @@
-// Which plan the calls on a communicator follow from which launch on, alike in all processes.
+// The plan that calls on a communicator follow from a launch on, alike in all processes.
 //
 //   bool prepared = switches.Prepare(plan, {{communicator, /*launch=*/120}});   // false: that launch has begun here
 //   switches.Decide(/*commit=*/true);                                     // once all processes have prepared it

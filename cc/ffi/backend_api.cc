@@ -21,7 +21,7 @@
 namespace jaxcomm {
 namespace {
 
-// Which list of messages a collective runs.
+// Chooses the list of messages that a collective runs.
 struct ListRules {
   // Bytes of a whole buffer up to which an all-reduce is flat, and of a rank's chunk from which on ranks of several
   // hosts form a ring: with one rank a host, and with several.
@@ -83,7 +83,6 @@ class Groups {
   }
 
   // It is a new group when a device asks for it, not before: a process may expect it in vain and again.
-  // too.
   std::shared_ptr<DeviceGroup> Find(uint32_t first) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto at = expected_.find(first);
@@ -251,7 +250,7 @@ const BackendTable kTable = {
 
 }  // namespace
 
-// What cc/backend takes.
+// The functions for cc/backend.
 JAXCOMM_EXPORT int jaxcomm_backend_table(const void** table, char* error, int64_t capacity) {
   return Answer(error, capacity, [&] { *table = &kTable; });
 }
@@ -276,7 +275,7 @@ JAXCOMM_EXPORT int jaxcomm_backend_forget(int64_t first, char* error, int64_t ca
   return Answer(error, capacity, [&] { TheGroups().Forget(static_cast<uint32_t>(first)); });
 }
 
-// Which lists collectives run: the bounds of those without a plan; and a plan's, for all-reduces of `ranks`, by the
+// Sets the lists that collectives run: the bounds of those without a plan; and a plan's, for all-reduces of `ranks`, by the
 // smallest sizes `min_bytes`, the first of which is 0, named one in a line ("": as without a plan).
 JAXCOMM_EXPORT int jaxcomm_backend_lists(int64_t flat_bytes, int64_t ring_bytes, int64_t ring_bytes_of_several,
                                          const char* plan, int64_t ranks, const int64_t* min_bytes, const char* names,

@@ -1,4 +1,4 @@
-"""What runs when JAX makes its CPU client: the library gets the core's functions, and the processes are connected."""
+"""Runs when JAX makes its CPU client: the library gets the core's functions, and the processes are connected."""
 
 from __future__ import annotations
 
