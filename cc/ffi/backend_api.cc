@@ -275,8 +275,8 @@ JAXCOMM_EXPORT int jaxcomm_backend_forget(int64_t first, char* error, int64_t ca
   return Answer(error, capacity, [&] { TheGroups().Forget(static_cast<uint32_t>(first)); });
 }
 
-// Sets the lists that collectives run: the bounds of those without a plan; and a plan's, for all-reduces of `ranks`, by the
-// smallest sizes `min_bytes`, the first of which is 0, named one in a line ("": as without a plan).
+// Sets the lists that collectives run: the bounds of those without a plan; and a plan's, for all-reduces of `ranks`, by
+// the smallest sizes `min_bytes`, the first of which is 0, named one in a line ("": as without a plan).
 JAXCOMM_EXPORT int jaxcomm_backend_lists(int64_t flat_bytes, int64_t ring_bytes, int64_t ring_bytes_of_several,
                                          const char* plan, int64_t ranks, const int64_t* min_bytes, const char* names,
                                          int64_t num_ranges, char* error, int64_t capacity) {
