@@ -1,4 +1,4 @@
-"""Sets the lists of messages that the collectives of unchanged programs run: a plan's for all-reduces, or the default ones."""
+"""Sets the lists of messages that the collectives of unchanged programs run: a plan's, or the default ones."""
 
 from __future__ import annotations
 
