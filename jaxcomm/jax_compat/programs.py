@@ -67,3 +67,8 @@ def cpu_devices() -> int:
     asked: int = xla_bridge.num_cpu_devices.value
     flag = re.search(r"--xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", ""))
     return asked if asked > 0 else int(flag[1]) if flag else 1
+
+
+def has_devices() -> bool:
+    """Whether JAX has made a client, of any platform: its options for clients are read no more."""
+    return xla_bridge.backends_are_initialized()
