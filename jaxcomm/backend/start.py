@@ -9,12 +9,15 @@ import os
 import sys
 import threading
 import traceback
+from typing import Final
 
 from jaxcomm import communicator, jax_compat
 from jaxcomm.backend import environment, groups, plans
 from jaxcomm.collectives import replacement
-from jaxcomm.distributed import members
+from jaxcomm.distributed import at_exit, members, store
 from jaxcomm.ffi.cpu import CPU
+
+_CONNECT_AT_EXIT_S: Final = 5.0  # the time that a process which ends gives to processes that connect
 
 
 def start() -> None:
@@ -36,7 +39,9 @@ def start() -> None:
         _see_programs()
         library.jaxcomm_backend_take(table)
         # A program over some of the devices does not wait for processes that have yet to run one.
-        threading.Thread(target=_connect, name="jaxcomm connects", daemon=True).start()
+        thread = threading.Thread(target=_connect, name="jaxcomm connects", daemon=True)
+        thread.start()
+        at_exit.register(lambda: _end(thread))
     except Exception:  # the caller is no Python
         traceback.print_exc()
         print(
@@ -54,3 +59,11 @@ def _see_programs() -> None:
 def _connect() -> None:
     with contextlib.suppress(Exception):  # the first program that needs the connections raises it
         members.connected()
+
+
+def _end(thread: threading.Thread) -> None:
+    """Has the thread end before the process does: the others may be about to come."""
+    thread.join(_CONNECT_AT_EXIT_S)
+    if thread.is_alive():
+        store.stop_waiting()
+        thread.join(_CONNECT_AT_EXIT_S)
