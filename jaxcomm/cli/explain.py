@@ -1,15 +1,13 @@
-"""`jaxcomm explain`: a plan in words, and as a picture; or what a run has in force."""
+"""`jaxcomm explain`: a plan in words, and as a picture."""
 
 from __future__ import annotations
 
-import datetime
 from argparse import ArgumentParser, Namespace
 
 from jaxcomm import files, plan
 from jaxcomm.cli.common import arguments, output
 from jaxcomm.errors import JaxcommError
-from jaxcomm.profile import run_file
-from jaxcomm.report import considered, explanation, run_words, timeline, trace
+from jaxcomm.report import considered, explanation, timeline, trace
 from jaxcomm.report.step_report import gantt
 from jaxcomm.simulate import link_of
 
@@ -18,14 +16,12 @@ EXAMPLE = """
     jaxcomm explain plan.json --svg timeline.svg --bytes 16MiB
     jaxcomm explain plan.json --trace rounds.json      # open it in ui.perfetto.dev
     jaxcomm explain plan.json --step-svg step.svg --explain-json considered.json
-    jaxcomm explain --live run.json                    # what a run has in force that goes on, and saves run.json
 """
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
-    parser.add_argument("plan", help="a plan file; with --live, a run's saved jaxcomm.stats()")
-    parser.add_argument("--live", action="store_true", help="say what is in force in a run: ranges, shares, thresholds")
+    parser.add_argument("plan", help="a plan file")
     parser.add_argument("--svg", metavar="FILE", help="also draw the rounds of one schedule of the plan, by rank")
     parser.add_argument("--trace", metavar="FILE", help="also write these rounds as a trace, for ui.perfetto.dev")
     parser.add_argument(
@@ -40,8 +36,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Explains and draws."""
-    if args.live:
-        return _live(args)
     loaded = plan.load(args.plan)
     files.check_writable(args.svg, args.trace, args.step_svg, args.explain_json)
     entry, schedule = explanation.headline(loaded)
@@ -73,22 +67,4 @@ def run(args: Namespace) -> int:
             print(f"\nTrace: {args.trace}")
         if args.step_svg:
             print(f"\nStep: {args.step_svg}")
-    return 0
-
-
-def _live(args: Namespace) -> int:
-    """Says what the run that writes a file had in force when it last did."""
-    drawn = ("svg", "trace", "bytes", "step_svg", "explain_json")
-    if given := next((name for name in drawn if getattr(args, name)), None):
-        option = f"--{given.replace('_', '-')}"
-        raise JaxcommError(
-            f"{option} is for a plan, and --live for a run.\n  Cure: leave out {option}, or jaxcomm report {args.plan}"
-        )
-    found = run_file.load(args.plan)
-    if args.json:
-        rails = [rail.model_dump(exclude={"spans", "changes"}) for rail in found.rails]
-        plans = [each.model_dump(exclude={"file"}) for each in found.plans]
-        output.print_json({"at_s": found.at_s, "plans": plans, "rails": rails})
-    else:
-        print(run_words.in_force(found, datetime.datetime.now(datetime.UTC)))
     return 0

@@ -1,4 +1,4 @@
-"""A run in words and tables: what is in force, who is late, and what plan="auto" has done."""
+"""A run in words and tables: the plans in force, the call sites, the rails, and the events of plan="auto"."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OUTCOMES: dict[Outcome, str] = {
 
 
 def summary(run: SavedRun) -> str:
-    """The call sites, the rails, the processes that are gone, and when rails were fenced."""
+    """The call sites, the rails and when they were fenced, the processes that are gone, the events of plan="auto"."""
     parts = [sites_table([site.model_dump() for site in run.sites])]
     if run.rails:
         parts.append(rails_table([rail.model_dump() for rail in run.rails]))
@@ -41,7 +41,7 @@ def summary(run: SavedRun) -> str:
         head = ["at", "process", "rail", "what", "why"]
         parts.append(table(head, sorted(rows, key=lambda row: float(str(row[0]).split()[0]))))
     if run.events:
-        parts.append(events_table(run))
+        parts.append(_auto(run))
     return "\n\n".join(parts)
 
 
@@ -55,20 +55,14 @@ def in_force(run: SavedRun, now: datetime.datetime) -> str:
     return "\n\n".join(parts)
 
 
-def auto(run: SavedRun) -> str:
-    """What plan="auto" has seen, tried and gained, and which plan is in force."""
-    if not run.events:
-        return (
-            'No event: this run was not begun with jaxcomm.init(plan="auto"), or its first process did not write this.'
-        )
+def _auto(run: SavedRun) -> str:
+    """The number of situations and plans of plan="auto", the best gain, and every event."""
     tried = [event for event in run.events if event.plan]
     gains = [1 - event.after_s / event.before_s for event in tried if event.before_s and event.after_s is not None]
     situations = [event for event in run.events if event.outcome not in ("begun", "not switched", "ended")]
     best = f"; the best gained {max(gains):.1%}" if gains and max(gains) > 0 else ""
-    counts = f"{_count(len(situations), 'situation')} seen, {_count(len(tried), 'plan')} tried{best}."
-    made = next((plan for plan in run.plans if plan.file), None)
-    now = f"Plan {printable(made.plan)} is in force, since {made.since_s:.1f} s." if made else "No plan is in force."
-    return f"{counts} {now}\n\n{events_table(run)}" + (f"\n\n{_plan(made)}" if made else "")
+    counts = f"{_count(len(situations), 'situation')} seen, {_count(len(tried), 'plan')} tried{best}"
+    return f'plan="auto": {counts}.\n\n{events_table(run)}'
 
 
 def events_table(run: SavedRun) -> str:
