@@ -8,7 +8,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from jaxcomm.cli.common import output, progress
+from jaxcomm.cli.common import options, output, progress
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report.tables import table
 
@@ -28,7 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--only", metavar="SECTION", help="run one section; --dry-run lists them")
     parser.add_argument("--dry-run", action="store_true", help="say which sections would run, and run none")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxcomm import extras, files, plan, planner, profile, simulate
-from jaxcomm.cli.common import arguments, output, progress
+from jaxcomm.cli.common import arguments, options, output, progress
 from jaxcomm.cli.common.arguments import Late
 from jaxcomm.cli.common.host_devices import use_host_devices
 from jaxcomm.errors import JaxcommError
@@ -40,9 +40,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     parser.add_argument("--out", default="jaxcomm-demo", help="folder for the report and the pictures (jaxcomm-demo)")
     parser.add_argument("--devices", type=int, default=8, help="host devices (8)")
-    parser.add_argument(
-        "--late", type=arguments.late, default=Late(3, 0.02), metavar="rank=R,ms=T", help="who is late (rank=3,ms=20)"
-    )
+    options.late(parser, Late(3, 0.02), "the late rank (rank=3,ms=20)")
     parser.add_argument(
         "--steps", type=arguments.whole(1, 10**6), default=60, help="training steps of each training (60)"
     )
@@ -56,7 +54,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=0,
         help="of the parameters and the order of the images (0)",
     )
-    parser.add_argument("--json", action="store_true", help="print report.json instead of the summary")
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:
@@ -81,7 +79,7 @@ def run(args: Namespace) -> int:
     files.check_writable(out / "report.md")
     use_host_devices(args.devices)
     with progress.clock("1/4 profiling"):
-        measured = measure_devices(args.devices, _sizes(args.hidden), 50, inject={args.late.rank: args.late.seconds})
+        measured = measure_devices(args.devices, _sizes(args.hidden), 50, late={args.late.rank: args.late.seconds})
         profile.save(measured, out / "profile.json")
     with progress.clock("2/4 planning and proving"):
         made = planner.plan(measured)

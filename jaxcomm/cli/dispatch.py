@@ -27,6 +27,7 @@ COMMANDS = {
     "report": "show a saved run: the plan in force, late ranks and rails, as words, a picture, a page or a trace",
     "export": "write a plan's schedules as files of MSCCL++ or MSCCL",
     "simulate": "predict the time of every schedule over sizes, delays and ranks",
+    "simulate events": "run every schedule message by message, with shared links, queues and lost packets",
     "what-if": "predict what a change would do to a profile: no straggler, slower links, another late rank",
     "bench": "measure jaxcomm.psum beside lax.psum, on host devices or between a job's processes",
     "launch": "start the processes of a job on this machine; when one fails, end all",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from jaxcomm import files, plan
-from jaxcomm.cli.common import arguments, output
+from jaxcomm.cli.common import options, output
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report import considered, explanation, timeline, trace
 from jaxcomm.report.step_report import gantt
@@ -13,7 +13,7 @@ from jaxcomm.simulate import link_of
 
 EXAMPLE = """
     jaxcomm explain plan.json
-    jaxcomm explain plan.json --svg timeline.svg --bytes 16MiB
+    jaxcomm explain plan.json --svg timeline.svg --size 16MiB
     jaxcomm explain plan.json --trace rounds.json      # open it in ui.perfetto.dev
     jaxcomm explain plan.json --step-svg step.svg --explain-json considered.json
 """
@@ -24,14 +24,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("plan", help="a plan file")
     parser.add_argument("--svg", metavar="FILE", help="also draw the rounds of one schedule of the plan, by rank")
     parser.add_argument("--trace", metavar="FILE", help="also write these rounds as a trace, for ui.perfetto.dev")
-    parser.add_argument(
-        "--bytes", type=arguments.size, metavar="SIZE", help="draw the schedule of this size (the one that saves most)"
-    )
+    options.size(parser, "draw the schedule of this size (the one that saves most)")
     parser.add_argument(
         "--step-svg", metavar="FILE", help="also draw when the network, or each rail, works on each bucket"
     )
-    parser.add_argument("--explain-json", metavar="FILE", help="also write all that was considered, and why, as JSON")
-    parser.add_argument("--json", action="store_true", help="print the plan, with what it was compared with, as JSON")
+    options.considered(parser)
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:
@@ -39,14 +37,14 @@ def run(args: Namespace) -> int:
     loaded = plan.load(args.plan)
     files.check_writable(args.svg, args.trace, args.step_svg, args.explain_json)
     entry, schedule = explanation.headline(loaded)
-    if args.bytes:
-        found = loaded.schedule_for(args.bytes)
+    if args.size:
+        found = loaded.schedule_for(args.size)
         assert found is not None  # without a dtype a plan has a schedule for every size
         schedule = found
     if args.svg:
         files.write(args.svg, timeline.svg(schedule))
     if args.trace:
-        nbytes = args.bytes or entry.predicted.reference_bytes
+        nbytes = args.size or entry.predicted.reference_bytes
         files.write(args.trace, trace.of_schedule(schedule, nbytes, *link_of(schedule, nbytes, loaded.links)))
     if args.step_svg:
         if loaded.step is None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxcomm import extras, files, profile
-from jaxcomm.cli.common import arguments, functions, output, progress
+from jaxcomm.cli.common import arguments, functions, options, output, progress
 from jaxcomm.cli.common.host_devices import use_host_devices
 from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.measure.training import Train, TrainingKey, Trainings, rounds_to_target
@@ -62,7 +62,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--devices", type=int, help="host devices to start JAX with (as the training or you set them)")
     parser.add_argument("--svg", metavar="FILE", help="also draw the rounds to the target by share")
     parser.add_argument("--dry-run", action="store_true", help="say what would be trained, train nothing")
-    parser.add_argument("--json", action="store_true", help="print what was found as JSON")
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from jaxcomm import plan
-from jaxcomm.cli.common import job, output
+from jaxcomm.cli.common import job, options, output
 from jaxcomm.cli.exit_codes import OK
 from jaxcomm.distributed import rails, settings
 from jaxcomm.distributed.interfaces import interfaces
@@ -29,7 +29,7 @@ EXAMPLE = """
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     parser.add_argument("--plan", metavar="PLAN", help="shares are those of this plan's rails")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:

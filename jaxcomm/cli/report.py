@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from jaxcomm import files, plan
-from jaxcomm.cli.common import output
+from jaxcomm.cli.common import options, output
 from jaxcomm.cli.exit_codes import OK
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan
@@ -34,7 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--trace", metavar="FILE", help="also write a trace, for ui.perfetto.dev")
     parser.add_argument("--tensorboard", metavar="FOLDER", help="also write scalars over time, for TensorBoard")
     parser.add_argument("--save-plan", metavar="FILE", help='also write the plan of plan="auto" that was in force')
-    parser.add_argument("--json", action="store_true", help="print the records as JSON")
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from jaxcomm import testbed
-from jaxcomm.cli.common import output
+from jaxcomm.cli.common import options, output
 from jaxcomm.cli.exit_codes import OK
 from jaxcomm.errors import JaxcommError
 
@@ -18,7 +18,7 @@ EXAMPLE = """
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     parser.add_argument("file", nargs="?", help="a testbed, in TOML; without it, whatever a testbed can have is asked")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:

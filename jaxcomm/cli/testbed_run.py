@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from jaxcomm import testbed
-from jaxcomm.cli.common import arguments, output
+from jaxcomm.cli.common import arguments, options, output
 from jaxcomm.cli.exit_codes import INTERRUPTED, OK
 from jaxcomm.distributed import launch, supervise
 from jaxcomm.errors import JaxcommError
@@ -35,7 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("command", nargs="+", help="after --: what every process of the testbed runs")
     parser.add_argument("--time-limit", type=arguments.seconds, default=600.0, metavar="S", help="seconds; default 600")
     parser.add_argument("--dry-run", action="store_true", help="print the commands that it would run, and run none")
-    parser.add_argument("--json", action="store_true", help="print JSON; the processes' output goes to standard error")
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:

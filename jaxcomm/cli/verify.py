@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, get_args
 
 from jaxcomm import plan, schedules
-from jaxcomm.cli.common import arguments, output, progress
+from jaxcomm.cli.common import arguments, options, output, progress
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.plan import proof
 from jaxcomm.program import program, verifier
@@ -75,7 +75,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="chunk counts of schedules that have them (1, n-1 and 2n+1, where n is the ranks; hierarchical: 1, 16)",
     )
     parser.add_argument("--programs", action="store_true", help="also compile each schedule and prove what then runs")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of lines")
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:

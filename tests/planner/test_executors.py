@@ -274,7 +274,7 @@ def test_from_the_output_of_nccl_tests_to_a_run_on_cpus(tmp_path: Path, capsys: 
     for command in (["what-if", str(file)], ["simulate", "--profile", str(file), "--plan", str(out)]):
         assert main(command) == 0
         assert "1 µs and 100 GB/s a round" in capsys.readouterr().out or command[0] == "what-if"
-    events = ["simulate", "--profile", str(file), "--plan", str(out), "--sizes", "64MiB", "--events"]
+    events = ["simulate", "events", "--profile", str(file), "--plan", str(out), "--sizes", "64MiB"]
     assert main(events) == 0
     assert "plan: direct, not NCCL" in capsys.readouterr().out
 

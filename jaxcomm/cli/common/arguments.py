@@ -90,6 +90,18 @@ def whole(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
+def number(low: float, high: float) -> Callable[[str], float]:
+    """The type of an option that takes a number, from `low` to `high`."""
+
+    def parse(text: str) -> float:
+        found = _number(text)
+        if not low <= found <= high:
+            raise ArgumentTypeError(f"{text!r} is not a number from {low:g} to {high:g}")
+        return found
+
+    return parse
+
+
 def seconds(text: str) -> float:
     """A time above 0, at most a day."""
     found = _number(text)
