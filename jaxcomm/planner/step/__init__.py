@@ -6,7 +6,7 @@ training accepted other mathematics. Imports the decisions about schedules, rail
 """
 
 from jaxcomm.planner.step.assignment import Assignment
-from jaxcomm.planner.step.boundaries import plan_step
+from jaxcomm.planner.step.boundaries import Decision, plan_step
 from jaxcomm.planner.step.relaxed import relaxed_steps
 
-__all__ = ["Assignment", "plan_step", "relaxed_steps"]
+__all__ = ["Assignment", "Decision", "plan_step", "relaxed_steps"]
