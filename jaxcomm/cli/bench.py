@@ -107,9 +107,9 @@ def run(args: Namespace) -> int:
         "rows": rows,
     }
     if args.out:
-        output.write_json(args.out, document)
+        output.write_json(args.out, "bench", document)
     if args.json:
-        output.print_json(document)
+        output.print_json("bench", document)
     else:
         print(_late_table(rows) if args.late else _psum_table(rows, args.peer, args.collective == "all_reduce"))
     if wrong:
@@ -122,7 +122,7 @@ def _psum_table(rows: list[dict[str, Any]], peer: str, whole: bool) -> str:
         "bytes": lambda row: bytes_text(row["bytes"]),
         "calls": lambda row: row["calls"],
         "schedule": lambda row: row["schedule"],
-        peer: lambda row: seconds_text(row[f"{peer}_s"]),
+        peer: lambda row: seconds_text(row["peer_s"]),
         "jaxcomm": lambda row: seconds_text(row["jaxcomm_s"]),
         f"{peer}/jaxcomm": lambda row: f"{row['ratio']:.2f}",
         "GB/s": lambda row: f"{row['gb_per_s']:.3g}",

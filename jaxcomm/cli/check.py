@@ -40,7 +40,7 @@ def run(args: Namespace) -> int:
     if args.dry_run:
         rows = {name: {"shows": kind.SECTIONS[name], "left_out": kind.lacks(name)} for name in names}
         if args.json:
-            output.print_json(rows)
+            output.print_json("check-dry-run", {"sections": rows})
         else:
             for name, row in rows.items():
                 reason = row["left_out"]
@@ -57,7 +57,7 @@ def run(args: Namespace) -> int:
             kind.keep({name: results[name]})
             bar.update()
     if args.json:
-        output.print_json({"sections": results, **kind.about()})
+        output.print_json("check", {"sections": results, **kind.about()})
     else:
         print("\n\n".join(_text(name, kind.SECTIONS[name], result) for name, result in results.items()))
         print(f"\n{kind.summary()}")

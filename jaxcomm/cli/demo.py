@@ -102,10 +102,10 @@ def run(args: Namespace) -> int:
     assert schedule is not None  # without a dtype a plan has a schedule for every size
     files.write(out / "timeline.svg", timeline.svg(schedule))
     report["seconds"] = time.perf_counter() - start
-    output.write_json(out / "report.json", report)
+    output.write_json(out / "report.json", "demo", report)
     files.write(out / "report.md", story.markdown(report))
     if args.json:
-        output.print_json(report)
+        output.print_json("demo", report)
     else:
         # `make demo` calls a program that is not on the user's PATH.
         called = sys.argv[0] if Path(sys.argv[0]).name == "jaxcomm" and not shutil.which("jaxcomm") else "jaxcomm"
@@ -153,7 +153,7 @@ def _train(args: Namespace, made: Plan) -> dict[str, Any]:
 
 
 def _report(args: Namespace, measured: Profile, made: Plan, trained: dict[str, Any]) -> dict[str, Any]:
-    """What report.json holds; the gains are what the plan saves of a ring, from the late rank's arrival to the end."""
+    """The content of report.json; the gains are savings over a ring, from the late rank's arrival to the end."""
     import jax
     import numpy as np
 

@@ -54,9 +54,9 @@ def run(args: Namespace) -> int:
             )
         files.write(args.step_svg, gantt(loaded, loaded.rail_step or loaded.step))
     if args.explain_json:
-        output.write_json(args.explain_json, considered.considered(loaded))
+        output.write_json(args.explain_json, "considered", considered.considered(loaded))
     if args.json:
-        output.print_json(loaded.model_dump(mode="json"))
+        output.print_json("plan", {"plan": loaded.model_dump(mode="json")})
     else:
         print(explanation.explanation(loaded))
         if args.svg:

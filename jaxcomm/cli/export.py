@@ -76,10 +76,13 @@ def run(args: Namespace) -> int:
             files.write(file, made.text)
         written.append({**row, "min_bytes": made.min_bytes, "max_bytes": made.max_bytes, "file": str(file)})
     if args.json:
-        output.print_json({"to": args.to, "plan": loaded.hash, "files": written, "left_out": left_out})
+        output.print_json("export", {"to": args.to, "plan": loaded.hash, "files": written, "left_out": left_out})
     else:
         _show(args, written, left_out)
-    return 0 if written else 1
+    if not written:
+        ranges = f"{len(left_out)} byte range{'s' * (len(left_out) != 1)}"
+        raise JaxcommError(f"{args.to} can hold none of the plan's {ranges}.\n  Cure: as said of each.")
+    return 0
 
 
 def _show(args: Namespace, written: list[dict[str, Any]], left_out: list[dict[str, Any]]) -> None:

@@ -81,9 +81,9 @@ def run(args: Namespace) -> int:
     if not args.dry_run:
         plan.save(made, args.out)
     if args.explain_json:
-        output.write_json(args.explain_json, considered.considered(made))
+        output.write_json(args.explain_json, "considered", considered.considered(made))
     if args.json:
-        output.print_json(made.model_dump(mode="json"))
+        output.print_json("plan", {"plan": made.model_dump(mode="json")})
         return 0
     print(f"Plan {made.hash[:12]} for {made.ranks} ranks; predicted times from the late rank's arrival on\n")
     print(explanation.summary(made))

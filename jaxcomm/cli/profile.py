@@ -62,8 +62,9 @@ def run(args: Namespace) -> int:
     late = {each.rank: each.seconds for each in args.late}
     if args.dry_run and args.json:
         lates = [each._asdict() for each in args.late]
-        wanted = {"on": args.on, "devices": args.devices, "sizes": args.sizes, "steps": args.steps, "late": lates}
-        output.print_json(wanted)
+        wanted = {"on": args.on, "devices": args.devices, "sizes": args.sizes, "seconds": None}
+        wanted |= {"steps": args.steps, "late": lates}
+        output.print_json("profile-dry-run", wanted)
         return 0
     if args.dry_run:
         made_late = "".join(f", rank {rank} late by {seconds_text(seconds)}" for rank, seconds in late.items())

@@ -43,7 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--hosts",
         type=arguments.whole(1, MAX_RANKS),
         metavar="N",
-        help="FILE describes one of so many hosts that are alike",
+        help="FILE describes one host; the profile has this number of such hosts",
     )
     parser.add_argument(
         "--into", metavar="PROFILE", help="the profile that gets the times, or learns where its ranks are"

@@ -16,7 +16,17 @@ def print_dry_run(args: Namespace, ranks: int) -> None:
     sizes, seconds = args.sizes or list(SIZES), args.seconds or SECONDS
     lates = [late._asdict() for late in args.late]
     if args.json:
-        output.print_json({"ranks": ranks, "sizes": sizes, "seconds": seconds, "steps": args.steps, "late": lates})
+        output.print_json(
+            "profile-dry-run",
+            {
+                "on": "processes",
+                "devices": ranks,
+                "sizes": sizes,
+                "seconds": seconds,
+                "steps": args.steps,
+                "late": lates,
+            },
+        )
         return
     late = "".join(f", rank {late.rank} late by {seconds_text(late.seconds)}" for late in args.late)
     print(f"Would time exchanges between {ranks} ranks, all at once and one pair at a time, for {seconds:g} s,")
@@ -40,7 +50,7 @@ def measure(args: Namespace) -> Measured:
 
 
 def table_of(measured: Measured) -> str:
-    """What an exchange takes, both ways at once, by where the two ranks are."""
+    """The times of exchanges, both ways at once, by the places of the two ranks."""
     sizes = measured.transfers.sizes
     racks = [rack.ranks for rack in measured.profile.racks]
     rows = [

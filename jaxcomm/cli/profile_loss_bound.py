@@ -94,7 +94,7 @@ def run(args: Namespace) -> int:
     if args.svg:
         files.write(args.svg, report.svg(study))
     if args.json:
-        output.print_json(report.document(study))
+        output.print_json("loss-study", report.document(study))
     else:
         print(report.summary(study))
         print(f"\nProfile: {args.out}; next: jaxcomm plan {args.out}")
@@ -166,7 +166,8 @@ def _dry_run(args: Namespace, trainings: Trainings) -> int:
     kept = sum((share, seed) in trainings for share in shares for seed in range(args.repeats))
     if args.json:
         output.print_json(
-            {**trainings.setting.model_dump(), "shares": args.shares, "repeats": args.repeats, "kept": kept}
+            "loss-study-dry-run",
+            {**trainings.setting.model_dump(), "shares": args.shares, "repeats": args.repeats, "kept": kept},
         )
         return 0
     lost = ", ".join(f"{share:.3g}" for share in args.shares)

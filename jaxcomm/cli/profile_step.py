@@ -49,7 +49,7 @@ def run(args: Namespace) -> int:
     found = profile.with_gradients(before, buckets, f"{args.example} on {devices} host devices")
     profile.save(found, out)
     if args.json:
-        output.print_json(found.model_dump())
+        output.print_json("profile", {"profile": found.model_dump()})
     else:
         print(_table(buckets))
         print(f"\nProfile: {out}; next: jaxcomm plan {out}")

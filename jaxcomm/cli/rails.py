@@ -55,7 +55,7 @@ def run(args: Namespace) -> int:
     source = rails.source(ends, planned, is_named=any(each.rate for each in chosen.rails))
     if args.json:
         ranges = [{"min_bytes": low, "shares": dict(each)} for low, each in shares]
-        output.print_json({"rails": rows, "shares_from": source, "ranges": ranges, "of": UNITS})
+        output.print_json("rails", {"rails": rows, "shares_from": source, "ranges": ranges, "of": UNITS})
     else:
         print(_table(rows))
         print(f"Shares, here of the largest calls: {source}.")

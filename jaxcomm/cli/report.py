@@ -55,7 +55,7 @@ def run(args: Namespace) -> int:
     if made:
         plan.save(made, args.save_plan)
     if args.json:
-        output.print_json(found.model_dump(mode="json"))
+        output.print_json("run", {"run": found.model_dump(mode="json")})
         return OK
     print(run_words.in_force(found, datetime.datetime.now(datetime.UTC)), run_words.summary(found), sep="\n\n")
     for name in ("svg", "html", "trace", "tensorboard"):

@@ -10,7 +10,7 @@ from typing import get_args
 from jaxcomm import extras, files
 from jaxcomm.cli import simulate_rows
 from jaxcomm.cli.common import options, output, progress, simulated
-from jaxcomm.cli.simulate_rows import Row
+from jaxcomm.cli.simulate_rows import SimulatedTimes
 from jaxcomm.report import plots
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.schedules.schedule import CollectiveKind
@@ -58,7 +58,9 @@ def run(args: Namespace) -> int:
     alpha, beta = given.links.alpha, given.links.beta
     if args.json:
         found = [dataclasses.asdict(row) for row in rows]
-        output.print_json({"collective": args.collective, "alpha_s": alpha, "beta_s_per_byte": beta, "rows": found})
+        output.print_json(
+            "simulation", {"collective": args.collective, "alpha_s": alpha, "beta_s_per_byte": beta, "rows": found}
+        )
         return 0
     speed = f"{seconds_text(alpha)} and {1e-9 / beta:.3g} GB/s a round"
     print(f"{args.collective}: {speed}; times from the late rank's arrival on")
@@ -67,14 +69,14 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def _table(rows: list[Row]) -> str:
+def _table(rows: list[SimulatedTimes]) -> str:
     kinds = list(dict.fromkeys(kind for row in rows for kind in row.times()))
     has_chunks = any(row.chunks for row in rows)
     header = ["ranks", "bytes", "late by", *kinds, *["chunks"] * has_chunks, "fastest", "saves"]
     return table(header, [_cells(row, kinds, has_chunks) for row in rows])
 
 
-def _cells(row: Row, kinds: list[str], has_chunks: bool) -> list[object]:
+def _cells(row: SimulatedTimes, kinds: list[str], has_chunks: bool) -> list[object]:
     times = [row.times().get(kind) for kind in kinds]
     shown = [None if seconds is None else seconds_text(seconds) for seconds in times]
     chunks = str(row.chunks) if row.covered == row.chunks else f"{row.chunks} ({row.covered} covered)"
@@ -86,7 +88,7 @@ def _cells(row: Row, kinds: list[str], has_chunks: bool) -> list[object]:
     return [row.ranks, bytes_text(row.bytes), seconds_text(row.late_s), *shown, *ends]
 
 
-def _panels(rows: list[Row]) -> Iterator[list[plots.Panel]]:
+def _panels(rows: list[SimulatedTimes]) -> Iterator[list[plots.Panel]]:
     """A row of panels for each delay, a panel for each number of ranks."""
     for delay in dict.fromkeys(row.late_s for row in rows):
         panels = []

@@ -81,7 +81,9 @@ def run(args: Namespace) -> int:
             found = simulate.forecast(schedule, nbytes, case.network, case.arrivals, args.repeats, bar.update)
             rows.append(Row(case.ranks, nbytes, name, found))
     if args.json:
-        output.print_json({"rows": [row._asdict() | {"forecast": _json(row.forecast)} for row in rows]})
+        output.print_json(
+            "simulated-events", {"rows": [row._asdict() | {"forecast": _json(row.forecast)} for row in rows]}
+        )
         return 0
     print(_described(cases[0].network))
     print(table(_HEADER, [_cells(row) for row in rows]))

@@ -26,7 +26,7 @@ _ALL_REDUCES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class SimulatedTimes:
     """Predicted seconds from the late rank's arrival to the end.
 
     `seconds` has the schedules by name; `chunks` and `covered` belong to "straggler". `plan_s` is None unless the plan
@@ -51,14 +51,16 @@ class Row:
 
 def rows(
     collective: CollectiveKind, given: Simulated, sizes: Sequence[int], delays: Sequence[float], ports: int
-) -> Iterator[Row]:
+) -> Iterator[SimulatedTimes]:
     """One row per number of ranks, size and delay, in this order, each computed when it is asked for."""
     if collective == "all_reduce":
         return _all_reduces(given, sizes, delays, ports)
     return _halves(collective, given, sizes, delays, ports)
 
 
-def _all_reduces(given: Simulated, sizes: Sequence[int], delays: Sequence[float], ports: int) -> Iterator[Row]:
+def _all_reduces(
+    given: Simulated, sizes: Sequence[int], delays: Sequence[float], ports: int
+) -> Iterator[SimulatedTimes]:
     links = given.links
     found = simulate.sweep(
         given.ranks,
@@ -73,7 +75,7 @@ def _all_reduces(given: Simulated, sizes: Sequence[int], delays: Sequence[float]
     )
     for row in found:
         times = {name: getattr(row, key) for key, name in _ALL_REDUCES.items()}
-        yield Row(
+        yield SimulatedTimes(
             ranks=row.ranks,
             bytes=row.nbytes,
             late_s=row.delay_s,
@@ -88,7 +90,7 @@ def _all_reduces(given: Simulated, sizes: Sequence[int], delays: Sequence[float]
 
 def _halves(
     collective: Half, given: Simulated, sizes: Sequence[int], delays: Sequence[float], ports: int
-) -> Iterator[Row]:
+) -> Iterator[SimulatedTimes]:
     """Rows that differ only in the delay have equal times."""
     links, planned = given.links, given.planned
     for n in given.ranks:
@@ -99,7 +101,7 @@ def _halves(
             plan = None
             if planned and planned.ranks == n:  # where a plan has no half, direct runs
                 plan = planned.half_for(collective, nbytes) or build_half(Plain(kind="direct"), collective, n)
-            yield Row(
+            yield SimulatedTimes(
                 ranks=n,
                 bytes=nbytes,
                 late_s=delay,

@@ -25,7 +25,8 @@ def run(args: Namespace) -> int:
     """Lists the requirements; fails if one is not met."""
     found = testbed.requirements(testbed.load(args.file) if args.file else None)
     if args.json:
-        output.print_json({each.name: {"met": not each.cure, "cure": each.cure} for each in found})
+        met = {each.name: {"met": not each.cure, "cure": each.cure} for each in found}
+        output.print_json("testbed-check", {"requirements": met})
     else:
         print("\n".join(f"{each.name}: {'missing' if each.cure else 'there'}" for each in found))
     if lacking := [each for each in found if each.cure]:

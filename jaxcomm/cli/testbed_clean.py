@@ -22,7 +22,7 @@ def run(args: Namespace) -> int:
     """Removes them, and names those that are in use."""
     removed, used = testbed.clean(), testbed.in_use()
     if args.json:
-        output.print_json({"removed": removed, "in_use": used})
+        output.print_json("testbed-clean", {"removed": removed, "in_use": used})
         return OK
     print(f"removed: {', '.join(removed) or 'nothing was left'}")
     for id, process in used.items():

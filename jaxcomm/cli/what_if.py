@@ -41,14 +41,14 @@ _LATE_S: Final = 10e-3  # of the standard changes where nobody is late; Devraj e
 class Prediction:
     """One call under the plan for a profile; `seconds` and `lower_bound` count from the last rank's arrival on.
 
-    `straggler` is the rank that is last most often, None if nobody is known to be.
+    `straggler` is the rank that is last most often, None if no late rank is known.
     The bound grants the others the time between the arrivals of the last two ranks, or, under a schedule for late
-    ranks, between those of the last early and the last late one, not that before.
-    `wait_s` is how long the first rank waits for the last, on average over the steps.
-    `rails` is who carries the buffer, and `rails_seconds` the time by the rails' own tables, in which all ranks come
+    ranks, between those of the last early and the last late one.
+    `wait_s` is the mean time from the first arrival to the last.
+    `rails` are the shares of the buffer, and `rails_seconds` is the time by the rails' own tables if all ranks arrive
     together; None without rails.
-    `groups_s` is the slowest group of the plan, for the model's bytes, `rho` what a period of `groups_period`
-    iterations leaves of the distance from agreement; None where no link or NIC is slow.
+    `groups_s` is the time of the slowest group of the plan, for the model's bytes, and `rho` the share of the distance
+    from agreement that remains after `groups_period` iterations; None where no link or NIC is slow.
     """
 
     schedule: str
@@ -108,7 +108,7 @@ def run(args: Namespace) -> int:
     ]
     if args.json:
         document = {"profile": measured.hash, "ranks": measured.ranks, "rows": [_json(*row) for row in rows]}
-        output.print_json(document)
+        output.print_json("what-if", document)
         return 0
     print(f"{measured.ranks} ranks, {_lateness(measured)}; times from the last rank's arrival on\n")
     header = ["change", "bytes", "today", "runs", "changed", "would run", "its bound", "difference", "with the wait"]
@@ -126,7 +126,7 @@ def run(args: Namespace) -> int:
 
 
 def _standard(measured: Profile) -> list[Change]:
-    """The changes that are worth a look in every profile; who is late already is left out, joined and replaced."""
+    """The usual changes: no late rank, slower links, another late rank, one rail less."""
     several = measured.rails if len(measured.rails) > 1 else []
     gone = [Change(without_rails=(rail.name,)) for rail in several]
     late = _straggler(measured)
@@ -183,7 +183,7 @@ def _lateness(measured: Profile) -> str:
 
 
 def _straggler(measured: Profile) -> Straggler | None:
-    """Who is late, if anybody is known to be."""
+    """The late rank, if one is known."""
     late = profile.straggler(measured) if measured.arrivals else None
     return late if late and late.is_late else None
 

@@ -34,7 +34,7 @@ Capture = pytest.CaptureFixture[str]
         (["simulate", "--alpha-us", "inf"], "'inf' is not a number from 0 to 1e+09"),
         (["simulate", "--loss", "1%"], "unrecognized arguments: --loss"),
         (["simulate", "events", "--repeats", "0"], "'0' is not a whole number from 1 to 1000000"),
-        (["plan", "p.json", "--ports", "0"], "'0' is not a whole number from 1 to 4096"),
+        (["plan", "p.json", "--ports", "9999999999"], "'9999999999' is not a whole number from 1 to 4096"),
         (["simulate", "--nonsense"], "unrecognized arguments: --nonsense"),
         (["verify", "--schedule", "rings"], "invalid choice: 'rings'"),
         (["bench", "--late", "rank=3"], "write for example rank=3,ms=20"),
@@ -151,10 +151,6 @@ def eight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("plan profile.json --slow 2", "error: --slow says nothing without --hosts."),
         ("plan profile.json --nic host", "error: --nic says nothing without --hosts."),
         ("what-if profile.json --uplink 2", "error: --uplink says nothing without --racks."),
-        (
-            "plan profile.json --ports 99999999999999999999",
-            "error: ports is 99999999999999999999; it must be from 1 to",
-        ),
         ("plan profile.json --model GPT9", "error: no bound on the loss of 'GPT9' is published; known are: GoogleNet"),
         ("plan profile.json --model resnet51", "  Cure: did you mean ResNet50? Else name a model that is like yours"),
         ("plan profile.json --out .", "error: .: cannot be written: Is a directory."),
@@ -232,7 +228,7 @@ def test_an_output_that_is_full_closed_or_lacks_letters(eight: Path) -> None:
     found = shell("jaxcomm plan profile.json >/dev/full", eight)
     assert (found.returncode, found.stderr.splitlines()[0]) == (
         1,
-        "error: what is printed cannot be written: No space left on device.",
+        "error: the output cannot be written: No space left on device.",
     )
     found = shell("jaxcomm plan profile.json --out closed.json >&- 2>&-", eight)
     assert (found.returncode, found.stderr) == (0, "") and (eight / "closed.json").exists()

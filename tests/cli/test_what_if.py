@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from jaxcomm import planner, profile, simulate
 from jaxcomm.cli import main
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile import Collective, Link, Profile, Provenance, Rail, Sample
+from tests.cli import documents
 
 Capture = pytest.CaptureFixture[str]
 
@@ -51,7 +51,7 @@ def rows(capsys: Capture, tmp_path: Path, given: Profile, *words: str) -> list[d
     profile.save(given, tmp_path / "profile.json")
     capsys.readouterr()
     assert main(["what-if", str(tmp_path / "profile.json"), "--json", *words]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = documents.document(capsys.readouterr().out)
     assert (found["profile"], found["ranks"]) == (given.hash, given.ranks)
     return found["rows"]
 
@@ -269,7 +269,7 @@ def test_each_of_several_rails_is_a_standard_change_and_its_table_is_printed(cap
         (["--rail-rate", "eth0"], 2, "'eth0' is not a rail and its rate; write for example eth1=1/4"),
         (["--rail-rate", "eth0=0"], 2, "'0' is not a rate"),
         (["--late", "rank=8,ms=1"], 1, "error: a test: rank 8 cannot be late: the ranks are 0 to 7"),
-        (["--ports", "0"], 1, "error: ports is 0"),
+        (["--ports", "0"], 2, "'0' is not a whole number from 1 to 4096"),
         (["--late", "rank=1"], 2, "write for example rank=3,ms=20"),
         (["--rate", "a quarter"], 2, "'a quarter' is not a rate; write for example 1/4"),
         (["--rate", "1/0"], 2, "'1/0' is not a rate"),
@@ -319,5 +319,5 @@ def test_racks_may_be_named_on_the_command_line(capsys: Capture, tmp_path: Path)
     profile.save(make([]), file)
     words = ["--racks", "5+3", "--uplink-rate", "0=1/4", "--sizes", "64MiB", "--json"]
     assert main(["what-if", str(file), *words]) == 0
-    [row] = json.loads(capsys.readouterr().out)["rows"]
+    [row] = documents.document(capsys.readouterr().out)["rows"]
     assert row["today"]["groups_s"] < row["changed"]["groups_s"]

@@ -12,6 +12,7 @@ import pytest
 from jaxcomm import plan
 from jaxcomm.cli import main
 from jaxcomm.plan.exporters import FORMATS, export
+from tests.cli import documents
 from tests.plan.documents import PLAN, sealed
 from tests.plan.export_formats import check_mscclpp, check_xml
 from tests.plan.exported import Mscclpp, MscclXml, executed
@@ -29,7 +30,7 @@ def file(tmp_path: Path) -> Path:
 def exported(capsys: Capture, *words: str) -> tuple[int, dict[str, Any]]:
     capsys.readouterr()
     code = main(["export", *words, "--json"])
-    return code, json.loads(capsys.readouterr().out)
+    return code, documents.document(capsys.readouterr().out)
 
 
 def test_a_plan_becomes_a_file_per_byte_range(file: Path, capsys: Capture) -> None:

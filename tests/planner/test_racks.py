@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -16,6 +15,7 @@ from jaxcomm.planner.schedules import network_solver
 from jaxcomm.profile import Profile
 from jaxcomm.report.explanation import explanation
 from jaxcomm.simulate import clock
+from tests.cli import documents
 
 Capture = pytest.CaptureFixture[str]
 
@@ -147,7 +147,7 @@ def test_the_busiest_ports_take_what_a_run_message_by_message_takes(name: str) -
 def rows(given: Profile, capsys: Capture, tmp_path: Path, *words: str) -> list[dict[str, Any]]:
     profile.save(given, tmp_path / "profile.json")
     assert main(["what-if", str(tmp_path / "profile.json"), "--sizes", "64MiB", "--json", *words]) == 0
-    return json.loads(capsys.readouterr().out)["rows"]
+    return documents.document(capsys.readouterr().out)["rows"]
 
 
 def test_what_if_an_uplink_is_slower(capsys: Capture, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from jaxcomm.profile.run_file import SavedRun
 from jaxcomm.report import run_page, run_picture, run_series, run_trace, run_words, tensorboard
 from jaxcomm.report.run_series import Interval, TimeGrid
 from jaxcomm.statistics import Stats
+from tests.cli import documents
 
 Capture = pytest.CaptureFixture[str]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -272,7 +273,7 @@ def test_the_commands_write_and_print_it_all(tmp_path: Path, capsys: Capture) ->
     ):
         assert words in printed
     assert main(["report", str(run), "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = documents.document(capsys.readouterr().out)["run"]
     assert document["rails"][0]["fences"] == 1
     assert document["rails"][1]["shares"] == [[0, 0], [65536, 256]]
     assert [event["outcome"] for event in document["events"]] == ["begun", "followed"]

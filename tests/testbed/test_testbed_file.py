@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import tomllib
@@ -15,6 +14,7 @@ from jaxcomm import plan, planner, profile, testbed
 from jaxcomm.cli import main
 from jaxcomm.errors import JaxcommError
 from jaxcomm.testbed import Layout, Testbed
+from tests.cli import documents
 
 Capture = pytest.CaptureFixture[str]
 
@@ -220,7 +220,7 @@ def test_a_dry_run_prints_commands_and_runs_none(path: Path, capsys: Capture, mo
     assert text.startswith("testbed 00000000: 4 hosts") and "ip netns add jaxcomm-00000000-d\n" in text
     assert text.count("sh train.sh --steps 3\n") == 4
     assert main([*words[:3], "--json", *words[3:]]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = documents.document(capsys.readouterr().out)
     assert len(document["processes"]) == 4 and set(document["build"]) <= set(text.splitlines())
 
 

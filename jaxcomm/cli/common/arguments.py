@@ -111,7 +111,7 @@ def seconds(text: str) -> float:
 
 
 def slowness(text: str) -> float:
-    """How many times as long a byte takes, at least 1."""
+    """The time of a byte between hosts or racks, relative to within one, at least 1."""
     found = _number(text)
     if not 1 <= found <= 1e6:
         raise ArgumentTypeError(f"{text!r} is not how many times as long a byte takes, 1 to 1e6; write for example 4")

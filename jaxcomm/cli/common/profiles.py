@@ -15,7 +15,7 @@ def finish(found: Profile, out: str, args: Namespace) -> None:
     if not args.dry_run:
         profile.save(found, out)
     if args.json:
-        output.print_json(found.model_dump())
+        output.print_json("profile", {"profile": found.model_dump()})
         return
     print(measurements.summary(found))
     written = f"Profile: {out}; next: jaxcomm plan {out}"
