@@ -49,12 +49,12 @@ def measure_links(
     import jax
 
     devices = devices or jax.devices("cpu")
-    job = Job([device.process_index for device in devices], [device.id for device in devices], measurement)
+    job = MeasuredJob([device.process_index for device in devices], [device.id for device in devices], measurement)
     found = measure_transfers(job, _FEW_SIZES, _FEW_SECONDS, lambda share: None)
     return found._replace(incast=incast.measure(found, job.sums)) if with_incast else found
 
 
-class Job:
+class MeasuredJob:
     """The ranks that are measured, and this process's calls with the others."""
 
     def __init__(self, processes: Sequence[int], devices: Sequence[int], measurement: int | None = None) -> None:
@@ -156,7 +156,7 @@ class Job:
         return [names[published[process][0]] for process, _ in self.ranks]
 
 
-def measure_transfers(job: Job, sizes: Sequence[int], seconds: float, progress: Progress) -> Exchanges:
+def measure_transfers(job: MeasuredJob, sizes: Sequence[int], seconds: float, progress: Progress) -> Exchanges:
     """Times exchanges of all ranks at once and of single pairs.
 
     Args:

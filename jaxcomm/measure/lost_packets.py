@@ -1,4 +1,4 @@
-"""How many packets get lost between hosts that have nothing else to say: UDP packets, evenly paced."""
+"""Packet loss between idle hosts, measured with evenly paced UDP packets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.udp_paths import full_packet_bytes
 
 if TYPE_CHECKING:
-    from jaxcomm.distributed.bootstrap import Membership
+    from jaxcomm.distributed.membership import Membership
 
 _SECONDS: Final = 5.0
 _SHARE: Final = 0.1  # of what the slowest link carries
@@ -32,7 +32,7 @@ _SO_RXQ_OVFL: Final = 40  # of the kernel's headers
 
 
 class LostPackets(NamedTuple):
-    """What came of the packets from one host to another.
+    """The packets from one host to another: sent and received.
 
     Attributes:
       sender: name of the one.
@@ -53,7 +53,7 @@ class LostPackets(NamedTuple):
 
 
 def measure(hosts: Mapping[int, str], bytes_per_s: float, measurement: int) -> list[LostPackets]:
-    """What is lost from each host to the next one. All processes of the job call it, and get the same.
+    """Packet loss from each host to the next one. All processes of the job call it, and get the same.
 
     All hosts send at once, for five seconds: a tenth of what the slowest link carries, 2 000 packets a second at most.
     So what is counted is what the network loses while it has nothing else to do, and what the sending host does not
@@ -117,7 +117,7 @@ def _receiver(rail: RailEnd) -> socket.socket:
 
 
 def _send(rail: RailEnd, address: tuple[str, int], token: bytes, bytes_per_s: float) -> int:
-    """How many packets have been sent there; what this host itself does not let out counts, too."""
+    """Sends the packets and counts them, including those that this host drops itself."""
     with bound_socket(rail.address, rail.interface, socket.SOCK_DGRAM) as sender:
         sender.connect(address)
         size = min(_MOST_BYTES, full_packet_bytes(sender))
@@ -150,7 +150,7 @@ class _Counter:
         self._thread.start()
 
     def stop(self) -> int:
-        """How many have come, with those that the socket had no room for."""
+        """The number of packets that arrived, including those that the socket had no room for."""
         self._ends.set()
         self._thread.join()
         return len(self._numbers) + self._overflown

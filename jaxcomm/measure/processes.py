@@ -14,7 +14,7 @@ from jaxcomm import errors
 from jaxcomm.errors import ProfileError
 from jaxcomm.log import say_once
 from jaxcomm.measure import incast, lost_packets, placement, psum_loop
-from jaxcomm.measure.links import Job, Progress, measure_transfers
+from jaxcomm.measure.links import MeasuredJob, Progress, measure_transfers
 from jaxcomm.measure.placement import Exchanges
 from jaxcomm.profile.files import validate
 from jaxcomm.profile.racks_and_rails import MOST_LOST
@@ -75,7 +75,7 @@ def measure_processes(
             "this process is not one of several, so there are no links between processes to measure.\n"
             "  Cure: jaxcomm launch -n 4 -- jaxcomm profile, or jax.distributed.initialize() in each process."
         )
-    job = Job([device.process_index for device in devices], [device.id for device in devices])
+    job = MeasuredJob([device.process_index for device in devices], [device.id for device in devices])
     found = measure_transfers(job, sizes, seconds, lambda share: progress(0.8 * share))
     found = found._replace(incast=incast.measure(found, job.sums))
     loss = _count_lost_packets(job, found)
@@ -103,7 +103,7 @@ def measure_processes(
     return Measured(validate(document, provenance.source), found)
 
 
-def _count_lost_packets(job: Job, found: Exchanges) -> dict[str, Any]:
+def _count_lost_packets(job: MeasuredJob, found: Exchanges) -> dict[str, Any]:
     """The profile's `loss`: the share of packets lost between the two hosts that lose most."""
     hosts: dict[int, str] = {}  # by the first process of each
     for (process, _), name in zip(job.ranks, job.hosts, strict=True):

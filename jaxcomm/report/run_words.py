@@ -86,11 +86,11 @@ def _plan(plan: RunPlan) -> str:
     if not plan.collectives:
         return f"Calls{axes} follow no plan" + (", until the run makes one." if plan.plan == "auto" else ".")
     roles = "".join(f", {printable(role)} is rank {rank}" for role, rank in plan.roles.items())
-    said = f"Calls{axes} follow plan {printable(plan.plan)} for {plan.ranks} ranks{roles}, since {plan.since_s:.1f} s."
+    text = f"Calls{axes} follow plan {printable(plan.plan)} for {plan.ranks} ranks{roles}, since {plan.since_s:.1f} s."
     pairs = itertools.groupby(plan.collectives, key=_schedules)
     kinds = [(next(own).min_bytes, kind.replace("_", "/")) for kind, own in pairs]
     rows = zip(_ranges([low for low, _ in kinds]), (kind for _, kind in kinds), strict=True)
-    parts = [said, table(["all-reduces of", "run"], [*rows])]
+    parts = [text, table(["all-reduces of", "run"], [*rows])]
     if plan.rails:
         low = plan.rails.threshold_bytes
         parts.append(f"It splits calls over rails {'at no size' if low is None else f'from {bytes_text(low)} on'}.")
@@ -118,15 +118,15 @@ def _shares(run: SavedRun) -> str:
     ]
     peers = {rail.process for rail in run.rails}
     split = [low for low in lows if sum(_share(rail, low) > 0 for rail in run.rails) > len(peers)]
-    said = "One rail to each process carries all, at every size."
+    text = "One rail to each process carries all, at every size."
     if split:
-        said = (
+        text = (
             f"Calls of {bytes_text(split[0])} or more take several rails"
             if split[0]
             else "All calls take several rails"
         )
-        said += ", but a message of one segment, less than 128 KiB, is on one of them."
-    return f"{table(['process', 'rail', 'state', *_ranges(lows)], rows)}\n{said}"
+        text += ", but a message of one segment, less than 128 KiB, is on one of them."
+    return f"{table(['process', 'rail', 'state', *_ranges(lows)], rows)}\n{text}"
 
 
 def _share(rail: RunRail, low: int) -> float:
