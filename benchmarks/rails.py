@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxcomm.curve import Curve, without_noise
-from jaxcomm.plan.rail_shares import Rails
+from jaxcomm.plan.rails import Rails
 from jaxcomm.planner import rails
 from jaxcomm.profile import Link, Profile, Provenance, Rail, Sample
 from jaxcomm.report.tables import table

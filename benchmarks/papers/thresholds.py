@@ -23,8 +23,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from jaxcomm import files
-from jaxcomm.plan.queue_loss import losses, switch_losses
-from jaxcomm.planner.loss.queue_thresholds import Impact, thresholds
+from jaxcomm.plan.queue_drops import losses, switch_losses
+from jaxcomm.planner.drops.queue_thresholds import Impact, thresholds
 from jaxcomm.report.tables import table
 
 SMALL_SHARE: Final = 0.5

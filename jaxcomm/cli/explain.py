@@ -10,7 +10,7 @@ from jaxcomm.cli.common import arguments, output
 from jaxcomm.errors import JaxcommError
 from jaxcomm.profile import run_file
 from jaxcomm.report import considered, explanation, run_words, timeline, trace
-from jaxcomm.report.step_report import gantt
+from jaxcomm.report.step import gantt
 from jaxcomm.simulate import link_of
 
 EXAMPLE = """

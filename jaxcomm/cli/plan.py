@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from jaxcomm import files, plan, planner, profile, simulate
 from jaxcomm.cli.common import arguments, network_options, output, progress
 from jaxcomm.report import considered, explanation
-from jaxcomm.report.between_hosts_report import between_hosts_headline
-from jaxcomm.report.groups_report import groups_headline
-from jaxcomm.report.halves_report import halves_table
-from jaxcomm.report.loss_report import loss_headline
-from jaxcomm.report.rails_report import rails_headline
-from jaxcomm.report.step_report import relaxed_lines, step_headline
+from jaxcomm.report.drops import loss_headline
+from jaxcomm.report.groups import groups_headline
+from jaxcomm.report.halves import halves_table
+from jaxcomm.report.rails import rails_headline
+from jaxcomm.report.step import relaxed_lines, step_headline
+from jaxcomm.report.transport import between_hosts_headline
 
 EXAMPLE = """
     jaxcomm plan profile.json --out plan.json

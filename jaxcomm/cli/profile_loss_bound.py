@@ -14,10 +14,10 @@ from jaxcomm.cli.common import arguments, functions, output, progress
 from jaxcomm.cli.common.host_devices import use_host_devices
 from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.measure.training import Train, TrainingKey, Trainings, rounds_to_target
-from jaxcomm.planner.loss import gradients
+from jaxcomm.planner.drops import gradients
 from jaxcomm.profile import Layer, Profile, Trials
 from jaxcomm.profile.loss_study import search
-from jaxcomm.report import loss_study_report as report
+from jaxcomm.report import loss_study as report
 
 if TYPE_CHECKING:
     from jaxcomm.train import Loss

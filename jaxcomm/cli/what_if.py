@@ -17,7 +17,7 @@ from jaxcomm.planner import rails
 from jaxcomm.planner.late_ranks import LateRanks
 from jaxcomm.profile import Profile, Straggler
 from jaxcomm.report.explanation import entry_for
-from jaxcomm.report.rails_report import shares_text
+from jaxcomm.report.rails import shares_text
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import nobody_late_text, spec_text
 

@@ -102,7 +102,7 @@ class Loss:
         """
         if not 0 <= budget <= bound:
             raise ValueError(f"Loss: budget is {budget}; it is the share of all bytes, from 0 to the bound, {bound}")
-        from jaxcomm.plan.loss_policy import front_first
+        from jaxcomm.plan.drops import front_first
 
         shares = front_first([layer.bytes for layer in layers], bound, budget)
         names = [layer.name for layer in layers]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sized
 from typing import get_args
 
 from jaxcomm.errors import PlanError
-from jaxcomm.plan import rank_groups
+from jaxcomm.plan import groups
 from jaxcomm.plan.schema import Plan
 from jaxcomm.plan.values import Chain, Hybrid, Nccl, StragglerSpec, Transfers
 from jaxcomm.program.verifier import Proof, verify_schedule, verify_template
@@ -138,7 +138,7 @@ def verify_embedded(plan: Plan) -> None:
 
 def _check_groups(plan: Plan) -> None:
     if plan.groups:
-        rank_groups.prove(plan.groups, plan.ranks, plan.assumptions.alpha_s, plan.assumptions.beta_s_per_byte)
+        groups.prove(plan.groups, plan.ranks, plan.assumptions.alpha_s, plan.assumptions.beta_s_per_byte)
 
 
 def _check_loss(plan: Plan) -> None:

@@ -16,16 +16,16 @@ import pydantic
 from pydantic import Field, computed_field
 
 from jaxcomm.cluster import Cluster
-from jaxcomm.plan.between_hosts import BetweenHosts
+from jaxcomm.plan.drops import LossPolicy
 from jaxcomm.plan.entry_ranges import check_ranges
 from jaxcomm.plan.executors import Executors
+from jaxcomm.plan.groups import Groups
 from jaxcomm.plan.halves import HalfEntry, HalfSpec, check_half
-from jaxcomm.plan.loss_policy import LossPolicy
-from jaxcomm.plan.planned_step import Step
-from jaxcomm.plan.rail_shares import Rails
-from jaxcomm.plan.rank_groups import Groups
+from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.solved import SolvedNetwork
 from jaxcomm.plan.specs import build, build_half, build_solved
+from jaxcomm.plan.step import Step
+from jaxcomm.plan.transport import BetweenHosts
 from jaxcomm.plan.values import (
     LEAST_CHAINED,
     MAX_CHAINED,

@@ -24,12 +24,12 @@ from jaxcomm.plan.values import (
     Rotation,
     StragglerSpec,
 )
-from jaxcomm.planner import between_hosts, groups, loss, rails
+from jaxcomm.planner import drops, groups, halves, rails, transport
 from jaxcomm.planner.byte_ranges import Progress
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.late_ranks import LateRanks
 from jaxcomm.planner.rounding import significant
-from jaxcomm.planner.schedules import Setting, choose, choose_executor, entries, half_entries, solved, with_by_step
+from jaxcomm.planner.schedules import Setting, choose, choose_executor, entries, solved, with_by_step
 from jaxcomm.planner.step import Assignment, plan_step, relaxed_steps
 from jaxcomm.profile import Profile, straggler
 from jaxcomm.program.program import MAX_RANKS
@@ -73,7 +73,7 @@ def plan(
         the residual of the link's fit, but at least 2 %, and for a split over rails, which their tables time
         themselves, `rails.MIN_GAIN`.
       ports: peers that a rank can exchange with at once at full speed; direct needs `ranks - 1`.
-      loss_bound: the share of each gradient that may be lost; None: as `planner.loss.decide` finds it.
+      loss_bound: the share of each gradient that may be lost; None: as `planner.drops.decide` finds it.
       loss_budget: the share of all gradients together that may be lost; None: the bound.
       model: the architecture, to look up the published bound; empty: as the profile says.
       progress: called with the finished share, from 0 to 1.
@@ -123,9 +123,9 @@ def plan(
         known = {**decision.known, **(on_rails.known if on_rails else {})}
     else:
         known = {profile.collective.bytes: choose(setting, profile.collective.bytes)} if profile.collective else {}
-    over = between_hosts.decide(profile)
-    profile = between_hosts.with_resends(profile, over)
-    policy = loss.decide(
+    over = transport.decide(profile)
+    profile = transport.with_resends(profile, over)
+    policy = drops.decide(
         profile, bound=loss_bound, model=model, budget=loss_budget, time_limit=time_limit, seed=seed, log=log
     )
     divided = groups.decide(profile, model_bytes, seed)
@@ -146,7 +146,7 @@ def plan(
         template=_rotation(setting, found),
         network=SolvedNetwork(topology=network, schedules=setting.solved) if network else None,
         collectives=found,
-        halves=half_entries(setting),
+        halves=halves.decide(setting),
         assumptions=Assumptions(
             alpha_s=profile.link.alpha_s,
             beta_s_per_byte=profile.link.beta_s_per_byte,

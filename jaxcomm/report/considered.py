@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from jaxcomm.plan.halves import HalfEntry
-from jaxcomm.plan.planned_step import Step
 from jaxcomm.plan.schema import Plan
+from jaxcomm.plan.step import Step
 from jaxcomm.plan.values import ByStep, Entry
-from jaxcomm.report.step_report import step_lines
+from jaxcomm.report.step import step_lines
 from jaxcomm.report.words import VERDICTS, by_step_text, range_text, spec_text
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from jaxcomm import simulate
 from jaxcomm.log import printable
 from jaxcomm.plan.executors import Executors
-from jaxcomm.plan.planned_step import Step
 from jaxcomm.plan.schema import Plan
+from jaxcomm.plan.step import Step
 from jaxcomm.plan.values import (
     Broadcast,
     Chain,
@@ -20,14 +20,14 @@ from jaxcomm.plan.values import (
     Stragglers,
     Transfers,
 )
-from jaxcomm.report.between_hosts_report import between_hosts_section
-from jaxcomm.report.groups_report import groups_section
-from jaxcomm.report.halves_report import halves_section
-from jaxcomm.report.loss_report import loss_section
+from jaxcomm.report.drops import loss_section
+from jaxcomm.report.groups import groups_section
+from jaxcomm.report.halves import halves_section
 from jaxcomm.report.network_lines import network_lines
-from jaxcomm.report.rails_report import rail_notes, rail_table, rail_times_table
-from jaxcomm.report.step_report import step_lines, step_table
+from jaxcomm.report.rails import rail_notes, rail_table, rail_times_table
+from jaxcomm.report.step import step_lines, step_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
+from jaxcomm.report.transport import between_hosts_section
 from jaxcomm.report.words import (
     VERDICTS,
     alpha_assumed_text,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jaxcomm.cluster import SOLVED
-from jaxcomm.plan.rank_groups import Groups
+from jaxcomm.plan.groups import Groups
 from jaxcomm.plan.solved import SolvedCall, SolvedNetwork
 from jaxcomm.report.tables import bytes_text, seconds_text
 from jaxcomm.simulate import clock

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Self
 import pydantic
 from pydantic import Field
 
-from jaxcomm.plan.loss_policy import Buffer
+from jaxcomm.plan.drops import Buffer
 from jaxcomm.values import Value
 
 PRIORITIES: Final = 8

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxcomm.plan import Plan
-from jaxcomm.plan.rank_groups import GroupCosts, Groups, RackRanks
+from jaxcomm.plan.groups import GroupCosts, Groups, RackRanks
 
 CHANGED: Final = 1.3  # times as long or as short as averages took, from which on the links are measured again
 RARELY: Final = 100  # times as long as that took, until it may be done again: one percent of the time

@@ -16,7 +16,7 @@ from jaxcomm.profile import Profile, Sample
 from jaxcomm.report import measurements
 from jaxcomm.report.considered import considered
 from jaxcomm.report.explanation import explanation, summary
-from jaxcomm.report.step_report import gantt
+from jaxcomm.report.step import gantt
 from tests.planner.profiles import gradients, made
 from tests.report.test_statistics import site
 

@@ -19,7 +19,7 @@ from jaxcomm.cli import main
 from jaxcomm.errors import PlanError, ProfileError
 from jaxcomm.plan.consensus import averaged, contraction
 from jaxcomm.plan.files import validate
-from jaxcomm.plan.rank_groups import GroupCosts, Groups, prove
+from jaxcomm.plan.groups import GroupCosts, Groups, prove
 from jaxcomm.planner.groups import decide
 from jaxcomm.planner.groups.divisions import paper, path
 from jaxcomm.profile import Bucket, Link, Profile, Provenance, Rack

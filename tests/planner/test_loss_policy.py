@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from jaxcomm import cli, plan, planner, profile
 from jaxcomm.errors import JaxcommError, PlanError, ProfileError
 from jaxcomm.plan import files
-from jaxcomm.plan.loss_policy import LossPolicy, front_first
-from jaxcomm.plan.queue_loss import losses, switch_losses
-from jaxcomm.planner.loss import decide
-from jaxcomm.planner.loss.budget import STEPS, cheapest
-from jaxcomm.planner.loss.queue_thresholds import CAPACITY, thresholds
-from jaxcomm.planner.loss.ring_cost import bounded, reliable
+from jaxcomm.plan.drops import LossPolicy, front_first
+from jaxcomm.plan.queue_drops import losses, switch_losses
+from jaxcomm.planner.drops import decide
+from jaxcomm.planner.drops.budget import STEPS, cheapest
+from jaxcomm.planner.drops.queue_thresholds import CAPACITY, thresholds
+from jaxcomm.planner.drops.ring_cost import bounded, reliable
 from jaxcomm.profile import PacketLoss, Profile
 from jaxcomm.report import explanation
 
@@ -521,7 +521,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_published_bounds_are_greater_for_selected_losses() -> None:
-    from jaxcomm.planner.loss.published_bounds import PUBLISHED, published
+    from jaxcomm.planner.drops.published_bounds import PUBLISHED, published
 
     assert all(row.random < row.selective for row in PUBLISHED)
     assert all(published(row.model.upper().replace(" ", "")) == row for row in PUBLISHED)

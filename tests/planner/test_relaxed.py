@@ -16,12 +16,12 @@ from jaxcomm import plan, planner, profile, simulate
 from jaxcomm.cli import main
 from jaxcomm.errors import PlanError
 from jaxcomm.plan.files import validate
-from jaxcomm.plan.planned_step import Accepted
-from jaxcomm.plan.rank_groups import Groups
-from jaxcomm.planner.loss.ring_cost import bounded, reliable
+from jaxcomm.plan.groups import Groups
+from jaxcomm.plan.step import Accepted
+from jaxcomm.planner.drops.ring_cost import bounded, reliable
 from jaxcomm.profile import PacketLoss, Profile
 from jaxcomm.report.considered import considered
-from jaxcomm.report.step_report import relaxed_lines, step_lines
+from jaxcomm.report.step import relaxed_lines, step_lines
 from tests.planner.profiles import gradients, made, on_rails
 
 ALPHA, BETA, NBYTES = 3e-5, 1e-10, 2**24

@@ -21,7 +21,7 @@ from jaxcomm.planner.schedules import Setting
 from jaxcomm.planner.step.bound import lower_bound
 from jaxcomm.report import explanation
 from jaxcomm.report.considered import considered
-from jaxcomm.report.step_report import gantt, names_text, ticks
+from jaxcomm.report.step import gantt, names_text, ticks
 from jaxcomm.simulate import PORTS, Delays
 from tests.planner.profiles import gradients, made, on_rails
 

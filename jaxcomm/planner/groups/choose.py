@@ -12,7 +12,7 @@ from typing import Final
 
 from jaxcomm.errors import ProfileError
 from jaxcomm.plan.consensus import components, contraction, left
-from jaxcomm.plan.rank_groups import MAX_GROUPED, Baselines, GroupCosts, Groups, Pattern, RackRanks
+from jaxcomm.plan.groups import MAX_GROUPED, Baselines, GroupCosts, Groups, Pattern, RackRanks
 from jaxcomm.planner.groups.divisions import SLACK, Division, Shuffle, paper, path, racks_in_turn
 from jaxcomm.planner.groups.search import descended
 from jaxcomm.planner.rounding import significant

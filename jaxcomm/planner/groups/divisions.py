@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from jaxcomm.plan.consensus import averaged
-from jaxcomm.plan.rank_groups import GroupCosts
+from jaxcomm.plan.groups import GroupCosts
 
 Division = list[list[int]]
 SLACK: Final = 1 + 1e-12  # sums that are added in another order

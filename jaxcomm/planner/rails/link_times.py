@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from jaxcomm.plan.rail_shares import Rails, Share
+from jaxcomm.plan.rails import Rails, Share
 from jaxcomm.planner.rails.split import Load, split_seconds
 from jaxcomm.planner.rails.times import RailOption, options
 from jaxcomm.profile import Profile, fit

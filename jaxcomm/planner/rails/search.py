@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from jaxcomm.plan.rail_shares import MAX_RANGES, Member, RailRange, Rails, Reason, Share, SplitTimes
+from jaxcomm.plan.rails import MAX_RANGES, Member, RailRange, Rails, Reason, Share, SplitTimes
 from jaxcomm.planner.byte_ranges import Choices, byte_ranges, sizes_between
 from jaxcomm.planner.rails.split import (
     Load,

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jaxcomm.errors import ProfileError
-from jaxcomm.plan.planned_step import MAX_GRADIENTS, Gradient, Planned, RailWork, Span, Step
-from jaxcomm.plan.rail_shares import Rails
+from jaxcomm.plan.rails import Rails
+from jaxcomm.plan.step import MAX_GRADIENTS, Gradient, Planned, RailWork, Span, Step
 from jaxcomm.plan.values import Chain, Spec
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.rounding import significant

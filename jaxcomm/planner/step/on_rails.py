@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple, Self
 
-from jaxcomm.plan.rail_shares import Rails, Share
+from jaxcomm.plan.rails import Rails, Share
 from jaxcomm.plan.values import Spec
 from jaxcomm.planner.rails.link_times import RailLink, RailLinks, phases_on, rail_links
 from jaxcomm.planner.schedules.setting import Setting

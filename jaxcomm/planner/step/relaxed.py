@@ -9,11 +9,11 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from jaxcomm.plan.loss_policy import LossPolicy
-from jaxcomm.plan.planned_step import Accepted, Planned, Step, What
-from jaxcomm.plan.rank_groups import GroupCosts, Groups
+from jaxcomm.plan.drops import LossPolicy
+from jaxcomm.plan.groups import GroupCosts, Groups
+from jaxcomm.plan.step import Accepted, Planned, Step, What
+from jaxcomm.planner.drops.ring_cost import bounded, reliable
 from jaxcomm.planner.late_ranks import LateRanks
-from jaxcomm.planner.loss.ring_cost import bounded, reliable
 from jaxcomm.planner.rounding import significant
 from jaxcomm.planner.schedules.setting import Setting
 from jaxcomm.planner.step.jobs import Option

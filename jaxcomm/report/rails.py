@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from jaxcomm.plan.rail_shares import Rails, Share
+from jaxcomm.plan.rails import Rails, Share
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import range_text
 

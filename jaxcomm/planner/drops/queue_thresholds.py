@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxcomm.errors import ProfileError
-from jaxcomm.plan.queue_loss import Floats, Losses, losses
+from jaxcomm.plan.queue_drops import Floats, Losses, losses
 
 STEPS: Final = 128  # sizes of a queue to choose from; a buffer of so many packets is divided to the packet
 LARGEST: Final = 8192  # packets; of a larger buffer no more is given to the queues

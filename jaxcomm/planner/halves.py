@@ -18,7 +18,7 @@ from jaxcomm.planner.schedules.setting import Setting
 from jaxcomm.simulate import clock
 
 
-def half_entries(setting: Setting) -> tuple[HalfEntry, ...] | None:
+def decide(setting: Setting) -> tuple[HalfEntry, ...] | None:
     """The entries of a plan, covering every size, by the clock of all-reduces; None where direct is best for all."""
     offers, links = half_specs(setting), setting.links
     made = {spec: build_half(spec, "reduce_scatter", setting.ranks, links.topology) for spec in offers}

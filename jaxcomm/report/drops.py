@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Final
 
-from jaxcomm.plan.loss_policy import LossPolicy
+from jaxcomm.plan.drops import LossPolicy
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
 ROWS: Final = 16  # layers shown one by one; of more, neighbours in one queue that may lose alike share a row

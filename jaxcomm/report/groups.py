@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Final
 
-from jaxcomm.plan.rank_groups import Groups
+from jaxcomm.plan.groups import Groups
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
 _ROWS: Final = 16  # iterations that are shown

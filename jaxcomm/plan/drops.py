@@ -18,7 +18,7 @@ import pydantic
 from pydantic import Field
 
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.queue_loss import switch_losses
+from jaxcomm.plan.queue_drops import switch_losses
 from jaxcomm.plan.values import Seconds, Token
 from jaxcomm.values import Value
 

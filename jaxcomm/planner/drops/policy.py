@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from jaxcomm.errors import JaxcommError, ProfileError
-from jaxcomm.plan.loss_policy import (
+from jaxcomm.plan.drops import (
     MAX_LAYERS,
     Buffer,
     LossPolicy,
@@ -19,12 +19,12 @@ from jaxcomm.plan.loss_policy import (
     priority_of,
     queue_bytes,
 )
-from jaxcomm.plan.queue_loss import Floats, Losses, switch_losses
+from jaxcomm.plan.queue_drops import Floats, Losses, switch_losses
 from jaxcomm.planner.cp_sat import Log
-from jaxcomm.planner.loss.budget import Shares, cheapest
-from jaxcomm.planner.loss.published_bounds import published
-from jaxcomm.planner.loss.queue_thresholds import Impact, thresholds
-from jaxcomm.planner.loss.ring_cost import bounded, reliable
+from jaxcomm.planner.drops.budget import Shares, cheapest
+from jaxcomm.planner.drops.published_bounds import published
+from jaxcomm.planner.drops.queue_thresholds import Impact, thresholds
+from jaxcomm.planner.drops.ring_cost import bounded, reliable
 from jaxcomm.planner.rounding import significant
 from jaxcomm.profile import Impact as Point
 from jaxcomm.profile import Layer, Profile, Tolerance

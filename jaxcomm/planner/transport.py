@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from jaxcomm.plan.between_hosts import BetweenHosts
+from jaxcomm.plan.transport import BetweenHosts
 from jaxcomm.profile import Profile
 
 UDP_FROM: Final = 3e-3  # of packets: from there on UDP was behind TCP only for 1 MiB in packets of 9 000 bytes

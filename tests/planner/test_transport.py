@@ -11,8 +11,8 @@ from jaxcomm import plan as plan_files
 from jaxcomm import planner
 from jaxcomm.errors import PlanError
 from jaxcomm.plan import Plan, save
-from jaxcomm.planner import between_hosts
-from jaxcomm.planner.between_hosts import UDP_FROM
+from jaxcomm.planner import transport
+from jaxcomm.planner.transport import UDP_FROM
 from jaxcomm.profile import Profile
 from jaxcomm.report.considered import considered
 from jaxcomm.report.explanation import explanation
@@ -42,7 +42,7 @@ def test_it_is_udp_where_enough_packets_get_lost(rate: float, transport: str) ->
     ],
 )
 def test_nothing_is_decided_without_loss_or_hosts_nor_for_several_rails(profile: Profile) -> None:
-    assert between_hosts.decide(profile) is None
+    assert transport.decide(profile) is None
 
 
 def test_what_is_not_decided_leaves_a_plan_its_bytes() -> None:

@@ -5,6 +5,6 @@ and `published_bounds` what models are known to bear. `ring_cost` is the time of
 Imports no other decision.
 """
 
-from jaxcomm.planner.loss.policy import decide, gradients
+from jaxcomm.planner.drops.policy import decide, gradients
 
 __all__ = ["decide", "gradients"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from jaxcomm.plan.planned_step import Gradient, Span, Step
 from jaxcomm.plan.schema import Plan
+from jaxcomm.plan.step import Gradient, Span, Step
 from jaxcomm.report import palette
 from jaxcomm.report.drawing import document, escaped, text
 from jaxcomm.report.tables import bytes_text, seconds_text, table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from jaxcomm.plan.between_hosts import BetweenHosts
+from jaxcomm.plan.transport import BetweenHosts
 
 
 def between_hosts_headline(chosen: BetweenHosts) -> str:
