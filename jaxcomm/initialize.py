@@ -13,9 +13,10 @@ from typing import Any
 
 import jax
 
-from jaxcomm import communicator, ffi, jax_compat
-from jaxcomm.choice import AUTO, PLANS
-from jaxcomm.communicator import Hashes, PlanLike
+from jaxcomm import ffi, jax_compat
+from jaxcomm.collectives import communicator
+from jaxcomm.collectives.choice import AUTO, PLANS
+from jaxcomm.collectives.communicator import Hashes, PlanLike
 from jaxcomm.errors import PlanError
 from jaxcomm.log import say_once
 

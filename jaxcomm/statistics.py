@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from jaxcomm import ffi, plan_history
-from jaxcomm.shares import UNITS
+from jaxcomm.ffi.shares import UNITS
 
 
 class Stats(list[dict[str, Any]]):

@@ -19,7 +19,7 @@ from jaxcomm.auto_plan.pace import Pace
 from jaxcomm.auto_plan.plan_switches import Periods, Switches
 from jaxcomm.auto_plan.situation import CALLS, CHANGED, Situation, steady
 from jaxcomm.auto_plan.watch import Calls, Site, Watch, busiest
-from jaxcomm.choice import AUTO, without_plan
+from jaxcomm.collectives.choice import AUTO, without_plan
 from jaxcomm.distributed import at_exit
 from jaxcomm.distributed.gone import ProcessGone
 from jaxcomm.errors import JaxcommError

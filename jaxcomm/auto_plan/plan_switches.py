@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from jaxcomm import ffi, plan_history
-from jaxcomm.choice import AUTO, planned_messages
+from jaxcomm.collectives.choice import AUTO, planned_messages
 from jaxcomm.ffi.cpu import CPU
 
 Launches = Mapping[str, int]  # by communicator: the groups of devices that call

@@ -11,9 +11,9 @@ from typing import get_args
 from jaxcomm import extras, files, plan, profile, simulate
 from jaxcomm.cli import simulate_events, simulate_halves
 from jaxcomm.cli.common import arguments, output, progress
-from jaxcomm.cluster import Cluster
 from jaxcomm.errors import JaxcommError
 from jaxcomm.planner.schedules import choose_executor
+from jaxcomm.profile.cluster import Cluster
 from jaxcomm.report import plots
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.schedules.schedule import CollectiveKind

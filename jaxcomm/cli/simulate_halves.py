@@ -9,13 +9,13 @@ from typing import Any
 
 from jaxcomm import simulate
 from jaxcomm.cli.common import output
-from jaxcomm.cluster import Cluster
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan
 from jaxcomm.plan.specs import build_half
 from jaxcomm.plan.values import Plain
 from jaxcomm.planner.halves import half_specs
 from jaxcomm.planner.schedules import Setting
+from jaxcomm.profile.cluster import Cluster
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import spec_text
 from jaxcomm.schedules import Schedule

@@ -9,8 +9,7 @@ from typing import Any
 import jax
 from jax import lax
 
-from jaxcomm import communicator
-from jaxcomm.collectives import axes
+from jaxcomm.collectives import axes, communicator
 from jaxcomm.collectives.axes import AxisName
 from jaxcomm.collectives.bounded import bounded_sum
 from jaxcomm.collectives.loss import Loss, check_loss

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm import choice, ffi
+from jaxcomm import ffi
+from jaxcomm.collectives import choice
 from jaxcomm.collectives.request import AllowedLoss, Device, Operand, Request, extent
 
 

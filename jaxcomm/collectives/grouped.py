@@ -16,7 +16,8 @@ from jax import lax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from jaxcomm import communicator, jax_compat
+from jaxcomm import jax_compat
+from jaxcomm.collectives import communicator
 from jaxcomm.collectives.axes import AxisName, names, varying
 from jaxcomm.collectives.call_site import with_site
 from jaxcomm.collectives.lax_lowering import has_devices, say_that_lax_runs

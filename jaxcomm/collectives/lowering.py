@@ -15,7 +15,8 @@ import jax
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
-from jaxcomm import choice, communicator, jax_compat
+from jaxcomm import jax_compat
+from jaxcomm.collectives import choice, communicator
 from jaxcomm.collectives.call_site import with_site
 from jaxcomm.collectives.custom_call import core_attributes, is_in_place, target
 from jaxcomm.collectives.lax_lowering import as_lax, has_devices, lower_to_lax

@@ -11,11 +11,12 @@ from typing import Any
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
-from jaxcomm import communicator, jax_compat
+from jaxcomm import jax_compat
+from jaxcomm.collectives import communicator
 from jaxcomm.collectives.lax_lowering import has_devices
 from jaxcomm.collectives.lowering import lower_to_core
 from jaxcomm.collectives.primitive import COLLECTIVES, PRIMITIVES, bind_ours
-from jaxcomm.contexts import replacing_lax
+from jaxcomm.jax_compat.contexts import replacing_lax
 
 
 @contextlib.contextmanager

@@ -38,8 +38,8 @@ from jaxcomm.distributed.settings import NamedRail, Settings
 from jaxcomm.distributed.udp_paths import UdpPath
 from jaxcomm.distributed.ways import agreed_way
 from jaxcomm.errors import JaxcommError
+from jaxcomm.ffi.shares import SharesFrom
 from jaxcomm.log import say_once
-from jaxcomm.shares import SharesFrom
 
 
 class MessageCore(RailsCore, Protocol):

@@ -16,7 +16,7 @@ import struct
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from jaxcomm.shares import SharesFrom
+from jaxcomm.ffi.shares import SharesFrom
 
 _MIN_RTT: Final = struct.Struct("=148xI")  # tcpi_min_rtt of linux/tcp.h, in microseconds
 _NO_RTT: Final = (0, 2**32 - 1)  # before there is one

@@ -15,8 +15,8 @@ from jaxcomm.distributed.connector import connect_to
 from jaxcomm.distributed.listener import HANDSHAKE_S
 from jaxcomm.distributed.records import Record
 from jaxcomm.errors import JaxcommError
+from jaxcomm.ffi.shares import SharesFrom
 from jaxcomm.log import say_once
-from jaxcomm.shares import SharesFrom
 
 _AGAIN_S: Final = 1.0  # for a rail to a process that did not lead to another one
 

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 from jax.interpreters import mlir
 
-from jaxcomm import choice
+from jaxcomm.collectives import choice
 from jaxcomm.collectives.request import Groups, Request, extent
 from jaxcomm.distributed import names, store
 from jaxcomm.gpu import nccl

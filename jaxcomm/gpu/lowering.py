@@ -17,7 +17,8 @@ import jax.numpy as jnp
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
-from jaxcomm import choice, communicator, ffi
+from jaxcomm import ffi
+from jaxcomm.collectives import choice, communicator
 from jaxcomm.collectives.custom_call import attributes
 from jaxcomm.collectives.lax_lowering import as_lax
 from jaxcomm.collectives.primitive import COLLECTIVES

@@ -62,7 +62,8 @@ def measure_devices(
     _check(devices, sizes, steps, inject)
     import jax
 
-    from jaxcomm import communicator, ffi
+    from jaxcomm import ffi
+    from jaxcomm.collectives import communicator
 
     mesh = jax.sharding.Mesh(np.array(_devices(devices, on)), ("data",))
     where = f"{devices} host devices" if on == "cpu" else f"{devices} GPUs ({mesh.devices[0].device_kind})"

@@ -316,7 +316,7 @@ def _measure_psums(devices: Sequence[Any], steps: int, inject: Mapping[int, floa
     """The arrivals of each step, as this process saw them, and what a psum took."""
     import jax
 
-    from jaxcomm import communicator
+    from jaxcomm.collectives import communicator
 
     mesh = jax.sharding.Mesh(np.array(devices), ("data",))
     with communicator.use_plan(None), errors.translated():

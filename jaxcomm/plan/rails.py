@@ -10,8 +10,8 @@ from typing import Annotated, Final, Literal, Self
 import pydantic
 from pydantic import Field
 
+from jaxcomm.ffi.shares import SharesFrom, in_units
 from jaxcomm.plan.values import Count, Number, Seconds
-from jaxcomm.shares import SharesFrom, in_units
 from jaxcomm.values import Value
 
 MAX_RANGES: Final = 256

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Final, Literal, Self
 import pydantic
 from pydantic import Field, computed_field
 
-from jaxcomm.cluster import Cluster
 from jaxcomm.plan.drops import LossPolicy
 from jaxcomm.plan.entry_ranges import check_ranges
 from jaxcomm.plan.executors import Executors
@@ -54,6 +53,7 @@ from jaxcomm.plan.values import (
     StragglerSpec,
     Transfers,
 )
+from jaxcomm.profile.cluster import Cluster
 from jaxcomm.program.program import MAX_PIECES
 from jaxcomm.schedules import Schedule, Template
 from jaxcomm.schedules.halves import Half

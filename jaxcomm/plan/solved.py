@@ -6,8 +6,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import Discriminator, Field, Tag
 
-from jaxcomm.cluster import Topology
 from jaxcomm.plan.values import Chunks, Count, Moves, Rank, Seconds, Token
+from jaxcomm.profile.cluster import Topology
 from jaxcomm.program.program import MAX_RANKS
 from jaxcomm.values import Value
 

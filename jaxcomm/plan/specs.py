@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from jaxcomm import schedules
-from jaxcomm.cluster import Topology
 from jaxcomm.plan.halves import HalfSpec
 from jaxcomm.plan.solved import Solved, SolvedCall
 from jaxcomm.plan.values import (
@@ -22,6 +21,7 @@ from jaxcomm.plan.values import (
     StragglerSpec,
     Transfers,
 )
+from jaxcomm.profile.cluster import Topology
 from jaxcomm.schedules import Schedule, Template
 from jaxcomm.schedules.halves import Half
 

@@ -9,7 +9,6 @@ from importlib import metadata
 from typing import Final
 
 from jaxcomm import schedules
-from jaxcomm.cluster import Cluster
 from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.plan import Plan
 from jaxcomm.plan.solved import SolvedCall, SolvedNetwork
@@ -32,6 +31,7 @@ from jaxcomm.planner.rounding import significant
 from jaxcomm.planner.schedules import Setting, choose, choose_executor, entries, solved, with_by_step
 from jaxcomm.planner.step import Assignment, plan_step, relaxed_steps
 from jaxcomm.profile import Profile, straggler
+from jaxcomm.profile.cluster import Cluster
 from jaxcomm.program.program import MAX_RANKS
 from jaxcomm.simulate import PORTS
 

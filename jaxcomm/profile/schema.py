@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, Self
 import pydantic
 from pydantic import Field
 
-from jaxcomm.cluster import Topology
+from jaxcomm.profile.cluster import Topology
 from jaxcomm.profile.numbers import Bytes, Count, Positive, Sample, Seconds, Text
 from jaxcomm.profile.racks_and_rails import Name, PacketLoss, Rack, Rail, Ratio, check_hosts, check_racks, check_rails
 from jaxcomm.profile.tolerance import Tolerance

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jaxcomm.cluster import SOLVED
 from jaxcomm.plan.groups import Groups
 from jaxcomm.plan.solved import SolvedCall, SolvedNetwork
+from jaxcomm.profile.cluster import SOLVED
 from jaxcomm.report.tables import bytes_text, seconds_text
 from jaxcomm.simulate import clock
 

@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxcomm.ffi.shares import UNITS
 from jaxcomm.profile.run_file import RailSpan, RunRail, RunSite, SavedRun, SiteSpan
 from jaxcomm.report.tables import bytes_text
-from jaxcomm.shares import UNITS
 
 Numbers = NDArray[np.float64]
 

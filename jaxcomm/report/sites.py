@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from jaxcomm.ffi.shares import UNITS
 from jaxcomm.log import printable
 from jaxcomm.profile import lateness
 from jaxcomm.report.tables import bytes_text, seconds_text, table
-from jaxcomm.shares import UNITS
 
 _HEADER = ("site", "axes", "plan", "ranks", "bytes", "calls", "failed", "wait", "transfer", "who is late")
 _NOTE = (

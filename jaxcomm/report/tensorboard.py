@@ -10,9 +10,9 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from jaxcomm.ffi.shares import UNITS
 from jaxcomm.profile.run_file import SavedRun
 from jaxcomm.report import run_series
-from jaxcomm.shares import UNITS
 
 _POLYNOMIAL: Final = 0x82F63B78  # of CRC-32C, reflected
 _MASK: Final = 0xA282EAD8

@@ -1,6 +1,6 @@
 """Predicted times: of one schedule in closed form, of a run message by message, of a plan over sizes, delays and ranks.
 
-Pure numpy, no JAX. Imports schedules, program, cluster, profile and plan; imported by planner, report and cli.
+Pure numpy, no JAX. Imports schedules, program, profile and plan; imported by planner, report and cli.
 """
 
 from jaxcomm.simulate.cost import (

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.cluster import Cluster, Topology
+from jaxcomm.profile.cluster import Cluster, Topology
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate.events import Simulation
 from jaxcomm.simulate.network import Network

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jaxcomm.cluster import Topology
+from jaxcomm.profile.cluster import Topology
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import clock
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.cluster import Cluster
+from jaxcomm.profile.cluster import Cluster
 from jaxcomm.schedules import Op, Schedule
 
 READS, ADDS, WRITES = 1, 2, 4  # what a message does with a chunk at one of its ends

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from jaxcomm.cluster import Cluster, Topology
+from jaxcomm.profile.cluster import Cluster, Topology
 from jaxcomm.schedules import Schedule
 
 FROM_BYTES: Final = 256 << 10  # of the part of a buffer that is each rank's; less fits into the queues of switches

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from jaxcomm.cluster import Cluster
 from jaxcomm.profile import PacketLoss, Profile
+from jaxcomm.profile.cluster import Cluster
 
 
 @dataclass(frozen=True)

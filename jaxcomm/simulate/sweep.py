@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import product
 
 from jaxcomm import schedules
-from jaxcomm.cluster import Cluster, Topology
 from jaxcomm.plan import Plan
+from jaxcomm.profile.cluster import Cluster, Topology
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import tune
 from jaxcomm.simulate.cost import PORTS, Delays, lower_bound, seconds

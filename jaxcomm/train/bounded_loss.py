@@ -15,8 +15,8 @@ from jaxcomm.collectives import axes
 from jaxcomm.collectives.api import psum
 from jaxcomm.collectives.axes import AxisName
 from jaxcomm.collectives.bounded import bounded_sum
+from jaxcomm.collectives.communicator import PlanLike
 from jaxcomm.collectives.loss import Loss, check_loss
-from jaxcomm.communicator import PlanLike
 
 if TYPE_CHECKING:
     import optax

@@ -18,7 +18,7 @@ from jaxcomm import jax_compat, plan_history, planner
 from jaxcomm.auto_plan import auto_plan, planning, running
 from jaxcomm.auto_plan.links import MeasuredLinks
 from jaxcomm.auto_plan.watch import Calls, Site
-from jaxcomm.choice import without_plan
+from jaxcomm.collectives.choice import without_plan
 from jaxcomm.distributed.gone import ProcessGone
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import encode

@@ -19,8 +19,8 @@ from jaxcomm import plan, planner, profile, schedules
 from jaxcomm.cli import main
 from jaxcomm.cli.common import arguments
 from jaxcomm.cli.dispatch import COMMANDS
-from jaxcomm.cluster import Topology
 from jaxcomm.profile import Link, Profile, Provenance
+from jaxcomm.profile.cluster import Topology
 
 Capture = pytest.CaptureFixture[str]
 

@@ -21,7 +21,7 @@ from jaxcomm.distributed.records import Record
 from jaxcomm.distributed.settings import NamedRail, Settings
 from jaxcomm.distributed.udp_paths import UdpPath
 from jaxcomm.errors import JaxcommError
-from jaxcomm.shares import SharesFrom
+from jaxcomm.ffi.shares import SharesFrom
 from tests.distributed.stores import Store
 
 TCP = Settings("tcp", timeout_s=20)

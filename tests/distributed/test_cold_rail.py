@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jaxcomm.distributed.cold_rail import ColdRail, cold_rail, round_trip_s, with_cold_range
-from jaxcomm.shares import UNITS, in_units
+from jaxcomm.ffi.shares import UNITS, in_units
 
 US = 1e-6
 

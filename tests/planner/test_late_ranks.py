@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from jaxcomm import plan, planner, profile, schedules, simulate
-from jaxcomm.cluster import Topology
 from jaxcomm.errors import PlanError
 from jaxcomm.plan import files as plan_files
 from jaxcomm.profile import Bucket, Profile
+from jaxcomm.profile.cluster import Topology
 from jaxcomm.report import explanation
 from tests.plan import documents
 from tests.plan.documents import PLAN

@@ -15,6 +15,7 @@ from ortools.linear_solver import pywraplp
 
 from jaxcomm import plan, planner, profile, schedules, simulate
 from jaxcomm.errors import PlanError, ProfileError
+from jaxcomm.ffi.shares import UNITS
 from jaxcomm.plan.rails import Rails, Share
 from jaxcomm.planner import rails
 from jaxcomm.planner.rails.split import TIE, Load, best_split, fastest_rail, lower_bound, split_seconds
@@ -22,7 +23,6 @@ from jaxcomm.planner.rails.times import RailOption, options
 from jaxcomm.profile import Channels, CoreRate, Link, Profile, Provenance, Rail, Sample
 from jaxcomm.report.explanation import explanation
 from jaxcomm.report.rails import rail_table, rail_times_table
-from jaxcomm.shares import UNITS
 from tests.plan.documents import PLAN, load, replaced, sealed
 
 KB, MB = 2**10, 2**20

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from jaxcomm import plan, planner
 from jaxcomm.cli import main
-from jaxcomm.cluster import Cluster
 from jaxcomm.errors import PlanError
 from jaxcomm.plan.files import validate
 from jaxcomm.planner.late_ranks import LateRanks
 from jaxcomm.planner.schedules import Setting
 from jaxcomm.planner.step.bound import lower_bound
+from jaxcomm.profile.cluster import Cluster
 from jaxcomm.report import explanation
 from jaxcomm.report.considered import considered
 from jaxcomm.report.step import gantt, names_text, ticks

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from jaxcomm import cli, plan, planner, profile, simulate
-from jaxcomm.cluster import Topology
 from jaxcomm.errors import PlanError
 from jaxcomm.plan import files
 from jaxcomm.plan.solved import SolvedCall
 from jaxcomm.plan.values import Transfers
 from jaxcomm.profile import Profile
+from jaxcomm.profile.cluster import Topology
 from jaxcomm.report import explanation
 
 LATE = 7

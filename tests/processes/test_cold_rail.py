@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jaxcomm.shares import UNITS
+from jaxcomm.ffi.shares import UNITS
 from tests.processes import jobs
 from tests.processes.jobs import Process
 

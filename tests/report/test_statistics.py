@@ -14,9 +14,9 @@ import pytest
 import jaxcomm
 from jaxcomm import planner, profile, schedules, simulate
 from jaxcomm.cli import main
-from jaxcomm.cluster import Topology
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile import run_file
+from jaxcomm.profile.cluster import Topology
 from jaxcomm.report import trace
 from jaxcomm.statistics import Stats
 

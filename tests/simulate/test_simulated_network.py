@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxcomm import schedules, simulate
-from jaxcomm.cluster import Topology
 from jaxcomm.profile import Link, PacketLoss, Profile, Provenance, Rack
+from jaxcomm.profile.cluster import Topology
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import Network
 from jaxcomm.simulate.packet_loss import repairs

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from jaxcomm.ffi.shares import UNITS  # shares are multiples of 1/UNITS, which floats hold exactly
 from jaxcomm.planner.rails.times import RailOption
-from jaxcomm.shares import UNITS  # shares are multiples of 1/UNITS, which floats hold exactly
 
 TIE: Final = 1e-6  # of the least time: what using a rail, or asking more of it, must save to be worth it
 SLICE: Final = 64 * 1024  # bytes of a slice as MPTCP would make it

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from jaxcomm.cluster import Cluster
+from jaxcomm.profile.cluster import Cluster
 
 PRECISION: Final = 1e-6  # of the bound, relative; it is rounded down
 

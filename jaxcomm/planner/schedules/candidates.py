@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 from jaxcomm import simulate
-from jaxcomm.cluster import SOLVED
 from jaxcomm.plan.values import (
     Broadcast,
     Chain,
@@ -22,6 +21,7 @@ from jaxcomm.plan.values import (
 from jaxcomm.planner.late_ranks import ROLE
 from jaxcomm.planner.schedules import on_hosts
 from jaxcomm.planner.schedules.setting import Setting, spec_of
+from jaxcomm.profile.cluster import SOLVED
 from jaxcomm.simulate import Tuned
 
 

@@ -8,12 +8,12 @@ from functools import lru_cache
 from typing import TypeVar, cast
 
 from jaxcomm import schedules, simulate
-from jaxcomm.cluster import Cluster
 from jaxcomm.plan import build
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.solved import SolvedCall
 from jaxcomm.plan.values import Chain, Nccl, Spec, Stragglers
 from jaxcomm.planner.late_ranks import ROLE, LateRanks
+from jaxcomm.profile.cluster import Cluster
 from jaxcomm.schedules import Schedule, Template
 from jaxcomm.simulate import clock
 from jaxcomm.values import Value

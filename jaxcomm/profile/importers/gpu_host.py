@@ -7,8 +7,8 @@ from typing import Final, Literal
 
 import numpy as np
 
-from jaxcomm.cluster import Topology
 from jaxcomm.errors import ProfileError
+from jaxcomm.profile.cluster import Topology
 from jaxcomm.profile.fit import ASSUMED_ALPHA_S, ASSUMED_BETA_S
 from jaxcomm.profile.schema import MAX_RANKS, Link, Profile, Provenance
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import jaxcomm.plan
 from jaxcomm import ffi, plan_history
-from jaxcomm.choice import PLANS, compile_plan
-from jaxcomm.contexts import active_plans
+from jaxcomm.collectives.choice import PLANS, compile_plan
 from jaxcomm.errors import JaxcommError, PlanError
+from jaxcomm.jax_compat.contexts import active_plans
 
 if TYPE_CHECKING:
     from jaxcomm.plan import Plan
