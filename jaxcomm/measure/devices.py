@@ -19,7 +19,7 @@ import numpy as np
 from jaxcomm.errors import ProfileError
 from jaxcomm.measure.psum_loop import WARMUP_STEPS, loop, run, zeros
 from jaxcomm.profile.fit import fit
-from jaxcomm.profile.numbers import Sample
+from jaxcomm.profile.racks_and_rails import Sample
 from jaxcomm.profile.schema import Collective, ExecutorName, Link, Profile, Provenance
 
 SIZES = tuple(2**power for power in range(12, 25, 2))

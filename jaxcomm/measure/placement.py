@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from jaxcomm.profile import schema
 from jaxcomm.profile.find_racks import find_racks
 from jaxcomm.profile.fit import fit
-from jaxcomm.profile.numbers import Sample
+from jaxcomm.profile.racks_and_rails import Sample
 
 Floats = NDArray[np.float64]
 Pair = tuple[int, int]

@@ -11,8 +11,7 @@ from pydantic import Field
 
 from jaxcomm import files
 from jaxcomm.errors import ProfileError
-from jaxcomm.profile.numbers import Positive, Share, Text
-from jaxcomm.values import Value
+from jaxcomm.files import Positive, Share, Text, Value
 
 if TYPE_CHECKING:
     from jaxcomm.collectives.loss import Loss

@@ -18,9 +18,9 @@ import pydantic
 from pydantic import Field
 
 from jaxcomm.errors import PlanError
+from jaxcomm.files import Value
 from jaxcomm.plan.queue_drops import switch_losses
 from jaxcomm.plan.values import Seconds, Token
-from jaxcomm.values import Value
 
 MAX_LAYERS: Final = 65536
 SLACK: Final = 1e-9  # relative; for sums of stored shares

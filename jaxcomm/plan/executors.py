@@ -9,9 +9,9 @@ import numpy as np
 import pydantic
 from pydantic import Field
 
-from jaxcomm.curve import Curve
+from jaxcomm.files import Value
 from jaxcomm.plan.values import Count, Seconds
-from jaxcomm.values import Value
+from jaxcomm.profile.fit import Curve
 
 OwnName = Literal["fused", "messages"]
 

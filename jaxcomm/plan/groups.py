@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from jaxcomm.errors import PlanError
+from jaxcomm.files import Value
 from jaxcomm.plan.consensus import components, contraction, left, steady_spread
 from jaxcomm.plan.values import Count, Rank, Seconds, Token
-from jaxcomm.values import Value
 
 MAX_GROUPED: Final = 1024  # ranks
 MAX_CELLS: Final = 2**16  # iterations · ranks

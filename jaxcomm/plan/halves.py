@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pydantic import Field
 
+from jaxcomm.files import Value
 from jaxcomm.plan.values import Count, HalvingDoubling, Hierarchical, Plain, Seconds
 from jaxcomm.profile.cluster import Topology
-from jaxcomm.values import Value
 
 HalfSpec = Annotated[Plain | HalvingDoubling | Hierarchical, Field(discriminator="kind")]
 

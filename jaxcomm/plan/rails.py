@@ -11,8 +11,8 @@ import pydantic
 from pydantic import Field
 
 from jaxcomm.ffi.shares import SharesFrom, in_units
+from jaxcomm.files import Value
 from jaxcomm.plan.values import Count, Number, Seconds
-from jaxcomm.values import Value
 
 MAX_RANGES: Final = 256
 TOLERANCE: Final = 1e-9  # of a sum of shares

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal, Self
 import pydantic
 from pydantic import Field, computed_field
 
+from jaxcomm.files import Value
 from jaxcomm.plan.drops import LossPolicy
 from jaxcomm.plan.entry_ranges import check_ranges
 from jaxcomm.plan.executors import Executors
@@ -57,7 +58,6 @@ from jaxcomm.profile.cluster import Cluster
 from jaxcomm.program.program import MAX_PIECES
 from jaxcomm.schedules import Schedule, Template
 from jaxcomm.schedules.halves import Half
-from jaxcomm.values import Value
 
 FORMAT: Final = "jaxcomm-plan"
 VERSION: Final = 1

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Final
 
 from pydantic import Discriminator, Field, Tag
 
+from jaxcomm.files import Value
 from jaxcomm.plan.values import Chunks, Count, Moves, Rank, Seconds, Token
 from jaxcomm.profile.cluster import Topology
 from jaxcomm.program.program import MAX_RANKS
-from jaxcomm.values import Value
 
 OPTIMAL_GAP: Final = 1e-5  # relative, from the bound on
 

@@ -10,8 +10,8 @@ from typing import Annotated, Final, Literal, Self
 import pydantic
 from pydantic import Field
 
+from jaxcomm.files import Value
 from jaxcomm.plan.values import Count, Seconds, Spec, Token
-from jaxcomm.values import Value
 
 MAX_GRADIENTS: Final = 16384
 What = Literal["loss", "groups", "loss_and_groups"]

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 import pydantic
 from pydantic import Field
 
-from jaxcomm.values import Value
+from jaxcomm.files import Value
 
 
 class BetweenHosts(Value):

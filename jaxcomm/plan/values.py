@@ -6,8 +6,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from jaxcomm.files import Value
 from jaxcomm.program.program import MAX_RANKS
-from jaxcomm.values import Value
 
 MAX_CHUNKS: Final = 65536
 MAX_MOVES: Final = 4 * 65536

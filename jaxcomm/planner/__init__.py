@@ -1,7 +1,7 @@
 """From a profile to a plan: one folder per decision, OR-Tools where a decision needs a solver.
 
 `make_plan` asks schedules/, halves, step/, rails/, transport, drops/ and groups/ in turn, and joins their answers.
-Imports schedules, program, curve, files, plan, profile and simulate; never JAX. OR-Tools is imported
+Imports schedules, program, ffi, files, plan, profile and simulate; never JAX. OR-Tools is imported
 only when it is needed.
 """
 

@@ -25,8 +25,7 @@ from jaxcomm.profile.importers import read_any
 from jaxcomm.profile.lateness import Straggler, late_ranks, straggler
 from jaxcomm.profile.loss_study import Excess, Trial, Trials
 from jaxcomm.profile.networks import on_hosts, with_network
-from jaxcomm.profile.numbers import Sample
-from jaxcomm.profile.racks_and_rails import Channels, CoreRate, PacketLoss, Rack, Rail
+from jaxcomm.profile.racks_and_rails import Channels, CoreRate, PacketLoss, Rack, Rail, Sample
 from jaxcomm.profile.run_statistics import from_stats
 from jaxcomm.profile.schema import (
     Bucket,

@@ -17,8 +17,7 @@ from jaxcomm.files import mistake
 from jaxcomm.profile.files import validate
 from jaxcomm.profile.fit import fit, rounds_and_share
 from jaxcomm.profile.lateness import straggler
-from jaxcomm.profile.numbers import Sample
-from jaxcomm.profile.racks_and_rails import Rail
+from jaxcomm.profile.racks_and_rails import Rail, Sample
 from jaxcomm.profile.schema import Bucket, ExecutorName, Link, Profile
 from jaxcomm.profile.tolerance import Layer
 

@@ -13,7 +13,7 @@ import pydantic
 from numpy.typing import NDArray
 from pydantic import Field
 
-from jaxcomm.values import Value
+from jaxcomm.files import Value
 
 SOLVED: Final = 16  # ranks up to which a schedule is solved for its network
 

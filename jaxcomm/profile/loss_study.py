@@ -25,8 +25,7 @@ import pydantic
 from pydantic import Field
 
 from jaxcomm import extras
-from jaxcomm.profile.numbers import Positive, Share, Text
-from jaxcomm.values import Value
+from jaxcomm.files import Positive, Share, Text, Value
 
 CONFIDENCE = 0.95
 Verdict = Literal["tolerated", "too much", "undecided"]

@@ -11,8 +11,7 @@ from typing import Annotated, Final, Self
 import pydantic
 from pydantic import Field
 
-from jaxcomm.profile.numbers import Bytes, Positive, Sample, Seconds
-from jaxcomm.values import Value
+from jaxcomm.files import Bytes, Positive, Seconds, Value
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Ratio = Annotated[float, Field(ge=1, le=1e6, strict=True, allow_inf_nan=False)]
@@ -21,6 +20,13 @@ Rank = Annotated[int, Field(ge=0, lt=65536, strict=True)]
 
 
 MOST_LOST: Final = 0.5  # of packets: a link that loses more is broken, and no model of ours is for it
+
+
+class Sample(Value):
+    """One timed collective: the whole buffer's bytes, and the seconds of one call."""
+
+    bytes: Bytes
+    seconds: Seconds
 
 
 class Rack(Value):

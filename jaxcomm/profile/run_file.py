@@ -9,11 +9,10 @@ from pydantic import AwareDatetime, Field, model_validator
 
 from jaxcomm import files
 from jaxcomm.errors import ProfileError
+from jaxcomm.files import Count, Seconds, Text, Value
 from jaxcomm.plan_history import VERSION, Outcome
 from jaxcomm.profile.files import read_bytes
-from jaxcomm.profile.numbers import Count, Seconds, Text
 from jaxcomm.profile.schema import MAX_RANKS
-from jaxcomm.values import Value
 
 
 class SiteSpan(Value):

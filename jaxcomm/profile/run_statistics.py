@@ -17,7 +17,7 @@ from jaxcomm.plan_history import FORMAT, VERSION
 from jaxcomm.profile import schema
 from jaxcomm.profile.files import validate
 from jaxcomm.profile.fit import fit
-from jaxcomm.profile.numbers import Sample
+from jaxcomm.profile.racks_and_rails import Sample
 from jaxcomm.profile.run_file import KIND, RunSite, SavedRun, decode, load
 from jaxcomm.profile.schema import Collective, Profile, Provenance
 

@@ -12,11 +12,20 @@ from typing import Annotated, Any, Final, Literal, Self
 import pydantic
 from pydantic import Field
 
+from jaxcomm.files import Bytes, Count, Positive, Seconds, Text, Value
 from jaxcomm.profile.cluster import Topology
-from jaxcomm.profile.numbers import Bytes, Count, Positive, Sample, Seconds, Text
-from jaxcomm.profile.racks_and_rails import Name, PacketLoss, Rack, Rail, Ratio, check_hosts, check_racks, check_rails
+from jaxcomm.profile.racks_and_rails import (
+    Name,
+    PacketLoss,
+    Rack,
+    Rail,
+    Ratio,
+    Sample,
+    check_hosts,
+    check_racks,
+    check_rails,
+)
 from jaxcomm.profile.tolerance import Tolerance
-from jaxcomm.values import Value
 
 FORMAT: Final = "jaxcomm-profile"
 VERSION: Final = 1

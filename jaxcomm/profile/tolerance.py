@@ -7,9 +7,8 @@ from typing import Annotated, Self
 import pydantic
 from pydantic import Field
 
+from jaxcomm.files import Bytes, Positive, Share, Text, Value
 from jaxcomm.profile.loss_study import Trials
-from jaxcomm.profile.numbers import Bytes, Positive, Share, Text
-from jaxcomm.values import Value
 
 
 class Impact(Value):

@@ -23,9 +23,8 @@ MAY_IMPORT = {
     "schedules": "ffi",
     "program": "schedules",
     "files": "",
-    "curve": "",
     "distributed": "ffi jax_compat",
-    "plan": "ffi program schedules files curve profile",
+    "plan": "ffi program schedules files profile",
     "profile": "ffi files plan_history",
     "statistics": "ffi files plan_history report",
     "plan_history": "",
@@ -38,7 +37,7 @@ MAY_IMPORT = {
     "gpu": "collectives distributed ffi plan planner profile program schedules",
     "measure": "collectives distributed ffi gpu profile program files",
     "simulate": "ffi plan profile program schedules",
-    "planner": "curve ffi files plan profile program schedules simulate",
+    "planner": "ffi files plan profile program schedules simulate",
     "testbed": "ffi files plan",
     "train": "collectives distributed ffi measure plan planner profile",
     "report": "ffi plan plan_history profile schedules simulate",
@@ -47,7 +46,7 @@ MAY_IMPORT = {
     "jax_compat": "",
     "jaxcomm": "backend collectives initialize jax_compat lax plan planner profile report schedules statistics train",
 }
-EVERYBODY_MAY = {"errors", "extras", "log", "values"}
+EVERYBODY_MAY = {"errors", "extras", "log"}
 
 
 def imports(module: str) -> set[str]:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.curve import Curve, without_noise
 from jaxcomm.errors import ProfileError
 from jaxcomm.files import mistake
 from jaxcomm.profile import Profile, Rail, Sample, fit
+from jaxcomm.profile.fit import Curve, without_noise
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import get_args
 import numpy as np
 
 from jaxcomm import schedules
-from jaxcomm.curve import without_noise
 from jaxcomm.plan.executors import Executors, OwnName, Timed
 from jaxcomm.profile import Profile, Sample
+from jaxcomm.profile.fit import without_noise
 
 
 def choose_executor(profile: Profile) -> tuple[Profile, Executors | None]:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TypeVar, cast
 
 from jaxcomm import schedules, simulate
+from jaxcomm.files import Value
 from jaxcomm.plan import build
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.solved import SolvedCall
@@ -16,7 +17,6 @@ from jaxcomm.planner.late_ranks import ROLE, LateRanks
 from jaxcomm.profile.cluster import Cluster
 from jaxcomm.schedules import Schedule, Template
 from jaxcomm.simulate import clock
-from jaxcomm.values import Value
 
 
 @dataclass(frozen=True)

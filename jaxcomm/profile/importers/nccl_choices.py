@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from jaxcomm.profile.fit import fit
-from jaxcomm.profile.numbers import Sample
+from jaxcomm.profile.racks_and_rails import Sample
 from jaxcomm.profile.schema import Link, OpName
 
 _LINE = re.compile(r"\b(\d{1,18}) Bytes -> Algo (\w{1,16}) proto (\w{1,16})")

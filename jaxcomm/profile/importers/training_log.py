@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile.fit import fit
-from jaxcomm.profile.numbers import Sample
+from jaxcomm.profile.racks_and_rails import Sample
 from jaxcomm.profile.schema import MAX_RANKS, Collective, Profile, Provenance
 
 NAME = "a training log"
