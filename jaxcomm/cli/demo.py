@@ -11,11 +11,11 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from jaxcomm import extras, files, plan, planner, profile, simulate
+from jaxcomm import files, plan, planner, profile, simulate
 from jaxcomm.cli.common import arguments, output, progress
 from jaxcomm.cli.common.arguments import Late
 from jaxcomm.cli.common.host_devices import use_host_devices
-from jaxcomm.errors import JaxcommError
+from jaxcomm.errors import JaxcommError, require_extras
 from jaxcomm.measure.devices import SIZES, measure_devices
 from jaxcomm.plan import Plan
 from jaxcomm.profile import Profile
@@ -76,7 +76,7 @@ def run(args: Namespace) -> int:
             f"--batch {args.batch} on {args.devices} devices is more than the {_IMAGES} images that there are.\n"
             f"  Cure: --batch {_IMAGES // args.devices}, or less."
         )
-    extras.require("jaxcomm demo", "flax", "matplotlib", "optax", "ortools", "sklearn")
+    require_extras("jaxcomm demo", "flax", "matplotlib", "optax", "ortools", "sklearn")
     out = files.make_folder(args.out)
     files.check_writable(out / "report.md")
     use_host_devices(args.devices)

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxcomm import extras, files, profile
+from jaxcomm import files, profile
 from jaxcomm.cli.common import arguments, functions, output, progress
 from jaxcomm.cli.common.host_devices import use_host_devices
-from jaxcomm.errors import JaxcommError, ProfileError
+from jaxcomm.errors import JaxcommError, ProfileError, require_extras
 from jaxcomm.measure.training import Train, TrainingKey, Trainings, rounds_to_target
 from jaxcomm.planner.drops import gradients
 from jaxcomm.profile import Layer, Profile, Trials
@@ -76,7 +76,7 @@ def run(args: Namespace) -> int:
     trainings = Trainings.load(f"{args.out}.trainings.json", _setting(args, train))
     if args.dry_run:
         return _dry_run(args, trainings)
-    extras.require("jaxcomm profile loss-bound", "scipy", *(["matplotlib"] if args.svg else []))
+    require_extras("jaxcomm profile loss-bound", "scipy", *(["matplotlib"] if args.svg else []))
     files.check_writable(args.out, trainings.path, args.svg)
     with progress.Bar((1 + len(args.shares)) * args.repeats, "without losses") as bar:
         baseline, found = search(_runner(args, train, trainings, bar), args.shares, args.repeats, args.margin)

@@ -8,10 +8,10 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import get_args
 
-from jaxcomm import extras, files, plan, profile, simulate
+from jaxcomm import files, plan, profile, simulate
 from jaxcomm.cli import simulate_events, simulate_halves
 from jaxcomm.cli.common import arguments, output, progress
-from jaxcomm.errors import JaxcommError
+from jaxcomm.errors import JaxcommError, require_extras
 from jaxcomm.planner.schedules import choose_executor
 from jaxcomm.profile.cluster import Cluster
 from jaxcomm.report import plots
@@ -106,7 +106,7 @@ def run(args: Namespace) -> int:
             delays = [late.median_s if late.is_late else 0.0]
     files.check_writable(args.plot)
     if args.plot:
-        extras.require("--plot", "matplotlib")
+        require_extras("--plot", "matplotlib")
     planned = plan.load(args.plan) if args.plan else None
     if planned and planned.ranks not in ranks:
         raise JaxcommError(

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import jaxcomm.plan
-from jaxcomm import ffi, plan_history
+from jaxcomm import ffi, statistics
 from jaxcomm.collectives.choice import PLANS, compile_plan
 from jaxcomm.errors import JaxcommError, PlanError
 from jaxcomm.jax_compat.contexts import active_plans
@@ -102,7 +102,7 @@ def follow(hashes: Hashes) -> None:
     _compile_plans(hashes)
     active_plans.set_global(hashes)
     active_plans(hashes).__enter__()  # this thread may have followed another
-    plan_history.follow(_records(hashes))
+    statistics.record_plans(_records(hashes))
 
 
 def require_ranks(plan: str, sizes: Iterable[int], where: str) -> None:

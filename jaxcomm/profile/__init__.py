@@ -1,7 +1,7 @@
 """The profile file: its schema, reading and writing, and what follows from it.
 
 Needs pydantic and numpy, never JAX. May be imported by all that plans, measures and reports, and by collectives for
-types; imports ffi (the run in this process), files and plan_history.
+types; imports ffi (the run in this process), and files.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 import pydantic
 from pydantic import Field
 
-from jaxcomm import extras
+from jaxcomm.errors import load_extra
 from jaxcomm.files import Positive, Share, Text, Value
 
 CONFIDENCE = 0.95
@@ -122,7 +122,7 @@ def excess(baseline: Sequence[int], rounds: Sequence[int | None], margin: float)
     reached = [each for each in rounds if each is not None]
     if len(reached) < len(rounds):
         return Excess(None, None, None, limit, "too much")
-    special = extras.load("scipy.special", "the interval of a loss study")
+    special = load_extra("scipy.special", "the interval of a loss study")
     differences = [each - before for each, before in zip(reached, baseline, strict=True)]
     mean, count = statistics.fmean(differences), len(differences)
     reach = float(special.stdtrit(count - 1, CONFIDENCE)) * statistics.stdev(differences) / math.sqrt(count)

@@ -10,9 +10,14 @@ from pydantic import AwareDatetime, Field, model_validator
 from jaxcomm import files
 from jaxcomm.errors import ProfileError
 from jaxcomm.files import Count, Seconds, Text, Value
-from jaxcomm.plan_history import VERSION, Outcome
 from jaxcomm.profile.files import read_bytes
 from jaxcomm.profile.schema import MAX_RANKS
+
+FORMAT: Final = "jaxcomm-stats"
+VERSION: Final = 1
+
+# The outcomes of what plan="auto" finds.
+Outcome = Literal["begun", "followed", "taken back", "no plan", "not measured", "not switched", "failed", "ended"]
 
 
 class SiteSpan(Value):

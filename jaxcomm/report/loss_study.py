@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from jaxcomm import extras
+from jaxcomm.errors import load_extra
 from jaxcomm.profile import Trials
 from jaxcomm.report import palette
 from jaxcomm.report.tables import table
@@ -55,7 +55,7 @@ def document(study: Trials) -> dict[str, Any]:
 def svg(study: Trials) -> str:
     """Rounds to the target by share: every training, the means with their intervals, and what is tolerated."""
     matplotlib, backend, figures = (
-        extras.load(name, "a plot") for name in ("matplotlib", "matplotlib.backends.backend_svg", "matplotlib.figure")
+        load_extra(name, "a plot") for name in ("matplotlib", "matplotlib.backends.backend_svg", "matplotlib.figure")
     )
     mean = statistics.fmean(study.baseline)
     with matplotlib.rc_context({"svg.hashsalt": "jaxcomm"}):

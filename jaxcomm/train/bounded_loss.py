@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxcomm import extras
 from jaxcomm.collectives import axes
 from jaxcomm.collectives.api import psum
 from jaxcomm.collectives.axes import AxisName
 from jaxcomm.collectives.bounded import bounded_sum
 from jaxcomm.collectives.communicator import PlanLike
 from jaxcomm.collectives.loss import Loss, check_loss
+from jaxcomm.errors import load_extra
 
 if TYPE_CHECKING:
     import optax
@@ -51,7 +51,7 @@ def bounded_loss(
 
     Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", sections 3 and 4.2.
     """
-    transformations = extras.load("optax", "jaxcomm.train.bounded_loss")
+    transformations = load_extra("optax", "jaxcomm.train.bounded_loss")
     allowed = Loss() if loss is None else loss
     check_loss("train.bounded_loss", allowed)
     if error_feedback and allowed.policy != "agreed":

@@ -25,14 +25,13 @@ MAY_IMPORT = {
     "files": "",
     "distributed": "ffi jax_compat",
     "plan": "ffi program schedules files profile",
-    "profile": "ffi files plan_history",
-    "statistics": "ffi files plan_history report",
-    "plan_history": "",
+    "profile": "ffi files",
+    "statistics": "ffi files profile report",
     "ffi": "",
     "initialize": "auto_plan collectives distributed ffi jax_compat plan",
     "backend": "collectives distributed ffi jax_compat",
-    "auto_plan": "collectives distributed ffi jax_compat measure plan plan_history profile schedules",
-    "collectives": "distributed ffi jax_compat plan plan_history profile program schedules",
+    "auto_plan": "collectives distributed ffi jax_compat measure plan profile schedules statistics",
+    "collectives": "distributed ffi jax_compat plan profile program schedules statistics",
     "lax": "collectives",
     "gpu": "collectives distributed ffi plan planner profile program schedules",
     "measure": "collectives distributed ffi gpu profile program files",
@@ -40,13 +39,13 @@ MAY_IMPORT = {
     "planner": "ffi files plan profile program schedules simulate",
     "testbed": "ffi files plan",
     "train": "collectives distributed ffi measure plan planner profile",
-    "report": "ffi plan plan_history profile schedules simulate",
+    "report": "ffi plan profile schedules simulate",
     "cli": "backend collectives distributed ffi files gpu measure plan planner profile program report "
     "schedules simulate testbed train",
     "jax_compat": "",
     "jaxcomm": "backend collectives initialize jax_compat lax plan planner profile report schedules statistics train",
 }
-EVERYBODY_MAY = {"errors", "extras", "log"}
+EVERYBODY_MAY = {"errors", "log"}
 
 
 def imports(module: str) -> set[str]:
