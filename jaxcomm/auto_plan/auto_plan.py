@@ -21,7 +21,7 @@ from jaxcomm.auto_plan.situation import CALLS, CHANGED, Situation, steady
 from jaxcomm.auto_plan.watch import Calls, Site, Watch, busiest
 from jaxcomm.collectives.choice import AUTO, without_plan
 from jaxcomm.distributed import at_exit
-from jaxcomm.distributed.gone import ProcessGone
+from jaxcomm.distributed.outages import ProcessGone
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say
 from jaxcomm.plan import Plan, files

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 
 from jaxcomm import jax_compat
-from jaxcomm.distributed import host, names, rails, records, secret, settings, stages, store, udp_paths
+from jaxcomm.distributed import rails, records, secret, settings, stages, store, udp_paths
 from jaxcomm.distributed.addresses import listening_socket
 from jaxcomm.distributed.listener import Listener
 from jaxcomm.distributed.rail_connections import (
@@ -244,15 +244,15 @@ def connect_as(
                 for other, text in stages.lookup_all("record", others, deadline, "come").items()
             }
             rails.check_missing([record.rails for record in [own, *peers.values()]])
-            sharing = [other for other, peer in peers.items() if host.share_memory(own, peer)]
-            between_hosts = host.between_hosts([own, *peers.values()])
+            sharing = [other for other, peer in peers.items() if records.share_memory(own, peer)]
+            between_hosts = records.transport([own, *peers.values()])
             if over_udp and between_hosts == "tcp":
                 by_tcp = [other for other, peer in peers.items() if not peer.udp_between_hosts]
                 say_once(f"processes {', '.join(map(str, by_tcp))} follow no plan's UDP; TCP connects all.")
             leads = {other: rails_between(own, peer) for other, peer in peers.items() if other not in sharing}
             files = {}
             for other in sharing:
-                files[other] = host.open_shared_memory(peers[other])
+                files[other] = records.open_shared_memory(peers[other])
                 after_failure.callback(os.close, files[other])
             say_down([own, *peers.values()])
             sockets, lacking, down = connect_rails(own, peers, leads, key, deadline, after_failure)
@@ -380,7 +380,7 @@ def _agree_on_key(process: int, chosen: Settings, generation: int, deadline: flo
             f"JAXCOMM_SECRET_FILE is set in process {with_file}, and not in process {without}.\n"
             "  Cure: set it in all processes, or in none."
         )
-    return generation, secret.key(bytes.fromhex(published) or own, names.job(), generation)
+    return generation, secret.key(bytes.fromhex(published) or own, records.job_name(), generation)
 
 
 def _own_record(
@@ -393,6 +393,6 @@ def _own_record(
 ) -> Record:
     shared = (-1, 0) if chosen.transport in ("tcp", "udp") else core.shm_file()
     digest = hashlib.sha256(json.dumps(planned).encode()).hexdigest()[:16] if planned else ""
-    identity = chosen.host or host.identity()
+    identity = chosen.host or records.host_identity()
     name = socket.gethostname()
     return Record(process, chosen.transport, over_udp, identity, os.getpid(), *shared, tuple(own_rails), digest, name)

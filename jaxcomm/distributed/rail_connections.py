@@ -9,11 +9,11 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from jaxcomm.distributed import host, rails
+from jaxcomm.distributed import rails
 from jaxcomm.distributed.cold_rail import cold_rail, round_trip_s, with_cold_range
 from jaxcomm.distributed.connector import connect_to
 from jaxcomm.distributed.listener import HANDSHAKE_S
-from jaxcomm.distributed.records import Record
+from jaxcomm.distributed.records import Record, share_memory
 from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.shares import SharesFrom
 from jaxcomm.log import say_once
@@ -51,7 +51,7 @@ def used_rails(records: Sequence[Record], lacking: Collection[str]) -> list[str]
       lacking: the rails without which it must go.
     """
     records = sorted(records)
-    pairs = [each for each in itertools.combinations(records, 2) if not host.share_memory(*each)]
+    pairs = [each for each in itertools.combinations(records, 2) if not share_memory(*each)]
     return [
         name
         for name in rails.names([record.rails for record in records])

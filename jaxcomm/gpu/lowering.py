@@ -24,7 +24,7 @@ from jaxcomm.collectives.lax_lowering import as_lax
 from jaxcomm.collectives.primitive import COLLECTIVES
 from jaxcomm.collectives.ranks import devices_at, ranks_of
 from jaxcomm.collectives.request import Device, Groups, Request, extent
-from jaxcomm.distributed.hardware import hardware_number
+from jaxcomm.distributed.records import hardware_number
 from jaxcomm.errors import JaxcommError
 from jaxcomm.gpu import across_processes, certificate, core, fused, nccl
 from jaxcomm.log import say_once

@@ -223,11 +223,11 @@ class _Job:
 
     def _host_names(self) -> list[str]:
         """By rank; hosts that call themselves alike are numbered."""
-        from jaxcomm.distributed import host, settings, store
+        from jaxcomm.distributed import records, settings, store
 
         chosen = settings.from_environment().host
         store.publish(
-            f"profile/{self.process}", json.dumps([chosen or host.identity(), chosen or socket.gethostname()])
+            f"profile/{self.process}", json.dumps([chosen or records.host_identity(), chosen or socket.gethostname()])
         )
         missing = "has not said on which host it runs"
         published = {

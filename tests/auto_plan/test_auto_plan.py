@@ -19,7 +19,7 @@ from jaxcomm.auto_plan import auto_plan, planning, running
 from jaxcomm.auto_plan.links import MeasuredLinks
 from jaxcomm.auto_plan.watch import Calls, Site
 from jaxcomm.collectives.choice import without_plan
-from jaxcomm.distributed.gone import ProcessGone
+from jaxcomm.distributed.outages import ProcessGone
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import encode
 from jaxcomm.profile import Profile, lateness
