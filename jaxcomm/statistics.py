@@ -122,7 +122,7 @@ def stats() -> Stats:
     axes, plan, ranks, bytes, calls, failed; `wait_s` and `late` by rank (total seconds a rank waited for the last one,
     how often it was the last one); `transfer_s`, total seconds from the last arrival to the end; `early_bytes_share`,
     how much of the work was done before the last arrival; `lost_bytes`, what the network has lost, as it may with the
-    policy "network" of a `Loss`, of what the ranks of this process were to add; `below_calls`, how many ran what a
+    policy "network" of a `Drop`, of what the ranks of this process were to add; `below_calls`, how many ran what a
     plan's `by_step.below` says; and of the last 256 calls `arrivals` (seconds after the first rank, by rank) and
     `after_arrival_s`.
 

@@ -23,7 +23,7 @@ EXAMPLE = """
     jaxcomm simulate --ranks 8,64,1024 --delay-ms 0,20 --alpha-us 10 --gigabytes-per-s 25 --plot times.png
     jaxcomm simulate --profile profile.json --plan plan.json --sizes 1MiB,16MiB
     jaxcomm simulate --profile profile.json --plan plan.json --sizes 1MiB,16MiB --collective all_gather
-    jaxcomm simulate --profile profile.json --plan plan.json --sizes 64MiB --events --loss 0.1% --bound 10%
+    jaxcomm simulate --profile profile.json --plan plan.json --sizes 64MiB --events --packet-loss 0.1% --bound 10%
 """
 
 _MAX_RANKS = 1024
@@ -58,7 +58,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--ports", type=int, default=simulate.PORTS, help=f"peers of a rank at once ({simulate.PORTS})")
     parser.add_argument("--events", action="store_true", help="run message by message, on the profile's network")
-    parser.add_argument("--loss", type=arguments.fraction, metavar="0.1%", help="with --events: packets that are lost")
+    parser.add_argument(
+        "--packet-loss", type=arguments.fraction, metavar="0.1%", help="with --events: packets that are lost"
+    )
     parser.add_argument(
         "--bound",
         type=arguments.fraction,
@@ -83,13 +85,13 @@ def run(args: Namespace) -> int:
             f"--ranks goes from {min(args.ranks)} to {max(args.ranks)}; it must stay in 2..{_MAX_RANKS}.\n"
             "  Cure: name such ranks."
         )
-    if args.loss is not None and args.loss > 0.5:
+    if args.packet_loss is not None and args.packet_loss > 0.5:
         raise JaxcommError(
-            f"--loss is {100 * args.loss:g}%; no model of ours is for links that lose more than half.\n"
+            f"--packet-loss is {100 * args.packet_loss:g}%; no model of ours is for links that lose more than half.\n"
             "  Cure: a smaller one."
         )
-    if not args.events and (args.loss is not None or args.bound is not None):
-        raise JaxcommError("--loss and --bound need runs message by message.\n  Cure: add --events")
+    if not args.events and (args.packet_loss is not None or args.bound is not None):
+        raise JaxcommError("--packet-loss and --bound need runs message by message.\n  Cure: add --events")
     if args.events and args.plot:
         raise JaxcommError("--events draws no --plot.\n  Cure: leave out one of them")
     if args.repeat < 1:

@@ -92,19 +92,19 @@ def _cases(
             arrivals = [[delay * (rank == 0) for rank in range(n)] for delay in delays]
             known = (0, Delays(delays)) if any(delays) else None
             cases.append(Case(n, Network(alpha, beta, topology), arrivals, known))
-    return [case._replace(network=_with_loss(case.network, args)) for case in cases]
+    return [case._replace(network=_with_packet_loss(case.network, args)) for case in cases]
 
 
-def _with_loss(network: Network, args: Namespace) -> Network:
-    loss = network.loss
-    if args.loss is not None:
-        loss = loss.model_copy(update={"rate": args.loss}) if loss else PacketLoss(rate=args.loss)
+def _with_packet_loss(network: Network, args: Namespace) -> Network:
+    loss = network.packet_loss
+    if args.packet_loss is not None:
+        loss = loss.model_copy(update={"rate": args.packet_loss}) if loss else PacketLoss(rate=args.packet_loss)
     if args.bound is not None and loss is None:
         raise JaxcommError(
             f"--bound is {args.bound:g}, but no packet is ever lost.\n"
-            "  Cure: --loss 0.1%, or a profile whose loss was measured"
+            "  Cure: --packet-loss 0.1%, or a profile whose packet loss was measured"
         )
-    return dataclasses.replace(network, loss=loss, bound=args.bound)
+    return dataclasses.replace(network, packet_loss=loss, bound=args.bound)
 
 
 def _schedules(case: Case, nbytes: int, planned: Plan | None) -> list[tuple[str, Schedule]]:
@@ -138,9 +138,9 @@ def _described(network: Network) -> str:
         parts.append(f"{len(network.uplinks)} racks, each with one shared uplink, up to {slowest:g} times slower")
     if network.nics:
         parts.append(f"{np.count_nonzero(np.array(network.nics) > 1)} slow NICs")
-    if network.loss:
+    if network.packet_loss:
         kept = "TCP repairs all" if network.bound is None else f"up to {network.bound:.3g} of a message may stay lost"
-        parts.append(f"{network.loss.rate:.3g} of the packets lost, {kept}")
+        parts.append(f"{network.packet_loss.rate:.3g} of the packets lost, {kept}")
     return "; ".join(parts)
 
 

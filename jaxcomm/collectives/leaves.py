@@ -1,4 +1,4 @@
-"""What plans, profiles and losses call a leaf of a tree."""
+"""What plans, profiles and drops call a leaf of a tree."""
 
 from __future__ import annotations
 

@@ -74,6 +74,6 @@ def _lower(
     plan, where = communicator.plan_hash(None, axes), jax_compat.source_line(context)
     if collective.kind == "all_reduce":
         return lower_to_core(lax, context, operand, plan=plan, where=where, **params)
-    bind = partial(bind_ours, lax, {"plan": plan, "bucket": "", "loss": None}, params)
+    bind = partial(bind_ours, lax, {"plan": plan, "bucket": "", "drop": None}, params)
     results = mlir.lower_fun(lambda x: bind([x]), multiple_results=True)(context, operand)
     return results

@@ -99,7 +99,7 @@ def measure_processes(
     job = _Job([device.process_index for device in devices], [device.id for device in devices])
     found = _measure_transfers(job, sizes, seconds, lambda share: progress(0.8 * share))
     found = found._replace(incast=incast.measure(found, job.sums))
-    loss = _count_lost_packets(job, found)
+    packet_loss = _count_lost_packets(job, found)
     arrivals, collective = _measure_psums(devices, steps, inject)
     progress(1.0)
     late = "".join(f", rank {rank} made {by * 1e3:g} ms late" for rank, by in sorted(inject.items()))
@@ -115,7 +115,7 @@ def measure_processes(
         "version": VERSION,
         "ranks": len(devices),
         **placement.describe(found),
-        **loss,
+        **packet_loss,
         "arrivals": arrivals,
         "warmup_dropped": psum_loop.WARMUP_STEPS,
         "collective": collective.model_dump(),
@@ -309,7 +309,7 @@ def _count_lost_packets(job: _Job, found: Exchanges) -> dict[str, Any]:
             "is not known; a firewall may stop them."
         )
         return {}
-    return {"loss": {"rate": worst.rate}}
+    return {"packet_loss": {"rate": worst.rate}}
 
 
 def _measure_psums(devices: Sequence[Any], steps: int, inject: Mapping[int, float]) -> tuple[Any, Collective]:

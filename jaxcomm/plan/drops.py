@@ -1,7 +1,7 @@
-"""Which gradients may be lost: how much of each layer, and which of them a full switch drops first.
+"""The gradients that a training may leave out: how much of each layer, and which of them a full switch drops first.
 
 Layers are in forward order. Those in front come first in every queue, as the next forward pass needs them first, but
-are dropped first, too: a trained model's front layers bear more loss (Wang et al., "Towards Domain-Specific Network
+are dropped first, too: a trained model's front layers bear more of it (Wang et al., "Towards Domain-Specific Network
 Transport for Distributed DNN Training", sections 3.3 and 4.2.2). A gradient is divided into segments; one whose mean
 |g| is below the median of a sample of the gradient's |g| is small, and goes before a large one.
 """
@@ -19,12 +19,12 @@ from pydantic import Field
 
 from jaxcomm.errors import PlanError
 from jaxcomm.files import Value
-from jaxcomm.plan.queue_drops import switch_losses
+from jaxcomm.plan.queue_drops import switch_drops
 from jaxcomm.plan.values import Seconds, Token
 
 MAX_LAYERS: Final = 65536
 SLACK: Final = 1e-9  # relative; for sums of stored shares
-AGREE: Final = 1e-6  # a stored loss and the one that its thresholds give may differ so much: stored figures are rounded
+AGREE: Final = 1e-6  # by which stored shares, which are rounded, may differ from those that the thresholds give
 
 Share = Annotated[float, Field(ge=0, lt=1, strict=True, allow_inf_nan=False)]
 Part = Annotated[float, Field(ge=0, le=1, strict=True, allow_inf_nan=False)]
@@ -36,7 +36,7 @@ LayerName = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
 class Tolerant(Value):
-    """A layer's gradient: its queue (0 is served first), and the share of its bytes that may be lost in a step."""
+    """A layer's gradient: its queue (0 is served first), and the share of its bytes that a step may drop."""
 
     name: LayerName
     bytes: Size
@@ -45,33 +45,31 @@ class Tolerant(Value):
 
 
 class Queue(Value):
-    """A queue's thresholds and what it then loses.
+    """A queue's thresholds, and the shares that it then drops.
 
     `load` are its arriving packets per packet that the switch can send. From `small` waiting packets on, small
-    gradients are dropped, at `large` all; `small_loss` and `large_loss` are the predicted shares of each that are lost.
+    gradients are dropped, at `large` all; `small_drops` and `large_drops` are the predicted shares of each.
     """
 
     load: Load
     small: Packets
     large: Packets
-    small_loss: Part
-    large_loss: Part
+    small_drops: Part
+    large_drops: Part
 
 
 class Buffer(Value):
-    """The thresholds of a switch of so many packets, and the predicted extra steps that its losses cost (null: nobody
-    measured what a loss costs).
-    """
+    """The thresholds of a switch of `packets`, and the predicted extra steps of its drops (null: not measured)."""
 
     packets: Packets
     queues: Annotated[tuple[Queue, ...], Field(fail_fast=True, min_length=1, max_length=64)]
     rounds: Seconds | None
 
 
-class LossPolicy(Value):
-    """What a training may lose of its gradients; used only where a training asks for it.
+class Drops(Value):
+    """The parts of its gradients that a training may drop; used only where a training asks for it.
 
-    No layer loses more than the share `bound`, which comes from `source`, and all together not more than `budget`.
+    No layer drops more than the share `bound`, which comes from `source`, and all together not more than `budget`.
     Segments have `segment_bytes`; the `small_share` of them is small, by the median of a `sample` of a gradient.
     `rounds` are the predicted extra steps when the budget is used up and small gradients go first (null: not measured).
     A step's gradients take `bsp_seconds` by rings that lose nothing, `seconds` with this policy. `status` and `gap`
@@ -102,7 +100,7 @@ class LossPolicy(Value):
         if name not in self._places:
             known = ", ".join([layer.name for layer in self.layers[:8]] + ["…"] * (len(self.layers) > 8))
             raise PlanError(
-                f"plan.loss has no layer {name!r}; its layers are: {known}.\n"
+                f"plan.drops has no layer {name!r}; its layers are: {known}.\n"
                 "  Cure: name gradients as the profile does, or plan from a profile of this model."
             )
         return self.layers[self._places[name]]
@@ -127,14 +125,14 @@ class LossPolicy(Value):
         return self
 
     def mistakes(self) -> Iterator[str]:
-        """What contradicts the priorities' formula, the bounds, the buffer or the predicted losses, by JSON path."""
+        """The values that contradict the priorities' formula, the bounds, the buffer or the predicted drops."""
         yield from self._layer_mistakes()
         yield from self._buffer_mistakes()
 
     def _layer_mistakes(self) -> Iterator[str]:
         seen: set[str] = set()
         for i, layer in enumerate(self.layers):
-            here, priority = f"loss.layers[{i}]", priority_of(i, len(self.layers), self.queues)
+            here, priority = f"drops.layers[{i}]", priority_of(i, len(self.layers), self.queues)
             if layer.name in seen:
                 yield f'{here}.name is "{layer.name}", which another layer has; names must differ'
             seen.add(layer.name)
@@ -144,20 +142,20 @@ class LossPolicy(Value):
                     f"priority {priority}"
                 )
             if layer.share > self.bound:
-                yield f"{here}.share is {layer.share}; loss.bound allows {self.bound}"
+                yield f"{here}.share is {layer.share}; drops.bound allows {self.bound}"
         if self.budget > self.bound:
-            yield f"loss.budget is {self.budget}; with loss.bound {self.bound} for every layer it cannot be more"
+            yield f"drops.budget is {self.budget}; with drops.bound {self.bound} for every layer it cannot be more"
         total = sum(layer.bytes for layer in self.layers)
         lost = math.fsum(layer.share * layer.bytes for layer in self.layers)
         if lost > self.budget * total * (1 + SLACK):
-            yield f"loss.layers may lose {lost / total:.9g} of all bytes; loss.budget allows {self.budget}"
+            yield f"drops.layers may lose {lost / total:.9g} of all bytes; drops.budget allows {self.budget}"
 
     def _buffer_mistakes(self) -> Iterator[str]:
         if self.buffer is None:
             return
-        queues, here = self.buffer.queues, "loss.buffer"
+        queues, here = self.buffer.queues, "drops.buffer"
         if len(queues) != self.queues:
-            yield f"{here}.queues has {len(queues)} entries; loss.queues is {self.queues}"
+            yield f"{here}.queues has {len(queues)} entries; drops.queues is {self.queues}"
         for i, queue in enumerate(queues):
             if queue.small > queue.large:
                 yield f"{here}.queues[{i}].small is {queue.small}; it must be at most large, which is {queue.large}"
@@ -169,22 +167,22 @@ class LossPolicy(Value):
                 real = arriving * share / total
                 yield f"{here}.queues[{i}].load is {queue.load}; by the bytes of its layers it is {real:.9g}"
         thresholds = [(queue.small, queue.large) for queue in queues]
-        predicted = switch_losses([queue.load for queue in queues], self.small_share, thresholds)
+        predicted = switch_drops([queue.load for queue in queues], self.small_share, thresholds)
         for i, (queue, lost) in enumerate(zip(queues, predicted, strict=True)):
-            for name, stored, found in zip(lost._fields, (queue.small_loss, queue.large_loss), lost, strict=True):
+            for name, stored, found in zip(lost._fields, (queue.small_drops, queue.large_drops), lost, strict=True):
                 if not math.isclose(stored, found, rel_tol=AGREE, abs_tol=AGREE):
-                    yield f"{here}.queues[{i}].{name}_loss is {stored}; its thresholds and loads give {found:.9g}"
+                    yield f"{here}.queues[{i}].{name}_drops is {stored}; its thresholds and loads give {found:.9g}"
             if (mean := float(lost.mean(self.small_share))) > self.bound + AGREE:
-                yield f"{here}.queues[{i}] loses {mean:.9g} of its packets; loss.bound allows {self.bound}"
+                yield f"{here}.queues[{i}] loses {mean:.9g} of its packets; drops.bound allows {self.bound}"
 
 
 def front_first(sizes: Sequence[int], bound: float, budget: float) -> list[float]:
-    """What each layer may lose: the budget from the front layers on, each up to the bound.
+    """The share that each layer may drop: the budget from the front layers on, each up to the bound.
 
     Args:
       sizes: bytes of each layer, in forward order.
-      bound: the greatest share of a layer that may be lost.
-      budget: the share of all bytes that may be lost.
+      bound: the greatest share of a layer that may be dropped.
+      budget: the share of all bytes that may be dropped.
     """
     # Exact, so that rounding gives no layer less than its whole bound, and none behind the budget's end a trace of it.
     whole, left = Fraction(repr(float(bound))), Fraction(repr(float(budget))) * sum(sizes)

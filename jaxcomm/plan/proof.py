@@ -15,7 +15,7 @@ from jaxcomm.schedules.halves import Half
 
 
 def verify(subject: Plan | Schedule) -> Proof:
-    """Proves that a schedule, or every schedule of a plan, gives every rank the sum, and that its loss policy holds.
+    """Proves that a schedule, or every schedule of a plan, gives every rank the sum, and that its drop policy holds.
 
     Args:
       subject: a schedule, or a plan.
@@ -36,9 +36,9 @@ def verify(subject: Plan | Schedule) -> Proof:
             counts[name] = counts.get(name, 0) + count
     methods = [proof.method for proof in found]
     _check_loss(subject)
-    if subject.loss:
-        counts["layers that may lose"] = len(subject.loss.layers)
-        methods.append("loss policy by computing it again")
+    if subject.drops:
+        counts["layers that may drop"] = len(subject.drops.layers)
+        methods.append("drop policy by computing it again")
     chunks = max(proof.chunks for proof in found)
     return Proof("plan", subject.ranks, chunks, counts, "; ".join(dict.fromkeys(methods)))
 
@@ -70,7 +70,7 @@ def named_schedules(plan: Plan) -> Iterator[tuple[str, Schedule]]:
 
 
 def decisions(plan: Plan) -> Iterator[tuple[str, str]]:
-    """What a plan decides beside its schedules, each with the words for what holds of it; groups and loss are proved.
+    """What a plan decides beside its schedules, each with the words for what holds of it; groups and drops are proved.
 
     Of rails and of the step a plan holds only values that were checked when it was made.
 
@@ -90,12 +90,12 @@ def decisions(plan: Plan) -> Iterator[tuple[str, str]]:
         deal = f"{_count(divided.iterations, 'iteration')}, a partition each, at most one group per uplink"
         yield "groups", f"{deal}, all ranks meet, rho = {divided.rho:.3g}"
     _check_loss(plan)
-    if policy := plan.loss:
+    if policy := plan.drops:
         layers = (
-            f"{_count(policy.layers, 'layer')}, at most {policy.bound:.3g} of each lost, {policy.budget:.3g} of all"
+            f"{_count(policy.layers, 'layer')}, at most {policy.bound:.3g} of each dropped, {policy.budget:.3g} of all"
         )
         queues = f", {_count(policy.buffer.queues, 'queue')} that lose what is stated" if policy.buffer else ""
-        yield "loss", layers + queues
+        yield "drops", layers + queues
     if chosen := plan.between_hosts:
         yield (
             "between hosts",
@@ -142,7 +142,7 @@ def _check_groups(plan: Plan) -> None:
 
 
 def _check_loss(plan: Plan) -> None:
-    for mistake in plan.loss.mistakes() if plan.loss else ():
+    for mistake in plan.drops.mistakes() if plan.drops else ():
         raise PlanError(mistake)
 
 

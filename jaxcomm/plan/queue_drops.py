@@ -1,4 +1,4 @@
-"""What a switch loses that queues gradients by priority and, when a queue fills, drops the small ones first.
+"""Drops of a switch that queues gradients by priority and, when a queue fills, drops the small ones first.
 
 Each queue is a birth–death chain: packets come at rate λ and leave at rate μ, both at random; from `small` waiting
 packets on the small ones, a share θ of all, are dropped, at `large` all are. With a = λ/μ and c = (1 − θ)·a the state
@@ -32,19 +32,19 @@ Floats = NDArray[np.float64]
 _LEAST: Final = 1e-12  # what a queue leaves of the switch at least; it is above 0, but may round to it
 
 
-class Losses(NamedTuple):
-    """Shares of the small and of the large gradients' packets that a queue loses."""
+class QueueDrops(NamedTuple):
+    """Shares of the small and of the large gradients' packets that a queue drops."""
 
     small: Floats
     large: Floats
 
     def mean(self, small_share: float) -> Floats:
-        """The share of all packets that is lost."""
+        """The share of all packets that is dropped."""
         return small_share * self.small + (1 - small_share) * self.large
 
 
-def losses(load: float, small_share: float, small: Any, large: Any) -> Losses:
-    """What one queue loses.
+def queue_drops(load: float, small_share: float, small: Any, large: Any) -> QueueDrops:
+    """The shares that one queue drops.
 
     Args:
       load: arriving packets per packet that could leave, λ/μ.
@@ -54,18 +54,18 @@ def losses(load: float, small_share: float, small: Any, large: Any) -> Losses:
     """
     small, large = np.asarray(small, np.float64), np.asarray(large, np.float64)
     if not load:
-        return Losses(np.zeros_like(small), np.zeros_like(large))
+        return QueueDrops(np.zeros_like(small), np.zeros_like(large))
     every, few = np.log(load), np.log((1 - small_share) * load)
     with np.errstate(divide="ignore", under="ignore"):
         above = _log_sum(few, large - small + 1)  # of the states from `small` on, relative to that of `small`
         total = np.logaddexp(above, _log_sum(every, small) - small * every)
-        return Losses(np.exp(above - total), np.exp(few * (large - small) - total))
+        return QueueDrops(np.exp(above - total), np.exp(few * (large - small) - total))
 
 
-def switch_losses(
+def switch_drops(
     offered: Sequence[float], small_share: float, thresholds: Sequence[tuple[int, int]]
-) -> Iterator[Losses]:
-    """What every queue of a switch loses, the one of highest priority first.
+) -> Iterator[QueueDrops]:
+    """The shares that every queue of a switch drops, the one of highest priority first.
 
     Args:
       offered: arriving packets of each queue per packet that the switch can send.
@@ -74,7 +74,7 @@ def switch_losses(
     """
     left = 1.0
     for arriving, (small, large) in zip(offered, thresholds, strict=True):
-        lost = losses(arriving / left, small_share, small, large)
+        lost = queue_drops(arriving / left, small_share, small, large)
         yield lost
         left = max(left - arriving * (1 - float(lost.mean(small_share))), _LEAST)
 

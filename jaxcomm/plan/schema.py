@@ -16,7 +16,7 @@ import pydantic
 from pydantic import Field, computed_field
 
 from jaxcomm.files import Value
-from jaxcomm.plan.drops import LossPolicy
+from jaxcomm.plan.drops import Drops
 from jaxcomm.plan.entry_ranges import check_ranges
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.groups import Groups
@@ -61,7 +61,17 @@ from jaxcomm.schedules.halves import Half
 
 FORMAT: Final = "jaxcomm-plan"
 VERSION: Final = 1
-_DECISIONS: Final = ("hosts", "network", "executors", "halves", "rails", "rail_step", "groups", "loss", "between_hosts")
+_DECISIONS: Final = (
+    "hosts",
+    "network",
+    "executors",
+    "halves",
+    "rails",
+    "rail_step",
+    "groups",
+    "drops",
+    "between_hosts",
+)
 
 
 class Plan(Value):
@@ -85,7 +95,7 @@ class Plan(Value):
     rail_step: Step | None = None
     rails: Rails | None = None
     groups: Groups | None = None
-    loss: LossPolicy | None = None
+    drops: Drops | None = None
     between_hosts: BetweenHosts | None = None
     provenance: PlanProvenance
 
@@ -268,8 +278,8 @@ class Plan(Value):
                     if part.rail not in known[name]:
                         what = "no rail of this plan" if name == "rail_step" else "not the one network, null"
                         raise ValueError(f"{name}.planned[{i}].parts[{j}].rail is {part.rail!r}, which is {what}")
-        decided = ["loss"] * bool(self.loss) + ["groups"] * bool(self.groups)
-        allowed = [decided, [*decided, "loss_and_groups"]][len(decided) > 1]
+        decided = ["drops"] * bool(self.drops) + ["groups"] * bool(self.groups)
+        allowed = [decided, [*decided, "drops_and_groups"]][len(decided) > 1]
         for name, step, may in (("step", self.step, allowed), ("rail_step", self.rail_step, [])):
             whats = [each.what for each in step.accepting] if step else []
             if whats and whats != may:

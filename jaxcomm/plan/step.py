@@ -14,7 +14,7 @@ from jaxcomm.files import Value
 from jaxcomm.plan.values import Count, Seconds, Spec, Token
 
 MAX_GRADIENTS: Final = 16384
-What = Literal["loss", "groups", "loss_and_groups"]
+What = Literal["drops", "groups", "drops_and_groups"]
 _ROUNDED: Final = 1e-6  # of the step: what rounded times may differ by
 
 
@@ -57,7 +57,7 @@ class Planned(Value):
 
 
 class Accepted(Value):
-    """What the step takes, with its buckets as they are planned, if a training accepts the plan's loss policy, its
+    """What the step takes, with its buckets as they are planned, if a training accepts the plan's drop policy, its
     groups, or both: `seconds`, where the exact step takes `exact_seconds` on the same links.
 
     Those links lose packets, or join racks, as the profile says; `Step.seconds` is for links that do neither.

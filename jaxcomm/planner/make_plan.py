@@ -46,8 +46,8 @@ def plan(
     seed: int = 0,
     min_gain: float | None = None,
     ports: int = PORTS,
-    loss_bound: float | None = None,
-    loss_budget: float | None = None,
+    drop_bound: float | None = None,
+    drop_budget: float | None = None,
     model: str = "",
     progress: Progress = lambda share: None,
     log: Log = None,
@@ -73,8 +73,8 @@ def plan(
         the residual of the link's fit, but at least 2 %, and for a split over rails, which their tables time
         themselves, `rails.MIN_GAIN`.
       ports: peers that a rank can exchange with at once at full speed; direct needs `ranks - 1`.
-      loss_bound: the share of each gradient that may be lost; None: as `planner.drops.decide` finds it.
-      loss_budget: the share of all gradients together that may be lost; None: the bound.
+      drop_bound: the share of each gradient that may be lost; None: as `planner.drops.decide` finds it.
+      drop_budget: the share of all gradients together that may be lost; None: the bound.
       model: the architecture, to look up the published bound; empty: as the profile says.
       progress: called with the finished share, from 0 to 1.
       log: receives the lines of the solver's log.
@@ -84,7 +84,7 @@ def plan(
       The plan; `collectives[i].alternatives` holds everything that was considered, and why it was not taken.
 
     Raises:
-      ProfileError: more ranks, or more sizes of buckets, than a plan can hold; groups of unknown bytes; or no loss
+      ProfileError: more ranks, or more sizes of buckets, than a plan can hold; groups of unknown bytes; or no drop
         policy fits.
       JaxcommError: OR-Tools is needed and not installed, or an argument is out of range.
     """
@@ -126,12 +126,12 @@ def plan(
     over = transport.decide(profile)
     profile = transport.with_resends(profile, over)
     policy = drops.decide(
-        profile, bound=loss_bound, model=model, budget=loss_budget, time_limit=time_limit, seed=seed, log=log
+        profile, bound=drop_bound, model=model, budget=drop_budget, time_limit=time_limit, seed=seed, log=log
     )
     divided = groups.decide(profile, model_bytes, seed)
     step = decision.step if decision else None
     if step:
-        step = step.model_copy(update={"accepting": relaxed_steps(step, setting, profile.loss, policy, divided)})
+        step = step.model_copy(update={"accepting": relaxed_steps(step, setting, profile.packet_loss, policy, divided)})
     found = with_by_step(setting, entries(setting, known, progress), known if decision else ())
     decided = [each for each in (decision, on_rails) if each]
     assigned = [result for each in decided for result in each.results if result.status != "NOT_NEEDED"]
@@ -164,7 +164,7 @@ def plan(
         rail_step=on_rails.step if on_rails else None,
         rails=split,
         groups=divided,
-        loss=policy,
+        drops=policy,
         between_hosts=over,
         provenance=PlanProvenance(
             profile=digest,

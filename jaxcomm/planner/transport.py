@@ -16,15 +16,15 @@ def decide(profile: Profile) -> BetweenHosts | None:
     None: nobody knows what gets lost; or all ranks are on one host; or several rails connect the hosts: lost packets
     are counted for one only, and all rails go over one of the two.
     """
-    if profile.loss is None or len({*profile.hosts}) == 1 or len(profile.rails) > 1:
+    if profile.packet_loss is None or len({*profile.hosts}) == 1 or len(profile.rails) > 1:
         return None
-    rate = profile.loss.rate
+    rate = profile.packet_loss.rate
     return BetweenHosts(transport="udp" if rate >= UDP_FROM else "tcp", loss_rate=rate, udp_from=UDP_FROM)
 
 
 def with_resends(profile: Profile, chosen: BetweenHosts | None) -> Profile:
     """The profile with a loss whose repair takes what the chosen transport waits for: over UDP a round trip."""
-    if profile.loss is None or chosen is None or chosen.transport == "tcp":
+    if profile.packet_loss is None or chosen is None or chosen.transport == "tcp":
         return profile
-    round_trip = profile.loss.model_copy(update={"timeout_s": 2 * profile.link.alpha_s})
-    return profile.model_copy(update={"loss": round_trip})
+    round_trip = profile.packet_loss.model_copy(update={"timeout_s": 2 * profile.link.alpha_s})
+    return profile.model_copy(update={"packet_loss": round_trip})

@@ -19,11 +19,11 @@ from jaxcomm.profile.changes import (
     without_rail,
     without_straggler,
 )
+from jaxcomm.profile.drop_study import Excess, Trial, Trials
 from jaxcomm.profile.files import load, save, validate
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.importers import read_any
 from jaxcomm.profile.lateness import Straggler, late_ranks, straggler
-from jaxcomm.profile.loss_study import Excess, Trial, Trials
 from jaxcomm.profile.networks import on_hosts, with_network
 from jaxcomm.profile.racks_and_rails import Channels, CoreRate, PacketLoss, Rack, Rail, Sample
 from jaxcomm.profile.run_statistics import from_stats

@@ -74,7 +74,7 @@ class Rail(Value):
     ranks: list[Rank] | None = None
     virtual: Annotated[list[Channels], Field(max_length=8)] = []
     cores: Annotated[list[CoreRate], Field(max_length=64)] = []
-    loss: PacketLoss | None = None
+    packet_loss: PacketLoss | None = None
 
     @pydantic.model_validator(mode="after")
     def _tables_ascend(self) -> Self:

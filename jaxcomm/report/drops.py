@@ -1,4 +1,4 @@
-"""A loss policy in words and tables."""
+"""A drop policy in words and tables."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ import textwrap
 from collections.abc import Iterator
 from typing import Final
 
-from jaxcomm.plan.drops import LossPolicy
+from jaxcomm.plan.drops import Drops
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 
-ROWS: Final = 16  # layers shown one by one; of more, neighbours in one queue that may lose alike share a row
+ROWS: Final = 16  # layers shown one by one; of more, neighbours in one queue that may drop alike share a row
 
 
-def loss_headline(policy: LossPolicy) -> str:
-    """One sentence: what may be lost, and what that saves."""
+def drops_headline(policy: Drops) -> str:
+    """One sentence: the drops that are allowed, and what they save."""
     return (
-        f"Up to {policy.bound:.3g} of each gradient may be lost, {policy.budget:.3g} of all ({policy.source}): "
+        f"Up to {policy.bound:.3g} of each gradient may be dropped, {policy.budget:.3g} of all ({policy.source}): "
         f"{seconds_text(policy.seconds)} for a step's gradients by rings, {seconds_text(policy.bsp_seconds)} if "
         "nothing may. Only where a training asks for it."
     )
 
 
-def loss_section(policy: LossPolicy) -> str:
+def drops_section(policy: Drops) -> str:
     """The policy's part of an explanation, as plain text."""
     lines = [textwrap.fill(line, 110, initial_indent="  ", subsequent_indent="  ") for line in _words(policy)]
-    parts = ["Gradients that may be lost", *lines, textwrap.indent(_layers(policy), "  ")]
+    parts = ["Gradients that may be dropped", *lines, textwrap.indent(_layers(policy), "  ")]
     if policy.buffer:
         parts += [textwrap.fill(_buffer_words(policy), 110, initial_indent="  ", subsequent_indent="  ")]
         parts += [textwrap.indent(_queues(policy), "  ")]
     return "\n".join(parts)
 
 
-def _words(policy: LossPolicy) -> Iterator[str]:
-    yield loss_headline(policy)
+def _words(policy: Drops) -> Iterator[str]:
+    yield drops_headline(policy)
     yield (
-        f"A gradient is lost in segments of {bytes_text(policy.segment_bytes)}; one whose mean size is below the "
+        f"A gradient is dropped in segments of {bytes_text(policy.segment_bytes)}; one whose mean size is below the "
         f"median of {policy.sample:.0%} of its layer's gradients is small and goes before a large one "
         f"({policy.small_share:.0%} are small)."
     )
@@ -48,10 +48,10 @@ def _words(policy: LossPolicy) -> Iterator[str]:
         )
         yield f"A training that uses this up takes {policy.rounds:.3g} steps more ({solver})."
     else:
-        yield "Nobody measured what a loss costs in each layer, so front layers lose first, as much as they may."
+        yield "The cost of drops in each layer was not measured, so front layers drop first, as much as they may."
 
 
-def _layers(policy: LossPolicy) -> str:
+def _layers(policy: Drops) -> str:
     alone = len(policy.layers) <= ROWS
     places = range(len(policy.layers))
     keys = [(place if alone else -1, policy.layers[place].priority, policy.layers[place].share) for place in places]
@@ -63,12 +63,12 @@ def _layers(policy: LossPolicy) -> str:
         nbytes = sum(layer.bytes for layer in layers)
         segments = sum(policy.segments(layer.name) for layer in layers)
         rows.append([names, bytes_text(nbytes), priority, f"{share:.2%}", segments])
-    return table(["layer, front first", "bytes", "queue", "may lose", "segments"], rows)
+    return table(["layer, front first", "bytes", "queue", "may drop", "segments"], rows)
 
 
-def _buffer_words(policy: LossPolicy) -> str:
+def _buffer_words(policy: Drops) -> str:
     assert policy.buffer is not None
-    cost = "" if policy.buffer.rounds is None else f"; what it loses costs {policy.buffer.rounds:.3g} steps"
+    cost = "" if policy.buffer.rounds is None else f"; what it drops costs {policy.buffer.rounds:.3g} steps"
     return (
         f"A switch with {policy.buffer.packets} packets of buffer serves queue 0 first, drops small gradients (no ECN) "
         f"from one number of waiting packets on, and all from another{cost}. Predicted for packets that come at "
@@ -76,10 +76,10 @@ def _buffer_words(policy: LossPolicy) -> str:
     )
 
 
-def _queues(policy: LossPolicy) -> str:
+def _queues(policy: Drops) -> str:
     assert policy.buffer is not None
     rows = [
-        [i, f"{queue.load:.3g}", queue.small, queue.large, f"{queue.small_loss:.2g}", f"{queue.large_loss:.2g}"]
+        [i, f"{queue.load:.3g}", queue.small, queue.large, f"{queue.small_drops:.2g}", f"{queue.large_drops:.2g}"]
         for i, queue in enumerate(policy.buffer.queues)
     ]
-    return table(["queue", "load", "small from", "all from", "small lost", "large lost"], rows)
+    return table(["queue", "load", "small from", "all from", "small dropped", "large dropped"], rows)

@@ -20,7 +20,7 @@ from jaxcomm.plan.values import (
     Stragglers,
     Transfers,
 )
-from jaxcomm.report.drops import loss_section
+from jaxcomm.report.drops import drops_section
 from jaxcomm.report.groups import groups_section
 from jaxcomm.report.halves import halves_section
 from jaxcomm.report.network_lines import network_lines
@@ -70,7 +70,7 @@ def explanation(plan: Plan) -> str:
                 else []
             ),
             *([groups_section(plan.groups)] if plan.groups else []),
-            *([loss_section(plan.loss)] if plan.loss else []),
+            *([drops_section(plan.drops)] if plan.drops else []),
             *([between_hosts_section(plan.between_hosts)] if plan.between_hosts else []),
             "When this would not help\n" + _list(_limits(plan)),
         ]

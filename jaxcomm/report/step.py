@@ -14,9 +14,9 @@ from jaxcomm.report.words import spec_text
 
 _COLOURS = {"before": palette.BEFORE, "after": palette.AFTER}
 _ACCEPTED = {
-    "loss": "the loss policy",
+    "drops": "the drop policy",
     "groups": "averages within groups",
-    "loss_and_groups": "the loss policy and averages within groups",
+    "drops_and_groups": "the drop policy and averages within groups",
 }
 _WIDTH, _LEFT, _TOP, _ROW, _LINE = 960.0, 110.0, 110.0, 44.0, 17.0
 _MOST_NAMED = 40  # buckets that a picture names

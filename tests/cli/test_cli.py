@@ -241,12 +241,12 @@ def test_simulate_runs_the_schedules_message_by_message(profiled: Path, planned:
     ring = schedules.ring(8).seconds(2**24, 1e-6, profile.load(profiled).link.beta_s_per_byte)
     assert runs["ring"]["mean_s"] == pytest.approx(ring, rel=1e-6)
     assert len(runs) == 5 and [name for name in runs if name.startswith("plan: ")]
-    lossy = {row["schedule"]: row["forecast"] for row in document(capsys, *words, "--loss", "1%")["rows"]}
-    bound = document(capsys, *words, "--loss", "1%", "--bound", "50%")["rows"]
+    lossy = {row["schedule"]: row["forecast"] for row in document(capsys, *words, "--packet-loss", "1%")["rows"]}
+    bound = document(capsys, *words, "--packet-loss", "1%", "--bound", "50%")["rows"]
     assert lossy["ring"]["mean_s"] > runs["ring"]["mean_s"]
     assert lossy["ring"]["parts"]["repair_s"] > 0
     assert all(row["forecast"]["mean_s"] == pytest.approx(runs[row["schedule"]]["mean_s"]) for row in bound)
-    assert main([*words, "--loss", "1%"]) == 0
+    assert main([*words, "--packet-loss", "1%"]) == 0
     printed = capsys.readouterr().out
     assert "0.01 of the packets lost, TCP repairs all" in printed and "losses" in printed
 

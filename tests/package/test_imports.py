@@ -93,9 +93,9 @@ def test_sums_on_cpus_import_no_other_back_end() -> None:
         import sys, jax, jax.numpy as jnp, jaxcomm, jaxcomm.train
         from jax.sharding import PartitionSpec as P
         x = jnp.ones(4096)
-        loss = jaxcomm.train.Loss(0.5, segment_bytes=64)
+        drop = jaxcomm.train.Drop(0.5, segment_bytes=64)
         scatter = lambda x, axis: jaxcomm.psum_scatter(x, axis, tiled=True)
-        for call in jaxcomm.psum, scatter, lambda x, axis: jaxcomm.psum(x, axis, loss=loss):
+        for call in jaxcomm.psum, scatter, lambda x, axis: jaxcomm.psum(x, axis, drop=drop):
             mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
             step = jax.shard_map(lambda x: call(x, "data"), mesh=mesh, in_specs=P("data"), out_specs=P("data"),
                                  check_vma=False)

@@ -22,7 +22,7 @@ from tests.planner.profiles import made, on_rails
 
 def losing(rate: float | None, hosts: str = "abcd", profile: Profile | None = None) -> Profile:
     loss = None if rate is None else {"rate": rate}
-    return Profile.model_validate({**(profile or made()).model_dump(), "hosts": [*hosts], "loss": loss})
+    return Profile.model_validate({**(profile or made()).model_dump(), "hosts": [*hosts], "packet_loss": loss})
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""The decision about loss: what a training may lose of its gradients, and which of them a full switch drops first.
+"""The decision about drops: what a training may leave out of its gradients, and what a full switch drops first.
 
-`policy` makes it: `budget` shares out what all layers may lose, `queue_thresholds` says when a switch's queues drop,
-and `published_bounds` what models are known to bear. `ring_cost` is the time of a ring on links that lose packets.
+`policy` makes it: `budget` shares out what all layers may drop, `queue_thresholds` says when a switch's queues drop,
+and `published_bounds` lists published shares by model. `ring_cost` is the time of a ring on links that lose packets.
 Imports no other decision.
 """
 

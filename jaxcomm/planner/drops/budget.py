@@ -54,7 +54,7 @@ def cheapest(
     Raises:
       JaxcommError: OR-Tools is not installed.
     """
-    cp_model = cp_sat.load("a loss budget")
+    cp_model = cp_sat.load("a budget of drops")
     steps = max(1, min(STEPS, CHOICES // len(sizes)))
     grid = bound * np.arange(steps + 1) / steps
     priced = np.array([cost(grid) for cost in costs])

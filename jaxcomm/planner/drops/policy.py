@@ -1,4 +1,4 @@
-"""What a training may lose of its gradients, and which of them a full switch drops first."""
+"""The parts of its gradients that a training may drop, and those that a full switch drops first."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.plan.drops import (
     MAX_LAYERS,
     Buffer,
-    LossPolicy,
+    Drops,
     Queue,
     Tolerant,
     front_first,
     priority_of,
     queue_bytes,
 )
-from jaxcomm.plan.queue_drops import Floats, Losses, switch_losses
+from jaxcomm.plan.queue_drops import Floats, QueueDrops, switch_drops
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.drops.budget import Shares, cheapest
 from jaxcomm.planner.drops.published_bounds import published
@@ -43,17 +43,17 @@ def decide(
     time_limit: float = 10.0,
     seed: int = 0,
     log: Log = None,
-) -> LossPolicy | None:
-    """The loss policy, if the profile knows what loss the training bears, or one is asked for.
+) -> Drops | None:
+    """The drop policy, if the profile has the drops that the training bears, or the caller asks for one.
 
     Layers are those of `profile.tolerance`. Without it they are the gradient buckets; backward reaches the front layers
     last, so the last bucket to be ready is the first layer.
 
     Args:
       profile: the measurements.
-      bound: the greatest share of a layer that may be lost; None: the measured, else the published, else 10 %.
+      bound: the greatest share of a layer that may be dropped; None: the measured, else the published, else 10 %.
       model: architecture, to look up the published bound; empty: as the profile says.
-      budget: the share of all bytes that may be lost; None: the bound.
+      budget: the share of all bytes that may be dropped; None: the bound.
       time_limit: seconds for the solver, roughly.
       seed: of the solver.
       log: receives the lines of the solver's log.
@@ -77,7 +77,7 @@ def decide(
     whole = share if budget is None else budget
     if not 0 <= whole <= share:
         raise JaxcommError(
-            f"budget is {whole}; it must be from 0 to the bound {share:g}, the most that each gradient may lose "
+            f"budget is {whole}; it must be from 0 to the bound {share:g}, the most that each gradient may drop "
             f"({source}).\n  Cure: a smaller budget, or a greater bound."
         )
     shares, rounds = _shares(bears, share, whole, time_limit, seed, log)
@@ -88,8 +88,8 @@ def decide(
     )
     link = profile.link.alpha_s, profile.link.beta_s_per_byte
     sizes = Counter((layer.bytes, layer.share) for layer in layers)
-    reliably = {nbytes: reliable(profile.ranks, nbytes, *link, profile.loss) for nbytes, _ in sizes}
-    return LossPolicy(
+    reliably = {nbytes: reliable(profile.ranks, nbytes, *link, profile.packet_loss) for nbytes, _ in sizes}
+    return Drops(
         bound=share,
         source=source,
         budget=whole,
@@ -101,7 +101,7 @@ def decide(
         bsp_seconds=significant(sum(count * reliably[nbytes] for (nbytes, _), count in sizes.items())),
         seconds=significant(
             sum(
-                count * bounded(profile.ranks, nbytes, *link, profile.loss, part)
+                count * bounded(profile.ranks, nbytes, *link, profile.packet_loss, part)
                 for (nbytes, part), count in sizes.items()
             )
         ),
@@ -114,8 +114,8 @@ def gradients(profile: Profile) -> list[Layer]:
     """The gradient buckets in forward order, the reverse of the order in which backward makes them ready."""
     if not profile.buckets:
         raise ProfileError(
-            "the profile has neither tolerance.layers nor buckets, so which gradients may be lost is not known.\n"
-            "  Cure: add a model's layers with `jaxcomm.profile.with_layers`, or `jaxcomm profile loss-bound --layers`."
+            "the profile has neither tolerance.layers nor buckets, so the gradients to drop are not known.\n"
+            "  Cure: add a model's layers with `jaxcomm.profile.with_layers`, or `jaxcomm profile drop-bound --layers`."
         )
     places: dict[str, int] = {}
     for i, bucket in enumerate(profile.buckets):
@@ -123,7 +123,7 @@ def gradients(profile: Profile) -> list[Layer]:
             raise ProfileError(
                 f'buckets[{i}].name is "{bucket.name}"'
                 + (f", that of buckets[{places[bucket.name]}], too" if bucket.name else "")
-                + "; a loss policy finds gradients by name.\n  Cure: give every bucket a name of its own."
+                + "; a drop policy finds gradients by name.\n  Cure: give every bucket a name of its own."
             )
         places[bucket.name] = i
     order = sorted(places.items(), key=lambda item: (profile.buckets[item[1]].ready_s, item[1]), reverse=True)
@@ -131,7 +131,7 @@ def gradients(profile: Profile) -> list[Layer]:
 
 
 def _bound(bears: Tolerance, given: float | None, model: str) -> tuple[float, str]:
-    """The greatest share of a gradient that may be lost, and where that comes from."""
+    """The greatest share of a gradient that may be dropped, and its source."""
     if given is not None:
         if not 0 <= given < 1:
             raise JaxcommError(f"bound is {given}; it must be a share, from 0 to below 1.")
@@ -150,7 +150,7 @@ def _bound(bears: Tolerance, given: float | None, model: str) -> tuple[float, st
 def _shares(
     bears: Tolerance, bound: float, budget: float, time_limit: float, seed: int, log: Log
 ) -> tuple[Shares, float | None]:
-    """What each layer may lose, and the extra steps that all of it costs if that was measured."""
+    """The share that each layer may drop, and the extra steps that this costs if they were measured."""
     sizes = [layer.bytes for layer in bears.layers]
     if not bears.layers[0].small:
         return Shares(front_first(sizes, bound, budget), "NOT_NEEDED", 0.0), None
@@ -164,7 +164,7 @@ def _shares(
 
 
 def _smallest_first(layer: Layer, small_share: float) -> Callable[[Floats], Floats]:
-    """The extra steps by the share of a layer that is lost: large gradients only when no small one is left."""
+    """The extra steps by the share of a layer that is dropped: large gradients only when no small one is left."""
     small, large = _curve(layer.small), _curve(layer.large)
 
     def cost(share: Floats) -> Floats:
@@ -182,14 +182,14 @@ def _curve(points: Sequence[Point]) -> Callable[[Floats], Floats]:
 
 
 def _buffer(bears: Tolerance, layers: Sequence[Tolerant], bound: float) -> Buffer | None:
-    """The thresholds for the profile's switch, and what they lose."""
+    """The thresholds for the profile's switch, and what they drop."""
     if (switch := bears.switch) is None:
         return None
     held = queue_bytes(layers, switch.queues)
     offered = [significant(switch.load * nbytes / sum(held)) for nbytes in held]
     impacts = [_impact(bears, layers, queue) for queue in range(switch.queues)]
     chosen = thresholds(switch.buffer_packets, offered, bears.small_share, bound, impacts)
-    lost = list(switch_losses(offered, bears.small_share, chosen))
+    lost = list(switch_drops(offered, bears.small_share, chosen))
     rounds = sum(float(impact(each)) for impact, each in zip(impacts, lost, strict=True))
     return Buffer(
         packets=switch.buffer_packets,
@@ -198,8 +198,8 @@ def _buffer(bears: Tolerance, layers: Sequence[Tolerant], bound: float) -> Buffe
                 load=load,
                 small=small,
                 large=large,
-                small_loss=significant(float(each.small)),
-                large_loss=significant(float(each.large)),
+                small_drops=significant(float(each.small)),
+                large_drops=significant(float(each.large)),
             )
             for load, (small, large), each in zip(offered, chosen, lost, strict=True)
         ),
@@ -208,7 +208,7 @@ def _buffer(bears: Tolerance, layers: Sequence[Tolerant], bound: float) -> Buffe
 
 
 def _impact(bears: Tolerance, layers: Sequence[Tolerant], queue: int) -> Impact:
-    """What the losses of a queue cost: extra steps where they were measured.
+    """The cost of a queue's drops: extra steps where they were measured.
 
     Else bytes, weighted by the layer's place, since front layers bear more, and large gradients above small ones.
     """
@@ -219,7 +219,7 @@ def _impact(bears: Tolerance, layers: Sequence[Tolerant], queue: int) -> Impact:
         return lambda lost: weight * (small_share * lost.small + LARGE_WEIGHT * (1 - small_share) * lost.large)
     small, large = [_curve(layer.small) for _, layer in here], [_curve(layer.large) for _, layer in here]
 
-    def impact(lost: Losses) -> Floats:
+    def impact(lost: QueueDrops) -> Floats:
         steps = np.zeros_like(lost.small)
         for curve in small:
             steps += curve(lost.small)

@@ -1,4 +1,4 @@
-"""Published bounds on the loss of gradients that trainings bear without taking more steps, by model."""
+"""Published shares of gradients that trainings can drop without taking more steps, by model."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def published(model: str) -> Published:
     known = ", ".join(row.model for row in PUBLISHED)
     near = [rows[name].model for name in difflib.get_close_matches(_plain(model), rows)]
     raise ProfileError(
-        f"no bound on the loss of {short(model)} is published; known are: {known}.\n"
+        f"no bound on the drops of {short(model)} is published; known are: {known}.\n"
         f"  Cure: {f'did you mean {near[0]}? Else ' if near else ''}name a model that is like yours, give a bound, or "
-        "measure it with `jaxcomm profile loss-bound`."
+        "measure it with `jaxcomm profile drop-bound`."
     )
 
 

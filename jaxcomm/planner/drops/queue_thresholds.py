@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxcomm.errors import ProfileError
-from jaxcomm.plan.queue_drops import Floats, Losses, losses
+from jaxcomm.plan.queue_drops import Floats, QueueDrops, queue_drops
 
 STEPS: Final = 128  # sizes of a queue to choose from; a buffer of so many packets is divided to the packet
 LARGEST: Final = 8192  # packets; of a larger buffer no more is given to the queues
 CAPACITY: Final = 1024
 
-Impact = Callable[[Losses], Floats]
+Impact = Callable[[QueueDrops], Floats]
 
 
 class _Option(NamedTuple):
@@ -56,7 +56,7 @@ class _Search(NamedTuple):
         if not before:
             return []
         large, small = np.tril_indices(self.room + 1)
-        lost = losses(offered * CAPACITY / before, self.small_share, small * self.step, large * self.step)
+        lost = queue_drops(offered * CAPACITY / before, self.small_share, small * self.step, large * self.step)
         mean = lost.mean(self.small_share)
         after = np.floor(before - offered * (1 - mean) * CAPACITY + 1e-9).clip(0).astype(int) * (not last)
         cost = np.where(mean <= self.bound, impact(lost), np.inf)
@@ -80,7 +80,7 @@ def thresholds(
       offered: arriving packets of each queue per packet that the switch can send, by priority.
       small_share: the share of packets with small gradients.
       bound: the greatest share of its packets that a queue may lose.
-      impacts: what the losses of each queue cost.
+      impacts: the cost of each queue's drops.
 
     Raises:
       ProfileError: no thresholds keep to the bound.
@@ -98,7 +98,7 @@ def thresholds(
     if best is None or not np.isfinite(states[best][-1]):
         raise ProfileError(
             f"tolerance.switch: with {packets} packets of buffer and a load of {sum(offered):.3g} no thresholds keep "
-            f"the loss of every queue at or below {bound:.3g}.\n"
+            f"the drops of every queue at or below {bound:.3g}.\n"
             "  Cure: a larger buffer, less load, a greater bound, or a profile without tolerance.switch."
         )
     found: list[tuple[int, int]] = []

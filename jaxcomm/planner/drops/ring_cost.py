@@ -19,7 +19,7 @@ _REPEAT: Final = 2  # latencies of such a resend: the acknowledgement, the packe
 _QUERY: Final = 3  # latencies of a resend: the query, its answer, the packets
 
 
-def reliable(ranks: int, nbytes: int, alpha: float, beta: float, loss: PacketLoss | None) -> float:
+def reliable(ranks: int, nbytes: int, alpha: float, beta: float, packet_loss: PacketLoss | None) -> float:
     """Nothing is given up, as with TCP: a lost packet that three others follow is sent again at once; one of the last
     three, and one that is lost again, after a timeout. A round takes as many timeouts as its unluckiest packet.
 
@@ -28,12 +28,12 @@ def reliable(ranks: int, nbytes: int, alpha: float, beta: float, loss: PacketLos
       nbytes: bytes of one rank's buffer.
       alpha: seconds per round.
       beta: seconds per byte.
-      loss: of the links; None: none, or it costs nothing.
+      packet_loss: of the links; None: none, or it costs nothing.
     """
-    message, rate = nbytes / ranks, loss.rate if loss else 0.0
+    message, rate = nbytes / ranks, packet_loss.rate if packet_loss else 0.0
     seconds = alpha + message * beta / (1 - rate)
-    if loss and rate:
-        packets = math.ceil(message / loss.packet_bytes)
+    if packet_loss and rate:
+        packets = math.ceil(message / packet_loss.packet_bytes)
         last = min(packets, _DUPLICATES)
         seconds += _any((packets - last) * ranks, rate) * _REPEAT * alpha
         missing = rate  # the probability that one of the last packets is lost so often; of another, once more
@@ -41,12 +41,12 @@ def reliable(ranks: int, nbytes: int, alpha: float, beta: float, loss: PacketLos
             early, late = _any((packets - last) * ranks, missing * rate), _any(last * ranks, missing)
             if (waiting := early + late - early * late) <= _NEGLIGIBLE:
                 break
-            seconds += waiting * loss.timeout_s
+            seconds += waiting * packet_loss.timeout_s
             missing *= rate
     return 2 * (ranks - 1) * seconds
 
 
-def bounded(ranks: int, nbytes: int, alpha: float, beta: float, loss: PacketLoss | None, share: float) -> float:
+def bounded(ranks: int, nbytes: int, alpha: float, beta: float, packet_loss: PacketLoss | None, share: float) -> float:
     """A message is done when all but `share` of it has come; only if more is missing, the sender is asked to resend.
 
     Without losses that is a ring over the rest of the buffer.
@@ -56,13 +56,13 @@ def bounded(ranks: int, nbytes: int, alpha: float, beta: float, loss: PacketLoss
       nbytes: bytes of one rank's buffer.
       alpha: seconds per round.
       beta: seconds per byte.
-      loss: of the links; None: none, or it costs nothing.
+      packet_loss: of the links; None: none, or it costs nothing.
       share: of the buffer, which may be lost.
     """
-    message, rate = nbytes / ranks, loss.rate if loss else 0.0
+    message, rate = nbytes / ranks, packet_loss.rate if packet_loss else 0.0
     seconds = alpha + message * beta * min(1.0, (1 - share) / (1 - rate))
-    if loss and rate:
-        packets, missing = math.ceil(message / loss.packet_bytes), rate
+    if packet_loss and rate:
+        packets, missing = math.ceil(message / packet_loss.packet_bytes), rate
         while (again := _any(ranks, _more_than(math.floor(share * packets), packets, missing))) > _NEGLIGIBLE:
             seconds += again * (_QUERY * alpha + missing * message * beta)
             missing *= rate

@@ -2,7 +2,7 @@
 
 `boundaries` makes it from the options of `jobs` and `on_rails`; `greedy` finds a packing to start from, and
 `assignment` the best one by CP-SAT; `queue` says when a step ends. `relaxed` is what the step would take if the
-training accepted other mathematics. Imports the decisions about schedules, rails and loss.
+training accepted other mathematics. Imports the decisions about schedules, rails and drops.
 """
 
 from jaxcomm.planner.step.assignment import Assignment

@@ -1,4 +1,4 @@
-"""The loss policy: queues against chains and a simulation, optima against every combination, bounds, errors, words."""
+"""The drop policy: queues against chains and a simulation, optima against every combination, bounds, errors, words."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from jaxcomm import cli, plan, planner, profile
 from jaxcomm.errors import JaxcommError, PlanError, ProfileError
 from jaxcomm.plan import files
-from jaxcomm.plan.drops import LossPolicy, front_first
-from jaxcomm.plan.queue_drops import losses, switch_losses
+from jaxcomm.plan.drops import Drops, front_first
+from jaxcomm.plan.queue_drops import queue_drops, switch_drops
 from jaxcomm.planner.drops import decide
 from jaxcomm.planner.drops.budget import STEPS, cheapest
 from jaxcomm.planner.drops.queue_thresholds import CAPACITY, thresholds
@@ -50,7 +50,7 @@ def read(content: dict[str, Any]) -> Profile:
     return profile.validate(content, "profile.json")
 
 
-def policy(*args: Any, bound: float | None = None, budget: float | None = None, **kwargs: Any) -> LossPolicy:
+def policy(*args: Any, bound: float | None = None, budget: float | None = None, **kwargs: Any) -> Drops:
     found = decide(read(document(*args, **kwargs)), bound=bound, budget=budget)
     assert found
     return found
@@ -69,20 +69,20 @@ def chain(load: float, small_share: float, small: int, large: int) -> tuple[floa
 
 @given(load=loads, small_share=shares, small=st.integers(0, 40), more=st.integers(0, 40))
 def test_losses_are_those_of_the_chain(load: float, small_share: float, small: int, more: int) -> None:
-    found = losses(load, small_share, small, small + more)
+    found = queue_drops(load, small_share, small, small + more)
     assert found == pytest.approx(chain(load, small_share, small, small + more), rel=1e-6)
 
 
 @given(load=loads, room=st.integers(0, 40))
 def test_one_threshold_is_the_textbook_queue(load: float, room: int) -> None:
     exact = (1 - load) * load**room / (1 - load ** (room + 1)) if load != 1 else 1 / (room + 1)
-    assert losses(load, 0.5, room, room) == pytest.approx((exact, exact), rel=1e-6)
+    assert queue_drops(load, 0.5, room, room) == pytest.approx((exact, exact), rel=1e-6)
 
 
 def test_losses_of_extreme_queues() -> None:
-    assert losses(1e-9, 0.5, 300, 400) == (0, 0)
-    assert losses(50.0, 0.5, 3000, 4000) == pytest.approx((1, 1 - 1 / 25))
-    assert losses(0.0, 0.5, 0, 0) == (0, 0)  # nothing comes, nothing is lost
+    assert queue_drops(1e-9, 0.5, 300, 400) == (0, 0)
+    assert queue_drops(50.0, 0.5, 3000, 4000) == pytest.approx((1, 1 - 1 / 25))
+    assert queue_drops(0.0, 0.5, 0, 0) == (0, 0)  # nothing comes, nothing is lost
 
 
 def simulated(offered: list[float], small_share: float, limits: list[tuple[int, int]], packets: int) -> Any:
@@ -113,16 +113,16 @@ def simulated(offered: list[float], small_share: float, limits: list[tuple[int, 
 def test_losses_are_those_of_a_simulated_queue(load: float) -> None:
     for small, large in ((4, 4), (3, 7)):
         [found] = simulated([load], 0.5, [(small, large)], 40_000)
-        assert found == pytest.approx(np.array(losses(load, 0.5, small, large)), abs=0.012)
+        assert found == pytest.approx(np.array(queue_drops(load, 0.5, small, large)), abs=0.012)
 
 
 def test_first_queue_of_a_switch_is_exact_and_its_leftover_is() -> None:
     offered, limits = [0.6, 0.5], [(2, 4), (5, 9)]
     found = simulated(offered, 0.5, limits, 60_000)
-    first, second = switch_losses(offered, 0.5, limits)
+    first, second = switch_drops(offered, 0.5, limits)
     assert found[0] == pytest.approx(np.array(first), abs=0.01)
     left = 1 - 0.6 * (1 - float(first.mean(0.5)))
-    assert second == pytest.approx(tuple(losses(0.5 / left, 0.5, *limits[1])))
+    assert second == pytest.approx(tuple(queue_drops(0.5 / left, 0.5, *limits[1])))
     assert found[1].mean() > float(second.mean(0.5))  # what is left comes in bursts, which the chain leaves out
 
 
@@ -142,7 +142,7 @@ def best_of_all(packets: int, offered: list[float], small_share: float, bound: f
         costs = [math.inf]
         for large in range(room + 1):
             for small in range(large + 1) if left else ():
-                lost = losses(offered[queue] * CAPACITY / left, small_share, small, large)
+                lost = queue_drops(offered[queue] * CAPACITY / left, small_share, small, large)
                 mean = float(lost.mean(small_share))
                 if mean <= bound:
                     after = math.floor(left - offered[queue] * (1 - mean) * CAPACITY + 1e-9)
@@ -158,7 +158,7 @@ def test_thresholds_are_the_best_of_all(packets: int, load: float, small_share: 
     offered, impacts = [0.4 * load, 0.6 * load], [weighted(1), weighted(2)]
     chosen = thresholds(packets, offered, small_share, 0.3, impacts)
     assert sum(large for _, large in chosen) <= packets
-    lost = list(switch_losses(offered, small_share, chosen))
+    lost = list(switch_drops(offered, small_share, chosen))
     assert all(small <= large for small, large in chosen)
     assert all(float(each.mean(small_share)) <= 0.3 for each in lost)
     cost = sum(float(impact(each)) for impact, each in zip(impacts, lost, strict=True))
@@ -174,7 +174,7 @@ def test_more_buffer_is_never_worse(load: float, small_share: float, queues: int
 
     def cost(room: int) -> float:
         chosen = thresholds(room, offered, small_share, 0.2, impacts)
-        lost = switch_losses(offered, small_share, chosen)
+        lost = switch_drops(offered, small_share, chosen)
         return sum(float(impact(each)) for impact, each in zip(impacts, lost, strict=True))
 
     assert cost(packets + 20) <= cost(packets) * 1.01
@@ -191,8 +191,8 @@ def test_front_layers_are_dropped_first() -> None:
     buffer = policy(8, switch={"queues": 4, "buffer_packets": 60, "load": 1.02}).buffer
     assert buffer
     assert [queue.small for queue in buffer.queues] == sorted(queue.small for queue in buffer.queues)
-    assert buffer.queues[0].small_loss > buffer.queues[-1].small_loss
-    assert all(queue.small_loss >= queue.large_loss for queue in buffer.queues)
+    assert buffer.queues[0].small_drops > buffer.queues[-1].small_drops
+    assert all(queue.small_drops >= queue.large_drops for queue in buffer.queues)
 
 
 # Shares
@@ -417,36 +417,42 @@ def test_profiles_that_cannot_be(change: Any, words: str) -> None:
 @pytest.fixture(scope="module")
 def made() -> plan.Plan:
     switch = {"queues": 4, "buffer_packets": 60, "load": 0.9}
-    return planner.plan(read(document(tables=True, switch=switch)), loss_budget=0.05)
+    return planner.plan(read(document(tables=True, switch=switch)), drop_budget=0.05)
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda loss: loss["layers"][4].update(priority=0), "loss.layers[4].priority is 0; layer 4 of 5 in 4 queues"),
-        (lambda loss: loss["layers"][4].update(share=0.2), "loss.layers[4].share is 0.2; loss.bound allows 0.1"),
-        (lambda loss: loss["layers"][4].update(name="layer0"), 'loss.layers[4].name is "layer0"'),
-        (lambda loss: loss.update(budget=0.5), "loss.budget is 0.5; with loss.bound 0.1"),
-        (lambda loss: loss.update(budget=0.01), "of all bytes; loss.budget allows 0.01"),
-        (lambda loss: loss.update(queues=5), "priority"),
-        (lambda loss: loss["buffer"]["queues"].pop(), "loss.buffer.queues has 3 entries; loss.queues is 4"),
-        (lambda loss: loss["buffer"]["queues"][1].update(small=59), "queues[1].small is 59; it must be at most large"),
-        (lambda loss: loss["buffer"].update(packets=9), "packets; loss.buffer.packets is 9"),
         (
-            lambda loss: loss["buffer"]["queues"][0].update(load=0.01),
-            "loss.buffer.queues[0].load is 0.01; by the bytes",
+            lambda drops: drops["layers"][4].update(priority=0),
+            "drops.layers[4].priority is 0; layer 4 of 5 in 4 queues",
         ),
-        (lambda loss: loss["buffer"]["queues"][0].update(small_loss=0.01), "queues[0].small_loss is 0.01; its"),
-        (lambda loss: loss["buffer"]["queues"][3].update(large_loss=0.01), "queues[3].large_loss is 0.01; its"),
-        (lambda loss: loss.update(segment_bytes=4100), "loss.segment_bytes is 4100; it must be a multiple of 8"),
-        (lambda loss: loss.update(bound=1.5), "loss.bound is 1.5"),
-        (lambda loss: loss.update(seconds=math.nan), "loss.seconds"),
-        (lambda loss: loss.update(layers=[]), "loss.layers"),
+        (lambda drops: drops["layers"][4].update(share=0.2), "drops.layers[4].share is 0.2; drops.bound allows 0.1"),
+        (lambda drops: drops["layers"][4].update(name="layer0"), 'drops.layers[4].name is "layer0"'),
+        (lambda drops: drops.update(budget=0.5), "drops.budget is 0.5; with drops.bound 0.1"),
+        (lambda drops: drops.update(budget=0.01), "of all bytes; drops.budget allows 0.01"),
+        (lambda drops: drops.update(queues=5), "priority"),
+        (lambda drops: drops["buffer"]["queues"].pop(), "drops.buffer.queues has 3 entries; drops.queues is 4"),
+        (
+            lambda drops: drops["buffer"]["queues"][1].update(small=59),
+            "queues[1].small is 59; it must be at most large",
+        ),
+        (lambda drops: drops["buffer"].update(packets=9), "packets; drops.buffer.packets is 9"),
+        (
+            lambda drops: drops["buffer"]["queues"][0].update(load=0.01),
+            "drops.buffer.queues[0].load is 0.01; by the bytes",
+        ),
+        (lambda drops: drops["buffer"]["queues"][0].update(small_drops=0.01), "queues[0].small_drops is 0.01; its"),
+        (lambda drops: drops["buffer"]["queues"][3].update(large_drops=0.01), "queues[3].large_drops is 0.01; its"),
+        (lambda drops: drops.update(segment_bytes=4100), "drops.segment_bytes is 4100; it must be a multiple of 8"),
+        (lambda drops: drops.update(bound=1.5), "drops.bound is 1.5"),
+        (lambda drops: drops.update(seconds=math.nan), "drops.seconds"),
+        (lambda drops: drops.update(layers=[]), "drops.layers"),
     ],
 )
 def test_policies_that_cannot_be(made: plan.Plan, change: Any, words: str) -> None:
     content = made.model_dump(mode="json", exclude={"hash"})
-    change(content["loss"])
+    change(content["drops"])
     with pytest.raises(PlanError) as raised:
         files.validate(content, "plan.json")
     assert words in str(raised.value)
@@ -455,19 +461,19 @@ def test_policies_that_cannot_be(made: plan.Plan, change: Any, words: str) -> No
 
 def test_queue_that_loses_more_than_the_bound(made: plan.Plan) -> None:
     content = copy.deepcopy(made.model_dump(mode="json", exclude={"hash"}))
-    queues = content["loss"]["buffer"]["queues"]
+    queues = content["drops"]["buffer"]["queues"]
     queues[3].update(small=0, large=queues[3]["large"])
     limits = [(queue["small"], queue["large"]) for queue in queues]
-    *_, lost = switch_losses([queue["load"] for queue in queues], 0.5, limits)
-    queues[3].update(small_loss=float(lost.small), large_loss=float(lost.large))
-    with pytest.raises(PlanError, match=r"queues\[3\] loses 0.5\d* of its packets; loss.bound allows 0.1"):
+    *_, lost = switch_drops([queue["load"] for queue in queues], 0.5, limits)
+    queues[3].update(small_drops=float(lost.small), large_drops=float(lost.large))
+    with pytest.raises(PlanError, match=r"queues\[3\] loses 0.5\d* of its packets; drops.bound allows 0.1"):
         files.validate(content, "plan.json")
 
 
 def test_unknown_layer(made: plan.Plan) -> None:
-    assert made.loss
+    assert made.drops
     with pytest.raises(PlanError, match=r"no layer 'head'; its layers are: layer0, layer1, layer2, layer3, layer4"):
-        made.loss.segments("head")
+        made.drops.segments("head")
 
 
 # Plans
@@ -477,43 +483,43 @@ def test_plans_carry_and_prove_the_policy(made: plan.Plan, tmp_path: Path) -> No
     plan.save(made, tmp_path / "plan.json")
     again = plan.load(tmp_path / "plan.json")
     assert again == made
-    assert plan.verify(again).counts["layers that may lose"] == 5
-    assert again.loss
-    tampered = again.model_copy(update={"loss": again.loss.model_copy(update={"bound": 0.01})})
-    with pytest.raises(PlanError, match=r"loss.bound allows 0.01"):
+    assert plan.verify(again).counts["layers that may drop"] == 5
+    assert again.drops
+    tampered = again.model_copy(update={"drops": again.drops.model_copy(update={"bound": 0.01})})
+    with pytest.raises(PlanError, match=r"drops.bound allows 0.01"):
         plan.verify(tampered)
 
 
 def test_equal_arguments_give_equal_bytes(made: plan.Plan) -> None:
     content = document(tables=True, switch={"queues": 4, "buffer_packets": 60, "load": 0.9})
-    assert planner.plan(read(content), loss_budget=0.05).canonical_bytes() == made.canonical_bytes()
+    assert planner.plan(read(content), drop_budget=0.05).canonical_bytes() == made.canonical_bytes()
 
 
 def test_plans_without_a_policy_do_not_mention_it() -> None:
     bare = planner.plan(read(buckets()))
-    assert bare.loss is None
-    assert b'"loss"' not in bare.canonical_bytes()
+    assert bare.drops is None
+    assert b'"drops"' not in bare.canonical_bytes()
 
 
 def test_words(made: plan.Plan) -> None:
     text = explanation.explanation(made)
-    assert "Gradients that may be lost" in text
+    assert "Gradients that may be dropped" in text
     assert "0.05 of all (default)" in text
     assert "A switch with 60 packets" in text
     assert all(f"  layer{i} " in text for i in range(5))
     many = explanation.explanation(planner.plan(read(document(40))))
     assert "layer0 … layer4 (5)" in many
-    assert "Nobody measured what a loss costs" in many
+    assert "The cost of drops in each layer was not measured" in many
     assert "A switch" not in many
 
 
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, target = tmp_path / "profile.json", tmp_path / "plan.json"
     source.write_text(json.dumps(buckets(("head", 0.01), ("stem", 0.02))))
-    options = ["--model", "vgg16", "--loss-bound", "5%", "--loss-budget", "2%", "--out", str(target)]
+    options = ["--model", "vgg16", "--drop-bound", "5%", "--drop-budget", "2%", "--out", str(target)]
     assert cli.main(["plan", str(source), *options]) == 0
-    assert "Up to 0.05 of each gradient may be lost, 0.02 of all (given)" in capsys.readouterr().out
-    found = plan.load(target).loss
+    assert "Up to 0.05 of each gradient may be dropped, 0.02 of all (given)" in capsys.readouterr().out
+    found = plan.load(target).drops
     assert found
     assert [(layer.name, layer.share) for layer in found.layers] == [("stem", 0.04), ("head", 0.0)]
     assert cli.main(["plan", str(source), "--model", "LeNet"]) != 0

@@ -25,7 +25,7 @@ _MIN_NETWORK_SEGMENT = 1024  # bytes: what is important is said of so many at on
 
 
 @dataclass(frozen=True)
-class Loss:
+class Drop:
     """How much of a gradient may be left out of a sum, and by whom.
 
     Policy "agreed": by the sum of what each segment matters to them, the ranks agree on those that nobody sends, so the
@@ -74,18 +74,18 @@ class Loss:
             where, plan = f"{os.fspath(plan)}: ", jaxcomm.plan.load(plan)
         else:
             where = ""
-        if plan.loss is None:
+        if plan.drops is None:
             raise PlanError(
-                f"{where}the plan {plan.hash[:12]} has no loss policy.\n"
-                "  Cure: plan with `jaxcomm plan --loss-bound`, or from a profile with a `tolerance` "
-                "(`jaxcomm profile loss-bound`)."
+                f"{where}the plan {plan.hash[:12]} has no drop policy.\n"
+                "  Cure: plan with `jaxcomm plan --drop-bound`, or from a profile with a `tolerance` "
+                "(`jaxcomm profile drop-bound`)."
             )
         return cls(
             bound=None,
             policy=policy,
-            bounds={layer.name: layer.share for layer in plan.loss.layers},
-            segment_bytes=plan.loss.segment_bytes,
-            sample_stride=round(1 / plan.loss.sample),
+            bounds={layer.name: layer.share for layer in plan.drops.layers},
+            segment_bytes=plan.drops.segment_bytes,
+            sample_stride=round(1 / plan.drops.sample),
         )
 
     @classmethod
@@ -101,7 +101,7 @@ class Loss:
         Source: section 4.2.2 of the paper.
         """
         if not 0 <= budget <= bound:
-            raise ValueError(f"Loss: budget is {budget}; it is the share of all bytes, from 0 to the bound, {bound}")
+            raise ValueError(f"Drop: budget is {budget}; it is the share of all bytes, from 0 to the bound, {bound}")
         from jaxcomm.plan.drops import front_first
 
         shares = front_first([layer.bytes for layer in layers], bound, budget)
@@ -111,23 +111,23 @@ class Loss:
     def __post_init__(self) -> None:
         shares = {} if self.bound is None else {"bound": self.bound}
         if not isinstance(self.bounds, Mapping):
-            raise ValueError(f"Loss: bounds is {self.bounds!r}; it maps tensors' names to shares, {{'kernel': 0.1}}")
+            raise ValueError(f"Drop: bounds is {self.bounds!r}; it maps tensors' names to shares, {{'kernel': 0.1}}")
         for name, share in (shares | {f"bounds[{key!r}]": share for key, share in self.bounds.items()}).items():
             if not (isinstance(share, Real) and 0 <= share < 1):
-                raise ValueError(f"Loss: {name} is {share!r}; it is the share of a tensor, from 0 to below 1")
+                raise ValueError(f"Drop: {name} is {share!r}; it is the share of a tensor, from 0 to below 1")
         if self.policy not in get_args(Policy):
-            raise ValueError(f'Loss: policy is "{self.policy}"; it is "agreed", "local", "network" or "random"')
+            raise ValueError(f'Drop: policy is "{self.policy}"; it is "agreed", "local", "network" or "random"')
         if not isinstance(self.segment_bytes, int) or self.segment_bytes < 8 or self.segment_bytes % 8:
-            raise ValueError(f"Loss: segment_bytes is {self.segment_bytes!r}; it must be a positive multiple of 8")
+            raise ValueError(f"Drop: segment_bytes is {self.segment_bytes!r}; it must be a positive multiple of 8")
         if self.policy == "network" and self.segment_bytes < _MIN_NETWORK_SEGMENT:
             raise ValueError(
-                f'Loss: segment_bytes is {self.segment_bytes}; with the policy "network" it must be '
+                f'Drop: segment_bytes is {self.segment_bytes}; with the policy "network" it must be '
                 f"{_MIN_NETWORK_SEGMENT} or more"
             )
         if not (isinstance(self.sample_stride, int) and 1 <= self.sample_stride < 2**32):
-            raise ValueError(f"Loss: sample_stride is {self.sample_stride!r}; it must be from 1 to below 2^32")
+            raise ValueError(f"Drop: sample_stride is {self.sample_stride!r}; it must be from 1 to below 2^32")
         if isinstance(self.seed, int) and not 0 <= self.seed < 2**32:
-            raise ValueError(f"Loss: seed is {self.seed}; it must be from 0 to below 2^32")
+            raise ValueError(f"Drop: seed is {self.seed}; it must be from 0 to below 2^32")
 
     def check(self, names: Sequence[str]) -> None:
         """Every bound is of one of these tensors, and each of these has one.
@@ -138,13 +138,13 @@ class Loss:
         known = ", ".join([*map(repr, sorted(self.bounds)[:8]), *["…"] * (len(self.bounds) > 8)])
         if self.bound is None and (missing := [name for name in names if name not in self.bounds]):
             raise ValueError(
-                f"Loss: the tensor {missing[0]!r} has no bound; there are bounds of {known or 'none'}.\n"
+                f"Drop: the tensor {missing[0]!r} has no bound; there are bounds of {known or 'none'}.\n"
                 "  Cure: plan from a profile of this model (`jaxcomm.train.layers` names its layers), or give "
-                "`dataclasses.replace(loss, bound=…)` for tensors without one."
+                "`dataclasses.replace(drop, bound=…)` for tensors without one."
             )
         if unknown := sorted(set(self.bounds) - set(names)):
             raise ValueError(
-                f"Loss: bounds[{unknown[0]!r}] is of no tensor here; they are {', '.join(map(repr, names))}.\n"
+                f"Drop: bounds[{unknown[0]!r}] is of no tensor here; they are {', '.join(map(repr, names))}.\n"
                 "  Cure: name it as `jax.tree_util.keystr` does, or plan from a profile of this model."
             )
 
@@ -162,10 +162,10 @@ class Loss:
         return math.floor(share * x.size * x.dtype.itemsize / self.segment_bytes)
 
 
-def check_loss(where: str, loss: object) -> None:
-    """Raises TypeError, in the words of `jaxcomm.<where>`, if that is no loss."""
-    if not isinstance(loss, Loss):
+def check_drop(where: str, drop: object) -> None:
+    """Raises TypeError, in the words of `jaxcomm.<where>`, if that is no drop."""
+    if not isinstance(drop, Drop):
         raise TypeError(
-            f"jaxcomm.{where}: loss is {loss!r}; it must be a jaxcomm.train.Loss.\n"
-            "  Cure: loss=Loss(0.1) for a tenth of each tensor."
+            f"jaxcomm.{where}: drop is {drop!r}; it must be a jaxcomm.train.Drop.\n"
+            "  Cure: drop=Drop(0.1) for a tenth of each tensor."
         )

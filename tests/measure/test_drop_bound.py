@@ -1,4 +1,4 @@
-"""`jaxcomm profile loss-bound`: trainings whose answer is known, its statistic, what it keeps, and its errors."""
+"""`jaxcomm profile drop-bound`: trainings whose answer is known, its statistic, what it keeps, and its errors."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from jaxcomm import plan, profile
 from jaxcomm.cli import main
 from jaxcomm.errors import ProfileError
 from jaxcomm.profile import Bucket, Link, Profile, Provenance, Trial, Trials
-from jaxcomm.profile.loss_study import excess, search
-from jaxcomm.train import Loss
+from jaxcomm.profile.drop_study import excess, search
+from jaxcomm.train import Drop
 
 Capture = pytest.CaptureFixture[str]
 
-# Rounds differ by seed, about 100 of them; a loss of p costs 400 p² more, and each training about one more or less.
+# Rounds differ by seed, about 100 of them; a drop of p costs 400 p² more, and each training about one more or less.
 TRAINING = """
 import pathlib, random
 
@@ -36,8 +36,8 @@ from jaxcomm.profile import Layer
 LOG = pathlib.Path(__file__).with_name("log")
 
 
-def train(loss, seed):
-    share = loss.bound if loss else 0.0
+def train(drop, seed):
+    share = drop.bound if drop else 0.0
     with LOG.open("a") as log:
         log.write(f"{share} {seed}\\n")
     rounds = 100 + 10 * random.Random(seed).gauss(0, 1) + 400 * share**2 + random.Random(f"{share} {seed}").gauss(0, 1)
@@ -45,24 +45,24 @@ def train(loss, seed):
         yield count / round(rounds)
 
 
-def falls(loss, seed):
-    return (10 - metric for metric in train(loss, seed))
+def falls(drop, seed):
+    return (10 - metric for metric in train(drop, seed))
 
 
-def stops_at_60(loss, seed):
-    return (float("nan") if loss and loss.bound > 0.1 and count > 60 else metric
-            for count, metric in enumerate(train(loss, seed)))
+def stops_at_60(drop, seed):
+    return (float("nan") if drop and drop.bound > 0.1 and count > 60 else metric
+            for count, metric in enumerate(train(drop, seed)))
 
 
-def broken(loss, seed):
+def broken(drop, seed):
     yield from (0.1, float("nan"))
 
 
-def words(loss, seed):
+def words(drop, seed):
     yield "accuracy 0.3"
 
 
-def nothing(loss, seed):
+def nothing(drop, seed):
     return []
 
 
@@ -94,8 +94,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def loss_bound(*words: str, train: str = "training.py:train") -> int:
-    return main(["profile", "loss-bound", train, "--target", "1", *words])
+def drop_bound(*words: str, train: str = "training.py:train") -> int:
+    return main(["profile", "drop-bound", train, "--target", "1", *words])
 
 
 def trained(folder: Path) -> list[str]:
@@ -103,9 +103,9 @@ def trained(folder: Path) -> list[str]:
 
 
 def test_the_share_whose_cost_is_within_the_margin_is_found(folder: Path, capsys: Capture) -> None:
-    assert loss_bound("--layers", "training.py:layers", "--svg", "rounds.svg") == 0
+    assert drop_bound("--layers", "training.py:layers", "--svg", "rounds.svg") == 0
     said = capsys.readouterr().out
-    assert "training.py:train bears the loss of 0.1 of each gradient (agreed): to 1 in" in said
+    assert "training.py:train bears drops of 0.1 of each gradient (agreed): to 1 in" in said
     assert [line.split()[-1] for line in said.splitlines() if line.startswith(" 0.")] == ["tolerated", "much"]
     tolerance = profile.load("profile.json").tolerance
     assert tolerance and tolerance.trials
@@ -122,21 +122,22 @@ def test_the_share_whose_cost_is_within_the_margin_is_found(folder: Path, capsys
 
 
 def test_a_plan_takes_the_measured_bound_and_says_where_it_comes_from(folder: Path, capsys: Capture) -> None:
-    assert loss_bound("--layers", "training.py:layers") == 0
+    assert drop_bound("--layers", "training.py:layers") == 0
     assert main(["plan", "profile.json"]) == 0
     capsys.readouterr()
     assert main(["explain", "plan.json"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert (
-        "Up to 0.1 of each gradient may be lost, 0.1 of all (measured: 10 trainings each with training.py:train" in said
+        "Up to 0.1 of each gradient may be dropped, 0.1 of all (measured: 10 trainings each with training.py:train"
+        in said
     )
     planned = plan.load("plan.json")
-    assert planned.loss and planned.loss.bound == 0.1
-    assert Loss.of(planned).bounds == {"front": 0.1, "back": 0.1}
+    assert planned.drops and planned.drops.bound == 0.1
+    assert Drop.of(planned).bounds == {"front": 0.1, "back": 0.1}
 
 
 def test_without_layers_they_are_the_buckets_front_first(folder: Path) -> None:
-    assert loss_bound("--shares", "1%", "--repeats", "2") == 0
+    assert drop_bound("--shares", "1%", "--repeats", "2") == 0
     tolerance = profile.load("profile.json").tolerance
     assert tolerance and [layer.name for layer in tolerance.layers] == ["first", "last"]
 
@@ -158,54 +159,54 @@ def test_an_interrupted_run_goes_on_and_more_repeats_train_only_what_is_new(
     words = ["--shares", "5%,10%", "--repeats", "5"]
     monkeypatch.setattr(training.Trainings, "rounds", stop)
     with pytest.raises(KeyboardInterrupt):
-        loss_bound(*words)
+        drop_bound(*words)
     monkeypatch.undo()
     monkeypatch.chdir(folder)
     assert profile.load("profile.json").tolerance is None
     assert len(trained(folder)) == 7
     capsys.readouterr()
-    assert loss_bound(*words, "--dry-run", "--json") == 0
+    assert drop_bound(*words, "--dry-run", "--json") == 0
     assert json.loads(capsys.readouterr().out)["kept"] == 7
     assert len(trained(folder)) == 7
-    assert loss_bound(*words, "--json") == 0
+    assert drop_bound(*words, "--json") == 0
     whole = json.loads(capsys.readouterr().out)
     assert len(trained(folder)) == 15
-    assert loss_bound("--shares", "5%,10%", "--repeats", "6") == 0
+    assert drop_bound("--shares", "5%,10%", "--repeats", "6") == 0
     assert len(trained(folder)) == len(set(trained(folder))) == 18
     for file in folder.glob("*.json*"):
         if file.name != "profile.json":
             file.unlink()
     capsys.readouterr()
-    assert loss_bound(*words, "--json") == 0
+    assert drop_bound(*words, "--json") == 0
     assert json.loads(capsys.readouterr().out) == whole  # as if it had not been interrupted
 
 
 def test_kept_trainings_of_another_setting_are_not_taken(folder: Path, capsys: Capture) -> None:
     words = ["--shares", "1%", "--repeats", "2"]
-    assert loss_bound(*words) == 0
+    assert drop_bound(*words) == 0
     for change, said in (
         (["--policy", "local"], "keeps trainings with another policy: 'agreed', not 'local'"),
         (["--max-rounds", "400"], "keeps trainings with another max_rounds: 500, not 400"),
     ):
-        assert loss_bound(*words, *change) == 1
+        assert drop_bound(*words, *change) == 1
         assert f"error: profile.json.trainings.json: {said}.\n  Cure: remove the file" in capsys.readouterr().err
     (folder / "training.py").write_text(TRAINING + "\n")
-    assert loss_bound(*words) == 1
+    assert drop_bound(*words) == 1
     assert "keeps trainings from before training.py was changed" in capsys.readouterr().err
     (folder / "profile.json.trainings.json").write_text("{")
-    assert loss_bound(*words) == 1
+    assert drop_bound(*words) == 1
     assert "error: profile.json.trainings.json: is not JSON" in capsys.readouterr().err
 
 
 def test_a_metric_that_falls_is_a_target_too(folder: Path) -> None:
     words = ["--target", "9", "--falling", "--shares", "1%", "--repeats", "3"]
-    assert loss_bound(*words, train="training.py:falls") == 0
+    assert drop_bound(*words, train="training.py:falls") == 0
     trials = profile.load("profile.json").tolerance.trials  # type: ignore[union-attr]
     assert trials and trials.falling and all(70 < rounds < 130 for rounds in trials.baseline)
 
 
 def test_a_training_that_losses_make_diverge_is_not_repeated(folder: Path, capsys: Capture) -> None:
-    assert loss_bound("--shares", "10%,20%", train="training.py:stops_at_60") == 0
+    assert drop_bound("--shares", "10%,20%", train="training.py:stops_at_60") == 0
     assert "too much: seed 0 does not arrive" in capsys.readouterr().out
     tolerance = profile.load("profile.json").tolerance
     assert tolerance and tolerance.trials and tolerance.trials.trials[1].rounds == [None]
@@ -240,7 +241,7 @@ def test_mistakes_are_named_before_anything_is_written(
     folder: Path, words: list[str], said: str, capsys: Capture
 ) -> None:
     before = Path("profile.json").read_bytes()
-    assert main(["profile", "loss-bound", "--target", "1", *words]) == 1
+    assert main(["profile", "drop-bound", "--target", "1", *words]) == 1
     error = capsys.readouterr().err
     assert said in error and "\n  Cure: " in error
     assert Path("profile.json").read_bytes() == before
@@ -249,14 +250,14 @@ def test_mistakes_are_named_before_anything_is_written(
 
 @pytest.mark.parametrize("shares", ["0,5%", "5%,1%", "5%,5%"])
 def test_shares_ascend(folder: Path, shares: str, capsys: Capture) -> None:
-    assert loss_bound("--shares", shares) == 2
+    assert drop_bound("--shares", shares) == 2
     assert "does not ascend from above 0; write for example 1%,5%,10%" in capsys.readouterr().err
 
 
 def test_a_profile_without_gradients_is_refused_before_training(folder: Path, capsys: Capture) -> None:
     measured = profile.load("profile.json").model_copy(update={"buckets": []})
     profile.save(measured, "profile.json")
-    assert loss_bound() == 1
+    assert drop_bound() == 1
     assert "has neither tolerance.layers nor buckets" in capsys.readouterr().err
     assert not (folder / "log").exists()
 

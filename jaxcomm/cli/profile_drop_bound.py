@@ -1,4 +1,4 @@
-"""`jaxcomm profile loss-bound`: how much loss of gradients a training bears without taking longer."""
+"""`jaxcomm profile drop-bound`: the share of its gradients that a training can drop without taking longer."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from jaxcomm.errors import JaxcommError, ProfileError, require_extras
 from jaxcomm.measure.training import Train, TrainingKey, Trainings, rounds_to_target
 from jaxcomm.planner.drops import gradients
 from jaxcomm.profile import Layer, Profile, Trials
-from jaxcomm.profile.loss_study import search
-from jaxcomm.report import loss_study as report
+from jaxcomm.profile.drop_study import search
+from jaxcomm.report import drop_study as report
 
 if TYPE_CHECKING:
-    from jaxcomm.train import Loss
+    from jaxcomm.train import Drop
 
 EXAMPLE = """
-    jaxcomm profile loss-bound recipes/images.py:train --target 0.95 --out profile.json
-    jaxcomm profile loss-bound recipes/images.py:train --target 0.95 --repeats 20    # goes on from ten repeats
-    jaxcomm profile loss-bound mine.text:train --layers mine.text:layers --target 2.1 --falling --shares 5%,10%
+    jaxcomm profile drop-bound recipes/images.py:train --target 0.95 --out profile.json
+    jaxcomm profile drop-bound recipes/images.py:train --target 0.95 --repeats 20    # goes on from ten repeats
+    jaxcomm profile drop-bound mine.text:train --layers mine.text:layers --target 2.1 --falling --shares 5%,10%
 
-    train(loss, seed) trains with gradients averaged by `jaxcomm.pmean(..., loss=loss)` or `train.bounded_loss`
-    (loss None: without losses), all else drawn from `seed`, and yields the validation metric after each round.
+    train(drop, seed) trains with gradients averaged by `jaxcomm.pmean(..., drop=drop)` or `train.bounded_drop`
+    (drop None: without drops), all else drawn from `seed`, and yields the validation metric after each round.
     layers() returns what `jaxcomm.train.layers` finds; a profile with layers or buckets needs no such function.
 """
 
@@ -76,9 +76,9 @@ def run(args: Namespace) -> int:
     trainings = Trainings.load(f"{args.out}.trainings.json", _setting(args, train))
     if args.dry_run:
         return _dry_run(args, trainings)
-    require_extras("jaxcomm profile loss-bound", "scipy", *(["matplotlib"] if args.svg else []))
+    require_extras("jaxcomm profile drop-bound", "scipy", *(["matplotlib"] if args.svg else []))
     files.check_writable(args.out, trainings.path, args.svg)
-    with progress.Bar((1 + len(args.shares)) * args.repeats, "without losses") as bar:
+    with progress.Bar((1 + len(args.shares)) * args.repeats, "without drops") as bar:
         baseline, found = search(_runner(args, train, trainings, bar), args.shares, args.repeats, args.margin)
     study = Trials(
         train=args.train,
@@ -145,16 +145,16 @@ def _setting(args: Namespace, train: Train) -> TrainingKey:
 
 def _runner(args: Namespace, train: Train, trainings: Trainings, bar: Any) -> Callable[[float, int], int | None]:
     """Trains with a share and a seed, unless that is kept."""
-    from jaxcomm.train import Loss
+    from jaxcomm.train import Drop
 
     def rounds(share: float, seed: int) -> int | None:
-        loss: Loss | None = Loss(share, args.policy) if share else None
-        what = f"{f'losing {share:.3g}' if share else 'without losses'}, {seed + 1} of {args.repeats}"
+        drop: Drop | None = Drop(share, args.policy) if share else None
+        what = f"{f'dropping {share:.3g}' if share else 'without drops'}, {seed + 1} of {args.repeats}"
 
         def show(count: int, metric: float) -> None:
             bar.set_description(f"{what}: round {count}, {metric:.4g}")
 
-        found = trainings.rounds(share, seed, lambda: rounds_to_target(train, loss, seed, trainings.setting, show))
+        found = trainings.rounds(share, seed, lambda: rounds_to_target(train, drop, seed, trainings.setting, show))
         bar.update()
         return found
 
@@ -171,7 +171,7 @@ def _dry_run(args: Namespace, trainings: Trainings) -> int:
         return 0
     lost = ", ".join(f"{share:.3g}" for share in args.shares)
     print(
-        f"Would train {args.train} {args.repeats} times without losses, to {args.target:g} in at most {args.max_rounds}"
+        f"Would train {args.train} {args.repeats} times without drops, to {args.target:g} in at most {args.max_rounds}"
     )
     print(f"rounds; and as often losing each of {lost} of every gradient ({args.policy}), up to the first")
     print("share that is not tolerated.")

@@ -1,4 +1,4 @@
-"""How much loss a training bears, by trial: the rounds that it takes to its target, with and without losses.
+"""The drops that a training bears, by trial: the rounds that it takes to its target, with and without drops.
 
 With the same seed a training starts from the same parameters and sees the same data, so what a share p costs is the
 mean over the seeds of d = rounds(p) − rounds(0). Its 90 % interval is mean ± t·s/√n, with s the standard deviation of
@@ -61,7 +61,7 @@ class Excess(NamedTuple):
 class Trials(Value):
     """What was tried: a function `train`, to a target that its metric rises to, or falls to, in at most `max_rounds`.
 
-    `baseline` are the rounds to the target without losses, by seed; `policy` who left out what; `margin` the share of
+    `baseline` are the rounds to the target without drops, by seed; `policy` that of the drops; `margin` the share of
     the baseline's mean by which a tolerated share may prolong the training.
     """
 
@@ -107,22 +107,22 @@ class Trials(Value):
             return f"{found} tolerate no share that was tried"
         mean = statistics.fmean(self.baseline)
         more = f"{cost.mean:+.2g} ({cost.low:+.2g} to {cost.high:+.2g})"
-        return f"{found} take {mean:.3g} rounds without losses, {more} with"
+        return f"{found} take {mean:.3g} rounds without drops, {more} with"
 
 
 def excess(baseline: Sequence[int], rounds: Sequence[int | None], margin: float) -> Excess:
-    """The extra rounds of trainings with a loss, by the same seeds as the baseline's.
+    """The extra rounds of trainings with drops, by the same seeds as the baseline's.
 
     Args:
-      baseline: rounds without losses, by seed; at least 2.
-      rounds: with losses; None: the target was not reached.
+      baseline: rounds without drops, by seed; at least 2.
+      rounds: with drops; None: the target was not reached.
       margin: the share of the baseline's mean that is tolerated.
     """
     limit = margin * statistics.fmean(baseline)
     reached = [each for each in rounds if each is not None]
     if len(reached) < len(rounds):
         return Excess(None, None, None, limit, "too much")
-    special = load_extra("scipy.special", "the interval of a loss study")
+    special = load_extra("scipy.special", "the interval of a drop study")
     differences = [each - before for each, before in zip(reached, baseline, strict=True)]
     mean, count = statistics.fmean(differences), len(differences)
     reach = float(special.stdtrit(count - 1, CONFIDENCE)) * statistics.stdev(differences) / math.sqrt(count)
@@ -137,7 +137,7 @@ def excess(baseline: Sequence[int], rounds: Sequence[int | None], margin: float)
 def search(
     run: Callable[[float, int], int | None], shares: Sequence[float], repeats: int, margin: float
 ) -> tuple[list[int], list[Trial]]:
-    """The rounds without losses, and those of ascending shares up to the first that is not tolerated.
+    """The rounds without drops, and those of ascending shares up to the first that is not tolerated.
 
     Args:
       run: trains with a share and a seed; the rounds to the target, or None. With share 0 it may not be None.

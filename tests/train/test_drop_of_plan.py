@@ -1,4 +1,4 @@
-"""What training may lose of its gradients by a plan: layers of a model, shares by name, front layers first."""
+"""The drops of a plan in training: layers of a model, shares by name, front layers first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import jaxcomm
 from jaxcomm import planner, profile
 from jaxcomm.errors import PlanError, ProfileError
 from jaxcomm.profile import Layer, Link, Profile, Provenance
-from jaxcomm.train import Loss, layers
+from jaxcomm.train import Drop, layers
 from tests.train.gradient_cases import RANKS, WIDTH, make_mesh, run
 
 MEASURED = Profile(
@@ -104,32 +104,32 @@ def test_layers_of_a_scan_come_where_it_runs_and_what_is_unused_last():
 @pytest.fixture(scope="module")
 def planned(params):
     measured = profile.with_layers(MEASURED, layers(forward, params, IMAGES))
-    return planner.plan(measured, loss_bound=0.5, loss_budget=0.2)
+    return planner.plan(measured, drop_bound=0.5, drop_budget=0.2)
 
 
 def test_training_loses_what_the_plan_says_front_layers_first(params, planned, tmp_path):
     jaxcomm.plan.save(planned, tmp_path / "plan.json")
-    loss = dataclasses.replace(Loss.of(tmp_path / "plan.json"), segment_bytes=WIDTH * 4)
-    assert loss == dataclasses.replace(Loss.of(planned), segment_bytes=WIDTH * 4)
-    assert (Loss.of(planned).segment_bytes, Loss.of(planned).sample_stride) == (4096, 20)
+    drop = dataclasses.replace(Drop.of(tmp_path / "plan.json"), segment_bytes=WIDTH * 4)
+    assert drop == dataclasses.replace(Drop.of(planned), segment_bytes=WIDTH * 4)
+    assert (Drop.of(planned).segment_bytes, Drop.of(planned).sample_stride) == (4096, 20)
     random = np.random.default_rng(0)
     grads = jax.tree.map(lambda leaf: random.standard_normal((RANKS, *leaf.shape)).astype(np.float32), params)
-    sums = run(make_mesh(), lambda tree: jaxcomm.psum(tree, "data", loss=loss), grads)
+    sums = run(make_mesh(), lambda tree: jaxcomm.psum(tree, "data", drop=drop), grads)
     lost, total = 0, 0
-    for layer in planned.loss.layers:
+    for layer in planned.drops.layers:
         where, _, leaf = layer.name.rpartition("/")
         rows = np.asarray(sums[where][leaf])[0].reshape(-1, WIDTH if layer.bytes >= 64 else layer.bytes // 4)
         gone = int((~rows.any(axis=1)).sum())
         assert gone == int(Fraction(repr(layer.share)) * layer.bytes / 64)
         lost, total = lost + gone * 64, total + layer.bytes
     assert 0.15 * total < lost <= 0.2 * total
-    given_up = [layer.share for layer in planned.loss.layers]
+    given_up = [layer.share for layer in planned.drops.layers]
     assert given_up == sorted(given_up, reverse=True) and given_up[0] == 0.5 and given_up[-1] == 0
 
 
 def test_without_a_plan_front_layers_lose_first_too(params, planned):
-    found = Loss.front_first(layers(forward, params, IMAGES), 0.5, 0.2)
-    assert dict(found.bounds) == pytest.approx(dict(Loss.of(planned).bounds))
+    found = Drop.front_first(layers(forward, params, IMAGES), 0.5, 0.2)
+    assert dict(found.bounds) == pytest.approx(dict(Drop.of(planned).bounds))
 
 
 @settings(max_examples=50, deadline=None)
@@ -140,7 +140,7 @@ def test_without_a_plan_front_layers_lose_first_too(params, planned):
 )
 def test_a_budget_is_used_up_from_the_front_and_never_exceeded(sizes, bound, part):
     named = [Layer(name=str(i), bytes=size) for i, size in enumerate(sizes)]
-    shares = list(Loss.front_first(named, bound, bound * part).bounds.values())
+    shares = list(Drop.front_first(named, bound, bound * part).bounds.values())
     assert all(0 <= share <= bound for share in shares)
     lost = sum(share * size for share, size in zip(shares, sizes, strict=True))
     assert lost == pytest.approx(bound * part * sum(sizes), rel=1e-9)
@@ -152,17 +152,17 @@ def test_a_budget_is_used_up_from_the_front_and_never_exceeded(sizes, bound, par
 @given(share=st.floats(0, 0.999), size=st.integers(1, 2**20), segment=st.sampled_from([8, 64, 4096]))
 def test_segments_are_counted_as_the_plan_counts_them(share, size, segment):
     x = jax.ShapeDtypeStruct((size,), jnp.float32)
-    count = Loss(share, segment_bytes=segment).dropped("", x)
+    count = Drop(share, segment_bytes=segment).dropped("", x)
     assert count * segment <= Fraction(repr(share)) * size * 4 < (count + 1) * segment
     policy = planner.plan(
-        profile.with_layers(MEASURED, [Layer(name="x", bytes=size * 4)]), loss_bound=share
-    ).loss.model_copy(update={"segment_bytes": segment})
+        profile.with_layers(MEASURED, [Layer(name="x", bytes=size * 4)]), drop_bound=share
+    ).drops.model_copy(update={"segment_bytes": segment})
     assert count == policy.segments("x")
 
 
 def test_a_model_that_the_plan_is_not_for_is_refused(params, planned):
     grads = jax.tree.map(lambda leaf: np.zeros((RANKS, *leaf.shape), np.float32), params)
-    cut = lambda tree: jaxcomm.psum(tree, "data", loss=Loss.of(planned))  # noqa: E731
+    cut = lambda tree: jaxcomm.psum(tree, "data", drop=Drop.of(planned))  # noqa: E731
     with pytest.raises(
         ValueError, match=r"the tensor 'head/bias' has no bound; there are bounds of .*\n  Cure: plan from"
     ):
@@ -173,18 +173,18 @@ def test_a_model_that_the_plan_is_not_for_is_refused(params, planned):
 
 def test_a_plan_without_a_loss_policy_is_refused(tmp_path):
     made = planner.plan(MEASURED)
-    with pytest.raises(PlanError, match=rf"the plan {made.hash[:12]} has no loss policy.\n  Cure: plan with `jaxcomm"):
-        Loss.of(made)
+    with pytest.raises(PlanError, match=rf"the plan {made.hash[:12]} has no drop policy.\n  Cure: plan with `jaxcomm"):
+        Drop.of(made)
     jaxcomm.plan.save(made, tmp_path / "plan.json")
-    with pytest.raises(PlanError, match=r"plan\.json: the plan .* has no loss policy"):
-        Loss.of(tmp_path / "plan.json")
+    with pytest.raises(PlanError, match=r"plan\.json: the plan .* has no drop policy"):
+        Drop.of(tmp_path / "plan.json")
 
 
 def test_mistakes_in_layers_are_named():
     with pytest.raises(ProfileError, match=r'tolerance.layers\[1\].name is "a", which another has'):
         profile.with_layers(MEASURED, [Layer(name="a", bytes=1), Layer(name="a", bytes=2)])
     with pytest.raises(ValueError, match=r"budget is 0.3; it is the share of all bytes, from 0 to the bound, 0.2"):
-        Loss.front_first([Layer(name="a", bytes=1)], 0.2, 0.3)
+        Drop.front_first([Layer(name="a", bytes=1)], 0.2, 0.3)
 
 
 def test_with_layers_keeps_what_the_training_bears():

@@ -1,4 +1,4 @@
-"""How much loss a training bears: in a table, as JSON, and as a picture."""
+"""The drops that a training bears: in a table, as JSON, and as a picture."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def summary(study: Trials) -> str:
             interval = f"{cost.low:+.3g} to {cost.high:+.3g}"
             rows.append([f"{trial.share:.3g}", f"{mean + cost.mean:.4g}", f"{cost.mean:+.3g}", interval, cost.verdict])
     lines = [
-        f"{study.train} bears the loss of {bound} ({study.policy}): to {study.target:g} in {mean:.4g} rounds,",
+        f"{study.train} bears drops of {bound} ({study.policy}): to {study.target:g} in {mean:.4g} rounds,",
         f"means of {count} trainings each; {study.margin:.3g} more, {study.margin * mean:.3g} rounds, are tolerated.",
         "",
         table(["lost", "rounds", "more", "90% interval", "verdict"], rows),
