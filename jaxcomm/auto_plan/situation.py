@@ -52,6 +52,6 @@ def steady(profile: Profile, arrivals: NDArray[np.float64]) -> Situation | None:
 
 
 def _of(profile: Profile) -> Situation:
-    late, by_s = lateness.late_ranks(profile), lateness.straggler(profile).median_s
+    late, by_s = lateness.late_ranks(profile), lateness.find_straggler(profile).median_s
     matters = late and profile.collective and by_s >= _MATTERS * profile.collective.seconds
     return Situation(late, by_s) if matters else Situation((), 0.0)

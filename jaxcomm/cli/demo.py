@@ -165,7 +165,7 @@ def _report(args: Namespace, measured: Profile, made: Plan, trained: dict[str, A
 
     [trained_site] = [site for site in ffi.sites() if site["calls"] and site["plan"] == made.hash[:8]]
     nbytes = digits.gradient_bytes(args.hidden)
-    late, link = profile.straggler(measured), measured.link
+    late, link = profile.find_straggler(measured), measured.link
     plans = {name: bench_late.single(name, args.devices, args.late) for name in ("ring", "direct")} | {"plan": made}
     predicted = {
         name: simulate.seconds(

@@ -60,7 +60,7 @@ def run(args: Namespace) -> int:
                 f"{args.plan}: the plan has no step to draw, as its profile has no gradient buckets.\n"
                 "  Cure: plan from a profile with `buckets`."
             )
-        files.write(args.step_svg, gantt(loaded, loaded.rail_step or loaded.step))
+        files.write(args.step_svg, gantt(loaded, loaded.step))
     if args.explain_json:
         output.write_json(args.explain_json, considered.considered(loaded))
     if args.json:

@@ -14,7 +14,7 @@ from jaxcomm.report.groups import groups_headline
 from jaxcomm.report.halves import halves_table
 from jaxcomm.report.rails import rails_headline
 from jaxcomm.report.step import relaxed_lines, step_headline
-from jaxcomm.report.transport import between_hosts_headline
+from jaxcomm.report.transport import transport_headline
 
 EXAMPLE = """
     jaxcomm plan profile.json --out plan.json
@@ -110,8 +110,8 @@ def _headlines(made: plan.Plan) -> Iterator[str]:
         yield groups_headline(made.groups)
     if made.drops:
         yield drops_headline(made.drops)
-    if made.between_hosts:
-        yield between_hosts_headline(made.between_hosts)
+    if made.transport:
+        yield transport_headline(made.transport)
     if made.step:
         yield step_headline(made.step)
         yield from relaxed_lines(made.step)

@@ -104,7 +104,7 @@ def run(args: Namespace) -> int:
         alpha, beta, ranks = measured.link.alpha_s, measured.link.beta_s_per_byte, [measured.ranks]
         topology, incast = measured.network, measured.incast or 1.0
         if args.delay_ms is None and measured.arrivals:
-            late = profile.straggler(measured)
+            late = profile.find_straggler(measured)
             delays = [late.median_s if late.is_late else 0.0]
     files.check_writable(args.plot)
     if args.plot:

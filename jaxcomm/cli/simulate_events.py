@@ -82,7 +82,7 @@ def _cases(
     if args.profile:
         measured, _ = choose_executor(profile.load(args.profile))
         networks = [Network.of(measured)]
-        late = profile.straggler(measured) if measured.arrivals else None
+        late = profile.find_straggler(measured) if measured.arrivals else None
         known = (late.rank, Delays(late.delays)) if late and late.is_late else None
         cases = [Case(measured.ranks, networks[0], measured.arrivals, known)]
     else:

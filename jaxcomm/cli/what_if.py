@@ -212,7 +212,7 @@ def _predict(given: Profile, sizes: list[int], ports: int, model: int) -> list[P
 def _lateness(measured: Profile) -> str:
     if not measured.arrivals:
         return "nobody known to be late"
-    late = profile.straggler(measured)
+    late = profile.find_straggler(measured)
     if not late.is_late:
         return nobody_late_text(f"rank {late.rank}", late, measured.ranks)
     return (
@@ -222,7 +222,7 @@ def _lateness(measured: Profile) -> str:
 
 def _straggler(measured: Profile) -> Straggler | None:
     """Who is late, if anybody is known to be."""
-    late = profile.straggler(measured) if measured.arrivals else None
+    late = profile.find_straggler(measured) if measured.arrivals else None
     return late if late and late.is_late else None
 
 

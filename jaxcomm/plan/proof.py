@@ -96,15 +96,14 @@ def decisions(plan: Plan) -> Iterator[tuple[str, str]]:
         )
         queues = f", {_count(policy.buffer.queues, 'queue')} that lose what is stated" if policy.buffer else ""
         yield "drops", layers + queues
-    if chosen := plan.between_hosts:
+    if chosen := plan.transport:
         yield (
-            "between hosts",
-            f"{chosen.transport}: {chosen.loss_rate:.2%} of packets get lost, udp is from {chosen.udp_from:.2%} on",
+            "transport",
+            f"{chosen.protocol}: {chosen.loss_rate:.2%} of packets get lost, udp is from {chosen.udp_from:.2%} on",
         )
-    for name, step in (("step", plan.step), ("rail_step", plan.rail_step)):
-        if step:
-            held = f"{_count(step.gradients, 'gradient')}, each in one of {_count(step.planned, 'bucket')}"
-            yield name, f"{held}, which run the schedules of their sizes, one at a time on a rail; not below the bound"
+    if step := plan.step:
+        held = f"{_count(step.gradients, 'gradient')}, each in one of {_count(step.planned, 'bucket')}"
+        yield "step", f"{held}, which run the schedules of their sizes, one at a time; not below the bound"
 
 
 def verify_embedded(plan: Plan) -> None:

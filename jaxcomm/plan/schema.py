@@ -25,7 +25,7 @@ from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.solved import SolvedNetwork
 from jaxcomm.plan.specs import build, build_half, build_solved
 from jaxcomm.plan.step import Step
-from jaxcomm.plan.transport import BetweenHosts
+from jaxcomm.plan.transport import Transport
 from jaxcomm.plan.values import (
     LEAST_CHAINED,
     MAX_CHAINED,
@@ -61,17 +61,6 @@ from jaxcomm.schedules.halves import Half
 
 FORMAT: Final = "jaxcomm-plan"
 VERSION: Final = 1
-_DECISIONS: Final = (
-    "hosts",
-    "network",
-    "executors",
-    "halves",
-    "rails",
-    "rail_step",
-    "groups",
-    "drops",
-    "between_hosts",
-)
 
 
 class Plan(Value):
@@ -92,11 +81,10 @@ class Plan(Value):
     halves: Annotated[tuple[HalfEntry, ...], Field(fail_fast=True, min_length=1, max_length=4096)] | None = None
     assumptions: Assumptions
     step: Step | None = None
-    rail_step: Step | None = None
     rails: Rails | None = None
     groups: Groups | None = None
     drops: Drops | None = None
-    between_hosts: BetweenHosts | None = None
+    transport: Transport | None = None
     provenance: PlanProvenance
 
     @property
@@ -117,22 +105,8 @@ class Plan(Value):
         return hashlib.sha256(self.canonical_bytes()).hexdigest()
 
     def canonical_bytes(self) -> bytes:
-        """The bytes that `hash` covers: JSON in UTF-8, sorted keys, no spaces, no `hash`, and no decision of null, nor
-        a step's `accepting`, a topology's racks, an entry's `by_step`, the assumed incast or α where there are none.
-        """
-        undecided: dict[str, Any] = {name: True for name in _DECISIONS if getattr(self, name) is None}
-        nothing: dict[str, Any] = {
-            name: {"accepting"}
-            for name, step in (("step", self.step), ("rail_step", self.rail_step))
-            if step and not step.accepting
-        }
-        flat: dict[str, Any] = {}
-        if self.network and not self.network.topology.racks:
-            flat = {"network": {"topology": {"racks", "uplinks"}}}
-        static = {i: {"by_step"} for i, entry in enumerate(self.collectives) if entry.by_step is None}
-        assumed = {name for name in ("incast", "alpha_assumed") if not getattr(self.assumptions, name)}
-        left_out = {"hash": True, "collectives": static, "assumptions": assumed, **undecided, **nothing, **flat}
-        return canonical(self.model_dump(mode="json", exclude=left_out))
+        """The bytes that `hash` covers: JSON in UTF-8, sorted keys, no spaces, without `hash`."""
+        return canonical(self.model_dump(mode="json", exclude={"hash"}))
 
     def schedule_for(self, nbytes: int, dtype: str | None = None) -> Schedule | None:
         """The schedule of an allreduce, or None when the plan is not for it.
@@ -262,30 +236,20 @@ class Plan(Value):
 
     @pydantic.model_validator(mode="after")
     def _step_runs_the_entries(self) -> Self:
-        for name, step in (("step", self.step), ("rail_step", self.rail_step)):
-            for i, bucket in enumerate(step.planned if step else ()):
-                index = self.index_for(bucket.bytes)
-                if bucket.schedule != self.collectives[index].schedule:
-                    raise ValueError(
-                        f"{name}.planned[{i}].schedule differs from collectives[{index}].schedule, which calls of its "
-                        f"{bucket.bytes} bytes run"
-                    )
-        members = {member.name for member in self.rails.members} if self.rails else set()
-        known: dict[str, set[str | None]] = {"step": {None}, "rail_step": {*members}}
-        for name, step in (("step", self.step), ("rail_step", self.rail_step)):
-            for i, bucket in enumerate(step.planned if step else ()):
-                for j, part in enumerate(bucket.parts):
-                    if part.rail not in known[name]:
-                        what = "no rail of this plan" if name == "rail_step" else "not the one network, null"
-                        raise ValueError(f"{name}.planned[{i}].parts[{j}].rail is {part.rail!r}, which is {what}")
-        decided = ["drops"] * bool(self.drops) + ["groups"] * bool(self.groups)
-        allowed = [decided, [*decided, "drops_and_groups"]][len(decided) > 1]
-        for name, step, may in (("step", self.step, allowed), ("rail_step", self.rail_step, [])):
-            whats = [each.what for each in step.accepting] if step else []
-            if whats and whats != may:
+        for i, bucket in enumerate(self.step.planned if self.step else ()):
+            index = self.index_for(bucket.bytes)
+            if bucket.schedule != self.collectives[index].schedule:
                 raise ValueError(
-                    f"{name}.accepting is for {', '.join(whats)}; it must be for {', '.join(may) or 'nothing'}"
+                    f"step.planned[{i}].schedule differs from collectives[{index}].schedule, which calls of its "
+                    f"{bucket.bytes} bytes run"
                 )
+        decided = ["drops"] * bool(self.drops) + ["groups"] * bool(self.groups)
+        may = [decided, [*decided, "drops_and_groups"]][len(decided) > 1]
+        accepted = [each.what for each in self.step.accepting] if self.step else []
+        if accepted and accepted != may:
+            raise ValueError(
+                f"step.accepting is for {', '.join(accepted)}; it must be for {', '.join(may) or 'nothing'}"
+            )
         return self
 
     def _check_spec(self, where: str, spec: Spec) -> None:

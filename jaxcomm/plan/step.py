@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
-from collections import defaultdict
 from typing import Annotated, Final, Literal, Self
 
 import pydantic
@@ -33,27 +31,18 @@ class Span(Value):
     end_s: Seconds
 
 
-class RailWork(Value):
-    """What one rail does for a bucket; `rail` is null where the network is the only one.
-
-    `before` and `after` are when the rail works on its share of the bytes before and after the last late rank has the
-    bucket, too, in a step in which that is `step.delay_s` after the ranks that are not late. `before` is null for a
-    schedule that waits for all ranks.
-    """
-
-    rail: Annotated[str, Field(min_length=1, max_length=256)] | None
-    share: Annotated[float, Field(gt=0, le=1, strict=True, allow_inf_nan=False)]
-    before: Span | None
-    after: Span
-
-
 class Planned(Value):
-    """A bucket: the next `gradients` gradients, summed by one call of `schedule`, on one rail or several."""
+    """A bucket: the next `gradients` gradients, summed by one call of `schedule`.
+
+    The network works on it in the spans `before` and `after` the last late rank has the bucket, too, which is
+    `step.delay_s` after the ranks that are not late. `before` is null for a schedule that waits for all ranks.
+    """
 
     gradients: Annotated[int, Field(ge=1, le=MAX_GRADIENTS, strict=True)]
     bytes: Count
     schedule: Spec
-    parts: Annotated[tuple[RailWork, ...], Field(fail_fast=True, min_length=1, max_length=64)]
+    before: Span | None
+    after: Span
 
 
 class Accepted(Value):
@@ -127,25 +116,19 @@ class Step(Value):
         return self
 
     @pydantic.model_validator(mode="after")
-    def _rails_serve_one_at_a_time(self) -> Self:
-        busy: dict[str | None, list[tuple[float, float, str]]] = defaultdict(list)
+    def _network_serves_one_at_a_time(self) -> Self:
+        busy: list[tuple[float, float, str]] = []
         for i, (bucket, members) in enumerate(zip(self.planned, self.members(), strict=True)):
-            total = math.fsum(part.share for part in bucket.parts)
-            if abs(total - 1) > _ROUNDED:
-                raise ValueError(f"the shares of step.planned[{i}].parts sum to {total:.9g}; they must sum to 1")
             ready = members[-1].ready_s
-            for j, part in enumerate(bucket.parts):
-                for name, span, earliest in (
-                    ("before", part.before, ready),
-                    ("after", part.after, ready + self.delay_s),
-                ):
-                    if span:
-                        where = f"step.planned[{i}].parts[{j}].{name}"
-                        busy[part.rail].append((span.start_s, span.end_s, _checked(where, span, earliest)))
-        for spans in busy.values():
-            for earlier, later in itertools.pairwise(sorted(spans)):
-                if later[0] < earlier[1] * (1 - _ROUNDED):
-                    raise ValueError(f"{later[2]} starts at {later[0]:g} s, while its rail still works on {earlier[2]}")
+            for name, span, earliest in (
+                ("before", bucket.before, ready),
+                ("after", bucket.after, ready + self.delay_s),
+            ):
+                if span:
+                    busy.append((span.start_s, span.end_s, _checked(f"step.planned[{i}].{name}", span, earliest)))
+        for earlier, later in itertools.pairwise(sorted(busy)):
+            if later[0] < earlier[1] * (1 - _ROUNDED):
+                raise ValueError(f"{later[2]} starts at {later[0]:g} s, while the network still works on {earlier[2]}")
         return self
 
     @pydantic.model_validator(mode="after")

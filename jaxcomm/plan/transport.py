@@ -1,4 +1,4 @@
-"""What a plan has carry messages between hosts."""
+"""The protocol between hosts that a plan chooses."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pydantic import Field
 from jaxcomm.files import Value
 
 
-class BetweenHosts(Value):
-    """TCP or UDP, by the share of packets that gets lost on the worst way: UDP where it is `udp_from` or more.
+class Transport(Value):
+    """TCP or UDP, by the share of packets that get lost on the worst way: UDP where it is `udp_from` or more.
 
     `jaxcomm.init(plan=…)` carries it out, unless JAXCOMM_TRANSPORT is named.
     """
 
-    transport: Literal["tcp", "udp"]
+    protocol: Literal["tcp", "udp"]
     loss_rate: Annotated[float, Field(ge=0, le=0.5, strict=True, allow_inf_nan=False)]
     udp_from: Annotated[float, Field(gt=0, le=0.5, strict=True, allow_inf_nan=False)]
 
     @pydantic.model_validator(mode="after")
     def _by_the_loss(self) -> Self:
-        if (self.transport == "udp") != (self.loss_rate >= self.udp_from):
+        if (self.protocol == "udp") != (self.loss_rate >= self.udp_from):
             raise ValueError(
-                f"transport is {self.transport}, but loss_rate is {self.loss_rate:g}, and UDP is for {self.udp_from:g} "
+                f"protocol is {self.protocol}, but loss_rate is {self.loss_rate:g}, and UDP is for {self.udp_from:g} "
                 "or more"
             )
         return self

@@ -30,7 +30,7 @@ from jaxcomm.planner.late_ranks import LateRanks
 from jaxcomm.planner.rounding import significant
 from jaxcomm.planner.schedules import Setting, choose, choose_executor, entries, solved, with_by_step
 from jaxcomm.planner.step import Assignment, plan_step, relaxed_steps
-from jaxcomm.profile import Profile, straggler
+from jaxcomm.profile import Profile, find_straggler
 from jaxcomm.profile.cluster import Cluster
 from jaxcomm.program.program import MAX_RANKS
 from jaxcomm.simulate import PORTS
@@ -64,7 +64,7 @@ def plan(
 
     Args:
       profile: the measurements.
-      time_limit: seconds for the buckets of a step as they are, for other boundaries, for both on rails, and for the
+      time_limit: seconds for the buckets of a step as they are, for other boundaries, and for the
         schedules of a topology, each, roughly: the limit is on the searches' work, which is the same on every machine.
         How buffers are split over rails needs none: that search is exact, and its work bounded (see
         `planner.rails.split`).
@@ -114,13 +114,8 @@ def plan(
     setting = replace(setting, solved=solved(setting, time_limit, seed))
     decision = plan_step(profile, setting, time_limit=time_limit, seed=seed, log=log)
     split = rails.decide(profile, rails.MIN_GAIN if min_gain is None else min_gain)
-    on_rails = None
-    if decision and split and len(split.members) > 1:
-        on_rails = plan_step(
-            profile, setting, time_limit=time_limit, seed=seed, log=log, split=split, known=decision.known
-        )
     if decision:
-        known = {**decision.known, **(on_rails.known if on_rails else {})}
+        known = decision.known
     else:
         known = {profile.collective.bytes: choose(setting, profile.collective.bytes)} if profile.collective else {}
     over = transport.decide(profile)
@@ -133,8 +128,7 @@ def plan(
     if step:
         step = step.model_copy(update={"accepting": relaxed_steps(step, setting, profile.packet_loss, policy, divided)})
     found = with_by_step(setting, entries(setting, known, progress), known if decision else ())
-    decided = [each for each in (decision, on_rails) if each]
-    assigned = [result for each in decided for result in each.results if result.status != "NOT_NEEDED"]
+    assigned = [result for result in (decision.results if decision else ()) if result.status != "NOT_NEEDED"]
     results: list[SolvedCall | Assignment] = [*setting.solved, *assigned]
     worst = max(results, key=lambda result: result.gap, default=None)
     searched = split is not None and len(split.members) > 1
@@ -161,11 +155,10 @@ def plan(
         ),
         executors=executed,
         step=step,
-        rail_step=on_rails.step if on_rails else None,
         rails=split,
         groups=divided,
         drops=policy,
-        between_hosts=over,
+        transport=over,
         provenance=PlanProvenance(
             profile=digest,
             solver="+".join(solvers) or "none",
@@ -181,7 +174,7 @@ def _delay(profile: Profile) -> Delay | None:
     """What the profile says of the last rank, be it late or not."""
     if not profile.arrivals:
         return None
-    last = straggler(profile)
+    last = find_straggler(profile)
     return Delay(**{name: getattr(last, name) for name in Delay.model_fields})
 
 

@@ -23,7 +23,7 @@ from jaxcomm.profile.drop_study import Excess, Trial, Trials
 from jaxcomm.profile.files import load, save, validate
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.importers import read_any
-from jaxcomm.profile.lateness import Straggler, late_ranks, straggler
+from jaxcomm.profile.lateness import Straggler, find_straggler, late_ranks
 from jaxcomm.profile.networks import on_hosts, with_network
 from jaxcomm.profile.racks_and_rails import Channels, CoreRate, PacketLoss, Rack, Rail, Sample
 from jaxcomm.profile.run_statistics import from_stats
@@ -58,6 +58,7 @@ __all__ = [
     "Trial",
     "Trials",
     "at_rate",
+    "find_straggler",
     "fit",
     "from_stats",
     "json_schema",
@@ -68,7 +69,6 @@ __all__ = [
     "rail_at_rate",
     "read_any",
     "save",
-    "straggler",
     "uplink_at_rate",
     "validate",
     "with_executor",

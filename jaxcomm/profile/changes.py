@@ -16,7 +16,7 @@ from jaxcomm.errors import ProfileError
 from jaxcomm.files import mistake
 from jaxcomm.profile.files import validate
 from jaxcomm.profile.fit import fit, rounds_and_share
-from jaxcomm.profile.lateness import straggler
+from jaxcomm.profile.lateness import find_straggler
 from jaxcomm.profile.racks_and_rails import Rail, Sample
 from jaxcomm.profile.schema import Bucket, ExecutorName, Link, Profile
 from jaxcomm.profile.tolerance import Layer
@@ -36,7 +36,7 @@ def without_straggler(profile: Profile) -> Profile:
     Raises:
       ProfileError: the profile has no arrivals, or nobody is late in it.
     """
-    late = straggler(profile)
+    late = find_straggler(profile)
     if not late.is_late:
         what = "nobody is late in it; there is no straggler to leave out"
         raise ProfileError(mistake(profile.provenance.source, what, "ask for another change"))

@@ -22,7 +22,7 @@ _LEAD: Final = 0.5  # of the bulk's spread that a late rank leads the next by at
 class Straggler:
     """The rank that is last most often, and whether it is late.
 
-    `is_late` says that it was last more often than chance explains, by a lead that matters (see `straggler`); without
+    `is_late` says that it was last more often than chance explains, by a lead that matters; without
     it nobody is late. `chance` is the probability that some rank is last so often if all are alike.
 
     Late ranks (`late_ranks`) that come last at the same time are all last. `delays` has one entry per step: seconds
@@ -45,7 +45,7 @@ class Straggler:
     chance: float
 
 
-def straggler(profile: Profile) -> Straggler:
+def find_straggler(profile: Profile) -> Straggler:
     """The rank that is last in most steps, its delay to the next-slowest in every step, and whether it is late.
 
     It is late if two things are so. If all ranks were alike, the probability that one of them is last so often would be
@@ -73,7 +73,7 @@ def straggler(profile: Profile) -> Straggler:
 
 
 def of_arrivals(arrivals: NDArray[np.float64]) -> Straggler:
-    """As `straggler`, of arrivals alone: a row per step, at least one, and a column per rank, at least two."""
+    """As `find_straggler`, of arrivals alone: a row per step, at least one, and a column per rank, at least two."""
     ranks = arrivals.shape[1]
     ascending = np.sort(arrivals, axis=1)
     lead = ascending[:, -1] - ascending[:, -2]
@@ -129,7 +129,7 @@ def late_ranks(profile: Profile) -> tuple[int, ...]:
     Raises:
       ProfileError: the profile has no arrivals.
     """
-    last = straggler(profile)
+    last = find_straggler(profile)
     if not last.is_late:
         return ()
     arrivals = np.array(profile.arrivals)

@@ -1,4 +1,4 @@
-"""A planned step in words and as a picture: which gradients share a bucket, and when each rail works on it."""
+"""A planned step in words and as a picture: which gradients share a bucket, and when the network works on it."""
 
 from __future__ import annotations
 
@@ -61,16 +61,14 @@ def relaxed_lines(step: Step) -> Iterator[str]:
 
 
 def step_table(step: Step) -> str:
-    """One row per bucket and rail: its gradients, what it runs, and when the rail works on it."""
-    header = ["gradients", "bytes", "ready", "runs", "rail", "before arrival", "arrives", "after arrival"]
+    """One row per bucket: its gradients, its schedule, and when the network works on it."""
+    header = ["gradients", "bytes", "ready", "runs", "before arrival", "arrives", "after arrival"]
     rows = []
     for bucket, members in zip(step.planned, step.members(), strict=True):
         ready = members[-1].ready_s
-        for part in bucket.parts:
-            rail = "-" if part.rail is None else f"{part.rail} {part.share:.3g}"
-            times = (_span_text(part.before), seconds_text(ready + step.delay_s), _span_text(part.after))
-            spec = spec_text(bucket.schedule)
-            rows.append([names_text(members), bytes_text(bucket.bytes), seconds_text(ready), spec, rail, *times])
+        times = (_span_text(bucket.before), seconds_text(ready + step.delay_s), _span_text(bucket.after))
+        spec = spec_text(bucket.schedule)
+        rows.append([names_text(members), bytes_text(bucket.bytes), seconds_text(ready), spec, *times])
     return table(header, rows)
 
 
@@ -85,18 +83,17 @@ def _span_text(span: Span | None) -> str | None:
 
 
 def gantt(plan: Plan, step: Step) -> str:
-    """Draws the step: one row per rail, one bar per bucket and phase, marks where buckets are ready and where they are
-    with the late rank, too; below, the names of the first 40 buckets.
+    """Draws the step: one bar per bucket and phase, marks where buckets are ready and with the late rank, too;
+    below, the names of the first 40 buckets.
 
     Returns:
-      An SVG document with one `<rect class="bar before|after">` per bucket, rail and phase.
+      An SVG document with one `<rect class="bar before|after">` per bucket and phase.
     """
-    rails = list(dict.fromkeys(part.rail for bucket in step.planned for part in bucket.parts))
     last_ready = step.gradients[-1].ready_s
-    ends = [part.after.end_s for bucket in step.planned for part in bucket.parts]
+    ends = [bucket.after.end_s for bucket in step.planned]
     end = max(*ends, last_ready + step.delay_s) or 1.0
     scale = (_WIDTH - _LEFT - 30) / end
-    bottom = _TOP + _ROW * len(rails)
+    bottom = _TOP + _ROW
     names = [*_bucket_names(step)]
     height = bottom + 82 + _LINE * len(names)
     who = f"rank {', '.join(map(str, sorted(plan.roles.values())))}"
@@ -110,10 +107,8 @@ def gantt(plan: Plan, step: Step) -> str:
         text(20, 28, title, 14, 'font-weight="bold"'),
         text(20, 48, "Marks above: a bucket is ready (black), and with the late rank, too (orange).", 12),
     ]
-    for i, rail in enumerate(rails):
-        y = _TOP + i * _ROW
-        parts.append(text(_LEFT - 10, y + _ROW / 2 + 4, rail or "network", 12, 'text-anchor="end"'))
-        parts.append(f'<line x1="{_LEFT:g}" x2="{_WIDTH - 30:g}" y1="{y:g}" y2="{y:g}" stroke="{palette.PALE}"/>')
+    parts.append(text(_LEFT - 10, _TOP + _ROW / 2 + 4, "network", 12, 'text-anchor="end"'))
+    parts.append(f'<line x1="{_LEFT:g}" x2="{_WIDTH - 30:g}" y1="{_TOP:g}" y2="{_TOP:g}" stroke="{palette.PALE}"/>')
     for number, (bucket, members) in enumerate(zip(step.planned, step.members(), strict=True), 1):
         ready = members[-1].ready_s
         for class_, colour, at in (("ready", palette.INK, ready), ("arrival", palette.LATE, ready + step.delay_s)):
@@ -123,18 +118,16 @@ def gantt(plan: Plan, step: Step) -> str:
                 f'stroke="{colour}" stroke-width="2"/>'
             )
         label = f"{number}: {names_text(members)}, {bytes_text(bucket.bytes)}, {spec_text(bucket.schedule)}"
-        for part in bucket.parts:
-            y = _TOP + rails.index(part.rail) * _ROW
-            for class_, span in (("before", part.before), ("after", part.after)):
-                if span:
-                    x, width = _LEFT + scale * span.start_s, scale * (span.end_s - span.start_s)
-                    parts.append(
-                        f'<rect class="bar {class_}" x="{x:.6g}" y="{y + 6:g}" width="{max(width, 0.5):.6g}" '
-                        f'height="{_ROW - 12:g}" fill="{_COLOURS[class_]}" stroke="{palette.GREY}" stroke-width="0.6">'
-                        f"<title>{escaped(label)}, {_span_text(span)}</title></rect>"
-                    )
-                    if width > 9 * len(str(number)):
-                        parts.append(text(x + width / 2, y + _ROW / 2 + 4, str(number), 12, 'text-anchor="middle"'))
+        for class_, span in (("before", bucket.before), ("after", bucket.after)):
+            if span:
+                x, width = _LEFT + scale * span.start_s, scale * (span.end_s - span.start_s)
+                parts.append(
+                    f'<rect class="bar {class_}" x="{x:.6g}" y="{_TOP + 6:g}" width="{max(width, 0.5):.6g}" '
+                    f'height="{_ROW - 12:g}" fill="{_COLOURS[class_]}" stroke="{palette.GREY}" stroke-width="0.6">'
+                    f"<title>{escaped(label)}, {_span_text(span)}</title></rect>"
+                )
+                if width > 9 * len(str(number)):
+                    parts.append(text(x + width / 2, _TOP + _ROW / 2 + 4, str(number), 12, 'text-anchor="middle"'))
     for at in ticks(end):
         x = _LEFT + scale * at
         parts.append(f'<line x1="{x:.6g}" x2="{x:.6g}" y1="{bottom:g}" y2="{bottom + 5:g}" stroke="{palette.GREY}"/>')

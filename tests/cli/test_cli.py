@@ -292,7 +292,7 @@ def test_profile_measures_the_injected_straggler(tmp_path: Path, capsys: Capture
         capsys, "profile", "--sizes", "4KiB,64KiB", "--steps", "5", "--inject", "rank=5,ms=30", "--out", str(out)
     )
     assert found == json.loads(out.read_text())
-    late = profile.straggler(profile.load(out))
+    late = profile.find_straggler(profile.load(out))
     assert (late.rank, late.late_steps) == (5, 5)
     assert 0.02 < late.median_s < 0.2
 

@@ -46,7 +46,7 @@ def test_what_did_it_is_said_of_executor_and_plan_apart(demo: Path) -> None:
 
 def test_report(demo: Path) -> None:
     report = json.loads((demo / "report.json").read_text())
-    made, late = plan.load(demo / "plan.json", ranks=8), profile.straggler(profile.load(demo / "profile.json"))
+    made, late = plan.load(demo / "plan.json", ranks=8), profile.find_straggler(profile.load(demo / "profile.json"))
     assert (report["devices"], report["steps"], report["plan_hash"]) == (8, 12, made.hash)
     assert report["straggler"]["rank"] == late.rank == 5
     assert report["straggler"]["is_late"]

@@ -10,7 +10,7 @@ import pytest
 from jaxcomm import plan as plan_files
 from jaxcomm import planner
 from jaxcomm.errors import PlanError
-from jaxcomm.plan import Plan, save
+from jaxcomm.plan import save
 from jaxcomm.planner import transport
 from jaxcomm.planner.transport import UDP_FROM
 from jaxcomm.profile import Profile
@@ -29,8 +29,8 @@ def losing(rate: float | None, hosts: str = "abcd", profile: Profile | None = No
     ("rate", "transport"), [(0.0, "tcp"), (UDP_FROM * 0.99, "tcp"), (UDP_FROM, "udp"), (0.01, "udp"), (0.5, "udp")]
 )
 def test_it_is_udp_where_enough_packets_get_lost(rate: float, transport: str) -> None:
-    chosen = planner.plan(losing(rate)).between_hosts
-    assert chosen and (chosen.transport, chosen.loss_rate) == (transport, rate)
+    chosen = planner.plan(losing(rate)).transport
+    assert chosen and (chosen.protocol, chosen.loss_rate) == (transport, rate)
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ def test_nothing_is_decided_without_loss_or_hosts_nor_for_several_rails(profile:
     assert transport.decide(profile) is None
 
 
-def test_what_is_not_decided_leaves_a_plan_its_bytes() -> None:
-    assert b"between_hosts" not in planner.plan(made()).canonical_bytes()
+def test_a_profile_without_packet_loss_decides_nothing() -> None:
+    assert planner.plan(made()).transport is None
 
 
 def test_a_plan_says_why(tmp_path: Path) -> None:
@@ -63,8 +63,8 @@ def test_a_plan_says_why(tmp_path: Path) -> None:
         assert words in explanation(plan) and "unless JAXCOMM_TRANSPORT is named." in " ".join(
             explanation(plan).split()
         )
-        assert considered(plan)["between_hosts"] == {
-            "transport": "udp" if rate else "tcp",
+        assert considered(plan)["transport"] == {
+            "protocol": "udp" if rate else "tcp",
             "loss_rate": rate,
             "udp_from": UDP_FROM,
         }
@@ -73,20 +73,15 @@ def test_a_plan_says_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"transport": "tcp"}, "transport is tcp, but loss_rate is 0.01, and UDP is for 0.003 or more"),
-        ({"loss_rate": 0.0}, "transport is udp, but loss_rate is 0, and UDP is for 0.003 or more"),
-        ({"udp_from": 0.0}, "between_hosts.udp_from is 0.0; it must be"),
-        ({"loss_rate": 0.7}, "between_hosts.loss_rate is 0.7; it must be"),
+        ({"protocol": "tcp"}, "protocol is tcp, but loss_rate is 0.01, and UDP is for 0.003 or more"),
+        ({"loss_rate": 0.0}, "protocol is udp, but loss_rate is 0, and UDP is for 0.003 or more"),
+        ({"udp_from": 0.0}, "transport.udp_from is 0.0; it must be"),
+        ({"loss_rate": 0.7}, "transport.loss_rate is 0.7; it must be"),
     ],
 )
 def test_a_plan_against_its_own_figures_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     document = planner.plan(losing(0.01)).model_dump(mode="json", exclude={"hash"})
-    document["between_hosts"] |= changes
+    document["transport"] |= changes
     with pytest.raises(PlanError) as caught:
         load(tmp_path / "plan.json", sealed(document))
     assert message in str(caught.value) and "Cure: " in str(caught.value)
-
-
-def test_a_plan_of_before_is_read() -> None:
-    document = planner.plan(made()).model_dump(mode="json", exclude={"hash", "between_hosts"})
-    assert Plan.model_validate(document).between_hosts is None

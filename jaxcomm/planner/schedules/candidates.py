@@ -91,7 +91,7 @@ def late_specs(setting: Setting, nbytes: int, limit: float = math.inf) -> list[S
         ]
         return [*usual, *direct_joins(setting, nbytes, [*usual, *solved], limit), *solved]
     call = setting.ranks, nbytes, setting.late.delays, setting.links.alpha, setting.links.beta
-    members = simulate.straggler(*call), simulate.hybrid(*call)
+    members = simulate.tuned_straggler(*call), simulate.tuned_hybrid(*call)
     specs: list[Spec] = [spec_of(Broadcast, late=ROLE), *(tuned_spec(member) for member in members if member)]
     return [*specs, *direct_joins(setting, nbytes, specs)]
 

@@ -102,7 +102,7 @@ class _Links(NamedTuple):
 
 
 def _shares(step: Step, policy: Drops) -> list[float]:
-    """The share of each planned bucket that may be lost."""
+    """The share of each planned bucket that may be dropped."""
     named = {layer.name: layer.share for layer in policy.layers}
     lost = math.fsum(layer.share * layer.bytes for layer in policy.layers)
     mean = lost / sum(layer.bytes for layer in policy.layers)
@@ -120,7 +120,7 @@ def _exposed(step: Step, late: LateRanks, cost: Cost, shares: Sequence[float | N
     work = []
     for bucket, share in zip(step.planned, shares, strict=True):
         before, after = times[bucket.bytes, share]
-        option = Option(bucket.schedule, (before,), (after,), stage=late.stage(bucket.schedule))
-        work.append(option.work(0, len(stages)))
+        option = Option(bucket.schedule, before, after, stage=late.stage(bucket.schedule))
+        work.append(option.work(len(stages)))
     ready = np.array([members[-1].ready_s for members in step.members()])
     return significant(float(StepQueue.of(ready, stages).exposed(np.array(work).T).mean()))
