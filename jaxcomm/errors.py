@@ -107,7 +107,7 @@ class MismatchError(JaxcommError):
 
 
 def from_jax(error: BaseException) -> JaxcommError | None:
-    """What jaxcomm reported of a failed step, from the error that JAX raised; None if it is not about jaxcomm.
+    """The error that jaxcomm reported of a failed step, from the one that JAX raised; None if jaxcomm reported none.
 
     Where several calls failed together it is the first that JAX names.
 

@@ -81,7 +81,7 @@ def write(path: str | os.PathLike[str], data: str | bytes, error: type[JaxcommEr
 
 
 def check_writable(*paths: str | os.PathLike[str] | None, error: type[JaxcommError] = JaxcommError) -> None:
-    """What takes long asks first whether the files that it will write can be written; None is no file.
+    """Checks, before long work, that files can be written; None is no file.
 
     Raises:
       error: one of them cannot be.
@@ -183,7 +183,7 @@ class Kind(Generic[Model]):
 
 
 def explain(problem: pydantic.ValidationError, kind: str, unions: tuple[str, ...] = ()) -> str:
-    """What is wrong with a document: its first mistake, with the place, and how many others there are.
+    """A document's first mistake, with its place, and the number of others.
 
     Args:
       problem: what validating it raised.

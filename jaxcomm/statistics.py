@@ -78,7 +78,7 @@ class Stats(list[dict[str, Any]]):
         files.write(path, self.json() + "\n")
 
     def scalars(self) -> dict[str, float]:
-        """What metric writers plot over a run, by names such as `psum/data/direct/8x4096/transfer_s`.
+        """Scalars for metric writers to plot over a run, by names such as `psum/data/direct/8x4096/transfer_s`.
 
         A name is the site's operation, axes, plan, ranks x bytes, and one of: `calls`, `failed`, `early_bytes_share`;
         `wait_s`, from the first rank's arrival to the last one's; `lead_s`, from the last but one's to the last one's;
@@ -116,7 +116,7 @@ class Stats(list[dict[str, Any]]):
 
 
 def stats() -> Stats:
-    """What happened at each call site of this process since the start or the last `reset_stats`.
+    """The statistics of each call site of this process since the start or the last `reset_stats`.
 
     It prints as a table; `json()`, `save(path)`, `scalars()` and `trace(path)` give it to other tools. Per site: name,
     axes, plan, ranks, bytes, calls, failed; `wait_s` and `late` by rank (total seconds a rank waited for the last one,

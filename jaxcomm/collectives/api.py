@@ -186,7 +186,7 @@ def _call(
 
 
 def _ranks(axis_name: AxisName, groups: Groups) -> int:
-    """How many ranks sum together."""
+    """The number of ranks that sum together."""
     if groups is None:
         return lax.axis_size(axis_name)
     sizes = {len(group) for group in groups}

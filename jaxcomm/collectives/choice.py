@@ -1,4 +1,4 @@
-"""Which program or message lists a call of so many ranks and bytes runs, and their compilation.
+"""Chooses the program or message lists of a call by its ranks and bytes, and compiles them.
 
 Calls without a plan need nothing of what plans need, pydantic above all.
 """
@@ -89,7 +89,7 @@ def choose_messages(
 
 
 def without_plan(nbytes: int, hosts: Sequence[int]) -> Literal["flat", "direct", "ring"]:
-    """What collectives between processes run that follow no plan.
+    """The schedule of collectives between processes that follow no plan.
 
     Few bytes of an all-reduce go to everybody at once. Many go round a ring where ranks are on several hosts, those of
     each host one after the other: of several senders to one NIC each waits for the others' packets, and some of these
@@ -148,7 +148,7 @@ def _choose(kind: str, ranks: int, nbytes: int, dtype: str | None, plan: str, wh
 def choose_by_step(
     ranks: int, nbytes: int, dtype: str | None, plan: str, between_processes: bool
 ) -> TwoPrograms | None:
-    """What all-reduces on CPUs run by how late others came to the one before; None if a plan does not say so.
+    """The two programs that a plan has all-reduces on CPUs switch between, by lateness in the call before, or None.
 
     Args as in `choose`; `between_processes` asks for message lists.
     """

@@ -1,4 +1,4 @@
-"""What is set for all calls, or for those of a thread: the active plan and the deadline.
+"""Settings of all calls, or of a thread's: the active plan and the deadline.
 
 Calls without a plan need nothing of what plans need, pydantic above all.
 """
@@ -70,7 +70,7 @@ class use_plan:
 
 
 class _Scopes(threading.local):
-    """What a `use_plan` has entered in this thread, and whether the last was when it was made, for the next `with`."""
+    """The contexts that a `use_plan` has entered in this thread; `is_made`: the last on construction."""
 
     def __init__(self) -> None:
         self.scopes: list[Any] = []

@@ -26,7 +26,7 @@ def is_in_place(request: Request) -> bool:
 
 
 def unsharded(request: Request, operands: int) -> range:
-    """Which of so many operands have a first dimension that must not be sharded."""
+    """Marks the operands whose first dimension must not be sharded."""
     return range(1 if request.divided else 0 if is_in_place(request) else operands)
 
 

@@ -1,4 +1,4 @@
-"""What may be left out of a gradient's sum: how much of each tensor, by whom, and which parts."""
+"""The parts of a gradient that its sum may leave out: their share of each tensor, and the ranks that choose them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MIN_NETWORK_SEGMENT = 1024  # bytes: what is important is said of so many at on
 
 @dataclass(frozen=True)
 class Drop:
-    """How much of a gradient may be left out of a sum, and by whom.
+    """The share of a gradient that a sum may leave out, and the ranks that choose it.
 
     Policy "agreed": by the sum of what each segment matters to them, the ranks agree on those that nobody sends, so the
     sum carries 1 − p of the bytes. Policy "local": each rank leaves out its own, as a network does that drops packets:
@@ -59,7 +59,7 @@ class Drop:
 
     @classmethod
     def of(cls, plan: str | os.PathLike[str] | Plan, policy: Policy = "agreed") -> Self:
-        """What a plan allows: every layer its share, segments and sample as planned.
+        """The drops that a plan allows: every layer its share, segments and sample as planned.
 
         The sum is refused where a tensor is no layer of the plan, or a layer no tensor.
 
@@ -157,7 +157,7 @@ class Drop:
         return share
 
     def dropped(self, name: str, x: jax.Array) -> int:
-        """How many whole segments of a tensor may be left out; as many as the plan says, which counts exactly, too."""
+        """The whole segments of a tensor that may be left out: as many as in the plan, which counts exactly, too."""
         share = Fraction(repr(float(self.share(name, x))))
         return math.floor(share * x.size * x.dtype.itemsize / self.segment_bytes)
 

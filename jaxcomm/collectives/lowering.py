@@ -1,4 +1,4 @@
-"""What a collective becomes when a step is compiled.
+"""Lowers a collective when a step is compiled.
 
 On CPUs, and for sums over GPUs, it is a call of the core; elsewhere, and where a plan gives a sum over GPUs to NCCL,
 what lax makes of it.

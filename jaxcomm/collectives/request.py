@@ -29,7 +29,7 @@ Groups = tuple[tuple[Device, ...], ...]
 
 
 class AllowedDrop(NamedTuple):
-    """What the network may lose of a sum, whose first operand says which segments must not be lost.
+    """The parts of a sum that the network may lose; the first operand marks the segments that it must not.
 
     Attributes:
       shares: of each other operand.

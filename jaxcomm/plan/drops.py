@@ -106,7 +106,7 @@ class Drops(Value):
         return self.layers[self._places[name]]
 
     def segments(self, name: str) -> int:
-        """How many segments of this layer may be lost in a step.
+        """The number of segments of this layer that a step may drop.
 
         Raises:
           PlanError: there is no such layer.

@@ -39,7 +39,7 @@ class RackRanks(Value):
 
 
 class Pattern(Value):
-    """What the paper's hand-made pattern costs on this network: its slowest group, its period and that period's ρ."""
+    """The cost of the paper's hand-made pattern on this network: its slowest group, its period and that period's ρ."""
 
     seconds: Seconds
     period: Annotated[int, Field(ge=1, le=MAX_CELLS, strict=True)]
@@ -57,7 +57,7 @@ class Baselines(Value):
 
 
 class Groups(Value):
-    """Which ranks average together in which iteration; iteration t of a training uses `iterations[t % period]`.
+    """The ranks that average together in each iteration; iteration t of a training uses `iterations[t % period]`.
 
     `seconds[t]` is the predicted time of the slowest group of iteration t for a model of `bytes`; `bound` is what no
     pattern in which these ranks agree can beat in its slowest iteration. `status` is of that: OPTIMAL, if this one
@@ -124,7 +124,7 @@ class Groups(Value):
 
 @dataclass(frozen=True)
 class GroupCosts:
-    """What a ring allreduce of `nbytes` takes in groups on this network; a hop costs `alpha`, a byte `beta` seconds."""
+    """Seconds of a ring allreduce of `nbytes` in groups on this network, at `alpha` per hop and `beta` per byte."""
 
     racks: Sequence[RackRanks]
     nics: Sequence[float]
@@ -139,7 +139,7 @@ class GroupCosts:
 
     @cached_property
     def least(self) -> float:
-        """What the slowest group of any connected pattern takes at least: a pair over the slowest NIC or uplink.
+        """The least time of the slowest group of any connected pattern: a pair over the slowest NIC or uplink.
 
         Every rank must meet another through its NIC, and every rack another through its uplink.
         """

@@ -70,7 +70,7 @@ def named_schedules(plan: Plan) -> Iterator[tuple[str, Schedule]]:
 
 
 def decisions(plan: Plan) -> Iterator[tuple[str, str]]:
-    """What a plan decides beside its schedules, each with the words for what holds of it; groups and drops are proved.
+    """The decisions of a plan beside its schedules, each with words on its proof; groups and drops are proved.
 
     Of rails and of the step a plan holds only values that were checked when it was made.
 

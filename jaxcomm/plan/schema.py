@@ -16,8 +16,8 @@ import pydantic
 from pydantic import Field, computed_field
 
 from jaxcomm.files import Value
+from jaxcomm.plan.byte_ranges import check_ranges
 from jaxcomm.plan.drops import Drops
-from jaxcomm.plan.entry_ranges import check_ranges
 from jaxcomm.plan.executors import Executors
 from jaxcomm.plan.groups import Groups
 from jaxcomm.plan.halves import HalfEntry, HalfSpec, check_half
@@ -94,7 +94,7 @@ class Plan(Value):
 
     @property
     def links(self) -> Cluster:
-        """What its predictions take for the links."""
+        """The links that its predictions assume."""
         given, topology = self.assumptions, self.network.topology if self.network else None
         return Cluster(given.alpha_s, given.beta_s_per_byte, topology, incast=given.incast or 1.0)
 
@@ -140,7 +140,7 @@ class Plan(Value):
         return self._made_halves[collective, spec]
 
     def nccl_seconds(self, nbytes: int) -> float | None:
-        """What NCCL's allreduce is predicted to take, if the plan has calls of this size run it; else None."""
+        """The predicted seconds of NCCL's allreduce, if the plan has calls of this size run it; else None."""
         spec = self.collectives[self.index_for(nbytes)].schedule
         return self.executors.nccl_seconds(nbytes) if self.executors and isinstance(spec, Nccl) else None
 
@@ -157,7 +157,7 @@ class Plan(Value):
         return self._made[spec]
 
     def switched_for(self, nbytes: int, dtype: str | None = None) -> ByStep | None:
-        """What calls of this size run by how late others came to the one before; args as of `schedule_for`."""
+        """The schedules that calls of this size switch between, by lateness in the call before; see `schedule_for`."""
         return self.collectives[self.index_for(nbytes)].by_step if self._is_for(dtype) else None
 
     @property

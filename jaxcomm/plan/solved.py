@@ -33,7 +33,7 @@ class SolvedCall(Value):
 
     @property
     def numbers(self) -> int:
-        """How many numbers its transfers are."""
+        """The length of its transfers, in numbers."""
         return len(self.before) + len(self.after)
 
     @property

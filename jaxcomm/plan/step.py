@@ -1,4 +1,4 @@
-"""What a plan makes of a training step: its gradients in buckets, and when the network works on each."""
+"""A training step in a plan: its gradients in buckets, and when the network works on each."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Planned(Value):
 
 
 class Accepted(Value):
-    """What the step takes, with its buckets as they are planned, if a training accepts the plan's drop policy, its
+    """The step's time, with its buckets as they are planned, if a training accepts the plan's drop policy, its
     groups, or both: `seconds`, where the exact step takes `exact_seconds` on the same links.
 
     Those links lose packets, or join racks, as the profile says; `Step.seconds` is for links that do neither.

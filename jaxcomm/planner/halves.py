@@ -1,4 +1,4 @@
-"""Which reduce-scatter for which range of sizes, and which all-gather: the same one backwards, which takes as long.
+"""The decision about reduce-scatters by size, and all-gathers: the same ones backwards, which take as long.
 
 No delay is taken into account, as no schedule for a late rank would gain by it: see `jaxcomm.schedules.halves`.
 """
@@ -52,7 +52,7 @@ def decide(setting: Setting) -> tuple[HalfEntry, ...] | None:
 
 
 def half_specs(setting: Setting) -> list[HalfSpec]:
-    """What a call could run."""
+    """The schedules that a call could run."""
     ranks, topology = setting.ranks, setting.links.topology
     found: list[HalfSpec] = [Plain(kind="direct")] * (ranks - 1 <= setting.ports)
     found.append(Plain(kind="ring"))

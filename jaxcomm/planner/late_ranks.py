@@ -1,4 +1,4 @@
-"""Which ranks are late, and by how much, as every decision takes it into account."""
+"""The late ranks and their delays, as every decision takes them into account."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROLE: Final = "straggler"
 
 @dataclass(frozen=True)
 class LateRanks:
-    """Who is late; by default nobody is known to be, and no schedule may count on a delay.
+    """The late ranks; by default none is known, and no schedule may count on a delay.
 
     Attributes:
       roles: ranks by role; binds "straggler" if it is known who is late, and is empty otherwise.

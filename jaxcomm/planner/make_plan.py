@@ -171,7 +171,7 @@ def plan(
 
 
 def _delay(profile: Profile) -> Delay | None:
-    """What the profile says of the last rank, be it late or not."""
+    """The profile's numbers of the last rank, be it late or not."""
     if not profile.arrivals:
         return None
     last = find_straggler(profile)

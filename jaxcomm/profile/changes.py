@@ -21,7 +21,7 @@ from jaxcomm.profile.racks_and_rails import Rail, Sample
 from jaxcomm.profile.schema import Bucket, ExecutorName, Link, Profile
 from jaxcomm.profile.tolerance import Layer
 
-# What gives a profile that it lacks.
+# Additions to a profile.
 _GIVES = {
     "rail": "import what each was timed to take: `jaxcomm profile import FILE --rail NAME=TRANSPORT --into PROFILE`",
     "rack": "say which ranks are in which: `--racks 4+4`, or `racks` in the profile",

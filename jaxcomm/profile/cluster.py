@@ -89,7 +89,7 @@ class Cluster:
     incast: float = 1.0
 
     def remote(self, src: Ints, dst: Ints) -> NDArray[np.bool_]:
-        """Which messages leave their host through a NIC that is not the port of messages within it."""
+        """Marks messages that leave their host through a NIC that is not the port of messages within it."""
         if self.topology is None:
             return np.zeros(len(src), bool)
         host = np.array(self.topology.hosts)

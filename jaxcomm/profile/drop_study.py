@@ -59,7 +59,7 @@ class Excess(NamedTuple):
 
 
 class Trials(Value):
-    """What was tried: a function `train`, to a target that its metric rises to, or falls to, in at most `max_rounds`.
+    """The trials: a function `train`, to a target that its metric rises to, or falls to, in at most `max_rounds`.
 
     `baseline` are the rounds to the target without drops, by seed; `policy` that of the drops; `margin` the share of
     the baseline's mean by which a tolerated share may prolong the training.
@@ -96,7 +96,7 @@ class Trials(Value):
         return found
 
     def excess(self, trial: Trial) -> Excess:
-        """What a share cost."""
+        """The cost of a share."""
         return excess(self.baseline, trial.rounds, self.margin)
 
     def words(self) -> str:

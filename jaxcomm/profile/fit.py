@@ -94,7 +94,7 @@ def assumed(source: str) -> Link:
 
 
 def rounds_and_share(op: OpName, ranks: int, schedule: ScheduleName = "ring") -> tuple[int, float]:
-    """How many rounds the collective takes, and the share of the buffer that a rank sends in all of them.
+    """The rounds of the collective, and the share of the buffer that a rank sends in all of them.
 
     The buffer is the whole one: the input of reduce_scatter, the output of all_gather (as nccl-tests counts).
     """

@@ -1,4 +1,4 @@
-"""Which ranks are late, how often, and by how much."""
+"""Finds late ranks, how often they are late, and by how much."""
 
 from __future__ import annotations
 

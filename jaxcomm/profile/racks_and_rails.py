@@ -1,4 +1,4 @@
-"""What a profile says of a cluster whose links are not alike: racks, rails, lost packets.
+"""The parts of a profile on clusters whose links are not alike: racks, rails, lost packets.
 
 Times are in seconds, sizes in bytes, shares between 0 and 1.
 """
@@ -53,7 +53,7 @@ class Channels(Value):
 
 
 class CoreRate(Value):
-    """What a rail carries when it may use so many CPU cores; its latencies are those with the fastest number."""
+    """A rail's rate with this many CPU cores; its latencies are those with the fastest number."""
 
     cores: Positive
     bytes_per_s: Rate

@@ -171,7 +171,7 @@ class Profile(Value):
 
     @property
     def network(self) -> Topology | None:
-        """What differs between the links that a call of all ranks uses; None: nothing that is known.
+        """The differences between the links that a call of all ranks uses; None: none is known.
 
         It is the topology, whose hosts are in the racks. Without one, a rack whose uplink is slow counts as a host
         whose ranks share a NIC, and every uplink as the slowest.

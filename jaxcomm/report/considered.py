@@ -13,7 +13,7 @@ from jaxcomm.report.words import VERDICTS, by_step_text, range_text, spec_text
 
 
 def considered(plan: Plan) -> dict[str, Any]:
-    """What was considered, with predicted seconds, verdict and bound.
+    """The alternatives that were considered, with predicted seconds, verdict and bound.
 
     Args:
       plan: a verified plan.

@@ -197,7 +197,7 @@ def _executors(executors: Executors) -> Iterator[str]:
 def _comparison(plan: Plan, entry: Entry, schedule: Schedule) -> str:
     header = ["considered", f"time for {bytes_text(entry.predicted.reference_bytes)}", "saves", "verdict"]
     offers = sorted(entry.alternatives, key=lambda offer: offer.verdict != "ideal_delay")
-    # What only a delay that always suffices would allow is worth a row where it differs from what is on offer.
+    # An option that needs a delay which always suffices has a row where it differs from the others.
     distinct = {(offer.schedule, offer.seconds): offer for offer in offers}.values()
     cells = [
         [spec_text(offer.schedule), seconds_text(offer.seconds), f"{offer.gain:+z.1%}", VERDICTS[offer.verdict]]

@@ -1,4 +1,4 @@
-"""What a plan's reduce-scatters and all-gathers run, in words and a table."""
+"""A plan's reduce-scatters and all-gathers, in words and a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan says of a network whose links differ, and of the schedules that were solved for it."""
+"""A plan's network whose links differ, and the schedules that were solved for it, in words."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def rail_times_table(rails: Rails) -> str:
 
 
 def shares_text(shares: Sequence[Share]) -> str:
-    """Who carries how much, such as `eth0 62.5%, eth1 37.5% (2 channels, 8 cores)`."""
+    """Shares per rail, such as `eth0 62.5%, eth1 37.5% (2 channels, 8 cores)`."""
     words = []
     for share in shares:
         use = [f"{share.channels} channels"] * (share.channels > 1) + [f"{share.cores} cores"] * bool(share.cores)
@@ -61,7 +61,7 @@ def shares_text(shares: Sequence[Share]) -> str:
 
 
 def rail_notes(rails: Rails) -> Iterator[str]:
-    """What the table rests on, one sentence or two each."""
+    """The assumptions of the table, one sentence or two each."""
     members = ", ".join(f"{member.name} ({member.transport})" for member in rails.members)
     if rails.threshold_bytes is None:
         yield f"Of {members} one rail carries all, at every size."

@@ -38,7 +38,7 @@ class Axis(NamedTuple):
 
 
 class RunPanel:
-    """What is drawn from a height on: a title, then rows.
+    """A panel, drawn from a height on: a title, then rows.
 
     Attributes:
       parts: of the picture.

@@ -55,7 +55,7 @@ def in_force(run: SavedRun, now: datetime.datetime) -> str:
 
 
 def auto(run: SavedRun) -> str:
-    """What plan="auto" has seen, tried and gained, and which plan is in force."""
+    """The findings, trials and gains of plan="auto", and the plan in force."""
     if not run.events:
         return (
             'No event: this run was not begun with jaxcomm.init(plan="auto"), or its first process did not write this.'

@@ -32,7 +32,7 @@ def step_headline(step: Step) -> str:
 
 
 def step_lines(step: Step) -> Iterator[str]:
-    """What the step takes, with what it is compared, what no step can beat, and what other mathematics would change."""
+    """The step's time, those it is compared with, the least of any step, and those with other mathematics."""
     yield step_headline(step)
     if len(step.planned) < step.buckets:
         yield (
@@ -51,7 +51,7 @@ def step_lines(step: Step) -> Iterator[str]:
 
 
 def relaxed_lines(step: Step) -> Iterator[str]:
-    """What the step would take if a training accepted other mathematics; a line each."""
+    """The step's times if a training accepted other mathematics; a line each."""
     for each in step.accepting:
         links = "" if each.exact_seconds == step.seconds else " over the profile's lossy or slow links"
         yield (

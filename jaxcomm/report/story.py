@@ -1,4 +1,4 @@
-"""What the demo found and gained: for the terminal, and as a Markdown page."""
+"""The demo's report: for the terminal, and as a Markdown page."""
 
 from __future__ import annotations
 

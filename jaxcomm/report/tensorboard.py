@@ -28,7 +28,7 @@ class Scalar(NamedTuple):
 
 
 def scalars(run: SavedRun) -> list[Scalar]:
-    """What there is to plot, by time: of rails, of late ranks, and of what calls took."""
+    """The series to plot, by time: of rails, of late ranks, and of calls' times."""
     found = [*_rails(run), *_late(run)]
     for key, steps in run_series.transfers(run, len(run.sites)).items():
         found += [

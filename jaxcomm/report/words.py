@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Final
 
-from jaxcomm.plan.entry_ranges import EntryRange
+from jaxcomm.plan.byte_ranges import EntryRange
 from jaxcomm.plan.values import (
     ByStep,
     Chain,

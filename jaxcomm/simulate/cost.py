@@ -74,7 +74,7 @@ def phase_seconds(
 def stage_seconds(
     schedule: Schedule, nbytes: int, alpha: float, beta: float, topology: Topology, late: Sequence[int]
 ) -> tuple[float, ...]:
-    """What each stage of arrivals adds on hosts, for `staggered`: the ranks that are not late, then the late ones.
+    """Each stage's part of the time on hosts, for `staggered`: the ranks that are not late, then the late ones.
 
     Args:
       schedule: any schedule; one that does not wait for late ranks, too, does before their arrival what it can.

@@ -47,7 +47,7 @@ class Messages:
 
 @dataclass(frozen=True)
 class Run:
-    """What happened: `finish_s[r]` is when rank r was done; `phases` are the preconditions and, last, the schedule."""
+    """Times of a run: `finish_s[r]` is when rank r was done; `phases` are the preconditions and, last, the schedule."""
 
     finish_s: Floats
     phases: tuple[Messages, ...]

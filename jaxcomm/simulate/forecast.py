@@ -25,7 +25,7 @@ class Forecast:
 
 
 def repetitions(network: Network, steps: int, repeat: int) -> int:
-    """How many runs tell something: at most `repeat`, and without losses no step twice."""
+    """The number of runs that differ: at most `repeat`, and without packet loss no step twice."""
     return repeat if network.packet_loss and network.packet_loss.rate else min(repeat, max(1, steps))
 
 

@@ -1,4 +1,4 @@
-"""What links are like for a schedule in which a rank exchanges with several other hosts.
+"""The links of a schedule in which a rank exchanges with several other hosts.
 
 No rank waits for the end of a round, so messages to several hosts overlap, whatever their rounds: they queue at NICs
 that take in others' at the same time, and some get lost. In a ring there is one way into every host and one out.

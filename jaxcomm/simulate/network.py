@@ -1,4 +1,4 @@
-"""What a run runs on: a cluster, the packets that its links lose, and what of them may stay lost."""
+"""The network of a run: a cluster, the packets that its links lose, and the share that may stay lost."""
 
 from __future__ import annotations
 

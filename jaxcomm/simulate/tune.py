@@ -1,4 +1,4 @@
-"""How many chunks a straggler schedule should have, and how much of the buffer a hybrid should give to it."""
+"""Tunes the chunks of a straggler schedule, and the part of the buffer that a hybrid gives to it."""
 
 from __future__ import annotations
 

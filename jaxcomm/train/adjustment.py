@@ -30,7 +30,7 @@ SOONER: Final = 1.1  # times as much agreement per second is worth another patte
 
 @dataclass(frozen=True)
 class Adjustment:
-    """What was seen, and the groups to go on with.
+    """The links that were measured, and the groups to go on with.
 
     Attributes:
       groups: the new groups, or the present ones.

@@ -62,7 +62,7 @@ class GroupNetwork:
         return max(0.0, self.measured_at_s + RARELY * self.measured_in_s - now_s)
 
     def changes_from(self, before: GroupNetwork) -> str:
-        """Which links are slower or faster than before, and by how much."""
+        """The links that are slower or faster than before, and by how much."""
         said = []
         if [rack.ranks for rack in self.racks] != [rack.ranks for rack in before.racks]:
             said.append(f"the racks are {' and '.join(_ranks(rack.ranks) for rack in self.racks)}")

@@ -21,7 +21,7 @@ Cost = Callable[[Floats], Floats]  # of a layer, by the share of it that is lost
 
 
 class Shares(NamedTuple):
-    """What each layer may lose; `status` and `gap` as the solver states them."""
+    """The share that each layer may drop; `status` and `gap` as the solver states them."""
 
     shares: list[float]
     status: str

@@ -40,7 +40,7 @@ PUBLISHED: Final = (
 
 
 def published(model: str) -> Published:
-    """What is published for a model of this name, whatever its case and spaces.
+    """The published bounds of a model of this name, whatever its case and spaces.
 
     Raises:
       ProfileError: nothing is.

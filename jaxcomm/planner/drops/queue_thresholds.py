@@ -42,7 +42,7 @@ class _State(NamedTuple):
 
 
 class _Search(NamedTuple):
-    """What does not change from queue to queue."""
+    """The numbers that all queues share."""
 
     step: int
     room: int

@@ -1,4 +1,4 @@
-"""Who averages with whom in which iteration: divisions by cost, drawn and picked by what they mix; the paper's pattern.
+"""Divisions of ranks into groups, by cost, drawn and picked by what they mix; and the paper's pattern.
 
 Source: Wang et al., "DS-Sync", section III-B; the divisions by cost and their choice are ours.
 """
@@ -79,7 +79,7 @@ class Shuffle:
         return found
 
     def _most(self, slowness: float, ranks: int) -> int:
-        """How many of so many ranks a group may have."""
+        """The sizes that a group of so many ranks may have."""
         low, high = 1, ranks
         while low < high:
             middle = (low + high + 1) // 2

@@ -23,7 +23,7 @@ SLICES: Final = 1024  # at most
 
 
 class Load(NamedTuple):
-    """What one rail gets: how it is used, and its share."""
+    """One rail's part: how it is used, and its share."""
 
     option: RailOption
     share: float

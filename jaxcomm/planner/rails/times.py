@@ -1,4 +1,4 @@
-"""What an allreduce takes on one rail, by size: measured tables, read between and beyond their samples."""
+"""Times of an allreduce on one rail, by size: measured tables, read between and beyond their samples."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def _by_step(setting: Setting, parts: Sequence[Setting], of: Entry) -> ByStep | 
 
 
 def _candidates(parts: Sequence[Setting], of: Entry) -> Iterator[Spec]:
-    """What the entry could have run, and the best for some delays only."""
+    """The entry's alternatives, and the best for some delays only."""
     for offer in of.alternatives:
         if offer.verdict not in ("too_many_ports", "ideal_delay") and not isinstance(offer.schedule, Nccl):
             yield offer.schedule

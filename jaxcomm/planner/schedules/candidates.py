@@ -1,4 +1,4 @@
-"""What one call of a given size could run, and which schedule of these to choose."""
+"""The schedules that one call of a given size could run, and the choice among them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which executor runs our schedules on CUDA devices, and what NCCL's own allreduce takes there."""
+"""The choice of an executor for our schedules on CUDA devices, and the times of NCCL's own allreduce there."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def choose_executor(profile: Profile) -> tuple[Profile, Executors | None]:
 
 
 def _usual_bytes(profile: Profile) -> int:
-    """What a call mostly carries: the largest bucket, the collective, or else the largest that was timed."""
+    """The usual size of a call: the largest bucket, the collective, or else the largest that was timed."""
     if profile.buckets:
         return max(bucket.bytes for bucket in profile.buckets)
     if profile.collective:

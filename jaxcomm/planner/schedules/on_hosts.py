@@ -1,4 +1,4 @@
-"""What calls could run on hosts and racks: schedules in tiers, and halving and doubling in orders that fit them."""
+"""Schedules for hosts and racks: in tiers, and halving and doubling in orders that fit them."""
 
 from __future__ import annotations
 

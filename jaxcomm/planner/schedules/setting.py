@@ -1,4 +1,4 @@
-"""What schedules are chosen for, and what a schedule takes there."""
+"""The setting that schedules are chosen for, and a schedule's time in it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jaxcomm.simulate import clock
 
 @dataclass(frozen=True)
 class Setting:
-    """What calls run on, and what their schedules are built from.
+    """The ranks and links of calls, and the parts that their schedules are built from.
 
     `links` have no racks of their own: slow uplinks count as hosts' NICs (`Profile.network`). `ports` are the peers
     that a rank exchanges with at once. `min_gain` is what a schedule must save to count on a delay. `template` is

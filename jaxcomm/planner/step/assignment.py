@@ -1,4 +1,4 @@
-"""Which gradients form a bucket, which buckets use the late rank's delay, and how much of it: one delay for all.
+"""Assigns gradients to buckets, and the late rank's delay to buckets: one delay for all.
 
 The end of a step is the greatest of some sums of what the buckets take (see `queue`), so one linear inequality per sum
 and delay states it exactly, and CP-SAT finds the boundaries and schedules with the earliest end.

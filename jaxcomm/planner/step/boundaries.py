@@ -1,4 +1,4 @@
-"""The step as one decision: its buckets, what each runs, when, and what no step can beat."""
+"""The step as one decision: its buckets, their schedules and times, and the least time of any step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_SIZES: Final = 1000
 
 
 class Decision(NamedTuple):
-    """What the plan says of the step, the schedule for every size of bucket, and what the solver made of it.
+    """The plan's step, the schedule for every size of bucket, and the solver's results.
 
     The sizes are those of the planned buckets and of those that the profile has, for who keeps them.
     """

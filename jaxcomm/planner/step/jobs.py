@@ -97,11 +97,11 @@ class Jobs(NamedTuple):
         return float(np.concatenate([self.exposed(self.queue(each), packing) for each in some]).mean())
 
     def min_saving(self, run: BucketRange) -> float:
-        """What a bucket must save to take another option than the first."""
+        """Seconds that a bucket must save to take another option than the first."""
         return self.min_gain * self.options[run.bytes][0].after
 
     def min_savings(self, packing: Packing) -> float:
-        """What all buckets must save together."""
+        """Seconds that all buckets must save together."""
         return sum(self.min_saving(run) for run in packing.runs if packing.choice[run.bytes])
 
 

@@ -1,4 +1,4 @@
-"""What a step would take if a training accepted other mathematics: lost gradients, averages within groups, or both."""
+"""The time of a step if a training accepted other mathematics: drops, averages within groups, or both."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def relaxed_steps(
 
 
 class _Links(NamedTuple):
-    """What buckets take on links that lose packets or join racks, if they may lose a share, or nothing (None).
+    """Times of buckets on links that lose packets or join racks, if they may drop a share, or nothing (None).
 
     Where packets are lost, and in groups, buckets are summed by rings, which wait for the late rank. `everybody` has
     every NIC as slow as the slowest, and every uplink that its topology does not know; `beta` are seconds per byte of

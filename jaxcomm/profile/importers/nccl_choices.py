@@ -1,4 +1,4 @@
-"""Which algorithm and protocol NCCL took for which size, and α and β of each: they are links of their own.
+"""NCCL's algorithm and protocol by size, and α and β of each: they are links of their own.
 
 NCCL says it with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=TUNING, by names or, before 2.24, by numbers.
 """
@@ -20,7 +20,7 @@ _PROTOCOLS: Final = ("LL", "LL128", "SIMPLE")
 
 
 class NcclChoice(NamedTuple):
-    """What NCCL runs for a size."""
+    """NCCL's choice for a size."""
 
     algorithm: str
     protocol: str
