@@ -43,7 +43,7 @@ from jaxcomm.log import say_once
 
 
 class MessageCore(RailsCore, Protocol):
-    """What carries messages between processes once they are connected; one for each generation."""
+    """The core's transports between connected processes; one for each generation."""
 
     def shm_file(self) -> tuple[int, int]:
         """The descriptor of this process's shared-memory file, which the core keeps open, and the number it bears."""

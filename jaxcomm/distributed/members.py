@@ -46,7 +46,7 @@ def leave_last_job() -> None:
 
 
 class Connections:
-    """What `bootstrap` connects: the core's transports."""
+    """The core's transports, which `bootstrap` connects."""
 
     def __init__(self) -> None:
         """Makes them; the core has them once in a generation."""

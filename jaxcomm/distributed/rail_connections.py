@@ -156,7 +156,7 @@ def rails_shares(
     round_trips: Mapping[tuple[int, str], float],
     planned: Sequence[SharesFrom],
 ) -> dict[int, list[SharesFrom]]:
-    """What the rails to each process carry: as planned, else small calls by round trips and others by rates."""
+    """Shares of the rails to each process: as planned, else small calls by round trips and others by rates."""
     shares = {other: rails.shares(lead, own.rails, peers[other].rails, planned) for other, lead in leads.items()}
     if rails.is_planned(own.rails, planned):
         return shares

@@ -121,7 +121,7 @@ def common(own: Sequence[RailEnd], peer: Sequence[RailEnd]) -> list[str]:
 def shares(
     lead: Sequence[str], own: Sequence[RailEnd], peer: Sequence[RailEnd], planned: Sequence[SharesFrom]
 ) -> list[SharesFrom]:
-    """What each rail between two processes carries: as planned, by their rates, or, where one is unknown, evenly.
+    """Shares of the rails between two processes: as planned, by their rates, or, where one is unknown, even.
 
     Args:
       lead: the rails that lead from one to the other.

@@ -32,7 +32,7 @@ _MOST_ATTEMPTS = 32  # at once
 
 
 class RailsCore(Protocol):
-    """What carries messages over several rails."""
+    """The transport over several rails."""
 
     def lost_rails(self) -> list[tuple[int, int, int]]:
         """The rails that are cut and can be restored: process, number of the rail, how often it was cut so far."""

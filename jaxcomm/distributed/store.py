@@ -85,7 +85,7 @@ def remove(key: str) -> None:
 
 
 def lookup_all(keys: Mapping[int, str], deadline: float) -> tuple[dict[int, str], list[int]]:
-    """What each of several processes has published, or publishes before a deadline; and those that have not.
+    """The texts that processes have published, or publish before a deadline; and the processes that have not.
 
     Args:
       keys: of each process.

@@ -1,4 +1,4 @@
-"""What waits for a GPU: the fused kernel's door, NCCL's, and what a sum over GPUs becomes.
+"""Sums over GPUs: their lowering to the fused kernel, or to NCCL.
 
 No GPU has run it yet: `jaxcomm check` shows on the user's own machine what works there (checks), writes that down
 (certificate), and sums over GPUs use exactly that (lowering). Lowering for CUDA finds it by its name, measure and that

@@ -1,4 +1,4 @@
-"""What JAX's caches of traced and compiled functions depend on beside its own settings; threads have their own values.
+"""Settings of ours on which JAX's caches of traced and compiled functions depend; threads have their own values.
 
 JAX traces and compiles everything anew once a setting is made, so all are made before anything is traced: these, and
 those that JAX makes when `jax.extend`, which collectives use, is first imported (since 0.12).

@@ -1,4 +1,4 @@
-"""Which hosts are in one rack, which NICs and uplinks are slow: from what transfers between all pairs of ranks took.
+"""Finds racks, slow NICs and slow uplinks from the times of transfers between all pairs of ranks.
 
 Pure functions of the measured times.
 """
@@ -36,7 +36,7 @@ class ExchangeRound(NamedTuple):
 
 
 class Exchanges(NamedTuple):
-    """What exchanges took.
+    """The times of exchanges.
 
     Attributes:
       sizes: bytes in each direction, ascending; at least two.
@@ -76,7 +76,7 @@ def shuffled_matchings(ranks: int, times: int, most: int) -> list[list[Pair]]:
 
 
 def describe(found: Exchanges) -> dict[str, Any]:
-    """What a profile says of the links: `link`, `hosts`, and where they are known `topology`, `racks`, `nics`
+    """The links' fields of a profile: `link`, `hosts`, and where they are known `topology`, `racks`, `nics`
     and `incast`.
 
     `link` is of two ranks on one host if a host has several, else of two hosts of one rack: fitted to the medians over

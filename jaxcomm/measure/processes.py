@@ -127,7 +127,7 @@ def measure_processes(
 def measure_links(
     measurement: int | None = None, *, devices: Sequence[Any] = (), with_incast: bool = False
 ) -> Exchanges:
-    """What transfers between CPU devices take, in about a second, by `measure_processes` without psums.
+    """The times of transfers between CPU devices, in about a second, by `measure_processes` without psums.
 
     Args:
       measurement: its number, alike in all processes and no other one's. Without it all processes count alike, which
@@ -287,7 +287,7 @@ def _measure_transfers(job: _Job, sizes: Sequence[int], seconds: float, progress
 
 
 def _count_lost_packets(job: _Job, found: Exchanges) -> dict[str, Any]:
-    """What the profile says of them: the share on the worst way."""
+    """Their field of the profile: the share on the worst way."""
     hosts: dict[int, str] = {}  # by one process of each
     for (process, _), name in zip(job.ranks, job.hosts, strict=True):
         if name not in hosts.values():

@@ -21,7 +21,7 @@ MAX_BYTES: Final = 16 * 2**20
 
 
 class TrainingKey(Value):
-    """What a kept number of rounds depends on; `source` is the SHA-256 of the file that defines the training."""
+    """The key of a kept number of rounds; `source` is the SHA-256 of the file that defines the training."""
 
     train: Text
     source: Text

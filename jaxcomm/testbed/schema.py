@@ -1,4 +1,4 @@
-"""What a testbed file says: rails, racks and hosts, and what is wrong with them."""
+"""The testbed file: rails, racks and hosts, and the mistakes in them."""
 
 from __future__ import annotations
 

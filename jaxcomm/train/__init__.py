@@ -1,4 +1,4 @@
-"""What training does with a plan beyond exact sums: gradients without their least important parts, parameters averaged
+"""Training beyond exact sums: gradients without their least important parts, parameters averaged
 over a few ranks at a time.
 
 Imports collectives, plan, profile, ffi and Optax, and where groups are adjusted planner, measure and distributed. All

@@ -1,4 +1,4 @@
-"""What the processes of a check have in common: where they are, their data, and waiting for each other."""
+"""Shared by the processes of a check: where they are, their data, and waiting for each other."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Job(NamedTuple):
 
     @classmethod
     def from_arguments(cls) -> Job:
-        """What `ranks.run` gave this process behind its part."""
+        """The arguments that `ranks.run` gave this process behind its part."""
         return cls(int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
 
     def barrier(self, where: str) -> None:
@@ -65,7 +65,7 @@ def placed(unsharded: np.ndarray, mesh: Mesh) -> jax.Array:
 
 
 def rows_of(result: jax.Array, wanted: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """What this process's devices have of a result, and what they should have."""
+    """This process's part of a result, and the expected one."""
     for shard in result.addressable_shards:
         yield np.asarray(shard.data), wanted[shard.index]
 

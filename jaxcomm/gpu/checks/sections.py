@@ -29,7 +29,7 @@ Result = dict[str, Any]  # "state", "seconds", "rows"
 
 
 class Section(NamedTuple):
-    """What it shows, how long it may take, the module that shows it, the program around that, and its environment.
+    """A section: its claim, time limit, module, the program around that, and its environment.
 
     The module is called with these arguments and the file that its result goes into: {"rows": [...]}.
     """
@@ -99,7 +99,7 @@ def machine() -> Machine:
 
 
 def lacks(section: Section) -> str | None:
-    """What a section needs and this machine has not."""
+    """The needs of a section that this machine lacks."""
     needs = section.wrapper[:1]
     return f"{needs[0]} is not installed" if needs and shutil.which(needs[0]) is None else None
 

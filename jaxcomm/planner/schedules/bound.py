@@ -42,7 +42,7 @@ def lower_bound(chunks: int, nbytes: int, cluster: Cluster, late: int, delay: fl
     ranks, hosts, home = len(topology.hosts), len(sizes), sizes[topology.hosts[late]]
     byte_s = nbytes / chunks * cluster.beta
     fast, slow = cluster.alpha + byte_s, cluster.alpha + topology.slow * byte_s
-    # What ranks share is busy for a message's bytes only.
+    # A shared link is busy for a message's bytes only.
     per_rank, nic = topology.nic == "rank", slow if topology.nic == "rank" else topology.slow * byte_s
     ways = tuple([fast] * (max(sizes) > 1) + [slow] * (hosts > 1))
 
