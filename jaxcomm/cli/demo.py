@@ -19,7 +19,7 @@ from jaxcomm.errors import JaxcommError, require_extras
 from jaxcomm.measure.devices import SIZES, measure_devices
 from jaxcomm.plan import Plan
 from jaxcomm.profile import Profile
-from jaxcomm.report import plots, story, timeline
+from jaxcomm.report import demo, plots, timeline
 from jaxcomm.report.explanation import entry_for
 from jaxcomm.report.tables import seconds_text
 from jaxcomm.report.words import spec_text
@@ -91,7 +91,7 @@ def run(args: Namespace) -> int:
     with progress.clock("4/4 measuring the collective alone"):
         report = _report(args, measured, made, trained) | {"proof": str(proof)}
     lines = {
-        story.TRAININGS[name]: ([*itertools.accumulate(side.seconds[_WARM_UP:])], side.losses[_WARM_UP:])
+        demo.TRAININGS[name]: ([*itertools.accumulate(side.seconds[_WARM_UP:])], side.losses[_WARM_UP:])
         for name, side in trained.items()
     }
     panel = plots.Panel(
@@ -105,13 +105,13 @@ def run(args: Namespace) -> int:
     files.write(out / "timeline.svg", timeline.svg(schedule))
     report["seconds"] = time.perf_counter() - start
     output.write_json(out / "report.json", report)
-    files.write(out / "report.md", story.markdown(report))
+    files.write(out / "report.md", demo.markdown(report))
     if args.json:
         output.print_json(report)
     else:
         # `make demo` calls a program that is not on the user's PATH.
         called = sys.argv[0] if Path(sys.argv[0]).name == "jaxcomm" and not shutil.which("jaxcomm") else "jaxcomm"
-        print(story.screen(report, args.out, called))
+        print(demo.screen(report, args.out, called))
     return 0
 
 

@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from jaxcomm.distributed import rails
-from jaxcomm.distributed.cold_rail import cold_rail, round_trip_s, with_cold_range
 from jaxcomm.distributed.connector import connect_to
 from jaxcomm.distributed.listener import HANDSHAKE_S
+from jaxcomm.distributed.lowest_latency_rail import lowest_latency_rail, round_trip_s, with_range_for_small_calls
 from jaxcomm.distributed.records import Record, share_memory
 from jaxcomm.errors import JaxcommError
 from jaxcomm.ffi.shares import SharesFrom
@@ -161,10 +161,12 @@ def rails_shares(
     if rails.is_planned(own.rails, planned):
         return shares
     by_rate = {other: each[0].shares for other, each in shares.items()}
-    cold = cold_rail({other: max(each, key=each.__getitem__) for other, each in by_rate.items()}, round_trips)
-    if cold is None:
+    chosen = lowest_latency_rail(
+        {other: max(each, key=each.__getitem__) for other, each in by_rate.items()}, round_trips
+    )
+    if chosen is None:
         return shares
     return {
-        other: with_cold_range(by_rate[other], rails.rates(lead, own.rails, peers[other].rails), cold)
+        other: with_range_for_small_calls(by_rate[other], rails.rates(lead, own.rails, peers[other].rails), chosen)
         for other, lead in leads.items()
     }

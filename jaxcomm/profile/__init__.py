@@ -23,7 +23,6 @@ from jaxcomm.profile.drop_study import Excess, Trial, Trials
 from jaxcomm.profile.files import load, save, validate
 from jaxcomm.profile.fit import fit
 from jaxcomm.profile.importers import read_any
-from jaxcomm.profile.lateness import Straggler, find_straggler, late_ranks
 from jaxcomm.profile.networks import on_hosts, with_network
 from jaxcomm.profile.racks_and_rails import Channels, CoreRate, PacketLoss, Rack, Rail, Sample
 from jaxcomm.profile.run_statistics import from_stats
@@ -35,6 +34,7 @@ from jaxcomm.profile.schema import (
     Provenance,
     json_schema,
 )
+from jaxcomm.profile.straggler import Straggler, find_straggler, late_ranks
 from jaxcomm.profile.tolerance import Impact, Layer, Switch, Tolerance
 
 __all__ = [

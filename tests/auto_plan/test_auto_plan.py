@@ -22,7 +22,7 @@ from jaxcomm.collectives.choice import without_plan
 from jaxcomm.distributed.outages import ProcessGone
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import encode
-from jaxcomm.profile import Profile, lateness
+from jaxcomm.profile import Profile, straggler
 
 LINKS = {
     "link": {"alpha_s": 1e-5, "beta_s_per_byte": 8e-9, "source": "a test"},
@@ -92,7 +92,7 @@ class Run:
 
     def _plan_text(self, profile: Profile, has_ended: Callable[[float], bool]) -> str:
         del has_ended
-        self.planned.append(lateness.late_ranks(profile))
+        self.planned.append(straggler.late_ranks(profile))
         return encode(planner.plan(profile))
 
 

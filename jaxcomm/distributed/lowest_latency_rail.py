@@ -24,7 +24,7 @@ _FACTOR, _LEAST_GAIN_S = 2, 20e-6  # by which a round trip must be less: what al
 _SEVERAL_SEGMENTS: Final = 128 << 10  # from so many bytes on a message has two: kShortestSegment of message_graph.h
 
 
-class ColdRail(NamedTuple):
+class LowestLatencyRail(NamedTuple):
     """The rail of small calls.
 
     Attributes:
@@ -46,7 +46,9 @@ def round_trip_s(connection: socket.socket) -> float | None:
     return None if microseconds in _NO_RTT else microseconds * 1e-6
 
 
-def cold_rail(firsts: Mapping[int, str], round_trips: Mapping[tuple[int, str], float]) -> ColdRail | None:
+def lowest_latency_rail(
+    firsts: Mapping[int, str], round_trips: Mapping[tuple[int, str], float]
+) -> LowestLatencyRail | None:
     """The rail to all processes whose round trip is less than half of the first rails', if there is one.
 
     It is chosen by medians over the processes, the same for all of them: a thread that waits can help on one first rail
@@ -66,28 +68,31 @@ def cold_rail(firsts: Mapping[int, str], round_trips: Mapping[tuple[int, str], f
     least = min(medians, key=medians.__getitem__)
     today = statistics.median(round_trips[first] for first in firsts.items())
     gain_s = today - medians[least]
-    return ColdRail(least, gain_s) if today > _FACTOR * medians[least] and gain_s >= _LEAST_GAIN_S else None
+    return LowestLatencyRail(least, gain_s) if today > _FACTOR * medians[least] and gain_s >= _LEAST_GAIN_S else None
 
 
-def with_cold_range(shares: Mapping[str, int], rates: Mapping[str, int], cold: ColdRail) -> list[SharesFrom]:
-    """A process's shares: of small calls on the cold rail alone, of larger ones as they were.
+def with_range_for_small_calls(
+    shares: Mapping[str, int], rates: Mapping[str, int], chosen: LowestLatencyRail
+) -> list[SharesFrom]:
+    """A process's shares: of small calls on the lowest-latency rail alone, of larger ones as they were.
 
-    The cold rail is ahead with a message of one segment until its lower rate has cost what it gained on the way. From
-    128 KiB on messages have several segments, and are faster over several rails. Where no rail has a higher rate, the
-    cold one also becomes the first of all, which carries the messages of one segment that larger calls have.
+    It is ahead with a message of one segment until its lower rate has cost what it gained on the way. From 128 KiB on
+    messages have several segments, and are faster over several rails. Where no rail has a higher rate, it also becomes
+    the first of all, which carries the messages of one segment that larger calls have.
 
     Args:
-      shares: of one process by rail, the cold one among them.
+      shares: of one process by rail, that rail among them.
       rates: of these rails in Mbit/s; where they are not known, all alike.
-      cold: of all processes.
+      chosen: of all processes.
     """
     first = max(shares, key=shares.__getitem__)
-    if first == cold.name:
+    if first == chosen.name:
         return [SharesFrom(0, shares)]
-    alone = SharesFrom(0, {name: sum(shares.values()) * (name == cold.name) for name in shares})
-    if rates[cold.name] >= rates[first]:
-        most = {**shares, cold.name: shares[cold.name] + 2, first: shares[first] - 2}  # shares of one rate are 1 apart
+    alone = SharesFrom(0, {name: sum(shares.values()) * (name == chosen.name) for name in shares})
+    if rates[chosen.name] >= rates[first]:
+        # Shares of one rate are 1 apart.
+        most = {**shares, chosen.name: shares[chosen.name] + 2, first: shares[first] - 2}
         return [alone, SharesFrom(_SEVERAL_SEGMENTS, most)]
-    longer_s = 8e-6 / rates[cold.name] - 8e-6 / rates[first]  # a byte takes
-    threshold = min(round(cold.gain_s / 2 / longer_s), _SEVERAL_SEGMENTS)
+    longer_s = 8e-6 / rates[chosen.name] - 8e-6 / rates[first]  # a byte takes
+    threshold = min(round(chosen.gain_s / 2 / longer_s), _SEVERAL_SEGMENTS)
     return [alone, SharesFrom(threshold, shares)]  # above 0: a byte takes 8 µs at most, the least gain is 10 one way

@@ -13,7 +13,7 @@ RAILS = "127.0.0.1:500,127.0.0.2:125"
 
 @pytest.fixture(scope="module")
 def job() -> list[Process]:
-    found = jobs.run("tests.processes.cold_rail", processes=2, transport="tcp", JAXCOMM_RAILS=RAILS)
+    found = jobs.run("tests.processes.lowest_latency_rail", processes=2, transport="tcp", JAXCOMM_RAILS=RAILS)
     for process in found:
         assert process.status == 0, process.output
         assert all(report["right"] for report in process.reports.values())

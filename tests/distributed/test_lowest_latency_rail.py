@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from jaxcomm.distributed.cold_rail import ColdRail, cold_rail, round_trip_s, with_cold_range
+from jaxcomm.distributed.lowest_latency_rail import (
+    LowestLatencyRail,
+    lowest_latency_rail,
+    round_trip_s,
+    with_range_for_small_calls,
+)
 from jaxcomm.ffi.shares import UNITS, in_units
 
 US = 1e-6
@@ -40,13 +45,13 @@ def round_trips(*by_process: Mapping[str, float]) -> dict[tuple[int, str], float
 def test_a_rail_takes_small_calls_if_its_round_trip_is_clearly_less(
     by_process: Sequence[Mapping[str, float]], expected: tuple[str, float] | None
 ) -> None:
-    found = cold_rail(dict.fromkeys(range(len(by_process)), "a"), round_trips(*by_process))
+    found = lowest_latency_rail(dict.fromkeys(range(len(by_process)), "a"), round_trips(*by_process))
     assert found == (expected and (expected[0], pytest.approx(expected[1] * US)))
 
 
 def test_processes_with_other_first_rails_get_one() -> None:
     measured = round_trips({"a": 500, "b": 50}, {"a": 600, "b": 50}, {"a": 700, "b": 50})
-    assert cold_rail({0: "a", 1: "b", 2: "a"}, measured) == ("b", pytest.approx(450 * US))
+    assert lowest_latency_rail({0: "a", 1: "b", 2: "a"}, measured) == ("b", pytest.approx(450 * US))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +67,7 @@ def test_a_slower_rail_takes_calls_as_long_as_it_is_ahead(
     rates: Mapping[str, int], gain_us: float, threshold: int
 ) -> None:
     shares = dict(zip(rates, in_units([*rates.values()]), strict=True))
-    found = with_cold_range(shares, rates, ColdRail("b", gain_us * US))
+    found = with_range_for_small_calls(shares, rates, LowestLatencyRail("b", gain_us * US))
     assert [tuple(each) for each in found] == [(0, {"a": 0, "b": UNITS}), (threshold, shares)]
 
 
@@ -72,7 +77,7 @@ def test_of_rails_of_one_rate_it_is_the_first_of_large_calls_too(count: int) -> 
     shares = dict(zip(names, in_units([1] * count), strict=True))
     first = max(shares, key=shares.__getitem__)
     for cold in names:
-        found = with_cold_range(shares, dict.fromkeys(names, 1), ColdRail(cold, 1e-3))
+        found = with_range_for_small_calls(shares, dict.fromkeys(names, 1), LowestLatencyRail(cold, 1e-3))
         if cold == first:
             assert found == [(0, shares)]
             continue
@@ -87,13 +92,18 @@ def test_shares_that_are_rounded_do_not_hide_that_rates_are_alike() -> None:
     rates = {"a": 10_001, "b": 10_000, "c": 10_000}
     shares = dict(zip(rates, in_units([*rates.values()]), strict=True))
     assert max(shares, key=shares.__getitem__) == "b"  # though a is faster
-    assert [each.min_bytes for each in with_cold_range(shares, rates, ColdRail("c", 1e-3))] == [0, 128 << 10]
+    assert [each.min_bytes for each in with_range_for_small_calls(shares, rates, LowestLatencyRail("c", 1e-3))] == [
+        0,
+        128 << 10,
+    ]
 
 
 def test_from_the_threshold_on_messages_have_two_segments() -> None:
     header = (Path(__file__).parents[2] / "cc/executor/message_graph.h").read_text()
     [kib] = re.findall(r"kShortestSegment = (\d+) << 10;", header)
-    (_, (threshold, _)) = with_cold_range({"a": 513, "b": 511}, {"a": 1, "b": 1}, ColdRail("b", 1e-3))
+    (_, (threshold, _)) = with_range_for_small_calls(
+        {"a": 513, "b": 511}, {"a": 1, "b": 1}, LowestLatencyRail("b", 1e-3)
+    )
     assert threshold == 2 * int(kib) << 10
 
 
