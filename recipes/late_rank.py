@@ -123,7 +123,7 @@ class Watched(Training):
         """Profile and plan of what the run has recorded in the first process; False if nobody is late."""
         found = profile.from_stats()
         profile.save(found, path.with_name("profile.json"))
-        late = profile.straggler(found)
+        late = profile.find_straggler(found)
         if not late.is_late:
             print(f"{nobody_late_text(f'worker {late.rank}', late, self._workers)}: it goes on without a plan")
             return False

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 import jax
 
-from jaxcomm import choice, ffi
-from jaxcomm.choice import PLANS
-from jaxcomm.communicator import Hashes
+from jaxcomm import ffi
+from jaxcomm.collectives import choice
+from jaxcomm.collectives.choice import PLANS
+from jaxcomm.collectives.communicator import Hashes
 from jaxcomm.ffi.cpu import CPU
 from jaxcomm.log import say_once
 

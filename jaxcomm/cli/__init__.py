@@ -16,9 +16,8 @@ import threading
 from collections.abc import Sequence
 from typing import TextIO, cast
 
-from jaxcomm import extras
 from jaxcomm.cli.exit_codes import FAILED, INTERRUPTED, OK, VERSION, CommandError
-from jaxcomm.errors import JaxcommError
+from jaxcomm.errors import JaxcommError, missing_extra
 from jaxcomm.log import printable
 
 
@@ -63,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         package = (error.name or "").partition(".")[0]
         if package == "jaxcomm":
             raise
-        return errors.show(extras.missing(package, "this command"))
+        return errors.show(missing_extra(package, "this command"))
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not str(error).startswith("RESOURCE_EXHAUSTED"):
             raise

@@ -11,15 +11,15 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from jaxcomm import extras, files, plan, planner, profile, simulate
+from jaxcomm import files, plan, planner, profile, simulate
 from jaxcomm.cli.common import arguments, options, output, progress
 from jaxcomm.cli.common.arguments import Late
 from jaxcomm.cli.common.host_devices import use_host_devices
-from jaxcomm.errors import JaxcommError
+from jaxcomm.errors import JaxcommError, require_extras
 from jaxcomm.measure.devices import SIZES, measure_devices
 from jaxcomm.plan import Plan
 from jaxcomm.profile import Profile
-from jaxcomm.report import plots, story, timeline
+from jaxcomm.report import demo, plots, timeline
 from jaxcomm.report.explanation import entry_for
 from jaxcomm.report.tables import seconds_text
 from jaxcomm.report.words import spec_text
@@ -74,7 +74,7 @@ def run(args: Namespace) -> int:
             f"--batch {args.batch} on {args.devices} devices is more than the {_IMAGES} images that there are.\n"
             f"  Cure: --batch {_IMAGES // args.devices}, or less."
         )
-    extras.require("jaxcomm demo", "flax", "matplotlib", "optax", "ortools", "sklearn")
+    require_extras("jaxcomm demo", "flax", "matplotlib", "optax", "ortools", "sklearn")
     out = files.make_folder(args.out)
     files.check_writable(out / "report.md")
     use_host_devices(args.devices)
@@ -89,7 +89,7 @@ def run(args: Namespace) -> int:
     with progress.clock("4/4 measuring the collective alone"):
         report = _report(args, measured, made, trained) | {"proof": str(proof)}
     lines = {
-        story.TRAININGS[name]: ([*itertools.accumulate(side.seconds[_WARM_UP:])], side.losses[_WARM_UP:])
+        demo.TRAININGS[name]: ([*itertools.accumulate(side.seconds[_WARM_UP:])], side.losses[_WARM_UP:])
         for name, side in trained.items()
     }
     panel = plots.Panel(
@@ -103,13 +103,13 @@ def run(args: Namespace) -> int:
     files.write(out / "timeline.svg", timeline.svg(schedule))
     report["seconds"] = time.perf_counter() - start
     output.write_json(out / "report.json", "demo", report)
-    files.write(out / "report.md", story.markdown(report))
+    files.write(out / "report.md", demo.markdown(report))
     if args.json:
         output.print_json("demo", report)
     else:
         # `make demo` calls a program that is not on the user's PATH.
         called = sys.argv[0] if Path(sys.argv[0]).name == "jaxcomm" and not shutil.which("jaxcomm") else "jaxcomm"
-        print(story.screen(report, args.out, called))
+        print(demo.screen(report, args.out, called))
     return 0
 
 
@@ -163,7 +163,7 @@ def _report(args: Namespace, measured: Profile, made: Plan, trained: dict[str, A
 
     [trained_site] = [site for site in ffi.sites() if site["calls"] and site["plan"] == made.hash[:8]]
     nbytes = digits.gradient_bytes(args.hidden)
-    late, link = profile.straggler(measured), measured.link
+    late, link = profile.find_straggler(measured), measured.link
     plans = {name: bench_late.single(name, args.devices, args.late) for name in ("ring", "direct")} | {"plan": made}
     predicted = {
         name: simulate.seconds(

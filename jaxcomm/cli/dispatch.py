@@ -19,7 +19,7 @@ COMMANDS = {
     "profile": "measure this machine's host devices, or a job's processes: link cost and who is late",
     "profile import": "turn another tool's log or trace into a profile; its format is recognized",
     "profile step": "measure when in your training step each gradient is ready, for the plan's buckets",
-    "profile loss-bound": "measure how much loss of gradients a training bears in the same rounds",
+    "profile drop-bound": "measure how much of its gradients a training can drop in the same rounds",
     "plan": "choose an allreduce schedule per byte range from a profile",
     "verify": "prove that plan files, or the built-in schedules, compute the sum",
     "explain": "say what a plan does, why, what it was compared with, and when it would not help",

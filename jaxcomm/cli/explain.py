@@ -8,7 +8,7 @@ from jaxcomm import files, plan
 from jaxcomm.cli.common import options, output
 from jaxcomm.errors import JaxcommError
 from jaxcomm.report import considered, explanation, timeline, trace
-from jaxcomm.report.step_report import gantt
+from jaxcomm.report.step import gantt
 from jaxcomm.simulate import link_of
 
 EXAMPLE = """
@@ -52,7 +52,7 @@ def run(args: Namespace) -> int:
                 f"{args.plan}: the plan has no step to draw, as its profile has no gradient buckets.\n"
                 "  Cure: plan from a profile with `buckets`."
             )
-        files.write(args.step_svg, gantt(loaded, loaded.rail_step or loaded.step))
+        files.write(args.step_svg, gantt(loaded, loaded.step))
     if args.explain_json:
         output.write_json(args.explain_json, "considered", considered.considered(loaded))
     if args.json:

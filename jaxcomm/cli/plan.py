@@ -9,18 +9,18 @@ from collections.abc import Iterator
 from jaxcomm import files, plan, planner, profile
 from jaxcomm.cli.common import arguments, network_options, options, output, progress
 from jaxcomm.report import considered, explanation
-from jaxcomm.report.between_hosts_report import between_hosts_headline
-from jaxcomm.report.groups_report import groups_headline
-from jaxcomm.report.halves_report import halves_table
-from jaxcomm.report.loss_report import loss_headline
-from jaxcomm.report.rails_report import rails_headline
-from jaxcomm.report.step_report import relaxed_lines, step_headline
+from jaxcomm.report.drops import drops_headline
+from jaxcomm.report.groups import groups_headline
+from jaxcomm.report.halves import halves_table
+from jaxcomm.report.rails import rails_headline
+from jaxcomm.report.step import relaxed_lines, step_headline
+from jaxcomm.report.transport import transport_headline
 
 EXAMPLE = """
     jaxcomm plan profile.json --out plan.json
     jaxcomm plan profile.json --hosts 4+4 --nic host --slow 4
     jaxcomm plan profile.json --racks 5+3 --uplink 4 --model-bytes 100MiB
-    jaxcomm plan profile.json --model VGG16 --loss-budget 5%
+    jaxcomm plan profile.json --model VGG16 --drop-budget 5%
     jaxcomm plan profile.json --min-gain 5% --time-limit 30 --solver-log
 """
 
@@ -42,15 +42,18 @@ def add_arguments(parser: ArgumentParser) -> None:
     network_options.add_arguments(parser)
     options.model_bytes(parser, "all buckets, or the collective")
     parser.add_argument(
-        "--loss-bound",
+        "--drop-bound",
         type=arguments.fraction,
         metavar="SHARE",
         help="part of each gradient that may be lost (as measured)",
     )
     parser.add_argument(
-        "--loss-budget", type=arguments.fraction, metavar="SHARE", help="of all gradients that may be lost (the bound)"
+        "--drop-budget",
+        type=arguments.fraction,
+        metavar="SHARE",
+        help="of all gradients that may be dropped (the bound)",
     )
-    parser.add_argument("--model", default="", metavar="NAME", help="take the loss bound published for this model")
+    parser.add_argument("--model", default="", metavar="NAME", help="take the bound of drops published for this model")
     parser.add_argument("--seed", type=int, default=0, help="seed of the searches (0)")
     parser.add_argument("--solver-log", action="store_true", help="show the solver's log on standard error")
     parser.add_argument("--dry-run", action="store_true", help="plan and show, write nothing")
@@ -70,8 +73,8 @@ def run(args: Namespace) -> int:
             seed=args.seed,
             min_gain=args.min_gain,
             ports=args.ports,
-            loss_bound=args.loss_bound,
-            loss_budget=args.loss_budget,
+            drop_bound=args.drop_bound,
+            drop_budget=args.drop_budget,
             model=args.model,
             progress=lambda share: bar.update(share - bar.n),
             log=log,
@@ -102,10 +105,10 @@ def _headlines(made: plan.Plan) -> Iterator[str]:
         yield rails_headline(made.rails)
     if made.groups:
         yield groups_headline(made.groups)
-    if made.loss:
-        yield loss_headline(made.loss)
-    if made.between_hosts:
-        yield between_hosts_headline(made.between_hosts)
+    if made.drops:
+        yield drops_headline(made.drops)
+    if made.transport:
+        yield transport_headline(made.transport)
     if made.step:
         yield step_headline(made.step)
         yield from relaxed_lines(made.step)

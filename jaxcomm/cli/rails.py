@@ -16,8 +16,8 @@ from jaxcomm.distributed.interfaces import interfaces
 from jaxcomm.distributed.job import is_job
 from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.errors import JaxcommError
+from jaxcomm.ffi.shares import UNITS, SharesFrom
 from jaxcomm.report.tables import bytes_text, seconds_text, table
-from jaxcomm.shares import UNITS, SharesFrom
 
 EXAMPLE = """
     jaxcomm rails

@@ -7,10 +7,11 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import get_args
 
-from jaxcomm import extras, files
+from jaxcomm import files
 from jaxcomm.cli import simulate_rows
 from jaxcomm.cli.common import options, output, progress, simulated
 from jaxcomm.cli.simulate_rows import SimulatedTimes
+from jaxcomm.errors import require_extras
 from jaxcomm.report import plots
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.schedules.schedule import CollectiveKind
@@ -44,7 +45,7 @@ def run(args: Namespace) -> int:
     """Predicts, prints and plots."""
     files.check_writable(args.plot)
     if args.plot:
-        extras.require("--plot", "matplotlib")
+        require_extras("--plot", "matplotlib")
     given = simulated.read(args)
     delays = given.delays or (simulated.LATE if args.collective == "all_reduce" else [0.0])
     rows = []

@@ -19,7 +19,7 @@ from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import Delays, Forecast, Network
 
 EXAMPLE = """
-    jaxcomm simulate events --profile profile.json --plan plan.json --sizes 64MiB --loss 0.1% --bound 10%
+    jaxcomm simulate events --profile profile.json --plan plan.json --sizes 64MiB --packet-loss 0.1% --bound 10%
     jaxcomm simulate events --ranks 8 --sizes 1MiB --late-ms 0,20 --repeats 10
 """
 
@@ -50,7 +50,9 @@ class Row(NamedTuple):
 def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     simulated.add_arguments(parser)
-    parser.add_argument("--loss", type=arguments.fraction, metavar="0.1%", help="share of the packets that are lost")
+    parser.add_argument(
+        "--packet-loss", type=arguments.fraction, metavar="0.1%", help="share of the packets that are lost"
+    )
     parser.add_argument(
         "--bound", type=arguments.fraction, metavar="10%", help="share of a message that may stay lost (nothing)"
     )
@@ -62,12 +64,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Runs every schedule in every case, and prints."""
-    if args.loss is not None and args.loss > _MOST_LOST:
+    if args.packet_loss is not None and args.packet_loss > _MOST_LOST:
         raise JaxcommError(
-            f"--loss is {100 * args.loss:g}%; the models hold for links that lose at most half.\n  Cure: a smaller one."
+            f"--packet-loss is {100 * args.packet_loss:g}%; the models hold for links that lose at most half.\n"
+            "  Cure: a smaller one."
         )
     given = simulated.read(args)
-    cases = [case._replace(network=_with_loss(case.network, args)) for case in _cases(given)]
+    cases = [case._replace(network=_with_packet_loss(case.network, args)) for case in _cases(given)]
     each = [
         (case, nbytes, schedule)
         for case in cases
@@ -94,7 +97,7 @@ def run(args: Namespace) -> int:
 
 def _cases(given: Simulated) -> list[Case]:
     if measured := given.measured:
-        late = profile.straggler(measured) if measured.arrivals else None
+        late = profile.find_straggler(measured) if measured.arrivals else None
         known = (late.rank, Delays(late.delays)) if late and late.is_late else None
         return [Case(measured.ranks, Network.of(measured), measured.arrivals, known)]
     cases = []
@@ -108,16 +111,16 @@ def _cases(given: Simulated) -> list[Case]:
     return cases
 
 
-def _with_loss(network: Network, args: Namespace) -> Network:
-    loss = network.loss
-    if args.loss is not None:
-        loss = loss.model_copy(update={"rate": args.loss}) if loss else PacketLoss(rate=args.loss)
+def _with_packet_loss(network: Network, args: Namespace) -> Network:
+    loss = network.packet_loss
+    if args.packet_loss is not None:
+        loss = loss.model_copy(update={"rate": args.packet_loss}) if loss else PacketLoss(rate=args.packet_loss)
     if args.bound is not None and loss is None:
         raise JaxcommError(
             f"--bound is {args.bound:g}, but no packet is ever lost.\n"
-            "  Cure: --loss 0.1%, or a profile whose loss was measured"
+            "  Cure: --packet-loss 0.1%, or a profile whose packet loss was measured"
         )
-    return dataclasses.replace(network, loss=loss, bound=args.bound)
+    return dataclasses.replace(network, packet_loss=loss, bound=args.bound)
 
 
 def _schedules(case: Case, nbytes: int, planned: Plan | None) -> list[tuple[str, Schedule]]:
@@ -151,9 +154,9 @@ def _described(network: Network) -> str:
         parts.append(f"{len(network.uplinks)} racks, each with one shared uplink, up to {slowest:g} times slower")
     if network.nics:
         parts.append(f"{np.count_nonzero(np.array(network.nics) > 1)} slow NICs")
-    if network.loss:
+    if network.packet_loss:
         kept = "TCP repairs all" if network.bound is None else f"up to {network.bound:.3g} of a message may stay lost"
-        parts.append(f"{network.loss.rate:.3g} of the packets lost, {kept}")
+        parts.append(f"{network.packet_loss.rate:.3g} of the packets lost, {kept}")
     return "; ".join(parts)
 
 

@@ -10,7 +10,8 @@ from jaxcomm import simulate
 from jaxcomm.cli.common.simulated import Simulated
 from jaxcomm.plan.specs import build_half
 from jaxcomm.plan.values import Plain
-from jaxcomm.planner.schedules import Setting, half_specs
+from jaxcomm.planner.halves import half_specs
+from jaxcomm.planner.schedules import Setting
 from jaxcomm.report.words import spec_text
 from jaxcomm.schedules import Schedule
 from jaxcomm.schedules.halves import Half

@@ -17,7 +17,7 @@ from jaxcomm.planner import rails
 from jaxcomm.planner.late_ranks import LateRanks
 from jaxcomm.profile import Profile, Straggler
 from jaxcomm.report.explanation import entry_for
-from jaxcomm.report.rails_report import shares_text
+from jaxcomm.report.rails import shares_text
 from jaxcomm.report.tables import bytes_text, seconds_text, table
 from jaxcomm.report.words import nobody_late_text, spec_text
 
@@ -174,7 +174,7 @@ def _predict(given: Profile, sizes: list[int], ports: int, model: int) -> list[P
 def _lateness(measured: Profile) -> str:
     if not measured.arrivals:
         return "nobody known to be late"
-    late = profile.straggler(measured)
+    late = profile.find_straggler(measured)
     if not late.is_late:
         return nobody_late_text(f"rank {late.rank}", late, measured.ranks)
     return (
@@ -184,7 +184,7 @@ def _lateness(measured: Profile) -> str:
 
 def _straggler(measured: Profile) -> Straggler | None:
     """The late rank, if one is known."""
-    late = profile.straggler(measured) if measured.arrivals else None
+    late = profile.find_straggler(measured) if measured.arrivals else None
     return late if late and late.is_late else None
 
 

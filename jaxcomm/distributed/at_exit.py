@@ -1,4 +1,4 @@
-"""What a process does when it ends, and a fork of it does not: the connections and threads are the process's."""
+"""Runs functions when a process ends, but not in its forks: connections and threads are the process's."""
 
 from __future__ import annotations
 

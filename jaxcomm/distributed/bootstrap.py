@@ -14,8 +14,8 @@ from jaxcomm.distributed.connecting import connect_as
 from jaxcomm.distributed.membership import Membership, MessageCore
 from jaxcomm.distributed.settings import NamedRail, Settings
 from jaxcomm.errors import JaxcommError
+from jaxcomm.ffi.shares import SharesFrom
 from jaxcomm.log import say_once
-from jaxcomm.shares import SharesFrom
 
 _lock = threading.Lock()
 # The store that it was made through, the membership or the error, the settings, and the planned shares of rails.

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from jaxcomm.distributed import host, rails, stages, udp_paths
+from jaxcomm.distributed import rails, records, stages, udp_paths
 from jaxcomm.distributed.addresses import listening_socket
 from jaxcomm.distributed.introductions import Introduced, agree_on_key, check_is_first, exchange_records, own_record
 from jaxcomm.distributed.listener import Listener
@@ -33,8 +33,8 @@ from jaxcomm.distributed.repair import Repair
 from jaxcomm.distributed.settings import Settings
 from jaxcomm.distributed.udp_paths import UdpPath
 from jaxcomm.distributed.ways import agreed_way
+from jaxcomm.ffi.shares import SharesFrom
 from jaxcomm.log import say_once
-from jaxcomm.shares import SharesFrom
 
 
 class _Ends(NamedTuple):
@@ -89,7 +89,7 @@ def connect_as(
             over_udp = chosen.transport == "udp" or (chosen.follows_plan and chosen.planned_transport == "udp")
             own = own_record(process, chosen, over_udp, core, ends.rails, planned)
             job = Introduced(own, exchange_records(own, others, key, deadline), key, deadline)
-            transport = host.between_hosts(job.records)
+            transport = records.transport(job.records)
             if over_udp and transport == "tcp":
                 by_tcp = [other for other, peer in job.peers.items() if not peer.udp_between_hosts]
                 say_once(f"processes {', '.join(map(str, by_tcp))} follow no plan's UDP; TCP connects all.")
@@ -122,7 +122,7 @@ def _open_files(job: Introduced, after_failure: contextlib.ExitStack) -> dict[in
     """The descriptors of the files of processes that share memory with this one."""
     files = {}
     for other in job.sharing():
-        files[other] = host.open_shared_memory(job.peers[other])
+        files[other] = records.open_shared_memory(job.peers[other])
         after_failure.callback(os.close, files[other])
     return files
 

@@ -9,13 +9,13 @@ import socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jaxcomm.distributed import host, names, rails, records, secret, stages, store
+from jaxcomm.distributed import rails, records, secret, stages, store
 from jaxcomm.distributed.membership import MessageCore
 from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.records import Record
 from jaxcomm.distributed.settings import Settings
 from jaxcomm.errors import JaxcommError
-from jaxcomm.shares import SharesFrom
+from jaxcomm.ffi.shares import SharesFrom
 
 
 class Introduced(NamedTuple):
@@ -33,7 +33,7 @@ class Introduced(NamedTuple):
 
     def sharing(self) -> list[int]:
         """The processes that share memory with this one."""
-        return [other for other, peer in self.peers.items() if host.share_memory(self.own, peer)]
+        return [other for other, peer in self.peers.items() if records.share_memory(self.own, peer)]
 
     def lookup(self, stage: str) -> dict[int, str]:
         """The texts that the others published at a stage that connects."""
@@ -69,7 +69,7 @@ def agree_on_key(process: int, chosen: Settings, generation: int, deadline: floa
             f"JAXCOMM_SECRET_FILE is set in process {with_file}, and not in process {without}.\n"
             "  Cure: set it in all processes, or in none."
         )
-    return generation, secret.key(bytes.fromhex(published) or own, names.job(), generation)
+    return generation, secret.key(bytes.fromhex(published) or own, records.job_name(), generation)
 
 
 def own_record(
@@ -83,7 +83,7 @@ def own_record(
     """The record of this process, which listens on `own_rails`."""
     shared = (-1, 0) if chosen.transport in ("tcp", "udp") else core.shm_file()
     digest = hashlib.sha256(json.dumps(planned).encode()).hexdigest()[:16] if planned else ""
-    identity = chosen.host or host.identity()
+    identity = chosen.host or records.host_identity()
     name = socket.gethostname()
     return Record(process, chosen.transport, over_udp, identity, os.getpid(), *shared, tuple(own_rails), digest, name)
 

@@ -23,7 +23,7 @@ _OPEN_MPI = ("OMPI_COMM_WORLD_", "OMPI_MCA_orte_hnp_uri")  # JAX would ask Open 
 
 
 def command(words: Sequence[str], *, is_module: bool = False) -> list[str]:
-    """What each process runs: a Python script, a Python module, or another program.
+    """The program of each process: a Python script, a Python module, or another one.
 
     Args:
       words: the script's path, the module's name or the program, and its arguments.

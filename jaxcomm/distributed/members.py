@@ -21,7 +21,7 @@ from jaxcomm.distributed.membership import Membership
 from jaxcomm.distributed.settings import MOST_RAILS, NamedRail
 from jaxcomm.distributed.udp_paths import UdpPath
 from jaxcomm.ffi.cpu import CPU
-from jaxcomm.shares import SharesFrom
+from jaxcomm.ffi.shares import SharesFrom
 
 _POLL_S: Final = 0.002
 

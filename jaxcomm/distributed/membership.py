@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.repair import RailsCore, Repair
 from jaxcomm.distributed.udp_paths import UdpPath
-from jaxcomm.shares import SharesFrom
+from jaxcomm.ffi.shares import SharesFrom
 
 
 class MessageCore(RailsCore, Protocol):

@@ -53,7 +53,7 @@ class Settings(NamedTuple):
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
-    """What the environment says.
+    """The settings in the environment.
 
     Raises:
       JaxcommError: a variable's value cannot be meant.

@@ -34,7 +34,7 @@ def add_platform(name: str, counters: int) -> None:
 
 
 def count(x: jax.Array, segment_bytes: int) -> int:
-    """How many segments `x` has."""
+    """The number of segments of `x`."""
     return math.ceil(x.size * x.dtype.itemsize / segment_bytes)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from jaxcomm.errors import ProfileError
 from jaxcomm.measure.psum_loop import WARMUP_STEPS, late_text, loop, run, wrong_late_ranks, zeros
 from jaxcomm.profile.fit import fit
-from jaxcomm.profile.numbers import Sample
+from jaxcomm.profile.racks_and_rails import Sample
 from jaxcomm.profile.schema import Collective, ExecutorName, Link, Profile, Provenance
 
 SIZES = tuple(2**power for power in range(12, 25, 2))
@@ -61,7 +61,8 @@ def measure_devices(
     _check(devices, sizes, steps, late)
     import jax
 
-    from jaxcomm import communicator, ffi
+    from jaxcomm import ffi
+    from jaxcomm.collectives import communicator
 
     mesh = jax.sharding.Mesh(np.array(_devices(devices, on)), ("data",))
     where = f"{devices} host devices" if on == "cpu" else f"{devices} GPUs ({mesh.devices[0].device_kind})"

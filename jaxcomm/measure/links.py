@@ -137,13 +137,13 @@ class MeasuredJob:
 
     def _host_names(self) -> list[str]:
         """The host of each rank; hosts of the same name are numbered."""
-        from jaxcomm.distributed import host, settings, store
+        from jaxcomm.distributed import records, settings, store
 
         chosen = settings.from_environment().host
         store.publish(
-            f"profile/{self.process}", json.dumps([chosen or host.identity(), chosen or socket.gethostname()])
+            f"profile/{self.process}", json.dumps([chosen or records.host_identity(), chosen or socket.gethostname()])
         )
-        missing = "has not said on which host it runs"
+        missing = "has not published its host"
         published = {
             each: json.loads(store.lookup(f"profile/{each}", f"process {each} {missing}", each))
             for each in self.processes

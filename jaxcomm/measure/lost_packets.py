@@ -1,4 +1,4 @@
-"""Packet loss between idle hosts, measured with evenly paced UDP packets."""
+"""Counts the packets that get lost between hosts without other traffic: UDP packets, evenly paced."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class LostPackets(NamedTuple):
 
 
 def measure(hosts: Mapping[int, str], bytes_per_s: float, measurement: int) -> list[LostPackets]:
-    """Packet loss from each host to the next one. All processes of the job call it, and get the same.
+    """The packets lost from each host to the next one. All processes of the job call it, and get the same.
 
     All hosts send at once, for five seconds: a tenth of what the slowest link carries, 2 000 packets a second at most.
     So what is counted is what the network loses while it has nothing else to do, and what the sending host does not
@@ -117,7 +117,7 @@ def _receiver(rail: RailEnd) -> socket.socket:
 
 
 def _send(rail: RailEnd, address: tuple[str, int], token: bytes, bytes_per_s: float) -> int:
-    """Sends the packets and counts them, including those that this host drops itself."""
+    """The packets sent there, with those that this host itself does not let out."""
     with bound_socket(rail.address, rail.interface, socket.SOCK_DGRAM) as sender:
         sender.connect(address)
         size = min(_MOST_BYTES, full_packet_bytes(sender))
@@ -131,7 +131,7 @@ def _send(rail: RailEnd, address: tuple[str, int], token: bytes, bytes_per_s: fl
             with contextlib.suppress(OSError):
                 sender.send(_HEADER.pack(token, number) + rest)
             number += 1
-            # What this process has missed while it did not run is left out: at once it would overflow queues.
+            # Packets due while this process did not run are left out: at once they would overflow queues.
             due = max(due, time.monotonic() - _BURST * pause) + pause
     return number
 
@@ -150,7 +150,7 @@ class _Counter:
         self._thread.start()
 
     def stop(self) -> int:
-        """The number of packets that arrived, including those that the socket had no room for."""
+        """The packets that came, with those that the socket had no room for."""
         self._ends.set()
         self._thread.join()
         return len(self._numbers) + self._overflown

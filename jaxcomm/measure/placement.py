@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from jaxcomm.profile import schema
 from jaxcomm.profile.find_racks import find_racks
 from jaxcomm.profile.fit import fit
-from jaxcomm.profile.numbers import Sample
+from jaxcomm.profile.racks_and_rails import Sample
 
 Floats = NDArray[np.float64]
 Pair = tuple[int, int]
@@ -76,7 +76,7 @@ def shuffled_matchings(ranks: int, times: int, most: int) -> list[list[Pair]]:
 
 
 def describe(found: Exchanges) -> dict[str, Any]:
-    """The fields of a profile about its links: `link`, `hosts`, and where they are known `topology`, `racks`, `nics`
+    """The links' fields of a profile: `link`, `hosts`, and where they are known `topology`, `racks`, `nics`
     and `incast`.
 
     `link` is of two ranks on one host if a host has several, else of two hosts of one rack: fitted to the medians over

@@ -78,7 +78,7 @@ def measure_processes(
     job = MeasuredJob([device.process_index for device in devices], [device.id for device in devices])
     found = measure_transfers(job, sizes, seconds, lambda share: progress(0.8 * share))
     found = found._replace(incast=incast.measure(found, job.sums))
-    loss = _count_lost_packets(job, found)
+    packet_loss = _count_lost_packets(job, found)
     arrivals, collective = _measure_psums(devices, steps, late)
     progress(1.0)
     hosts = len({*found.hosts})
@@ -94,7 +94,7 @@ def measure_processes(
         "version": VERSION,
         "ranks": len(devices),
         **placement.describe(found),
-        **loss,
+        **packet_loss,
         "arrivals": arrivals,
         "warmup_dropped": psum_loop.WARMUP_STEPS,
         "collective": collective.model_dump(),
@@ -126,14 +126,14 @@ def _count_lost_packets(job: MeasuredJob, found: Exchanges) -> dict[str, Any]:
             "is not known; a firewall may stop them."
         )
         return {}
-    return {"loss": {"rate": worst.rate}}
+    return {"packet_loss": {"rate": worst.rate}}
 
 
 def _measure_psums(devices: Sequence[Any], steps: int, late: Mapping[int, float]) -> tuple[Any, Collective]:
     """The arrivals of each step by this process's clock, and the median psum."""
     import jax
 
-    from jaxcomm import communicator
+    from jaxcomm.collectives import communicator
 
     mesh = jax.sharding.Mesh(np.array(devices), ("data",))
     with communicator.use_plan(None), errors.translated():

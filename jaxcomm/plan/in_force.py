@@ -1,4 +1,4 @@
-"""What a plan that is followed has in force: ranges and their schedules, and the shares and threshold of rails."""
+"""The parts of a plan that are in force: ranges and their schedules, and the shares and threshold of rails."""
 
 from __future__ import annotations
 

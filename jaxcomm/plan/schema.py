@@ -15,18 +15,18 @@ from typing import Annotated, Any, Final, Literal, Self
 import pydantic
 from pydantic import Field, computed_field
 
-from jaxcomm.cluster import Cluster
-from jaxcomm.plan.between_hosts import BetweenHosts
-from jaxcomm.plan.entry_ranges import check_ranges
+from jaxcomm.files import Value
+from jaxcomm.plan.byte_ranges import check_ranges
+from jaxcomm.plan.drops import Drops
 from jaxcomm.plan.executors import Executors
+from jaxcomm.plan.groups import Groups
 from jaxcomm.plan.halves import HalfEntry, HalfSpec, check_half
-from jaxcomm.plan.loss_policy import LossPolicy
-from jaxcomm.plan.planned_step import Step
-from jaxcomm.plan.rail_shares import Rails
-from jaxcomm.plan.rank_groups import Groups
+from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.solved import SolvedNetwork
 from jaxcomm.plan.spec_check import SpecCheck
 from jaxcomm.plan.specs import build, build_half
+from jaxcomm.plan.step import Step
+from jaxcomm.plan.transport import Transport
 from jaxcomm.plan.values import (
     LEAST_CHAINED,
     MAX_CHAINED,
@@ -47,13 +47,12 @@ from jaxcomm.plan.values import (
     Sha256,
     Spec,
 )
+from jaxcomm.profile.cluster import Cluster
 from jaxcomm.schedules import Schedule, Template
 from jaxcomm.schedules.halves import Half
-from jaxcomm.values import Value
 
 FORMAT: Final = "jaxcomm-plan"
 VERSION: Final = 1
-_DECISIONS: Final = ("hosts", "network", "executors", "halves", "rails", "rail_step", "groups", "loss", "between_hosts")
 
 
 class Plan(Value):
@@ -74,11 +73,10 @@ class Plan(Value):
     halves: Annotated[tuple[HalfEntry, ...], Field(fail_fast=True, min_length=1, max_length=4096)] | None = None
     assumptions: Assumptions
     step: Step | None = None
-    rail_step: Step | None = None
     rails: Rails | None = None
     groups: Groups | None = None
-    loss: LossPolicy | None = None
-    between_hosts: BetweenHosts | None = None
+    drops: Drops | None = None
+    transport: Transport | None = None
     provenance: PlanProvenance
 
     @property
@@ -88,7 +86,7 @@ class Plan(Value):
 
     @property
     def links(self) -> Cluster:
-        """What its predictions take for the links."""
+        """The links that its predictions assume."""
         given, topology = self.assumptions, self.network.topology if self.network else None
         return Cluster(given.alpha_s, given.beta_s_per_byte, topology, incast=given.incast or 1.0)
 
@@ -99,22 +97,8 @@ class Plan(Value):
         return hashlib.sha256(self.canonical_bytes()).hexdigest()
 
     def canonical_bytes(self) -> bytes:
-        """The bytes that `hash` covers: JSON in UTF-8, sorted keys, no spaces, no `hash`, and no decision of null, nor
-        a step's `accepting`, a topology's racks, an entry's `by_step`, the assumed incast or α where there are none.
-        """
-        undecided: dict[str, Any] = {name: True for name in _DECISIONS if getattr(self, name) is None}
-        nothing: dict[str, Any] = {
-            name: {"accepting"}
-            for name, step in (("step", self.step), ("rail_step", self.rail_step))
-            if step and not step.accepting
-        }
-        flat: dict[str, Any] = {}
-        if self.network and not self.network.topology.racks:
-            flat = {"network": {"topology": {"racks", "uplinks"}}}
-        static = {i: {"by_step"} for i, entry in enumerate(self.collectives) if entry.by_step is None}
-        assumed = {name for name in ("incast", "alpha_assumed") if not getattr(self.assumptions, name)}
-        left_out = {"hash": True, "collectives": static, "assumptions": assumed, **undecided, **nothing, **flat}
-        return canonical(self.model_dump(mode="json", exclude=left_out))
+        """The bytes that `hash` covers: JSON in UTF-8, sorted keys, no spaces, without `hash`."""
+        return canonical(self.model_dump(mode="json", exclude={"hash"}))
 
     def schedule_for(self, nbytes: int, dtype: str | None = None) -> Schedule | None:
         """The schedule of an allreduce, or None when the plan is not for it.
@@ -148,7 +132,7 @@ class Plan(Value):
         return self._made_halves[collective, spec]
 
     def nccl_seconds(self, nbytes: int) -> float | None:
-        """What NCCL's allreduce is predicted to take, if the plan has calls of this size run it; else None."""
+        """The predicted seconds of NCCL's allreduce, if the plan has calls of this size run it; else None."""
         spec = self.collectives[self.index_for(nbytes)].schedule
         return self.executors.nccl_seconds(nbytes) if self.executors and isinstance(spec, Nccl) else None
 
@@ -165,7 +149,7 @@ class Plan(Value):
         return self._made[spec]
 
     def switched_for(self, nbytes: int, dtype: str | None = None) -> ByStep | None:
-        """What calls of this size run by how late others came to the one before; args as of `schedule_for`."""
+        """The schedules that calls of this size switch between, by lateness in the call before; see `schedule_for`."""
         return self.collectives[self.index_for(nbytes)].by_step if self._is_for(dtype) else None
 
     @property
@@ -245,30 +229,20 @@ class Plan(Value):
 
     @pydantic.model_validator(mode="after")
     def _step_runs_the_entries(self) -> Self:
-        for name, step in (("step", self.step), ("rail_step", self.rail_step)):
-            for i, bucket in enumerate(step.planned if step else ()):
-                index = self.index_for(bucket.bytes)
-                if bucket.schedule != self.collectives[index].schedule:
-                    raise ValueError(
-                        f"{name}.planned[{i}].schedule differs from collectives[{index}].schedule, which calls of its "
-                        f"{bucket.bytes} bytes run"
-                    )
-        members = {member.name for member in self.rails.members} if self.rails else set()
-        known: dict[str, set[str | None]] = {"step": {None}, "rail_step": {*members}}
-        for name, step in (("step", self.step), ("rail_step", self.rail_step)):
-            for i, bucket in enumerate(step.planned if step else ()):
-                for j, part in enumerate(bucket.parts):
-                    if part.rail not in known[name]:
-                        what = "no rail of this plan" if name == "rail_step" else "not the one network, null"
-                        raise ValueError(f"{name}.planned[{i}].parts[{j}].rail is {part.rail!r}, which is {what}")
-        decided = ["loss"] * bool(self.loss) + ["groups"] * bool(self.groups)
-        allowed = [decided, [*decided, "loss_and_groups"]][len(decided) > 1]
-        for name, step, may in (("step", self.step, allowed), ("rail_step", self.rail_step, [])):
-            whats = [each.what for each in step.accepting] if step else []
-            if whats and whats != may:
+        for i, bucket in enumerate(self.step.planned if self.step else ()):
+            index = self.index_for(bucket.bytes)
+            if bucket.schedule != self.collectives[index].schedule:
                 raise ValueError(
-                    f"{name}.accepting is for {', '.join(whats)}; it must be for {', '.join(may) or 'nothing'}"
+                    f"step.planned[{i}].schedule differs from collectives[{index}].schedule, which calls of its "
+                    f"{bucket.bytes} bytes run"
                 )
+        decided = ["drops"] * bool(self.drops) + ["groups"] * bool(self.groups)
+        may = [decided, [*decided, "drops_and_groups"]][len(decided) > 1]
+        accepted = [each.what for each in self.step.accepting] if self.step else []
+        if accepted and accepted != may:
+            raise ValueError(
+                f"step.accepting is for {', '.join(accepted)}; it must be for {', '.join(may) or 'nothing'}"
+            )
         return self
 
 

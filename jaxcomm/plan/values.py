@@ -6,8 +6,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from jaxcomm.files import Value
 from jaxcomm.program.program import MAX_RANKS
-from jaxcomm.values import Value
 
 MAX_CHUNKS: Final = 65536
 MAX_MOVES: Final = 4 * 65536
@@ -201,7 +201,7 @@ class ByStep(Value):
 
 
 class Entry(Value):
-    """What calls of `min_bytes` to `max_bytes` bytes run, both included; `max_bytes` null means no limit.
+    """The schedule of calls of `min_bytes` to `max_bytes` bytes, both included; `max_bytes` null means no limit.
 
     Where ranks can know at a call how late others came to the one before, they run `by_step` in place of `schedule`.
     """
@@ -223,7 +223,7 @@ class Entry(Value):
 
 
 class Matches(Value):
-    """What a plan is for; null matches everything. Dtypes are JAX names such as "float32"; the topology is null."""
+    """The calls that a plan is for; null matches all. Dtypes are JAX names such as "float32"; the topology is null."""
 
     ranks: Ranks
     dtypes: Annotated[tuple[Token, ...], Field(fail_fast=True, min_length=1, max_length=32)] | None = None
@@ -254,7 +254,7 @@ class Delay(Value):
 
 
 class Assumptions(Value):
-    """What the predictions rest on.
+    """The assumptions of the predictions.
 
     A round that moves b bytes takes `alpha_s + b·beta_s_per_byte`; `residual` is the relative rms of that fit over
     `samples` timed calls (0 samples: given, not fitted), and `link_source` the profile's words on it. With

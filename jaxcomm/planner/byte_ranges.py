@@ -15,7 +15,7 @@ Progress = Callable[[float], object]
 
 
 class Choices(NamedTuple, Generic[Choice]):
-    """What is chosen between: one decision's answers, by size.
+    """The answers that one decision chooses between, by size.
 
     Attributes:
       choose: the best for one size.

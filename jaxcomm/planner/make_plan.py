@@ -6,14 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import metadata
-from typing import Final, NamedTuple
+from typing import Final
 
 from jaxcomm import schedules
-from jaxcomm.cluster import Cluster
 from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.plan import Plan
 from jaxcomm.plan.executors import Executors
-from jaxcomm.plan.rail_shares import Rails
+from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.solved import SolvedCall, SolvedNetwork
 from jaxcomm.plan.values import (
     Assumptions,
@@ -24,17 +23,17 @@ from jaxcomm.plan.values import (
     Matches,
     PlanProvenance,
     Rotation,
-    Spec,
     StragglerSpec,
 )
-from jaxcomm.planner import between_hosts, groups, loss, rails
+from jaxcomm.planner import drops, groups, halves, rails, transport
 from jaxcomm.planner.byte_ranges import Progress
 from jaxcomm.planner.cp_sat import Log
 from jaxcomm.planner.late_ranks import LateRanks
 from jaxcomm.planner.rounding import significant
-from jaxcomm.planner.schedules import Setting, choose, choose_executor, entries, half_entries, solved, with_by_step
-from jaxcomm.planner.step import Assignment, Decision, plan_step, relaxed_steps
-from jaxcomm.profile import Profile, straggler
+from jaxcomm.planner.schedules import Setting, choose, choose_executor, entries, solved, with_by_step
+from jaxcomm.planner.step import Assignment, plan_step, relaxed_steps
+from jaxcomm.profile import Profile, find_straggler
+from jaxcomm.profile.cluster import Cluster
 from jaxcomm.program.program import MAX_RANKS
 from jaxcomm.simulate import PORTS
 
@@ -49,8 +48,8 @@ def plan(
     seed: int = 0,
     min_gain: float | None = None,
     ports: int = PORTS,
-    loss_bound: float | None = None,
-    loss_budget: float | None = None,
+    drop_bound: float | None = None,
+    drop_budget: float | None = None,
     model: str = "",
     progress: Progress = lambda share: None,
     log: Log = None,
@@ -67,7 +66,7 @@ def plan(
 
     Args:
       profile: the measurements.
-      time_limit: seconds for the buckets of a step as they are, for other boundaries, for both on rails, and for the
+      time_limit: seconds for the buckets of a step as they are, for other boundaries, and for the
         schedules of a topology, each, roughly: the limit is on the searches' work, which is the same on every machine.
         How buffers are split over rails needs none: that search is exact, and its work bounded (see
         `planner.rails.split`).
@@ -76,8 +75,8 @@ def plan(
         the residual of the link's fit, but at least 2 %, and for a split over rails, which their tables time
         themselves, `rails.MIN_GAIN`.
       ports: peers that a rank can exchange with at once at full speed; direct needs `ranks - 1`.
-      loss_bound: the share of each gradient that may be lost; None: as `planner.loss.decide` finds it.
-      loss_budget: the share of all gradients together that may be lost; None: the bound.
+      drop_bound: the share of each gradient that may be lost; None: as `planner.drops.decide` finds it.
+      drop_budget: the share of all gradients together that may be lost; None: the bound.
       model: the architecture, to look up the published bound; empty: as the profile says.
       progress: called with the finished share, from 0 to 1.
       log: receives the lines of the solver's log.
@@ -87,7 +86,7 @@ def plan(
       The plan; `collectives[i].alternatives` holds everything that was considered, and why it was not taken.
 
     Raises:
-      ProfileError: more ranks, or more sizes of buckets, than a plan can hold; groups of unknown bytes; or no loss
+      ProfileError: more ranks, or more sizes of buckets, than a plan can hold; groups of unknown bytes; or no drop
         policy fits.
       JaxcommError: OR-Tools is needed and not installed, or an argument is out of range.
     """
@@ -97,22 +96,22 @@ def plan(
     least_gain = min(MOST_GAIN, max(LEAST_GAIN, profile.link.residual)) if min_gain is None else min_gain
     setting = _setting(profile, executed, ports, least_gain)
     setting = replace(setting, solved=solved(setting, time_limit, seed))
-    network = profile.network
+    network, decision = profile.network, plan_step(profile, setting, time_limit=time_limit, seed=seed, log=log)
     split = rails.decide(profile, rails.MIN_GAIN if min_gain is None else min_gain)
-    steps = _plan_steps(profile, setting, split, time_limit=time_limit, seed=seed, log=log)
-    over = between_hosts.decide(profile)
-    profile = between_hosts.with_resends(profile, over)
-    policy = loss.decide(
-        profile, bound=loss_bound, model=model, budget=loss_budget, time_limit=time_limit, seed=seed, log=log
+    over = transport.decide(profile)
+    profile = transport.with_resends(profile, over)
+    policy = drops.decide(
+        profile, bound=drop_bound, model=model, budget=drop_budget, time_limit=time_limit, seed=seed, log=log
     )
     divided = groups.decide(profile, model_bytes, seed)
-    step = steps.plain.step if steps.plain else None
+    step = decision.step if decision else None
     if step:
-        step = step.model_copy(update={"accepting": relaxed_steps(step, setting, profile.loss, policy, divided)})
-    known = steps.known()
-    if not steps.plain and profile.collective:
+        step = step.model_copy(update={"accepting": relaxed_steps(step, setting, profile.packet_loss, policy, divided)})
+    known = decision.known if decision else {}
+    if not decision and profile.collective:
         known = {profile.collective.bytes: choose(setting, profile.collective.bytes)}
-    found = with_by_step(setting, entries(setting, known, progress), known if steps.plain else ())
+    found = with_by_step(setting, entries(setting, known, progress), known if decision else ())
+    searches = [each for each in (decision.results if decision else ()) if each.status != "NOT_NEEDED"]
     return Plan(
         matches=Matches(ranks=profile.ranks),
         roles=dict(setting.late.roles),
@@ -120,32 +119,16 @@ def plan(
         template=_rotation(setting, found),
         network=SolvedNetwork(topology=network, schedules=setting.solved) if network else None,
         collectives=found,
-        halves=half_entries(setting),
+        halves=halves.decide(setting),
         assumptions=_assumptions(profile, ports, least_gain),
         executors=executed,
         step=step,
-        rail_step=steps.on_rails.step if steps.on_rails else None,
         rails=split,
         groups=divided,
-        loss=policy,
-        between_hosts=over,
-        provenance=_provenance(digest, [*setting.solved, *steps.assigned()], split, seed),
+        drops=policy,
+        transport=over,
+        provenance=_provenance(digest, [*setting.solved, *searches], split, seed),
     )
-
-
-class _Steps(NamedTuple):
-    """The planned step without rails and on them, each None where there is none."""
-
-    plain: Decision | None = None
-    on_rails: Decision | None = None
-
-    def known(self) -> dict[int, Spec]:
-        """The entries of the buckets' sizes."""
-        return {nbytes: entry for each in self if each for nbytes, entry in each.known.items()}
-
-    def assigned(self) -> list[Assignment]:
-        """The searches that were needed."""
-        return [result for each in self if each for result in each.results if result.status != "NOT_NEEDED"]
 
 
 def _check(ranks: int, *, time_limit: float, seed: int, min_gain: float | None, ports: int) -> None:
@@ -175,19 +158,6 @@ def _setting(profile: Profile, executed: Executors | None, ports: int, least_gai
     )
 
 
-def _plan_steps(
-    profile: Profile, setting: Setting, split: Rails | None, *, time_limit: float, seed: int, log: Log
-) -> _Steps:
-    """Plans the gradient buckets of a step, on several rails as well."""
-    plain = plan_step(profile, setting, time_limit=time_limit, seed=seed, log=log)
-    if not (plain and split and len(split.members) > 1):
-        return _Steps(plain)
-    known = plain.known
-    return _Steps(
-        plain, plan_step(profile, setting, time_limit=time_limit, seed=seed, log=log, split=split, known=known)
-    )
-
-
 def _assumptions(profile: Profile, ports: int, least_gain: float) -> Assumptions:
     link = profile.link
     return Assumptions(
@@ -207,7 +177,7 @@ def _assumptions(profile: Profile, ports: int, least_gain: float) -> Assumptions
 def _provenance(
     digest: str, results: Sequence[SolvedCall | Assignment], split: Rails | None, seed: int
 ) -> PlanProvenance:
-    """The solvers that ran, and the worst result of them."""
+    """The solvers that ran, and the worst of their results."""
     worst = max(results, key=lambda result: result.gap, default=None)
     solvers = ["annealing"] * any(isinstance(each, SolvedCall) for each in results)
     solvers += ["cp_sat"] * any(isinstance(each, Assignment) for each in results)
@@ -226,7 +196,7 @@ def _delay(profile: Profile) -> Delay | None:
     """The statistics of the rank that is last most often, late or not."""
     if not profile.arrivals:
         return None
-    last = straggler(profile)
+    last = find_straggler(profile)
     return Delay(**{name: getattr(last, name) for name in Delay.model_fields})
 
 

@@ -24,7 +24,7 @@ _BLOCK = 1 << 24  # bytes of contribution sets held at a time
 
 @dataclass(frozen=True)
 class Proof:
-    """What was proved: every rank ends with every contribution to every chunk, each exactly once.
+    """A proof that every rank ends with every contribution to every chunk, each exactly once.
 
     Attributes:
       subject: kind of the schedule, "template", or "program".

@@ -6,12 +6,11 @@ import datetime
 import itertools
 from collections.abc import Sequence
 
+from jaxcomm.ffi.shares import UNITS
 from jaxcomm.log import printable
-from jaxcomm.plan_history import Outcome
-from jaxcomm.profile.run_file import RunEvent, RunPlan, RunRail, SavedRun, ScheduleFrom
+from jaxcomm.profile.run_file import Outcome, RunEvent, RunPlan, RunRail, SavedRun, ScheduleFrom
 from jaxcomm.report.sites import gone_lines, rail_state, rails_table, sites_table
 from jaxcomm.report.tables import bytes_text, seconds_text, table
-from jaxcomm.shares import UNITS
 
 _OUTCOMES: dict[Outcome, str] = {
     "begun": "began to watch",

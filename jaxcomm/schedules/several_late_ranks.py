@@ -85,7 +85,7 @@ def _table(ranks: int, late: tuple[int, ...], chunks: int) -> Table:
 
 
 class _Message(NamedTuple):
-    """What one index sends another: indices below n − q are the early ranks, the others the late ones."""
+    """The chunks that one index sends another: indices below n − q are the early ranks, the others the late ones."""
 
     src: int
     dst: int

@@ -1,4 +1,4 @@
-"""What a testbed's links have carried and lost so far."""
+"""Counters of a testbed's links: carried and lost so far."""
 
 from __future__ import annotations
 

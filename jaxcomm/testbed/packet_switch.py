@@ -94,7 +94,7 @@ def set_link(layout: Layout, link: LinkState) -> None:
 
 
 def report(layout: Layout) -> dict[tuple[str, str], dict[str, Any]]:
-    """What the running switch has counted, by host and rail."""
+    """The counters of the running switch, by host and rail."""
     ports = json.loads(CPU.text("packet_switch_report", layout.id))["ports"]
     return dict(zip(_ports(layout), ports, strict=True))
 

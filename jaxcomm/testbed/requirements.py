@@ -1,4 +1,4 @@
-"""What a testbed needs of the machine: root, programs, and abilities of the kernel. Asking changes nothing."""
+"""Requirements of a testbed: root, programs, and abilities of the kernel. Asking changes nothing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Requirement(NamedTuple):
 
 
 def requirements(testbed: Testbed | None = None) -> list[Requirement]:
-    """What the testbed needs, or any testbed could: each with its cure where the machine lacks it.
+    """The requirements of the testbed, or of any: each with its cure where the machine lacks it.
 
     The kernel's abilities are tried in a namespace without a name, which ends with the trial.
     """

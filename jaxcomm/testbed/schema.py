@@ -1,4 +1,4 @@
-"""What a testbed file says: rails, racks and hosts, and what is wrong with them."""
+"""The testbed file: rails, racks and hosts, and the mistakes in them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Annotated, Final, Literal, Self
 import pydantic
 from pydantic import Field
 
+from jaxcomm.files import Value
 from jaxcomm.testbed.switch_schema import HEADER_BYTES, TestbedSwitch
-from jaxcomm.values import Value
 
 Mbit = Annotated[float, Field(ge=1, le=10_000, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)]

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from jaxcomm import ffi
 from jaxcomm.plan import Plan
 from jaxcomm.plan.consensus import left
-from jaxcomm.plan.rank_groups import Groups, RackRanks
+from jaxcomm.plan.groups import Groups, RackRanks
 from jaxcomm.train.divide_and_shuffle import group_table, grouped
 from jaxcomm.train.group_network import GroupNetwork
 from jaxcomm.train.seen_averages import SeenAverages
@@ -30,7 +30,7 @@ SOONER: Final = 1.1  # times as much agreement per second is worth another patte
 
 @dataclass(frozen=True)
 class Adjustment:
-    """What was seen, and the groups to go on with.
+    """The links that were measured, and the groups to go on with.
 
     Attributes:
       groups: the new groups, or the present ones.

@@ -34,7 +34,7 @@ def agree(
     is_due: Callable[[SeenAverages], bool],
     adjust: Callable[[SeenAverages, MeasuredRacks | None], str],
 ) -> str:
-    """What `adjust` returns in the first process, in all of them. All call it.
+    """Returns in all processes the result of `adjust` in the first one. All call it.
 
     Args:
       own: what this process has seen.
@@ -81,7 +81,7 @@ def _publish(key: str, find: Callable[[], bool | str]) -> None:
 
 
 def _lookup(key: str) -> Any:
-    """What the first process has published."""
+    """The result that the first process has published."""
     published = json.loads(store.lookup(key, _MISSING.format(0), 0))
     if "error" in published:
         raise JaxcommError(f"train.adjust_groups failed in process 0: {published['error']}")

@@ -17,7 +17,7 @@ from jaxcomm.collectives.axes import AxisName
 from jaxcomm.collectives.grouped import group_sum
 from jaxcomm.errors import PlanError
 from jaxcomm.plan import Plan, load
-from jaxcomm.plan.rank_groups import Groups
+from jaxcomm.plan.groups import Groups
 
 Average = Callable[[Any, jax.Array | int], Any]
 Iterations = Sequence[Sequence[Sequence[int]]]

@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxcomm import extras
 from jaxcomm.collectives import axes
 from jaxcomm.collectives.api import psum
 from jaxcomm.collectives.axes import AxisName, as_varying
 from jaxcomm.collectives.leaves import leaf_name
+from jaxcomm.errors import load_extra
 from jaxcomm.train.divide_and_shuffle import Average, mean_of
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def outer_steps(every: int, optimizer: optax.GradientTransformation, axis_name: 
     Source: Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", algorithm 1.
     """
     _check("outer_steps", every)
-    apply_updates = extras.load("optax", "jaxcomm.train.outer_steps").apply_updates
+    apply_updates = load_extra("optax", "jaxcomm.train.outer_steps").apply_updates
 
     def init(params: Any) -> OuterState:
         _check_floats(params)

@@ -1,4 +1,4 @@
-"""What the statistics say of the latest averages in groups: of this process's ranks, or of all processes'."""
+"""Statistics of the latest averages in groups: of this process's ranks, or of all processes'."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class SeenAverages:
         return cls(0, empty, empty, empty, np.empty(0))
 
     def text(self) -> str:
-        """What is known of this process's ranks, for `merge`."""
+        """The averages of this process's ranks, for `merge`."""
         here = np.flatnonzero(np.isfinite(self.own_s).all(axis=0)) if len(self.own_s) else np.empty(0, int)
         of_ranks = {name: getattr(self, name)[:, here].round(7).tolist() for name in _OF_RANKS}
         after = self.after_s.round(7).tolist()
@@ -82,22 +82,22 @@ class SeenAverages:
 
     @property
     def steps(self) -> int:
-        """How many of which all ranks' own work is known."""
+        """The number of averages for which all ranks' own work is known."""
         return len(self.own_s) if np.isfinite(self.own_s).all() else 0
 
     @property
     def step_s(self) -> float:
-        """What a step takes the median rank."""
+        """The median rank's seconds of a step."""
         return float(np.median(self.own_s) + np.median(self.after_s))
 
     @property
     def average_s(self) -> float:
-        """What an average takes from the last arrival on: the mean, as the groups of a period take other times."""
+        """Seconds of an average from the last arrival on: the mean, as the groups of a period take other times."""
         return float(self.after_s.mean())
 
     @property
     def late_s(self) -> Floats:
-        """What each rank's work takes longer than the median rank's in three of four steps, by rank.
+        """Seconds by which each rank's work exceeds the median rank's in three of four steps, by rank.
 
         Work begins when the rank leaves an average, or for all of a process together where the host lines them up in
         between, or for all ranks where another collective does: the one is taken by which each rank's is steadiest.

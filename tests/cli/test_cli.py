@@ -19,8 +19,8 @@ from jaxcomm import plan, planner, profile, schedules
 from jaxcomm.cli import main
 from jaxcomm.cli.common import arguments
 from jaxcomm.cli.dispatch import COMMANDS
-from jaxcomm.cluster import Topology
 from jaxcomm.profile import Link, Profile, Provenance
+from jaxcomm.profile.cluster import Topology
 from tests.cli import documents
 
 Capture = pytest.CaptureFixture[str]
@@ -246,12 +246,12 @@ def test_simulate_runs_the_schedules_message_by_message(profiled: Path, planned:
     ring = schedules.ring(8).seconds(2**24, 1e-6, profile.load(profiled).link.beta_s_per_byte)
     assert runs["ring"]["mean_s"] == pytest.approx(ring, rel=1e-6)
     assert len(runs) == 5 and [name for name in runs if name.startswith("plan: ")]
-    lossy = {row["schedule"]: row["forecast"] for row in document(capsys, *words, "--loss", "1%")["rows"]}
-    bound = document(capsys, *words, "--loss", "1%", "--bound", "50%")["rows"]
+    lossy = {row["schedule"]: row["forecast"] for row in document(capsys, *words, "--packet-loss", "1%")["rows"]}
+    bound = document(capsys, *words, "--packet-loss", "1%", "--bound", "50%")["rows"]
     assert lossy["ring"]["mean_s"] > runs["ring"]["mean_s"]
     assert lossy["ring"]["parts"]["repair_s"] > 0
     assert all(row["forecast"]["mean_s"] == pytest.approx(runs[row["schedule"]]["mean_s"]) for row in bound)
-    assert main([*words, "--loss", "1%"]) == 0
+    assert main([*words, "--packet-loss", "1%"]) == 0
     printed = capsys.readouterr().out
     assert "0.01 of the packets lost, TCP repairs all" in printed and "losses" in printed
 
@@ -295,7 +295,7 @@ def test_profile_measures_the_late_rank(tmp_path: Path, capsys: Capture) -> None
         capsys, "profile", "--sizes", "4KiB,64KiB", "--steps", "5", "--late", "rank=5,ms=30", "--out", str(out)
     )
     assert found["profile"] == json.loads(out.read_text())
-    late = profile.straggler(profile.load(out))
+    late = profile.find_straggler(profile.load(out))
     assert (late.rank, late.late_steps) == (5, 5)
     assert 0.02 < late.median_s < 0.2
 

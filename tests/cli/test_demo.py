@@ -11,7 +11,7 @@ import pytest
 
 from jaxcomm import plan, profile
 from jaxcomm.cli import main
-from jaxcomm.report import story
+from jaxcomm.report.demo import screen
 from tests.cli import documents
 
 pytest.importorskip("flax", reason="the demo trains a Flax model")
@@ -38,7 +38,7 @@ def test_files(demo: Path) -> None:
 def test_what_did_it_is_said_of_executor_and_plan_apart(demo: Path) -> None:
     report = documents.document((demo / "report.json").read_text())
     lax, direct, planned = (report[f"step_ms_{name}"] for name in ("lax", "direct", "jaxcomm"))
-    words = " ".join((story.screen(report, "out", "jaxcomm") + (demo / "report.md").read_text()).split())
+    words = " ".join((screen(report, "out", "jaxcomm") + (demo / "report.md").read_text()).split())
     said = f"takes {direct:.1f} ms: it changes the step by {direct - lax:+.1f} ms, the plan by another"
     assert words.count(f"{said} {planned - direct:+.1f} ms.") == 2
     assert f"| median step, ms | {lax:.1f} | {direct:.1f} | {planned:.1f} |" in words
@@ -46,7 +46,7 @@ def test_what_did_it_is_said_of_executor_and_plan_apart(demo: Path) -> None:
 
 def test_report(demo: Path) -> None:
     report = documents.document((demo / "report.json").read_text())
-    made, late = plan.load(demo / "plan.json", ranks=8), profile.straggler(profile.load(demo / "profile.json"))
+    made, late = plan.load(demo / "plan.json", ranks=8), profile.find_straggler(profile.load(demo / "profile.json"))
     assert (report["devices"], report["steps"], report["plan_hash"]) == (8, 12, made.hash)
     assert report["straggler"]["rank"] == late.rank == 5
     assert report["straggler"]["is_late"]
@@ -63,7 +63,7 @@ def test_report(demo: Path) -> None:
 def test_where_nobody_is_late_nobody_is_called_so(demo: Path) -> None:
     report = documents.document((demo / "report.json").read_text())
     report["straggler"] |= {"is_late": False, "late_steps": 9}
-    said = " ".join(story.screen(report, "out", "jaxcomm").split())
+    said = " ".join(screen(report, "out", "jaxcomm").split())
     assert "Nobody of 8 is late beyond chance, or enough to matter; rank 5 most often: last in 9 of 50 steps" in said
 
 

@@ -78,7 +78,7 @@ def test_without_the_only_straggler_no_schedule_uses_a_delay(
 )
 def test_the_straggler_left_out_is_never_last_and_the_others_stay(arrivals: list[list[float]]) -> None:
     before = profile.with_late_rank(make(arrivals, len(arrivals[0])), 1, 5.0)
-    late = profile.straggler(before)
+    late = profile.find_straggler(before)
     assert (late.rank, late.is_late) == (1, True)
     after = np.array(profile.without_straggler(before).arrivals)
     others = np.delete(after, late.rank, axis=1)
@@ -161,7 +161,7 @@ def test_a_quarter_rate_takes_four_times_as_long_for_large_buffers(
 def test_every_prediction_is_that_of_the_plan_and_above_the_bound(capsys: Capture, tmp_path: Path) -> None:
     given = make([[0.02 * (r == 3) + 1e-4 * ((7 * r + step) % 5) for r in range(8)] for step in range(20)])
     found = rows(capsys, tmp_path, given, "--sizes", "1KiB,64MiB")
-    plan, late = planner.plan(given), simulate.Delays(profile.straggler(given).delays)
+    plan, late = planner.plan(given), simulate.Delays(profile.find_straggler(given).delays)
     for row in found:
         expected = simulate.seconds(plan.schedule_for(row["bytes"]), row["bytes"], late, ALPHA, BETA)
         assert row["today"]["seconds"] == pytest.approx(expected)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jaxcomm import choice, schedules
-from jaxcomm.choice import AUTO, PLANS, planned_messages, without_plan
+from jaxcomm import schedules
+from jaxcomm.collectives import choice
+from jaxcomm.collectives.choice import AUTO, PLANS, planned_messages, without_plan
 from jaxcomm.program.messages import compile_messages
 from tests.collectives.plans import SPECS, make
 

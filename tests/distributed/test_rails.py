@@ -15,7 +15,7 @@ from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.records import Record, signed
 from jaxcomm.distributed.settings import MOST_RAILS, NamedRail, Settings
 from jaxcomm.errors import JaxcommError
-from jaxcomm.shares import UNITS, SharesFrom, in_units
+from jaxcomm.ffi.shares import UNITS, SharesFrom, in_units
 from tests.cli import documents
 
 COORDINATOR = "127.0.0.1:1"

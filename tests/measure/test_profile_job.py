@@ -79,7 +79,7 @@ def test_a_job_is_profiled_and_runs_the_plan_of_its_profile(tmp_path: Path) -> N
     assert found.ranks == 4 and len({*found.hosts}) == 1 and not found.racks and found.topology is None
     assert [sample.bytes for sample in found.link.samples] == [1024, 65536, 2**20] and found.link.op == "send_recv"
     assert found.link.alpha_s > 0 and found.link.beta_s_per_byte > 0
-    assert len(found.arrivals) == 12 and profile.straggler(found).rank == 2
+    assert len(found.arrivals) == 12 and profile.find_straggler(found).rank == 2
     assert found.provenance.source == "4 ranks in 4 processes on 1 host, rank 2 made 40 ms late"
     made = plan.load(tmp_path / "plan.json")
     assert made.hosts == tuple(found.hosts)

@@ -46,11 +46,11 @@ def layers():
     return jaxcomm.train.layers(forward, params, batch)
 
 
-def train(loss, seed):
+def train(drop, seed):
     mesh = jax.sharding.Mesh(jax.devices(), ("data",))
     spec = jax.sharding.PartitionSpec
     mean = jax.shard_map(
-        lambda x: jaxcomm.pmean(x, "data", loss=loss), mesh=mesh, in_specs=spec("data"), out_specs=spec()
+        lambda x: jaxcomm.pmean(x, "data", drop=drop), mesh=mesh, in_specs=spec("data"), out_specs=spec()
     )
     jax.jit(mean)(jnp.ones((8, 64)))
     yield from (4.0, 3.0, 2.0)
@@ -89,7 +89,7 @@ SHORTER = {
     "demo": "--steps 6 --hidden 8 --batch 1",
     "profile": "--sizes 4KiB,64KiB --steps 5",
     "profile step": "--steps 2",
-    "profile loss-bound": "--repeats 2 --devices 8",
+    "profile drop-bound": "--repeats 2 --devices 8",
     "plan": "--time-limit 0.05",
     "verify": "--ranks 2..8",
     "simulate": "--sizes 1MiB",

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from jaxcomm import schedules, simulate
-from jaxcomm.cluster import Cluster, Topology
 from jaxcomm.planner import plan
 from jaxcomm.planner.schedules import Setting
 from jaxcomm.planner.schedules.on_hosts import hierarchical_specs
+from jaxcomm.profile.cluster import Cluster, Topology
 from jaxcomm.report.explanation import explanation
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import Network

@@ -10,9 +10,9 @@ import pytest
 
 from jaxcomm import plan, planner, profile, schedules, simulate
 from jaxcomm.cli import main
-from jaxcomm.cluster import Topology
 from jaxcomm.planner.schedules import network_solver
 from jaxcomm.profile import Profile
+from jaxcomm.profile.cluster import Topology
 from jaxcomm.report.explanation import explanation
 from jaxcomm.simulate import clock
 from tests.cli import documents

@@ -171,9 +171,9 @@ def test_a_switch_has_the_thresholds_of_a_plan(tmp_path: Path, file: Path) -> No
 
     file.write_text(RAIL + HOSTS + SWITCH + 'plan = "plan.json"')
     save(switch={"queues": 4, "buffer_packets": 40, "load": 0.9})
-    found, loss = testbed.load(file).switch, plan.load(tmp_path / "plan.json").loss
-    assert found and loss and loss.buffer and found.buffer_bytes == 40 * 1514
-    queues = loss.buffer.queues
+    found, drops = testbed.load(file).switch, plan.load(tmp_path / "plan.json").drops
+    assert found and drops and drops.buffer and found.buffer_bytes == 40 * 1514
+    queues = drops.buffer.queues
     assert [bool(queue.large) for queue in queues] == [True, True, True, False]  # of three layers
     assert found.ordinary[:4:-1] == tuple(1514 * queue.small for queue in queues[:3])  # the first is of priority 7
     assert found.important[:4:-1] == tuple(1514 * queue.large for queue in queues[:3])

@@ -15,12 +15,12 @@ pytestmark = [pytest.mark.root, pytest.mark.slow]
 HOSTS, ELEMENTS, CALLS, BOUND = "abc", 300_000, 5, 0.1
 JOB = f"""
 import hashlib, jax, jaxcomm, json, numpy as np
-from jaxcomm.train import Loss
+from jaxcomm.train import Drop
 jax.distributed.initialize()
 mesh = jax.make_mesh(({len(HOSTS)},), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
 place = jax.NamedSharding(mesh, jax.P("data"))
-loss = Loss({BOUND}, policy="network")
-psum = jax.jit(jax.shard_map(lambda x: jaxcomm.psum(x, "data", loss=loss), mesh=mesh, in_specs=jax.P("data"),
+drop = Drop({BOUND}, policy="network")
+psum = jax.jit(jax.shard_map(lambda x: jaxcomm.psum(x, "data", drop=drop), mesh=mesh, in_specs=jax.P("data"),
                              out_specs=jax.P()))
 whole = np.repeat(2.0 ** np.arange({len(HOSTS)}, dtype=np.float32), {ELEMENTS})
 steps = np.arange({len(HOSTS)} * 7, dtype=np.int32)

@@ -39,7 +39,7 @@ def test_a_link_that_loses_packets_is_found_and_the_plan_says_udp(
     words = ["profile", "--sizes", "1KiB,64KiB", "--seconds", "4", "--steps", "5", "--out", str(found)]
     command = [sys.executable, "-m", "jaxcomm.cli", *words]
     assert main(["testbed", "run", str(file), "--time-limit", "120", "--", *command]) == 0
-    loss = profile.load(found).loss
+    loss = profile.load(found).packet_loss
     assert loss and 0.02 < loss.rate < 0.1
     assert main(["plan", str(found), "--time-limit", "1", "--out", str(made)]) == 0
     assert "between hosts over UDP: " in capfd.readouterr().out

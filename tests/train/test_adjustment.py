@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 from jaxcomm import ffi, planner
 from jaxcomm.errors import PlanError
-from jaxcomm.plan.rank_groups import RackRanks
+from jaxcomm.plan.groups import RackRanks
 from jaxcomm.planner.groups.choose import LONG, PERIODS
 from jaxcomm.profile import Link, Profile, Provenance
 from jaxcomm.train import adjust_groups, divide_and_shuffle, group_table

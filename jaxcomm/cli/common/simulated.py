@@ -7,11 +7,11 @@ from typing import Final, NamedTuple
 
 from jaxcomm import plan, profile
 from jaxcomm.cli.common import arguments, options
-from jaxcomm.cluster import Cluster
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import Plan
 from jaxcomm.planner.schedules import choose_executor
 from jaxcomm.profile import Profile
+from jaxcomm.profile.cluster import Cluster
 
 _MAX_RANKS: Final = 1024
 LATE: Final = (0.0, 0.02)  # seconds, the delays of cases that name none
@@ -70,7 +70,7 @@ def read(args: Namespace) -> Simulated:
         links = Cluster(link.alpha_s, link.beta_s_per_byte, measured.network, incast=measured.incast or 1.0)
         ranks = [measured.ranks]
         if delays is None and measured.arrivals:
-            late = profile.straggler(measured)
+            late = profile.find_straggler(measured)
             delays = [late.median_s if late.is_late else 0.0]
     if args.plan:
         planned = plan.load(args.plan)

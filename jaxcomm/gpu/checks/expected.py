@@ -11,7 +11,7 @@ COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
 def by_numpy(schedule: Schedule, x: np.ndarray, reduction: str = "sum") -> np.ndarray:
-    """The ranks' values afterwards: combined in the program's order, 16-bit floats in float32, rounded once per op."""
+    """The ranks' data after it: combined in the program's order, 16-bit floats in float32, rounded once per op."""
     program = Program.decode(compile(schedule))
     held = x.copy()
     lines = -(-held[0].nbytes // 64)

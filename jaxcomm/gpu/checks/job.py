@@ -1,4 +1,4 @@
-"""The common parts of checks: the place of a process, its data, waiting for other processes, and timing."""
+"""Shared by the processes of a check: where they are, their data, and waiting for each other."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Job(NamedTuple):
 
     @classmethod
     def from_arguments(cls) -> Job:
-        """The arguments that `ranks.run` gave this process after the name of its part."""
+        """The arguments that `ranks.run` gave this process behind its part."""
         return cls(int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
 
     def barrier(self, where: str) -> None:
@@ -77,7 +77,7 @@ def placed(unsharded: np.ndarray, mesh: Mesh) -> jax.Array:
 
 
 def rows_of(result: jax.Array, wanted: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The rows of a result on this process's devices, and the expected rows."""
+    """This process's part of a result, and the expected one."""
     for shard in result.addressable_shards:
         yield np.asarray(shard.data), wanted[shard.index]
 

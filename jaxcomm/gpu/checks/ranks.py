@@ -73,7 +73,7 @@ def on_a_host() -> dict[str, str]:
 
 
 def environment(version: tuple[int, int, int]) -> list[dict[str, str]]:
-    """The variables that let NCCL put several ranks on a GPU; `of_rank` fills in those of each rank."""
+    """The environment that has NCCL put several ranks on a GPU: for all ranks, and by `of_rank` for each."""
     common = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "CUDA_MODULE_LOADING": "EAGER"}
     if version >= SEVERAL_RANKS:
         return [common | {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}]

@@ -29,7 +29,7 @@ Result = dict[str, Any]  # "state", "seconds", "rows"
 
 
 class Section(NamedTuple):
-    """A section: its title, its time limit, its module, the program around that, and its environment.
+    """A section: its claim, time limit, module, the program around that, and its environment.
 
     The module is called with these arguments and the file that its result goes into: {"rows": [...]}.
     """

@@ -1,4 +1,4 @@
-"""What the exporters share: a schedule's messages in the order in which thread blocks take them, and limits."""
+"""Shared by the exporters: a schedule's messages in the order in which thread blocks take them, and limits."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _around(phase: Schedule) -> Table:
 
 
 def fitting(schedule: Schedule, build: Callable[[list[list[Round]]], Built]) -> Built:
-    """What `build` makes of the schedule's phases, with rings for preconditions if the limits allow no stars.
+    """The result of `build` for the schedule's phases, with rings for preconditions if the limits allow no stars.
 
     Raises:
       PlanError: it can make nothing of either; the message is about the latter.
@@ -106,7 +106,7 @@ def _rounds(table: Table) -> Iterator[Round]:
 
 
 def split(first: int, last: int, build: Callable[[int], Built]) -> Built:
-    """What `build` makes of about the smallest number of groups of chunks in [first, last] that keeps the limits.
+    """The result of `build` for about the fewest groups of chunks in [first, last] that keep the limits.
 
     Raises:
       PlanError: there is none; the message is that of the last attempt.

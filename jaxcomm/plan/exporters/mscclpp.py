@@ -206,7 +206,7 @@ class _Plan:
         }
 
     def _add(self, index: int, messages: Sequence[Message]) -> None:
-        """What a round brings to the blocks of one index."""
+        """A round's operations of the blocks of one index."""
         row = self._blocks[index]
         place: dict[Message, int] = {}
         known: dict[int, IntArray] = {}

@@ -1,4 +1,4 @@
-"""What an allreduce takes on one rail, by size: measured tables, read between and beyond their samples."""
+"""Times of an allreduce on one rail, by size: measured tables, read between and beyond their samples."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxcomm.curve import Curve, without_noise
 from jaxcomm.errors import ProfileError
 from jaxcomm.files import mistake
 from jaxcomm.profile import Profile, Rail, Sample, fit
+from jaxcomm.profile.fit import Curve, without_noise
 
 
 @dataclass(frozen=True)

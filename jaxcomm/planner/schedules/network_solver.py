@@ -13,7 +13,6 @@ from typing import Final
 
 import numpy as np
 
-from jaxcomm.cluster import SOLVED, Cluster
 from jaxcomm.plan.solved import SolvedCall
 from jaxcomm.plan.values import Hierarchical, Spec, StragglerSpec, Transfers
 from jaxcomm.planner.byte_ranges import LARGEST, SMALLEST
@@ -23,6 +22,7 @@ from jaxcomm.planner.schedules import on_hosts
 from jaxcomm.planner.schedules.bound import lower_bound
 from jaxcomm.planner.schedules.candidates import late_specs, plain
 from jaxcomm.planner.schedules.setting import Setting, spec_of
+from jaxcomm.profile.cluster import SOLVED, Cluster
 from jaxcomm.schedules import Schedule, listed
 from jaxcomm.schedules.tree_search import MessageSeconds, improve
 from jaxcomm.simulate import clock

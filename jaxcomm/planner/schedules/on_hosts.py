@@ -1,4 +1,4 @@
-"""What calls could run on hosts and racks: schedules in tiers, and halving and doubling in orders that fit them."""
+"""Schedules for hosts and racks: in tiers, and halving and doubling in orders that fit them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxcomm import schedules
-from jaxcomm.cluster import SOLVED, Cluster, Topology
 from jaxcomm.plan.values import HalvingDoubling, Hierarchical, Spec
 from jaxcomm.planner.late_ranks import ROLE
 from jaxcomm.planner.schedules.setting import Setting, spec_of
+from jaxcomm.profile.cluster import SOLVED, Cluster, Topology
 from jaxcomm.schedules import Schedule
 from jaxcomm.simulate import clock, tune
 

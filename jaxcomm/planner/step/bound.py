@@ -1,4 +1,4 @@
-"""What no boundaries, order and schedules of a step can beat."""
+"""The least time of a step, whatever its boundaries, order and schedules."""
 
 from __future__ import annotations
 
