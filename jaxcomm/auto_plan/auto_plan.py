@@ -19,7 +19,8 @@ from jaxcomm.auto_plan.pace import Pace
 from jaxcomm.auto_plan.plan_switches import Periods, Switches
 from jaxcomm.auto_plan.situation import CALLS, CHANGED, Situation, steady
 from jaxcomm.auto_plan.watch import Calls, Site, Watch, busiest
-from jaxcomm.collectives.choice import AUTO, without_plan
+from jaxcomm.collectives.choice import AUTO
+from jaxcomm.collectives.default_schedules import default_schedule
 from jaxcomm.distributed import at_exit
 from jaxcomm.distributed.outages import ProcessGone
 from jaxcomm.errors import JaxcommError
@@ -299,7 +300,7 @@ class AutoPlan:
         """What the sites' sums run by a plan; None: the same as without one."""
         found: list[Schedule | None] = []
         for _, _, nbytes in sites:
-            schedule, usual = plan.schedule_for(nbytes) if plan else None, without_plan(nbytes, self._hosts)
+            schedule, usual = plan.schedule_for(nbytes) if plan else None, default_schedule(nbytes, self._hosts)
             is_usual = schedule is None or schedule.kind == ("direct" if usual == "flat" else usual)
             found.append(None if is_usual else schedule)
         return found

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import jax
 
 from jaxcomm import ffi
-from jaxcomm.collectives import choice
+from jaxcomm.collectives import choice, default_schedules
 from jaxcomm.collectives.choice import PLANS
 from jaxcomm.collectives.communicator import Hashes
 from jaxcomm.ffi.cpu import CPU
@@ -52,7 +52,9 @@ def set_lists(digest: str = "") -> None:
         least, names = [0, *least], ["", *names]
     CPU.call(
         "backend_lists",
-        *choice.bounds_without_plan(),
+        default_schedules.FLAT_BYTES,
+        default_schedules.RING_CHUNK_BYTES,
+        default_schedules.RING_CHUNK_BYTES_OF_SEVERAL,
         digest[:8],
         PLANS[digest].ranks if digest in PLANS else 0,
         (ctypes.c_int64 * len(least))(*least),

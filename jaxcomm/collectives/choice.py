@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from jaxcomm import ffi, schedules
+from jaxcomm.collectives.default_schedules import FLAT_BYTES, default_schedule
 from jaxcomm.log import say_once
 from jaxcomm.program.message_verifier import verify_messages
 from jaxcomm.program.messages import compile_messages
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
 
 PLANS: Final[dict[str, Plan]] = {}  # that this process has loaded, by their hashes
 AUTO: Final = "auto"  # in place of a plan's hash: what calls between processes run is switched in the run
-_FLAT_BYTES: Final = 16 << 10  # up to which all ranks of several processes send all they have to all others
-# Of a rank's chunk, from which on ranks of several hosts form a ring: with a NIC each, and on hosts of several.
-_RING_BYTES: Final = 256 << 10
-_RING_BYTES_OF_SEVERAL: Final = 32 << 10
 
 
 class TwoPrograms(NamedTuple):
@@ -81,39 +78,11 @@ def choose_messages(
     if source != "direct":
         return Choice(_compiled_messages(schedule), source)
     whole = ranks * nbytes if kind == "all_gather" else nbytes
-    way = without_plan(whole, hosts)
+    way = default_schedule(whole, hosts)
     if kind != "all_reduce" and way == "flat":
         way = "direct"
     followed = AUTO if kind == "all_reduce" and plan == AUTO else "ring" if way == "ring" else "direct"
     return Choice(f"{kind}/{way}/{ranks}", followed)
-
-
-def without_plan(nbytes: int, hosts: Sequence[int]) -> Literal["flat", "direct", "ring"]:
-    """The schedule of collectives between processes that follow no plan.
-
-    Few bytes of an all-reduce go to everybody at once. Many go round a ring where ranks are on several hosts, those of
-    each host one after the other: of several senders to one NIC each waits for the others' packets, and some of these
-    get lost; and of a host's ranks only one sends to others.
-
-    Args:
-      nbytes: bytes of the whole buffer.
-      hosts: by rank, a number of its host.
-    """
-    if nbytes <= _FLAT_BYTES:
-        return "flat"
-    ranks, number = len(hosts), len({*hosts})
-    least = _RING_BYTES if number == ranks else _RING_BYTES_OF_SEVERAL
-    comes_once = sum(hosts[rank - 1] != hosts[rank] for rank in range(ranks)) == number
-    return "ring" if ranks > 2 and comes_once and nbytes >= ranks * least else "direct"
-
-
-def bounds_without_plan() -> tuple[int, int, int]:
-    """The bounds of `without_plan`, in bytes.
-
-    Returns:
-      The most of a flat call; the least of a rank's chunk in a ring over hosts of one rank, and of several.
-    """
-    return _FLAT_BYTES, _RING_BYTES, _RING_BYTES_OF_SEVERAL
 
 
 def lossy_messages(ranks: int) -> Choice:
@@ -183,9 +152,9 @@ def planned_messages(plan: Plan) -> list[tuple[int, tuple[bytes, ...]]]:
     found: list[tuple[int, tuple[bytes, ...]]] = []
     for entry, schedule in zip(plan.collectives, plan.schedules, strict=True):
         least = entry.min_bytes
-        if schedule.kind == "direct" and least <= _FLAT_BYTES:
+        if schedule.kind == "direct" and least <= FLAT_BYTES:
             found.append((least, ()))
-            least = _FLAT_BYTES + 1
+            least = FLAT_BYTES + 1
         if entry.max_bytes is None or least <= entry.max_bytes:
             found.append((least, _encoded_messages(schedule)))
     return found

@@ -18,7 +18,7 @@ from jaxcomm import jax_compat, planner, statistics
 from jaxcomm.auto_plan import auto_plan, planning, running
 from jaxcomm.auto_plan.links import MeasuredLinks
 from jaxcomm.auto_plan.watch import Calls, Site
-from jaxcomm.collectives.choice import without_plan
+from jaxcomm.collectives.default_schedules import default_schedule
 from jaxcomm.distributed.outages import ProcessGone
 from jaxcomm.errors import JaxcommError
 from jaxcomm.plan import encode
@@ -279,7 +279,7 @@ def test_less_lateness_than_was_planned_for_in_vain_is_not_planned_for(
         nonlocal planned
         planned += 1
         found = planner.plan(profile.model_copy(update={"arrivals": [[0.0] * 4] * 32}))
-        assert found.schedule_for(NBYTES).kind == without_plan(NBYTES, range(4))  # type: ignore[union-attr]
+        assert found.schedule_for(NBYTES).kind == default_schedule(NBYTES, range(4))  # type: ignore[union-attr]
         return encode(found)
 
     monkeypatch.setattr(planning, "plan_text", for_nobody_late)
