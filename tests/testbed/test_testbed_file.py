@@ -15,6 +15,7 @@ from jaxcomm.cli import main
 from jaxcomm.errors import JaxcommError
 from jaxcomm.testbed import Layout, Testbed
 from tests.cli import documents
+from tests.planner.profiles import with_tolerance
 
 Capture = pytest.CaptureFixture[str]
 
@@ -158,15 +159,7 @@ def test_thresholds_of_a_switch_follow_from_one_or_are_listed(file: Path) -> Non
 
 def test_a_switch_has_the_thresholds_of_a_plan(tmp_path: Path, file: Path) -> None:
     def save(**tolerance: object) -> None:
-        layers = [{"name": f"layer{i}", "bytes": 50_000 * (i + 1)} for i in range(3)]
-        content = {
-            "format": "jaxcomm-profile",
-            "version": 1,
-            "ranks": 4,
-            "link": {"alpha_s": 3e-6, "beta_s_per_byte": 8e-11, "source": "made up"},
-            "tolerance": {"layers": layers, **tolerance},
-            "provenance": {"source": "made up", "tool": "test"},
-        }
+        content = with_tolerance(3, 4, **tolerance)
         plan.save(planner.plan(profile.validate(content, "profile.json")), tmp_path / "plan.json")
 
     file.write_text(RAIL + HOSTS + SWITCH + 'plan = "plan.json"')
