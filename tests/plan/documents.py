@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 from jaxcomm import plan, schedules
-from jaxcomm.plan.schema import canonical
+from jaxcomm.errors import PlanError
+from jaxcomm.plan import files
 
 RANKS = 6
 
@@ -130,8 +130,11 @@ def replaced(document: Any, *path: Any, to: Any) -> Any:
 
 
 def sealed(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with the hash of its content, as canonical JSON has it."""
-    return {**document, "hash": hashlib.sha256(canonical(document)).hexdigest()}
+    """The document with the hash of its plan; an invalid one is refused before its hash is looked at."""
+    try:
+        return {**document, "hash": files.validate(document, "plan").hash}
+    except PlanError:
+        return {**document, "hash": "0" * 64}
 
 
 def load(file: Path, document: Any, **options: Any) -> plan.Plan:
