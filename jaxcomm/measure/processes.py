@@ -313,7 +313,7 @@ def _count_lost_packets(job: _Job, found: Exchanges) -> dict[str, Any]:
 
 
 def _measure_psums(devices: Sequence[Any], steps: int, inject: Mapping[int, float]) -> tuple[Any, Collective]:
-    """The arrivals of each step, as this process saw them, and what a psum took."""
+    """The arrivals of each step, as this process measured them, and a psum's seconds."""
     import jax
 
     from jaxcomm.collectives import communicator

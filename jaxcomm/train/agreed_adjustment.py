@@ -1,4 +1,4 @@
-"""One result for all processes of a job: each tells the first one what it has seen, and all get what that one finds."""
+"""One result for all processes of a job: each sends its statistics to the first one, whose result all get."""
 
 from __future__ import annotations
 

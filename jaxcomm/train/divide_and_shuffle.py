@@ -91,7 +91,7 @@ def divide_and_shuffle(plan: str | os.PathLike[str] | Plan | Iterations, axis_na
 
 
 def mean_of(total: jax.Array, ranks: jax.Array | int) -> jax.Array:
-    """The mean of so many in the type of their sum, so that a step can follow the other: integers are rounded down."""
+    """The mean over `ranks` in the type of their sum, so that steps can follow one another: integers are rounded down."""
     mean = total // ranks if jnp.issubdtype(total.dtype, jnp.integer) else total / ranks
     return mean.astype(total.dtype)
 

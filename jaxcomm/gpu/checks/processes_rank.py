@@ -141,7 +141,7 @@ def failure(act: Callable[[], object]) -> str:
 
 
 def site(nbytes: int) -> dict[str, Any]:
-    """The statistics of the calls of so many bytes."""
+    """The statistics of the calls of this size."""
     return next(site for site in ffi.sites() if site["bytes"] == nbytes)
 
 

@@ -135,7 +135,7 @@ def _left_out(reason: str) -> Result:
 
 
 def _end_with_children(command: list[str], env: dict[str, str], limit: float) -> tuple[int | None, str]:
-    """The exit code, or None if time was up, and what it said; none of its processes is left."""
+    """The exit code, or None if time was up, and the output; none of its processes is left."""
     running = subprocess.Popen(
         command,
         env=env,
