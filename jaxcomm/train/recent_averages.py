@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class SeenAverages:
+class RecentAverages:
     """The latest averages; NaN stands for what is not known of a rank.
 
     Attributes:
