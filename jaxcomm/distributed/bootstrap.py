@@ -164,10 +164,10 @@ def connect(
             "the processes are connected already: the rails keep the shares that they have, in place of the plan's. "
             "Call jaxcomm.init(plan=…) before the first collective."
         )
-    between_hosts = {"tcp", "udp"} & {*outcome.transports}
-    if planned_transport not in ("", chosen.planned_transport) and chosen.follows_plan and between_hosts:
+    protocols = {"tcp", "udp"} & {*outcome.transports}
+    if planned_transport not in ("", chosen.planned_transport) and chosen.follows_plan and protocols:
         say_once(
-            f"the processes are connected already: between hosts {' and '.join(between_hosts).upper()} stays, in place "
+            f"the processes are connected already: between hosts {' and '.join(protocols).upper()} stays, in place "
             "of the plan's choice. Call jaxcomm.init(plan=…) before the first collective."
         )
     return outcome
@@ -245,9 +245,9 @@ def connect_as(
             }
             rails.check_missing([record.rails for record in [own, *peers.values()]])
             sharing = [other for other, peer in peers.items() if records.share_memory(own, peer)]
-            between_hosts = records.transport([own, *peers.values()])
-            if over_udp and between_hosts == "tcp":
-                by_tcp = [other for other, peer in peers.items() if not peer.udp_between_hosts]
+            transport = records.transport([own, *peers.values()])
+            if over_udp and transport == "tcp":
+                by_tcp = [other for other, peer in peers.items() if not peer.allows_udp]
                 say_once(f"processes {', '.join(map(str, by_tcp))} follow no plan's UDP; TCP connects all.")
             leads = {other: rails_between(own, peer) for other, peer in peers.items() if other not in sharing}
             files = {}
@@ -271,7 +271,7 @@ def connect_as(
                 if (unused := sockets.pop(to, None)) is not None:  # the other side gave it up
                     unused.close()
             paths: dict[tuple[int, str], UdpPath] = {}
-            if between_hosts == "udp":
+            if transport == "udp":
                 connections = {to: made for to, made in sockets.items() if to[1] not in lacking_somewhere}
                 paths, without = _agree_on_paths(own, others, connections, key, deadline, after_failure)
                 lacking_somewhere |= without
@@ -285,7 +285,7 @@ def connect_as(
     used = used_rails([own, *peers.values()], lacking_somewhere)
     round_trips = round_trips_over(leads, sockets)
     shares = rails_shares(own, peers, leads, round_trips, planned)
-    core.open_rails(between_hosts, used or [rails.DEFAULT])
+    core.open_rails(transport, used or [rails.DEFAULT])
     _add_rails(core, own, peers, used, leads, sockets, paths, shares, planned, down)
     names = [record.host for _, record in sorted({**peers, process: own}.items())]
     hosts = tuple(names.index(name) for name in names)
@@ -297,9 +297,9 @@ def connect_as(
     return Membership(
         generation,
         process,
-        tuple("" if other == process else "shm" if other in sharing else between_hosts for other in range(processes)),
+        tuple("" if other == process else "shm" if other in sharing else transport for other in range(processes)),
         hosts,
-        between_hosts == "udp",
+        transport == "udp",
         sum(listener.strangers for listener in listeners.values()),
         core,
         own.rails,
