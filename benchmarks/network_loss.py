@@ -1,6 +1,6 @@
 """What losses on the way cost a sum, and what they cost where some of a gradient may stay lost.
 
-    JAXCOMM_TRANSPORT=udp jaxcomm testbed run loss.toml -- python benchmarks/network_loss.py
+    JAXCOMM_TRANSPORT=udp jaxcomm testbed run packet_loss.toml -- python benchmarks/network_loss.py
 
 A process of a job: sums of --mib MiB in turn, --rounds times, of --sums: jaxcomm's, the same with
 `Drop(policy="network")`, and lax's, which is Gloo over TCP. Processes begin each sum together: where packets get lost,

@@ -93,7 +93,7 @@ def check_writable(*paths: str | os.PathLike[str] | None, error: type[JaxcommErr
 
 
 def make_folder(path: str | os.PathLike[str]) -> Path:
-    """The folder, made where there is none, with those that it lies in.
+    """Makes the folder where it is missing, with those that it lies in.
 
     Raises:
       JaxcommError: it cannot be made.

@@ -21,7 +21,7 @@ from jaxcomm.auto_plan.situation import CALLS, CHANGED, Situation, steady
 from jaxcomm.auto_plan.watch import Calls, Site, Watch, busiest
 from jaxcomm.collectives.choice import AUTO
 from jaxcomm.collectives.default_schedules import default_schedule
-from jaxcomm.distributed import at_exit
+from jaxcomm.distributed.forks import run_at_exit
 from jaxcomm.distributed.outages import ProcessGone
 from jaxcomm.errors import JaxcommError
 from jaxcomm.log import say
@@ -107,7 +107,7 @@ class AutoPlan:
         self._end.clear()
         self._thread = threading.Thread(target=self._work, name="jaxcomm auto_plan", daemon=True)
         self._thread.start()
-        self._at_exit = at_exit.register(self.close)
+        self._at_exit = run_at_exit(self.close)
 
     def close(self) -> None:
         """Ends it; the run keeps the plan that it has."""

@@ -52,9 +52,7 @@ def set_lists(digest: str = "") -> None:
         least, names = [0, *least], ["", *names]
     CPU.call(
         "backend_lists",
-        default_schedules.FLAT_BYTES,
-        default_schedules.RING_CHUNK_BYTES,
-        default_schedules.RING_CHUNK_BYTES_OF_SEVERAL,
+        *default_schedules.bounds(),
         digest[:8],
         PLANS[digest].ranks if digest in PLANS else 0,
         (ctypes.c_int64 * len(least))(*least),

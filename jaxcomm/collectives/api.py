@@ -38,7 +38,7 @@ def psum(
       axis_index_groups: groups of indices along the axis that sum among themselves; of unlike sizes only where
         check_vma is False, as in lax.
       plan: path of a plan file, a `jaxcomm.plan.Plan`, or a mapping from axes to these; None runs the active plan
-        (`jaxcomm.use_plan`) if that is for so many ranks, or else the direct schedule.
+        (`jaxcomm.use_plan`) if that is for this number of ranks, or else the direct schedule.
       drop: what may be left out of a gradient's sum; None leaves out nothing.
 
     Raises:

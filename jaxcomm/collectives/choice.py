@@ -145,7 +145,7 @@ def compile_plan(plan: str) -> None:
 
 
 def planned_messages(plan: Plan) -> list[tuple[int, tuple[bytes, ...]]]:
-    """The message lists of a plan's all-reduces, encoded, of all ranks, from so many bytes on.
+    """The message lists of a plan's all-reduces, encoded, of all ranks, each with the least bytes of its calls.
 
     None for few bytes where it has the direct schedule: calls without a plan run something better there.
     """

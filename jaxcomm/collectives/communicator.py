@@ -78,7 +78,7 @@ class _Scopes(threading.local):
 
 
 def plan_hash(plan: PlanLike, axes: tuple[Any, ...] = ()) -> str:
-    """The name by which `choose` will find the plan of calls over these axes; "" if there is none.
+    """The name by which `choose` will find the plan of calls over these axes; "" for no plan.
 
     Args:
       plan: as for `use_plan`, but None for what is active.
@@ -93,7 +93,7 @@ def plan_hash(plan: PlanLike, axes: tuple[Any, ...] = ()) -> str:
 
 
 def active_plan(plan: PlanLike, axes: tuple[Any, ...]) -> Plan | None:
-    """The plan itself that `plan_hash` names; None if there is none."""
+    """The plan itself that `plan_hash` names; None for no plan."""
     return PLANS.get(plan_hash(plan, axes))
 
 
@@ -133,7 +133,7 @@ def positive_seconds(name: str, value: float | str) -> float:
     """The value as a number of seconds.
 
     Raises:
-      JaxcommError: it is none, or not positive and finite; the message calls it `name`.
+      JaxcommError: it is not a positive, finite number; the message calls it `name`.
     """
     try:
         seconds = float(value)

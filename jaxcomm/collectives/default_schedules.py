@@ -28,3 +28,8 @@ def default_schedule(nbytes: int, hosts: Sequence[int]) -> Literal["flat", "dire
     least = RING_CHUNK_BYTES if number == ranks else RING_CHUNK_BYTES_OF_SEVERAL
     hosts_are_runs = sum(hosts[rank - 1] != hosts[rank] for rank in range(ranks)) == number
     return "ring" if ranks > 2 and hosts_are_runs and nbytes >= ranks * least else "direct"
+
+
+def bounds() -> tuple[int, int, int]:
+    """The bounds of `default_schedule` in bytes, as the core takes them for unchanged programs."""
+    return FLAT_BYTES, RING_CHUNK_BYTES, RING_CHUNK_BYTES_OF_SEVERAL

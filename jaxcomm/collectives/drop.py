@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jaxcomm.profile import Layer
 
 Policy = Literal["agreed", "local", "network", "random"]
-_MIN_NETWORK_SEGMENT = 1024  # bytes: what is important is said of so many at once
+_MIN_NETWORK_SEGMENT = 1024  # bytes: importance is marked per segment of at least this size
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Drop:
       policy: "agreed", "local", "network" or "random".
       bounds: other shares by tensor, named as `jax.tree_util.keystr` does with `simple=True, separator="/"`.
       segment_bytes: size of a segment, a multiple of 8; with "network" 1024 at least.
-      sample_stride: one of so many elements is in the sample of "local".
+      sample_stride: one of `sample_stride` elements is in the sample of "local".
       seed: of that sample, and of what "random" loses; a uint32. Pass the step's number for others in every step.
 
     Source: Wang et al., "Towards Domain-Specific Network Transport for Distributed DNN Training", sections 3.2 and 4.2,

@@ -76,10 +76,10 @@ def connect(
             "the processes are connected already: the rails keep the shares that they have, in place of the plan's. "
             "Call jaxcomm.init(plan=…) before the first collective."
         )
-    between_hosts = {"tcp", "udp"} & {*outcome.transports}
-    if planned_transport not in ("", chosen.planned_transport) and chosen.follows_plan and between_hosts:
+    protocols = {"tcp", "udp"} & {*outcome.transports}
+    if planned_transport not in ("", chosen.planned_transport) and chosen.follows_plan and protocols:
         say_once(
-            f"the processes are connected already: between hosts {' and '.join(between_hosts).upper()} stays, in place "
+            f"the processes are connected already: between hosts {' and '.join(protocols).upper()} stays, in place "
             "of the plan's choice. Call jaxcomm.init(plan=…) before the first collective."
         )
     return outcome

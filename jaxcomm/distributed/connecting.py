@@ -91,7 +91,7 @@ def connect_as(
             job = Introduced(own, exchange_records(own, others, key, deadline), key, deadline)
             transport = records.transport(job.records)
             if over_udp and transport == "tcp":
-                by_tcp = [other for other, peer in job.peers.items() if not peer.udp_between_hosts]
+                by_tcp = [other for other, peer in job.peers.items() if not peer.allows_udp]
                 say_once(f"processes {', '.join(map(str, by_tcp))} follow no plan's UDP; TCP connects all.")
             files = _open_files(job, after_failure)
             connections = _connect_hosts(job, ends.listeners, transport, after_failure)

@@ -74,7 +74,7 @@ def variables(
     Args:
       process: its number.
       processes: of the job.
-      devices: CPU devices of each process; where JAX_PLATFORMS names GPUs, so many of these.
+      devices: CPU devices of each process; where JAX_PLATFORMS names GPUs, its number of GPUs.
       coordinator: "host:port".
       transport: for JAXCOMM_TRANSPORT, or None to leave it.
       environment: what is there.

@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxcomm import ffi
-from jaxcomm.distributed import at_exit, bootstrap
+from jaxcomm.distributed import bootstrap, forks
 from jaxcomm.distributed.membership import Membership
 from jaxcomm.distributed.settings import MOST_RAILS, NamedRail
 from jaxcomm.distributed.udp_paths import UdpPath
@@ -114,7 +114,7 @@ class Connections:
     def start(self, hosts: Sequence[int]) -> None:
         """All others have been added; the number of each process's host."""
         CPU.call("job_start", (ctypes.c_uint32 * len(hosts))(*hosts), len(hosts))
-        self._at_exit = at_exit.register(_leave)
+        self._at_exit = forks.run_at_exit(_leave)
 
     def close(self) -> None:
         """Leaves the job as at the end of the process, and releases the connections."""

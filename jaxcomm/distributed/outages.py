@@ -51,7 +51,7 @@ class _Outage:
 
 
 class Outages:
-    """The rails that are cut now. Of those that follow one another closely only some are said."""
+    """The rails that are cut now. Of those that follow one another closely only some are logged."""
 
     def __init__(self, names: Sequence[str], down: Iterable[RailTo] = ()) -> None:
         """`names` are those of the rails, by number; `down` are cut once from the start, as the log says already."""

@@ -25,7 +25,7 @@ def rails_between(own: Record, peer: Record) -> list[str]:
     """The rails that lead to another process.
 
     Raises:
-      JaxcommError: there is none, or the two have different plans for them.
+      JaxcommError: there is no common rail, or the two have different plans for them.
     """
     lower, higher = sorted((own, peer))
     if lower.planned != higher.planned:

@@ -30,7 +30,7 @@ class Record(NamedTuple):
     Attributes:
       process: its number in the job.
       transport: its JAXCOMM_TRANSPORT.
-      udp_between_hosts: whether it would go over UDP to other hosts; all do where all would.
+      allows_udp: whether it takes UDP to other hosts; all do where all allow it.
       host: processes with the same one can share memory.
       pid: of the process in its PID namespace.
       fd: of its shared-memory file there; -1 for none.
@@ -42,7 +42,7 @@ class Record(NamedTuple):
 
     process: int
     transport: str
-    udp_between_hosts: bool
+    allows_udp: bool
     host: str
     pid: int
     fd: int
@@ -104,8 +104,8 @@ def host_identity() -> str:
 
 
 def transport(records: Iterable[Record]) -> str:
-    """The transport between processes that share no memory: "udp" where all would use it, else "tcp"."""
-    return "udp" if all(record.udp_between_hosts for record in records) else "tcp"
+    """The transport between processes that share no memory: "udp" where all allow it, else "tcp"."""
+    return "udp" if all(record.allows_udp for record in records) else "tcp"
 
 
 def share_memory(one: Record, other: Record) -> bool:

@@ -16,8 +16,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from jaxcomm.distributed import at_exit, handshake
+from jaxcomm.distributed import handshake
 from jaxcomm.distributed.connector import MTU_CURE, LongLost, connect_once
+from jaxcomm.distributed.forks import run_at_exit
 from jaxcomm.distributed.handshake import Refused
 from jaxcomm.distributed.listener import Listener
 from jaxcomm.distributed.outages import Outages, RailTo
@@ -88,7 +89,7 @@ class Repair:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="jaxcomm repair", daemon=True)
         self._thread.start()
-        self._at_exit = at_exit.register(self.close)
+        self._at_exit = run_at_exit(self.close)
 
     def close(self) -> None:
         """Ends it: the core is not asked any more, and nobody listens."""

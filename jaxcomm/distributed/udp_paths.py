@@ -120,7 +120,7 @@ def agree_with(
     """The path to one process over one rail, which owns the connection. Args as for `agree`.
 
     Raises:
-      JaxcommError, OSError: there is none; the connection is closed.
+      JaxcommError, OSError: no path works; the connection is closed.
     """
     to = other, end.name
     with contextlib.ExitStack() as after_failure:

@@ -108,7 +108,7 @@ def rounds_to_target(
       each_round: called with each round's number and metric.
 
     Raises:
-      ProfileError: without drops, the target is not reached or the metric is not a number; or the metric is none.
+      ProfileError: without drops, the target is not reached or the metric is not a number; or the metric is missing.
     """
     name, count, metric = setting.train, 0, math.nan
     for count, given in enumerate(train(drop, seed), 1):

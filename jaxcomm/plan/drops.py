@@ -95,7 +95,7 @@ class Drops(Value):
         """The layer of this name, which is that of the profile's layer or bucket.
 
         Raises:
-          PlanError: there is none.
+          PlanError: there is no such layer.
         """
         if name not in self._places:
             known = ", ".join([layer.name for layer in self.layers[:8]] + ["…"] * (len(self.layers) > 8))

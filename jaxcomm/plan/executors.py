@@ -17,7 +17,7 @@ OwnName = Literal["fused", "messages"]
 
 
 class Timed(Value):
-    """A measured allreduce of so many bytes."""
+    """A measured allreduce: its bytes and seconds."""
 
     bytes: Count
     seconds: Seconds
@@ -43,7 +43,7 @@ class Executors(Value):
         return float(self._curve(nbytes))
 
     def nccl_best_rate(self, nbytes: int) -> float:
-        """The most bytes per second of any of NCCL's allreduces of at most so many bytes; there must be a table."""
+        """The most bytes per second of any of NCCL's allreduces of at most `nbytes`; there must be a table."""
         sizes = np.array([nbytes, *(each.bytes for each in self.nccl if each.bytes < nbytes)])
         return float((sizes / self._curve(sizes)).max())
 

@@ -157,7 +157,7 @@ class GroupCosts:
         return max(max(self.nics[rank] for rank in group), *uplinks, 1.0)
 
     def ring(self, members: int, slowness: float) -> float:
-        """Seconds of a ring of so many ranks in which every round waits for the slowest link."""
+        """Seconds of a ring of `members` ranks in which every round waits for the slowest link."""
         return 2 * (members - 1) * (self.alpha + self.nbytes / members * self.beta * slowness)
 
     def seconds(self, groups: Iterable[Sequence[int]]) -> float:

@@ -33,7 +33,7 @@ class Member(Value):
 
 
 class Share(Value):
-    """One rail's share of a buffer, over so many connections at once, with so many CPU cores (null: not measured)."""
+    """One rail's share of a buffer, its connections at once, and its CPU cores (null: not measured)."""
 
     rail: Name
     share: Portion
@@ -95,11 +95,11 @@ class Rails(Value):
     ranges: Annotated[tuple[RailRange, ...], Field(fail_fast=True, min_length=1, max_length=MAX_RANGES)]
 
     def range_for(self, nbytes: int) -> RailRange:
-        """The range that a buffer of so many bytes belongs to."""
+        """The range that a buffer of `nbytes` belongs to."""
         return self.ranges[bisect.bisect_right(self.ranges, nbytes, key=lambda each: each.min_bytes) - 1]
 
     def split_for(self, nbytes: int) -> tuple[Share, ...]:
-        """The shares of a buffer of so many bytes."""
+        """The shares of a buffer of `nbytes`."""
         return self.range_for(nbytes).shares
 
     def in_units(self) -> tuple[SharesFrom, ...]:

@@ -13,7 +13,7 @@ MAX_CHUNKS: Final = 65536
 MAX_MOVES: Final = 4 * 65536
 MAX_TOGETHER: Final = 256  # ranks of a schedule for several late ones; its messages are found one by one
 MAX_CHAINED: Final = 2**20  # ranks · chunks of all chains together that are executed for their proof
-LEAST_CHAINED: Final = 2**14  # as so many each counts at least: small ones have many rounds, too
+LEAST_CHAINED: Final = 2**14  # the least that each counts as: small ones have many rounds, too
 MAX_LISTED: Final = 2**16  # ranks · chunks of all hierarchical schedules together, whose transfers are timed one by one
 MAX_SOLVED: Final = 2**16  # ranks · chunks and numbers of moves of all solved schedules; each is executed, too
 
@@ -44,7 +44,7 @@ class Plain(Value):
 
 
 class Nccl(Value):
-    """NCCL's own allreduce on CUDA devices; where there is none, all ranks run the schedule `otherwise`."""
+    """NCCL's own allreduce on CUDA devices; elsewhere all ranks run the schedule `otherwise`."""
 
     kind: Literal["nccl"] = "nccl"
     otherwise: Literal["ring", "halving_doubling", "direct"]
@@ -82,7 +82,7 @@ class Hybrid(Value):
 
 
 class Transfers(Value):
-    """The schedule `network.schedules[index]`, of so many chunks, which was solved for this plan's late rank."""
+    """The schedule `network.schedules[index]` of `chunks` chunks, which was solved for this plan's late rank."""
 
     kind: Literal["transfers"] = "transfers"
     late: RoleName

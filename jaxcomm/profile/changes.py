@@ -47,7 +47,7 @@ def without_straggler(profile: Profile) -> Profile:
 
 
 def with_late_rank(profile: Profile, rank: int, seconds: float) -> Profile:
-    """The profile as if one rank came later by so many seconds than it did, in every step.
+    """The profile as if one rank came later than it did, in every step.
 
     Args:
       profile: with or without arrivals; without, all ranks are taken to arrive together.

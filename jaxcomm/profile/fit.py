@@ -170,7 +170,7 @@ class Curve(NamedTuple):
         return seconds
 
     def bytes(self, seconds: ArrayLike) -> NDArray[np.float64]:
-        """The largest size for each of so many seconds; 0 where the first sample takes longer."""
+        """The largest size for each time; 0 where the first sample takes longer."""
         ends = np.asarray(seconds, np.float64)
         above = np.maximum(0.0, ends - self.times[-1]) / self.slope
         nbytes: NDArray[np.float64] = np.interp(ends, self.times, self.sizes, left=0.0) + above

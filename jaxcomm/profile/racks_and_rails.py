@@ -46,7 +46,7 @@ class PacketLoss(Value):
 
 
 class Channels(Value):
-    """Virtual rails: so many connections at once over the same NIC, and the allreduce's latency over them."""
+    """Virtual rails: several connections at once over the same NIC, and the allreduce's latency over them."""
 
     channels: Annotated[int, Field(ge=2, le=64, strict=True)]
     latency: Annotated[list[Sample], Field(min_length=1)]

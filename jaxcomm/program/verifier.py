@@ -63,7 +63,7 @@ def verify_schedule(schedule: Schedule) -> Proof:
         )
     for rank in sorted(schedule.late_ranks):
         if not 0 <= rank < schedule.ranks:
-            raise PlanError(f"{schedule.kind}: its late rank {rank} is none of {schedule.ranks} ranks.{CURE}")
+            raise PlanError(f"{schedule.kind}: its late rank {rank} is not one of {schedule.ranks} ranks.{CURE}")
     if schedule.collective != "all_reduce" and schedule.num_chunks != schedule.ranks:
         raise PlanError(f"{schedule.kind}: {schedule.collective} of {schedule.ranks} ranks needs as many chunks.{CURE}")
     if _is_composed(schedule):

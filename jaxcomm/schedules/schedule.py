@@ -162,7 +162,7 @@ class Schedule:
 
 
 def aligned_volume(nbytes: int, chunks: ArrayLike, volume: ArrayLike, messages: ArrayLike) -> NDArray[np.float64]:
-    """Bytes of a volume of so many chunks, where the executor cuts the buffer at multiples of 64 bytes.
+    """Bytes of a volume in chunks, where the executor cuts the buffer at multiples of 64 bytes.
 
     That is exact where each message is one chunk; where a message is several, alignment adds to it only once. All but
     `nbytes` may be arrays.

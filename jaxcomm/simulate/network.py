@@ -17,7 +17,7 @@ class Network(Cluster):
     fair sharing, but the first is through earlier.
 
     Attributes:
-      packet_loss: lost packets, None if there are none.
+      packet_loss: of the links; None: they lose no packets.
       bound: the share of every message that may stay lost; None means that TCP repairs every loss.
     """
 

@@ -47,7 +47,7 @@ def build(layout: Layout) -> Iterator[Command]:
             yield from (_tap if testbed.switch else _link)(layout, host, rail.name, testbed.mtu)
             yield from _shaped(layout, host, rail)
     if testbed.switch is None:
-        for loss in testbed.losses:
+        for loss in testbed.packet_loss:
             yield from _lossy(layout, loss)
 
 

@@ -71,7 +71,7 @@ def intact(layout: Layout, host: str, rail: str) -> LinkState:
     """A link as the file says that it is."""
     testbed = layout.testbed
     mbit = next(each.mbit for each in testbed.rails if each.name == rail)
-    losses = {(loss.host, testbed.rail_of(loss)): loss.rate for loss in testbed.losses}
+    losses = {(loss.host, testbed.rail_of(loss)): loss.rate for loss in testbed.packet_loss}
     return LinkState(host, rail, mbit, losses.get((host, rail), 0.0))
 
 

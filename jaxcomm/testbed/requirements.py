@@ -54,7 +54,7 @@ def requirements(testbed: Testbed | None = None) -> list[Requirement]:
     """
     with_switch = testbed is None or testbed.switch is not None
     with_loss = testbed is None or any(cut.kind in _BY_NFT for cut in testbed.cuts)
-    with_loss |= testbed is not None and testbed.switch is None and bool(testbed.losses)
+    with_loss |= testbed is not None and testbed.switch is None and bool(testbed.packet_loss)
     tools = {tool: package for tool, package in _PACKAGES.items() if with_loss or tool != "nft"}
     linux = sys.platform == "linux"
     root = linux and os.geteuid() == 0

@@ -9,8 +9,7 @@ from jaxcomm.collectives.buckets import pmean_buckets, pmean_in_backward
 from jaxcomm.collectives.drop import Drop
 from jaxcomm.train.adjustment import Adjustment, adjust_groups
 from jaxcomm.train.bounded_drop import BoundedDropState, bounded_drop
-from jaxcomm.train.consensus import consensus_distance
-from jaxcomm.train.divide_and_shuffle import divide_and_shuffle, group_table
+from jaxcomm.train.divide_and_shuffle import consensus_distance, divide_and_shuffle, group_table
 from jaxcomm.train.gossip import exponential_gossip
 from jaxcomm.train.group_network import GroupNetwork
 from jaxcomm.train.layers import layers

@@ -46,7 +46,7 @@ class GroupNetwork:
         return cls(groups.racks, groups.nics, plan.assumptions.alpha_s, plan.assumptions.beta_s_per_byte)
 
     def with_late(self, late_s: NDArray[np.float64], nbytes: int) -> GroupCosts:
-        """The network in which a late rank has a NIC that takes as much longer for a model of so many bytes."""
+        """The network in which a late rank has a NIC that takes as much longer for a model of `nbytes`."""
         model_s = max(nbytes * self.beta_s_per_byte, 1e-12)
         nics = np.minimum(np.array(self.nics) + late_s / model_s, SLOWEST).round(3)
         return GroupCosts(self.racks, tuple(nics.tolist()), nbytes, self.alpha_s, self.beta_s_per_byte)

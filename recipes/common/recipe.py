@@ -25,9 +25,7 @@ _STEPS = flags.DEFINE_integer("steps", 200, "steps of the whole run", lower_boun
 _EVERY = flags.DEFINE_integer("every", 20, "steps from one measurement and checkpoint to the next", lower_bound=1)
 _SEED = flags.DEFINE_integer("seed", 0, "of the variables and the batches", lower_bound=0)
 _OUT = flags.DEFINE_string("out", None, "folder for metrics and checkpoints, where a run goes on (runs/RECIPE-SYNC)")
-_PLAN = flags.DEFINE_string(
-    "plan", None, "plan.json: schedules for the collectives, groups for ds-sync, losses for mlt"
-)
+_PLAN = flags.DEFINE_string("plan", None, "plan.json: schedules for the collectives, groups for ds-sync, drops for mlt")
 _BOUND = flags.DEFINE_float(
     "bound", None, "mlt: share of each tensor that may be left out (the plan's, or 0.1)", 0, 0.99
 )

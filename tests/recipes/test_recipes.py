@@ -238,9 +238,9 @@ def test_mlt_leaves_out_what_the_plan_says(recipes, monkeypatch, tmp_path, words
     made = planner.plan(profile.with_layers(measured, images.layers()), drop_bound=0.2)
     jaxcomm.plan.save(made, tmp_path / "plan.json")
 
-    def by_name(name, workers, *, loss, every, plan):
+    def by_name(name, workers, *, drop, every, plan):
         assert (name, workers, plan.hash) == ("mlt", 8, made.hash)
-        raise JaxcommError(repr(loss))
+        raise JaxcommError(repr(drop))
 
     monkeypatch.setattr(recipe.synchronisation, "by_name", by_name)
     expected = {"": Drop.of(made), "--policy=local": Drop.of(made, "local"), "--bound=0.3": Drop(0.3)}["".join(words)]

@@ -61,9 +61,12 @@ def cut(*fields: str) -> str:
             RAIL + RACK + RACK.replace("left", "right") + (HOSTS + "#").replace('"\n', '"\nrack = "left"\n'),
             'racks[1], "right", has no host',
         ),
-        (RAIL + HOSTS + '[[losses]]\nhost = "c"\nrate = 0.1', 'losses[0].host is "c"; the hosts are a, b'),
-        (RAIL + HOSTS + '[[losses]]\nhost = "a"\nrate = 0.9', "losses[0].rate is 0.9; it must be less than"),
-        (RAIL + HOSTS + 2 * '[[losses]]\nhost = "a"\nrate = 0.1\n', "losses[1] is of the same link as losses[0]"),
+        (RAIL + HOSTS + '[[packet_loss]]\nhost = "c"\nrate = 0.1', 'packet_loss[0].host is "c"; the hosts are a, b'),
+        (RAIL + HOSTS + '[[packet_loss]]\nhost = "a"\nrate = 0.9', "packet_loss[0].rate is 0.9; it must be less than"),
+        (
+            RAIL + HOSTS + 2 * '[[packet_loss]]\nhost = "a"\nrate = 0.1\n',
+            "packet_loss[1] is of the same link as packet_loss[0]",
+        ),
         (RAIL + SECOND + HOSTS + cut("at_s = 1"), "cuts[0].rail is missing; there are several, eth0, eth1"),
         (RAIL + HOSTS + cut("at_s = 1", 'rail = "eth7"'), 'cuts[0].rail is "eth7"; the rails are eth0'),
         (RAIL + HOSTS + cut("at_s = 1", "repaired_s = 1"), "cuts[0].repaired_s is 1; it must come after at_s, 1"),
@@ -117,7 +120,9 @@ def test_the_picture_shows_racks_hosts_and_what_goes_wrong(file: Path) -> None:
     hosts = (
         '[[hosts]]\nname = "a"\nrack = "left"\nprocesses = 2\ndelay_s = 0.05\n[[hosts]]\nname = "b"\nrack = "right"\n'
     )
-    wrong = '[[losses]]\nhost = "b"\nrate = 0.01\n' + cut("at_s = 2") + '[[flows]]\nsrc = "a"\ndst = "b"\nstop_s = 9\n'
+    wrong = (
+        '[[packet_loss]]\nhost = "b"\nrate = 0.01\n' + cut("at_s = 2") + '[[flows]]\nsrc = "a"\ndst = "b"\nstop_s = 9\n'
+    )
     file.write_text(RAIL + racks + hosts + wrong)
     assert testbed.picture(Layout(testbed.load(file), "1a2b3c4d")).splitlines() == [
         "testbed 1a2b3c4d: 2 hosts, 3 processes, cubic, MTU 1500",
@@ -183,7 +188,7 @@ def test_a_switch_has_the_thresholds_of_a_plan(tmp_path: Path, file: Path) -> No
 
 def test_links_to_a_switch_are_taps_which_it_cuts_itself(file: Path) -> None:
     cuts = cut("at_s = 1", "repaired_s = 2") + cut("at_s = 3", 'kind = "slow"', "mbit = 5")
-    file.write_text(RAIL + HOSTS + cuts + '[[losses]]\nhost = "a"\nrate = 0.25' + SWITCH)
+    file.write_text(RAIL + HOSTS + cuts + '[[packet_loss]]\nhost = "a"\nrate = 0.25' + SWITCH)
     layout = Layout(testbed.load(file), "0")
     built = [" ".join(command) for command in testbed.build(layout)]
     assert "ip -n jaxcomm-0-a tuntap add dev eth0 mode tap" in built
@@ -248,7 +253,7 @@ def test_the_files_in_the_guide_are_testbeds() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "guides" / "testbed.md").read_text()
     whole, switch = (part.split("```")[0] for part in guide.split("```toml\n")[1:])
     found = Testbed.model_validate(tomllib.loads(whole))
-    assert found.racks and found.losses and found.cuts and found.flows
+    assert found.racks and found.packet_loss and found.cuts and found.flows
     assert found.switch is None and Testbed.model_validate(tomllib.loads(RAIL + HOSTS + switch)).switch
     others = (
         switch.replace("\nthreshold_bytes", "\n#").replace("# thresholds", "thresholds").replace("# limits", "limits")

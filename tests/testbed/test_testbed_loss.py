@@ -43,7 +43,7 @@ def test_ranks_get_the_same_of_what_is_lost(
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     file = tmp_path / "loss.toml"
     hosts = "".join(f'[[hosts]]\nname = "{host}"\n' for host in HOSTS)
-    file.write_text(f'[[rails]]\nname = "eth0"\nmbit = 200\n{hosts}[[losses]]\nhost = "b"\nrate = 0.05\n')
+    file.write_text(f'[[rails]]\nname = "eth0"\nmbit = 200\n{hosts}[[packet_loss]]\nhost = "b"\nrate = 0.05\n')
     assert main(["testbed", "run", str(file), "--json", "--time-limit", "120", "--", sys.executable, "-c", JOB]) == 0
     lines = [line.split("FOUND ")[1] for line in capfd.readouterr().err.splitlines() if "FOUND" in line]
     found = [json.loads(line) for line in lines]

@@ -59,7 +59,7 @@ def phases(schedule: Schedule, around: bool = False) -> list[list[Round]]:
 
     Args:
       schedule: any schedule.
-      around: a precondition in which the owner of a chunk hears from everybody else sends the chunk around a ring that
+      around: a precondition in which the owner of a chunk receives from all others sends the chunk around a ring that
         ends there, as long and with as many bytes: so every rank has two peers, but a sum adds in another order.
     """
     before, after = schedule.phases[:-1], schedule.table()
@@ -109,7 +109,7 @@ def split(first: int, last: int, build: Callable[[int], Built]) -> Built:
     """The result of `build` for about the fewest groups of chunks in [first, last] that keep the limits.
 
     Raises:
-      PlanError: there is none; the message is that of the last attempt.
+      PlanError: no attempt succeeds; the message is that of the last one.
     """
     groups = first
     while groups < last:

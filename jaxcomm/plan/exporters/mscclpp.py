@@ -176,7 +176,7 @@ class _Plan:
         return max(self._chunks, *(scratch.size for scratch in self._scratch))
 
     def gpu(self, rank: int, instances: int) -> dict[str, Any]:
-        """A GPU, in which so many thread blocks move a part of each chunk for one."""
+        """A GPU in which several thread blocks move a part of each chunk in place of one."""
         blocks = [row[rank] for row in self._blocks if row[rank].peers]
         written = sorted({peer for block in blocks for peer in block.buffers})
         threadblocks: list[dict[str, Any]] = []

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from jaxcomm.errors import ProfileError
 from jaxcomm.plan.queue_drops import Floats, QueueDrops, queue_drops
 
-STEPS: Final = 128  # sizes of a queue to choose from; a buffer of so many packets is divided to the packet
+STEPS: Final = 128  # sizes of a queue to choose from; a buffer of at most this many packets is divided to the packet
 LARGEST: Final = 8192  # packets; of a larger buffer no more is given to the queues
 CAPACITY: Final = 1024
 

@@ -79,7 +79,7 @@ class Shuffle:
         return found
 
     def _most(self, slowness: float, ranks: int) -> int:
-        """The sizes that a group of so many ranks may have."""
+        """The sizes that groups of `ranks` ranks may have."""
         low, high = 1, ranks
         while low < high:
             middle = (low + high + 1) // 2

@@ -97,7 +97,7 @@ class _RailSearch(NamedTuple):
     min_gain: float
 
     def choose(self, nbytes: int) -> _Choice:
-        """The split for buffers of so many bytes."""
+        """The split for buffers of `nbytes`."""
         best = fastest_rail(self.rails, nbytes)
         whole, alone = (Load(best, 1.0),), best.seconds(nbytes)
         if len(self.rails) == 1:

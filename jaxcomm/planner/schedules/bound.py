@@ -27,7 +27,7 @@ class _Port(NamedTuple):
 
 
 def lower_bound(chunks: int, nbytes: int, cluster: Cluster, late: int, delay: float) -> float:
-    """Seconds from the late rank's arrival on that no schedule of so many chunks can beat.
+    """Seconds from the late rank's arrival on that no schedule of `chunks` chunks can beat.
 
     Args:
       chunks: pieces of the buffer; a message is one of them.
@@ -67,9 +67,9 @@ def lower_bound(chunks: int, nbytes: int, cluster: Cluster, late: int, delay: fl
 
 
 def _spread(ports: Sequence[_Port], chunks: int, ranks: int, ways: tuple[float, ...]) -> float:
-    """The least time in which what comes through the ports can tell so many ranks of all chunks.
+    """The least time in which messages through the ports can bring all chunks to `ranks` ranks.
 
-    A message that arrives at `a` has told at most `_informed(t - a)` ranks of its chunk by `t`, also through others.
+    A message that arrives at `a` has brought its chunk to at most `_informed(t - a)` ranks by `t`, also through others.
     """
     below, above = 0.0, max(port.begin + chunks * port.busy + port.way for port in ports)
     while _told(ports, above, ranks, ways) < chunks * ranks:
@@ -82,18 +82,18 @@ def _spread(ports: Sequence[_Port], chunks: int, ranks: int, ways: tuple[float, 
 
 def _told(ports: Sequence[_Port], time: float, ranks: int, ways: tuple[float, ...]) -> int:
     """The pairs of a rank and a chunk that messages through the ports can have reached by then."""
-    told = 0
+    reached = 0
     for port in ports:
         for count in itertools.count():
             left = time - (port.begin + count * port.busy + port.way)
             if left < 0:
                 break
-            told += _informed(left, ranks, ways)
-    return told
+            reached += _informed(left, ranks, ways)
+    return reached
 
 
 def _known(count: int, ways: tuple[float, ...]) -> float:
-    """When so many ranks can know of something that one rank knows at first."""
+    """The time by which `count` ranks can have the data of one rank."""
     counts = itertools.product(range(count), repeat=len(ways))
     times = sorted(sum(way * number for way, number in zip(ways, each, strict=True)) for each in counts)
     return next(time for time in times if _informed((1 + PRECISION) * time, count, ways) >= count)
@@ -104,7 +104,7 @@ def _informed(time: float, most: int, ways: tuple[float, ...]) -> int:
     """The ranks, at most `most`, that one rank can have reached by then: each sends in all ways at once."""
     if time < 0:
         return 0
-    if time >= most * min(ways):  # one rank alone has told as many by then
+    if time >= most * min(ways):  # one rank alone has reached as many by then
         return most
     total = 1
     for way in ways:

@@ -71,7 +71,7 @@ def late_set_specs(setting: Setting, nbytes: int, late: Sequence[str], limit: fl
 
 
 def fastest(setting: Setting, specs: Sequence[Spec], nbytes: int, limit: float = np.inf) -> list[Spec]:
-    """The spec that takes the least time, as a list that is empty if there are none, or all take `limit` or longer.
+    """The spec that takes the least time, as a list: empty if no spec exists, or all take `limit` or longer.
 
     One whose busiest port alone takes longer after the last rank's arrival than that, or than another in all, is not
     timed.

@@ -18,7 +18,7 @@ from jaxcomm.planner.step.queue import Floats, StepQueue
 from jaxcomm.profile import Bucket
 
 AT_ONCE: Final = 64  # steps whose queues are held at once
-ATOMS: Final = 16  # runs begin and end with these: more gradients are glued into so many groups of about equal bytes
+ATOMS: Final = 16  # runs begin and end with these: more gradients are joined into this many groups of about equal bytes
 
 
 class Option(NamedTuple):
@@ -132,7 +132,7 @@ class Atoms(NamedTuple):
         return np.array([self.gradients[start - 1].ready_s for start in self.starts[1:]])
 
     def runs(self, longest: int) -> list[BucketRange]:
-        """All buckets of up to so many neighbouring atoms."""
+        """All buckets of up to `longest` neighbouring atoms."""
         bytes_before = [0]
         for gradient in self.gradients:
             bytes_before.append(bytes_before[-1] + gradient.bytes)

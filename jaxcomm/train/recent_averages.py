@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class SeenAverages:
+class RecentAverages:
     """The latest averages; NaN stands for what is not known of a rank.
 
     Attributes:
@@ -36,7 +36,7 @@ class SeenAverages:
 
     @classmethod
     def read(cls, sites: Sequence[Mapping[str, Any]], ranks: int, steps: int) -> Self:
-        """Those of the largest sums in groups of so many ranks, in this process; `steps` at most."""
+        """Those of the largest sums in groups of `ranks` ranks, in this process; `steps` at most."""
         ours = [site for site in sites if (site["plan"], site["ranks"]) == ("groups", ranks) and site["own_s"]]
         if not ours:
             return cls._none(ranks)
