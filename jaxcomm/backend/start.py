@@ -11,9 +11,9 @@ import threading
 import traceback
 from typing import Final
 
-from jaxcomm import communicator, jax_compat
+from jaxcomm import jax_compat
 from jaxcomm.backend import environment, groups, plans
-from jaxcomm.collectives import replacement
+from jaxcomm.collectives import communicator, replacement
 from jaxcomm.distributed import at_exit, members, store
 from jaxcomm.ffi.cpu import CPU
 

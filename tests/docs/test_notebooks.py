@@ -35,7 +35,7 @@ SHORTER = {
         "--sizes 16MiB": "--sizes 1MiB",
     },
     "03_divide_and_shuffle": {"STEPS, BATCH, SWA_RATE = 300": "STEPS, BATCH, SWA_RATE = 30", "range(3)": "range(1)"},
-    "05_importance_masks_and_loss_bounds": {"STEPS, BATCH = 150": "STEPS, BATCH = 20", "range(3)": "range(1)"},
+    "05_importance_masks_and_drops": {"STEPS, BATCH = 150": "STEPS, BATCH = 20", "range(3)": "range(1)"},
     "06_without_changing_a_line": {"STEPS, WIDTH = 100, 256": "STEPS, WIDTH = 10, 64"},
 }
 # As in conftest.py.
