@@ -14,7 +14,7 @@ from typing import Final
 from jaxcomm import jax_compat
 from jaxcomm.backend import environment, groups, plans
 from jaxcomm.collectives import communicator, replacement
-from jaxcomm.distributed import at_exit, members, store
+from jaxcomm.distributed import forks, members, store
 from jaxcomm.ffi.cpu import CPU
 
 _CONNECT_AT_EXIT_S: Final = 5.0  # the time that a process which ends gives to processes that connect
@@ -41,7 +41,7 @@ def start() -> None:
         # A program over some of the devices does not wait for processes that have yet to run one.
         thread = threading.Thread(target=_connect, name="jaxcomm connects", daemon=True)
         thread.start()
-        at_exit.register(lambda: _end(thread))
+        forks.run_at_exit(lambda: _end(thread))
     except Exception:  # the caller is no Python
         traceback.print_exc()
         print(
