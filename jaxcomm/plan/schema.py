@@ -1,4 +1,4 @@
-"""The plan: which schedule every size of allreduce runs, as a frozen value that can only be consistent.
+"""The plan: the schedule of every size of allreduce, as a frozen value that can only be consistent.
 
 Late ranks are named by role and bound to a rank in `roles`, so a plan follows a straggler that moves without being
 solved again.
@@ -23,7 +23,8 @@ from jaxcomm.plan.groups import Groups
 from jaxcomm.plan.halves import HalfEntry, HalfSpec, check_half
 from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.solved import SolvedNetwork
-from jaxcomm.plan.specs import build, build_half, build_solved
+from jaxcomm.plan.spec_checks import check_spec
+from jaxcomm.plan.specs import build, build_half
 from jaxcomm.plan.step import Step
 from jaxcomm.plan.transport import Transport
 from jaxcomm.plan.values import (
@@ -31,31 +32,22 @@ from jaxcomm.plan.values import (
     MAX_CHAINED,
     MAX_LISTED,
     MAX_SOLVED,
-    MAX_TOGETHER,
     Assumptions,
     ByStep,
     Chain,
-    DirectJoin,
     Entry,
-    HalvingDoubling,
     Hierarchical,
     Hosts,
-    Hybrid,
     Matches,
     Nccl,
-    Plain,
     PlanProvenance,
     Rank,
     RoleName,
     Rotation,
     Sha256,
     Spec,
-    Stragglers,
-    StragglerSpec,
-    Transfers,
 )
 from jaxcomm.profile.cluster import Cluster
-from jaxcomm.program.program import MAX_PIECES
 from jaxcomm.schedules import Schedule, Template
 from jaxcomm.schedules.halves import Half
 
@@ -216,7 +208,7 @@ class Plan(Value):
             if entry.by_step and entry.by_step.late not in self.roles:
                 raise ValueError(f'collectives[{i}].by_step.late is "{entry.by_step.late}", which roles does not bind')
         for spec, where in first.items():
-            self._check_spec(where, spec)
+            check_spec(self, where, spec)
         halves = [entry.schedule for entry in self.halves or ()]
         for i, half in enumerate(halves):
             check_half(f"halves[{i}].schedule", half, self.ranks, self.network.topology if self.network else None)
@@ -251,76 +243,6 @@ class Plan(Value):
                 f"step.accepting is for {', '.join(accepted)}; it must be for {', '.join(may) or 'nothing'}"
             )
         return self
-
-    def _check_spec(self, where: str, spec: Spec) -> None:
-        if isinstance(spec, Plain):
-            return
-        if isinstance(spec, HalvingDoubling | Hierarchical) and not self.network:
-            raise ValueError(f"network is null, but {where} is made for the hosts of its topology")
-        if isinstance(spec, HalvingDoubling):
-            return
-        most = max(MAX_PIECES // self.ranks, 2 * self.ranks)
-        if (
-            isinstance(spec, StragglerSpec | Hybrid | DirectJoin | Hierarchical | Transfers | Stragglers | Chain)
-            and spec.chunks > most
-        ):
-            raise ValueError(f"{where}.chunks is {spec.chunks}; with {self.ranks} ranks there may be {most}")
-        if isinstance(spec, Nccl):
-            if not (self.executors and self.executors.nccl):
-                raise ValueError(f"{where}.kind is nccl, but executors has no times of it to choose it by")
-            return
-        names = spec.late if isinstance(spec, Stragglers | Chain | Hierarchical) else (spec.late,)
-        for name in names:
-            if name not in self.roles:
-                raise ValueError(f'{where}.late is "{name}", which roles does not bind')
-        bound = {name: self.roles[name] for name in names}
-        if len({*bound.values()}) < len(names):
-            raise ValueError(
-                f"{where}.late is {', '.join(names)}, which roles binds to {', '.join(map(str, bound.values()))}; "
-                "every one must be another rank"
-            )
-        if len(names) > 1 and self.ranks > MAX_TOGETHER:
-            raise ValueError(
-                f"{where}.late names {len(names)} ranks; with {self.ranks} ranks, more than {MAX_TOGETHER}, only one "
-                "can be late"
-            )
-        if len(names) >= self.ranks:
-            raise ValueError(f"{where}.late names all {self.ranks} ranks; one must not be late")
-        if isinstance(spec, Hierarchical) and max(spec.within, spec.across) > (spec.chunks if names else 0):
-            raise ValueError(
-                f"{where}.within is {spec.within} and across {spec.across}; neither may be above "
-                + ("chunks" if names else "0, as nobody is late")
-                + f", which is {spec.chunks}" * bool(names)
-            )
-        if isinstance(spec, StragglerSpec | Hybrid | Chain) and self.template is None:
-            raise ValueError(f"template is null, but {where} is a {spec.kind} schedule and runs by it")
-        if isinstance(spec, Transfers):
-            self._check_transfers(where, spec)
-        if isinstance(spec, Hybrid) and spec.covered >= spec.chunks:
-            raise ValueError(f"{where}.covered is {spec.covered}; it must be below chunks, which is {spec.chunks}")
-        if isinstance(spec, Hybrid) and (spec.chunks - spec.covered) % self.ranks:
-            raise ValueError(
-                f"{where}.chunks - covered is {spec.chunks - spec.covered}; a ring over {self.ranks} ranks needs a "
-                f"multiple of {self.ranks}"
-            )
-
-    def _check_transfers(self, where: str, spec: Transfers) -> None:
-        solved = self.network.schedules if self.network else ()
-        if spec.index >= len(solved):
-            raise ValueError(f"{where}.index is {spec.index}; network has {len(solved)} schedules")
-        chosen, late = solved[spec.index], self.roles[spec.late]
-        if chosen.chunks != spec.chunks:
-            raise ValueError(f"{where}.chunks is {spec.chunks}; network.schedules[{spec.index}] has {chosen.chunks}")
-        if chosen.late != late:
-            raise ValueError(
-                f"roles.{spec.late} is {late}, but network.schedules[{spec.index}], which {where} runs, was solved for "
-                f"late rank {chosen.late} at its place in the network; plan again, from a profile in which rank {late} "
-                "is late"
-            )
-        try:
-            build_solved(chosen, self.ranks)
-        except ValueError as error:
-            raise ValueError(f"network.schedules[{spec.index}]: {error}") from None
 
 
 def canonical(document: Any) -> bytes:
