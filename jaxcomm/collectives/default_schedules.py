@@ -15,9 +15,9 @@ RING_CHUNK_BYTES_OF_SEVERAL: Final = 32 << 10
 def default_schedule(nbytes: int, hosts: Sequence[int]) -> Literal["flat", "direct", "ring"]:
     """The schedule of a call without a plan.
 
-    Few bytes of an all-reduce go to all ranks at once, on one host more than between hosts. Many go round a ring where ranks are on several hosts, those of
-    each host one after the other: of several senders to one NIC each waits for the others' packets, and some of these
-    get lost; and of a host's ranks only one sends to others.
+    Few bytes of an all-reduce go to all ranks at once, on one host more than between hosts. Many go round a ring where
+    ranks are on several hosts, those of each host one after the other: of several senders to one NIC each waits for the
+    others' packets, and some of these get lost; and of a host's ranks only one sends to others.
 
     Args:
       nbytes: bytes of the whole buffer.
