@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxcomm import files, plan, planner, profile, simulate
-from jaxcomm.cli.common import arguments, output, progress
+from jaxcomm.cli.common import arguments, options, output, progress
 from jaxcomm.cli.common.arguments import Late
 from jaxcomm.cli.common.host_devices import use_host_devices
 from jaxcomm.errors import JaxcommError, require_extras
@@ -40,9 +40,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     parser.add_argument("--out", default="jaxcomm-demo", help="folder for the report and the pictures (jaxcomm-demo)")
     parser.add_argument("--devices", type=int, default=8, help="host devices (8)")
-    parser.add_argument(
-        "--late", type=arguments.late, default=Late(3, 0.02), metavar="rank=R,ms=T", help="who is late (rank=3,ms=20)"
-    )
+    options.late(parser, Late(3, 0.02), "the late rank (rank=3,ms=20)")
     parser.add_argument(
         "--steps", type=arguments.whole(1, 10**6), default=60, help="training steps of each training (60)"
     )
@@ -56,7 +54,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=0,
         help="of the parameters and the order of the images (0)",
     )
-    parser.add_argument("--json", action="store_true", help="print report.json instead of the summary")
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:
@@ -81,7 +79,7 @@ def run(args: Namespace) -> int:
     files.check_writable(out / "report.md")
     use_host_devices(args.devices)
     with progress.clock("1/4 profiling"):
-        measured = measure_devices(args.devices, _sizes(args.hidden), 50, inject={args.late.rank: args.late.seconds})
+        measured = measure_devices(args.devices, _sizes(args.hidden), 50, late={args.late.rank: args.late.seconds})
         profile.save(measured, out / "profile.json")
     with progress.clock("2/4 planning and proving"):
         made = planner.plan(measured)
@@ -104,10 +102,10 @@ def run(args: Namespace) -> int:
     assert schedule is not None  # without a dtype a plan has a schedule for every size
     files.write(out / "timeline.svg", timeline.svg(schedule))
     report["seconds"] = time.perf_counter() - start
-    output.write_json(out / "report.json", report)
+    output.write_json(out / "report.json", "demo", report)
     files.write(out / "report.md", demo.markdown(report))
     if args.json:
-        output.print_json(report)
+        output.print_json("demo", report)
     else:
         # `make demo` calls a program that is not on the user's PATH.
         called = sys.argv[0] if Path(sys.argv[0]).name == "jaxcomm" and not shutil.which("jaxcomm") else "jaxcomm"
@@ -155,7 +153,7 @@ def _train(args: Namespace, made: Plan) -> dict[str, Any]:
 
 
 def _report(args: Namespace, measured: Profile, made: Plan, trained: dict[str, Any]) -> dict[str, Any]:
-    """What report.json holds; the gains are what the plan saves of a ring, from the late rank's arrival to the end."""
+    """The content of report.json; the gains are savings over a ring, from the late rank's arrival to the end."""
     import jax
     import numpy as np
 

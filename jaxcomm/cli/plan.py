@@ -6,8 +6,8 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
-from jaxcomm import files, plan, planner, profile, simulate
-from jaxcomm.cli.common import arguments, network_options, output, progress
+from jaxcomm import files, plan, planner, profile
+from jaxcomm.cli.common import arguments, network_options, options, output, progress
 from jaxcomm.report import considered, explanation
 from jaxcomm.report.drops import drops_headline
 from jaxcomm.report.groups import groups_headline
@@ -29,21 +29,18 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declares the command's options."""
     parser.add_argument("profile", help="a profile, from `jaxcomm profile`")
     parser.add_argument("--out", default="plan.json", help="the plan to write (plan.json)")
-    parser.add_argument("--time-limit", type=float, default=10.0, metavar="S", help="seconds for each search (10)")
+    parser.add_argument(
+        "--time-limit", type=arguments.seconds, default=10.0, metavar="S", help="seconds for each search (10)"
+    )
     parser.add_argument(
         "--min-gain",
         type=arguments.fraction,
         metavar="SHARE",
         help="what using the delay must save (the residual of the link's fit, at least 2%%)",
     )
-    parser.add_argument("--ports", type=int, default=simulate.PORTS, help=f"peers of a rank at once ({simulate.PORTS})")
+    options.ports(parser)
     network_options.add_arguments(parser)
-    parser.add_argument(
-        "--model-bytes",
-        type=arguments.size,
-        metavar="SIZE",
-        help="what groups average (all buckets, or the collective)",
-    )
+    options.model_bytes(parser, "all buckets, or the collective")
     parser.add_argument(
         "--drop-bound",
         type=arguments.fraction,
@@ -60,8 +57,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of the searches (0)")
     parser.add_argument("--solver-log", action="store_true", help="show the solver's log on standard error")
     parser.add_argument("--dry-run", action="store_true", help="plan and show, write nothing")
-    parser.add_argument("--explain-json", metavar="FILE", help="also write all that was considered, and why, as JSON")
-    parser.add_argument("--json", action="store_true", help="print the plan as JSON")
+    options.considered(parser)
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:
@@ -87,9 +84,9 @@ def run(args: Namespace) -> int:
     if not args.dry_run:
         plan.save(made, args.out)
     if args.explain_json:
-        output.write_json(args.explain_json, considered.considered(made))
+        output.write_json(args.explain_json, "considered", considered.considered(made))
     if args.json:
-        output.print_json(made.model_dump(mode="json"))
+        output.print_json("plan", {"plan": made.model_dump(mode="json")})
         return 0
     print(f"Plan {made.hash[:12]} for {made.ranks} ranks; predicted times from the late rank's arrival on\n")
     print(explanation.summary(made))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxcomm import files, profile
-from jaxcomm.cli.common import arguments, functions, output, progress
+from jaxcomm.cli.common import arguments, functions, options, output, progress
 from jaxcomm.cli.common.host_devices import use_host_devices
 from jaxcomm.errors import JaxcommError, ProfileError, require_extras
 from jaxcomm.measure.training import Train, TrainingKey, Trainings, rounds_to_target
@@ -62,7 +62,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--devices", type=int, help="host devices to start JAX with (as the training or you set them)")
     parser.add_argument("--svg", metavar="FILE", help="also draw the rounds to the target by share")
     parser.add_argument("--dry-run", action="store_true", help="say what would be trained, train nothing")
-    parser.add_argument("--json", action="store_true", help="print what was found as JSON")
+    options.as_json(parser)
 
 
 def run(args: Namespace) -> int:
@@ -94,7 +94,7 @@ def run(args: Namespace) -> int:
     if args.svg:
         files.write(args.svg, report.svg(study))
     if args.json:
-        output.print_json(report.document(study))
+        output.print_json("drop-study", report.document(study))
     else:
         print(report.summary(study))
         print(f"\nProfile: {args.out}; next: jaxcomm plan {args.out}")
@@ -166,7 +166,8 @@ def _dry_run(args: Namespace, trainings: Trainings) -> int:
     kept = sum((share, seed) in trainings for share in shares for seed in range(args.repeats))
     if args.json:
         output.print_json(
-            {**trainings.setting.model_dump(), "shares": args.shares, "repeats": args.repeats, "kept": kept}
+            "drop-study-dry-run",
+            {**trainings.setting.model_dump(), "shares": args.shares, "repeats": args.repeats, "kept": kept},
         )
         return 0
     lost = ", ".join(f"{share:.3g}" for share in args.shares)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 FLAT_BYTES: Final = 16 << 10  # the most of an all-reduce in which each rank sends its whole buffer to all others
-FLAT_BYTES_ON_ONE_HOST: Final = 256 << 10  # likewise, of all ranks together: reading costs less there than a round
+# The same on one host, of all ranks' buffers together: reading them takes less time there than a second round.
+FLAT_BYTES_ON_ONE_HOST: Final = 256 << 10
 # The least of a rank's chunk in a ring: where each host has one rank, and where hosts have several.
 RING_CHUNK_BYTES: Final = 256 << 10
 RING_CHUNK_BYTES_OF_SEVERAL: Final = 32 << 10

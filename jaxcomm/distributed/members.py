@@ -17,6 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxcomm import ffi
 from jaxcomm.distributed import bootstrap, forks
+from jaxcomm.distributed.membership import Membership
 from jaxcomm.distributed.settings import MOST_RAILS, NamedRail
 from jaxcomm.distributed.udp_paths import UdpPath
 from jaxcomm.ffi.cpu import CPU
@@ -27,7 +28,7 @@ _POLL_S: Final = 0.002
 
 def connected(
     named: Sequence[NamedRail] = (), planned: Sequence[SharesFrom] = (), planned_transport: str = ""
-) -> bootstrap.Membership:
+) -> Membership:
     """The processes that this one is connected with, which the first call does. Args as for `bootstrap.connect`.
 
     Raises:
@@ -49,19 +50,19 @@ class Connections:
     """The core's transports, which `bootstrap` connects."""
 
     def __init__(self) -> None:
-        """Makes them; the core has them once in a generation."""
+        """Opens the job in the core; once in a generation."""
         self._processes = jax.process_count()  # JAX is not to be asked by a thread of ours
         CPU.call("job_open", jax.process_index(), self._processes)
         self._at_exit: Callable[[], None] = _leave  # once it is registered, what takes it back
 
     def shm_file(self) -> tuple[int, int]:
-        """The descriptor of this process's shared-memory file, and the number that it bears."""
+        """The descriptor of this process's shared-memory file, and the file's number."""
         fd, nonce = ctypes.c_int(), ctypes.c_uint64()
         CPU.call("job_shm_file", ctypes.byref(fd), ctypes.byref(nonce))
         return fd.value, nonce.value
 
     def add_shm(self, process: int, fd: int, nonce: int) -> None:
-        """Takes the descriptor of another process's file, which must bear this number."""
+        """Takes the descriptor of another process's file, which must have this number."""
         CPU.call("job_add_shm", process, fd, nonce)
 
     def open_rails(self, kind: str, names: list[str]) -> None:

@@ -17,7 +17,7 @@ from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.udp_paths import full_packet_bytes
 
 if TYPE_CHECKING:
-    from jaxcomm.distributed.bootstrap import Membership
+    from jaxcomm.distributed.membership import Membership
 
 _SECONDS: Final = 5.0
 _SHARE: Final = 0.1  # of what the slowest link carries

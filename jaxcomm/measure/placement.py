@@ -65,7 +65,7 @@ def matchings(ranks: Sequence[int]) -> list[list[Pair]]:
 
 
 def shuffled_matchings(ranks: int, times: int, most: int) -> list[list[Pair]]:
-    """Matchings of the ranks in so many orders, at most so many of each; the same wherever they are asked for."""
+    """Matchings of the ranks in several orders, with a limit for each order; the same in all processes."""
     dice, found = random.Random(0), list[list[Pair]]()
     for _ in range(times):
         order = [*range(ranks)]

@@ -11,6 +11,8 @@ from typing import Final
 from jaxcomm import schedules
 from jaxcomm.errors import JaxcommError, ProfileError
 from jaxcomm.plan import Plan
+from jaxcomm.plan.executors import Executors
+from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.solved import SolvedCall, SolvedNetwork
 from jaxcomm.plan.values import (
     Assumptions,
@@ -88,36 +90,14 @@ def plan(
         policy fits.
       JaxcommError: OR-Tools is needed and not installed, or an argument is out of range.
     """
-    for name, value, fits, range_ in (
-        ("ports", ports, 1 <= ports <= MAX_RANKS, f"from 1 to {MAX_RANKS}"),
-        ("min_gain", min_gain, min_gain is None or 0 <= min_gain < 1, "a share, from 0 to below 1"),
-        ("time_limit", time_limit, 0 < time_limit < math.inf, "a positive number of seconds"),
-        ("seed", seed, 0 <= seed < 2**31, "from 0 to 2147483647"),
-    ):
-        if not fits:
-            raise JaxcommError(f"{name} is {value}; it must be {range_}.\n  Cure: change it, or leave it out.")
-    if profile.ranks > MAX_RANKS:
-        raise ProfileError(f"ranks is {profile.ranks}; a plan is for at most {MAX_RANKS}.\n  Cure: plan per group.")
+    _check(profile.ranks, time_limit=time_limit, seed=seed, min_gain=min_gain, ports=ports)
     digest = profile.hash
     profile, executed = choose_executor(profile)
-    network, late = profile.network, LateRanks.of(profile)
     least_gain = min(MOST_GAIN, max(LEAST_GAIN, profile.link.residual)) if min_gain is None else min_gain
-    setting = Setting(
-        ranks=profile.ranks,
-        links=Cluster(profile.link.alpha_s, profile.link.beta_s_per_byte, network, incast=profile.incast or 1.0),
-        ports=ports,
-        min_gain=least_gain,
-        late=late,
-        template=schedules.template(profile.ranks) if late.roles else None,
-        executors=executed,
-    )
+    setting = _setting(profile, executed, ports, least_gain)
     setting = replace(setting, solved=solved(setting, time_limit, seed))
-    decision = plan_step(profile, setting, time_limit=time_limit, seed=seed, log=log)
+    network, decision = profile.network, plan_step(profile, setting, time_limit=time_limit, seed=seed, log=log)
     split = rails.decide(profile, rails.MIN_GAIN if min_gain is None else min_gain)
-    if decision:
-        known = decision.known
-    else:
-        known = {profile.collective.bytes: choose(setting, profile.collective.bytes)} if profile.collective else {}
     over = transport.decide(profile)
     profile = transport.with_resends(profile, over)
     policy = drops.decide(
@@ -127,51 +107,93 @@ def plan(
     step = decision.step if decision else None
     if step:
         step = step.model_copy(update={"accepting": relaxed_steps(step, setting, profile.packet_loss, policy, divided)})
+    known = decision.known if decision else {}
+    if not decision and profile.collective:
+        known = {profile.collective.bytes: choose(setting, profile.collective.bytes)}
     found = with_by_step(setting, entries(setting, known, progress), known if decision else ())
-    assigned = [result for result in (decision.results if decision else ()) if result.status != "NOT_NEEDED"]
-    results: list[SolvedCall | Assignment] = [*setting.solved, *assigned]
-    worst = max(results, key=lambda result: result.gap, default=None)
-    searched = split is not None and len(split.members) > 1
-    solvers = ["annealing"] * bool(setting.solved) + ["cp_sat"] * bool(assigned) + ["binary_search"] * searched
+    searches = [each for each in (decision.results if decision else ()) if each.status != "NOT_NEEDED"]
     return Plan(
         matches=Matches(ranks=profile.ranks),
-        roles=dict(late.roles),
+        roles=dict(setting.late.roles),
         hosts=tuple(profile.hosts) or None,
         template=_rotation(setting, found),
         network=SolvedNetwork(topology=network, schedules=setting.solved) if network else None,
         collectives=found,
         halves=halves.decide(setting),
-        assumptions=Assumptions(
-            alpha_s=profile.link.alpha_s,
-            beta_s_per_byte=profile.link.beta_s_per_byte,
-            alpha_assumed=profile.link.alpha_assumed,
-            residual=profile.link.residual,
-            samples=len(profile.link.samples),
-            link_source=profile.link.source,
-            ports=ports,
-            incast=profile.incast,
-            min_gain=least_gain,
-            delay=_delay(profile),
-        ),
+        assumptions=_assumptions(profile, ports, least_gain),
         executors=executed,
         step=step,
         rails=split,
         groups=divided,
         drops=policy,
         transport=over,
-        provenance=PlanProvenance(
-            profile=digest,
-            solver="+".join(solvers) or "none",
-            status=worst.status if worst else "OPTIMAL" if solvers else "NOT_NEEDED",
-            gap=significant(worst.gap) if worst else 0.0,
-            seed=seed,
-            versions={package: _version(package) for package in ("jaxcomm", "ortools")},
-        ),
+        provenance=_provenance(digest, [*setting.solved, *searches], split, seed),
+    )
+
+
+def _check(ranks: int, *, time_limit: float, seed: int, min_gain: float | None, ports: int) -> None:
+    for name, value, fits, range_ in (
+        ("ports", ports, 1 <= ports <= MAX_RANKS, f"from 1 to {MAX_RANKS}"),
+        ("min_gain", min_gain, min_gain is None or 0 <= min_gain < 1, "a share, from 0 to below 1"),
+        ("time_limit", time_limit, 0 < time_limit < math.inf, "a positive number of seconds"),
+        ("seed", seed, 0 <= seed < 2**31, "from 0 to 2147483647"),
+    ):
+        if not fits:
+            raise JaxcommError(f"{name} is {value}; it must be {range_}.\n  Cure: change it, or leave it out.")
+    if ranks > MAX_RANKS:
+        raise ProfileError(f"ranks is {ranks}; a plan is for at most {MAX_RANKS}.\n  Cure: plan per group.")
+
+
+def _setting(profile: Profile, executed: Executors | None, ports: int, least_gain: float) -> Setting:
+    """The setting of all searches, without solved schedules."""
+    late, link = LateRanks.of(profile), profile.link
+    return Setting(
+        ranks=profile.ranks,
+        links=Cluster(link.alpha_s, link.beta_s_per_byte, profile.network, incast=profile.incast or 1.0),
+        ports=ports,
+        min_gain=least_gain,
+        late=late,
+        template=schedules.template(profile.ranks) if late.roles else None,
+        executors=executed,
+    )
+
+
+def _assumptions(profile: Profile, ports: int, least_gain: float) -> Assumptions:
+    link = profile.link
+    return Assumptions(
+        alpha_s=link.alpha_s,
+        beta_s_per_byte=link.beta_s_per_byte,
+        alpha_assumed=link.alpha_assumed,
+        residual=link.residual,
+        samples=len(link.samples),
+        link_source=link.source,
+        ports=ports,
+        incast=profile.incast,
+        min_gain=least_gain,
+        delay=_delay(profile),
+    )
+
+
+def _provenance(
+    digest: str, results: Sequence[SolvedCall | Assignment], split: Rails | None, seed: int
+) -> PlanProvenance:
+    """The solvers that ran, and the worst of their results."""
+    worst = max(results, key=lambda result: result.gap, default=None)
+    solvers = ["annealing"] * any(isinstance(each, SolvedCall) for each in results)
+    solvers += ["cp_sat"] * any(isinstance(each, Assignment) for each in results)
+    solvers += ["binary_search"] * (split is not None and len(split.members) > 1)
+    return PlanProvenance(
+        profile=digest,
+        solver="+".join(solvers) or "none",
+        status=worst.status if worst else "OPTIMAL" if solvers else "NOT_NEEDED",
+        gap=significant(worst.gap) if worst else 0.0,
+        seed=seed,
+        versions={package: _version(package) for package in ("jaxcomm", "ortools")},
     )
 
 
 def _delay(profile: Profile) -> Delay | None:
-    """The profile's numbers of the last rank, be it late or not."""
+    """The statistics of the rank that is last most often, late or not."""
     if not profile.arrivals:
         return None
     last = find_straggler(profile)

@@ -12,7 +12,7 @@ import jax
 
 from jaxcomm.distributed import store
 from jaxcomm.errors import JaxcommError
-from jaxcomm.measure.processes import measure_links
+from jaxcomm.measure.links import measure_links
 from jaxcomm.measure.rack_links import RackLinks, Racks, rack_links
 from jaxcomm.train.recent_averages import RecentAverages
 

@@ -15,7 +15,8 @@ import pytest
 
 from jaxcomm import jax_compat
 from jaxcomm.distributed import bootstrap, rail_connections, rails, records, secret, stages, udp_paths
-from jaxcomm.distributed.bootstrap import Membership, connect_as
+from jaxcomm.distributed.connecting import connect_as
+from jaxcomm.distributed.membership import Membership
 from jaxcomm.distributed.rails import RailEnd
 from jaxcomm.distributed.records import Record
 from jaxcomm.distributed.settings import NamedRail, Settings

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import statistics
@@ -24,6 +23,7 @@ from jaxcomm.errors import ProfileError
 from jaxcomm.profile import Bucket, Link, Profile, Provenance, Trial, Trials
 from jaxcomm.profile.drop_study import excess, search
 from jaxcomm.train import Drop
+from tests.cli import documents
 
 Capture = pytest.CaptureFixture[str]
 
@@ -166,10 +166,10 @@ def test_an_interrupted_run_goes_on_and_more_repeats_train_only_what_is_new(
     assert len(trained(folder)) == 7
     capsys.readouterr()
     assert drop_bound(*words, "--dry-run", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["kept"] == 7
+    assert documents.document(capsys.readouterr().out)["kept"] == 7
     assert len(trained(folder)) == 7
     assert drop_bound(*words, "--json") == 0
-    whole = json.loads(capsys.readouterr().out)
+    whole = documents.document(capsys.readouterr().out)
     assert len(trained(folder)) == 15
     assert drop_bound("--shares", "5%,10%", "--repeats", "6") == 0
     assert len(trained(folder)) == len(set(trained(folder))) == 18
@@ -178,7 +178,7 @@ def test_an_interrupted_run_goes_on_and_more_repeats_train_only_what_is_new(
             file.unlink()
     capsys.readouterr()
     assert drop_bound(*words, "--json") == 0
-    assert json.loads(capsys.readouterr().out) == whole  # as if it had not been interrupted
+    assert documents.document(capsys.readouterr().out) == whole  # as if it had not been interrupted
 
 
 def test_kept_trainings_of_another_setting_are_not_taken(folder: Path, capsys: Capture) -> None:

@@ -27,6 +27,7 @@ from jaxcomm.planner.drops.queue_thresholds import CAPACITY, thresholds
 from jaxcomm.planner.drops.ring_cost import bounded, reliable
 from jaxcomm.profile import PacketLoss, Profile
 from jaxcomm.report import explanation
+from tests.planner.profiles import with_tolerance
 
 few = settings(max_examples=25, deadline=None)
 loads = st.sampled_from([0.05, 0.5, 0.9, 0.999999, 1.0, 1.000001, 1.4, 3.0])
@@ -35,15 +36,7 @@ TABLES = {"small": [{"share": 0.1, "rounds": 1.0}], "large": [{"share": 0.01, "r
 
 
 def document(layers: int = 5, *, tables: bool = False, **tolerance: Any) -> dict[str, Any]:
-    entries = [{"name": f"layer{i}", "bytes": 50_000 * (i + 1), **(TABLES if tables else {})} for i in range(layers)]
-    return {
-        "format": "jaxcomm-profile",
-        "version": 1,
-        "ranks": 8,
-        "link": {"alpha_s": 3e-6, "beta_s_per_byte": 8e-11, "source": "made up"},
-        "tolerance": {"layers": entries, **tolerance},
-        "provenance": {"source": "made up", "tool": "test"},
-    }
+    return with_tolerance(layers, tables=TABLES if tables else None, **tolerance)
 
 
 def read(content: dict[str, Any]) -> Profile:

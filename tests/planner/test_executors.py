@@ -24,6 +24,7 @@ from jaxcomm.plan.values import Nccl, Plain
 from jaxcomm.profile import Bucket, Link, Profile, Sample
 from jaxcomm.report import explanation
 from jaxcomm.report.considered import considered
+from tests.cli import documents
 from tests.gpu import certified
 
 RANKS = 4
@@ -274,12 +275,12 @@ def test_from_the_output_of_nccl_tests_to_a_run_on_cpus(tmp_path: Path, capsys: 
     for command in (["what-if", str(file)], ["simulate", "--profile", str(file), "--plan", str(out)]):
         assert main(command) == 0
         assert "1 µs and 100 GB/s a round" in capsys.readouterr().out or command[0] == "what-if"
-    events = ["simulate", "--profile", str(file), "--plan", str(out), "--sizes", "64MiB", "--events"]
+    events = ["simulate", "events", "--profile", str(file), "--plan", str(out), "--sizes", "64MiB"]
     assert main(events) == 0
     assert "plan: direct, not NCCL" in capsys.readouterr().out
 
     assert main(["bench", "--plan", str(out), "--sizes", "64KiB,4MiB", "--rounds", "1", "--json"]) == 0
-    measured = json.loads(capsys.readouterr().out)
+    measured = documents.document(capsys.readouterr().out)
     assert [(row["bytes"], row["schedule"], row["wrong"]) for row in measured["rows"]] == [
         (2**16, "direct", 0),
         (2**22, "direct", 0),

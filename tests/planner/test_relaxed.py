@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from jaxcomm.planner.drops.ring_cost import bounded, reliable
 from jaxcomm.profile import PacketLoss, Profile
 from jaxcomm.report.considered import considered
 from jaxcomm.report.step import relaxed_lines, step_lines
+from tests.cli import documents
 from tests.planner.profiles import gradients, made, on_rails
 
 ALPHA, BETA, NBYTES = 3e-5, 1e-10, 2**24
@@ -194,6 +194,11 @@ def test_what_could_be_accepted_is_told(whole: plan.Plan) -> None:
     assert [row["ratio"] for row in rows] == pytest.approx([1 - each.saving for each in whole.step.accepting])
 
 
+def counts(lines: Sequence[str], beginnings: Sequence[str]) -> list[int]:
+    """The number of lines with each of these beginnings."""
+    return [sum(line.startswith(words) for line in lines) for words in beginnings]
+
+
 def test_commands_have_a_line_for_every_decision(
     source: Profile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -208,7 +213,7 @@ def test_commands_have_a_line_for_every_decision(
         "The 6 gradient buckets of a step, 24 MiB together",
         "If you accept the drop policy and averages within groups: ",
     )
-    assert [sum(line.startswith(words) for line in lines) for words in decided] == [1] * 5
+    assert counts(lines, decided) == [1] * 5
     assert main(["verify", str(out)]) == 0
     proved = capsys.readouterr().out.splitlines()
     subjects = (
@@ -217,9 +222,9 @@ def test_commands_have_a_line_for_every_decision(
         "drops: 6 layers, at most 0.1 of each dropped, 0.1 of all",
         "step: 6 gradients, each in one of",
     )
-    assert [sum(line.startswith(f"proved  {out}, {words}") for line in proved) for words in subjects] == [1] * 4
+    assert counts(proved, [f"proved  {out}, {words}" for words in subjects]) == [1] * 4
     assert proved[-1].endswith("exactly once, and what else was decided holds")
     assert main(["verify", str(out), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = documents.document(capsys.readouterr().out)
     assert [row["kind"] for row in found["rows"]][-4:] == ["rails", "groups", "drops", "step"]
     assert found["proved"] == len(found["rows"])

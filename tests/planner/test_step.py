@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -21,6 +20,7 @@ from jaxcomm.profile.cluster import Cluster
 from jaxcomm.report import explanation
 from jaxcomm.report.step import gantt, names_text, ticks
 from jaxcomm.simulate import PORTS, Delays
+from tests.cli import documents
 from tests.planner.profiles import gradients, made
 
 
@@ -127,7 +127,7 @@ def test_all_that_was_considered_is_written(
     plan.save(shared, file)
     assert main(["explain", str(file), "--explain-json", str(out), "--step-svg", str(drawing)]) == 0
     assert f"Step: {drawing}" in capsys.readouterr().out and drawing.read_text().startswith("<svg")
-    document = json.loads(out.read_text())
+    document = documents.document(out.read_text())
     assert document["plan"] == shared.hash and len(document["ranges"]) == len(shared.collectives)
     for row, entry in zip(document["ranges"], shared.collectives, strict=True):
         assert [offer["verdict"] for offer in row["considered"]] == [offer.verdict for offer in entry.alternatives]

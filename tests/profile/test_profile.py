@@ -320,7 +320,7 @@ def test_fit_says_what_it_assumed() -> None:
 
 
 def test_measures_this_machine() -> None:
-    measured = measure_devices(4, sizes=[4096, 262147], steps=300, inject={2: 0.002})
+    measured = measure_devices(4, sizes=[4096, 262147], steps=300, late={2: 0.002})
     assert measured.ranks == 4
     assert [sample.bytes for sample in measured.link.samples] == [4096, 262144]
     assert measured.link.schedule == "direct" and measured.link.beta_s_per_byte > 0
@@ -359,7 +359,7 @@ WRONG_ARGUMENTS = [
     ((4, [], 1, {}), "sizes is empty"),
     ((4, [3], 1, {}), "sizes has 3"),
     ((4, [4], 0, {}), "steps is 0"),
-    ((4, [4], 1, {4: 0.1}), "inject names rank 4; the ranks are 0 to 3"),
+    ((4, [4], 1, {4: 0.1}), "late names rank 4; the ranks are 0 to 3"),
     ((4, [4], 1, {0: math.nan}), "late by nan s"),
     ((4, [4], 1, {0: -1.0}), "late by -1.0 s"),
     ((64, [4], 1, {}), "devices is 64, but JAX has 8 CPU devices"),
@@ -368,9 +368,9 @@ WRONG_ARGUMENTS = [
 
 @pytest.mark.parametrize(("arguments", "message"), WRONG_ARGUMENTS, ids=[message for _, message in WRONG_ARGUMENTS])
 def test_measure_refuses(arguments: Any, message: str) -> None:
-    devices, sizes, steps, inject = arguments
+    devices, sizes, steps, late = arguments
     with pytest.raises(ProfileError, match=message):
-        measure_devices(devices, sizes, steps, inject=inject)
+        measure_devices(devices, sizes, steps, late=late)
 
 
 def test_reading_profiles_imports_no_jax() -> None:

@@ -170,7 +170,7 @@ def same_bits(one, other):
 
 @pytest.mark.slow
 def test_a_run_finds_its_late_worker_and_goes_on_under_a_plan_for_it(tmp_path, cache):
-    words = ["--units=128", "--late_ms=60", "--steps=24", "--every=8", "--plan_at=8"]
+    words = ["--units=128", "--late=rank=1,ms=60", "--steps=24", "--every=8", "--plan_at=8"]
     printed = run(RECIPES / "late_rank.py", [*words, f"--out={tmp_path / 'whole'}"], cache)
     assert "worker 1 comes last in" in printed
     assert float(re.search(r"parameters differ by at most (\S+)", printed)[1]) < 1e-6

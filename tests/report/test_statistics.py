@@ -142,7 +142,7 @@ def test_a_schedules_trace_has_its_rounds_and_takes_its_predicted_time(
 
 def test_explain_writes_the_rounds_as_a_trace(tmp_path: Path, capsys: Capture) -> None:
     jaxcomm.plan.save(planner.plan(profile.from_stats([site(), site(nbytes=2**24)])), tmp_path / "plan.json")
-    words = ["--trace", str(tmp_path / "rounds.json"), "--bytes", "16MiB"]
+    words = ["--trace", str(tmp_path / "rounds.json"), "--size", "16MiB"]
     assert main(["explain", str(tmp_path / "plan.json"), *words]) == 0
     assert "Trace: " in capsys.readouterr().out
     names = [

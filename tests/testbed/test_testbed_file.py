@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import tomllib
@@ -15,6 +14,8 @@ from jaxcomm import plan, planner, profile, testbed
 from jaxcomm.cli import main
 from jaxcomm.errors import JaxcommError
 from jaxcomm.testbed import Layout, Testbed
+from tests.cli import documents
+from tests.planner.profiles import with_tolerance
 
 Capture = pytest.CaptureFixture[str]
 
@@ -163,15 +164,7 @@ def test_thresholds_of_a_switch_follow_from_one_or_are_listed(file: Path) -> Non
 
 def test_a_switch_has_the_thresholds_of_a_plan(tmp_path: Path, file: Path) -> None:
     def save(**tolerance: object) -> None:
-        layers = [{"name": f"layer{i}", "bytes": 50_000 * (i + 1)} for i in range(3)]
-        content = {
-            "format": "jaxcomm-profile",
-            "version": 1,
-            "ranks": 4,
-            "link": {"alpha_s": 3e-6, "beta_s_per_byte": 8e-11, "source": "made up"},
-            "tolerance": {"layers": layers, **tolerance},
-            "provenance": {"source": "made up", "tool": "test"},
-        }
+        content = with_tolerance(3, 4, **tolerance)
         plan.save(planner.plan(profile.validate(content, "profile.json")), tmp_path / "plan.json")
 
     file.write_text(RAIL + HOSTS + SWITCH + 'plan = "plan.json"')
@@ -225,7 +218,7 @@ def test_a_dry_run_prints_commands_and_runs_none(path: Path, capsys: Capture, mo
     assert text.startswith("testbed 00000000: 4 hosts") and "ip netns add jaxcomm-00000000-d\n" in text
     assert text.count("sh train.sh --steps 3\n") == 4
     assert main([*words[:3], "--json", *words[3:]]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = documents.document(capsys.readouterr().out)
     assert len(document["processes"]) == 4 and set(document["build"]) <= set(text.splitlines())
 
 

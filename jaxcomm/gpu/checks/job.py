@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import sys
 import time
 import traceback
@@ -20,7 +21,7 @@ Step = Callable[[jax.Array], Any]
 
 
 class Job(NamedTuple):
-    """Where this process is, which is one rank."""
+    """The place of this process, which is one rank."""
 
     rank: int
     ranks: int
@@ -50,6 +51,17 @@ class Job(NamedTuple):
 def mesh_of(devices: Any) -> Mesh:
     """Their mesh, over one axis."""
     return Mesh(np.array(devices), ("data",))
+
+
+def median_seconds(step: Step, x: jax.Array, calls: int) -> float:
+    """The median of some calls after a warm one, the launch and the wait for the end included."""
+    jax.block_until_ready(step(x))
+    times = []
+    for _ in range(calls):
+        begun = time.perf_counter()
+        jax.block_until_ready(step(x))
+        times.append(time.perf_counter() - begun)
+    return statistics.median(times)
 
 
 def stepped(mesh: Mesh, reduce: Callable[[Any], Any]) -> Step:

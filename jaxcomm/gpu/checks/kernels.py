@@ -80,7 +80,7 @@ def masks(dtype: Any, peak: float) -> Iterator[Row]:
 
 
 def seconds(function: Callable[..., Any], *operands: jax.Array) -> float:
-    """Median of some rounds of so many calls each."""
+    """The median of some rounds of calls."""
     jax.block_until_ready(function(*operands))
     times = []
     for _ in range(ROUNDS):

@@ -86,7 +86,7 @@ def of_rank(rank: int, extra: list[dict[str, str]]) -> dict[str, str]:
 
 
 def run(part: str, ranks: int, seconds: float, extra: list[dict[str, str]], program: list[str]) -> Outcome:
-    """Starts the processes of a part and waits for their end, for so many seconds at most."""
+    """Starts the processes of a part and waits for their end, at most until the limit."""
     end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

@@ -105,7 +105,7 @@ def lacks(section: Section) -> str | None:
 
 
 def run(name: str, left: float) -> Result:
-    """Runs a section in a process of its own, for so many seconds at most, and returns what it found."""
+    """Runs a section in a process of its own, for at most `left` seconds, and returns its result."""
     section = ALL[name]
     if reason := lacks(section):
         return _left_out(reason)
@@ -135,7 +135,7 @@ def _left_out(reason: str) -> Result:
 
 
 def _end_with_children(command: list[str], env: dict[str, str], limit: float) -> tuple[int | None, str]:
-    """The exit code, or None if time was up, and the output; none of its processes is left."""
+    """The exit code, or None after the time limit, and the output. All its processes have ended."""
     running = subprocess.Popen(
         command,
         env=env,
