@@ -1,4 +1,4 @@
-"""The plan: the schedule of every size of allreduce, as a frozen value that can only be consistent.
+"""The plan: which schedule every size of allreduce runs, as a frozen value that can only be consistent.
 
 Late ranks are named by role and bound to a rank in `roles`, so a plan follows a straggler that moves without being
 solved again.
@@ -23,7 +23,7 @@ from jaxcomm.plan.groups import Groups
 from jaxcomm.plan.halves import HalfEntry, HalfSpec, check_half
 from jaxcomm.plan.rails import Rails
 from jaxcomm.plan.solved import SolvedNetwork
-from jaxcomm.plan.spec_checks import check_spec
+from jaxcomm.plan.spec_check import SpecCheck
 from jaxcomm.plan.specs import build, build_half
 from jaxcomm.plan.step import Step
 from jaxcomm.plan.transport import Transport
@@ -207,8 +207,9 @@ class Plan(Value):
                 first.setdefault(spec, f"collectives[{i}].{name}")
             if entry.by_step and entry.by_step.late not in self.roles:
                 raise ValueError(f'collectives[{i}].by_step.late is "{entry.by_step.late}", which roles does not bind')
+        specs = SpecCheck(self.ranks, self.roles, self.network, self.executors, self.template is not None)
         for spec, where in first.items():
-            check_spec(self, where, spec)
+            specs.check(where, spec)
         halves = [entry.schedule for entry in self.halves or ()]
         for i, half in enumerate(halves):
             check_half(f"halves[{i}].schedule", half, self.ranks, self.network.topology if self.network else None)
