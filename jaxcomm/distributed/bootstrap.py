@@ -68,8 +68,8 @@ class MessageCore(RailsCore, Protocol):
     def add_udp(self, process: int, rail: int, path: UdpPath) -> None:
         """Takes the sockets of a path."""
 
-    def start(self, hosts: Sequence[int]) -> None:
-        """Starts the transport: all other processes have been added. Takes the number of each process's host."""
+    def start(self, hosts: Sequence[int], host_names: Sequence[str]) -> None:
+        """Starts the transport: all other processes have been added. Takes each process's host: its number and name."""
 
     def close(self) -> None:
         """Ends the generation: says goodbye to the other processes, and releases what led to them."""
@@ -287,9 +287,10 @@ def connect_as(
     shares = rails_shares(own, peers, leads, round_trips, planned)
     core.open_rails(between_hosts, used or [rails.DEFAULT])
     _add_rails(core, own, peers, used, leads, sockets, paths, shares, planned, down)
-    names = [record.host for _, record in sorted({**peers, process: own}.items())]
-    hosts = tuple(names.index(name) for name in names)
-    core.start(hosts)
+    records_of = [record for _, record in sorted({**peers, process: own}.items())]
+    identities = [record.host for record in records_of]
+    hosts = tuple(identities.index(identity) for identity in identities)
+    core.start(hosts, [record.host_name for record in records_of])
     repair = Repair(core, own, peers, used, key, bound, down) if len(used) > 1 and leads else None
     if repair is None:
         for each in bound.values():

@@ -20,6 +20,7 @@ from jaxcomm.distributed import at_exit, bootstrap
 from jaxcomm.distributed.settings import MOST_RAILS, NamedRail
 from jaxcomm.distributed.udp_paths import UdpPath
 from jaxcomm.ffi.cpu import CPU
+from jaxcomm.log import printable
 from jaxcomm.shares import SharesFrom
 
 _POLL_S: Final = 0.002
@@ -110,9 +111,10 @@ class Connections:
         """The same with the sockets of a path."""
         CPU.call("job_restore_udp", process, rail, cuts, *_taken(path))
 
-    def start(self, hosts: Sequence[int]) -> None:
-        """All others have been added; the number of each process's host."""
-        CPU.call("job_start", (ctypes.c_uint32 * len(hosts))(*hosts), len(hosts))
+    def start(self, hosts: Sequence[int], host_names: Sequence[str]) -> None:
+        """All others have been added; the number of each process's host, and its name."""
+        names = "".join(f"{printable(name)}\n" for name in host_names)
+        CPU.call("job_start", (ctypes.c_uint32 * len(hosts))(*hosts), names.encode(), len(hosts))
         self._at_exit = at_exit.register(_leave)
 
     def close(self) -> None:
