@@ -72,10 +72,10 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
 }
 
 void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
-                             Buffers buffers, Done done) {
+                             Buffers buffers, Done done, const Status& refused) {
   const User user(users_);
   if (!IsConnected(*site, done)) return;
-  Begin(site, id, rank, std::move(buffers), std::move(done), {}, Status(), Clock::now());
+  Begin(site, id, rank, std::move(buffers), std::move(done), {}, refused, Clock::now());
 }
 
 // Otherwise the rank gets an error.
@@ -90,7 +90,8 @@ void AcrossProcesses::Begin(const std::shared_ptr<const MessageSite>& site, cons
                             Buffers buffers, Done done, StepChoice::Said said, const Status& refused,
                             Clock::time_point now) {
   bool is_new = false;
-  const std::shared_ptr<MessageCall> call = Join(site, id, rank, now, refused, is_new);
+  const std::shared_ptr<MessageCall> call = JoinOrRefuse(site, id, rank, now, refused, is_new, done);
+  if (!call) return;
   Driver driver;
   driver.call = call.get();
   driver.rank = rank;
@@ -177,48 +178,15 @@ void AcrossProcesses::StartDecided(Clock::time_point overdue) {
   }
   for (Undecided& rank : ready) {
     bool is_new = false;
-    const std::shared_ptr<MessageCall> call = Join(rank.site, rank.id, rank.rank, rank.at, Status(), is_new);
-    Drive(call, call->Arrive(rank.rank, std::move(rank.buffers), std::move(rank.done), Clock::now(), {}));
+    const std::shared_ptr<MessageCall> call =
+        JoinOrRefuse(rank.site, rank.id, rank.rank, rank.at, Status(), is_new, rank.done);
+    if (call) Drive(call, call->Arrive(rank.rank, std::move(rank.buffers), std::move(rank.done), Clock::now(), {}));
     if (is_new) transport_.load()->Expect();
     transport_.load()->EndExpecting();
   }
   if (ready.empty()) return;
   std::lock_guard<std::mutex> lock(mutex_);
   starting_ -= ready.size();
-}
-
-// The call that the rank has come to, with what has come of it.
-std::shared_ptr<MessageCall> AcrossProcesses::Join(const std::shared_ptr<const MessageSite>& site, const CallId& id,
-                                                   uint32_t rank, Clock::time_point now, const Status& refused,
-                                                   bool& is_new) {
-  std::shared_ptr<MessageCall> call;
-  std::vector<PeerArrival> early;
-  Status failure;
-  std::vector<GoneProcess> gone;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    std::shared_ptr<MessageCall>& found = calls_[id];
-    if (!found) {
-      is_new = true;
-      ++open_;
-      found = std::make_shared<MessageCall>(site, id, ++number_, rank, now);
-      early = early_.Take(id);
-      failure = failures_.Find(id);
-      for (const uint32_t process : site->others()) {
-        if (const auto at = gone_.find(process); at != gone_.end()) gone.push_back(at->second);
-      }
-    }
-    call = found;
-  }
-  Remember(site->ranks()[rank].device, call->id(), site->text(), now);
-  if (!refused.ok()) Drive(call, call->Fail(refused, /*announce=*/true));
-  for (const PeerArrival& peer : early) Drive(call, call->PeerArrived(peer.arrival, peer.process, peer.at));
-  if (!failure.ok()) Drive(call, call->Fail(failure, /*announce=*/true));
-  for (const GoneProcess& each : gone) Drive(call, call->PeerGone(each.process, each.why));
-  if (call->site().fingerprint() != site->fingerprint()) {
-    Drive(call, call->Fail(call->Differs(rank, site->text()), /*announce=*/true));
-  }
-  return call;
 }
 
 // Of a small call the last rank of this process that arrives takes the messages itself.

@@ -63,7 +63,7 @@ class AcrossProcesses : public Transport::Events {
               const Status& refused = Status());
   // The same where whoever calls names the execution, alike in all processes. The site runs one list of messages.
   void Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Buffers buffers,
-              Done done);
+              Done done, const Status& refused = Status());
 
   // The rank cannot come: the other processes' ranks of the call end with this error, this rank is not called back.
   // Where the processes are not connected, it is no launch: the next job counts from its own beginning.
@@ -132,6 +132,9 @@ class AcrossProcesses : public Transport::Events {
   bool LacksSomebody(const Undecided& rank) const;
   std::shared_ptr<MessageCall> Join(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
                                     Clock::time_point now, const Status& refused, bool& is_new);
+  std::shared_ptr<MessageCall> JoinOrRefuse(const std::shared_ptr<const MessageSite>& site, const CallId& id,
+                                            uint32_t rank, Clock::time_point now, const Status& refused, bool& is_new,
+                                            const Done& done);
 
   void Drive(const std::shared_ptr<MessageCall>& call, MessageSteps steps);
   void Run(Driver& driver);
