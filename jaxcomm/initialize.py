@@ -66,12 +66,7 @@ def init(
     if connects:
         from jaxcomm.distributed import members
 
-        plans = [PLANS[digest] for _, digest in hashes if digest in PLANS]
-        planned = next((found for each in plans if (found := each.rails)), None)
-        transports = {each.between_hosts.transport for each in plans if each.between_hosts}
-        if len(transports) > 1:
-            say_once("of the plans for several axes, some say TCP between hosts and some UDP: it is UDP.")
-        members.connected(named, planned.in_units() if planned else (), max(transports, default=""))
+        members.connected(named, *communicator.network(hashes))
     elif members_used := sys.modules.get("jaxcomm.distributed.members"):  # there was a job of several processes
         members_used.leave_last_job()
     if deadline is not None:

@@ -59,7 +59,7 @@ class Executor {
   }
   bool awaits_processes() const { return across_.waiting(); }
   void ArriveAcross(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Buffers buffers,
-                    Done done);
+                    Done done, const Status& refused = Status());
   // See AcrossProcesses.
   std::shared_ptr<StepChoice> ChoiceOf(const MessageSite& site, const MessageSite& other, StepChoice::Rule rule) {
     return across_.ChoiceOf(site, other, rule);

@@ -34,9 +34,9 @@ MAY_IMPORT = {
     "ffi": "",
     "choice": "ffi plan program schedules",
     "contexts": "",
-    "communicator": "choice contexts ffi plan plan_history",
+    "communicator": "choice contexts ffi plan plan_history shares",
     "initialize": "auto_plan choice communicator distributed ffi jax_compat plan",
-    "backend": "choice collectives communicator distributed ffi jax_compat",
+    "backend": "auto_plan choice collectives communicator distributed ffi jax_compat",
     "auto_plan": "choice distributed ffi jax_compat measure plan plan_history profile schedules",
     "collectives": "choice communicator contexts distributed ffi jax_compat plan profile",
     "lax": "collectives",
@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "testbed": "ffi files plan",
     "train": "collectives communicator distributed ffi measure plan planner profile",
     "report": "plan plan_history profile schedules shares cluster simulate",
-    "cli": "backend cluster collectives distributed ffi files gpu measure plan planner profile program report "
+    "cli": "backend choice cluster collectives distributed ffi files gpu measure plan planner profile program report "
     "schedules shares simulate testbed train",
     "jax_compat": "",
     "jaxcomm": "backend collectives communicator initialize lax plan planner profile report schedules statistics train",
