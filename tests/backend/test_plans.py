@@ -42,7 +42,7 @@ def test_a_given_plan_says_by_which_rails_processes_are_connected(
     assert planned.rails is not None
     (tmp_path / "plan.json").write_text(encode(planned))
     asked: list[Any] = []
-    monkeypatch.setattr(plans.members, "connected", lambda *words: asked.append(words))
+    monkeypatch.setattr("jaxcomm.distributed.members.connected", lambda *words: asked.append(words))
     monkeypatch.setenv(environment.PLAN, str(tmp_path / "plan.json"))
     plans.start()
     plans.connected()
