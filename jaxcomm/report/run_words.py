@@ -58,9 +58,7 @@ def in_force(run: SavedRun, now: datetime.datetime) -> str:
 def auto(run: SavedRun) -> str:
     """What plan="auto" has seen, tried and gained, and which plan is in force."""
     if not run.events:
-        return (
-            'No event: this run was not begun with plan="auto", or its first process did not write this.'
-        )
+        return 'No event: this run was not begun with plan="auto", or its first process did not write this.'
     tried = [event for event in run.events if event.plan]
     gains = [1 - event.after_s / event.before_s for event in tried if event.before_s and event.after_s is not None]
     situations = [event for event in run.events if event.outcome not in ("begun", "not switched", "ended")]
