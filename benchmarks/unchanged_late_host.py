@@ -27,7 +27,7 @@ from jax.sharding import PartitionSpec as P
 def main() -> None:
     """Steps, and prints on the first process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bytes", type=int, default=16 << 20)
+    parser.add_argument("--bytes", type=int, default=8 << 20)
     parser.add_argument("--steps", type=int, default=30)
     args = parser.parse_args()
     jax.distributed.initialize()
