@@ -64,7 +64,7 @@ class AcrossProcesses : public Transport::Events {
   // The same where whoever calls names the execution, alike in all processes. The site runs one list of messages.
   // `helps`: the thread calls Help next, and the others may learn of the arrival no sooner.
   void Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Buffers buffers,
-              Done done, bool helps);
+              Done done, const Status& refused = Status(), bool helps = false);
   // Takes what comes, and adds it, on this thread, which waits anyhow: until `over`, for a short time at most. False:
   // another thread takes it.
   bool Help(const std::function<bool()>& over);
@@ -136,6 +136,9 @@ class AcrossProcesses : public Transport::Events {
   bool LacksSomebody(const Undecided& rank) const;
   std::shared_ptr<MessageCall> Join(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
                                     Clock::time_point now, const Status& refused, bool& is_new);
+  std::shared_ptr<MessageCall> JoinOrRefuse(const std::shared_ptr<const MessageSite>& site, const CallId& id,
+                                            uint32_t rank, Clock::time_point now, const Status& refused, bool& is_new,
+                                            const Done& done);
 
   void Drive(const std::shared_ptr<MessageCall>& call, MessageSteps steps);
   void Run(Driver& driver);

@@ -31,6 +31,12 @@ TEST(CFunctionTest, AnExceptionIsAnError) {
   EXPECT_STREQ(error, "thrown");
 }
 
+TEST(CFunctionTest, LackOfMemoryIsAnErrorThatNeedsNone) {
+  char error[32];
+  EXPECT_EQ(Answer(error, sizeof(error), [] { throw std::bad_alloc(); }), static_cast<int>(Code::kInternal));
+  EXPECT_STREQ(error, "this process has no memory for ");
+}
+
 TEST(CFunctionTest, ATextThatDoesNotFitTellsItsLength) {
   char out[4];
   int64_t size = 0;

@@ -4,7 +4,7 @@ jaxlib can load an MPI library for its collectives on CPUs. `libjaxcomm_backend.
 XLA calls to the core. `environment` says whether it is turned on, `start` runs when JAX makes its CPU client, and
 `groups` makes each group of devices known before XLA first asks for it.
 
-May be imported by cli; imports choice, collectives, communicator, distributed, ffi and jax_compat.
+May be imported by cli; imports auto_plan, choice, collectives, communicator, distributed, ffi and jax_compat.
 """
 
 from jaxcomm.backend.environment import use

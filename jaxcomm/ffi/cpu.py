@@ -32,7 +32,7 @@ CPU: Final = Core(
         "job_lost_rails": (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p),
         "job_restore_tcp": (ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int),
         "job_restore_udp": (ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, *_UDP_PATH),
-        "job_start": (ctypes.c_void_p, ctypes.c_int64),
+        "job_start": (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64),
         "job_awaits": (ctypes.c_void_p,),
         "job_close": (),
         "job_reset": (),
