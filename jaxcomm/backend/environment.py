@@ -25,13 +25,13 @@ _JAXLIB: Final = ((0, 10, 2), (0, 13))  # from, before
 def use() -> None:
     """Has JAX's collectives between CPU processes carried by jaxcomm, all of them, in unchanged programs.
 
-    To be called before `import jax`, in all processes of the job. Where that is not possible, a line on stderr says
-    why, and JAX keeps its own collectives.
+    To be called before JAX's first device, in all processes of the job; `jax.distributed.initialize()` may come before
+    or after. Where it is not possible, a line on stderr says why, and JAX keeps its own collectives.
     """
-    if "jaxlib" in sys.modules:
-        _say(f"call jaxcomm.backend.use() before `import jax`, or set {VARIABLE}=1")
-        return
-    turn_on(os.environ)
+    if "jaxlib" not in sys.modules:
+        turn_on(os.environ)
+    elif reason := why_not(os.environ) or _why_not_now():
+        _say(reason)
 
 
 def use_if_asked() -> None:
@@ -91,6 +91,17 @@ def why_not(environment: Mapping[str, str]) -> str:
     numbers = tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
     if not _JAXLIB[0] <= numbers < _JAXLIB[1]:
         return f"jaxlib {version} has not been tried; jaxcomm knows 0.10.2 to 0.12"
+    return ""
+
+
+def _why_not_now() -> str:
+    """Has a jaxlib that is loaded already load the library; why it cannot, in words for the user."""
+    from jaxcomm.backend import loaded_jaxlib  # which imports JAX
+
+    try:
+        loaded_jaxlib.load(variables())
+    except (LookupError, OSError) as error:
+        return str(error.args[0]) if isinstance(error, LookupError) else str(error)
     return ""
 
 

@@ -63,7 +63,7 @@ def make_known(executable: Any, devices: Devices) -> None:
             if len({device.process_index for device in group}) == jax.process_count():
                 plans.begin_auto()
         elif {*group} <= {*here}:
-            _make([[device] for device in here], partial(_sums_alone, here, devices))
+            _make([[device] for device in here], partial(_sums_alone, here))
 
 
 def _numbers(devices: Devices) -> tuple[int, ...]:
@@ -117,9 +117,9 @@ def _sum(group: Devices) -> None:
     _check(total, len(group))
 
 
-def _sums_alone(here: Devices, devices: Devices) -> None:
-    """A sum over each of these devices by itself. A program of one device has no communicator, so there are two."""
-    both = here if len(here) > 1 else [*here, next(device for device in devices if device not in here)]
+def _sums_alone(here: Devices) -> None:
+    """A sum over each of these devices by itself. A sum in a program of one device is left out, so there are two."""
+    both = here if len(here) > 1 else [*here, next(device for device in here[0].client.devices() if device not in here)]
     mesh = Mesh(np.array(both).reshape(-1, 1), ("devices", "alone"))
     spec = PartitionSpec("devices")
     body = jax.shard_map(partial(jax.lax.psum, axis_name="alone"), mesh=mesh, in_specs=spec, out_specs=spec)

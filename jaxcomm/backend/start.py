@@ -9,11 +9,15 @@ import os
 import sys
 import threading
 import traceback
+from typing import Final
 
 from jaxcomm import jax_compat
 from jaxcomm.backend import environment, groups, plans
 from jaxcomm.collectives import communicator, replacement
+from jaxcomm.distributed import forks, store
 from jaxcomm.ffi.cpu import CPU
+
+_CONNECT_AT_EXIT_S: Final = 5.0  # the time that a process which ends gives to processes that connect
 
 
 def start() -> None:
@@ -31,7 +35,9 @@ def start() -> None:
         _see_programs()
         library.jaxcomm_backend_take(table)
         # A program over some of the devices does not wait for processes that have yet to run one.
-        threading.Thread(target=_connect, name="jaxcomm connects", daemon=True).start()
+        thread = threading.Thread(target=_connect, name="jaxcomm connects", daemon=True)
+        thread.start()
+        forks.run_at_exit(lambda: _end(thread))
     except Exception:  # the caller is no Python
         traceback.print_exc()
         print(
@@ -49,3 +55,11 @@ def _see_programs() -> None:
 def _connect() -> None:
     with contextlib.suppress(Exception):  # the first program that needs the connections raises it
         plans.connected()
+
+
+def _end(thread: threading.Thread) -> None:
+    """Has the thread end before the process does: the others may be about to come."""
+    thread.join(_CONNECT_AT_EXIT_S)
+    if thread.is_alive():
+        store.stop_waiting()
+        thread.join(_CONNECT_AT_EXIT_S)

@@ -6,6 +6,7 @@ Each `jax.distributed.initialize` starts with an empty one.
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
@@ -22,6 +23,7 @@ _T = TypeVar("_T")
 _TIMEOUT_S = 300.0  # for another process to come as far
 _LOOK_S = 0.5  # between two looks at whether that process is gone
 _AT_ONCE_S = 0.05  # for what was published long ago to arrive
+_no_more_waits = threading.Event()
 
 
 def publish(key: str, value: str) -> None:
@@ -133,6 +135,23 @@ def client() -> Any:
         ) from error
 
 
+def stop_waiting() -> None:
+    """Ends all waits for what others publish, in all threads: this process ends.
+
+    A thread that waits in JAX's client while Python ends would abort the process.
+    """
+    _no_more_waits.set()
+
+
 def _get(key: str, timeout_s: float) -> str:
-    value: str = client().blocking_key_value_get(f"jaxcomm/{key}", round(1000 * timeout_s))
-    return value
+    deadline = time.monotonic() + timeout_s
+    while True:
+        left_s = max(deadline - time.monotonic(), _AT_ONCE_S)
+        try:
+            value: str = client().blocking_key_value_get(f"jaxcomm/{key}", round(1000 * min(left_s, _LOOK_S)))
+            return value
+        except jax.errors.JaxRuntimeError as error:
+            if "DEADLINE_EXCEEDED" not in str(error) or left_s <= _LOOK_S:
+                raise
+            if _no_more_waits.is_set():
+                raise JaxcommError("the process ended before the processes of the job were connected") from error

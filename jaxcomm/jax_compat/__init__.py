@@ -15,7 +15,13 @@ from jaxcomm.jax_compat.primitives import (
     register_partitioner,
     require_devices,
 )
-from jaxcomm.jax_compat.programs import before_first_execution, cpu_devices, program_text, without_first_execution
+from jaxcomm.jax_compat.programs import (
+    before_first_execution,
+    cpu_devices,
+    has_devices,
+    program_text,
+    without_first_execution,
+)
 from jaxcomm.jax_compat.tracing import (
     checks_vma,
     devices,
@@ -36,6 +42,7 @@ __all__ = [
     "devices",
     "drop_unused_outputs",
     "elementwise_rule",
+    "has_devices",
     "is_export",
     "key_value_store",
     "lax_collectives",

@@ -18,7 +18,7 @@ _first_executions = threading.local()
 
 
 def before_first_execution(function: Callable[[Any, Sequence[Any]], None]) -> None:
-    """Calls `function` before a program of several devices runs for the first time.
+    """Calls `function` before a program runs for the first time.
 
     Args:
       function: (XLA's loaded executable, its devices in the order of their assignment) -> None.
@@ -29,7 +29,7 @@ def before_first_execution(function: Callable[[Any, Sequence[Any]], None]) -> No
 
     def build_and_remember(self: Any) -> Any:
         run = build(self)
-        if self.device_list is not None and len(self.device_list) > 1:
+        if self.device_list is not None:
             new[run] = tuple(self.device_list)
         return run
 
@@ -67,3 +67,8 @@ def cpu_devices() -> int:
     asked: int = xla_bridge.num_cpu_devices.value
     flag = re.search(r"--xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", ""))
     return asked if asked > 0 else int(flag[1]) if flag else 1
+
+
+def has_devices() -> bool:
+    """Whether JAX has made a client, of any platform: its options for clients are read no more."""
+    return xla_bridge.backends_are_initialized()

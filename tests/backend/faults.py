@@ -1,4 +1,4 @@
-"""A program for three processes that knows nothing of jaxcomm, in which the last process makes mistakes.
+"""A program for several processes that knows nothing of jaxcomm, in which the last process makes mistakes.
 
 Words: the case. Each process reports the error that it got, and whether the next sum works.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from typing import Any
@@ -22,9 +23,9 @@ from tests.processes import jobs
 LATE_S = 12  # longer than the test's deadline, which is long enough for processes that compile beside other work
 
 
-def sums(body: Any, elements: int) -> Any:
-    mesh = Mesh(np.array(jax.devices()), ("x",))
-    value = np.ones(jax.device_count() * elements, np.float32)
+def sums(body: Any, elements: int, devices: Any = None) -> Any:
+    mesh = Mesh(np.array(devices or jax.devices()), ("x",))
+    value = np.ones(mesh.size * elements, np.float32)
     array = jax.make_array_from_callback(value.shape, NamedSharding(mesh, P("x")), lambda index: value[index])
     step = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P(), check_vma=False))
     return lambda: step(array)
@@ -39,14 +40,23 @@ def main(case: str) -> None:
     begun = time.monotonic()
     error = ""
     try:
-        if case == "late" and errs:
+        if case.startswith("late") and errs:
             time.sleep(LATE_S)
-        if case == "dead" and errs:
+        if case.startswith("dead") and errs:
             os.kill(os.getpid(), signal.SIGKILL)
+        if case == "stopped" and errs:
+            subprocess.Popen(["sh", "-c", f"sleep {LATE_S}; kill -CONT {os.getpid()}"])
+            os.kill(os.getpid(), signal.SIGSTOP)
         if case == "other shape":
             sums(lambda x: lax.psum(x, "x"), 16 if errs else 8)().block_until_ready()
         elif case == "other reduction":
             sums(lambda x: lax.pmax(x, "x") if errs else lax.pmin(x, "x"), 8)().block_until_ready()
+        elif case == "other order":
+            order = [jax.devices(), jax.devices()[-2:]][:: -1 if errs else 1]
+            for devices in order if jax.local_devices()[0] in jax.devices()[-2:] else order[:1]:
+                sums(lambda x: lax.psum(x, "x"), 16, devices)().block_until_ready()
+        elif case.endswith("many in flight"):
+            jax.block_until_ready([works() for _ in range(50)])
         elif case == "exit with pending steps":
             results = [works() for _ in range(50)]
             jobs.report(case, error="", seconds=0.0, next="")
@@ -58,7 +68,7 @@ def main(case: str) -> None:
         error = str(caught)
     seconds = time.monotonic() - begun
     following = ""
-    if case != "dead":
+    if not case.startswith("dead"):
         time.sleep(max(0.0, LATE_S + 3 - seconds))  # the late one comes, too
         try:
             assert np.asarray(works().addressable_data(0))[0] == jax.device_count()

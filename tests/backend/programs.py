@@ -290,6 +290,15 @@ def half_precision() -> tuple[Any, Any]:
     return [each.addressable_data(0) for each in got], [total, blocks(value).max(0), total.reshape(50, count)]
 
 
+# XLA keeps what such a program gathers from itself.
+@case
+def a_program_of_one_device() -> tuple[Any, Any]:
+    value = whole((5,))
+    mesh = line(jax.local_devices()[:1])
+    step = jax.shard_map(lambda x: lax.all_gather(x, "x"), mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False)
+    return jax.jit(step)(value), value[None]
+
+
 @case
 def host_utilities() -> tuple[Any, Any]:
     multihost_utils.sync_global_devices("here")

@@ -56,13 +56,6 @@ def test_another_jaxlib_leaves_gloo(
     assert f"jaxlib {version} has not been tried" in capsys.readouterr().err
 
 
-def test_use_after_jaxlib_is_too_late(capsys: pytest.CaptureFixture[str]) -> None:
-    import jaxlib  # noqa: F401
-
-    environment.use()
-    assert "before `import jax`" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(("value", "on"), [("1", True), ("0", False), ("", False)])
 def test_the_pth_file_asks_the_environment(value: str, on: bool) -> None:
     script = PTH + "import os, sys; print(os.environ.get('MPITRAMPOLINE_LIB', ''), 'jax' in sys.modules)"

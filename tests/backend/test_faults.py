@@ -14,21 +14,24 @@ DEADLINE_S = 8
 
 
 @functools.cache
-def ran(case: str) -> list[jobs.Process]:
+def ran(case: str, processes: int = 3, devices: int = 1) -> list[jobs.Process]:
+    ends_by_itself = case.startswith(("dead", "other shape", "other reduction", "exit"))
     return jobs.run(
         "tests.backend.faults",
         *case.split(),
-        processes=3,
+        processes=processes,
+        devices=devices,
         timeout_s=120,
         forks=False,
-        JAXCOMM_DEADLINE_S=str(DEADLINE_S if case == "late" else 60),
+        JAXCOMM_DEADLINE_S=str(60 if ends_by_itself else DEADLINE_S),
         **environment.variables(),
     )
 
 
 @pytest.mark.slow
-def test_a_late_process_is_named_and_the_next_sum_works() -> None:
-    first, second, late = (process.reports["late"] for process in ran("late"))
+@pytest.mark.parametrize("case", ["late", "stopped"])
+def test_a_late_process_is_named_and_the_next_sum_works(case: str) -> None:
+    first, second, late = (process.reports[case] for process in ran(case))
     for waiting in (first, second):
         assert "DeadlineError: all-reduce" in waiting["error"]
         assert "rank 2 of 3 has not arrived" in waiting["error"]
@@ -57,7 +60,37 @@ def test_unlike_calls_fail_at_once_and_name_both(case: str) -> None:
 
 
 @pytest.mark.slow
+def test_groups_in_another_order_end_by_the_deadline_and_name_who_is_missing() -> None:
+    found = [process.reports["other order"] for process in ran("other order")]
+    for process in (0, 1):
+        assert "DeadlineError: all-reduce" in found[process]["error"]
+        assert "rank 2 of 3 has not arrived" in found[process]["error"]
+    assert "over 'processes 1,2'" in found[2]["error"] and "rank 0 of 2 has not arrived" in found[2]["error"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["late with many in flight", "dead with many in flight"])
+def test_many_executions_of_several_devices_end_and_name_the_culprit(case: str) -> None:
+    *others, culprit = ran(case, processes=2, devices=2)
+    for process in others:
+        found = process.reports[case]
+        assert ("process 1 has died" if case.startswith("dead") else "have not arrived") in found["error"], found
+        assert found["seconds"] < 40
+    assert culprit.status == (-signal.SIGKILL if case.startswith("dead") else 0), culprit.output
+
+
+@pytest.mark.slow
 def test_processes_may_end_with_pending_steps() -> None:
     for process in ran("exit with pending steps"):
         assert process.status == 0, process.output
         assert "has left" not in process.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("late_s", ["2", "60"])
+def test_processes_may_end_before_they_are_connected(late_s: str) -> None:
+    found = jobs.run(
+        "tests.backend.ends_early", late_s, processes=2, timeout_s=90, forks=False, **environment.variables()
+    )
+    for process in found:
+        assert process.status == 0, process.output

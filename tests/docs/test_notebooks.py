@@ -36,6 +36,7 @@ SHORTER = {
     },
     "03_divide_and_shuffle": {"STEPS, BATCH, SWA_RATE = 300": "STEPS, BATCH, SWA_RATE = 30", "range(3)": "range(1)"},
     "05_importance_masks_and_drops": {"STEPS, BATCH = 150": "STEPS, BATCH = 20", "range(3)": "range(1)"},
+    "06_without_changing_a_line": {"STEPS, WIDTH = 100, 256": "STEPS, WIDTH = 10, 64"},
 }
 # As in conftest.py.
 COMPILED_SOONER = {"device_count=8": f"device_count=8 {xla_flag()}".strip()}
@@ -69,7 +70,7 @@ def kinds(notebook: nbformat.NotebookNode) -> list[list[Any]]:
 
 
 def test_they_are_all_here() -> None:
-    assert [path.name[:2] for path in TEXTS] == ["01", "02", "03", "04", "05"]
+    assert [path.name[:2] for path in TEXTS] == ["01", "02", "03", "04", "05", "06"]
     assert {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")} == {path.stem for path in TEXTS}
     listed = (ROOT / "notebooks" / "README.md").read_text()
     assert all(f"]({path.stem}.ipynb)" in listed for path in TEXTS)

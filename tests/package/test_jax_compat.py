@@ -272,3 +272,8 @@ def test_a_partitioner_is_asked_and_the_rule_keeps_the_sharding() -> None:
     np.testing.assert_allclose(result, np.sin(X), rtol=1e-6)
     assert result.sharding.spec == P("a", "b")
     assert set(asked) == {(b"hello", (2, 3), np.dtype(np.float32))}
+
+
+def test_has_devices() -> None:
+    jax.devices()
+    assert jax_compat.has_devices()  # where it has none yet: tests/backend/test_use.py
