@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "cc/backend/table.h"
+#include "cc/base/c_function.h"
 #include "cc/base/text.h"
 #include "cc/executor/device_communicator.h"
-#include "cc/ffi/c_function.h"
 #include "cc/ffi/job.h"
 #include "cc/ffi/runtime.h"
 
