@@ -59,8 +59,8 @@ TEST_F(RailsTest, WhoSendsAMessageOfAnotherSizeIsCutOffThoughOneSideTakesItForLa
       Send(message);
       Run();
       if (is_early) Post(message);
-      const std::string why = "process 0 has been cut off: it sent a message with " + std::to_string(sent) +
-                              " bytes where " + std::to_string(expected) + " are expected";
+      const std::string why = "process 0 has been cut off: it sent " + NameOf(message.id) + " with " +
+                              std::to_string(sent) + " bytes where " + std::to_string(expected) + " are expected";
       EXPECT_EQ(message.received, CallbackState(1, why));
       EXPECT_EQ(nodes_[1].gone[0], why);
       Run();
@@ -77,8 +77,7 @@ TEST_F(RailsTest, WhoSendsMoreThanCanBeKeptIsCutOff) {
     Send(New(0, 1, Rails::kMaxSmall, kMiB));
     Run();
   }
-  EXPECT_EQ(nodes_[1].gone[0],
-            "process 0 has been cut off: it sent more messages than can be kept of calls that nobody is in");
+  EXPECT_EQ(nodes_[1].gone[0], "process 0 has been cut off: it sent more messages before their Post than are kept");
 }
 
 TEST_F(RailsTest, WhoSendsALargeMessageWithTheNoticesIsCutOff) {

@@ -24,7 +24,7 @@ constexpr std::chrono::milliseconds kShort(600);
 class Process : public RecordedEvents {
  public:
   Process(uint32_t self, bool is_udp) : RecordedEvents(self), rails(2, kRails, this) {
-    std::vector<Transport*> transports;
+    std::vector<RailTransport*> transports;
     for (uint32_t rail = 0; rail < kRails; ++rail) {
       const std::string name = "eth" + std::to_string(rail);
       if (is_udp) {

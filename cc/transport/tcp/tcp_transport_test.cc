@@ -120,6 +120,7 @@ TEST(TcpTransportTest, AfterHelpTheThreadGoesOn) {
 
 TEST(TcpTransportTest, ALargeMessageThatIsEarlyIsTold) {
   Node a(0), b(1);
+  b.transport->OnEarly(b.OnEarly());
   Connect(a, b);
   const Bytes small = Pattern(Transport::kMaxSmall, 1), large = Pattern(Transport::kMaxSmall + 1, 2);
   a.transport->Send({{1, Id(1, 0, 1, 0)}}, All(small), a.OnSent());
