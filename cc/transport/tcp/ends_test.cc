@@ -15,27 +15,6 @@
 namespace jaxcomm {
 namespace {
 
-TEST(EndsTest, OneThatIsDestroyedHasLeftAndItsMessagesArrive) {
-  Node b(1);
-  Bytes into(Transport::kMaxMessage);
-  const Bytes data = Pattern(into.size(), 1);
-  {
-    Node a(0);
-    Connect(a, b);
-    b.transport->Notify(0, "which nobody reads any more");
-    a.transport->Send({{1, Id(1, 0, 1, 0)}}, All(data), a.OnSent());
-    b.transport->Flush();
-  }
-  EXPECT_EQ(b.AwaitGone(0), "process 0 has left");
-  b.transport->Post(0, Id(1, 0, 1, 0), All(into), false, b.OnReceived());
-  b.Await([&] { return b.received == 1; });
-  EXPECT_EQ(into, data);
-  b.transport->Post(0, Id(1, 0, 1, 1), All(into), false, b.OnReceived());
-  b.transport->Send({{0, Id(1, 1, 0, 0)}}, All(data), b.OnSent());
-  b.Await([&] { return b.failed == 2; });
-  EXPECT_EQ(b.last_error, "process 0 has left");
-}
-
 TEST(EndsTest, OneThatDiesIsGoneAndFailsWhatItOwes) {
   for (const bool reset : {false, true}) {
     Node a(0);
@@ -155,24 +134,6 @@ TEST(EndsTest, OneThatIsFencedHearsAtOnceAndCanBeConnectedAgain) {
   b.transport->Flush();
   a.Await([&] { return a.received == 1; });
   EXPECT_EQ(again, bytes);
-}
-
-TEST(EndsTest, WhatIsWithdrawnGoesNowhere) {
-  Node a(0), b(1);
-  Connect(a, b);
-  Bytes withdrawn(10), into(10);
-  const Bytes bytes = Pattern(10, 7);
-  a.transport->Post(1, Id(1, 1, 0, 0), All(withdrawn), false, a.OnReceived());
-  a.transport->Withdraw(1, Id(1, 1, 0, 0));
-  b.transport->Send({{0, Id(1, 1, 0, 0)}}, All(bytes), b.OnSent());
-  b.transport->Notify(0, "behind it");
-  b.transport->Flush();
-  a.AwaitNotices(1, 1);
-  EXPECT_EQ(a.received, 0);
-  a.transport->Post(1, Id(1, 1, 0, 0), All(into), false, a.OnReceived());
-  a.Await([&] { return a.received == 1; });
-  EXPECT_EQ(into, bytes);
-  EXPECT_EQ(withdrawn, Bytes(10));
 }
 
 TEST(EndsTest, OneThatSendsWhatDoesNotBelongIsCutOffAndTheOthersAreNot) {
