@@ -16,8 +16,7 @@ constexpr std::chrono::milliseconds kHelp{1};
 // all of them takes longer, but what they wait for may be behind them at the same sender.
 constexpr std::chrono::milliseconds kPatience{5};
 
-// The numbers of failed and of finished calls that are remembered.
-constexpr size_t kFailedKept = 256, kFinishedKept = 1024;
+constexpr size_t kFailedKept = 256;  // calls
 
 }  // namespace
 
@@ -345,11 +344,7 @@ bool AcrossProcesses::Close(const std::shared_ptr<MessageCall>& call) {
   if (calls_.erase(call->id()) == 0) return false;
   --open_;
   if (!call->site().is_divided()) return true;
-  finished_[call->id()] = {call->shared_site(), call->first(), call->Describe()};
-  finished_order_.push_back(call->id());
-  for (; finished_order_.size() > kFinishedKept; finished_order_.pop_front()) {
-    finished_.erase(finished_order_.front());
-  }
+  finished_.Add(call->id(), {call->shared_site(), call->first(), call->Describe()});
   return true;
 }
 
