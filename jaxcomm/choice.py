@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 PLANS: Final[dict[str, Plan]] = {}  # that this process has loaded, by their hashes
 AUTO: Final = "auto"  # in place of a plan's hash: what calls between processes run is switched in the run
 _FLAT_BYTES: Final = 16 << 10  # up to which all ranks of several processes send all they have to all others
+_FLAT_BYTES_ON_ONE_HOST: Final = 256 << 10  # likewise, of all ranks together: reading costs less there than a round
 # Of a rank's chunk, from which on ranks of several hosts form a ring: with a NIC each, and on hosts of several.
 _RING_BYTES: Final = 256 << 10
 _RING_BYTES_OF_SEVERAL: Final = 32 << 10
@@ -91,7 +92,7 @@ def choose_messages(
 def without_plan(nbytes: int, hosts: Sequence[int]) -> Literal["flat", "direct", "ring"]:
     """What collectives between processes run that follow no plan.
 
-    Few bytes of an all-reduce go to everybody at once. Many go round a ring where ranks are on several hosts, those of
+    Few bytes of an all-reduce go to everybody at once, on one host more than between hosts. Many go round a ring where ranks are on several hosts, those of
     each host one after the other: of several senders to one NIC each waits for the others' packets, and some of these
     get lost; and of a host's ranks only one sends to others.
 
@@ -99,21 +100,22 @@ def without_plan(nbytes: int, hosts: Sequence[int]) -> Literal["flat", "direct",
       nbytes: bytes of the whole buffer.
       hosts: by rank, a number of its host.
     """
-    if nbytes <= _FLAT_BYTES:
-        return "flat"
     ranks, number = len(hosts), len({*hosts})
+    if nbytes <= _FLAT_BYTES or (number == 1 and ranks * nbytes <= _FLAT_BYTES_ON_ONE_HOST):
+        return "flat"
     least = _RING_BYTES if number == ranks else _RING_BYTES_OF_SEVERAL
     comes_once = sum(hosts[rank - 1] != hosts[rank] for rank in range(ranks)) == number
     return "ring" if ranks > 2 and comes_once and nbytes >= ranks * least else "direct"
 
 
-def bounds_without_plan() -> tuple[int, int, int]:
+def bounds_without_plan() -> tuple[int, int, int, int]:
     """The bounds of `without_plan`, in bytes.
 
     Returns:
-      The most of a flat call; the least of a rank's chunk in a ring over hosts of one rank, and of several.
+      The most of a flat call, and of all its ranks together on one host; the least of a rank's chunk in a ring over
+      hosts of one rank, and of several.
     """
-    return _FLAT_BYTES, _RING_BYTES, _RING_BYTES_OF_SEVERAL
+    return _FLAT_BYTES, _FLAT_BYTES_ON_ONE_HOST, _RING_BYTES, _RING_BYTES_OF_SEVERAL
 
 
 def lossy_messages(ranks: int) -> Choice:

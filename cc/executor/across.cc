@@ -30,7 +30,7 @@ struct AcrossProcesses::Driver {
   const MessageCall* call = nullptr;
   uint32_t rank = 0;
   std::optional<Completion> own;
-  bool flushes = true;
+  bool helps = false;  // its thread waits for what comes of it, and lets the transport flush
 };
 thread_local AcrossProcesses::Driver* AcrossProcesses::Driver::current = nullptr;
 
@@ -71,10 +71,37 @@ void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, int
 }
 
 void AcrossProcesses::Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank,
-                             Buffers buffers, Done done) {
+                             Buffers buffers, Done done, bool helps) {
   const User user(users_);
   if (!IsConnected(*site, done)) return;
-  Begin(site, id, rank, std::move(buffers), std::move(done), {}, Status(), Clock::now());
+  const Clock::time_point now = Clock::now();
+  Driver driver;
+  driver.helps = helps;
+  Driver* const outer = std::exchange(Driver::current, &driver);
+  bool is_new = false;
+  const std::shared_ptr<MessageCall> call = Join(site, id, rank, now, Status(), is_new);
+  if (is_new && helps) ++unexpected_;
+  if (is_new && !helps) transport_.load()->Expect();
+  driver.work.push_back({call, call->Arrive(rank, std::move(buffers), std::move(done), now, {})});
+  Run(driver);
+  Driver::current = outer;
+}
+
+bool AcrossProcesses::Help(const std::function<bool()>& over) {
+  const User user(users_);
+  if (!is_connected()) return false;
+  Driver driver;
+  driver.helps = true;
+  Driver* const outer = std::exchange(Driver::current, &driver);
+  bool helped = false;
+  transport_.load()->Help(kHelp, yields_, [&] {
+    helped = true;
+    Run(driver);
+    return over();
+  });
+  Driver::current = outer;
+  for (int64_t calls = unexpected_.exchange(0); calls > 0; --calls) transport_.load()->Expect();
+  return helped;
 }
 
 // Otherwise the rank gets an error.
@@ -230,7 +257,7 @@ bool AcrossProcesses::MayHelp(const MessageCall& call) const {
 // For a short time: it keeps a thread of XLA's, which other calls may need.
 void AcrossProcesses::Help(Driver& driver) {
   Driver* const outer = std::exchange(Driver::current, &driver);
-  driver.flushes = false;
+  driver.helps = true;
   Run(driver);
   transport_.load()->Help(kHelp, yields_, [&] {
     Run(driver);
@@ -276,7 +303,7 @@ void AcrossProcesses::Run(Driver& driver) {
       queued = StartTasks(work.call, work.steps) || queued;
       Finish(work.call, work.steps, driver);
     }
-    if (!queued || !driver.flushes) break;
+    if (!queued || driver.helps) break;
     queued = false;
     transport_.load()->Flush();
   }
@@ -308,7 +335,7 @@ bool AcrossProcesses::StartTasks(const std::shared_ptr<MessageCall>& call, const
 
   std::vector<std::function<void()>> jobs;
   each(MessageTask::Kind::kAdd, [&](const MessageStep& step) {
-    if (call->site().is_small()) {
+    if (call->site().is_small() || Driver::current->helps) {
       Drive(call, call->Add(step));
     } else {
       jobs.push_back([this, call, step, user = User(users_)] { Drive(call, call->Add(step)); });
@@ -332,6 +359,8 @@ void AcrossProcesses::Finish(const std::shared_ptr<MessageCall>& call, MessageSt
   for (Completion& completion : steps.completions) {
     if (driver.call == call.get() && driver.rank == completion.rank) {
       driver.own = std::move(completion);
+    } else if (completion.is_quick) {
+      completion.done(completion.status);
     } else {
       call_back_(call->Describe(), std::move(completion));
     }

@@ -63,8 +63,12 @@ class AcrossProcesses : public Transport::Events {
   void Arrive(const std::shared_ptr<const MessageSite>& site, int64_t run, uint32_t rank, Buffers buffers, Done done,
               const Status& refused = Status());
   // The same where whoever calls names the execution, alike in all processes. The site runs one list of messages.
+  // `helps`: the thread calls Help next, and the others may learn of the arrival no sooner.
   void Arrive(const std::shared_ptr<const MessageSite>& site, const CallId& id, uint32_t rank, Buffers buffers,
-              Done done);
+              Done done, bool helps);
+  // Takes what comes, and adds it, on this thread, which waits anyhow: until `over`, for a short time at most. False:
+  // another thread takes it.
+  bool Help(const std::function<bool()>& over);
 
   // The rank cannot come: the other processes' ranks of the call end with this error, this rank is not called back.
   // Where the processes are not connected, it is no launch: the next job counts from its own beginning.
@@ -164,7 +168,8 @@ class AcrossProcesses : public Transport::Events {
   std::atomic<Transport*> transport_{nullptr};
   bool yields_ = false;  // who helps; set before the transport
   std::atomic<bool> closing_{false};
-  std::atomic<int64_t> users_{0};  // of the transport, beside its own threads
+  std::atomic<int64_t> unexpected_{0};  // calls for which a thread that is about to help has yet to expect messages
+  std::atomic<int64_t> users_{0};       // of the transport, beside its own threads
 
   mutable std::mutex mutex_;
   CallNames names_;

@@ -15,6 +15,9 @@ uint64_t IdOf(const std::vector<MessageGroup::Rank>& devices, uint32_t instance)
   return Hash(text);
 }
 
+// Up to this size the thread that calls adds.
+constexpr int64_t kHelpedBytes = 1 << 20;
+
 // Devices whose calls differ only in what they make of the operands find it here.
 std::string WhereOf(const DeviceGroup::SiteKey& key) {
   static constexpr const char* kReductions[] = {"sum", "maximum", "minimum", "product"};  // in the order of Reduction
@@ -61,10 +64,18 @@ Result<std::shared_ptr<const MessageSite>> DeviceGroup::Site(const SiteKey& key,
   return std::shared_ptr<const MessageSite>(site);
 }
 
-Status Transfer::Wait() {
+Status Transfer::Wait(Executor& executor) {
+  const auto over = [this] { return is_over(); };
+  while (helps_ && executor.HelpAcross(over) && !is_over()) {
+  }
   std::unique_lock<std::mutex> lock(mutex_);
   ended_.wait(lock, [this] { return status_.has_value(); });
   return *status_;
+}
+
+bool Transfer::is_over() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return status_.has_value();
 }
 
 void Transfer::End(const Status& status) {
@@ -100,19 +111,21 @@ Status DeviceCommunicator::Run(const DeviceGroup::SiteKey& key, const std::byte*
   }
   const std::shared_ptr<Transfer> call =
       Begin(key, {group_->id(), calls_++, 0, failures_}, rank_, {{operand}, {result}, nullptr, true});
-  Status status = call->Wait();
+  Status status = call->Wait(executor_);
   Count(status);
   return status;
 }
 
 std::shared_ptr<Transfer> DeviceCommunicator::Begin(const DeviceGroup::SiteKey& key, const CallId& id, uint32_t rank,
                                                     Buffers buffers) {
-  const auto call = std::make_shared<Transfer>();
+  // Additions of larger calls are for several threads.
+  const bool helps = key.pair || key.kind == Kind::kAllGather || key.bytes <= kHelpedBytes;
+  const auto call = std::make_shared<Transfer>(helps);
   const Result<std::shared_ptr<const MessageSite>> site =
       group_->Site(key, executor_, lists_, group_->devices()[rank_].process);
   if (site.ok()) {
-    executor_.ArriveAcross(site.value(), id, rank, std::move(buffers),
-                           [call](const Status& status) { call->End(status); });
+    executor_.ArriveAcross(
+        site.value(), id, rank, std::move(buffers), [call](const Status& status) { call->End(status); }, helps);
   } else {
     call->End(site.status());
   }
@@ -130,13 +143,13 @@ std::shared_ptr<Transfer> DeviceCommunicator::Receive(std::byte* bytes, int64_t 
 }
 
 Status DeviceCommunicator::Wait(const std::shared_ptr<Transfer>& transfer) {
-  const Status status = transfer->Wait();
+  const Status status = transfer->Wait(executor_);
   const auto at = std::find(open_.begin(), open_.end(), transfer);
   if (at == open_.end()) return status;  // it has been counted
   open_.erase(at);
   Count(status);
   if (status.ok()) return status;
-  for (const std::shared_ptr<Transfer>& other : std::exchange(open_, {})) Count(other->Wait());
+  for (const std::shared_ptr<Transfer>& other : std::exchange(open_, {})) Count(other->Wait(executor_));
   return status;
 }
 

@@ -81,12 +81,16 @@ class DeviceGroup {
 // A call that has begun.
 class Transfer {
  public:
-  // Blocks until it is over; the executor's deadline bounds that.
-  Status Wait();
+  // `helps`: whoever waits takes what comes meanwhile.
+  explicit Transfer(bool helps = false) : helps_(helps) {}
+  // Blocks until it is over, and helps the executor meanwhile; the executor's deadline bounds that.
+  Status Wait(Executor& executor);
   void End(const Status& status);
+  bool is_over() const;
 
  private:
-  std::mutex mutex_;
+  const bool helps_;
+  mutable std::mutex mutex_;
   std::condition_variable ended_;
   std::optional<Status> status_;
 };

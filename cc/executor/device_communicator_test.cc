@@ -253,7 +253,7 @@ TEST(DeviceCommunicator, ALateSenderIsNamedByItsRankInTheWholeGroup) {
   const auto ranks = job.Make({3, 2, 1, 0});
   for (uint32_t process = 0; process < 4; ++process) job.executor(process).SetDeadline(0.2);
   Bytes received(8);
-  const Status end = ranks[1]->Receive(received.data(), 8, /*from=*/3, "collective-permute")->Wait();
+  const Status end = ranks[1]->Wait(ranks[1]->Receive(received.data(), 8, /*from=*/3, "collective-permute"));
   EXPECT_NE(end.message().find("rank 3 of the group 3,1 has not arrived"), std::string::npos) << end.message();
 }
 

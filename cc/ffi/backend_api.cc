@@ -1,6 +1,7 @@
 // Every collective of unchanged programs: the functions that jaxlib calls through cc/backend, and those by which Python
 // says which groups of devices and which lists of messages there are; c_function.h says how these end.
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -23,9 +24,9 @@ namespace {
 
 // Chooses the list of messages that a collective runs.
 struct ListRules {
-  // Bytes of a whole buffer up to which an all-reduce is flat, and of a rank's chunk from which on ranks of several
-  // hosts form a ring: with one rank a host, and with several.
-  int64_t flat_bytes = 0, ring_bytes = 0, ring_bytes_of_several = 0;
+  // Bytes of a whole buffer up to which an all-reduce is flat, or on one host of all ranks' buffers; and of a rank's
+  // chunk from which on ranks of several hosts form a ring: with one rank a host, and with several.
+  int64_t flat_bytes = 0, flat_bytes_on_one_host = 0, ring_bytes = 0, ring_bytes_of_several = 0;
   // The lists of a plan, for all-reduces of `ranks`, by their smallest sizes; "": as without a plan.
   std::string plan;
   uint32_t ranks = 0;
@@ -38,13 +39,22 @@ struct ListRules {
       if (!name.empty()) return {name, plan};
     }
     const std::string number = "/" + std::to_string(devices.size());
-    const std::string way = bytes > flat_bytes && GoesRound(devices, bytes) ? "ring" : "direct";
+    const bool is_flat = IsFlat(devices, bytes);
+    const std::string way = !is_flat && GoesRound(devices, bytes) ? "ring" : "direct";
     if (kind == Kind::kReduceScatter) return {"reduce_scatter/" + way + number, way};
     if (kind == Kind::kAllGather) return {"all_gather/" + way + number, way};
-    return {"all_reduce/" + (bytes <= flat_bytes ? "flat" : way) + number, way};
+    return {"all_reduce/" + (is_flat ? "flat" : way) + number, way};
   }
 
  private:
+  bool IsFlat(const std::vector<MessageGroup::Rank>& devices, int64_t bytes) const {
+    const bool is_one_host = std::all_of(devices.begin(), devices.end(), [&](const MessageGroup::Rank& device) {
+      return device.host == devices[0].host;
+    });
+    return bytes <= flat_bytes ||
+           (is_one_host && bytes * static_cast<int64_t>(devices.size()) <= flat_bytes_on_one_host);
+  }
+
   bool GoesRound(const std::vector<MessageGroup::Rank>& devices, int64_t bytes) const {
     std::set<uint32_t> hosts;
     size_t changes = 0;
@@ -235,7 +245,7 @@ const BackendTable kTable = {
     [](void* request) {
       const std::unique_ptr<Request> it(static_cast<Request*>(request));
       const auto& communicator = it->handle->communicator;
-      return End(communicator ? communicator->Wait(it->transfer) : it->transfer->Wait());
+      return End(communicator ? communicator->Wait(it->transfer) : it->transfer->Wait(TheExecutor()));
     },
     [](const void* sent, int to, void* received, int from, int64_t bytes, void* handle) {
       return Run(handle, [&](DeviceCommunicator& it) {
@@ -277,11 +287,13 @@ JAXCOMM_EXPORT int jaxcomm_backend_forget(int64_t first, char* error, int64_t ca
 
 // Sets the lists that collectives run: the bounds of those without a plan; and a plan's, for all-reduces of `ranks`, by
 // the smallest sizes `min_bytes`, the first of which is 0, named one in a line ("": as without a plan).
-JAXCOMM_EXPORT int jaxcomm_backend_lists(int64_t flat_bytes, int64_t ring_bytes, int64_t ring_bytes_of_several,
-                                         const char* plan, int64_t ranks, const int64_t* min_bytes, const char* names,
-                                         int64_t num_ranges, char* error, int64_t capacity) {
+JAXCOMM_EXPORT int jaxcomm_backend_lists(int64_t flat_bytes, int64_t flat_bytes_on_one_host, int64_t ring_bytes,
+                                         int64_t ring_bytes_of_several, const char* plan, int64_t ranks,
+                                         const int64_t* min_bytes, const char* names, int64_t num_ranges, char* error,
+                                         int64_t capacity) {
   return Answer(error, capacity, [&] {
-    ListRules rules{flat_bytes, ring_bytes, ring_bytes_of_several, plan, static_cast<uint32_t>(ranks), {}};
+    ListRules rules{flat_bytes, flat_bytes_on_one_host,       ring_bytes, ring_bytes_of_several,
+                    plan,       static_cast<uint32_t>(ranks), {}};
     std::istringstream lines(names);
     for (int64_t i = 0; i < num_ranges; ++i) std::getline(lines, rules.planned[min_bytes[i]]);
     TheGroups().SetRules(std::move(rules));

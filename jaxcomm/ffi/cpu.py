@@ -45,7 +45,7 @@ CPU: Final = Core(
         "backend_expect": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64),
         "backend_forget": (ctypes.c_int64,),
         "backend_lists": (
-            *(*(ctypes.c_int64,) * 3, ctypes.c_char_p, ctypes.c_int64),
+            *(*(ctypes.c_int64,) * 4, ctypes.c_char_p, ctypes.c_int64),
             *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64),
         ),
         "switch_launches": TEXT,

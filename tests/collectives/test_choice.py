@@ -28,6 +28,10 @@ KIB, MIB = 2**10, 2**20
         ((0, 1, 1, 0), 16 * MIB, "ring"),
         ((0, 1, 0, 1), 16 * MIB, "direct"),  # the ring would come to a host twice
         ((0, 1, 1, 2, 0, 2), 16 * MIB, "direct"),
+        ((5, 5, 5, 5), 64 * KIB, "flat"),
+        ((5, 5, 5, 5), 64 * KIB + 1, "direct"),
+        ((5,) * 64, 16 * KIB, "flat"),
+        ((5,) * 64, 16 * KIB + 1, "direct"),
         ((5, 5, 5, 5), 2**40, "direct"),
         ((0, 1), 2**40, "direct"),  # the same messages
     ],
