@@ -18,7 +18,7 @@ namespace {
 
 class FailoverTest : public RailsJob {};
 
-TEST_F(FailoverTest, WhatAFailedRailCarriedComesOverTheOther) {
+TEST_F(FailoverTest, MessagesOfAFailedRailComeOverTheOther) {
   MakeTwo();
   for (int i = 0; i < 40; ++i) {
     nodes_[0].rails.Notify(1, std::to_string(i));
@@ -51,7 +51,7 @@ TEST_F(FailoverTest, ASilentRailIsFencedAfter100Milliseconds) {
   EXPECT_EQ(nodes_[1].rails.lost().size(), 1u);
 }
 
-TEST_F(FailoverTest, TheFirstRailIsFencedThoughNobodyElseHasAnythingToCarry) {
+TEST_F(FailoverTest, TheFirstRailIsFencedThoughTheOtherIsIdle) {
   MakeTwo();
   rails_[0].SetSilent(0, 1, true);
   RailsMessage& message = New(0, 1, 10, 10);
@@ -178,7 +178,7 @@ TEST_F(FailoverTest, AProcessIsGoneThatFailsWhileARailToItIsNotRestored) {
   EXPECT_TRUE(nodes_[0].left.empty());
 }
 
-TEST_F(FailoverTest, WhatHasNoRailGoesOverTheOneThatIsRestored) {
+TEST_F(FailoverTest, MessagesWithoutARailGoOverTheRestoredOne) {
   MakeTwo();
   rails_[1].Reset(0, 1);
   Run();
@@ -306,7 +306,7 @@ TEST_F(FailoverTest, AProcessThatLeavesByItsLastRailHasLeft) {
   EXPECT_EQ(nodes_[1].left.count(0), 1u);
 }
 
-TEST_F(FailoverTest, WhoIsCutOffIsNotConnectedAgainMeanwhile) {
+TEST_F(FailoverTest, AProcessThatIsCutOffIsNotConnectedAgain) {
   MakeTwo();
   rails_[0].Reset(0, 1);
   Run();
@@ -327,7 +327,7 @@ TEST_F(FailoverTest, WhoIsCutOffIsNotConnectedAgainMeanwhile) {
   EXPECT_TRUE(nodes_[0].notices.empty());
 }
 
-TEST_F(FailoverTest, NothingIsHeardOfAProcessThatIsGone) {
+TEST_F(FailoverTest, NoNoticeComesFromAProcessThatIsGone) {
   MakeTwo();
   for (FakeRail& rail : rails_) rail.Reset(0, 1);
   NumberedNotices its;
@@ -335,7 +335,7 @@ TEST_F(FailoverTest, NothingIsHeardOfAProcessThatIsGone) {
   EXPECT_TRUE(nodes_[1].notices.empty());
 }
 
-TEST_F(FailoverTest, WhatEndsWithAProcessIsNotCalledBackOfCallsThatWereCancelledForIt) {
+TEST_F(FailoverTest, CallsCancelledForAnEndedProcessGetNoCallback) {
   MakeTwo();
   std::deque<RailsMessage*> all;
   for (uint32_t call : {1, 2, 3}) {
@@ -352,7 +352,7 @@ TEST_F(FailoverTest, WhatEndsWithAProcessIsNotCalledBackOfCallsThatWereCancelled
   EXPECT_EQ(all[3]->sent.first, 0);
 }
 
-TEST_F(FailoverTest, WhatIsNoNoticeOfRailsFencesTheOneThatBroughtIt) {
+TEST_F(FailoverTest, AnInvalidNoticeFencesItsRail) {
   MakeTwo();
   nodes_[1].rails.events(0)->OnNotice(0, "n");
   Run();

@@ -58,7 +58,7 @@ class LossyRailsTest : public RailsJob {
                                 ++message.sent;
                               });
   }
-  // All that is not said to be lost has come, and none that must.
+  // All bytes but those reported as lost have come, and only those of odd spans are lost.
   static void ExpectCome(const LossyMessage& message) {
     EXPECT_EQ(message.received, 1);
     EXPECT_EQ(message.sent, 1);
@@ -77,7 +77,7 @@ class LossyRailsTest : public RailsJob {
   std::deque<LossyMessage> lossy_;
 };
 
-TEST_F(LossyRailsTest, EachMessageLosesWhatItMayOnTheRailThatCarriesIt) {
+TEST_F(LossyRailsTest, EachMessageLosesItsPartOnItsRail) {
   MakeTwo();
   for (int i = 0; i < 8; ++i) PostLossy(Make(i % 2 ? kSpan : kSpan / 16 * 8));
   PostLossy(Make(16));  // goes with the notices
@@ -91,7 +91,7 @@ TEST_F(LossyRailsTest, EachMessageLosesWhatItMayOnTheRailThatCarriesIt) {
   EXPECT_GT(rails_[1].lossy(), 0);
 }
 
-TEST_F(LossyRailsTest, WhatAFailedRailCarriedComesAnewOverTheOther) {
+TEST_F(LossyRailsTest, LossyMessagesOfAFailedRailComeOverTheOther) {
   MakeTwo();
   for (int i = 0; i < 16; ++i) PostLossy(Make());
   for (LossyMessage& message : lossy_) SendLossy(message);
@@ -133,7 +133,7 @@ TEST_F(LossyRailsTest, OverARestoredRailNothingIsLostUntilAllIsPostedThere) {
   EXPECT_GT(rails_[1].lossy(), 0);
 }
 
-TEST_F(LossyRailsTest, OneOfTooManySpansIsAnError) {
+TEST_F(LossyRailsTest, AMessageOfTooManySpansIsAnError) {
   MakeTwo();
   const std::byte byte{1};
   std::vector<ConstSpan> spans;

@@ -46,7 +46,7 @@ TEST_F(RailsTest, NoticesAndSmallMessagesAreOnTheFirstRailPostedNowhere) {
   EXPECT_EQ(nodes_[0].rails.states()[0].bytes, 10 * 10 + 10 * Rails::kMaxSmall);
 }
 
-TEST_F(RailsTest, WhoSendsAMessageOfAnotherSizeIsCutOffThoughOneSideTakesItForLarge) {
+TEST_F(RailsTest, ASenderOfAnotherSizeIsCutOff) {
   for (const auto& [sent, expected] : {std::pair<int64_t, int64_t>(10, 11), {10, kLarge}, {kLarge, 10}}) {
     for (const bool is_early : {false, true}) {
       messages_.clear();
@@ -69,7 +69,7 @@ TEST_F(RailsTest, WhoSendsAMessageOfAnotherSizeIsCutOffThoughOneSideTakesItForLa
   }
 }
 
-TEST_F(RailsTest, WhoSendsMoreThanCanBeKeptIsCutOff) {
+TEST_F(RailsTest, ASenderOfTooManyEarlyMessagesIsCutOff) {
   MakeTwo();
   constexpr int64_t kRoom = Transport::kMaxEarlyBytes / (Rails::kMaxSmall + 256);
   for (int64_t i = 0; i <= kRoom; ++i) {
@@ -80,7 +80,7 @@ TEST_F(RailsTest, WhoSendsMoreThanCanBeKeptIsCutOff) {
   EXPECT_EQ(nodes_[1].gone[0], "process 0 has been cut off: it sent more messages before their Post than are kept");
 }
 
-TEST_F(RailsTest, WhoSendsALargeMessageWithTheNoticesIsCutOff) {
+TEST_F(RailsTest, ASenderOfALargeMessageAmongNoticesIsCutOff) {
   MakeTwo();
   RailsMessage& large = New(0, 1, kLarge, kMiB);
   const Bytes before = large.memory;
@@ -111,7 +111,7 @@ TEST_F(RailsTest, ALargeMessageCountsAsSentOnceTheOtherSideHasIt) {
   ExpectAll();
 }
 
-TEST_F(RailsTest, AllRailsAreFlushedWhereTheFirstNeedsNoHelp) {
+TEST_F(RailsTest, AllRailsAreFlushedIfTheFirstNeedsNoHelp) {
   MakeTwo();
   nodes_[0].rails.Help(std::chrono::seconds(60), /*yields=*/false, [] { return true; });
   EXPECT_GE(rails_[1].flushed(), 1);
@@ -164,7 +164,7 @@ TEST_F(RailsTest, AMessagesCallbackMayCancelTheCallOfAnotherThatCameWithIt) {
   EXPECT_EQ(second.received.first, 0);
 }
 
-TEST_F(RailsTest, WhatARailStillReadsOfACancelledCallIsNotCalledBackAndIsReleasedAtOnce) {
+TEST_F(RailsTest, ACancelledMessageThatARailStillReadsIsReleasedAtOnce) {
   MakeTwo();
   for (FakeRail& rail : rails_) rail.HoldSents();
   RailsMessage& message = New(0, 1, kLarge, kMiB);

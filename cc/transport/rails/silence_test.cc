@@ -26,7 +26,7 @@ TEST(SilenceTest, SeveralPacketsAreToBeAnsweredSoon) { EXPECT_EQ(UntilSilent({5,
 
 TEST(SilenceTest, OnePacketMayWaitForATimer) { EXPECT_EQ(UntilSilent({5, 1, false}), 300); }
 
-TEST(SilenceTest, WhatWasSentAgainMayWaitForATimer) { EXPECT_EQ(UntilSilent({5, 180, true}), 300); }
+TEST(SilenceTest, RepeatedPacketsMayWaitForATimer) { EXPECT_EQ(UntilSilent({5, 180, true}), 300); }
 
 TEST(SilenceTest, NothingIsToBeAnswered) { EXPECT_EQ(UntilSilent({5, 0, false}), 0); }
 

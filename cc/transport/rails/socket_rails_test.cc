@@ -100,7 +100,7 @@ std::vector<BasicSpan<Byte>> Spans(Memory& bytes) {
   return spans;
 }
 
-// What is lost is zeros, and nothing else is.
+// The bytes with zeros in place of the lost ones.
 Bytes Without(Bytes bytes, const std::vector<ByteRange>& lost, int64_t may_lose) {
   for (const ByteRange& range : lost) {
     EXPECT_EQ(range.begin / kSpan % 2, 1);

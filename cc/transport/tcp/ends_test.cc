@@ -15,7 +15,7 @@
 namespace jaxcomm {
 namespace {
 
-TEST(EndsTest, OneThatDiesIsGoneAndFailsWhatItOwes) {
+TEST(EndsTest, AProcessThatDiesFailsItsMessages) {
   for (const bool reset : {false, true}) {
     Node a(0);
     Raw raw(a, 1);
@@ -39,7 +39,7 @@ TEST(EndsTest, OneThatDiesIsGoneAndFailsWhatItOwes) {
   }
 }
 
-TEST(EndsTest, WhatAProcessSentBeforeItsEndComesBeforeTheNewsOfIt) {
+TEST(EndsTest, MessagesFromBeforeAnEndComeBeforeItsEvent) {
   for (const bool reset : {false, true}) {
     Node a(0);
     Raw raw(a, 1);
@@ -104,14 +104,14 @@ TEST(EndsTest, EightProbesMayBeLostBeforeAHostCountsAsSilent) {
   close(its);
 }
 
-TEST(EndsTest, OneThatClosesWithoutAGoodbyeIsGone) {
+TEST(EndsTest, AProcessThatClosesWithoutAGoodbyeIsGone) {
   Node a(0);
   Raw raw(a, 1);
   raw.Close();
   EXPECT_EQ(a.AwaitGone(1), "process 1 is gone: connection closed");
 }
 
-TEST(EndsTest, OneThatIsFencedHearsAtOnceAndCanBeConnectedAgain) {
+TEST(EndsTest, AFencedProcessIsResetAndCanBeConnectedAgain) {
   Node a(0), b(1);
   Connect(a, b);
   Bytes into(10), early(10), again(10);
@@ -136,7 +136,7 @@ TEST(EndsTest, OneThatIsFencedHearsAtOnceAndCanBeConnectedAgain) {
   EXPECT_EQ(again, bytes);
 }
 
-TEST(EndsTest, OneThatSendsWhatDoesNotBelongIsCutOffAndTheOthersAreNot) {
+TEST(EndsTest, OnlyAProcessThatBreaksTheProtocolIsCutOff) {
   Node a(0), b(1);
   Connect(a, b);
   Bytes into(10);

@@ -49,7 +49,7 @@ TEST(TcpSilenceTest, AProcessThatReadsNothingStays) {
   a.AwaitNotices(1, 1);
 }
 
-TEST(TcpSilenceTest, WhereLongPacketsGetLostTheErrorSaysSo) {
+TEST(TcpSilenceTest, TheErrorNamesTheLossOfLongPackets) {
   Node a(0, "eth1", kShort);
   Raw raw(a, 1);
   DropPackets(raw.connection(), /*longer_than=*/1000);

@@ -10,12 +10,12 @@
 namespace jaxcomm {
 namespace {
 
-TEST(UdpEndsTest, OneThatLeavesOverABadLineStillDeliversItsMessages) {
+TEST(UdpEndsTest, ALeavingProcessDeliversItsMessagesOverABadLine) {
   BadLine line({1, 0.2, 0, 0.2});
   LeaveBehindAMessage<UdpNode>([&line](UdpNode& a, UdpNode& b) { Connect(a, b, &line); });
 }
 
-TEST(UdpEndsTest, OneThatDiesIsGoneAndFailsWhatItOwes) {
+TEST(UdpEndsTest, AProcessThatDiesFailsItsMessages) {
   UdpNode a(0);
   RawUdp raw(a, 1);
   Bytes into(100);
@@ -35,7 +35,7 @@ TEST(UdpEndsTest, OneThatDiesIsGoneAndFailsWhatItOwes) {
   EXPECT_EQ(a.received, 1);  // it had come whole
 }
 
-TEST(UdpEndsTest, AnAnswerThatNothingFollowsIsRepeatedOnceAsItMayGetLost) {
+TEST(UdpEndsTest, ALastAnswerIsRepeatedOnce) {
   UdpNode a(0);
   RawUdp raw(a, 1);
   for (uint64_t frame = 0; frame < 2; ++frame) {
@@ -46,7 +46,7 @@ TEST(UdpEndsTest, AnAnswerThatNothingFollowsIsRepeatedOnceAsItMayGetLost) {
   }
 }
 
-TEST(UdpEndsTest, OneThatAnswersNothingStaysAndIsAskedAgain) {
+TEST(UdpEndsTest, AProcessThatAnswersNothingStaysAndIsAskedAgain) {
   UdpNode a(0);
   RawUdp raw(a, 1);
   a.transport->Notify(1, "is anybody there");
@@ -60,7 +60,7 @@ TEST(UdpEndsTest, OneThatAnswersNothingStaysAndIsAskedAgain) {
   }
 }
 
-TEST(UdpEndsTest, OneThatSendsWhatDoesNotBelongIsCutOffAndTheOthersAreNot) {
+TEST(UdpEndsTest, OnlyAProcessThatBreaksTheProtocolIsCutOff) {
   const Header message{FrameType::kMessage, 11, Id(1, 4, 0, 0)};
   Bytes encoded(kHeaderBytes + 11);
   EncodeHeader(message, encoded.data());
@@ -125,7 +125,7 @@ TEST(UdpEndsTest, OneThatSendsWhatDoesNotBelongIsCutOffAndTheOthersAreNot) {
   EXPECT_EQ(into, data);
 }
 
-TEST(UdpEndsTest, BytesOverTheConnectionAreNone) {
+TEST(UdpEndsTest, BytesOverTheConnectionAreAnError) {
   UdpNode a(0);
   RawUdp raw(a, 1);
   ASSERT_EQ(send(raw.connection(), "x", 1, MSG_NOSIGNAL), 1);

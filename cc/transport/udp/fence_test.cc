@@ -52,7 +52,7 @@ TEST(UdpFenceTest, AfterFenceNoByteIsStoredAndThePathCanBeMadeAnew) {
   EXPECT_EQ(a.failed, 0);
 }
 
-TEST(UdpFenceTest, AfterFenceNoByteIsSentFromTheCallerAndNobodyIsGone) {
+TEST(UdpFenceTest, AfterFenceNoByteIsSentAndNoProcessIsGone) {
   UdpNode a(0);
   {
     RawUdp raw(a, 1);
@@ -81,7 +81,7 @@ TEST(UdpFenceTest, AfterFenceNoByteIsSentFromTheCallerAndNobodyIsGone) {
   EXPECT_NE(a.AwaitGone(1), "it is silent");  // the first that says so
 }
 
-TEST(UdpFenceTest, WhatWasRecordedBeforeAFenceIsForgedAfterIt) {
+TEST(UdpFenceTest, PacketsFromBeforeAFenceAreForgedAfterIt) {
   UdpNode a(0);
   Bytes recorded;
   {
@@ -99,7 +99,7 @@ TEST(UdpFenceTest, WhatWasRecordedBeforeAFenceIsForgedAfterIt) {
   EXPECT_EQ(into, Bytes(10, std::byte{5}));
 }
 
-TEST(UdpFenceTest, ProgressIsWhatTheOtherProcessOrItsHostHasAnswered) {
+TEST(UdpFenceTest, AnswersOfAProcessOrItsHostAreProgress) {
   UdpNode a(0), b(1);
   Connect(a, b);
   const SendProgress at_first = a.transport->ProgressTo(1);

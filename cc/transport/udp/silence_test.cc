@@ -27,7 +27,7 @@ TEST(UdpSilenceTest, AHostThatAnswersNothingIsGoneThoughItsProgressIsAskedFor) {
   EXPECT_EQ(a.AwaitGone(1), "process 1 is gone: its host has not answered for 0.6 s");
 }
 
-TEST(UdpSilenceTest, AProcessThatAnswersNothingStaysWhereItsHostDoes) {
+TEST(UdpSilenceTest, AProcessStaysIfOnlyItsHostAnswers) {
   UdpNode a(0, "", kShort);
   RawUdp raw(a, 1);
   a.transport->Notify(1, "is anybody there");
@@ -37,7 +37,7 @@ TEST(UdpSilenceTest, AProcessThatAnswersNothingStaysWhereItsHostDoes) {
   a.AwaitNotices(1, 1);
 }
 
-TEST(UdpSilenceTest, WhereOnlyTcpPassesThePathEnds) {
+TEST(UdpSilenceTest, APathOnWhichOnlyTcpPassesEnds) {
   for (const std::string rail : {"", "eth1"}) {
     constexpr std::chrono::seconds kSilence(5);
     UdpNode a(0, rail, kSilence), b(1, rail, kSilence);
@@ -70,7 +70,7 @@ class LongPacketsTest : public testing::Test {
   UdpNode a_{0, "eth1", kShort}, b_{1, "eth1", kShort};
 };
 
-TEST_F(LongPacketsTest, WhereTheyGetLostThePathEndsThoughShorterOnesCome) {
+TEST_F(LongPacketsTest, TheirLossEndsThePathThoughShorterOnesCome) {
   Connect();
   const Bytes data(100000);
   a_.transport->Send({{1, Id(1, 0, 1, 0)}}, All(data), a_.OnSent());
@@ -86,7 +86,7 @@ TEST_F(LongPacketsTest, WhereTheyGetLostThePathEndsThoughShorterOnesCome) {
       << a_.AwaitGone(1);
 }
 
-TEST_F(LongPacketsTest, WhereTheyGetLostARailMakesNoProgress) {
+TEST_F(LongPacketsTest, TheirLossStopsTheProgressOfARail) {
   Connect();
   const Bytes data(100000);
   a_.transport->Send({{1, Id(1, 0, 1, 0)}}, All(data), a_.OnSent());
